@@ -1,0 +1,5 @@
+"""`python -m ddpmon` is `ddpmon`."""
+
+from ddpmon.cli import main
+
+main()
