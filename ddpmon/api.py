@@ -1,0 +1,65 @@
+"""What a script may tell ddpmon, if it wants to. Does nothing when no probe is armed.
+
+A probe that arms itself in this process puts its own object in `_probe`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import TracebackType
+from typing import Protocol, Self
+
+
+class Listener(Protocol):
+    """The probe, as this module needs it."""
+
+    def log(self, values: dict[str, float]) -> None:
+        """Take values of the current step."""
+
+    def enter_step(self, samples: int | None, total: int | None) -> None:
+        """A step that the script marks itself begins."""
+
+    def exit_step(self) -> None:
+        """A step that the script marks itself ends."""
+
+
+_probe: Listener | None = None
+
+
+def log(**values: float) -> None:
+    """Show values of this step under their own names: `ddpmon.log(loss=0.3, accuracy=0.91)`."""
+    if _probe is not None:
+        _probe.log(values)
+
+
+class step:  # noqa: N801  reads as a statement: with ddpmon.step(samples=64):
+    """Mark one step of a loop: `with ddpmon.step(samples=64, total=5000):`.
+
+    samples: how many samples this rank handles in it, where the first dimension of the batch does not tell.
+    total: how many steps the run will have, so that the dashboard can tell how long it still takes.
+    """
+
+    __slots__ = ("samples", "total")
+
+    def __init__(self, samples: int | None = None, total: int | None = None) -> None:
+        self.samples = samples
+        self.total = total
+
+    def __enter__(self) -> Self:
+        if _probe is not None:
+            _probe.enter_step(self.samples, self.total)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if _probe is not None:
+            _probe.exit_step()
+
+
+def init() -> bool:
+    """Arm the probe where the environment could not (python -E, python -I); says whether it is armed now."""
+    if _probe is None:
+        # By name, so that this module stays at the ground and every import of ddpmon stays cheap.
+        importlib.import_module("ddpmon.probe.arm").from_environment()
+    return _probe is not None

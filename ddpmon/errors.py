@@ -1,0 +1,35 @@
+"""What can go wrong, as people read it: one line that says what happened, to what, and what to do.
+
+DdpmonError
+├── UsageError          an argument, script or file that cannot be used
+├── RunNotFoundError    no run of that name, id or place
+├── UnsafePathError     a folder of ours that someone else could read or write
+├── HubUnreachableError nobody answers on a run's socket
+└── RecordingError      a recording that cannot be read
+"""
+
+from __future__ import annotations
+
+
+class DdpmonError(Exception):
+    """Base of every error that the command line prints as one line, without a traceback."""
+
+
+class UsageError(DdpmonError):
+    """An argument, script or file that cannot be used."""
+
+
+class RunNotFoundError(DdpmonError):
+    """No run of that name, id or place."""
+
+
+class UnsafePathError(DdpmonError):
+    """A folder of ours that another user owns, links elsewhere or can enter."""
+
+
+class HubUnreachableError(DdpmonError):
+    """Nobody answers on a run's socket."""
+
+
+class RecordingError(DdpmonError):
+    """A recording that is missing, damaged or of another version."""

@@ -1,0 +1,258 @@
+"""Runs on disk: where a run's folder and sockets are, and what run.json says. Standard library only.
+
+A run lives in `$DDPMON_HOME/runs/<id>/` (or `~/.local/state/ddpmon/runs/<id>/`), mode 0700:
+
+    run.json       what was started, where, with what; written by the supervisor after its creation
+    telemetry.db   the recording
+    logs/          each rank's stdout and stderr, and what supervisor and hub had to say
+    report.json    the report, once the run has ended
+
+Its sockets are in `/tmp/ddpmon-<uid>/<id>/` (or `$DDPMON_RUNTIME_DIR/<id>/`), because a socket's path holds at
+most 107 bytes and `$XDG_RUNTIME_DIR` vanishes at logout.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import secrets
+import shutil
+import stat
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ddpmon.errors import RunNotFoundError, UnsafePathError, UsageError
+
+SOCKET_PATH_MAX = 107
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process by pid and start time, so that a recycled pid is never taken for it."""
+
+    pid: int
+    start_ticks: int
+
+    @classmethod
+    def of(cls, pid: int) -> Process | None:
+        """Look at a live process; None if there is none (a zombie counts as none)."""
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return None
+        return None if fields[0] in "ZX" else cls(pid, int(fields[19]))
+
+    def alive(self) -> bool:
+        """Whether this very process still runs."""
+        return Process.of(self.pid) == self
+
+
+@dataclass(frozen=True)
+class Run:
+    """run.json: what was started. Unknown fields of a newer version are ignored."""
+
+    id: str
+    name: str
+    argv: list[str]
+    """The command that is run: torchrun's, or the one given to `ddpmon exec`."""
+    script: str
+    script_args: list[str]
+    cwd: str
+    host: str
+    boot_id: str
+    created_at: float
+    world_size: int
+    nnodes: int = 1
+    versions: dict[str, str] = field(default_factory=dict)
+    supervisor: Process | None = None
+    hub: Process | None = None
+    agent: Process | None = None
+    """The command's own process (torchrun)."""
+    stopping: bool = False
+    """A stop was asked for."""
+    ended_at: float | None = None
+    exit_code: int | None = None
+    error: str | None = None
+    """Why it never started, one line."""
+    grace_s: float = 20.0
+    """How long the ranks may take to end after a stop was asked for."""
+    buckets: bool = False
+    """The probe records every bucket's all-reduce."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the supervisor has written how it ended."""
+        return self.ended_at is not None
+
+    def lost(self) -> bool:
+        """Whether it neither ended nor has a live supervisor: killed, or the machine was restarted."""
+        if self.ended or (self.supervisor is None and time.time() - self.created_at < 10):
+            return False
+        return self.boot_id != boot_id() or self.supervisor is None or not self.supervisor.alive()
+
+    def state(self) -> str:
+        """How it stands, as far as this file tells: "running", "done", "failed", "stopped" or "lost"."""
+        if not self.ended and self.lost():
+            # it may have ended since this was read
+            now = load(self.id) if (run_dir(self.id) / "run.json").exists() else self
+            return now.state() if now.ended else "lost"
+        if not self.ended:
+            return "running"
+        if self.stopping:
+            return "stopped"
+        return "done" if self.exit_code == 0 and self.error is None else "failed"
+
+
+def home() -> Path:
+    """The folder of all that ddpmon keeps."""
+    if path := os.environ.get("DDPMON_HOME"):
+        return Path(path).absolute()
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "ddpmon"
+
+
+def runs_dir() -> Path:
+    """The folder of all runs."""
+    return home() / "runs"
+
+
+def run_dir(run_id: str) -> Path:
+    """The folder of one run."""
+    return runs_dir() / run_id
+
+
+def socket_dir(run_id: str) -> Path:
+    """The folder of one run's sockets."""
+    root = os.environ.get("DDPMON_RUNTIME_DIR") or f"/tmp/ddpmon-{os.getuid()}"  # noqa: S108  owner and mode are checked
+    return Path(root) / run_id
+
+
+def ingest_address(run_id: str) -> str:
+    """Where the hub of a run listens for its ranks."""
+    return f"ipc://{socket_dir(run_id) / 'ingest.sock'}"
+
+
+def view_address(run_id: str) -> str:
+    """Where the hub of a run listens for viewers."""
+    return f"ipc://{socket_dir(run_id) / 'view.sock'}"
+
+
+def private_dir(path: Path) -> Path:
+    """Make a folder that only this user can enter, or check that it is one; UnsafePathError says what is wrong."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = path.lstat()
+    except OSError as error:
+        raise UnsafePathError(
+            f"cannot make {path}: {error.strerror}; set DDPMON_HOME or DDPMON_RUNTIME_DIR elsewhere"
+        ) from None
+    if not stat.S_ISDIR(found.st_mode):
+        raise UnsafePathError(f"{path} is no folder (a link?); remove it or set DDPMON_RUNTIME_DIR elsewhere")
+    if found.st_uid != os.getuid():
+        raise UnsafePathError(f"{path} belongs to another user; set DDPMON_RUNTIME_DIR elsewhere")
+    if found.st_mode & 0o077:
+        raise UnsafePathError(f"{path} can be entered by others; chmod 700 it or set DDPMON_RUNTIME_DIR elsewhere")
+    return path
+
+
+def make_socket_dir(run_id: str) -> Path:
+    """Make and check the folder of a run's sockets, and that a socket's path fits into it."""
+    path = socket_dir(run_id)
+    longest = len(os.fsencode(path / "ingest.sock"))
+    if longest > SOCKET_PATH_MAX:
+        raise UnsafePathError(
+            f"{path}: a socket's path holds {SOCKET_PATH_MAX} bytes; set DDPMON_RUNTIME_DIR to a shorter one"
+        )
+    private_dir(path.parent)
+    return private_dir(path)
+
+
+def boot_id() -> str:
+    """Identity of this boot of the machine; "" where the kernel does not tell."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def new_id() -> str:
+    """An id that sorts by time: 20261120-141502-7f3a."""
+    return time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
+
+
+def create(run: Run) -> Path:
+    """Make a run's folder with its run.json; returns the folder."""
+    if not NAME.fullmatch(run.name):
+        raise UsageError(f"--name {run.name!r}: letters, digits, '.', '_' and '-' only, 64 at most")
+    private_dir(home())
+    private_dir(runs_dir())
+    path = private_dir(run_dir(run.id))
+    private_dir(path / "logs")
+    save(run)
+    return path
+
+
+def save(run: Run) -> None:
+    """Write run.json whole or not at all."""
+    path = run_dir(run.id) / "run.json"
+    draft = path.with_suffix(".json.new")
+    draft.write_text(json.dumps(dataclasses.asdict(run), indent=1))
+    draft.replace(path)
+
+
+def load(run_id: str) -> Run:
+    """Read one run.json; RunNotFoundError if it is missing or damaged."""
+    path = run_dir(run_id) / "run.json"
+    try:
+        raw: dict[str, Any] = json.loads(path.read_text())
+        for key in ("supervisor", "hub", "agent"):
+            raw[key] = Process(**raw[key]) if raw.get(key) else None
+        known = {f.name for f in dataclasses.fields(Run)}
+        return Run(**{key: value for key, value in raw.items() if key in known})
+    except FileNotFoundError:
+        raise RunNotFoundError(f"no run {run_id}; ddpmon ls shows what there is") from None
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise RunNotFoundError(f"{path} cannot be read: {error}") from None
+
+
+def all_runs() -> list[Run]:
+    """Every readable run of this user, oldest first."""
+    try:
+        ids = sorted(entry.name for entry in runs_dir().iterdir() if (entry / "run.json").exists())
+    except OSError:
+        return []
+    found = []
+    for run_id in ids:
+        try:
+            found.append(load(run_id))
+        except RunNotFoundError:
+            continue  # a damaged folder must not hide the others; naming it shows its error
+    return sorted(found, key=lambda run: run.created_at)
+
+
+def find(wanted: str | None) -> Run:
+    """A run by name (the latest of that name), by the beginning of its id, or the latest of all."""
+    runs = all_runs()
+    if wanted is None:
+        if not runs:
+            raise RunNotFoundError("no runs yet; ddpmon run --nproc 4 SCRIPT starts one")
+        return runs[-1]
+    named = [run for run in runs if run.name == wanted]
+    if named:
+        return named[-1]
+    matching = [run for run in runs if run.id.startswith(wanted)]
+    if len(matching) > 1 and not any(run.id == wanted for run in matching):
+        raise RunNotFoundError(f"{wanted} fits {len(matching)} runs; give more of the id (ddpmon ls)")
+    if not matching:
+        raise RunNotFoundError(f"no run {wanted!r}; ddpmon ls shows what there is")
+    return matching[0]
+
+
+def remove_sockets(run_id: str) -> None:
+    """Take a run's sockets away once nothing listens on them."""
+    shutil.rmtree(socket_dir(run_id), ignore_errors=True)

@@ -1,0 +1,132 @@
+"""What tests of several parts share: a home of their own for runs, the command line, waiting with a deadline."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sysconfig
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ddpmon import runs
+from ddpmon.launch import spec, start, stop
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _nothing_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test reads or writes the runs of whoever runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DDPMON_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.delenv("DDPMON_SOCKET", raising=False)
+        patch.delenv("DDPMON_RUN_ID", raising=False)
+        yield
+
+
+@pytest.fixture
+def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A home for runs of this test's own; afterwards nothing that was started with it may still live."""
+    folder = Path(tempfile.mkdtemp(prefix="dm-", dir="/tmp"))  # short: a socket's path holds 107 bytes
+    monkeypatch.setenv("DDPMON_HOME", str(folder / "home"))
+    monkeypatch.setenv("DDPMON_RUNTIME_DIR", str(folder / "s"))
+    (folder / "s").mkdir(mode=0o700)
+    yield folder
+    for run in runs.all_runs():
+        stop.request(run, now=True)
+    mark = f"DDPMON_HOME={folder / 'home'}".encode()
+    deadline = time.monotonic() + 15
+    while (left := _started_with(mark)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    told = [Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode() for pid in left]
+    for pid in left:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    shutil.rmtree(folder, ignore_errors=True)
+    assert not told, f"still alive after the test: {told}"
+
+
+def _started_with(mark: bytes) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):
+                if mark in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+    return found
+
+
+def wait_for(what: Callable[[], Any], timeout_s: float = 20.0) -> Any:
+    """What `what` returns once that is true of it; fails the test when the time is over."""
+    deadline = time.monotonic() + timeout_s
+    while not (found := what()):
+        assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
+        time.sleep(0.02)
+    return found
+
+
+def ddpmon_program() -> str:
+    """The installed program, as people call it."""
+    return str(Path(sysconfig.get_path("scripts")) / "ddpmon")
+
+
+Cli = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def cli(home: Path) -> Cli:
+    """Run a command line of ddpmon to its end, away from any terminal."""
+
+    def call(*args: str, timeout: float = 60, **options: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [ddpmon_program(), *args],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            **options,
+        )
+
+    return call
+
+
+@dataclass
+class Started:
+    """A run that a test started, with what tests look at."""
+
+    id: str
+
+    @property
+    def run(self) -> runs.Run:
+        return runs.load(self.id)
+
+    @property
+    def folder(self) -> Path:
+        return runs.run_dir(self.id)
+
+    def log(self, name: str) -> str:
+        return (self.folder / "logs" / f"{name}.log").read_text()
+
+    def until_gone(self, timeout_s: float = 30.0) -> runs.Run:
+        ended = stop.wait_until_gone(self.run, timeout_s)
+        assert ended is not None, f"still there after {timeout_s:g} s: {self.log('supervisor')}"
+        return ended
+
+
+@pytest.fixture
+def launch(home: Path) -> Callable[..., Started]:
+    """Start a command under a supervisor, as `ddpmon exec` does."""
+
+    def call(*command: str, grace_s: float = 5.0) -> Started:
+        wanted = spec.Spec(list(command), "test", command[0], list(command[1:]), grace_s=grace_s)
+        return Started(start.start(wanted, runs.new_id()).id)
+
+    return call

@@ -1,0 +1,178 @@
+"""What comes over the wire is checked: damaged frames give WireError, and nothing else."""
+
+import math
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddpmon import messages
+from ddpmon.messages import (
+    MAX_STEPS_PER_BATCH,
+    MAX_TEXT,
+    Batch,
+    Bucket,
+    Bye,
+    Collective,
+    Digest,
+    Failure,
+    Hello,
+    Layout,
+    RankView,
+    RunView,
+    Sample,
+    Scalar,
+    Series,
+    Snapshot,
+    Stack,
+    Step,
+    Sync,
+    WireError,
+    decode_from_rank,
+    decode_next,
+    decode_snapshot,
+    decode_to_rank,
+    encode,
+)
+
+STEP = Step(3, 1_000_000, 40_000, 1000, 8000, 15_000, 1000, 500, [Sync(0, 20_000, 34_500, 4096)], 2.5, 64)
+HELLO = Hello(1, "20261120-141502-7f3a", 1, 1, 4, 0, "node00", 4321, 1, notes=["NVML: not found"])
+BATCH = Batch(1, 4321, 7, 1_000_500, 4, 3, 0, 2, [STEP], [Sample(5, 50.0, 1 << 30)], [Scalar(3, "accuracy", 0.9)], 100)
+FULL = msgspec.structs.replace(
+    BATCH,
+    steps=[msgspec.structs.replace(STEP, buckets=[Bucket(1, 20_000, 30_000)], tokens=64, learning_rate=0.1, gc_us=40)],
+    samples=[Sample(5, starved_share=0.2, threads=9, gpu_throttled="thermal")],
+    digests=[Digest(3, 0, 99, "0", 12)],
+    layouts=[Layout(1, 0, 0, 4096, ["0.weight"])],
+    unsynchronised=2,
+)
+FRAMES = ["torch/autograd/graph.py:979 _engine_run_backward", "train.py:40 main"]
+STACK = Stack(1, 4321, 900, 3, 100, 2, FRAMES, 1, Collective("barrier", "0", 12), blocked=True, issued={"0": 12})
+FROM_RANK = [HELLO, BATCH, Failure(1, 4321, 99, "ValueError: x", "Traceback …", 3), Bye(1, 4321, 7), FULL, STACK]
+
+
+@pytest.mark.parametrize("message", FROM_RANK, ids=lambda m: type(m).__name__)
+def test_a_message_comes_out_as_it_went_in(message):
+    assert decode_from_rank(encode(message)) == message
+
+
+@given(frame=st.binary(max_size=300))
+def test_noise_gives_a_wire_error_at_most(frame):
+    for decode in (decode_from_rank, decode_to_rank, decode_next, decode_snapshot):
+        try:
+            decode(frame)
+        except WireError:
+            pass
+
+
+@given(data=st.data())
+def test_a_damaged_message_gives_a_wire_error_or_values_in_range(data):
+    frame = bytearray(encode(data.draw(st.sampled_from(FROM_RANK))))
+    for _ in range(data.draw(st.integers(1, 4))):
+        frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))
+    frame = frame[: data.draw(st.integers(1, len(frame)))]
+    try:
+        message = decode_from_rank(bytes(frame))
+    except WireError:
+        return
+    assert 0 <= message.rank < messages.MAX_WORLD
+    if isinstance(message, Batch):
+        for step in message.steps:
+            assert step.step > 0
+            assert 0 <= step.length_us <= step.end_us
+            assert all(0 <= s.arrival_us <= s.end_us <= step.length_us + 1 for s in step.syncs)
+
+
+@pytest.mark.parametrize(
+    ("message", "changes"),
+    [
+        (HELLO, dict(rank=4)),
+        (HELLO, dict(rank=-1)),
+        (HELLO, dict(world_size=0)),
+        (HELLO, dict(world_size=1 << 40)),
+        (HELLO, dict(pid=0)),
+        (HELLO, dict(stage=6)),
+        (HELLO, dict(host="x" * (MAX_TEXT + 1))),
+        (HELLO, dict(notes=["x"] * (MAX_TEXT + 1))),
+        (BATCH, dict(seq=0)),
+        (BATCH, dict(stage=-1)),
+        (BATCH, dict(phase=5)),
+        (BATCH, dict(dropped=-1)),
+        (BATCH, dict(total_steps=0)),
+        (BATCH, dict(steps=[STEP] * (MAX_STEPS_PER_BATCH + 1))),
+        (BATCH, dict(samples=[Sample(-1)])),
+        (BATCH, dict(scalars=[Scalar(1, "x" * 257, 0.0)])),
+        (FROM_RANK[2], dict(traceback="x" * (2 * MAX_TEXT + 1))),
+        (FROM_RANK[3], dict(seq=-1)),
+        (HELLO, dict(cores=-1)),
+        (BATCH, dict(unsynchronised=-1)),
+        (BATCH, dict(digests=[Digest(3, 0, -1)])),
+        (BATCH, dict(digests=[Digest(3, 0, 1, "x" * 257)])),
+        (BATCH, dict(layouts=[Layout(0, 0, 0, 1)])),
+        (BATCH, dict(layouts=[Layout(1, 0, 0, 1, ["x" * (MAX_TEXT + 1)])])),
+        (BATCH, dict(samples=[Sample(5, threads=-1)])),
+        (STACK, dict(phase=9)),
+        (STACK, dict(own=2)),
+        (STACK, dict(frames=["x" * (MAX_TEXT + 1)])),
+        (STACK, dict(frames=["x"] * (messages.MAX_FRAMES + 1))),
+        (STACK, dict(issued={"0": -1})),
+        (STACK, dict(collective=Collective("x", "0", -1))),
+    ],
+    ids=str,
+)
+def test_a_value_that_cannot_be_is_refused_by_name(message, changes):
+    with pytest.raises(WireError):
+        decode_from_rank(encode(msgspec.structs.replace(message, **changes)))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        dict(step=0),
+        dict(end_us=-5),
+        dict(length_us=2_000_000),
+        dict(data_us=-1),
+        dict(data_us=40_000),
+        dict(samples=-1),
+        dict(buckets=[Bucket(0, 1, 2)]),
+        dict(buckets=[Bucket(1, 2, 1)]),
+        dict(syncs=[Sync(3, 0, 1)]),
+        dict(syncs=[Sync(0, 5, 4)]),
+        dict(syncs=[Sync(0, 0, 50_000)]),
+        dict(syncs=[Sync(0, 0, 1, -1)]),
+    ],
+    ids=str,
+)
+def test_a_step_whose_times_cannot_be_is_refused(changes):
+    step = msgspec.structs.replace(STEP, **changes)
+    with pytest.raises(WireError):
+        decode_from_rank(encode(msgspec.structs.replace(BATCH, steps=[step])))
+
+
+def test_losses_that_are_no_numbers_travel():
+    for loss in (math.nan, math.inf, -math.inf, None):
+        batch = msgspec.structs.replace(BATCH, steps=[msgspec.structs.replace(STEP, loss=loss)])
+        assert repr(decode_from_rank(encode(batch)).steps[0].loss) == repr(loss)
+
+
+def test_a_newer_peer_that_says_more_is_understood_and_an_older_one_that_says_less():
+    (tag, *fields) = msgspec.msgpack.decode(encode(BATCH))
+    assert decode_from_rank(msgspec.msgpack.encode([tag, *fields, "a new field"])) == BATCH
+    older = decode_from_rank(msgspec.msgpack.encode([tag, *fields[:7]]))
+    assert (older.dropped, older.phase, older.steps, older.total_steps) == (0, 4, [], None)
+
+
+def test_a_deeply_nested_frame_is_refused():
+    with pytest.raises(WireError):
+        decode_from_rank(b"\x91" * 200_000)
+
+
+def test_a_snapshot_travels_whole():
+    snapshot = Snapshot(
+        "e", 3, 1.5, RunView("id", "name", 1), "running", "all well",
+        ranks=[RankView(0, phases_ms=(1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0))],
+        loss_series=Series([1.0], [None], [2.0], [math.inf]),
+        window=(2, 9),
+    )  # fmt: skip
+    assert decode_snapshot(encode(snapshot)) == snapshot

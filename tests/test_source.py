@@ -1,0 +1,141 @@
+"""Live and recorded sources, over real sockets and real recordings."""
+
+import time
+
+import pytest
+
+from ddpmon import runs
+from ddpmon.errors import RecordingError
+from ddpmon.source import LiveSource, RecordedSource, attach
+from tests.hub.conftest import stage, until  # noqa: F401  a fixture is used by its name
+from tests.worlds import own_times, records
+
+
+@pytest.fixture
+def live(stage):  # noqa: F811
+    source = attach(stage.run)
+    yield source
+    source.close()
+
+
+def train(stage, steps=30):  # noqa: F811
+    stage.save(world_size=1)
+    rank = stage.rank(0, world_size=1)
+    rank.join()
+    rank.batch(records(own_times(steps, 1), first=1)[0])
+    rank.acknowledged(1)
+    return rank
+
+
+def newest(source, condition):
+    return until(lambda: (s := source.snapshot()) is not None and condition(s) and s, "a snapshot")
+
+
+def test_a_live_run_is_followed_from_before_its_hub_to_its_end(stage, live):  # noqa: F811
+    assert isinstance(live, LiveSource)
+    assert live.stoppable
+    assert live.snapshot() is None
+    stage.hub(ready=False)
+    newest(live, lambda s: s.state == "waiting")
+    train(stage)
+    newest(live, lambda s: s.window == (2, 30))
+    stage.finish()
+    newest(live, lambda s: s.state == "done")
+    assert live.silent_for() == 0.0
+    assert not live.stoppable
+
+
+def test_the_same_object_as_long_as_nothing_new_came(stage, live):  # noqa: F811
+    stage.hub(ready=False)
+    newest(live, lambda s: True)
+
+    def the_same_after_the_hub_spoke_again():
+        seen = live.snapshot()
+        until(lambda: live.silent_for() > 0.3, "a pause")
+        until(lambda: live.silent_for() < 0.3, "the hub spoke again")
+        return live.snapshot() is seen
+
+    until(the_same_after_the_hub_spoke_again, "the state settles")
+
+
+def test_a_killed_hub_is_silence_and_the_next_one_is_found_again(stage, live):  # noqa: F811
+    hub = stage.hub()
+    before = newest(live, lambda s: True)
+    hub.kill()
+    hub.wait()
+    until(lambda: live.silent_for() > 1.5, "silence")
+    stage.hub()
+    assert newest(live, lambda s: s.epoch != before.epoch)
+    until(lambda: live.silent_for() < 1.2, "heard again")
+
+
+def test_when_the_run_ended_and_no_hub_is_there_the_recording_takes_over(stage, live):  # noqa: F811
+    hub = stage.hub()
+    train(stage)
+    newest(live, lambda s: s.window == (2, 30))
+    hub.kill()
+    hub.wait()
+    stage.save(ended_at=time.time(), exit_code=1)
+    snapshot = newest(live, lambda s: s.state == "failed")
+    assert snapshot.window == (2, 30)
+    assert live.silent_for() == 0.0
+
+
+def test_closing_is_quick_with_or_without_a_hub(stage):  # noqa: F811
+    for _ in range(2):
+        source = LiveSource(stage.run)
+        began = time.monotonic()
+        source.close()
+        assert time.monotonic() - began < 1.0
+        stage.hub()
+
+
+def test_an_ended_run_is_shown_from_its_recording(stage):  # noqa: F811
+    stage.hub()
+    train(stage)
+    stage.finish()
+    source = attach(runs.load(stage.run.id))
+    assert isinstance(source, RecordedSource)
+    assert not source.stoppable
+    assert source.silent_for() == 0.0
+    assert source.snapshot() is source.snapshot()
+    assert source.snapshot().state == "done"
+    source.close()
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda path: path.write_bytes(b"nothing of the kind" * 99), "cannot be read"),
+        (lambda path: path.write_bytes(path.read_bytes()[:5000]), "cannot be read"),
+        (lambda path: path.write_bytes(b""), "cannot be read"),
+        (lambda path: _execute(path, "UPDATE meta SET value = 99 WHERE key = 'schema'"), "newer ddpmon (schema 99)"),
+        (lambda path: _execute(path, "DELETE FROM meta"), "is damaged"),
+        (lambda path: _execute(path, "UPDATE processes SET hello = x'00'"), "cannot be read"),
+    ],
+    ids=["no database", "cut off", "empty", "newer", "no meta", "no hello"],
+)
+def test_a_recording_that_cannot_be_used_says_so_in_one_line(stage, damage, words):  # noqa: F811
+    stage.hub()
+    train(stage)
+    stage.finish()
+    damage(stage.dir / "telemetry.db")
+    with pytest.raises(RecordingError) as error:
+        attach(stage.run)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def _execute(path, statement):
+    import sqlite3
+
+    with sqlite3.connect(path) as db:
+        db.execute(statement)
+    db.close()
+
+
+def test_a_run_that_ended_before_it_recorded_anything_says_why(stage):  # noqa: F811
+    stage.save(ended_at=time.time(), exit_code=127, error="cannot start torchrun: No such file or directory")
+    snapshot = attach(stage.run).snapshot()
+    assert snapshot.state == "failed"
+    assert snapshot.verdict == "cannot start torchrun: No such file or directory"

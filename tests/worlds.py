@@ -1,0 +1,47 @@
+"""Made-up step records of synchronous training, whose right answer is known."""
+
+import numpy as np
+
+from ddpmon.analysis.alignment import Aligner
+from ddpmon.analysis.waits import split
+from ddpmon.messages import SYNC_GRADIENTS, Step, Sync
+
+OWN = (2.0, 8.0, 15.0, 1.0, 1.0)
+"""Milliseconds of data, forward, backward, optimizer, other in a step where nothing is wrong."""
+MIB = 1 << 20
+
+
+def own_times(steps, ranks, *, noise=0.0, seed=0):
+    """[steps, ranks, 5] ms, with multiplicative noise."""
+    rng = np.random.default_rng(seed)
+    return np.array(OWN) * (1 + noise * np.abs(rng.standard_normal((steps, ranks, 5))))
+
+
+def records(own, *, transfer=6.0, samples=64, loss=None, first=2, start_us=1_000_000):
+    """{rank: [Step]} of a world that leaves each gradient synchronisation `transfer` ms after the last arrival.
+
+    own: [S, R, 5] ms. loss: [S, R] or None. samples: a number or one per rank.
+    """
+    count, ranks, _ = own.shape
+    own_us = np.round(own * 1000).astype(int)
+    counts = np.broadcast_to(samples, ranks)
+    told = {rank: [] for rank in range(ranks)}
+    now = start_us
+    for i in range(count):
+        arrivals = own_us[i].sum(axis=1)
+        length = int(arrivals.max() + transfer * 1000)
+        now += length
+        for rank in range(ranks):
+            sync = Sync(SYNC_GRADIENTS, int(arrivals[rank]), length, MIB)
+            value = None if loss is None else float(loss[i][rank])
+            told[rank].append(Step(first + i, now, length, *own_us[i, rank].tolist(), [sync], value, int(counts[rank])))
+    return told
+
+
+def world_of(told):
+    """The World of records of all ranks."""
+    aligner = Aligner(len(told))
+    for rank, steps in told.items():
+        aligner.add(rank, steps)
+    (rows,) = aligner.take(final=True)
+    return split(rows)
