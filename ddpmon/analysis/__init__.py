@@ -1,0 +1,8 @@
+"""Pure functions from step records to what people read. No I/O, no clock of its own.
+
+    records ──alignment──▶ rows of one step ──waits──▶ World ──▶ summary, what_if, findings, verdict, report
+
+Arrays are [steps x ranks]; `_ms` are milliseconds. Words and formulas: POP Centre efficiencies
+(co-design.pop-coe.eu/metrics) with own time as the useful one; what-if by replaying steps with one rank's own time
+replaced (the idea of "Understanding Stragglers in Large Model Training Using What-if Analysis", OSDI'25).
+"""

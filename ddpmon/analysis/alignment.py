@@ -1,0 +1,98 @@
+"""Puts the records of many ranks side by side, step by step, as they come in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ddpmon.messages import Step
+
+LATE_US = 3_000_000
+"""A rank that has not told of a step when others are this far past it is left out of it."""
+PENDING = 4096
+"""Steps that may wait for a rank, at most."""
+PARTIAL_ROWS = 20
+"""So many steps in a row without the same ranks: from then on the world is the others."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Consecutive steps of the same ranks: `steps[i][j]` is what `ranks[j]` told of the i-th step."""
+
+    ranks: tuple[int, ...]
+    steps: list[list[Step]]
+
+
+class Aligner:
+    """Collects records by step number; hands out steps once every rank that is still heard has told of them.
+
+    Records of one rank must come in the order of their steps. A step that a rank never told of (a lost record, a
+    rank that left) is left out, because nobody's wait can be known in it. If the same ranks are absent from many
+    steps in a row, the rest becomes the world.
+    """
+
+    def __init__(self, world_size: int) -> None:
+        self.world_size = world_size
+        self.left_out = 0
+        """Steps in which a rank was missing."""
+        self._ranks: tuple[int, ...] = tuple(range(world_size))
+        self._pending: dict[int, dict[int, Step]] = {}
+        self._last: dict[int, int] = {}
+        self._closed = 0
+        self._newest_us = 0
+        self._partial: list[dict[int, Step]] = []
+
+    def add(self, rank: int, steps: Iterable[Step]) -> None:
+        """Take records of one rank; what comes after its step was handed out is dropped."""
+        for step in steps:
+            if step.step <= self._closed:
+                continue
+            self._pending.setdefault(step.step, {})[rank] = step
+            self._last[rank] = step.step
+            self._newest_us = max(self._newest_us, step.end_us)
+
+    def take(self, final: bool = False) -> list[Rows]:
+        """Steps that are complete by now, oldest first; `final`: nothing more will come."""
+        taken: list[Rows] = []
+        for number in sorted(self._pending):
+            row = self._pending[number]
+            if len(row) < self.world_size and not final and not self._hopeless(number, row):
+                break
+            del self._pending[number]
+            self._closed = number
+            self._close(row, taken)
+        return taken
+
+    def _hopeless(self, number: int, row: dict[int, Step]) -> bool:
+        """Whether the ranks that are missing in a row will never tell of it."""
+        if len(self._pending) > PENDING:
+            return True
+        if max(step.end_us for step in row.values()) < self._newest_us - LATE_US:
+            return True
+        return all(self._last.get(rank, 0) > number for rank in range(self.world_size) if rank not in row)
+
+    def _close(self, row: dict[int, Step], taken: list[Rows]) -> None:
+        present = tuple(sorted(row))
+        if present == self._ranks or len(present) == self.world_size:
+            self._ranks = present
+            self._partial.clear()
+            _append(taken, present, row)
+            return
+        if self._partial and self._partial[-1].keys() != row.keys():
+            self._partial.clear()
+        self._partial.append(row)
+        self.left_out += 1
+        if len(self._partial) >= PARTIAL_ROWS:
+            self._ranks = present
+            self.left_out -= len(self._partial)
+            for earlier in self._partial:
+                _append(taken, present, earlier)
+            self._partial.clear()
+
+
+def _append(taken: list[Rows], ranks: tuple[int, ...], row: dict[int, Step]) -> None:
+    steps = [row[rank] for rank in ranks]
+    if taken and taken[-1].ranks == ranks:
+        taken[-1].steps.append(steps)
+    else:
+        taken.append(Rows(ranks, [steps]))

@@ -1,0 +1,98 @@
+"""What the all-reduce of each bucket took, and the bandwidth it reached, where buckets were recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from ddpmon.messages import BucketView, Layout, Step
+
+Layouts: TypeAlias = Mapping[int, Mapping[int, Layout]]
+"""By rank, then by number."""
+
+
+@dataclass
+class _Means:
+    layout: Layout
+    count: int = 0
+    launch_us: int = 0
+    end_us: int = 0
+    steps: int = 0
+    shortest_us: int = 0
+
+
+@dataclass
+class BucketTimes:
+    """What is known of the buckets of some steps."""
+
+    buckets: list[BucketView] = field(default_factory=list)
+    """In the order in which DDP hands them over, model by model."""
+    bus_bandwidth_gb_s: float | None = None
+    """nccl-tests' definition: bytes / time x 2(n-1)/n, over the whole all-reduce of the rank that arrived last."""
+
+
+def bucket_times(rows: Iterable[Mapping[int, Step]], layouts: Layouts) -> BucketTimes:
+    """Means over steps of all ranks. rows: steps by rank; those without buckets are left out."""
+    means: dict[tuple[int, int], _Means] = {}
+    total_bytes = total_us = 0
+    ranks = 0
+    for row in rows:
+        if not all(step.buckets for step in row.values()):
+            continue
+        ranks = len(row)
+        _add(means, row, layouts)
+        payload, span_us = _whole(row, layouts)
+        total_bytes += payload
+        total_us += span_us
+    views = [_view(means[key]) for key in sorted(means)]
+    bandwidth = None
+    if ranks > 1 and total_us:
+        bandwidth = total_bytes / (total_us * 1e-6) * 2 * (ranks - 1) / ranks / 1e9
+    return BucketTimes(views, bandwidth)
+
+
+def _add(means: dict[tuple[int, int], _Means], row: Mapping[int, Step], layouts: Layouts) -> None:
+    shortest: dict[tuple[int, int], int] = {}
+    for rank, step in row.items():
+        for bucket in step.buckets:
+            layout = layouts.get(rank, {}).get(bucket.layout)
+            if layout is None:
+                continue  # told of in a batch that was lost
+            key = (layout.model, layout.index)
+            known = means.get(key)
+            if known is None or known.layout.parameters != layout.parameters:
+                known = means[key] = _Means(layout)  # laid out anew: what was before is of other buckets
+            known.count += 1
+            known.launch_us += bucket.launch_us
+            known.end_us += bucket.end_us
+            took = bucket.end_us - bucket.launch_us
+            shortest[key] = min(took, shortest.get(key, took))
+    for key, took in shortest.items():
+        means[key].steps += 1
+        means[key].shortest_us += took
+
+
+def _whole(row: Mapping[int, Step], layouts: Layouts) -> tuple[int, int]:
+    """Bytes of the step's all-reduce, and how long it took on the rank that handed its last bucket over last.
+
+    A step ends at the same moment everywhere, so that times before its end compare ranks whose clocks differ.
+    """
+    rank, step = max(row.items(), key=lambda item: max(b.launch_us for b in item[1].buckets) - item[1].length_us)
+    known = layouts.get(rank, {})
+    payload = sum(known[bucket.layout].payload_bytes for bucket in step.buckets if bucket.layout in known)
+    first = min(bucket.launch_us for bucket in step.buckets)
+    return payload, max(bucket.end_us for bucket in step.buckets) - first
+
+
+def _view(means: _Means) -> BucketView:
+    layout = means.layout
+    return BucketView(
+        model=layout.model,
+        index=layout.index,
+        payload_bytes=layout.payload_bytes,
+        launch_ms=means.launch_us / means.count / 1e3,
+        end_ms=means.end_us / means.count / 1e3,
+        transfer_ms=means.shortest_us / max(means.steps, 1) / 1e3,
+        parameters=layout.parameters,
+    )

@@ -1,0 +1,93 @@
+"""What is wrong with a run, as far as the evidence carries it.
+
+`findings` looks at a window of steps and at what it found before: a finding is entered on full evidence and stays
+until clearly less than its threshold is left, so that it does not flap. Each kind is told in a module of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ddpmon.analysis.causes import causes
+from ddpmon.analysis.cpu import Cpu, cpu_starved, starved_share
+from ddpmon.analysis.hangs import Standstill, hang
+from ddpmon.analysis.imbalance import imbalance
+from ddpmon.analysis.memory import Memory, gpu_memory, memory_growth
+from ddpmon.analysis.replicas import Difference, Unsynchronised, gradients_not_synchronised, replicas_differ
+from ddpmon.analysis.world import World
+from ddpmon.messages import Finding
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The first loss of the run that was not finite."""
+
+    rank: int
+    step: int
+    value: float
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What there is besides the steps of the window."""
+
+    records: int = 0
+    """Step records received."""
+    lost: int = 0
+    bad_loss: Loss | None = None
+    failed: tuple[int, str] | None = None
+    """First rank that failed, and what of."""
+    world_size: int = 0
+    standstill: Standstill | None = None
+    difference: Difference | None = None
+    unsynchronised: Sequence[Unsynchronised] = ()
+    cpu: Sequence[Cpu] = ()
+    memory: Sequence[Memory] = ()
+
+
+def findings(world: World | None, evidence: Evidence, before: Sequence[Finding] = ()) -> list[Finding]:
+    """Everything found, worst first. `before`: what the previous call returned."""
+    found = []
+    if evidence.failed:
+        rank, cause = evidence.failed
+        found.append(Finding("rank_failed", "critical", f"rank {rank} failed: {cause}", [rank]))
+    if evidence.standstill and (stands := hang(evidence.standstill)):
+        found.append(stands)
+    if evidence.bad_loss:
+        found.append(_loss_not_finite(evidence.bad_loss))
+    if evidence.difference:
+        found.append(replicas_differ(evidence.difference, evidence.world_size))
+    found += gradients_not_synchronised(evidence.unsynchronised, evidence.world_size)
+    if world is not None:
+        starved = {one.rank: share for one in evidence.cpu if (share := starved_share(one.starved)) is not None}
+        costly = imbalance(world, before, starved) + causes(world, before)
+        found += sorted(costly, key=lambda f: (f.until_step is not None, f.severity == "info", -(f.cost_ms or 0.0)))
+    found += cpu_starved(evidence.cpu, evidence.world_size, before)
+    found += memory_growth(evidence.memory, evidence.world_size)
+    found += gpu_memory(evidence.memory, evidence.world_size)
+    if evidence.lost:
+        found.append(_telemetry_lost(evidence))
+    return found
+
+
+def _loss_not_finite(loss: Loss) -> Finding:
+    return Finding(
+        "loss_not_finite",
+        "critical",
+        f"loss is {loss.value} on rank {loss.rank} since step {loss.step:,}",
+        [loss.rank],
+        since_step=loss.step,
+        evidence={"value": str(loss.value)},
+        advice="Stop and look at that step's batch and learning rate; gradients that are not finite reach every rank.",
+    )
+
+
+def _telemetry_lost(evidence: Evidence) -> Finding:
+    share = evidence.lost / (evidence.lost + evidence.records)
+    return Finding(
+        "telemetry_lost",
+        "warn" if share >= 0.01 else "info",
+        f"{evidence.lost:,} records of steps were lost ({share:.1%}); means leave those steps out",
+        evidence={"lost": evidence.lost, "share": share},
+    )

@@ -1,0 +1,144 @@
+"""Who does not come when no rank finishes steps any more, from where every rank's training thread is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ddpmon.analysis.verdict import duration, rank_list
+from ddpmon.messages import Collective, Finding, Stack
+
+POINT_TO_POINT = {"send", "recv"}
+
+
+@dataclass(frozen=True)
+class Standstill:
+    """Where every rank is while none comes on."""
+
+    idle_s: float
+    stacks: Mapping[int, Stack]
+    """By rank; of those that could tell."""
+    gone: Sequence[int] = ()
+    """Ranks that have left or died."""
+    silent: Sequence[int] = ()
+    """Ranks that live, but whose background thread is not heard either."""
+    world_size: int = 0
+
+
+def hang(found: Standstill) -> Finding | None:
+    """The finding that names who did not arrive, and what the others wait in; None if nothing is known."""
+    stacks = found.stacks
+    if not stacks and not found.silent:
+        return None
+    late = [*found.gone, *found.silent] or missing(stacks)
+    waiting = sorted(rank for rank, stack in stacks.items() if stack.blocked and rank not in late)
+    awaited = _awaited([stacks[rank] for rank in waiting])
+    groups = [
+        {"ranks": ranks, "line": line_of(stacks[ranks[0]]), "frames": list(stacks[ranks[0]].frames)}
+        for ranks in _alike(stacks)
+    ]
+    text, advice = _words(found, late, waiting, awaited)
+    return Finding(
+        "hang",
+        "critical" if waiting or found.silent else "warn",
+        text,
+        sorted(late),
+        since_step=max(stack.step for stack in stacks.values()) + 1 if stacks else None,
+        evidence={
+            "idle_s": round(found.idle_s, 1),
+            "waiting": waiting,
+            "collective": awaited.name if awaited else None,
+            "sequence": awaited.sequence if awaited else None,
+            "gone": sorted(found.gone),
+            "silent": sorted(found.silent),
+            "stacks": groups,
+        },
+        advice=advice,
+    )
+
+
+def missing(stacks: Mapping[int, Stack]) -> list[int]:
+    """Ranks that did not arrive where the others wait; empty if that cannot be told.
+
+    A rank that is not blocked has not arrived. Among several, and where all or none are blocked, torch's own count
+    tells: in some process group they have issued fewer collectives than another rank. Messages from rank to rank count
+    there too, so that the count says nothing in a script that sends some.
+    """
+    free = {rank for rank, stack in stacks.items() if not stack.blocked}
+    behind: set[int] = set()
+    if not any(stack.collective and stack.collective.name in POINT_TO_POINT for stack in stacks.values()):
+        behind = _behind(stacks)
+    if free and len(free) < len(stacks):
+        return sorted(free & behind or free)
+    return sorted(behind)
+
+
+def _behind(stacks: Mapping[int, Stack]) -> set[int]:
+    most: dict[str, int] = {}
+    for stack in stacks.values():
+        for group, number in stack.issued.items():
+            most[group] = max(number, most.get(group, 0))
+    return {
+        rank for rank, stack in stacks.items() if any(number < most[group] for group, number in stack.issued.items())
+    }
+
+
+def _awaited(waiting: Sequence[Stack]) -> Collective | None:
+    """The collective that most of the waiting ranks are in."""
+    names = [stack.collective for stack in waiting if stack.collective]
+    return max(names, key=lambda one: (names.count(one), one.sequence is not None), default=None)
+
+
+def _alike(stacks: Mapping[int, Stack]) -> list[list[int]]:
+    """Ranks with identical stacks together, the fewest first: who is alone is of most interest."""
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for rank in sorted(stacks):
+        groups.setdefault(tuple(stacks[rank].frames), []).append(rank)
+    return sorted(groups.values(), key=lambda ranks: (len(ranks), ranks))
+
+
+def line_of(stack: Stack) -> str:
+    """The line of Python that says most: the innermost one of the script's own."""
+    if not stack.frames:
+        return "no Python code"
+    return stack.frames[stack.own if stack.own is not None else 0]
+
+
+def _ranks(ranks: Sequence[int], world_size: int) -> str:
+    """rank 2, ranks 0-2, all ranks."""
+    listed = rank_list(ranks, world_size)
+    return f"rank {listed}" if len(ranks) == 1 else "all ranks" if listed == "all" else f"ranks {listed}"
+
+
+def _words(
+    found: Standstill, late: Sequence[int], waiting: Sequence[int], awaited: Collective | None
+) -> tuple[str, str]:
+    stacks, world = found.stacks, found.world_size
+    where = awaited.name if awaited else "a collective"
+    who, others = _ranks(late, world), _ranks(waiting, world)
+    if found.gone:
+        wait = "waits" if len(waiting) == 1 else "wait"
+        return f"{who} ended; {others} {wait} in {where}", f"Look at the last output of {who} in the run's logs."
+    if found.silent:
+        wait = f"; {others} {'waits' if len(waiting) == 1 else 'wait'} in {where}" if waiting else ""
+        return (
+            f"{who} is not heard though its process lives{wait}",
+            f"Look for compiled code on {who} that keeps Python's lock (the GIL), or for a process that was stopped.",
+        )
+    first = stacks[late[0]] if late else None
+    if first is not None and waiting:
+        advice = f"Look at what {who} does in {line_of(first)}."
+        if len({line_of(stacks[rank]) for rank in stacks}) == 1:
+            advice = f"All ranks are at {line_of(first)}; look at what the call before it did on {who}."
+        return f"{who} does not reach {where}: in {line_of(first)}", advice
+    lines = {line_of(stack) for stack in stacks.values()}
+    line = line_of(next(iter(stacks.values()))) if len(lines) == 1 else f"{len(lines)} different places"
+    if waiting:
+        return (
+            f"all ranks wait in {where} and none is missing: {line}",
+            "Every rank has issued it: look at the network between them and at the backend's own log.",
+        )
+    return (
+        f"no rank finished a step for {duration(found.idle_s)}, and none waits for another: in {line}",
+        f"Look at {line}." if len(lines) == 1 else "Look at each rank's line.",
+    )

@@ -1,0 +1,193 @@
+"""Findings about ranks that are late for a stretch: which phase, since when, what it costs, what it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ddpmon.analysis.stragglers import Late, late
+from ddpmon.analysis.verdict import rank_list
+from ddpmon.analysis.what_if import gain
+from ddpmon.analysis.words import fitting
+from ddpmon.analysis.world import Floats, World
+from ddpmon.messages import OWN_PHASES, Finding
+
+KINDS = frozenset({"straggler", "load_imbalance"})
+MORE_WORK = 0.05
+FOLLOWS = 2.0
+"""Own time that grows by more than so many times the work's share has another cause."""
+WORTH = 1.02
+"""Times faster if fixed: less is told, but no reason to act."""
+SOME = 64
+"""Peers that are enough to tell what is usual."""
+HALF = 0.5
+"""Share of the excess that a cause must account for."""
+
+
+def late_ranks(
+    world: World,
+    excess: Floats,
+    before: Sequence[Finding] = (),
+    starved: Mapping[int, float] | None = None,
+    skip: Collection[int] = (),
+) -> list[Finding]:
+    """A finding for each rank that is late now, worst first, then for those that were a while ago.
+
+    excess: [S, R] `over_peers` of the own times. before: what was found last. starved: share of the time that a rank
+    waits for a core, where measured. skip: columns whose lateness is told otherwise.
+    """
+    columns = {rank: column for column, rank in enumerate(world.ranks)}
+    known = {f.ranks[0]: f for f in before if f.kind in KINDS and len(f.ranks) == 1 and f.ranks[0] in columns}
+    lasting = [columns[rank] for rank, finding in known.items() if finding.until_step is None]
+    stretches = late(world, excess, lasting, skip)
+    now = [stretch for stretch in stretches if not stretch.over]
+    found = []
+    for stretch in stretches:
+        rank = world.ranks[stretch.column]
+        partners = [] if stretch.over else [other for other in now if other is not stretch]
+        found.append(_Case(world, stretch, partners, known.get(rank), (starved or {}).get(rank)).finding())
+    return found
+
+
+class _Case:
+    """One late rank with all that is known of it."""
+
+    def __init__(
+        self, world: World, stretch: Late, partners: list[Late], known: Finding | None, starved: float | None
+    ) -> None:
+        self.world, self.stretch, self.known, self.starved = world, stretch, known, starved
+        self.column, self.rank = stretch.column, world.ranks[stretch.column]
+        self.part = world.between(stretch.first, stretch.last + 1)
+        self.partners = [other.column for other in partners]
+        self.peers = np.delete(np.arange(len(world.ranks)), [stretch.column, *self.partners])
+        if not len(self.peers):
+            self.peers = np.delete(np.arange(len(world.ranks)), stretch.column)
+        self.some = self.peers[:: max(1, len(self.peers) // SOME)]
+        self.phases_ms = np.median(self._over_peers(self.part.phases_ms), axis=0)
+        self.phase = OWN_PHASES[int(self.phases_ms.argmax())]
+        # While all of them are late: before that, fixing one alone did gain something.
+        common = world.between(max(stretch.first, *(other.first for other in partners), 0), stretch.last + 1)
+        self.alone = gain(common, self.column)
+        self.together = gain(common, [self.column, *self.partners]) if partners else self.alone
+
+    def _over_peers(self, values: Floats) -> Floats:
+        over: Floats = values[:, self.column] - np.median(values[:, self.some], axis=1)
+        return over
+
+    @property
+    def since(self) -> int:
+        if self.stretch.from_the_start and self.known and self.known.since_step is not None:
+            return self.known.since_step
+        return int(self.world.step[self.stretch.first])
+
+    def finding(self) -> Finding:
+        work = self._more_work()
+        evidence: dict[str, Any] = {
+            "own_ms": float(self.part.own_ms[:, self.column].mean()),
+            "over_median_ms": self.stretch.over_ms,
+            "phase_excess_ms": float(self.phases_ms.max()),
+            "peers_wait_ms": float(self.part.wait_ms[:, self.peers].mean()),
+            "critical_share": float((self.part.critical == self.column).mean()),
+            "gain": self.alone,
+            "steps": len(self.part),
+        }
+        if self.partners:
+            evidence |= {"with_ranks": [self.world.ranks[c] for c in self.partners], "gain_together": self.together}
+        if self.starved is not None:
+            evidence["starved_share"] = self.starved
+        gc = float(np.mean(self._over_peers(self.part.gc_ms)))
+        if gc >= HALF * self.stretch.over_ms:
+            evidence["gc_ms"] = gc
+        if work:
+            unit, mine, theirs = work
+            evidence |= {unit: mine, f"peers_{unit}": theirs}
+        keep = 0.5 if self.known and self.known.severity == "warn" else 1.0
+        worth = not self.stretch.over and self.together - 1 >= keep * (WORTH - 1)
+        step_ms = float(self.part.length_ms.max(axis=1).mean())
+        return Finding(
+            "load_imbalance" if work else "straggler",
+            "warn" if worth else "info",
+            self._text(work),
+            [self.rank],
+            self.phase,
+            self.since,
+            int(self.world.step[self.stretch.last]) if self.stretch.over else None,
+            cost_ms=step_ms * (1 - 1 / self.together),
+            evidence=evidence,
+            advice=self._advice(work, evidence),
+        )
+
+    def _text(self, work: tuple[str, float, float] | None) -> str:
+        over = float(self.phases_ms.max())
+        if self.stretch.over:
+            until = int(self.world.step[self.stretch.last])
+            head = f"rank {self.rank} was slow from step {self.since:,} to {until:,}: {over:+.1f} ms {self.phase}"
+            return fitting(head, " a step")
+        if self.partners:
+            others = rank_list([self.world.ranks[c] for c in self.partners], len(self.world.ranks))
+            many = "s" if len(self.partners) > 1 else ""
+            tail = f"; {self.together:.2f}x only if rank{many} {others} {'are' if many else 'is'} fixed too"
+            short = f"; {self.together:.2f}x if all {len(self.partners) + 1} late ranks are fixed"
+        else:
+            tail, short = f"; {self.alone:.2f}x if {'even' if work else 'fixed'}", ""
+        if work:
+            unit, mine, theirs = work
+            head = (
+                f"rank {self.rank} has {mine / theirs - 1:.0%} more {unit} a step: {self.stretch.over_ms:+.1f} ms{tail}"
+            )
+            return fitting(head)
+        head = f"rank {self.rank} is slow: {over:+.1f} ms {self.phase}"
+        for middle, end in ((f" since step {self.since:,}", tail), ("", tail), ("", short)):
+            if len(head + middle + end) <= len(fitting(head, middle, end)):
+                return head + middle + end
+        return fitting(head)
+
+    def _more_work(self) -> tuple[str, float, float] | None:
+        """Samples or tokens of a step, of the rank and of its peers, if it has more and its own time follows."""
+        own = np.median(self.part.own_ms, axis=0)
+        slower = float(own[self.column] / max(np.median(own[self.peers]), 1e-9)) - 1
+        most = FOLLOWS * (2 if self.known and self.known.kind == "load_imbalance" else 1)
+        for unit, counts in (("tokens", self.part.tokens), ("samples", self.part.samples)):
+            means = counts.mean(axis=0)
+            mine, theirs = float(means[self.column]), float(np.median(means[self.peers]))
+            if theirs > 0 and mine >= theirs * (1 + MORE_WORK) and slower <= most * (mine / theirs - 1):
+                return unit, mine, theirs
+        return None
+
+    def _advice(self, work: tuple[str, float, float] | None, evidence: Mapping[str, Any]) -> str:
+        if self.stretch.over:
+            return f"It is over: look at what else ran on rank {self.rank}'s machine then, and in its log."
+        if work:
+            unit, mine, theirs = work
+            even = float((self.part.tokens if unit == "tokens" else self.part.samples).mean())
+            return (
+                f"Give every rank equal work: rank {self.rank} gets {mine:.0f} {unit} a step, the others {theirs:.0f};"
+                f" {even:.0f} each would be even."
+            )
+        if "gc_ms" in evidence:
+            return (
+                f"Python's garbage collector takes {evidence['gc_ms']:.1f} ms a step of rank {self.rank}: gc.freeze()"
+                " before training, gc.disable() and gc.collect() every so many steps on all ranks at once."
+            )
+        return f"{ADVICE[self.phase].format(rank=self.rank)} {self._measured()}"
+
+    def _measured(self) -> str:
+        """What is known of the cause, and what is not."""
+        step_ms = float(self.part.length_ms[:, self.column].mean())
+        if self.starved is not None and self.starved * step_ms >= HALF * self.stretch.over_ms:
+            return f"It waits {self.starved:.0%} of the time for a core: that alone can be it."
+        counted = bool(self.part.samples.any() or self.part.tokens.any())
+        work = "Its batches are as large as the others'" if counted else "The sizes of batches were not measured"
+        core = "" if self.starved is None else f" and it waits {self.starved:.0%} of the time for a core"
+        return f"{work}{core}; why it is slow was not measured."
+
+
+ADVICE = {
+    "data": "Look at what rank {rank}'s DataLoader does differently: its files, its disk, its workers.",
+    "forward": "Look at what rank {rank}'s forward does differently: its inputs' sizes, its device, its CPU.",
+    "backward": "Look at what rank {rank}'s backward does differently: its inputs' sizes, its device, its CPU.",
+    "optimizer": "Look at what rank {rank} does around its optimizer's step: hooks, schedulers, its CPU.",
+    "other": "Look at what rank {rank}'s loop does besides training: logging, checkpoints, evaluation.",
+}

@@ -1,0 +1,120 @@
+"""The report as a dict of plain values: schema 1 of `ddpmon report --format json`. What is not known is None."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ddpmon.analysis.summary import Summary
+from ddpmon.analysis.what_if import gain, gain_all_at_median, gain_with_even_transfer, gain_without_waiting
+from ddpmon.analysis.world import World
+from ddpmon.messages import END_STATES, PHASES, Finding, RankView, Snapshot
+
+SCHEMA = 1
+MOST_GAINS = 8
+
+
+def report(snapshot: Snapshot, world: World | None, summary: Summary | None) -> dict[str, Any]:
+    """All of a run: `snapshot` at its end (or now), `world` and `summary` of the steps that the report covers."""
+    run = snapshot.run
+    gradients = summary if summary and summary.gradient_bytes else None
+    return {
+        "schema": SCHEMA,
+        "run": {
+            "id": run.id,
+            "name": run.name,
+            "world_size": run.world_size,
+            "nnodes": run.nnodes,
+            "state": snapshot.state if snapshot.state in END_STATES else "running",
+            "exit_code": run.exit_code,
+            "started_at": run.started_at,
+            "ended_at": run.ended_at,
+        },
+        "steps": {
+            "count": snapshot.step,
+            "window": list(summary.window) if summary else None,
+            "step_ms": {
+                "mean": _number(summary.step_ms_mean if summary else None),
+                "p50": _number(summary.step_ms_p50 if summary else None),
+                "p95": _number(summary.step_ms_p95 if summary else None),
+                "max": _number(summary.step_ms_max if summary else None),
+            },
+            "samples_per_s": _number(snapshot.samples_per_s),
+            "records_lost": snapshot.records_lost,
+        },
+        "ranks": [_rank(view) for view in snapshot.ranks],
+        "efficiency": {
+            name: _number(getattr(summary.efficiency, name) if summary else None)
+            for name in ("parallel", "load_balance", "load_balance_persistent", "load_balance_moving", "communication")
+        },
+        "all_reduce": {
+            "bytes_per_step": round(gradients.gradient_bytes) if gradients else None,
+            "wait_ms": _number(gradients.exposed_wait_ms if gradients else None),
+            "transfer_ms": _number(gradients.exposed_ms - gradients.exposed_wait_ms if gradients else None),
+            "exposed_share": _number(gradients.exposed_ms / max(gradients.step_ms_mean, 1e-9) if gradients else None),
+            "bus_bandwidth_gb_s": _number(snapshot.bus_bandwidth_gb_s),
+            "buckets": [msgspec.to_builtins(bucket) for bucket in snapshot.buckets],
+        },
+        "what_if": _what_if(world, summary, snapshot.findings) if world and summary and len(world.ranks) > 1 else [],
+        "verdict": snapshot.verdict,
+        "findings": [msgspec.to_builtins(finding) for finding in snapshot.findings],
+    }
+
+
+def _rank(view: RankView) -> dict[str, Any]:
+    phases = view.phases_ms or (None,) * len(PHASES)
+    return {
+        "rank": view.rank,
+        "host": view.host or None,
+        "pid": view.pid or None,
+        "device": view.device if view.pid else None,
+        "steps": view.steps,
+        "own_ms": _number(view.own_ms),
+        "phases_ms": {name: _number(value) for name, value in zip(PHASES, phases, strict=True)},
+        "critical_share": _number(view.critical_share),
+        "late_ms": _number(view.late_ms),
+        "loss": _number(view.loss, 6),
+        "samples_per_s": _number(view.samples_per_s),
+        "gpu": msgspec.to_builtins(view.gpu) if view.gpu else None,
+        "cpu_percent": _number(view.cpu_percent),
+        "rss_bytes": view.rss_bytes,
+        "cpu_starved_share": _number(view.cpu_starved_share),
+        "exit": {"code": view.exit.code, "signal": view.exit.signal, "error": view.exit.error} if view.exit else None,
+        "tokens_per_s": _number(view.tokens_per_s),
+        "learning_rate": view.learning_rate,
+        "gc_ms": _number(view.gc_ms),
+        "major_faults_per_s": _number(view.major_faults_per_s),
+        "read_bytes_per_s": _number(view.read_bytes_per_s),
+        "written_bytes_per_s": _number(view.written_bytes_per_s),
+        "threads": view.threads,
+    }
+
+
+def _what_if(world: World, summary: Summary, found: Sequence[Finding]) -> list[dict[str, Any]]:
+    """Gains of the ranks with the most own time, each phase of the first one, late ranks together, and of the world.
+
+    Without a rank: all ranks at the median (phase None), nobody waiting (phase "wait"), every transfer at its median.
+    """
+    slowest = summary.own_ms.argsort()[::-1][:MOST_GAINS].tolist()
+    gains: list[dict[str, Any]] = [
+        {"rank": world.ranks[column], "phase": None, "gain": gain(world, column)} for column in slowest
+    ]
+    gains.sort(key=lambda entry: -entry["gain"])
+    first = world.ranks.index(gains[0]["rank"])
+    gains += [{"rank": world.ranks[first], "phase": phase, "gain": gain(world, first, phase)} for phase in PHASES[:5]]
+    late = sorted({f.ranks[0] for f in found if "with_ranks" in f.evidence} & set(world.ranks))
+    if len(late) > 1:
+        together = gain(world, [world.ranks.index(rank) for rank in late])
+        gains.append({"rank": None, "ranks": late, "phase": None, "gain": together})
+    gains.append({"rank": None, "phase": None, "gain": gain_all_at_median(world)})
+    gains.append({"rank": None, "phase": "wait", "gain": gain_without_waiting(world)})
+    gains.append({"rank": None, "phase": "transfer", "gain": gain_with_even_transfer(world)})
+    return [entry | {"gain": round(entry["gain"], 4)} for entry in gains]
+
+
+def _number(value: float | None, digits: int = 4) -> float | None:
+    """A number as JSON can hold it."""
+    return None if value is None or not math.isfinite(value) else round(value, digits)

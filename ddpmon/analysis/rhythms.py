@@ -1,0 +1,152 @@
+"""Ranks that take longer every so many steps: logging, checkpoints, evaluation on one rank.
+
+A long step is one whose excess over the peers leaves the rank's usual, and its neighbours, by at least a quarter of a
+typical own time and NOISE times what it strays downwards. With a share q of steps long, chance lets at least h of n
+places of one rhythm be long with the upper tail of the binomial distribution; times the rhythms tried it must stay
+below FALSE_ALARMS (Bonferroni).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from math import comb
+
+import numpy as np
+
+from ddpmon.analysis.words import fitting
+from ddpmon.analysis.world import Floats, Ints, World
+from ddpmon.messages import OWN_PHASES, Finding
+
+FALSE_ALARMS = 1e-5
+LONG = 0.25
+NOISE = 2.0
+FEWEST = 4
+"""Long steps that make a rhythm."""
+KEPT = 0.8
+"""Share of the places of a rhythm that are long."""
+PAIRS = 0.6
+"""Share of neighbouring places that are both long for a rhythm to be tried."""
+PERIODS = 20
+"""Rhythms that are tried."""
+WORTH = 1.02
+"""Times faster without: less is told, but no reason to act."""
+
+
+@dataclass(frozen=True)
+class Rhythm:
+    """A column is long at every `every`-th step, counted by step numbers."""
+
+    column: int
+    every: int
+    at: Ints
+    """Indices of the long steps."""
+    over_ms: float
+    """By how much a long step exceeds the usual."""
+
+
+def rhythms(world: World, excess: Floats) -> list[Rhythm]:
+    """The columns with a rhythm, worst first. excess: [S, R] `over_peers` of the own times."""
+    if len(world.ranks) < 2 or len(world) < 2 * FEWEST:
+        return []
+    typical = float(np.median(np.median(world.own_ms[:: max(1, len(world) // 60)], axis=1)))
+    least = max(1.0, LONG * typical)
+    over_neighbours = _over_neighbours(excess)
+    some = np.flatnonzero((over_neighbours > least).sum(axis=0) >= FEWEST)
+    excess, over_neighbours = excess[:, some], over_neighbours[:, some]
+    # A third of the way up, since of every two steps one may be long; what is below that tells the noise.
+    third = len(world) // 3
+    usual = np.partition(excess, third, axis=0)[third]
+    bound = np.maximum(NOISE * 3 * (usual - np.minimum(excess, usual)).mean(axis=0), least)
+    # Over its neighbours as well: a stretch of long steps is no rhythm, though every second one of it is long.
+    long = (excess - usual > bound) & (over_neighbours > bound)
+    share = long.mean(axis=0)
+    found = []
+    for place in np.flatnonzero((long.sum(axis=0) >= FEWEST) & (share <= 0.6)).tolist():
+        column = int(some[place])
+        rhythm = _rhythm(world.step, np.flatnonzero(long[:, place]), float(share[place]))
+        if rhythm is not None:
+            every, kept = rhythm
+            over = float(np.median(excess[kept, place]) - usual[place])
+            own = _over_neighbours(world.own_ms[:, [column]])[kept, 0]
+            if np.median(own) < over / 2:
+                continue  # the others are short in its rhythm
+            found.append(Rhythm(column, every, kept, over))
+    return sorted(found, key=lambda rhythm: -rhythm.over_ms / rhythm.every)
+
+
+def _over_neighbours(values: Floats) -> Floats:
+    """[S, R] Each value less the mean of the one before and the one after."""
+    padded = np.vstack([values[1:2], values, values[-2:-1]])
+    over: Floats = values - (padded[:-2] + padded[2:]) / 2
+    return over
+
+
+def _rhythm(steps: Ints, at: Ints, share: float) -> tuple[int, Ints] | None:
+    """The period of long steps, and those that keep to it; None if chance can bring them about."""
+    numbers = steps[at]
+    gaps = numbers[:, None] - numbers[None, :]
+    seen = np.bincount(gaps[gaps > 1], minlength=2)
+    lags = np.arange(len(seen))
+    candidates = lags[seen >= PAIRS * np.maximum(FEWEST - 1, (numbers[-1] - numbers[0]) / np.maximum(lags, 1) - 1)]
+    for every in candidates[candidates > 1][:PERIODS].tolist():
+        phase = Counter((numbers % every).tolist()).most_common(1)[0][0]
+        in_time = numbers % every == phase
+        places = int(((steps % every) == phase)[at[in_time][0] : at[in_time][-1] + 1].sum())
+        hits = int(in_time.sum())
+        tried = every * PERIODS
+        if hits >= FEWEST and hits >= KEPT * places and tried * _tail(hits - 1, places - 1, share) < FALSE_ALARMS:
+            return every, at[in_time]
+    return None
+
+
+def _tail(hits: int, places: int, share: float) -> float:
+    """Probability of at least so many hits."""
+    if places > 200:  # no window with that many long steps of a rhythm is due to chance
+        return 0.0
+    return float(sum(comb(places, k) * share**k * (1 - share) ** (places - k) for k in range(hits, places + 1)))
+
+
+def periodic(world: World, found: Rhythm, known: Finding | None = None) -> Finding:
+    """The finding about a rhythm. known: the one made of it before."""
+    column, rank = found.column, world.ranks[found.column]
+    others = np.delete(np.arange(len(world.ranks)), column)
+    over = world.phases_ms[:, column] - np.median(world.phases_ms[:, others], axis=1)
+    phase = OWN_PHASES[int((np.median(over[found.at], axis=0) - np.median(over, axis=0)).argmax())]
+    mended = world.own_ms[:, column].copy()
+    mended[found.at] -= found.over_ms
+    slowest = np.maximum(world.own_ms[:, others].max(axis=1), mended)
+    real = world.length_ms.max(axis=1)
+    simulated = float((real - world.own_ms.max(axis=1) + slowest).sum())
+    factor = float(real.sum()) / simulated if simulated > 0 else 1.0
+    since = known.since_step if known and known.since_step is not None else int(world.step[found.at[0]])
+    worth = factor - 1 >= (WORTH - 1) * (0.5 if known and known.severity == "warn" else 1.0)
+    head = f"rank {rank} takes {found.over_ms:+.0f} ms {phase} every {found.every} steps"
+    return Finding(
+        "periodic_straggler",
+        "warn" if worth else "info",
+        fitting(head, f"; {factor:.2f}x if not", f", since step {since:,}"),
+        [rank],
+        phase,
+        since,
+        cost_ms=float(real.mean()) * (1 - 1 / factor),
+        evidence={
+            "every": found.every,
+            "at_step": int(world.step[found.at[-1]]),
+            "over_ms": found.over_ms,
+            "times": len(found.at),
+            "gain": factor,
+        },
+        advice=(
+            f"Look at what rank {rank} does every {found.every} steps in {phase}"
+            f"{WHAT.get(phase, '')}: {found.over_ms:.0f} ms each time that all others wait. Do it less often, or in a"
+            " thread beside training. What it is was not measured."
+        ),
+    )
+
+
+WHAT = {
+    "other": " (a checkpoint, logging, an evaluation)",
+    "data": " (a new file or shard, workers that begin anew)",
+    "optimizer": " (what is hooked to its optimizer)",
+}

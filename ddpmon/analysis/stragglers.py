@@ -1,0 +1,166 @@
+"""Ranks that are late for a stretch of steps: which, since when, and whether it is over.
+
+A rank is late over a stretch if its mean excess over its peers there (`excess.steady` first) is at least 8% of a
+typical own time, and exceeds chance: z standard errors (`excess.chance`, which knows noise that lasts), with z for a
+share of false alarms of FALSE_ALARMS over all ranks and stretches looked at together (Bonferroni). What was found
+before stays while half of that is left. The first and last steps come from `change_points`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cache
+from statistics import NormalDist
+
+import numpy as np
+
+from ddpmon.analysis.change_points import ending, onset
+from ddpmon.analysis.excess import Chance, chance, steady
+from ddpmon.analysis.world import Floats, World
+
+FEWEST_STEPS = 20
+OVER_PEERS = 0.08
+"""Of a typical own time: a delay of 10% is found although what is measured of it strays around 10%."""
+EXCESS_MS = 1.0
+FALSE_ALARMS = 1e-6
+STRETCHES = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+BURSTS = (16, 32, 64, 128, 192)
+STAYS = 0.5
+RECENT = (8, 16, 32)
+GONE = 3.0
+"""Standard errors below half its level after which a stretch is over."""
+EDGE = 2
+"""Steps that the running median cuts off at each end."""
+
+
+@dataclass(frozen=True)
+class Late:
+    """A stretch of steps, by index in the window, over which a column's own time exceeds its peers'."""
+
+    column: int
+    first: int
+    last: int
+    over_ms: float
+    from_the_start: bool
+    """It was late from the window's first step on: it may have begun earlier."""
+    over: bool = False
+    """The rank keeps up again."""
+
+
+def late(world: World, excess: Floats, known: Collection[int] = (), skip: Collection[int] = ()) -> list[Late]:
+    """Columns that are late now, worst first, then those that were for a while.
+
+    excess: [S, R] `over_peers` of the own times. known: late when last looked at.
+    """
+    if len(world.ranks) < 2 or len(world) < FEWEST_STEPS:
+        return []
+    smooth = steady(excess)
+    typical = float(np.median(np.median(world.own_ms[:: max(1, len(world) // 60)], axis=1)))
+    noise = chance(smooth, typical)
+    least = max(EXCESS_MS, OVER_PEERS * typical)
+    sums = np.vstack([np.zeros(smooth.shape[1]), np.cumsum(smooth, axis=0)])
+
+    share = np.ones(smooth.shape[1])
+    share[list(known)] = STAYS
+    now: list[Late] = []
+    past: list[Late] = []
+    for column in _exceeding(sums, noise, least, share):
+        if column not in skip:
+            found = _stretch(excess[:, column], smooth[:, column], noise, column, len(world) - 1)
+            if found is not None:
+                (past if found.over else now).append(found)
+    now = [stretch for stretch in now if stretch.over_ms >= least * STAYS]
+    if len(now) > (len(world.ranks) + 1) // 2:
+        now = []  # what most ranks do is the rule, and the few that are faster hold nobody back
+    now = _against_the_rest(world, now)
+    taken = {stretch.column for stretch in now} | set(skip)
+    past = [stretch for stretch in past if stretch.column not in taken and stretch.over_ms >= least]
+    taken |= {stretch.column for stretch in past}
+    for column, inside in _bursts(sums, noise, least):
+        if column not in taken:
+            found = _burst(excess[:, column], column, inside)
+            if found.last < len(world) - 1 - EDGE and found.over_ms >= least:
+                past.append(found)
+    order = lambda stretch: -stretch.over_ms
+    return sorted(now, key=order) + sorted(past, key=order)
+
+
+@cache
+def deviations(tries: int) -> float:
+    """Standard deviations that are exceeded by chance in FALSE_ALARMS of all cases with so many tries."""
+    return NormalDist().inv_cdf(1 - FALSE_ALARMS / tries)
+
+
+def _exceeding(sums: Floats, noise: Chance, least: float, share: Floats) -> list[int]:
+    """Columns whose last steps, however many, are late beyond chance."""
+    steps = len(sums) - 1
+    lengths = [n for n in STRETCHES if n < steps] + [steps]
+    z = deviations(len(share) * len(lengths))
+    found = np.zeros(len(share), bool)
+    for n in lengths:
+        mean = (sums[-1] - sums[-1 - n]) / n
+        found |= (mean >= share * least) & (mean >= share * noise.bound_ms(n, z))
+    columns: list[int] = np.flatnonzero(found).tolist()
+    return columns
+
+
+def _stretch(excess: Floats, smooth: Floats, noise: Chance, column: int, end: int) -> Late | None:
+    """The stretch that reaches to the end of the window, or that has just ended."""
+    begin = onset(excess, end)
+    level = float(np.median(excess[begin:]))
+    before = float(smooth[: max(1, begin - EDGE)].mean()) if begin > 2 * EDGE else 0.0
+    typical = max(level, float(np.quantile(smooth, 0.75)) if begin > end - 2 * RECENT[0] else level)
+    for n in RECENT:
+        if n > max(RECENT[0], end + 1 - begin - EDGE) or n > len(smooth):
+            break
+        recent = float(smooth[-n:].mean())
+        error = float(noise.bound_ms(n, GONE)[column])
+        if recent < typical / 2 and recent < typical - error:
+            inside = int(np.convolve(smooth, np.ones(8), "valid").argmax()) + 4 + EDGE
+            found = _burst(excess, column, min(inside, end))
+            return found if found.last < end - EDGE else None
+    if end + 1 - begin < RECENT[0] and level < before:
+        return None
+    return Late(column, begin, end, level, begin <= EDGE)
+
+
+def _burst(excess: Floats, column: int, inside: int) -> Late:
+    first, last = onset(excess, inside), ending(excess, inside)
+    level = float(np.median(excess[first : last + 1]))
+    return Late(column, first, last, level, first <= EDGE, over=True)
+
+
+def _bursts(sums: Floats, noise: Chance, least: float) -> list[tuple[int, int]]:
+    """Columns that were late for a while, and an index inside that while."""
+    steps = len(sums) - 1
+    lengths = [n for n in BURSTS if 2 * n < steps]
+    if not lengths:
+        return []
+    z = deviations(sums.shape[1] * steps)
+    best: dict[int, tuple[float, int]] = {}
+    for n in lengths:
+        means = (sums[n:] - sums[:-n]) / n
+        top = means.max(axis=0)
+        ratio = top / np.maximum(noise.bound_ms(n, z), 1e-9)
+        for column in np.flatnonzero((top >= least) & (ratio >= 1)).tolist():
+            middle = int(means[:, column].argmax()) + n // 2 + EDGE
+            best[column] = max(best.get(column, (0.0, 0)), (float(ratio[column]), middle))
+    return [(column, middle) for column, (_, middle) in best.items()]
+
+
+def _against_the_rest(world: World, now: list[Late]) -> list[Late]:
+    """The same with levels over those ranks that are not late: of several, each makes the others look less late."""
+    if len(now) < 2:
+        return now
+    rest = np.delete(world.own_ms, [stretch.column for stretch in now], axis=1)
+    typical = np.median(rest, axis=1)
+    better = []
+    for stretch in now:
+        over = world.own_ms[:, stretch.column] - typical
+        begin = onset(over, stretch.last)
+        level = float(np.median(over[begin:]))
+        if stretch.last + 1 - begin < RECENT[0]:
+            begin, level = stretch.first, float(np.median(over[stretch.first :]))
+        better.append(Late(stretch.column, begin, stretch.last, level, begin <= EDGE))
+    return better

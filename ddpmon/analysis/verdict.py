@@ -1,0 +1,121 @@
+"""The one sentence about a run: who, how much, what kind, what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ddpmon.analysis.summary import Summary
+from ddpmon.messages import Finding
+
+EVEN = (0.02, 0.05, 0.10)
+"""How close to the median all own times can be said to be: few values, so that the sentence stays put."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What a run that has no step yet waits for."""
+
+    world_size: int
+    launcher: bool = False
+    """The command (torchrun) runs."""
+    stages: dict[int, int] = field(default_factory=dict)
+    """Index into STAGES of each rank that was heard."""
+    started: frozenset[int] = frozenset()
+    """Ranks whose process was seen."""
+
+
+def waiting(facts: Waiting) -> str:
+    """What is waited for: "2/4 ranks connected; importing torch: 2; not started: 3"."""
+    if not facts.launcher and not facts.stages:
+        return "the hub is up; torchrun is about to start"
+    if not facts.stages and not facts.started:
+        return f"torchrun is starting (it imports torch first); {facts.world_size} ranks to come"
+    everyone = range(facts.world_size)
+    groups = {
+        "not started": [r for r in everyone if r not in facts.stages and r not in facts.started],
+        "importing torch": [r for r in everyone if r in facts.started and facts.stages.get(r, 0) == 0]
+        + [r for r, stage in facts.stages.items() if stage == 0 and r not in facts.started],
+        "not yet in init_process_group": [r for r, stage in facts.stages.items() if stage == 1],
+        "building the model": [r for r, stage in facts.stages.items() if stage == 2],
+        "in the first step": [r for r, stage in facts.stages.items() if stage in {3, 4}],
+        "gone before the first step": [r for r, stage in facts.stages.items() if stage == 5],
+    }
+    parts = [f"{what}: {rank_list(ranks, facts.world_size)}" for what, ranks in groups.items() if ranks]
+    return f"{len(facts.stages)}/{facts.world_size} ranks connected; " + "; ".join(parts)
+
+
+def rank_list(ranks: Sequence[int], world_size: int) -> str:
+    """Ranks in few words: all, 0-3 7 or, where that gets long, 0-3 7 … (37)."""
+    ordered = sorted(ranks)
+    if len(ordered) == world_size and world_size > 1:
+        return "all"
+    spans: list[tuple[int, int]] = []
+    for rank in ordered:
+        if spans and spans[-1][1] == rank - 1:
+            spans[-1] = (spans[-1][0], rank)
+        else:
+            spans.append((rank, rank))
+    words = [str(a) if a == b else f"{a}-{b}" for a, b in spans]
+    return " ".join(words) if len(words) <= 6 else f"{' '.join(words[:6])} … ({len(ordered)})"
+
+
+def running(found: Sequence[Finding], summary: Summary | None) -> tuple[str, str]:
+    """Sentence and severity while all goes its way: the worst finding, or that there is none."""
+    worst = _worst(found)
+    if worst:
+        return worst.text, worst.severity
+    if summary is None:
+        return "training has begun; too few steps to compare ranks", "info"
+    if len(summary.ranks) == 1:
+        return f"one rank; a step takes {summary.step_ms_p50:.1f} ms", "info"
+    behind = float(abs(summary.over_median).max())
+    for bound in EVEN:
+        if behind <= bound:
+            return f"all ranks within {bound:.0%} of the median", "info"
+    return "no rank is late for long: now one, now another takes longer than the rest", "info"
+
+
+def stalled(idle_s: float, steps: dict[int, int], phases: dict[int, str], world_size: int) -> str:
+    """Who stands where when no rank finishes steps any more."""
+    least, most = min(steps.values()), max(steps.values())
+    if least < most:
+        behind = [rank for rank, step in steps.items() if step == least]
+        where = f"rank {rank_list(behind, world_size)} at step {least:,}, the others at {most:,}"
+    else:
+        by_phase: dict[str, list[int]] = {}
+        for rank, phase in phases.items():
+            by_phase.setdefault(phase, []).append(rank)
+        groups = sorted(by_phase.items(), key=lambda item: len(item[1]))
+        where = "; ".join(f"{rank_list(ranks, world_size)} in {phase}" for phase, ranks in groups)
+    return f"no rank finished a step for {duration(idle_s)}; {where}"
+
+
+def ended(
+    state: str, found: Sequence[Finding], steps: int, seconds: float | None, failure: str | None
+) -> tuple[str, str]:
+    """Sentence and severity of a run that is over. `failure`: what is known of why it failed."""
+    took = f" in {duration(seconds)}" if seconds is not None else ""
+    if state == "failed":
+        return failure or "the command failed; its own words are in the logs", "critical"
+    if state == "lost":
+        return f"the supervisor is gone and did not say how the run ended; {steps:,} steps were seen", "critical"
+    if state == "stopped":
+        return f"stopped on request after {steps:,} steps{took}", "info"
+    if not steps:
+        return f"done{took}: no training step was seen", "warn"
+    worst = _worst([f for f in found if f.kind != "rank_failed"])
+    return f"done: {steps:,} steps{took}" + (f"; {worst.text}" if worst else ""), worst.severity if worst else "info"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them: 8.2 s, 3m12s, 2h05m."""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}m{rest:02d}s" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02d}m"
+
+
+def _worst(found: Sequence[Finding]) -> Finding | None:
+    above = [finding for finding in found if finding.severity != "info"]
+    return min(above, key=lambda finding: finding.severity != "critical", default=None)

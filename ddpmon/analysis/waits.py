@@ -1,0 +1,132 @@
+"""Splits the time that ranks were blocked into wait and transfer, by comparing their arrivals."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+
+from ddpmon.analysis.alignment import Rows
+from ddpmon.analysis.world import Floats, Ints, World
+from ddpmon.messages import OWN_PHASES, SYNC_GRADIENTS, SYNC_KINDS, Step
+
+
+def split(
+    rows: Rows, clock_offset_us: Mapping[int, int] | None = None, own_clocks: Collection[int] = frozenset()
+) -> World:
+    """Own time, wait and transfer of every rank in every step.
+
+    In each synchronisation: wait = last arrival in the world less own arrival, at most as long as the rank was
+    blocked; transfer = the rest. The n-th synchronisation of a kind is matched with the n-th of the other ranks. If
+    ranks count different numbers of a kind in a step (a collective of a subgroup), nobody's last arrival is known
+    there: all of the blocked time counts as wait, so that it is never taken for work or for a slow network.
+
+    clock_offset_us: what to add to a rank's clock to get the world's; ranks of one node share a clock.
+    own_clocks: ranks whose steps lie on a clock that nobody else shares, such as their GPU's. A gradient
+    synchronisation ends at the same moment everywhere, so the ends of their steps are taken for the world's.
+    """
+    flat = [record for row in rows.steps for record in row]
+    shape = (len(rows.steps), len(rows.ranks))
+    table = np.array([_numbers(record) for record in flat], np.int64).reshape(*shape, -1)
+    end, length, samples, tokens, gc = (table[..., i] for i in range(COUNTS))
+    phases = table[..., COUNTS:]
+    if clock_offset_us:
+        end = end + np.array([clock_offset_us.get(rank, 0) for rank in rows.ranks])
+    if own_clocks:
+        apart = np.array([rank in own_clocks for rank in rows.ranks])
+        end = np.where(apart, end.max(axis=1, keepdims=True), end)
+    start = end - length
+
+    counts = np.array([len(record.syncs) for record in flat])
+    owner = np.repeat(np.arange(len(flat)), counts)
+    syncs = np.array(
+        [(s.kind, s.arrival_us, s.end_us, s.payload_bytes) for record in flat for s in record.syncs], np.int64
+    ).reshape(-1, 4)
+
+    wait = np.zeros(shape, np.int64)
+    blocked = np.zeros(shape, np.int64)
+    exposed = np.zeros(shape, np.int64)
+    exposed_wait = np.zeros(shape, np.int64)
+    gradient_bytes = np.zeros(shape, np.int64)
+    late = np.full(shape, np.nan)
+    for kind in range(len(SYNC_KINDS)):
+        mine = syncs[:, 0] == kind
+        if not mine.any():
+            continue
+        count, arrival, left, payload = _slots(owner[mine], syncs[mine, 1:], shape)
+        valid = np.arange(arrival.shape[2]) < count[..., None]
+        arrived = arrival + start[..., None]
+        stuck = np.where(valid, left - arrival, 0)
+        matched = (count.min(axis=1) == count.max(axis=1))[:, None, None] & valid
+        last = np.where(matched, arrived, np.iinfo(np.int64).min).max(axis=1, keepdims=True)
+        waited = np.where(matched, np.clip(last - arrived, 0, stuck), stuck)
+        wait += waited.sum(axis=2)
+        blocked += stuck.sum(axis=2)
+        if kind == SYNC_GRADIENTS:
+            exposed = stuck.sum(axis=2)
+            exposed_wait = waited.sum(axis=2)
+            gradient_bytes = np.where(valid, payload, 0).sum(axis=2)
+            final = np.maximum(count - 1, 0)[..., None]
+            arrival_at_last = np.take_along_axis(arrived, final, axis=2)[..., 0].astype(np.float64)
+            lateness = arrival_at_last - np.median(arrival_at_last, axis=1, keepdims=True)
+            late = np.where(matched[..., 0], lateness / 1e3, np.nan)
+
+    blocked = np.minimum(blocked, length)
+    wait = np.minimum(wait, blocked)
+    # With one synchronisation the rank that waits least is the last to arrive. With several this is the rule that
+    # holds: in a model with buffers rank 0 waits for a late rank in forward, and both are last at the gradients.
+    critical = np.where(wait.max(axis=1) > 0, wait.argmin(axis=1), -1)
+    phases = phases.copy()
+    # What rounding left over is `other`, so that the phases add up to the step.
+    phases[..., -1] += length - blocked - phases.sum(axis=2)
+    np.maximum(phases, 0, out=phases)
+    return World(
+        ranks=rows.ranks,
+        step=np.array([row[0].step for row in rows.steps], np.int64),
+        end_us=end.max(axis=1),
+        length_ms=length / 1e3,
+        phases_ms=phases / 1e3,
+        own_ms=phases.sum(axis=2) / 1e3,
+        wait_ms=wait / 1e3,
+        transfer_ms=(blocked - wait) / 1e3,
+        exposed_ms=exposed / 1e3,
+        exposed_wait_ms=exposed_wait / 1e3,
+        late_ms=late,
+        critical=critical.astype(np.int64),
+        gradient_bytes=gradient_bytes,
+        samples=samples,
+        loss=_losses(flat).reshape(shape),
+        has_loss=np.array([record.loss is not None for record in flat]).reshape(shape),
+        tokens=tokens,
+        gc_ms=gc / 1e3,
+    )
+
+
+def _numbers(record: Step) -> tuple[int, ...]:
+    return (
+        record.end_us,
+        record.length_us,
+        record.samples,
+        record.tokens,
+        record.gc_us,
+        *(record.data_us, record.forward_us, record.backward_us, record.optimizer_us, record.other_us),
+    )
+
+
+COUNTS = 5
+"""How many of a record's numbers come before its phases."""
+assert len(_numbers(Step(1, 0, 0, 0, 0, 0, 0, 0))) == COUNTS + len(OWN_PHASES)  # noqa: S101  two lists, one order
+
+
+def _losses(flat: list[Step]) -> Floats:
+    return np.array([np.nan if record.loss is None else record.loss for record in flat], np.float64)
+
+
+def _slots(owner: Ints, values: Ints, shape: tuple[int, int]) -> tuple[Ints, Ints, Ints, Ints]:
+    """Lay synchronisations of one kind out by rank: counts [S, R], then arrival, end and bytes [S, R, most]."""
+    counts = np.bincount(owner, minlength=shape[0] * shape[1])
+    ordinal = np.arange(len(owner)) - np.searchsorted(owner, owner)
+    flat = np.zeros((shape[0] * shape[1], int(counts.max()), 3), np.int64)
+    flat[owner, ordinal] = values
+    laid = flat.reshape(*shape, -1, 3)
+    return counts.reshape(shape), laid[..., 0], laid[..., 1], laid[..., 2]

@@ -1,0 +1,25 @@
+"""Noise as real machines have it, to be multiplied with or added to own times."""
+
+import numpy as np
+
+
+def wandering(steps, ranks, *, share, lasts, seed):
+    """[S, R, 1] factors around 1 that stay alike for `lasts` steps (a first-order autoregression)."""
+    rng = np.random.default_rng(seed)
+    keep = np.exp(-1 / lasts)
+    values = np.empty((steps, ranks))
+    values[0] = rng.normal(size=ranks)
+    for step in range(1, steps):
+        values[step] = keep * values[step - 1] + np.sqrt(1 - keep**2) * rng.normal(size=ranks)
+    return np.maximum(0.5, 1 + share * values)[..., None]
+
+
+def spikes(steps, ranks, *, often, ms, seed):
+    """[S, R] ms of single long steps, as a collector of garbage makes them."""
+    rng = np.random.default_rng(seed)
+    return (rng.random((steps, ranks)) < often) * rng.exponential(ms, (steps, ranks))
+
+
+def heavy_tails(steps, ranks, *, seed):
+    """[S, R] ms with Pareto tails, as a scheduler's hiccups."""
+    return np.minimum(300.0, np.random.default_rng(seed).pareto(1.5, (steps, ranks)))

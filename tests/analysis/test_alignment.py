@@ -1,0 +1,86 @@
+"""Which steps are handed out, and when."""
+
+from ddpmon.analysis.alignment import LATE_US, PARTIAL_ROWS, Aligner
+from ddpmon.analysis.waits import split
+from ddpmon.analysis.world import Window
+from tests.worlds import own_times, records
+
+
+def numbers(taken):
+    return [steps[0].step for rows in taken for steps in rows.steps]
+
+
+def test_a_step_is_handed_out_once_every_rank_told_of_it():
+    told = records(own_times(5, 2))
+    aligner = Aligner(2)
+    aligner.add(0, told[0])
+    assert aligner.take() == []
+    aligner.add(1, told[1][:3])
+    assert numbers(aligner.take()) == [2, 3, 4]
+    aligner.add(1, told[1][3:])
+    assert numbers(aligner.take()) == [5, 6]
+
+
+def test_a_step_that_a_rank_never_told_of_is_left_out():
+    told = records(own_times(5, 2))
+    aligner = Aligner(2)
+    aligner.add(0, told[0])
+    aligner.add(1, told[1][:2] + told[1][3:])
+    assert numbers(aligner.take()) == [2, 3, 5, 6]
+    assert aligner.left_out == 1
+
+
+def test_steps_are_held_back_for_a_rank_that_is_merely_late_to_tell():
+    told = records(own_times(30, 3))
+    aligner = Aligner(3)
+    for rank in (0, 1):
+        aligner.add(rank, told[rank])
+    assert aligner.take() == []
+
+
+def test_the_world_goes_on_without_a_rank_that_tells_no_more():
+    count = 400
+    told = records(own_times(count, 3))
+    assert told[0][-1].end_us - told[0][0].end_us > 2 * LATE_US
+    aligner = Aligner(3)
+    for rank in (0, 1):
+        aligner.add(rank, told[rank])
+    aligner.add(2, told[2][:10])
+    taken = aligner.take()
+    assert [rows.ranks for rows in taken] == [(0, 1, 2), (0, 1)]
+    assert len(taken[1].steps) > PARTIAL_ROWS
+    assert numbers(taken) == sorted(numbers(taken))
+
+
+def test_what_is_left_at_the_end_is_handed_out_where_every_rank_told_of_it():
+    told = records(own_times(10, 2))
+    aligner = Aligner(2)
+    aligner.add(0, told[0])
+    aligner.add(1, told[1][:9])
+    assert numbers(aligner.take(final=True)) == list(range(2, 11))
+
+
+def test_the_window_keeps_the_last_steps_across_many_appends():
+    told = records(own_times(1000, 2))
+    window = Window(100)
+    aligner = Aligner(2)
+    for i in range(0, 1000, 7):
+        for rank in (0, 1):
+            aligner.add(rank, told[rank][i : i + 7])
+        for rows in aligner.take():
+            window.append(split(rows))
+    world = window.world()
+    assert world.step.tolist() == list(range(902, 1002))
+    assert (world.length_ms[:, 0] * 1000).round().astype(int).tolist() == [s.length_us for s in told[0][-100:]]
+
+
+def test_the_window_goes_back_so_many_seconds_but_never_below_a_few_steps():
+    told = records(own_times(200, 1))
+    window = Window(100)
+    aligner = Aligner(1)
+    aligner.add(0, told[0])
+    for rows in aligner.take():
+        window.append(split(rows))
+    length = told[0][0].length_us / 1e6
+    assert len(window.world(seconds=50 * length)) in {50, 51}
+    assert len(window.world(seconds=0.0, at_least=20)) == 20

@@ -1,0 +1,118 @@
+"""What holds all ranks back alike, memory that runs out, losses that are far apart; and silence when all is well."""
+
+import numpy as np
+import pytest
+
+from ddpmon.analysis.causes import causes
+from ddpmon.analysis.memory import MIB, Memory, gpu_memory, memory_growth
+from tests.worlds import own_times, records, world_of
+
+
+def world(own, *, gc_us=None, **kwargs):
+    told = records(own, **kwargs)
+    if gc_us is not None:
+        for rank, steps in told.items():
+            for i, step in enumerate(steps):
+                step.gc_us = int(gc_us[i, rank])
+    return world_of(told)
+
+
+def only(found):
+    (finding,) = found
+    assert len(finding.text) <= 76
+    assert finding.advice
+    return finding
+
+
+def test_a_world_that_is_well_has_no_cause():
+    for seed in range(30):
+        loss = 2 + np.random.default_rng(seed).normal(0, 0.2, (200, 4))
+        assert causes(world(own_times(200, 4, noise=0.1, seed=seed), loss=loss)) == []
+
+
+def test_a_loader_that_does_not_keep_up_is_named_with_the_workers_that_would():
+    own = own_times(100, 4, noise=0.02)
+    own[..., 0] += 40
+    finding = only(causes(world(own)))
+    assert (finding.kind, finding.phase, finding.ranks) == ("data_bound", "data", [0, 1, 2, 3])
+    assert finding.cost_ms == pytest.approx(42, abs=1)
+    assert "num_workers=2" in finding.advice
+
+
+def test_one_rank_with_slow_data_does_not_make_the_world_data_bound():
+    own = own_times(100, 4, noise=0.02)
+    own[:, 1, 0] += 40
+    assert causes(world(own)) == []
+
+
+def test_a_long_transfer_is_named_with_the_accumulation_that_would_hide_it():
+    finding = only(causes(world(own_times(100, 4, noise=0.02), transfer=30)))
+    assert finding.kind == "communication_bound"
+    assert finding.cost_ms == pytest.approx(30, abs=0.5)
+    assert "no_sync" in finding.advice
+
+
+def test_waiting_for_a_late_rank_is_no_communication():
+    own = own_times(100, 4, noise=0.02)
+    own[:, 1, 2] += 60
+    assert causes(world(own)) == []
+
+
+def test_a_finding_stays_until_clearly_less_than_its_threshold_is_left():
+    heavy = causes(world(own_times(100, 4), transfer=30))
+    lighter = world(own_times(100, 4), transfer=11)  # 29%
+    assert causes(lighter) == []
+    assert [f.since_step for f in causes(lighter, heavy)] == [heavy[0].since_step]
+    assert causes(world(own_times(100, 4), transfer=6), heavy) == []
+
+
+def test_pauses_of_the_garbage_collector_cost_the_longest_of_each_step():
+    gc = np.zeros((100, 4))
+    gc[np.arange(100), np.arange(100) % 4] = 4000
+    finding = only(causes(world(own_times(100, 4), gc_us=gc)))
+    assert finding.kind == "gc_pauses"
+    assert finding.cost_ms == pytest.approx(4)
+    assert "3.0 ms" in finding.advice  # of 4 ms in each step each rank needs 1 itself
+
+
+def test_a_rank_whose_loss_is_far_from_the_others_is_named():
+    loss = 2 + np.random.default_rng(0).normal(0, 0.2, (200, 4))
+    loss[:, 3] += 4
+    finding = only(causes(world(own_times(200, 4), loss=loss)))
+    assert (finding.kind, finding.ranks, finding.cost_ms) == ("loss_diverged", [3], None)
+
+
+def test_losses_that_are_noisy_are_not_far_apart():
+    for seed in range(20):
+        loss = np.abs(np.random.default_rng(seed).normal(0.1, 0.3, (200, 4)))
+        assert causes(world(own_times(200, 4), loss=loss)) == []
+
+
+def memory(rank, sizes_mib, **kwargs):
+    return Memory(rank, list(range(len(sizes_mib))), [int(size * MIB) for size in sizes_mib], **kwargs)
+
+
+def test_memory_that_grows_all_along_is_told_with_its_pace():
+    finding = only(memory_growth([memory(1, 1000 + 2.0 * np.arange(30), trained_s=100)], 4))
+    assert (finding.kind, finding.severity, finding.ranks) == ("memory_growth", "warn", [1])
+    assert "120 MiB a minute" in finding.text
+
+
+@pytest.mark.parametrize(
+    ("sizes", "trained_s"),
+    [
+        (1000 + 2.0 * np.arange(30), 20),  # a process that has just begun
+        (1000 + 200 * np.sin(np.arange(30)), 100),
+        (np.where(np.arange(30) < 15, 1000, 1200), 100),  # one step up
+        (1000 + 0.1 * np.arange(30), 100),
+        (1000 + 2.0 * np.arange(10), 100),
+    ],
+)
+def test_memory_that_comes_and_goes_is_no_growth(sizes, trained_s):
+    assert memory_growth([memory(0, sizes, trained_s=trained_s)], 1) == []
+
+
+@pytest.mark.parametrize(("used", "severity"), [(90, None), (96, "info"), (99, "warn")])
+def test_a_gpu_that_is_nearly_full_is_told(used, severity):
+    found = gpu_memory([Memory(0, [], [], gpu_used_bytes=used * MIB, gpu_total_bytes=100 * MIB)], 1)
+    assert [f.severity for f in found] == ([severity] if severity else [])

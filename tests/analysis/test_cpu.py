@@ -1,0 +1,55 @@
+"""Ranks that could run and get no core."""
+
+import pytest
+
+from ddpmon.analysis.cpu import Cpu
+from ddpmon.analysis.findings import Evidence, findings
+
+
+def found_in(shares, before=(), *, cores=2, threads=1, hosts=None, seconds=10):
+    told = [
+        Cpu(rank, (hosts or ["n0"] * len(shares))[rank], [share] * seconds, cores, threads)
+        for rank, share in enumerate(shares)
+    ]
+    return findings(None, Evidence(world_size=len(shares), cpu=told), before)
+
+
+def test_more_busy_ranks_than_cores_are_said_with_both_numbers():
+    (finding,) = found_in([0.4, 0.38, 0.42, 0.4])
+    assert (finding.kind, finding.severity, finding.ranks) == ("cpu_starved", "warn", [0, 1, 2, 3])
+    assert finding.text == "4 ranks on 2 cores: each waits 40% of the time for a core"
+    assert finding.evidence["starved_share"] == pytest.approx(0.4)
+    assert "at most 2 ranks" in finding.advice
+    assert finding.cost_ms is None
+
+
+def test_too_many_threads_are_named_with_the_number_that_fits():
+    (finding,) = found_in([0.3, 0.3], cores=8, threads=8)
+    assert finding.text.startswith("2 ranks of 8 threads on 8 cores: ")
+    assert "OMP_NUM_THREADS=4" in finding.advice
+
+
+def test_cores_that_others_take_are_not_blamed_on_the_ranks():
+    (finding,) = found_in([0.02, 0.5, 0.01], cores=16)
+    assert finding.ranks == [1]
+    assert finding.text == "rank 1 waits 50% of the time for a core though there are 16 cores"
+    assert "other programs" in finding.advice
+
+
+def test_a_little_is_worth_a_note_and_less_is_silence():
+    assert [finding.severity for finding in found_in([0.08, 0.08])] == ["info"]
+    assert found_in([0.03, 0.04]) == []
+    assert found_in([0.9, 0.9], seconds=4) == []
+    assert found_in([]) == []
+
+
+def test_it_does_not_flap():
+    before = found_in([0.06, 0.06])
+    assert before
+    assert found_in([0.03, 0.03], before)
+    assert not found_in([0.02, 0.02], before)
+
+
+def test_each_host_has_its_own():
+    found = found_in([0.1, 0.1, 0.5, 0.5], hosts=["a", "a", "b", "b"], cores=1)
+    assert [(finding.evidence["host"], finding.ranks) for finding in found] == [("b", [2, 3]), ("a", [0, 1])]

@@ -1,0 +1,131 @@
+"""What is found in made-up worlds, and what is not."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from ddpmon.analysis.findings import Evidence, Loss, findings
+from ddpmon.messages import OWN_PHASES
+from tests.worlds import own_times, records, world_of
+
+NOTHING = Evidence()
+
+
+def found_in(own, before=(), **kwargs):
+    return findings(world_of(records(own, **kwargs)), NOTHING, before)
+
+
+@pytest.mark.parametrize(("rank", "phase"), list(itertools.product((0, 3), OWN_PHASES)))
+def test_a_persistent_straggler_is_named_with_its_phase_cost_and_gain(rank, phase):
+    own = own_times(80, 4, noise=0.02)
+    own[:, rank, OWN_PHASES.index(phase)] += 20
+    (finding,) = found_in(own)
+    assert (finding.kind, finding.severity, finding.ranks, finding.phase) == ("straggler", "warn", [rank], phase)
+    assert finding.cost_ms == pytest.approx(20, abs=1)
+    assert finding.evidence["gain"] == pytest.approx(53 / 33, abs=0.05)
+    assert finding.text.startswith(f"rank {rank} is slow: +")
+    assert len(finding.text) <= 76
+    assert finding.advice
+
+
+def test_it_is_said_since_which_step():
+    own = own_times(300, 4, noise=0.05)
+    own[200:, 1, 0] += 15
+    (finding,) = found_in(own)
+    assert abs(finding.since_step - 202) <= 3
+
+
+def test_a_clean_world_is_left_alone():
+    for seed in range(20):
+        for ranks in (2, 4, 8):
+            assert found_in(own_times(200, ranks, noise=0.2, seed=seed)) == []
+
+
+def test_noise_of_a_busy_machine_names_nobody():
+    # Some steps of any rank take several times as long, in bursts, as they do with more ranks than cores.
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        for ranks in (2, 4):
+            own = own_times(240, ranks, noise=0.3, seed=seed)
+            bursts = np.repeat(rng.random((30, ranks)) < 0.3, 8, axis=0)
+            own[..., 2] += np.where(bursts, rng.exponential(20, (240, ranks)), 0)
+            assert found_in(own) == []
+
+
+def test_a_straggler_that_moves_is_not_pinned_on_one_rank():
+    own = own_times(200, 4, noise=0.02)
+    own[np.arange(200), np.arange(200) % 4, 0] += 20
+    (finding,) = found_in(own)
+    assert (finding.kind, finding.ranks, finding.phase) == ("moving_straggler", [0, 1, 2, 3], "data")
+
+
+def test_too_few_steps_tell_nothing():
+    own = own_times(19, 4)
+    own[:, 0, 0] += 50
+    assert found_in(own) == []
+
+
+def test_a_small_difference_is_no_finding():
+    own = own_times(200, 4, noise=0.01)
+    own[:, 2, 0] += 2  # 7% of 27 ms
+    assert found_in(own) == []
+
+
+def test_a_finding_stays_while_half_of_it_is_left_and_goes_when_it_ends():
+    own = own_times(100, 4, noise=0.02)
+    own[:, 2, 0] += 5
+    before = found_in(own)
+    weaker = own_times(100, 4, noise=0.02)
+    weaker[:, 2, 0] += 2  # 7%: not enough to be named, enough to stay
+    assert [f.ranks for f in found_in(weaker, before)] == [[2]]
+    assert found_in(weaker) == []
+    assert found_in(own_times(100, 4, noise=0.02), before) == []
+
+
+def test_since_when_survives_the_window():
+    own = own_times(100, 4, noise=0.02)
+    own[:, 2, 0] += 20
+    before = found_in(own, first=500)
+    after = found_in(own, before, first=5000)
+    assert after[0].since_step == before[0].since_step == 500
+
+
+def test_a_rank_with_more_samples_is_a_matter_of_load_not_of_speed():
+    own = own_times(80, 4, noise=0.02)
+    own[:, 1] *= 1.5
+    (finding,) = found_in(own, samples=[64, 96, 64, 64])
+    assert (finding.kind, finding.ranks) == ("load_imbalance", [1])
+    assert "50% more samples" in finding.text
+    assert "96" in finding.advice
+    assert len(finding.text) <= 76
+
+
+def test_more_samples_do_not_excuse_what_they_cannot_explain():
+    own = own_times(80, 4, noise=0.02)
+    own[:, 1, 0] += 40
+    (finding,) = found_in(own, samples=[64, 70, 64, 64])
+    assert finding.kind == "straggler"
+
+
+def test_a_loss_that_is_no_number_is_critical_and_names_where_it_began():
+    (finding,) = findings(None, Evidence(bad_loss=Loss(2, 120, float("nan"))))
+    assert (finding.kind, finding.severity, finding.ranks, finding.since_step) == (
+        "loss_not_finite",
+        "critical",
+        [2],
+        120,
+    )
+
+
+@pytest.mark.parametrize(("lost", "severity"), [(1, "info"), (50, "warn")])
+def test_lost_telemetry_is_said_and_weighs_by_its_share(lost, severity):
+    (finding,) = findings(None, Evidence(records=1000 - lost, lost=lost))
+    assert (finding.kind, finding.severity) == ("telemetry_lost", severity)
+
+
+def test_a_big_world_is_searched_as_well():
+    own = own_times(40, 256, noise=0.02)
+    own[:, 200, 2] += 20
+    (finding,) = found_in(own)
+    assert finding.ranks == [200]

@@ -1,0 +1,82 @@
+"""Who did not come, from made-up stacks whose right answer is known."""
+
+from ddpmon.analysis.findings import Evidence, findings
+from ddpmon.analysis.hangs import Standstill, missing
+from ddpmon.messages import Collective, Stack
+
+REDUCE = "DDP's gradient all-reduce"
+
+
+def stack(rank, *frames, blocked=None, issued=100, step=50, sequence=100, group="0"):
+    frames = list(frames) or ["torch/autograd/graph.py:979 _engine_run_backward", "train.py:40 main"]
+    own = next((i for i, frame in enumerate(frames) if not frame.startswith("torch/")), None)
+    collective = Collective(blocked, group, sequence) if blocked else None
+    return Stack(rank, 1, 20_000_000, step, 5_000_000, 2, frames, own, collective, bool(blocked), {group: issued})
+
+
+def named(stacks, idle=12.0, **more):
+    told = Standstill(
+        idle, {one.rank: one for one in stacks}, world_size=len(stacks) + len(more.get("gone", ())), **more
+    )
+    (finding,) = findings(None, Evidence(standstill=told))
+    return finding
+
+
+def test_the_rank_that_is_not_in_the_collective_is_named_with_its_line():
+    late = stack(2, "train.py:12 shuffle", "train.py:38 main", issued=99)
+    finding = named([stack(0, blocked=REDUCE), stack(1, blocked=REDUCE), late, stack(3, blocked=REDUCE)])
+    assert (finding.kind, finding.severity, finding.ranks, finding.since_step) == ("hang", "critical", [2], 51)
+    assert finding.text == f"rank 2 does not reach {REDUCE}: in train.py:12 shuffle"
+    assert len(finding.text) <= 76
+    assert finding.evidence["waiting"] == [0, 1, 3]
+    assert (finding.evidence["collective"], finding.evidence["sequence"]) == (REDUCE, 100)
+    assert [(group["ranks"], group["line"]) for group in finding.evidence["stacks"]] == [
+        ([2], "train.py:12 shuffle"),
+        ([0, 1, 3], "train.py:40 main"),
+    ]
+
+
+def test_among_ranks_that_are_not_blocked_the_count_of_collectives_tells():
+    """Rank 1 works on, having issued its part; rank 2 never did."""
+    stacks = [
+        stack(0, blocked="all_reduce", issued=8),
+        stack(1, "train.py:9 log", issued=8),
+        stack(2, "train.py:5 read", issued=7),
+    ]
+    assert missing({one.rank: one for one in stacks}) == [2]
+
+
+def test_ranks_in_different_collectives_are_told_apart_by_their_count():
+    """Rank 1 took another branch: it waits too, but in a call before."""
+    stacks = [stack(rank, blocked="all_reduce", issued=9) for rank in (0, 2)] + [stack(1, blocked="barrier", issued=8)]
+    assert named(stacks).ranks == [1]
+
+
+def test_messages_between_ranks_make_the_count_say_nothing():
+    stacks = [stack(0, blocked="recv", issued=9), stack(1, blocked="recv", issued=4)]
+    finding = named(stacks)
+    assert finding.ranks == []
+    assert finding.text.startswith("all ranks wait in recv and none is missing")
+
+
+def test_work_that_nobody_waits_for_is_no_alarm():
+    finding = named([stack(rank, "train.py:80 evaluate", "train.py:99 main") for rank in range(3)])
+    assert (finding.severity, finding.ranks) == ("warn", [])
+    assert finding.text == "no rank finished a step for 12 s, and none waits for another: in train.py:80 evaluate"
+
+
+def test_a_rank_that_ended_is_whom_the_others_wait_for():
+    finding = named([stack(0, blocked=REDUCE), stack(1, blocked=REDUCE)], gone=[2])
+    assert finding.ranks == [2]
+    assert finding.text == f"rank 2 ended; ranks 0-1 wait in {REDUCE}"
+
+
+def test_a_rank_whose_own_thread_is_not_heard_either_is_named():
+    finding = named([stack(0, blocked=REDUCE)], silent=[1])
+    assert (finding.ranks, finding.severity) == ([1], "critical")
+    assert finding.text == f"rank 1 is not heard though its process lives; rank 0 waits in {REDUCE}"
+    assert "GIL" in finding.advice
+
+
+def test_without_stacks_nothing_is_said():
+    assert findings(None, Evidence(standstill=Standstill(12.0, {}, gone=[1]))) == []

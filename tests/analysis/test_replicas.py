@@ -1,0 +1,92 @@
+"""Replicas that are not the same any more, and gradients that were never synchronised."""
+
+import pytest
+
+from ddpmon.analysis.findings import Evidence, findings
+from ddpmon.analysis.replicas import Replicas, Unsynchronised
+from ddpmon.messages import Digest
+
+
+def digest(step, value, *, model=0, group="0", sequence=None):
+    return Digest(step, model, value, group, step * 3 if sequence is None else sequence)
+
+
+def found_in(told, world_size=4):
+    """told: {rank: [Digest]}"""
+    replicas = Replicas()
+    for rank, digests in told.items():
+        replicas.add(rank, digests)
+    return findings(None, Evidence(world_size=world_size, difference=replicas.difference()))
+
+
+def test_equal_replicas_are_left_alone():
+    assert found_in({rank: [digest(step, step * 7) for step in (1, 10, 100)] for rank in range(4)}) == []
+
+
+def test_the_rank_that_differs_from_the_majority_is_named_since_when():
+    told = {
+        rank: [digest(step, step + 1000 * (rank == 2 and step >= 10)) for step in (1, 10, 100)] for rank in range(4)
+    }
+    (finding,) = found_in(told)
+    assert (finding.kind, finding.severity, finding.ranks, finding.since_step) == (
+        "replicas_differ",
+        "critical",
+        [2],
+        10,
+    )
+    assert finding.evidence["same_at_step"] == 1
+    assert finding.text == "rank 2 has other weights than the rest since step 10"
+    assert finding.advice
+
+
+@pytest.mark.parametrize("values", [[1, 2], [1, 1, 2, 2], [1, 2, 3, 4]])
+def test_without_a_majority_nobody_is_singled_out(values):
+    (finding,) = found_in({rank: [digest(10, value)] for rank, value in enumerate(values)}, len(values))
+    assert finding.ranks == list(range(len(values)))
+
+
+def test_it_is_withdrawn_when_the_replicas_are_the_same_again():
+    told = {rank: [digest(1, 5), digest(10, rank), digest(100, 8)] for rank in range(3)}
+    assert found_in(told, 3) == []
+    assert len(found_in({rank: digests[:2] for rank, digests in told.items()}, 3)) == 1
+
+
+def test_what_was_taken_at_different_moments_is_not_compared():
+    """With uneven inputs, ranks count different steps at the same moment: their common collectives tell."""
+    told = {0: [digest(100, 1, sequence=300)], 1: [digest(100, 2, sequence=312)]}
+    assert found_in(told, 2) == []
+
+
+def test_models_and_groups_are_compared_among_themselves():
+    told = {
+        rank: [digest(10, 50 + rank // 2, group=f"stage{rank // 2}"), digest(10, 9, model=1, group="all")]
+        for rank in range(4)
+    }
+    assert found_in(told) == []
+    told[3][1].value = 8
+    (finding,) = found_in(told)
+    assert finding.ranks == [3]
+    assert "model 1" in finding.text
+
+
+def test_a_rank_that_has_not_told_yet_differs_from_nobody():
+    assert found_in({0: [digest(10, 1), digest(100, 2)], 1: [digest(10, 1)]}, 2) == []
+
+
+def unsynchronised(*counts, steps=200, last_at=200):
+    told = [Unsynchronised(rank, count, last_at, steps) for rank, count in enumerate(counts)]
+    return findings(None, Evidence(world_size=len(counts), unsynchronised=told))
+
+
+def test_gradients_that_ddp_never_reduced_are_critical():
+    (finding,) = unsynchronised(0, 150, 0, 0)
+    assert (finding.kind, finding.severity, finding.ranks) == ("gradients_not_synchronised", "critical", [1])
+    assert finding.text == "rank 1 updated weights 150 times with gradients DDP never reduced"
+    assert "model.module" in finding.advice
+    (everyone,) = unsynchronised(150, 150)
+    assert everyone.text.startswith("every rank updated")
+
+
+def test_one_such_step_or_some_long_ago_are_no_finding():
+    assert unsynchronised(0, 1) == []
+    assert unsynchronised(0, 50, steps=5000, last_at=300) == []
