@@ -1,0 +1,83 @@
+"""Arming the probe in this process, and disarming it where it must not be."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from multiprocessing import util
+
+from ddpmon import api
+from ddpmon.probe import hooks
+from ddpmon.probe.identity import Identity
+from ddpmon.probe.listener import Listener
+
+_listener: Listener | None = None
+
+
+def from_environment() -> None:
+    """Arm if the environment says that a hub listens, once per process.
+
+    A rank that torchrun started tells the hub of itself at once. Any other process is only a rank once it sets up
+    a process group, wraps a model or steps an optimizer: a DataLoader worker or a script's own subprocess inherits
+    the same environment.
+    """
+    global _listener
+    address = os.environ.get("DDPMON_SOCKET")
+    if not address or _listener is not None:
+        return
+    listener = Listener(Identity(os.environ.get("DDPMON_RUN_ID", "")))
+    _listener = listener
+    _prepare(listener, address)
+    api._probe = listener
+    hooks.install(listener)
+    if os.environ.get("DDPMON_BUCKETS") == "1":
+        from ddpmon.probe.buckets import Buckets
+
+        listener.buckets = Buckets(listener)
+        listener.buckets.install()
+    os.register_at_fork(after_in_child=lambda: _forked(listener, address))
+    if os.environ.get("DDPMON_AGENT_PID") == str(os.getppid()) and "RANK" in os.environ:
+        listener.start()
+
+
+def _prepare(listener: Listener, address: str) -> None:
+    """Have the listener start a sender in this process once it is a rank."""
+
+    def start() -> None:
+        from ddpmon.probe.sender import Sender
+
+        sender = Sender(listener, address)
+        sender.start()
+        # Forked and forkserver children of multiprocessing run only the latter, everyone else atexit.
+        atexit.register(sender.finish)
+        util.Finalize(None, sender.finish, exitpriority=100)
+        atexit.register(_write_error_file)
+
+    listener.on_start = start
+
+
+def _forked(listener: Listener, address: str) -> None:
+    """A forked child starts unheard: most are DataLoader workers. It is a rank only if it turns out to be one."""
+    api._probe = None
+    listener.begin(Identity(os.environ.get("DDPMON_RUN_ID", "")))
+    _prepare(listener, address)
+
+
+def _write_error_file() -> None:
+    """Leave torchrun the exception that nobody caught, as its @record would, so that its summary names the cause."""
+    error = getattr(sys, "last_value", None)
+    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if error is None or not path or os.path.exists(path):
+        return
+    try:
+        from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+
+        trace = error.__traceback__
+        try:
+            raise error
+        except BaseException:  # it records the exception that is being handled
+            error.__traceback__ = trace
+            get_error_handler().record_exception(error)
+    except Exception as failure:
+        print(f"ddpmon: no error file for torchrun: {failure}", file=sys.stderr)

@@ -1,0 +1,215 @@
+"""Every bucket's all-reduce, on request (--buckets): when DDP handed it over, when it was done, what is in it.
+
+DDP tells of its buckets only to a comm hook. So one is registered that does bit for bit what DDP does without any, or,
+if the script has one of its own, stands around it. It costs what every comm hook costs: one more pass over gradients.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections import deque
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed as dist
+from torch.distributed.algorithms.join import Join
+from torch.nn.parallel import DistributedDataParallel
+
+from ddpmon.messages import Layout
+from ddpmon.probe import hooks
+
+if TYPE_CHECKING:
+    from ddpmon.probe.listener import Listener
+
+NAMES_CHARS = 8000
+CPU_ONLY = "buckets: recorded for models on the CPU only"
+
+
+class Buckets:
+    """The buckets of all models of a process."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self.layouts: deque[Layout] = deque(maxlen=10_000)
+        """New ones, for the sending thread to take."""
+        self.joining: Any = None
+        """Under Join: the count of ranks that still have inputs, on its way."""
+        self._hooks: weakref.WeakKeyDictionary[Any, Hook | None] = weakref.WeakKeyDictionary()
+        """None: buckets of that model cannot be recorded."""
+        self._registering: Any = None
+        self._count = 0
+
+    def install(self) -> None:
+        """Listen to who registers comm hooks in this process, once."""
+        listener = self.listener
+        hooks._replace(DistributedDataParallel, "register_comm_hook", listener, before=self._begins_to_register)
+        hooks._replace(DistributedDataParallel, "_register_builtin_comm_hook", listener, before=self._builtin)
+        hooks._replace(Join, "notify_join_context", listener, after=self._joins)
+        Join.notify_join_context = staticmethod(Join.notify_join_context)
+        register = dist._register_comm_hook
+
+        def register_around(reducer: Any, state: Any, hook: Any) -> None:
+            model, self._registering = self._registering, None
+            if model is None or not listener.listening or _on_gpu(model):
+                register(reducer, state, hook)
+                return
+            ours = self._hooks.get(model)
+            if ours is None:
+                ours = Hook(self, model)
+                register(reducer, state, ours)
+                self._hooks[model] = ours
+            elif ours.user is not None:
+                register(reducer, state, hook)  # torch says that this is one too many
+            ours.user = (state, hook)
+
+        dist._register_comm_hook = register_around
+        self._register = register
+
+    def _begins_to_register(self, model: Any, *_args: object, **_named: object) -> None:
+        self._registering = model
+
+    def _builtin(self, model: Any, *_args: object, **_named: object) -> None:
+        """A hook in C++, around which nothing can stand."""
+        if self._hooks.get(model) is None:
+            self._hooks[model] = None
+            self.listener.identity.note("buckets: not recorded for a model with a built-in comm hook")
+
+    def _joins(self, work: Any, *_args: object) -> None:
+        self.joining = work
+
+    def prepare(self, model: Any) -> None:
+        """A forward of a model begins: if nobody registered a comm hook by now, one of ours is."""
+        if model in self._hooks:
+            return
+        if _on_gpu(model):
+            self._hooks[model] = None
+            self.listener.identity.note(CPU_ONLY)
+            return
+        hook = Hook(self, model)
+        self._register(model.reducer, None, hook)
+        self._hooks[model] = hook
+
+    def backward_begins(self) -> None:
+        """Gradients are about to be made."""
+        for hook in self._hooks.values():
+            if hook is not None:
+                hook.remember_gradients()
+
+    def layout(self, model: int, index: int, payload_bytes: int, names: list[str]) -> int:
+        """The number of a new layout."""
+        self._count += 1
+        kept: list[str] = []
+        length = 0
+        for name in names:
+            length += len(name)
+            if length > NAMES_CHARS:
+                kept.append(f"and {len(names) - len(kept)} more")
+                break
+            kept.append(name)
+        self.layouts.append(Layout(self._count, model, index, payload_bytes, kept))
+        return self._count
+
+
+class Hook:
+    """A DDP comm hook that notes each bucket and else changes nothing."""
+
+    def __init__(self, buckets: Buckets, model: Any) -> None:
+        self.user: tuple[Any, Any] | None = None
+        """State and hook of the script's own."""
+        self._buckets = buckets
+        self._model = weakref.ref(model)
+        self._group = model.process_group
+        self._names: dict[int, str] = {}
+        self._layouts: dict[tuple[int, int, int], int] = {}
+        self._storages: dict[int, int] = {}
+        """Where the gradient of a parameter lay when the backward began."""
+        size = self._group.size()
+        self._in_place = model.gradient_as_bucket_view and size & (size - 1) != 0
+        """Whether it matters which of DDP's two ways a gradient is scaled: for powers of two both round alike."""
+
+    def __call__(self, _state: Any, bucket: Any) -> Any:
+        launch = monotonic_ns()
+        if self.user is not None:
+            state, hook = self.user
+            future = hook(state, bucket)
+        else:
+            future = self._average(bucket)
+        listener = self._buckets.listener
+        if listener.listening:
+            try:
+                self._note(bucket, launch, future)
+            except Exception as error:
+                listener.leave(error)
+        return future
+
+    def remember_gradients(self) -> None:
+        """Note where gradients lie before they are added to: in their bucket already, or elsewhere."""
+        model = self._model()
+        if self._in_place and model is not None:
+            self._storages = {
+                id(parameter): 0 if parameter.grad is None else parameter.grad.untyped_storage().data_ptr()
+                for parameter in model.parameters()
+            }
+
+    def _average(self, bucket: Any) -> Any:
+        """What DDP does without a hook: scale each gradient as it comes into the bucket, and sum.
+
+        A gradient that is copied into its bucket is multiplied by 1/n, one that lies in it already is divided by n.
+        """
+        buffer = bucket.buffer()
+        size = self._divisor()
+        if buffer.is_sparse:
+            buffer.div_(size)
+        elif self._in_place:
+            here = buffer.untyped_storage().data_ptr()
+            for parameter, view in zip(bucket.parameters(), bucket.gradients(), strict=True):
+                if self._storages.get(id(parameter)) == here:
+                    view.div_(size)
+                else:
+                    view.mul_(1.0 / size)
+        else:
+            buffer.mul_(1.0 / size)
+        return self._group.allreduce([buffer]).get_future().then(_first)
+
+    def _divisor(self) -> int:
+        """By how many ranks DDP divides: all, unless Join was told to count those that still have inputs."""
+        model = self._model()
+        joining = self._buckets.joining
+        if joining is None or model is None or getattr(model, "_divide_by_initial_world_size", True):
+            return int(self._group.size())
+        return int(joining.result()[0].item())
+
+    def _note(self, bucket: Any, launch: int, future: Any) -> None:
+        clock = self._buckets.listener.clock
+        noted = [self._layout(bucket), launch, 0]
+        if clock.buckets is None:
+            clock.buckets = []
+        clock.buckets.append(noted)
+        future.add_done_callback(functools.partial(_ended, noted))
+
+    def _layout(self, bucket: Any) -> int:
+        buffer = bucket.buffer()
+        key = (bucket.index(), buffer.numel(), 0 if buffer.is_sparse else buffer.data_ptr())
+        number = self._layouts.get(key)
+        if number is None:
+            model = self._model()
+            if not self._names and model is not None:
+                self._names = {id(parameter): name for name, parameter in model.module.named_parameters()}
+            names = [self._names.get(id(parameter), "?") for parameter in bucket.parameters()]
+            replica = self._buckets.listener.replica_number(model) if model is not None else 0
+            number = self._buckets.layout(replica, key[0], key[1] * buffer.element_size(), names)
+            self._layouts[key] = number
+        return number
+
+
+def _first(future: Any) -> Any:
+    return future.value()[0]
+
+
+def _ended(noted: list[int], _future: Any) -> None:
+    noted[2] = monotonic_ns()
+
+
+def _on_gpu(model: Any) -> bool:
+    return any(parameter.is_cuda for parameter in model.parameters())

@@ -1,0 +1,72 @@
+"""How far this rank's process groups have come, as torch itself counts: no call of the script is counted for it.
+
+torch keeps a number per process group, and its Flight Recorder the last calls of all of them. Both are its private
+side, so whatever is not there, or answers otherwise, counts as not known.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import torch
+import torch.distributed as dist
+
+from ddpmon.messages import Collective
+
+MOST_GROUPS = 64
+
+
+def position(group: Any) -> tuple[str, int]:
+    """Name of a process group, the same on all its ranks, and the number of its last collective; 0: not known."""
+    try:
+        return str(group.group_name), int(group._get_sequence_number_for_group())
+    except Exception:
+        return "", 0
+
+
+def issued() -> dict[str, int]:
+    """The number of the last collective in each of this rank's process groups."""
+    try:
+        groups = list(dist.distributed_c10d._world.pg_names)[:MOST_GROUPS]
+    except AttributeError:
+        return {}
+    return {name: number for name, number in map(position, groups) if name}
+
+
+class _Entry(msgspec.Struct):
+    """What is read of the Flight Recorder's entries."""
+
+    profiling_name: str
+    collective_seq_id: int
+    process_group: tuple[str, str]
+    retired: bool
+    is_p2p: bool = False
+
+
+class _Dump(msgspec.Struct):
+    entries: list[_Entry]
+
+
+_dump = msgspec.json.Decoder(_Dump)
+
+
+def recorded() -> tuple[Collective | None, bool] | None:
+    """The oldest collective that this rank is still in (True), or the last one it issued (False); None: not told.
+
+    Stops every thread of this process for some 30 ms where the recorder is full: on suspicion only.
+    """
+    take = getattr(torch._C, "_distributed_c10d", None)
+    take = getattr(take, "_dump_fr_trace_json", None)
+    if take is None or not dist.is_initialized():
+        return None
+    try:
+        entries = _dump.decode(take()).entries
+    except Exception:
+        return None
+    if not entries:
+        return None
+    open_ = next((entry for entry in entries if not entry.retired), None)
+    entry = open_ or entries[-1]
+    name = entry.profiling_name.rpartition(":")[2]
+    return Collective(name, entry.process_group[0], entry.collective_seq_id), open_ is not None

@@ -1,0 +1,91 @@
+"""What lives on a GPU, read without ever waiting for it: single values, and moments on its timeline."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import torch
+
+from ddpmon.probe.stepclock import Event, Mark
+
+SLOTS = 1024
+
+
+class Reading:
+    """A value on its way from the device; `value()` is None until it has arrived."""
+
+    __slots__ = ("_event", "_slot")
+
+    def __init__(self, slot: Any, event: Any) -> None:
+        self._slot = slot
+        self._event = event
+
+    @property
+    def arrived(self) -> bool:
+        """Whether the copy is done. Asks the driver, does not wait."""
+        return bool(self._event.query())
+
+    def value(self) -> float | None:
+        """The value, once it has arrived."""
+        return float(self._slot) if self.arrived else None
+
+
+class Readings:
+    """Copies single values to pinned memory on the stream that made them: a ring of slots, made at the first use.
+
+    A slot is used again after SLOTS further readings; the sending thread resolves them several times a second, so that
+    by then it has long been read.
+    """
+
+    def __init__(self) -> None:
+        self._slots: Any = None
+        self._next = 0
+
+    def read(self, tensor: Any) -> Reading | None:
+        """Start the copy of a one-element CUDA tensor; None while the stream is being captured into a graph."""
+        if torch.cuda.is_current_stream_capturing():
+            return None
+        if self._slots is None:
+            self._slots = torch.empty(SLOTS, dtype=torch.float32, pin_memory=True)
+        slot = self._slots[self._next % SLOTS]
+        self._next += 1
+        slot.copy_(tensor.detach().reshape(()), non_blocking=True)
+        event = torch.cuda.Event()
+        event.record(torch.cuda.current_stream(tensor.device))
+        return Reading(slot, event)
+
+
+def resolve(value: object) -> float | None:
+    """A number from a number or a reading; None if it has not arrived."""
+    if isinstance(value, Reading):
+        return value.value()
+    return value if isinstance(value, float) else None
+
+
+def pending(value: object) -> bool:
+    """Whether a value is a reading that has not arrived yet."""
+    return isinstance(value, Reading) and not value.arrived
+
+
+class Events:
+    """Timing events on the current stream, used again once their step has been read."""
+
+    def __init__(self) -> None:
+        self._free: deque[Event] = deque()
+
+    def event(self) -> Event | None:
+        """Record one now; None while the stream is being captured into a graph."""
+        if torch.cuda.is_current_stream_capturing():
+            return None
+        try:
+            event = self._free.popleft()
+        except IndexError:
+            event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def release(self, marks: list[Mark]) -> None:
+        """A step has been read: its events are free, but for the last one, with which the next step begins."""
+        last = marks[-1].event
+        self._free.extend({id(mark.event): mark.event for mark in marks if mark.event is not last}.values())

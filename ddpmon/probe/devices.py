@@ -1,0 +1,159 @@
+"""What this process, its training thread and its GPU do, once a second, read by the sending thread."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+
+from ddpmon.messages import Sample
+
+THROTTLES = (
+    (0x20 | 0x40, "thermal"),
+    (0x04, "power cap"),
+    (0x80, "power brake"),
+    (0x08, "hardware slowdown"),
+    (0x10, "sync boost"),
+)
+"""Bits of NVML's clocks event reasons, as people call them. An idle GPU and clocks that a person chose are none."""
+
+
+class Sampler:
+    """Takes samples; what is not there is None, and is noted once.
+
+    training_thread: its id as the kernel counts threads. cuda_uuid: the rank's GPU, once it is known.
+    """
+
+    def __init__(
+        self,
+        training_thread: Callable[[], int | None],
+        cuda_uuid: Callable[[], str | None],
+        note: Callable[[str], None],
+    ) -> None:
+        self._process = psutil.Process()
+        self._process.cpu_percent()  # the first call only sets the starting point
+        self._rates = Rates()
+        self._training_thread = training_thread
+        self._cuda_uuid = cuda_uuid
+        self._note = note
+        self._nvml: Any = None
+        self._handle: Any = None
+        self._looked = False
+
+    def sample(self) -> Sample:
+        """The process and its GPU now. Takes 0.1 ms without a GPU."""
+        now = time.monotonic_ns()
+        sample = Sample(time_us=now // 1000)
+        self._rates.at(now)
+        thread = self._training_thread()
+        delay = None if thread is None else run_delay_ns(thread)
+        starved = self._rates.per_s(f"delay of {thread}", delay)
+        sample.starved_share = None if starved is None else min(1.0, starved / 1e9)
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        sample.major_faults_per_s = self._rates.per_s("major faults", usage.ru_majflt)
+        sample.minor_faults_per_s = self._rates.per_s("minor faults", usage.ru_minflt)
+        try:
+            with self._process.oneshot():
+                sample.cpu_percent = self._process.cpu_percent()
+                sample.rss_bytes = self._process.memory_info().rss
+                sample.threads = self._process.num_threads()
+        except psutil.Error as error:
+            self._note(f"process counters: {error}")
+        self._sample_io(sample)
+        self._find_gpu()
+        if self._handle is not None:
+            self._sample_gpu(sample)
+        return sample
+
+    def _sample_io(self, sample: Sample) -> None:
+        try:
+            counters = self._process.io_counters()
+        except (psutil.Error, OSError, AttributeError, NotImplementedError):
+            return  # a kernel or container that does not tell
+        sample.read_bytes_per_s = self._rates.per_s("read", counters.read_bytes)
+        sample.written_bytes_per_s = self._rates.per_s("written", counters.write_bytes)
+
+    def _find_gpu(self) -> None:
+        """Look for this rank's GPU once it is known which one it is."""
+        if self._looked:
+            return
+        uuid = self._cuda_uuid()
+        if uuid is None:
+            return
+        self._looked = True
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+            self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+            self._nvml = pynvml
+        except Exception as error:  # no driver, no library, a container without the device: all normal
+            self._note(f"no GPU counters: {error}")
+
+    def _sample_gpu(self, sample: Sample) -> None:
+        nvml, handle = self._nvml, self._handle
+
+        def read(function: Callable[..., Any], *args: Any) -> Any:
+            try:
+                return function(handle, *args)
+            except nvml.NVMLError:
+                return None  # a counter that this device does not have
+
+        rates = read(nvml.nvmlDeviceGetUtilizationRates)
+        memory = read(nvml.nvmlDeviceGetMemoryInfo)
+        power_mw = read(nvml.nvmlDeviceGetPowerUsage)
+        # The first name came with driver 535; older drivers answer to the second.
+        names = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
+        calls = [getattr(nvml, name) for name in names if hasattr(nvml, name)]
+        reasons = next((bits for call in calls if (bits := read(call)) is not None), None)
+        sample.gpu_percent = None if rates is None else float(rates.gpu)
+        sample.gpu_memory_used_bytes = None if memory is None else int(memory.used)
+        sample.gpu_memory_total_bytes = None if memory is None else int(memory.total)
+        sample.gpu_power_w = None if power_mw is None else power_mw / 1000
+        sample.gpu_temperature_c = read(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU)
+        sample.gpu_clock_mhz = read(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM)
+        sample.gpu_throttled = None if reasons is None else throttles(reasons)
+
+
+class Rates:
+    """Turns counters that only rise into what they rose by in a second, since they were last looked at."""
+
+    def __init__(self) -> None:
+        self._now = 0
+        self._before: dict[str, tuple[int, int]] = {}
+
+    def at(self, now_ns: int) -> None:
+        """The moment that the counters given from here on belong to."""
+        self._now = now_ns
+
+    def per_s(self, name: str, count: int | None) -> float | None:
+        """None where there is no count, or none to compare it with."""
+        if count is None:
+            self._before.pop(name, None)
+            return None
+        before, at = self._before.get(name, (count, self._now))
+        self._before[name] = (count, self._now)
+        return (count - before) * 1e9 / (self._now - at) if self._now > at else None
+
+
+def run_delay_ns(thread: int) -> int | None:
+    """How long a thread of this process could run and got no core, since it began; None where the kernel keeps none."""
+    try:
+        file = os.open(f"/proc/self/task/{thread}/schedstat", os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        return int(os.read(file, 128).split()[1])
+    except (OSError, IndexError, ValueError):
+        return None
+    finally:
+        os.close(file)
+
+
+def throttles(reasons: int) -> str:
+    """NVML's clocks event reasons in words; "" for none that slow it down."""
+    return ", ".join(name for bits, name in THROTTLES if reasons & bits)

@@ -1,0 +1,69 @@
+"""Whether replicas are still the same: now and then, a few of a model's parameters as one number.
+
+DDP's replicas are bit-identical after every step, and nothing in torch says so when they are not. Every rank takes the
+same elements at the same steps; the hub compares.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import torch
+
+PARAMETERS = 32
+ELEMENTS = 8
+FIRST = (1, 10, 100)
+EVERY = 500
+
+
+def due(step: int) -> bool:
+    """Whether a digest is taken before the forward that follows `step` finished steps."""
+    return step % EVERY == 0 if step > FIRST[-1] else step in FIRST
+
+
+class Sampled:
+    """Elements on their way from the device; `value()` is None until they have arrived."""
+
+    __slots__ = ("_elements", "_event", "group", "model", "sequence", "step")
+
+    def __init__(self, step: int, model: int, group: str, sequence: int, elements: Any, event: Any) -> None:
+        self.step = step
+        self.model = model
+        self.group = group
+        self.sequence = sequence
+        self._elements = elements
+        self._event = event
+
+    def value(self) -> int | None:
+        """The digest, once the elements have arrived. Asks the driver, does not wait."""
+        if self._event is not None and not self._event.query():
+            return None
+        return zlib.crc32(bytes(self._elements.view(torch.uint8).tolist()))
+
+
+def sample(parameters: list[Any], step: int, model: int, group: str = "", sequence: int = 0) -> Sampled | None:
+    """Take every few elements of every few parameters, as float64 (exact for every smaller type); None without any.
+
+    group, sequence: where the ranks that hold replicas stand: only what was taken at the same moment can be compared.
+    """
+    chosen = parameters[:: max(1, len(parameters) // PARAMETERS)][:PARAMETERS]
+    slices = []
+    for parameter in chosen:
+        count = min(ELEMENTS, parameter.numel())
+        if count:
+            # Straight from memory: a view in another order (channels last) would be copied whole.
+            spread = parameter.detach().as_strided((count,), (parameter.numel() // count,))
+            slices.append(spread.to(torch.float64))
+    if not slices:
+        return None
+    elements = torch.cat(slices)
+    if not elements.is_cuda:
+        return Sampled(step, model, group, sequence, elements, None)
+    if torch.cuda.is_current_stream_capturing():
+        return None
+    pinned = torch.empty(elements.shape, dtype=torch.float64, pin_memory=True)
+    pinned.copy_(elements, non_blocking=True)
+    event = torch.cuda.Event()
+    event.record()
+    return Sampled(step, model, group, sequence, pinned, event)

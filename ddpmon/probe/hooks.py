@@ -1,0 +1,152 @@
+"""The places in torch where the probe listens: DDP, DataLoader, backward, optimizers, torch.distributed.
+
+Nothing here changes what is computed. Every wrapper calls the original with the arguments it got, returns what it
+returned and lets its exceptions through without a frame of ours in the traceback; the listening around it may fail,
+and then the probe leaves while the call goes on. Where torch offers an inner function, it is that one which is wrapped:
+a warning that torch raises for its caller then still names the script's line.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import optimizer
+from torch.utils.data import dataloader
+
+if TYPE_CHECKING:
+    from ddpmon.probe.listener import Listener
+
+COLLECTIVES = (
+    "all_gather",
+    "all_gather_into_tensor",
+    "all_gather_object",
+    "all_reduce",
+    "all_to_all",
+    "all_to_all_single",
+    "barrier",
+    "broadcast",
+    "broadcast_object_list",
+    "gather",
+    "gather_object",
+    "monitored_barrier",
+    "reduce",
+    "reduce_scatter",
+    "reduce_scatter_tensor",
+    "scatter",
+    "scatter_object_list",
+)
+"""Calls of torch.distributed in which ranks wait for each other."""
+
+
+def install(listener: Listener) -> None:
+    """Listen to torch in this process, once."""
+    _replace(DistributedDataParallel, "_ddp_init_helper", listener, after=listener.model_wrapped)
+    _replace(DistributedDataParallel, "_pre_forward", listener, before=listener.forward_begins)
+    _replace(DistributedDataParallel, "_post_forward", listener, after=listener.forward_ends)
+    _replace(
+        DistributedDataParallel,
+        "_sync_buffers",
+        listener,
+        before=listener.synchronisation_begins,
+        after=listener.buffers_synchronised,
+        failed=listener.synchronisation_fails,
+    )
+    for loader in (dataloader._SingleProcessDataLoaderIter, dataloader._MultiProcessingDataLoaderIter):
+        _replace(
+            loader,
+            "_next_data",
+            listener,
+            before=listener.fetch_begins,
+            after=listener.fetch_ends,
+            failed=listener.phase_fails,
+        )
+    _replace(
+        torch.autograd,
+        "_engine_run_backward",
+        listener,
+        before=listener.backward_begins,
+        after=listener.backward_ends,
+        failed=listener.phase_fails,
+    )
+    _replace(torch.amp.GradScaler, "scale", listener, after=listener.loss_scaled)
+    optimizer.register_optimizer_step_pre_hook(_guarded(listener, listener.optimizer_begins))
+    optimizer.register_optimizer_step_post_hook(_guarded(listener, listener.optimizer_ends))
+    gc.callbacks.append(listener.collecting)
+    _replace_function("init_process_group", listener, after=listener.group_ready)
+    for name in COLLECTIVES:
+        if hasattr(dist, name):
+            _replace_function(
+                name,
+                listener,
+                before=listener.synchronisation_begins,
+                after=listener.collective_done,
+                failed=listener.synchronisation_fails,
+            )
+
+
+def _replace_function(name: str, listener: Listener, **around: Callable[..., None]) -> None:
+    """Replace a function of torch.distributed under both names it is reached by."""
+    _replace(distributed_c10d, name, listener, **around)
+    setattr(dist, name, getattr(distributed_c10d, name))
+
+
+def _guarded(listener: Listener, listen: Callable[..., None]) -> Callable[..., None]:
+    """A hook for torch to call that never raises."""
+
+    def hook(*args: Any) -> None:
+        if listener.listening:
+            try:
+                listen(*args)
+            except Exception as error:
+                listener.leave(error)
+
+    return hook
+
+
+def _replace(
+    owner: Any,
+    name: str,
+    listener: Listener,
+    *,
+    before: Callable[..., None] | None = None,
+    after: Callable[..., None] | None = None,
+    failed: Callable[[], None] | None = None,
+) -> None:
+    """Put a listening wrapper in the place of `owner.name`.
+
+    before(*args, **kwargs) hears the arguments, after(result, *args) the result and the positional ones, failed()
+    that the original raised. They are only called on the training thread.
+    """
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        heard = listener.hears()
+        if heard and before is not None:
+            try:
+                before(*args, **kwargs)
+            except Exception as error:
+                listener.leave(error)
+        try:
+            result = original(*args, **kwargs)
+        except BaseException as error:
+            if heard and failed is not None and listener.listening:
+                failed()
+            # Without our frame; a bare raise does not add it again.
+            error.__traceback__ = error.__traceback__.tb_next if error.__traceback__ else None
+            raise
+        if heard and after is not None and listener.listening:
+            try:
+                after(result, *args)
+            except Exception as error:
+                listener.leave(error)
+        return result
+
+    setattr(owner, name, wrapper)

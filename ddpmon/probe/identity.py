@@ -1,0 +1,103 @@
+"""Which rank this process is, as its Hello tells it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ddpmon.messages import PROTOCOL, STAGE_CONNECTED, Hello
+
+
+def _number(name: str, otherwise: int) -> int:
+    """A whole number from the environment; whatever else is there counts as absent."""
+    value = os.environ.get(name, "")
+    return int(value) if value.isdecimal() else otherwise
+
+
+class Identity:
+    """Facts about this rank; `version` rises with each change, so that the sender knows to tell the hub."""
+
+    def __init__(self, run_id: str) -> None:
+        self.version = 1
+        self.cuda_device: int | None = None
+        rank = _number("RANK", 0)
+        self._facts: dict[str, Any] = {
+            "run_id": run_id,
+            "rank": rank,
+            "local_rank": _number("LOCAL_RANK", rank),
+            "world_size": max(_number("WORLD_SIZE", 1), rank + 1),
+            "node_rank": _number("GROUP_RANK", 0),
+            "host": socket.gethostname(),
+            "restart": _number("TORCHELASTIC_RESTART_COUNT", 0),
+            "stage": STAGE_CONNECTED,
+            "torch_version": str(torch.__version__),
+            "notes": [],
+            "cores": len(os.sched_getaffinity(0)),
+        }
+
+    @property
+    def rank(self) -> int:
+        return int(self._facts["rank"])
+
+    @property
+    def stage(self) -> int:
+        return int(self._facts["stage"])
+
+    def reached(self, stage: int) -> None:
+        """The rank has come at least this far."""
+        if stage > self.stage:
+            self._change(stage=stage)
+
+    def note(self, text: str) -> None:
+        """Something that cannot be measured here."""
+        if text not in self._facts["notes"]:
+            self._change(notes=[*self._facts["notes"], text])
+
+    def take_group(self) -> None:
+        """The process group is up: it knows the rank best."""
+        rank = dist.get_rank()
+        self._change(
+            rank=rank,
+            world_size=dist.get_world_size(),
+            local_rank=_number("LOCAL_RANK", rank),
+            backend=str(dist.get_backend()),
+        )
+
+    def take_model(self, model: Any, gradient_bytes: int, buffer_bytes: int) -> None:
+        """A model was wrapped in DDP: its device is this rank's; several models add up."""
+        device = next((p.device for p in model.parameters()), torch.device("cpu"))
+        changes: dict[str, Any] = {
+            "parameters": self._facts.get("parameters", 0) + sum(p.numel() for p in model.parameters()),
+            "gradient_bytes": self._facts.get("gradient_bytes", 0) + gradient_bytes,
+            "buffer_bytes": self._facts.get("buffer_bytes", 0) + buffer_bytes,
+            "device": str(device),
+            "compute_threads": torch.get_num_threads(),
+        }
+        if device.type == "cuda":
+            self.cuda_device = device.index
+            changes["device_name"] = torch.cuda.get_device_name(device)
+        self._change(**changes)
+
+    def steps_on_device(self) -> None:
+        """Steps lie on the GPU's timeline from now on."""
+        self._change(device_clock=True)
+
+    def cuda_uuid(self) -> str | None:
+        """The device's UUID as NVML spells it; indices differ under CUDA_VISIBLE_DEVICES."""
+        if self.cuda_device is None:
+            return None
+        uuid = str(torch.cuda.get_device_properties(self.cuda_device).uuid)
+        return uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
+
+    def hello(self) -> Hello:
+        """What the hub is told."""
+        return Hello(protocol=PROTOCOL, pid=os.getpid(), **self._facts)
+
+    def _change(self, **facts: Any) -> None:
+        # A new dict, so that the sending thread never sees half a change.
+        self._facts = {**self._facts, **facts}
+        self.version += 1

@@ -1,0 +1,377 @@
+"""What the probe makes of the calls it hears: phases, synchronisations, loss, samples, the end of a step.
+
+One object per process, on the training thread. `hooks` calls it; `stepclock` keeps its time; `sender` takes what
+it has gathered.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from ddpmon import api
+from ddpmon.messages import (
+    STAGE_GROUP,
+    STAGE_MODEL,
+    STAGE_TRAINING,
+    SYNC_BUFFERS,
+    SYNC_COLLECTIVE,
+    SYNC_GRADIENTS,
+)
+from ddpmon.probe.collectives import position
+from ddpmon.probe.cuda import Events, Readings
+from ddpmon.probe.digest import Sampled, due, sample
+from ddpmon.probe.identity import Identity
+from ddpmon.probe.replica import Replica, reduced_parameters
+from ddpmon.probe.stepclock import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER, StepClock
+
+if TYPE_CHECKING:
+    from ddpmon.probe.buckets import Buckets
+
+SCALARS = 10_000
+"""Values of `ddpmon.log` that wait for the sending thread; a process that never sends keeps no more."""
+
+
+class Listener:
+    """Hears the training thread and keeps its clock."""
+
+    def __init__(self, identity: Identity) -> None:
+        self.on_start: Callable[[], None] | None = None
+        """Called once when this process turns out to be a rank."""
+        self.buckets: Buckets | None = None
+        """Where every bucket is to be recorded."""
+        self.begin(identity)
+
+    def begin(self, identity: Identity) -> None:
+        """Start from nothing: a new process."""
+        self.identity = identity
+        self.clock = StepClock()
+        self.scalars: deque[tuple[int, str, object]] = deque(maxlen=SCALARS)
+        self.sampled: deque[Sampled] = deque(maxlen=SCALARS)
+        """Digests of replicas on their way."""
+        self.readings = Readings()
+        self.events: Events | None = None
+        """On a GPU: the events of its timeline."""
+        self.listening = True
+        self.total_steps: int | None = None
+        self.thread = threading.main_thread().ident
+        """The training thread: the one that set up the process group or wrapped a model."""
+        self.native_thread = threading.main_thread().native_id
+        self._replicas: dict[int, Replica] = {}
+        self._models = 0
+        self._prepared: list[Replica] = []
+        self._sync_depth = 0
+        self._arrival = 0
+        self._fetch_began = 0
+        self._backward_depth = 0
+        self._scaled: tuple[weakref.ref[torch.Tensor], torch.Tensor] | None = None
+        self._gc_began = monotonic_ns()
+        self._unreduced = False
+        """Whether a backward since the last optimizer step left gradients that were not synchronised."""
+        self.unsynchronised = 0
+        """Optimizer steps on such gradients, though there is a DDP model."""
+        self._ddp = False
+        """Whether gradients were ever synchronised here: then that ends a step, and nothing else does."""
+        self._marked = False
+        self._marked_step = 0
+        self._explicit_samples: int | None = None
+
+    # --- who hears ---------------------------------------------------------------------------------------------
+
+    def hears(self) -> bool:
+        """Whether this call is on the training thread of a process that is watched."""
+        return self.listening and threading.get_ident() == self.thread
+
+    def _on_training_thread(self) -> None:
+        self.thread = threading.get_ident()
+        self.native_thread = threading.get_native_id()
+
+    def leave(self, error: BaseException) -> None:
+        """Something in the probe went wrong: say so once, and stop listening. Training goes on."""
+        if not self.listening:
+            return
+        self.listening = False
+        api._probe = None
+        print(
+            f"ddpmon: the probe failed ({type(error).__name__}: {error}) and has left this process; "
+            "training goes on unwatched",
+            file=sys.stderr,
+        )
+
+    def start(self) -> None:
+        """This process is a rank."""
+        if self.on_start is not None:
+            on_start, self.on_start = self.on_start, None
+            api._probe = self
+            on_start()
+
+    # --- process group and model -------------------------------------------------------------------------------
+
+    def group_ready(self, _result: object, *_args: object) -> None:
+        self._on_training_thread()
+        self.identity.take_group()
+        self.identity.reached(STAGE_GROUP)
+        self.start()
+
+    def model_wrapped(self, _result: object, model: DistributedDataParallel, *_args: object) -> None:
+        self._on_training_thread()
+        replica = self._replica(model)
+        self.identity.take_model(model, replica.gradient_bytes, replica.buffer_bytes)
+        self.identity.reached(STAGE_MODEL)
+        if self.identity.cuda_device is not None:
+            replica.follow(self._follow_device())
+        elif self.clock.step == 0:
+            self.clock.begin(monotonic_ns())  # the first step does not begin with the imports
+        self.start()
+
+    def _follow_device(self) -> Events:
+        """From here on, steps lie on the GPU's timeline."""
+        if self.events is None:
+            self.events = Events()
+            self.identity.steps_on_device()
+            self.clock.follow(self.events)
+        return self.events
+
+    def replica_number(self, model: DistributedDataParallel) -> int:
+        """Counts the models of this rank in the order they were wrapped."""
+        return self._replica(model).number
+
+    def _replica(self, model: DistributedDataParallel) -> Replica:
+        key = id(model)
+        replica = self._replicas.get(key)
+        if replica is None:
+            replica = Replica(self._models, model, lambda _ref: self._replicas.pop(key, None))
+            self._replicas[key] = replica
+            self._models += 1
+        return replica
+
+    # --- data --------------------------------------------------------------------------------------------------
+
+    def fetch_begins(self, _iterator: object) -> None:
+        clock = self.clock
+        clock.base = OTHER
+        self._fetch_began = clock.enter(DATA)
+
+    def fetch_ends(self, _batch: object, iterator: object) -> None:
+        self.clock.fetched(id(iterator), self._fetch_began)
+
+    def phase_fails(self) -> None:
+        """The loader ended (StopIteration) or a call raised: the phase is over either way."""
+        self._backward_depth = 0
+        self.clock.leave()
+
+    # --- forward -----------------------------------------------------------------------------------------------
+
+    def forward_begins(self, model: DistributedDataParallel, *inputs: object, **named: object) -> None:
+        if not torch.is_grad_enabled():
+            self.clock.evaluated()
+            return
+        if self.buckets is not None:
+            self.buckets.prepare(model)
+        clock = self.clock
+        clock.trained()
+        clock.enter(FORWARD)
+        replica = self._replica(model)
+        if replica.digested < clock.step and due(clock.step):
+            replica.digested = clock.step
+            sampled = sample(reduced_parameters(model), clock.step, replica.number, *position(model.process_group))
+            if sampled is not None:
+                self.sampled.append(sampled)
+        if self._explicit_samples is None:
+            samples, tokens = _count(inputs)
+            if not samples:
+                samples, tokens = _count(named)
+            clock.samples += samples
+            clock.tokens += tokens
+
+    def forward_ends(self, _result: object, model: DistributedDataParallel, *_args: object) -> None:
+        if not torch.is_grad_enabled():
+            return
+        now = self.clock.leave()
+        if model.require_backward_grad_sync:
+            replica = self._replica(model)
+            replica.forward_end = now
+            if replica not in self._prepared:
+                self._prepared.append(replica)
+
+    # --- synchronisations --------------------------------------------------------------------------------------
+
+    def synchronisation_begins(self, *_args: object, **_named: object) -> None:
+        self._sync_depth += 1
+        if self._sync_depth == 1:
+            self._arrival = self.clock.block()
+
+    def synchronisation_fails(self) -> None:
+        self._sync_depth = 0
+
+    def _synchronised(self, kind: int, payload_bytes: int) -> None:
+        self._sync_depth -= 1
+        if self._sync_depth == 0:
+            self.clock.unblock(kind, self._arrival, payload_bytes)
+
+    def buffers_synchronised(self, _result: object, model: DistributedDataParallel) -> None:
+        self._synchronised(SYNC_BUFFERS, self._replica(model).buffer_bytes)
+
+    def collective_done(self, result: object, *args: object) -> None:
+        if hasattr(result, "wait"):
+            self._sync_depth -= 1  # asynchronous: nobody was blocked
+            return
+        payload = args[0] if args and isinstance(args[0], torch.Tensor) else None
+        self._synchronised(SYNC_COLLECTIVE, 0 if payload is None else payload.numel() * payload.element_size())
+
+    # --- backward ----------------------------------------------------------------------------------------------
+
+    def loss_scaled(self, scaled: object, _scaler: object, loss: object = None, *_args: object) -> None:
+        """GradScaler: backward will be called on `scaled`, but the loss is what it was made from."""
+        if isinstance(scaled, torch.Tensor) and isinstance(loss, torch.Tensor):
+            self._scaled = (weakref.ref(scaled), loss.detach())
+
+    def backward_begins(
+        self, outputs: tuple[object, ...], *_args: object, accumulate_grad: bool = False, **_named: object
+    ) -> None:
+        self._backward_depth += 1
+        if self._backward_depth > 1:
+            return
+        if self.buckets is not None:
+            self.buckets.backward_begins()
+        self.clock.enter(BACKWARD)
+        if accumulate_grad:
+            self.clock.trained()  # without DDP no forward is heard
+        loss = outputs[0] if len(outputs) == 1 else None
+        if not accumulate_grad or not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+            return
+        if self._scaled is not None:
+            scaled, unscaled = self._scaled
+            if scaled() is loss:
+                loss = unscaled
+            self._scaled = None
+        if loss.is_cuda:
+            self.clock.loss = self.readings.read(loss)
+            return
+        # Gradient accumulation: the parts of a step's loss add up, as its gradients do.
+        before = self.clock.loss
+        self.clock.loss = loss.item() + (before if isinstance(before, float) else 0.0)
+
+    def backward_ends(self, _result: object, *_args: object) -> None:
+        self._backward_depth -= 1
+        if self._backward_depth:
+            return
+        clock = self.clock
+        now = clock.leave()
+        self._unreduced = True
+        if not self._prepared:
+            return
+        waiting = []
+        synchronised = 0
+        latest = 0
+        event = None
+        for replica in self._prepared:
+            arrival = replica.arrival(now)
+            if arrival is None:
+                waiting.append(replica)
+            else:
+                if arrival >= latest:
+                    latest, event = arrival, replica.event
+                replica.event = None
+                synchronised += replica.gradient_bytes
+        self._prepared = waiting
+        if latest:
+            clock.blocked_at_the_end(SYNC_GRADIENTS, min(latest, now), now, synchronised, BACKWARD, event)
+            self._ddp = True
+            self._unreduced = False
+            self._close(now)
+
+    def _close(self, now: int) -> None:
+        clock = self.clock
+        if self._explicit_samples is not None:
+            clock.samples, self._explicit_samples = self._explicit_samples, None
+        clock.close(now)
+        if clock.step == 1:
+            self.identity.reached(STAGE_TRAINING)
+
+    # --- optimizer ---------------------------------------------------------------------------------------------
+
+    def optimizer_begins(self, optimizer: Any = None, *_args: object) -> None:
+        if self.hears():
+            self.start()
+            self.clock.base = OPTIMIZER
+            self.clock.enter(OPTIMIZER)
+            rate = optimizer.param_groups[0].get("lr") if optimizer is not None else None
+            if isinstance(rate, (float, int)):
+                self.clock.learning_rate = float(rate)
+
+    def optimizer_ends(self, *_args: object) -> None:
+        if self.hears():
+            self.clock.base = OTHER
+            now = self.clock.leave()
+            if self._replicas:
+                self.unsynchronised += self._unreduced
+            if not self._ddp and not self._marked and (self._unreduced or not self._replicas):
+                if not self._replicas:
+                    self.identity.note("no DistributedDataParallel seen: a step is what the optimizer does")
+                self._close(now)
+            self._unreduced = False
+
+    def collecting(self, phase: str, _info: dict[str, int]) -> None:
+        """gc's callback: the collector stops every thread, whichever set it off."""
+        if phase == "start":
+            self._gc_began = monotonic_ns()
+        else:
+            self.clock.gc += monotonic_ns() - self._gc_began
+
+    # --- what the script says itself ---------------------------------------------------------------------------
+
+    def log(self, values: dict[str, float]) -> None:
+        step = self._marked_step or self.clock.step + 1
+        for name, value in values.items():
+            reading: object = (
+                self.readings.read(value) if isinstance(value, torch.Tensor) and value.is_cuda else float(value)
+            )
+            self.scalars.append((step, name, reading))
+
+    def enter_step(self, samples: int | None, total: int | None) -> None:
+        if self.hears():
+            self._marked = True
+            self._marked_step = self.clock.step + 1
+            self._explicit_samples = samples
+            if total is not None:
+                self.total_steps = total
+
+    def exit_step(self) -> None:
+        if self.hears():
+            self._marked_step = 0
+            if not self._ddp and not self._replicas:
+                self.start()
+                self._close(self.clock.leave())
+
+
+def _count(batch: Any, depth: int = 3) -> tuple[int, int]:
+    """Samples and tokens in what a model is given, by its first tensor, in the order of its parts; 0 where unknown.
+
+    Samples are its first dimension. A batch of whole numbers in two dimensions is taken for token ids.
+    """
+    if isinstance(batch, torch.Tensor):
+        tokens = batch.numel() if batch.ndim == 2 and not batch.is_floating_point() else 0
+        return (batch.shape[0] if batch.ndim else 0), tokens
+    if depth:
+        if isinstance(batch, (tuple, list)):
+            parts: Any = batch
+        elif hasattr(batch, "values"):
+            parts = batch.values()
+        elif hasattr(batch, "__dataclass_fields__"):
+            parts = vars(batch).values()
+        else:
+            return 0, 0
+        for part in parts:
+            samples, tokens = _count(part, depth - 1)
+            if samples:
+                return samples, tokens
+    return 0, 0

@@ -1,0 +1,65 @@
+"""What is on its way to the hub: numbered frames, kept until acknowledged, bounded, oldest dropped first."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+CAPACITY = 16_384
+"""Records that are held for a hub that does not answer."""
+
+
+class Frame(NamedTuple):
+    """An encoded batch."""
+
+    seq: int
+    payload: bytes
+    records: int
+
+
+class Outbox:
+    """Frames to send and frames sent but not acknowledged, in order."""
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self.capacity = capacity
+        self.dropped = 0
+        """Records thrown away so far because the hub did not take them in time."""
+        self._waiting: deque[Frame] = deque()
+        self._unacknowledged: deque[Frame] = deque()
+        self._records = 0
+
+    def add(self, frame: Frame) -> None:
+        """Take a frame; the oldest go when there are too many."""
+        self._waiting.append(frame)
+        self._records += frame.records
+        while self._records > self.capacity and len(self._waiting) + len(self._unacknowledged) > 1:
+            if self._unacknowledged:
+                # Most likely received: the hub knows by their numbers if they were not.
+                self._records -= self._unacknowledged.popleft().records
+            else:
+                oldest = self._waiting.popleft()
+                self._records -= oldest.records
+                self.dropped += oldest.records
+
+    def next(self) -> Frame | None:
+        """The frame to send now."""
+        return self._waiting[0] if self._waiting else None
+
+    def sent(self) -> None:
+        """The frame from `next` was taken by the socket."""
+        self._unacknowledged.append(self._waiting.popleft())
+
+    def acknowledged(self, seq: int) -> None:
+        """The hub has recorded everything up to `seq`."""
+        while self._unacknowledged and self._unacknowledged[0].seq <= seq:
+            self._records -= self._unacknowledged.popleft().records
+
+    def send_again(self) -> None:
+        """A new hub: what the old one did not acknowledge goes out once more, first."""
+        self._waiting.extendleft(reversed(self._unacknowledged))
+        self._unacknowledged.clear()
+
+    @property
+    def settled(self) -> bool:
+        """Whether the hub has recorded everything."""
+        return not self._waiting and not self._unacknowledged

@@ -1,0 +1,316 @@
+"""The background thread of a rank: empties what the training thread appended, samples devices, sends.
+
+It wakes by its own sleep, never at the training thread's call: waking it at every step would cost several percent
+of a short step. Nothing here blocks the training, and nothing that fails here reaches it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+import traceback
+
+import zmq
+
+from ddpmon.messages import (
+    MAX_TEXT,
+    STAGE_ENDED,
+    Ack,
+    Batch,
+    Bucket,
+    Bye,
+    Digest,
+    Failure,
+    Layout,
+    Sample,
+    Scalar,
+    Step,
+    Sync,
+    Welcome,
+    Where,
+    WireError,
+    decode_to_rank,
+    encode,
+)
+from ddpmon.probe.cuda import pending, resolve
+from ddpmon.probe.devices import Sampler
+from ddpmon.probe.listener import Listener
+from ddpmon.probe.outbox import Frame, Outbox
+from ddpmon.probe.stack import Whereabouts
+from ddpmon.probe.stepclock import RawStep
+from ddpmon.probe.timeline import Timeline, passed
+
+BUSY_S = 0.2
+IDLE_S = 0.25
+HEARTBEAT_S = 1.0
+SAMPLE_S = 1.0
+GOODBYE_S = 0.5
+STEPS_PER_BATCH = 50
+"""The GIL is offered to the training thread after each: encoding one takes 0.1 ms."""
+READING_S = 5.0
+"""How long a step waits for its loss to arrive from the device."""
+
+
+class Sender(threading.Thread):
+    """Sends a listener's records to the hub at `address` until told to stop."""
+
+    def __init__(self, listener: Listener, address: str) -> None:
+        super().__init__(name="ddpmon", daemon=True)
+        self._listener = listener
+        self._address = address
+        self._outbox = Outbox()
+        self._stopping = threading.Event()
+        self._seq = 0
+        self._epoch = ""
+        self._told = 0
+        self._last_batch = 0.0
+        self._last_sample = 0.0
+        self._failed = False
+        self._samples: list[Sample] = []
+        self._timeline = Timeline()
+        self._whereabouts = Whereabouts(listener)
+
+    def finish(self) -> None:
+        """Send the rest, say goodbye and end the thread: at most GOODBYE_S and a little."""
+        if self.is_alive():
+            self._stopping.set()
+            self.join(GOODBYE_S + 0.5)
+
+    def run(self) -> None:
+        try:
+            self._run()
+        except Exception as error:
+            self._listener.leave(error)
+
+    def _run(self) -> None:
+        context = zmq.Context(io_threads=1)
+        self._socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.setsockopt(zmq.SNDHWM, 32)
+        self._socket.setsockopt(zmq.RECONNECT_IVL, 100)
+        self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, 65_536)
+        self._socket.connect(self._address)
+        listener = self._listener
+        self._sampler = Sampler(lambda: listener.native_thread, listener.identity.cuda_uuid, listener.identity.note)
+        try:
+            while not self._stopping.is_set():
+                busy = self._turn()
+                self._stopping.wait(BUSY_S if busy else IDLE_S)
+            self._goodbye()
+        finally:
+            self._socket.close()
+            context.term()
+
+    def _turn(self) -> bool:
+        """One round: hear the hub, gather, send. Says whether there were steps."""
+        self._receive()
+        now = time.monotonic()
+        if now - self._last_sample >= SAMPLE_S:
+            self._last_sample = now
+            self._samples.append(self._sampler.sample())
+        self._report_exception()
+        busy = self._gather(now)
+        self._send()
+        if self._whereabouts.due(now):
+            with contextlib.suppress(zmq.Again):  # only the latest matters
+                self._socket.send(encode(self._whereabouts.take(now)), zmq.NOBLOCK)
+        return busy
+
+    def _receive(self) -> None:
+        while True:
+            try:
+                frame = self._socket.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            try:
+                message = decode_to_rank(frame)
+            except WireError:
+                continue  # a newer hub may say things this probe does not know
+            if isinstance(message, Ack):
+                self._outbox.acknowledged(message.seq)
+            elif isinstance(message, Welcome):
+                if not message.known:
+                    self._told = 0
+                if not message.known or (self._epoch and message.epoch != self._epoch):
+                    self._outbox.send_again()
+                self._epoch = message.epoch
+            elif isinstance(message, Where):
+                self._whereabouts.asked = True
+
+    def _gather(self, now: float) -> bool:
+        """Turn what the training thread left into frames; an empty one is the heartbeat."""
+        steps = self._steps(now)
+        scalars = self._scalars()
+        digests = self._digests()
+        busy = bool(steps)
+        if steps or scalars or digests or self._samples or now - self._last_batch >= HEARTBEAT_S:
+            self._add_batch(steps, scalars, digests)
+            while len(steps) == STEPS_PER_BATCH:
+                time.sleep(0)  # let the training thread have the GIL between two stretches
+                if steps := self._steps(now):
+                    self._add_batch(steps, [], [])
+            self._last_batch = now
+        return busy
+
+    def _steps(self, now: float) -> list[Step]:
+        finished = self._listener.clock.finished
+        steps: list[Step] = []
+        while finished and len(steps) < STEPS_PER_BATCH:
+            raw = finished[0]
+            if raw.marks and not passed(raw):
+                break
+            if (pending(raw.loss) or _unfinished(raw.buckets)) and now - raw.end / 1e9 < READING_S:
+                break
+            finished.popleft()
+            self._whereabouts.finished(raw.end - raw.start)
+            if raw.marks:
+                placed = self._timeline.place(raw)
+                if self._listener.events is not None:
+                    self._listener.events.release(raw.marks)
+                raw = placed
+            steps.append(_wire(raw))
+        return steps
+
+    def _scalars(self) -> list[Scalar]:
+        waiting = self._listener.scalars
+        scalars: list[Scalar] = []
+        while waiting and not pending(waiting[0][2]):
+            step, name, value = waiting.popleft()
+            number = resolve(value)
+            if number is not None:
+                scalars.append(Scalar(step, name[:256], number))
+        return scalars
+
+    def _digests(self) -> list[Digest]:
+        waiting = self._listener.sampled
+        digests: list[Digest] = []
+        while waiting and (value := waiting[0].value()) is not None:
+            sampled = waiting.popleft()
+            digests.append(Digest(sampled.step, sampled.model, value, sampled.group, sampled.sequence))
+        return digests
+
+    def _layouts(self) -> list[Layout]:
+        waiting = self._listener.buckets.layouts if self._listener.buckets else ()
+        return [waiting.popleft() for _ in range(len(waiting))] if waiting else []
+
+    def _add_batch(self, steps: list[Step], scalars: list[Scalar], digests: list[Digest]) -> None:
+        listener = self._listener
+        self._seq += 1
+        batch = Batch(
+            rank=listener.identity.rank,
+            pid=os.getpid(),
+            seq=self._seq,
+            now_us=time.monotonic_ns() // 1000,
+            stage=listener.identity.stage,
+            step=listener.clock.step,
+            dropped=self._outbox.dropped,
+            phase=listener.clock.phase,
+            steps=steps,
+            samples=self._samples,
+            scalars=scalars,
+            total_steps=listener.total_steps,
+            unsynchronised=listener.unsynchronised,
+            digests=digests,
+            layouts=self._layouts(),
+        )
+        records = len(steps) + len(self._samples) + len(scalars)
+        self._samples = []
+        self._outbox.add(Frame(self._seq, encode(batch), records))
+
+    def _send(self) -> None:
+        """Send what the socket takes; the rest stays in the outbox."""
+        identity = self._listener.identity
+        try:
+            if self._told != identity.version:
+                version = identity.version
+                self._socket.send(encode(identity.hello()), zmq.NOBLOCK)
+                self._told = version
+            while (frame := self._outbox.next()) is not None:
+                self._socket.send(frame.payload, zmq.NOBLOCK)
+                self._outbox.sent()
+        except zmq.Again:
+            pass
+
+    def _report_exception(self) -> None:
+        """Tell the hub of an exception that nobody caught, as soon as Python has noted it."""
+        error = getattr(sys, "last_value", None)
+        if error is None or self._failed:
+            return
+        self._failed = True
+        listener = self._listener
+        text = "".join(traceback.format_exception(error))
+        failure = Failure(
+            rank=listener.identity.rank,
+            pid=os.getpid(),
+            time_us=time.monotonic_ns() // 1000,
+            error="".join(traceback.format_exception_only(error)).strip().splitlines()[-1][:500],
+            traceback=text[-MAX_TEXT:],
+            step=listener.clock.step,
+        )
+        self._seq += 1
+        self._outbox.add(Frame(self._seq, encode(failure), 1))
+
+    def _goodbye(self) -> None:
+        """Hand over the rest and wait for the hub's word that it has it, if there ever was a hub."""
+        listener = self._listener
+        listener.identity.reached(STAGE_ENDED)
+        self._report_exception()
+        self._gather(time.monotonic())
+        deadline = time.monotonic() + GOODBYE_S
+        said = False
+        while (self._epoch or not said) and time.monotonic() < deadline:
+            self._send()
+            if not said and self._outbox.next() is None:
+                bye = Bye(listener.identity.rank, os.getpid(), self._seq, self._outbox.dropped)
+                try:
+                    self._socket.send(encode(bye), zmq.NOBLOCK)
+                    said = True
+                except zmq.Again:
+                    pass
+            self._socket.poll(10)
+            self._receive()
+            if said and self._outbox.settled:
+                return
+
+
+def _wire(raw: RawStep) -> Step:
+    """A step in whole microseconds. Rounding goes to `other`, so that the phases still add up to the length."""
+    start = raw.start
+    syncs = [
+        Sync(s.kind, max(0, s.arrival - start) // 1000, max(0, s.end - start) // 1000, s.payload_bytes)
+        for s in raw.syncs
+    ]
+    length = (raw.end - start) // 1000
+    data, forward, backward, optimizer = (max(0, ns) // 1000 for ns in raw.phases[:4])
+    blocked = sum(s.end_us - s.arrival_us for s in syncs)
+    return Step(
+        raw.step,
+        raw.end // 1000,
+        length,
+        data,
+        forward,
+        backward,
+        optimizer,
+        max(0, length - blocked - data - forward - backward - optimizer),
+        syncs,
+        resolve(raw.loss),
+        raw.samples,
+        raw.tokens,
+        raw.learning_rate,
+        raw.gc // 1000,
+        [
+            # DDP waited for it within the step; the thread that notes its end may come later.
+            Bucket(layout, max(0, launch - start) // 1000, max(0, min(end, raw.end) - start) // 1000)
+            for layout, launch, end in raw.buckets or ()
+            if end
+        ],
+    )
+
+
+def _unfinished(buckets: list[list[int]] | None) -> bool:
+    """Whether the all-reduce of a bucket was not seen to end yet: DDP may go on a little before that is noted."""
+    return buckets is not None and any(not end for _, _, end in buckets)

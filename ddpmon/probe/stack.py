@@ -1,0 +1,144 @@
+"""Where the training thread is when it does not come on: its Python stack and the collective it is in.
+
+All of it is read by the sending thread. The training thread is not asked, so it may be blocked, asleep or busy; only
+code that never lets go of the GIL hides it.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import torch
+
+from ddpmon import messages
+from ddpmon.messages import MAX_FRAMES, Collective, Stack
+from ddpmon.probe import collectives
+from ddpmon.probe.hooks import COLLECTIVES
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from ddpmon.probe.listener import Listener
+
+OVERDUE_NS = 5_000_000_000
+OVERDUE_STEPS = 8
+"""A step is overdue when it takes so many times as long as the longest one so far, and OVERDUE_NS at least."""
+EVERY_S = 2.0
+"""How often a rank whose step is overdue says so by itself."""
+FRAME_CHARS = 200
+
+_OURS = os.path.dirname(os.path.abspath(messages.__file__)) + os.sep
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+_LIBRARIES = (os.path.join(os.path.dirname(os.__file__), ""), os.path.join(os.path.dirname(_TORCH[:-1]), ""))
+"""Where the standard library lies, and whatever else is installed beside torch."""
+_CALLS = {*COLLECTIVES, "send", "recv"}
+"""Functions that a script calls and in which ranks wait for each other."""
+_DDP = {"_sync_buffers": "DDP's buffer broadcast", "_engine_run_backward": "DDP's gradient all-reduce"}
+"""Functions in which DDP waits by itself, and what for."""
+
+
+class Whereabouts:
+    """Knows when to tell of a listener's training thread, and tells it."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.asked = False
+        """The hub wants to know."""
+        self._listener = listener
+        self._longest_ns = 0
+        self._told_at = 0.0
+        self._last: tuple[list[str], dict[str, int]] = ([], {})
+        self._recorded: tuple[Collective | None, bool] | None = None
+
+    def finished(self, length_ns: int) -> None:
+        """A step took this long."""
+        self._longest_ns = max(self._longest_ns, length_ns)
+
+    def due(self, now: float) -> bool:
+        """Whether to tell: the hub asked, or the step takes far longer than one ever did."""
+        return self.asked or (now - self._told_at >= EVERY_S and self._overdue())
+
+    def _overdue(self) -> bool:
+        so_far = time.monotonic_ns() - self._listener.clock.start
+        return so_far > max(OVERDUE_NS, OVERDUE_STEPS * self._longest_ns)
+
+    def take(self, now: float) -> Stack:
+        """The training thread's stack at this moment."""
+        listener, clock = self._listener, self._listener.clock
+        self.asked = False
+        self._told_at = now
+        frames, own, library = _walk(sys._current_frames().get(listener.thread or 0))
+        issued = collectives.issued()
+        # Asking the Flight Recorder stops the process for a moment. It is done once for a thread that stands still.
+        if (frames, issued) != self._last:
+            self._last = (frames, issued)
+            self._recorded = None
+        elif self._recorded is None and self._overdue():
+            self._recorded = collectives.recorded()
+        collective, blocked = self._collective(library)
+        return Stack(
+            rank=listener.identity.rank,
+            pid=os.getpid(),
+            time_us=time.monotonic_ns() // 1000,
+            step=clock.step,
+            since_us=clock.start // 1000,
+            phase=clock.phase,
+            frames=frames,
+            own=own,
+            collective=collective,
+            blocked=blocked,
+            issued=issued,
+        )
+
+    def _collective(self, library: list[str]) -> tuple[Collective | None, bool]:
+        """The collective the thread is blocked in, or the last one; and whether it is blocked.
+
+        library: names of torch's functions at the inner end of the stack; empty where the script's own code runs.
+        """
+        called = [function for function in library if function in _CALLS]
+        # all_gather_object calls all_gather: the outermost is the one that the script knows.
+        name = called[-1] if called else next((_DDP[function] for function in library if function in _DDP), None)
+        if self._recorded is not None:
+            last, inside = self._recorded
+            if last is None or not (inside and library):
+                return last, False  # computing in torch, or in code of its own
+            return Collective(name or last.name, last.group, last.sequence), True
+        return (Collective(name), True) if name else (None, False)
+
+
+def _walk(frame: FrameType | None) -> tuple[list[str], int | None, list[str]]:
+    """A stack's frames, innermost first; the index of the first that is no library's; torch's innermost functions.
+
+    Touches neither the variables nor the source of a frame.
+    """
+    frames: list[str] = []
+    own = None
+    library: list[str] = []
+    inside_torch = True
+    while frame is not None and len(frames) < MAX_FRAMES:
+        code = frame.f_code
+        file = code.co_filename
+        if not file.startswith(_OURS):
+            name, is_library = _place(file)
+            if own is None and not is_library:
+                own = len(frames)
+            inside_torch = inside_torch and file.startswith(_TORCH)
+            if inside_torch:
+                library.append(code.co_name)
+            frames.append(f"{name}:{frame.f_lineno} {code.co_qualname}"[:FRAME_CHARS])
+        frame = frame.f_back
+    return frames, own, library
+
+
+@functools.lru_cache(maxsize=1024)
+def _place(file: str) -> tuple[str, bool]:
+    """A file's name as people know it, and whether it belongs to a library."""
+    if file.startswith("<"):
+        return file, True
+    is_library = file.startswith(_LIBRARIES) or "/site-packages/" in file or "/dist-packages/" in file
+    folders = {os.path.join(folder, "") for folder in sys.path if folder}
+    inside = max((folder for folder in folders if file.startswith(folder)), key=len, default="")
+    return file.removeprefix(inside), is_library

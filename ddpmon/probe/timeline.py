@@ -1,0 +1,63 @@
+"""Steps on a GPU's own timeline, made from the marks that the training thread left, once the device has passed them.
+
+Nothing here waits for the device: a step whose marks have not all been passed stays where it is.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from ddpmon.probe.stepclock import BLOCKED, Mark, RawStep, RawSync
+
+
+def passed(step: RawStep) -> bool:
+    """Whether the device has passed every mark of a step."""
+    # The last one first: on one stream it tells for all of them.
+    return all(mark.event.query() for mark in reversed(step.marks))
+
+
+class Timeline:
+    """Follows one device: turns steps by the host's clock into steps by the device's."""
+
+    def __init__(self) -> None:
+        self._elapsed = 0.0
+        """Nanoseconds of device time since the first mark."""
+        self._offset: float | None = None
+        """Host time of the first mark, as far as is known."""
+
+    def place(self, step: RawStep) -> RawStep:
+        """The same step by the device's clock. Its marks must all have been passed.
+
+        Between two marks the device's time belongs to the first one's phase: time that the host spent while the device
+        was still busy with earlier work vanishes, and time in which the device had to wait for the host remains.
+        The end in host time is an estimate: the device passes a mark at the earliest when the host records it, so the
+        largest difference seen is the one nearest to the truth.
+        """
+        marks = step.marks
+        begin = self._elapsed
+        phases = [0.0] * 5
+        syncs: list[RawSync] = []
+        now = begin
+        self._see(marks[0], now)
+        for mark, following in pairwise(marks):
+            after = now + max(0.0, mark.event.elapsed_time(following.event) * 1e6)
+            self._see(following, after)
+            if mark.code == BLOCKED:
+                fact = step.syncs[len(syncs)]
+                syncs.append(RawSync(fact.kind, int(now), int(after), fact.payload_bytes))
+            else:
+                phases[mark.code] += after - now
+            now = after
+        self._elapsed = now
+        offset = int(self._offset or 0.0)
+        return step._replace(
+            start=int(begin) + offset,
+            end=int(now) + offset,
+            phases=[int(phase) for phase in phases],
+            syncs=[sync._replace(arrival=sync.arrival + offset, end=sync.end + offset) for sync in syncs],
+        )
+
+    def _see(self, mark: Mark, elapsed: float) -> None:
+        difference = mark.host - elapsed
+        if self._offset is None or difference > self._offset:
+            self._offset = difference

@@ -1,0 +1,136 @@
+"""A hub's ear for tests of the probe: a real ROUTER that keeps what ranks send and answers as a hub would."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import zmq
+
+from ddpmon import messages
+from ddpmon.messages import Ack, Batch, Bye, Failure, Hello, Step, Welcome
+
+INJECT = Path(messages.__file__).parent / "probe" / "inject"
+SCRIPTS = Path(__file__).parent / "scripts"
+
+
+class Ear:
+    """Receives on an ipc address in a thread of its own until closed."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.epoch = "first"
+        self.messages: list[messages.FromRank] = []
+        self.answering = True
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._listen)
+        self._thread.start()
+
+    def _listen(self) -> None:
+        context = zmq.Context()
+        router = context.socket(zmq.ROUTER)
+        router.setsockopt(zmq.LINGER, 0)
+        router.bind(self.address)
+        known: set[bytes] = set()
+        while not self._closing.is_set():
+            if not router.poll(50):
+                continue
+            identity, frame = router.recv_multipart()
+            message = messages.decode_from_rank(frame)
+            self.messages.append(message)
+            if not self.answering:
+                continue
+            if isinstance(message, Hello):
+                known.add(identity)
+                router.send_multipart([identity, messages.encode(Welcome(self.epoch))])
+            elif identity not in known:
+                router.send_multipart([identity, messages.encode(Welcome(self.epoch, known=False))])
+            elif isinstance(message, Batch | Bye):
+                router.send_multipart([identity, messages.encode(Ack(message.seq))])
+        router.close()
+        context.term()
+
+    def close(self) -> None:
+        self._closing.set()
+        self._thread.join()
+
+    def steps(self, rank: int) -> list[Step]:
+        """Steps of one rank in order of arrival, repeats left out."""
+        found = {s.step: s for b in self.batches(rank) for s in b.steps}
+        return list(found.values())
+
+    def batches(self, rank: int) -> list[Batch]:
+        return [m for m in self.messages if isinstance(m, Batch) and m.rank == rank]
+
+    def hellos(self) -> list[Hello]:
+        return [m for m in self.messages if isinstance(m, Hello)]
+
+    def failures(self) -> list[Failure]:
+        return [m for m in self.messages if isinstance(m, Failure)]
+
+    def goodbyes(self) -> set[int]:
+        return {m.rank for m in self.messages if isinstance(m, Bye)}
+
+    def wait(self, condition: Callable[[], object], seconds: float = 60) -> None:
+        """Wait until something has been heard; fails after `seconds`."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, "not heard in time"
+            time.sleep(0.02)
+
+
+@pytest.fixture
+def socket_dir() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="ddpmon-t") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def ear(socket_dir: Path) -> Iterator[Ear]:
+    ear = Ear(f"ipc://{socket_dir}/ingest.sock")
+    yield ear
+    ear.close()
+
+
+def environment(address: str | None, **more: str) -> dict[str, str]:
+    """A rank's environment: armed for `address`, or bare."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("DDPMON", "PYTHONPATH"))}
+    env |= {"OMP_NUM_THREADS": "1", **more}
+    if address is not None:
+        python_path = [str(INJECT), *filter(None, [more.get("PYTHONPATH")])]
+        env |= {"DDPMON_SOCKET": address, "DDPMON_RUN_ID": "test", "PYTHONPATH": os.pathsep.join(python_path)}
+    return env
+
+
+def torchrun(
+    nproc: int, script: Path, *args: str, address: str | None, timeout: float = 120, **env: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a script on real ranks and wait for it."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(nproc)]
+    return subprocess.run(
+        [*command, str(script), *args],
+        env=environment(address, **env),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def python(script: Path, *args: str, address: str | None, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a script in one process and wait for it."""
+    return subprocess.run(
+        [sys.executable, str(script), *args],
+        env=environment(address, **env),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )

@@ -1,0 +1,130 @@
+"""Trains one small model in several ways and saves what comes out, for a comparison bit by bit."""
+
+import argparse
+
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.algorithms.join import Join
+from torch.nn.parallel import DistributedDataParallel
+
+WIDTH = 96
+
+
+def make(bucket_cap_mb=0.06, **options) -> tuple[DistributedDataParallel, torch.optim.Optimizer]:
+    torch.manual_seed(3)
+    layers = [torch.nn.Linear(WIDTH, WIDTH) for _ in range(4)]
+    model = DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=bucket_cap_mb, **options)
+    return model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+
+def train(model, optimizer, *, set_to_none: bool = True, steps: int = 8, accumulate: int = 1) -> None:
+    generator = torch.Generator().manual_seed(dist.get_rank())
+    for _ in range(steps):
+        optimizer.zero_grad(set_to_none=set_to_none)
+        for part in range(accumulate):
+            model.require_backward_grad_sync = part == accumulate - 1
+            model(torch.randn(8, WIDTH, generator=generator)).square().mean().backward()
+        optimizer.step()
+
+
+def plain():
+    model, optimizer = make()
+    train(model, optimizer)
+    return model
+
+
+def view():
+    model, optimizer = make(gradient_as_bucket_view=True)
+    train(model, optimizer)
+    return model
+
+
+def view_kept():
+    """Gradients stay where they are: DDP divides them in place."""
+    model, optimizer = make(gradient_as_bucket_view=True)
+    train(model, optimizer, set_to_none=False)
+    return model
+
+
+def view_accumulated():
+    model, optimizer = make(gradient_as_bucket_view=True)
+    train(model, optimizer, set_to_none=False, accumulate=3)
+    return model
+
+
+def double():
+    torch.set_default_dtype(torch.float64)
+    try:
+        model, optimizer = make()
+        train(model, optimizer)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    return model
+
+
+def static_graph():
+    model, optimizer = make(static_graph=True)
+    train(model, optimizer)
+    return model
+
+
+def fp16():
+    model, optimizer = make()
+    model.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    train(model, optimizer)
+    return model
+
+
+def power_sgd():
+    """One bucket: with several, its callbacks issue collectives in any order, which gloo does not survive."""
+    model, optimizer = make(bucket_cap_mb=25)
+    state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=3, min_compression_rate=1)
+    model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    train(model, optimizer)
+    return model
+
+
+def late_hook():
+    """Registered after the first step."""
+    model, optimizer = make()
+    train(model, optimizer, steps=1)
+    model.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    train(model, optimizer)
+    return model
+
+
+def builtin():
+    model, optimizer = make()
+    model._register_builtin_comm_hook(dist.BuiltinCommHookType.FP16_COMPRESS)
+    train(model, optimizer)
+    return model
+
+
+def uneven():
+    """Ranks with fewer inputs join early; gradients are divided by those that are left."""
+    model, optimizer = make()
+    with Join([model], divide_by_initial_world_size=False):
+        generator = torch.Generator().manual_seed(dist.get_rank())
+        for _ in range(5 + 2 * dist.get_rank()):
+            optimizer.zero_grad()
+            model(torch.randn(8, WIDTH, generator=generator)).square().mean().backward()
+            optimizer.step()
+    return model
+
+
+WAYS = (
+    *(plain, view, view_kept, view_accumulated, double, static_graph),
+    *(fp16, power_sgd, late_hook, builtin, uneven),
+)
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("save")
+    save = parser.parse_args().save
+    dist.init_process_group("gloo")
+    for way in WAYS:
+        trained = way()
+        torch.save(trained.module.state_dict(), f"{save}.{way.__name__}.{dist.get_rank()}")
+    dist.barrier()
+    dist.destroy_process_group()

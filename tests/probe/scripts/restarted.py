@@ -1,0 +1,19 @@
+"""Fails in the first attempt; the second one runs through."""
+
+import os
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(4, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(10):
+    optimizer.zero_grad()
+    model(torch.ones(3, 4)).sum().backward()
+    optimizer.step()
+    if step == 4 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        raise RuntimeError("the first attempt fails")
+dist.barrier()
+dist.destroy_process_group()

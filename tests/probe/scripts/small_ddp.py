@@ -1,0 +1,114 @@
+"""Two or more ranks, a small model with buffers, one delay, and a fault on request."""
+
+import argparse
+import os
+import time
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class Delayed(torch.autograd.Function):
+    """Sleeps in backward."""
+
+    @staticmethod
+    def forward(ctx, x, seconds):
+        ctx.seconds = seconds
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        time.sleep(ctx.seconds)
+        return grad, None
+
+
+class Data(TensorDataset):
+    """Sleeps once a batch on request."""
+
+    delay = 0.0
+
+    def __getitems__(self, indices):
+        time.sleep(self.delay)
+        return [self[i] for i in indices]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--slow", default="")
+    parser.add_argument("--seconds", type=float, default=0.03)
+    parser.add_argument("--fail", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--save")
+    parser.add_argument("--evaluate", action="store_true")
+    parser.add_argument("--collective", action="store_true")
+    parser.add_argument("--break-probe", action="store_true")
+    args = parser.parse_args()
+
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    torch.manual_seed(0)
+    late = {phase: args.seconds if args.slow == f"{phase}:{rank}" else 0.0 for phase in
+            ("data", "forward", "backward", "optimizer", "other")}  # fmt: skip
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = torch.nn.Sequential(
+                torch.nn.Linear(32, 64), torch.nn.BatchNorm1d(64), torch.nn.ReLU(), torch.nn.Linear(64, 10)
+            )
+
+        def forward(self, x):
+            time.sleep(late["forward"])
+            return self.layers(x)
+
+    model = DistributedDataParallel(Model())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    optimizer.register_step_pre_hook(lambda *_: time.sleep(late["optimizer"]))
+    generator = torch.Generator().manual_seed(rank)
+    inputs = torch.randn(16 * args.steps, 32, generator=generator)
+    targets = torch.randint(0, 10, (16 * args.steps,), generator=generator)
+    data = Data(inputs, targets)
+    data.delay = late["data"]
+    loader = DataLoader(data, batch_size=16, num_workers=args.workers)
+    if args.break_probe:
+        from ddpmon.probe import stepclock
+
+        def broken(*_args):
+            raise RuntimeError("broken on purpose")
+
+        stepclock.StepClock.close = broken
+    losses = []
+    for step, (x, y) in enumerate(loader, 1):
+        time.sleep(late["other"])
+        loss = torch.nn.functional.cross_entropy(Delayed.apply(model(x), late["backward"]), y)
+        optimizer.zero_grad()
+        loss.backward()
+        losses.append(loss.item())
+        if step == args.fail and rank == 1:
+            raise ValueError("wrong on purpose")
+        optimizer.step()
+        if args.collective:
+            if rank == 0:
+                time.sleep(args.seconds)
+            dist.all_reduce(torch.ones(4))
+        if args.evaluate and step == args.steps // 2:
+            model.eval()
+            with torch.no_grad():
+                for unseen, _ in loader:
+                    time.sleep(0.01)
+                    model(unseen)
+            model.train()
+    if rank == 0:
+        print("losses", *(repr(value) for value in losses))
+    if args.save:
+        torch.save(model.state_dict(), f"{args.save}.{rank}")
+    dist.barrier()
+    dist.destroy_process_group()
+    del os.environ["RANK"]
+
+
+if __name__ == "__main__":
+    main()

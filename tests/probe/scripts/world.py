@@ -1,0 +1,79 @@
+"""Prints what a script sees of its own interpreter, then does what its first argument says."""
+
+import json
+import multiprocessing
+import os
+import sys
+import traceback
+
+
+class Wrong:
+    """A dataset that raises."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        raise KeyError(f"item {index}")
+
+
+def child(queue) -> None:
+    import torch
+
+    queue.put([multiprocessing.current_process().name, torch.get_num_threads() > 0, __name__])
+
+
+class Plain:
+    """A dataset that works."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int):
+        import torch.utils.data
+
+        return index, torch.utils.data.get_worker_info().id, sys.argv[1:]
+
+
+def main(what: str) -> None:
+    import torch
+    from torch.utils.data import DataLoader
+
+    facts = {
+        "argv": sys.argv[1:],
+        "path0": sys.path[0],
+        "path": sys.path,
+        "main": [__name__, __file__, type(sys.modules["__main__"].__loader__).__name__, __spec__ is None],
+        "excepthook": sys.excepthook is sys.__excepthook__,
+        "meta_path": [getattr(finder, "__name__", type(finder).__name__) for finder in sys.meta_path],
+        "loader": sorted(vars(torch.__spec__.loader)),
+        "sitecustomize": getattr(sys.modules.get("sitecustomize"), "MARK", None),
+        "threads": len(os.listdir("/proc/self/task")) if what == "facts" else None,
+    }
+    print(json.dumps(facts))
+    if what == "dataset":
+        next(iter(DataLoader(Wrong())))
+    if what == "caught":
+        try:
+            next(iter(DataLoader(Wrong())))
+        except KeyError:
+            traceback.print_exc()
+    if what == "backward":
+        (torch.ones(2, requires_grad=True) * 2).backward()
+    if what == "workers":
+        for method in ("fork", "spawn"):
+            loader = DataLoader(Plain(), batch_size=2, num_workers=2, multiprocessing_context=method)
+            print([[batch[0].tolist(), batch[1].tolist()] for batch in loader])
+    if what == "children":
+        for method in ("fork", "spawn", "forkserver"):
+            context = multiprocessing.get_context(method)
+            queue = context.Queue()
+            process = context.Process(target=child, args=(queue,), name=method)
+            process.start()
+            print(queue.get(timeout=60))
+            process.join()
+            print(process.exitcode)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

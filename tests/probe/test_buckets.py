@@ -1,0 +1,67 @@
+"""--buckets: every bucket is told of, and not one bit of the training changes."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from ddpmon.messages import SYNC_GRADIENTS, Layout
+from tests.probe.conftest import SCRIPTS, Ear, torchrun
+from tests.probe.scripts.buckets import WAYS, WIDTH
+
+pytestmark = pytest.mark.e2e
+SCRIPT = SCRIPTS / "buckets.py"
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def both(request: pytest.FixtureRequest) -> Iterator[tuple[Path, Ear, int]]:
+    """All ways, bare and recorded, on two and on three ranks: thirds round, halves do not."""
+    with tempfile.TemporaryDirectory(prefix="ddpmon-t") as name:
+        folder = Path(name)
+        ear = Ear(f"ipc://{folder}/ingest.sock")
+        try:
+            for kind, address in (("bare", None), ("recorded", ear.address)):
+                done = torchrun(request.param, SCRIPT, str(folder / kind), address=address, DDPMON_BUCKETS="1")
+                assert done.returncode == 0, done.stderr
+                assert "ddpmon:" not in done.stderr
+            ear.wait(lambda: ear.goodbyes() == set(range(request.param)))
+            yield folder, ear, request.param
+        finally:
+            ear.close()
+
+
+@pytest.mark.parametrize("way", [way.__name__ for way in WAYS])
+def test_weights_are_bit_identical(both: tuple[Path, Ear, int], way: str) -> None:
+    folder, _, ranks = both
+    for rank in range(ranks):
+        bare, recorded = (torch.load(folder / f"{kind}.{way}.{rank}") for kind in ("bare", "recorded"))
+        assert all(torch.equal(bare[name], recorded[name]) for name in bare)
+
+
+def test_every_bucket_is_told_of_with_its_times_and_names(both: tuple[Path, Ear, int]) -> None:
+    _, ear, ranks = both
+    for rank in range(ranks):
+        layouts: dict[int, Layout] = {y.number: y for batch in ear.batches(rank) for y in batch.layouts}
+        steps = ear.steps(rank)[1:8]  # of the first way, after DDP has laid its buckets out anew
+        names = {f"{i}.{part}" for i in range(4) for part in ("weight", "bias")}
+        for step in steps:
+            held = [layouts[bucket.layout] for bucket in step.buckets]
+            assert len(held) > 1
+            assert sorted(name for layout in held for name in layout.parameters) == sorted(names)
+            assert sum(layout.payload_bytes for layout in held) == 4 * 4 * (WIDTH * WIDTH + WIDTH)
+            assert [layout.index for layout in held] == list(range(len(held)))
+            reduced = next(sync for sync in step.syncs if sync.kind == SYNC_GRADIENTS)
+            launches = [bucket.launch_us for bucket in step.buckets]
+            assert launches == sorted(launches)
+            assert all(bucket.launch_us <= bucket.end_us for bucket in step.buckets)
+            assert launches[-1] <= reduced.end_us
+            assert max(bucket.end_us for bucket in step.buckets) <= step.length_us
+
+
+def test_a_hook_that_cannot_be_recorded_is_noted(both: tuple[Path, Ear, int]) -> None:
+    _, ear, _ = both
+    assert any("built-in comm hook" in note for hello in ear.hellos() for note in hello.notes)

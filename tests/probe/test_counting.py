@@ -1,0 +1,46 @@
+"""Samples and tokens, from whatever a model is given."""
+
+from __future__ import annotations
+
+from collections import UserDict
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from ddpmon.probe.listener import _count
+
+
+@dataclass
+class Batch:
+    label: str
+    x: torch.Tensor
+
+
+IDS = torch.zeros(4, 7, dtype=torch.long)
+IMAGES = torch.zeros(5, 3, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("batch", "expected"),
+    [
+        ((IMAGES,), (5, 0)),
+        ((IDS,), (4, 28)),
+        ({"input_ids": IDS, "labels": torch.zeros(4)}, (4, 28)),
+        (UserDict(input_ids=IDS), (4, 28)),
+        (([IMAGES, IMAGES],), (5, 0)),
+        ((Batch("x", IMAGES),), (5, 0)),
+        (("text", 3, None, IMAGES), (5, 0)),
+        ((torch.tensor(1.0),), (0, 0)),
+        ((), (0, 0)),
+        ((object(),), (0, 0)),
+    ],
+)
+def test_the_first_tensor_tells(batch: object, expected: tuple[int, int]) -> None:
+    assert _count(batch) == expected
+
+
+def test_a_batch_that_holds_itself_ends() -> None:
+    batch: list[object] = []
+    batch.append(batch)
+    assert _count(batch) == (0, 0)

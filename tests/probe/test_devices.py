@@ -1,0 +1,98 @@
+"""What a rank's samples tell: rates of counters, starvation of the training thread, throttling in words."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from ddpmon.probe.devices import Rates, Sampler, run_delay_ns, throttles
+
+
+def test_rates_are_what_a_counter_rose_by_in_a_second() -> None:
+    rates = Rates()
+    rates.at(1_000_000_000)
+    assert rates.per_s("read", 100) is None
+    rates.at(1_500_000_000)
+    assert rates.per_s("read", 400) == pytest.approx(600)
+    assert rates.per_s("other", 5) is None
+    rates.at(3_500_000_000)
+    assert rates.per_s("read", 400) == 0
+    assert rates.per_s("read", None) is None
+    rates.at(4_500_000_000)
+    assert rates.per_s("read", 500) is None, "nothing to compare with after a gap"
+
+
+def test_another_training_thread_starts_anew() -> None:
+    """The script may train in a thread of its own: its delay is not compared with the other thread's."""
+    thread = [threading.get_native_id()]
+    sampler = Sampler(lambda: thread[0], lambda: None, lambda _: None)
+    sampler.sample()
+    assert sampler.sample().starved_share is not None
+    other = threading.Thread(target=time.sleep, args=(5,), daemon=True)
+    other.start()
+    thread[0] = other.native_id or 0
+    assert sampler.sample().starved_share is None
+
+
+def test_a_thread_that_shares_its_core_is_starved() -> None:
+    """Two busy threads of two processes on one core: each could run half of the time in which it did not."""
+    mine = os.sched_getaffinity(0)
+    core = {min(mine)}
+    child = os.fork()
+    if child == 0:
+        os.sched_setaffinity(0, core)
+        end = time.monotonic() + 20
+        while time.monotonic() < end:
+            pass
+        os._exit(0)
+    try:
+        os.sched_setaffinity(0, core)
+        sampler = Sampler(threading.get_native_id, lambda: None, lambda _: None)
+        sampler.sample()
+        end = time.monotonic() + 1.0
+        while time.monotonic() < end:
+            pass
+        share = sampler.sample().starved_share
+    finally:
+        os.sched_setaffinity(0, mine)
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+    assert share is not None
+    assert 0.3 < share <= 1.0
+
+
+def test_a_thread_that_is_gone_has_no_delay() -> None:
+    assert run_delay_ns(2**22) is None
+
+
+def test_counters_of_this_process_are_plausible(tmp_path: Path) -> None:
+    sampler = Sampler(threading.get_native_id, lambda: None, lambda _: None)
+    first = sampler.sample()
+    assert first.major_faults_per_s is None
+    assert first.gpu_throttled is None
+    fresh = bytearray(64 << 20)
+    fresh[:: os.sysconf("SC_PAGE_SIZE")] = b"x" * len(fresh[:: os.sysconf("SC_PAGE_SIZE")])
+    with (tmp_path / "written").open("wb") as file:
+        file.write(bytes(4 << 20))
+        os.fsync(file.fileno())
+    sample = sampler.sample()
+    assert sample.minor_faults_per_s is not None
+    assert sample.minor_faults_per_s > 0
+    assert sample.threads is not None
+    assert sample.threads >= 1
+    assert sample.rss_bytes is not None
+    assert sample.rss_bytes > 64 << 20
+    if sample.written_bytes_per_s is not None:  # not every container keeps them
+        assert sample.written_bytes_per_s >= 0
+
+
+def test_throttle_reasons_are_words_and_an_idle_gpu_is_not_throttled() -> None:
+    assert throttles(0) == ""
+    assert throttles(0x1) == ""
+    assert throttles(0x4 | 0x40) == "thermal, power cap"
+    assert throttles(0x20 | 0x40) == "thermal"
+    assert throttles(0x80 | 0x8) == "power brake, hardware slowdown"

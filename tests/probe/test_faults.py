@@ -1,0 +1,81 @@
+"""Whatever happens to the hub or inside the probe, training goes on, and what is lost is counted."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.probe.conftest import SCRIPTS, Ear, environment, torchrun
+
+pytestmark = pytest.mark.e2e
+SMALL = SCRIPTS / "small_ddp.py"
+
+
+def test_without_a_hub_training_runs_and_ends(socket_dir: Path) -> None:
+    done = torchrun(2, SMALL, address=f"ipc://{socket_dir}/nobody.sock")
+    assert done.returncode == 0, done.stderr
+    assert "ddpmon" not in done.stderr
+
+
+def test_a_probe_that_fails_says_so_once_and_leaves(ear: Ear, tmp_path: Path) -> None:
+    args = ("--save", str(tmp_path / "weights"))
+    done = torchrun(2, SMALL, *args, "--break-probe", address=ear.address)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("the probe failed (RuntimeError: broken on purpose)") == 2
+    assert (tmp_path / "weights.0").exists()
+
+
+def test_a_new_hub_gets_everything_the_old_one_did_not_take(socket_dir: Path) -> None:
+    """The first hub hears nothing it could acknowledge and goes; the second one has every step."""
+    address = f"ipc://{socket_dir}/ingest.sock"
+    first = Ear(address)
+    first.answering = False
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
+    rank = subprocess.Popen(
+        [*command, str(SMALL), "--steps", "120", "--slow", "other:0"],
+        env=environment(address),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        first.wait(lambda: len(first.steps(0)) > 10)
+    finally:
+        first.close()
+    second = Ear(address)
+    second.epoch = "second"
+    try:
+        second.wait(lambda: second.goodbyes() == {0})
+        assert {step.step for step in second.steps(0)} == set(range(1, 121))
+    finally:
+        second.close()
+        rank.wait(30)
+
+
+def test_a_hub_that_never_answers_does_not_hold_up_the_end(ear: Ear) -> None:
+    ear.answering = False
+    done = torchrun(2, SMALL, address=ear.address)
+    assert done.returncode == 0, done.stderr
+    assert len(ear.steps(0)) == 30
+
+
+def test_a_rank_that_torchrun_restarts_counts_anew(ear: Ear) -> None:
+    """One rank: with several, gloo itself often fails to connect again in the second attempt."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
+    done = subprocess.run(
+        [*command, "--max-restarts", "1", str(SCRIPTS / "restarted.py")],
+        env=environment(ear.address),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    attempts = {hello.pid: hello.restart for hello in ear.hellos()}
+    assert sorted(attempts.values()) == [0, 1]
+    assert [failure.error for failure in ear.failures()] == ["RuntimeError: the first attempt fails"]
+    for attempt, steps in ((0, 5), (1, 10)):
+        numbers = [step.step for b in ear.batches(0) if attempts[b.pid] == attempt for step in b.steps]
+        assert numbers == list(range(1, steps + 1))

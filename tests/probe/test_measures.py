@@ -1,0 +1,94 @@
+"""What real ranks report: every step, phases that add up, delays where they are."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+import pytest
+import torch
+
+from ddpmon.messages import OWN_PHASES, SYNC_BUFFERS, SYNC_COLLECTIVE, SYNC_GRADIENTS, Step
+from tests.probe.conftest import SCRIPTS, Ear, torchrun
+
+pytestmark = pytest.mark.e2e
+SMALL = SCRIPTS / "small_ddp.py"
+DELAY_US = 30_000
+
+
+def own(step: Step) -> dict[str, int]:
+    return {phase: getattr(step, f"{phase}_us") for phase in OWN_PHASES}
+
+
+def median_own(steps: list[Step], phase: str) -> float:
+    return statistics.median(own(step)[phase] for step in steps[5:])
+
+
+def test_every_step_arrives_once_and_its_phases_add_up(ear: Ear) -> None:
+    done = torchrun(2, SMALL, "--steps", "60", address=ear.address)
+    assert done.returncode == 0, done.stderr
+    ear.wait(lambda: ear.goodbyes() == {0, 1})
+    losses = [float(value) for value in done.stdout.split()[1:]]
+    for rank in (0, 1):
+        steps = ear.steps(rank)
+        assert [step.step for step in steps] == list(range(1, 61))
+        for step in steps:
+            blocked = sum(sync.end_us - sync.arrival_us for sync in step.syncs)
+            assert sum(own(step).values()) + blocked == step.length_us
+            assert [sync.kind for sync in step.syncs][-2:] == [SYNC_BUFFERS, SYNC_GRADIENTS]
+            assert step.syncs[-1].end_us == pytest.approx(step.length_us, abs=1)
+            assert step.samples == 16
+    # float32 as the script printed it
+    assert [step.loss for step in ear.steps(0)] == losses
+    hello = ear.hellos()[-1]
+    assert (hello.world_size, hello.device, hello.backend) == (2, "cpu", "gloo")
+    model_parameters = 32 * 64 + 64 + 64 * 2 + 64 * 10 + 10
+    assert hello.parameters == model_parameters
+    assert hello.gradient_bytes == 4 * model_parameters
+    assert ear.steps(0)[-1].syncs[-1].payload_bytes == 4 * model_parameters
+    assert any(sample.rss_bytes and sample.rss_bytes > 1 << 26 for b in ear.batches(0) for sample in b.samples)
+
+
+@pytest.mark.parametrize(("phase", "rank"), [*((phase, 1) for phase in OWN_PHASES), ("other", 0), ("forward", 0)])
+def test_a_delay_shows_in_its_phase_on_its_rank_and_nowhere_else(ear: Ear, phase: str, rank: int) -> None:
+    """The model has buffers, which rank 0 broadcasts in forward: whoever waits there must not look slow."""
+    done = torchrun(2, SMALL, "--slow", f"{phase}:{rank}", address=ear.address)
+    assert done.returncode == 0, done.stderr
+    ear.wait(lambda: ear.goodbyes() == {0, 1})
+    late, other = ear.steps(rank), ear.steps(1 - rank)
+    excess = {p: median_own(late, p) - median_own(other, p) for p in OWN_PHASES}
+    assert excess.pop(phase) == pytest.approx(DELAY_US, rel=0.2)
+    assert max(map(abs, excess.values())) < DELAY_US / 4
+
+
+def test_a_collective_of_the_script_is_a_synchronisation(ear: Ear) -> None:
+    """Rank 0 is late by its own work; rank 1, blocked in the collective, must not look busy."""
+    done = torchrun(2, SMALL, "--collective", address=ear.address)
+    assert done.returncode == 0, done.stderr
+    ear.wait(lambda: ear.goodbyes() == {0, 1})
+    assert median_own(ear.steps(0), "other") > DELAY_US * 0.9
+    assert median_own(ear.steps(1), "other") < DELAY_US / 4
+    steps = ear.steps(1)[5:]
+    assert all(any(sync.kind == SYNC_COLLECTIVE for sync in step.syncs) for step in steps)
+
+
+def test_an_evaluation_between_steps_is_other_not_data_or_forward(ear: Ear) -> None:
+    done = torchrun(2, SMALL, "--evaluate", address=ear.address)
+    assert done.returncode == 0, done.stderr
+    ear.wait(lambda: ear.goodbyes() == {0, 1})
+    evaluated = max(ear.steps(0)[1:], key=lambda step: step.other_us)
+    assert evaluated.step == 16
+    assert evaluated.other_us > 30 * 10_000
+    assert evaluated.data_us < 20_000
+    assert evaluated.samples == 16
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_weights_are_bit_identical_with_and_without_the_probe(ear: Ear, tmp_path: Path, workers: int) -> None:
+    for name, address in (("bare", None), ("watched", ear.address)):
+        done = torchrun(2, SMALL, "--workers", str(workers), "--save", str(tmp_path / name), address=address)
+        assert done.returncode == 0, done.stderr
+    assert len(ear.steps(0)) == 30
+    for rank in (0, 1):
+        bare, watched = (torch.load(tmp_path / f"{name}.{rank}") for name in ("bare", "watched"))
+        assert all(torch.equal(bare[name], watched[name]) for name in bare)

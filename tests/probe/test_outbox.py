@@ -1,0 +1,61 @@
+"""What waits for the hub is bounded, ordered and counted."""
+
+from __future__ import annotations
+
+from ddpmon.probe.outbox import Frame, Outbox
+
+
+def drain(outbox: Outbox) -> list[int]:
+    sent = []
+    while (frame := outbox.next()) is not None:
+        sent.append(frame.seq)
+        outbox.sent()
+    return sent
+
+
+def filled(count: int, capacity: int = 1000, records: int = 10) -> Outbox:
+    outbox = Outbox(capacity)
+    for seq in range(1, count + 1):
+        outbox.add(Frame(seq, b"x", records))
+    return outbox
+
+
+def test_what_was_acknowledged_is_not_sent_again() -> None:
+    outbox = filled(5)
+    assert drain(outbox) == [1, 2, 3, 4, 5]
+    outbox.acknowledged(3)
+    outbox.send_again()
+    assert drain(outbox) == [4, 5]
+
+
+def test_a_new_hub_gets_the_old_frames_before_the_new_ones() -> None:
+    outbox = filled(2)
+    drain(outbox)
+    outbox.add(Frame(3, b"x", 1))
+    outbox.send_again()
+    assert drain(outbox) == [1, 2, 3]
+
+
+def test_unsent_frames_beyond_the_capacity_are_dropped_oldest_first_and_counted() -> None:
+    outbox = filled(12, capacity=100)
+    assert outbox.dropped == 20
+    assert drain(outbox) == list(range(3, 13))
+
+
+def test_frames_that_were_sent_go_first_and_do_not_count_as_dropped() -> None:
+    """The hub most likely has them; it sees holes in the step numbers if not."""
+    outbox = filled(10, capacity=100)
+    drain(outbox)
+    outbox.add(Frame(11, b"x", 10))
+    assert outbox.dropped == 0
+    outbox.send_again()
+    assert drain(outbox) == list(range(2, 12))
+
+
+def test_settled_means_everything_was_acknowledged() -> None:
+    outbox = filled(1)
+    assert not outbox.settled
+    drain(outbox)
+    assert not outbox.settled
+    outbox.acknowledged(1)
+    assert outbox.settled

@@ -1,0 +1,108 @@
+"""With the probe armed, a script sees the interpreter that it would see without."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.probe.conftest import INJECT, SCRIPTS, Ear, environment, python, torchrun
+
+pytestmark = pytest.mark.e2e
+WORLD = SCRIPTS / "world.py"
+
+
+@pytest.mark.parametrize("what", ["facts", "dataset", "caught", "backward", "workers", "children"])
+def test_a_script_cannot_tell(ear: Ear, what: str) -> None:
+    """argv, sys.path, __main__, finders, hooks, tracebacks, workers and children: all as without us."""
+    bare = python(WORLD, what, "--flag", "two words", address=None)
+    watched = python(WORLD, what, "--flag", "two words", address=ear.address)
+    assert bare.stdout
+    assert watched.stdout == bare.stdout
+    assert watched.stderr == bare.stderr
+    assert watched.returncode == bare.returncode
+    assert not ear.messages, "none of these processes is a rank"
+
+
+def test_another_sitecustomize_runs_too(ear: Ear, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("MARK = 'theirs'\n")
+    bare = python(WORLD, "facts", address=None, PYTHONPATH=str(tmp_path))
+    watched = python(WORLD, "facts", address=ear.address, PYTHONPATH=str(tmp_path))
+    assert '"sitecustomize": "theirs"' in bare.stdout
+    assert watched.stdout == bare.stdout
+
+
+def test_another_sitecustomize_that_fails_fails_as_without_us(ear: Ear, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import no_such_module_here\n")
+    watched = python(WORLD, "facts", address=ear.address, PYTHONPATH=str(tmp_path))
+    assert watched.returncode == 0
+    assert "no_such_module_here" in watched.stderr
+
+
+def free_port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_ranks_of_torch_multiprocessing_are_watched(ear: Ear, method: str) -> None:
+    done = python(SCRIPTS / "spawned.py", "--method", method, address=ear.address, MASTER_PORT=free_port())
+    assert done.returncode == 0, done.stderr
+    ear.wait(lambda: ear.goodbyes() == {0, 1})
+    assert [len(ear.steps(rank)) for rank in (0, 1)] == [10, 10]
+    assert [step.samples for step in ear.steps(0)] == [3] * 10
+
+
+def test_ranks_started_by_hand_are_watched(ear: Ear) -> None:
+    command = [sys.executable, str(SCRIPTS / "spawned.py"), "--world_size", "2", "--rank"]
+    env = environment(ear.address, MASTER_PORT=free_port())
+    ranks = [subprocess.Popen([*command, str(rank)], env=env) for rank in (0, 1)]
+    assert [rank.wait(60) for rank in ranks] == [0, 0]
+    ear.wait(lambda: ear.goodbyes() == {0, 1})
+    assert [len(ear.steps(rank)) for rank in (0, 1)] == [10, 10]
+
+
+def test_without_ddp_a_step_is_the_optimizers(ear: Ear) -> None:
+    done = python(SCRIPTS / "single.py", address=ear.address)
+    assert done.returncode == 0, done.stderr
+    ear.wait(lambda: ear.goodbyes() == {0})
+    losses = [float(line) for line in done.stdout.split()]
+    assert [step.loss for step in ear.steps(0)] == losses
+    scalars = [scalar for batch in ear.batches(0) for scalar in batch.scalars]
+    assert [scalar.name for scalar in scalars] == ["double"] * 10
+    assert ear.hellos()[-1].notes[0].startswith("no DistributedDataParallel seen")
+    assert [scalar.value for scalar in scalars] == [2 * loss for loss in losses]
+
+
+def test_api_calls_without_a_probe_do_nothing() -> None:
+    done = python(SCRIPTS / "single.py", address=None)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_rank_that_raises_leaves_the_cause_and_torchruns_traceback(ear: Ear) -> None:
+    script = SCRIPTS / "small_ddp.py"
+    bare = torchrun(2, script, "--fail", "5", address=None)
+    watched = torchrun(2, script, "--fail", "5", address=ear.address)
+    assert watched.returncode == bare.returncode == 1
+    ear.wait(lambda: any(failure.rank == 1 for failure in ear.failures()))
+    failure = next(failure for failure in ear.failures() if failure.rank == 1)
+    assert failure.error == "ValueError: wrong on purpose"
+    assert failure.step == 5
+    assert "small_ddp.py" in failure.traceback
+    assert str(INJECT.parent) not in failure.traceback
+    assert "wrong on purpose" in watched.stderr.rpartition("Root Cause")[2], "torchrun's own summary names it"
+
+
+def test_a_folder_of_ours_that_cannot_import_says_so_once_and_training_goes_on(ear: Ear, tmp_path: Path) -> None:
+    """The rank's interpreter has torch but not what the probe needs."""
+    (tmp_path / "zmq.py").write_text("raise ImportError('no zmq here')\n")
+    done = python(SCRIPTS / "single.py", address=ear.address, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 0
+    assert done.stderr.count("ddpmon:") == 1
+    assert "no zmq here" in done.stderr
+    assert os.linesep not in done.stderr.strip()

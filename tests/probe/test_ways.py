@@ -1,0 +1,155 @@
+"""The ways people train with DDP: each works as without us, ends with the same weights, and is measured right."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from ddpmon.messages import SYNC_BUFFERS, SYNC_COLLECTIVE, SYNC_GRADIENTS, Step
+from tests.probe.conftest import SCRIPTS, Ear, torchrun
+
+pytestmark = pytest.mark.e2e
+SCRIPT = SCRIPTS / "ways.py"
+STEPS = {
+    "plain": (12, 12),
+    "batchnorm": (12, 12),
+    "accumulation": (12, 12),
+    "autocast_scaler": (12, 12),
+    "gan": (36, 36),
+    "fp16_hook": (12, 12),
+    "power_sgd": (12, 12),
+    "bucket_view": (12, 12),
+    "unused_parameters": (12, 12),
+    "static_graph": (12, 12),
+    "lbfgs": (12, 12),
+    "iterable": (12, 12),
+    "loaders": (36, 36),
+    "batch_kinds": (24, 24),
+    "evaluation": (12, 12),
+    "compiled_around": (12, 12),
+    "compiled_inside": (12, 12),
+    "inside_collectives": (8, 8),
+    "join_uneven": (12, 16),
+}
+"""Steps of each rank."""
+
+
+@dataclasses.dataclass
+class Both:
+    """The same script, bare and watched."""
+
+    folder: Path
+    bare: str
+    watched: str
+    ear: Ear
+    steps: dict[str, tuple[list[Step], ...]]
+
+
+@pytest.fixture(scope="module")
+def both() -> Iterator[Both]:
+    """All ways in one bare run and one watched run: starting ranks takes longer than all of their steps."""
+    with tempfile.TemporaryDirectory(prefix="ddpmon-t") as name:
+        folder = Path(name)
+        ear = Ear(f"ipc://{folder}/ingest.sock")
+        try:
+            outputs = []
+            for kind, address in (("bare", None), ("watched", ear.address)):
+                done = torchrun(2, SCRIPT, *STEPS, "--save", str(folder / kind), address=address)
+                assert done.returncode == 0, done.stderr
+                assert "ddpmon:" not in done.stderr
+                outputs.append(done.stdout)
+            ear.wait(lambda: ear.goodbyes() == {0, 1})
+            yield Both(folder, *outputs, ear, {way: (_of(ear, way, 0), _of(ear, way, 1)) for way in STEPS})
+        finally:
+            ear.close()
+
+
+def _of(ear: Ear, way: str, rank: int) -> list[Step]:
+    """The steps between the first one of this way and the first one of the next."""
+    scalars = [scalar for batch in ear.batches(rank) for scalar in batch.scalars]
+    begins = dict(zip(STEPS, [scalar.step for scalar in scalars], strict=True))
+    later = [begin for begin in begins.values() if begin > begins[way]]
+    return [step for step in ear.steps(rank) if begins[way] <= step.step < min(later, default=1 << 40)]
+
+
+@pytest.mark.parametrize("way", STEPS)
+def test_weights_are_bit_identical(both: Both, way: str) -> None:
+    for rank in (0, 1):
+        bare, watched = (torch.load(both.folder / f"{kind}.{way}.{rank}") for kind in ("bare", "watched"))
+        assert bare.keys() == watched.keys()
+        assert all(torch.equal(bare[name], watched[name]) for name in bare)
+
+
+def test_a_script_prints_what_it_printed(both: Both) -> None:
+    assert sorted(both.watched.splitlines()) == sorted(both.bare.splitlines())
+
+
+@pytest.mark.parametrize("way", STEPS)
+def test_every_step_is_counted_and_adds_up(both: Both, way: str) -> None:
+    assert tuple(len(steps) for steps in both.steps[way]) == STEPS[way]
+    for step in (step for steps in both.steps[way] for step in steps):
+        own = step.data_us + step.forward_us + step.backward_us + step.optimizer_us + step.other_us
+        assert own + sum(sync.end_us - sync.arrival_us for sync in step.syncs) == step.length_us
+        assert sum(sync.kind == SYNC_GRADIENTS for sync in step.syncs) == 1
+        assert step.forward_us > 0
+        assert step.backward_us > 0
+
+
+@pytest.mark.parametrize(
+    "way", ["plain", "accumulation", "autocast_scaler", "loaders", "batch_kinds", "compiled_around"]
+)
+def test_the_loss_is_what_the_script_means_by_it(both: Both, way: str) -> None:
+    """Unscaled under GradScaler, summed under accumulation."""
+    for rank in (0, 1):
+        lines = [line for line in both.watched.splitlines() if line.startswith(f"{way} {rank} ")]
+        losses = [loss for line in lines for loss in ast.literal_eval(line.split(" ", 2)[2])]
+        assert [step.loss for step in both.steps[way][rank]] == pytest.approx(losses, rel=1e-6)
+
+
+def test_samples_are_found_in_any_batch(both: Both) -> None:
+    """Tensors, dicts, tuples and dataclasses; three forwards under accumulation."""
+    for way, samples in (("plain", 8), ("batch_kinds", 8), ("accumulation", 24), ("iterable", 8)):
+        assert {step.samples for step in both.steps[way][0]} == {samples}
+
+
+def test_the_learning_rate_is_the_optimizers(both: Both) -> None:
+    assert {step.learning_rate for step in both.steps["plain"][0][1:]} == {0.1}
+    rates = [step.learning_rate for step in both.steps["autocast_scaler"][0][1:]]
+    assert rates == sorted(rates, reverse=True)
+    assert len(set(rates)) == len(rates), "a scheduler changes it each step"
+
+
+def test_synchronisations_are_told_apart(both: Both) -> None:
+    assert all(step.syncs[0].kind == SYNC_BUFFERS for step in both.steps["batchnorm"][1][1:])
+    steps = both.steps["inside_collectives"][0][1:]  # in the first one lies the barrier between two ways
+    collectives = [sync for step in steps for sync in step.syncs if sync.kind == SYNC_COLLECTIVE]
+    # barrier, all_gather_object (one, whatever it calls inside), all_gather; the asynchronous one blocks nobody
+    assert len(collectives) == 3
+
+
+def test_gradients_that_ddp_never_saw_are_counted(ear: Ear) -> None:
+    """The script calls model.module: a step is the optimizer's then, and the mistake is told."""
+    done = torchrun(2, SCRIPT, "never_synchronised", address=ear.address)
+    assert done.returncode == 0, done.stderr
+    ear.wait(lambda: ear.goodbyes() == {0, 1})
+    assert len(ear.steps(0)) == 12
+    assert ear.batches(0)[-1].unsynchronised == 12
+
+
+def test_ddp_scripts_synchronise_every_optimizer_step(both: Both) -> None:
+    assert both.ear.batches(0)[-1].unsynchronised == 0
+
+
+def test_replicas_that_are_the_same_have_the_same_digests(both: Both) -> None:
+    digests = [
+        [(d.step, d.model, d.value) for batch in both.ear.batches(rank) for d in batch.digests] for rank in (0, 1)
+    ]
+    assert len(digests[0]) == 3
+    assert digests[0] == digests[1]
+    assert len({value for *_, value in digests[0]}) > 1
