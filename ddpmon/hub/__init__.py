@@ -1,0 +1,1 @@
+"""One process per run: collects telemetry, keeps and records it, serves viewers."""

@@ -1,0 +1,155 @@
+"""Takes what ranks send, hands it on, and answers."""
+
+from __future__ import annotations
+
+import contextlib
+
+import zmq
+
+from ddpmon.analysis.failures import is_consequence
+from ddpmon.hub.processes import RankProcess
+from ddpmon.hub.recorder import Recorder
+from ddpmon.hub.sockets import Socket
+from ddpmon.hub.store import Store
+from ddpmon.messages import (
+    STAGE_ENDED,
+    Ack,
+    Batch,
+    Bye,
+    Failure,
+    Hello,
+    Stack,
+    ToRank,
+    Welcome,
+    Where,
+    WireError,
+    decode_from_rank,
+    encode,
+)
+
+FRAMES_PER_TURN = 500
+
+
+class Collector:
+    """The hub's side of the protocol with ranks.
+
+    Hello → Welcome. A batch of a process that never said hello to this hub → Welcome(known=False), and the rank says
+    hello and sends all that was not acknowledged again. A batch is acknowledged once it is on disk.
+    """
+
+    def __init__(self, socket: Socket, store: Store, recorder: Recorder, epoch: str) -> None:
+        self._socket = socket
+        self._store = store
+        self._recorder = recorder
+        self._epoch = epoch
+        self.bad_frames = 0
+        """Frames that were no message of ours."""
+
+    def receive(self, now: float, unix: float) -> int:
+        """Take what has come, a bounded lot of it; returns how many frames."""
+        for count in range(FRAMES_PER_TURN):
+            try:
+                frames = self._socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return count
+            self.take(frames, now, unix)
+        return FRAMES_PER_TURN
+
+    def take(self, frames: list[bytes], now: float, unix: float) -> None:
+        """One message of a rank: its connection and one frame."""
+        try:
+            if len(frames) != 2:
+                raise WireError("not one frame")
+            message = decode_from_rank(frames[1])
+        except WireError:
+            self.bad_frames += 1
+            return
+        identity = frames[0]
+        if isinstance(message, Hello):
+            self._hello(message, identity, now, unix)
+        elif isinstance(message, Failure):
+            self._failure(message, unix)
+        elif not self._store.registry.is_known(message.pid):
+            self._send(identity, Welcome(self._epoch, known=False))
+        else:
+            process = self._store.registry.speaker(identity, message.rank, message.pid, now)
+            if process is None:
+                return
+            if isinstance(message, Batch):
+                self._batch(process, message, now)
+            elif isinstance(message, Stack):
+                process.stack, process.stack_at = message, now
+                self._recorder.process(process)
+            else:
+                self._bye(process, message)
+
+    def _hello(self, hello: Hello, identity: bytes, now: float, unix: float) -> None:
+        process = self._store.registry.hello(hello, identity, now)
+        if process is None:
+            return
+        self._recorder.process(process)
+        self._store.connected(unix)
+        self._send(identity, Welcome(self._epoch))
+
+    def _batch(self, process: RankProcess, batch: Batch, now: float) -> None:
+        if batch.seq <= process.seq:
+            # Sent again, known already: only the word of it was lost.
+            self._send(process.identity, Ack(self._recorder.recorded(process)))
+            return
+        process.seq = batch.seq
+        process.stage = max(process.stage, batch.stage)
+        process.phase = batch.phase
+        process.steps = batch.step
+        process.dropped = batch.dropped
+        process.total_steps = batch.total_steps or process.total_steps
+        process.samples.extend(batch.samples)
+        process.layouts.update({layout.number: layout for layout in batch.layouts})
+        if batch.unsynchronised > process.unsynchronised:
+            process.unsynchronised, process.unsynchronised_at = batch.unsynchronised, batch.step
+        fresh = process.fresh(batch.steps)
+        if fresh and not self._store.registry.is_seated(process):
+            self._store.registry.seat(process)
+        self._store.add_steps(process, fresh, now)
+        self._store.add_digests(process, batch.digests)
+        self._recorder.batch(process, batch, fresh)
+
+    def _bye(self, process: RankProcess, bye: Bye) -> None:
+        process.left = True
+        process.stage = STAGE_ENDED
+        process.dropped = bye.dropped
+        self._recorder.process(process)
+        while self._recorder.backlog:
+            self.record()
+        self.record()
+        self._send(process.identity, Ack(bye.seq))
+
+    def _failure(self, failure: Failure, unix: float) -> None:
+        known = any(f.pid == failure.pid and f.rank == failure.rank for f in self._store.failures)
+        process = self._store.registry.everyone.get(failure.pid)
+        impossible = failure.rank >= max(self._store.registry.world_size, 1)
+        if known:
+            return
+        if impossible or (process is not None and process.rank != failure.rank):
+            self._store.registry.ignored += 1
+            return
+        self._store.failures.append(failure)
+        self._recorder.failure(failure)
+        if is_consequence(failure):
+            self._store.tell(unix, "warn", f"rank {failure.rank} lost its peers and failed too")
+        else:
+            self._store.tell(unix, "critical", f"rank {failure.rank} failed: {failure.error}")
+
+    def ask_where(self) -> None:
+        """Ask every rank that is connected for its stack."""
+        for process in self._store.registry.seats.values():
+            if process.greeted and not process.gone:
+                self._send(process.identity, Where())
+
+    def record(self) -> None:
+        """Write a part of what waits, and tell the ranks that it is safe."""
+        for process, seq in self._recorder.write():
+            self._send(process.identity, Ack(seq))
+
+    def _send(self, identity: bytes, message: ToRank) -> None:
+        with contextlib.suppress(zmq.ZMQError):  # a rank that went away, or does not read: it asks again
+            self._socket.send_multipart([identity, encode(message)], zmq.NOBLOCK)

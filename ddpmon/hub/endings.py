@@ -1,0 +1,57 @@
+"""Reads from a run's logs how its processes ended: torchrun's failure table and the ranks' last words."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from ddpmon import runs
+from ddpmon.analysis.failures import read_table
+from ddpmon.hub.store import Ending
+from ddpmon.runs import Run
+
+TAIL_BYTES = 262_144
+LINE_WIDTH = 300
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
+
+
+def read_ending(run: Run) -> Ending:
+    """What the logs tell now; empty where they tell nothing."""
+    logs = runs.run_dir(run.id) / "logs"
+    launcher = _tail(logs / "launcher.log")
+    table = read_table(launcher)
+    lines = {}
+    for path in _newest_attempt(logs / "ranks"):
+        line = last_line(_tail(path / "stderr.log"))
+        if line:
+            lines[int(path.name)] = line
+    ranks = {row.local_rank: row.rank for row in table}
+    # torchrun names the folders by local rank; on one node that is the rank.
+    by_rank = {ranks.get(local, local): line for local, line in lines.items()}
+    return Ending(table, by_rank, last_line(launcher))
+
+
+def last_line(text: str) -> str:
+    """The last line that says something, cut to a sane width; an exception's line before whatever follows it."""
+    lines = [line.strip() for line in _ESCAPES.sub("", text).splitlines()]
+    lines = [line for line in lines if line and not set(line) <= set("=-~^* ")]
+    if not lines:
+        return ""
+    errors = [line for line in lines[-20:] if re.match(r"[\w.]*(Error|Exception|Interrupt|Exit)\b(:|$)", line)]
+    return (errors or lines)[-1][:LINE_WIDTH]
+
+
+def _newest_attempt(ranks: Path) -> list[Path]:
+    """Folders of the ranks in torchrun's last attempt: <log dir>/<run>/attempt_N/<local rank>."""
+    attempts = sorted(ranks.glob("*/attempt_*"), key=lambda path: (os.stat(path).st_mtime_ns, path.name))
+    return sorted(path for path in attempts[-1].iterdir() if path.name.isdecimal()) if attempts else []
+
+
+def _tail(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - TAIL_BYTES))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""

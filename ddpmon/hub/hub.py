@@ -1,0 +1,262 @@
+"""The hub of one run: one thread, one loop around two sockets, a clock tick and signals."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+import signal
+import socket
+import time
+
+import zmq
+
+from ddpmon import runs
+from ddpmon.analysis.verdict import Waiting
+from ddpmon.errors import DdpmonError, RecordingError
+from ddpmon.hub.collector import Collector
+from ddpmon.hub.endings import read_ending
+from ddpmon.hub.processes import Registry
+from ddpmon.hub.recorder import Recorder
+from ddpmon.hub.recording import Recording, recorded_report, recording_path
+from ddpmon.hub.sockets import Sockets
+from ddpmon.hub.starting import started_ranks
+from ddpmon.hub.store import Clock, Store
+from ddpmon.hub.view import snapshot
+from ddpmon.hub.viewers import Viewers
+from ddpmon.messages import Snapshot
+from ddpmon.runs import Run
+
+TICK_S = 0.5
+LOOK_S = 1.0
+MEND_S = 5.0
+CHECKPOINT_S = 10.0
+DRAIN_S = 0.3
+ASK_WHERE_S = 3.0
+ORPHANED_S = 5.0
+"""How long no rank may be heard before the hub of a run without a supervisor ends by itself."""
+
+
+class Hub:
+    """Collects, records and serves one run until told to end."""
+
+    def __init__(self, run_id: str) -> None:
+        """Take the sockets and open the recording, continuing one that is there. DdpmonError if it cannot."""
+        self._run_id = run_id
+        run = runs.load(run_id)
+        self._told_to_end = False
+        self._woken = self._listen_for_the_end()  # before anyone can see the sockets
+        self._sockets = Sockets(run_id)
+        try:
+            self._store, self._recorder = _open(run)
+        except BaseException:
+            self._sockets.close()
+            raise
+        self._epoch = secrets.token_hex(4)
+        self._collector = Collector(self._sockets.ingest, self._store, self._recorder, self._epoch)
+        self._viewers = Viewers(self._sockets.view, self._build, self._epoch)
+        self._trouble = False
+        now = time.monotonic()
+        self._heard_at = now
+        self._looked_at = self._mended_at = self._checkpointed_at = self._asked_where_at = now
+        self._run_stamp: object = None
+
+    def serve(self) -> None:
+        """Run until SIGTERM, or until a run without a supervisor has no ranks left."""
+        poller = zmq.Poller()
+        poller.register(self._sockets.ingest, zmq.POLLIN)
+        poller.register(self._sockets.view, zmq.POLLIN)
+        poller.register(self._woken, zmq.POLLIN)
+        try:
+            next_tick = time.monotonic()
+            while not self._told_to_end and not self._orphaned():
+                now = time.monotonic()
+                due = self._viewers.next_due(now)
+                wait = max(0.0, min(next_tick - now, TICK_S if due is None else due))
+                ready = dict(poller.poll(0 if self._recorder.backlog_is_large else int(wait * 1e3) + 1))
+                now = time.monotonic()
+                if self._sockets.ingest in ready and self._collector.receive(now, time.time()):
+                    self._heard_at = now
+                if self._sockets.view in ready:
+                    self._viewers.receive(now)
+                if self._recorder.backlog_is_large:
+                    self._collector.record()
+                if now >= next_tick:
+                    self._tick(now, time.time())
+                    next_tick = max(next_tick + TICK_S, now)
+                self._viewers.serve(now)
+            self._end()
+        finally:
+            self._recorder.close()
+            self._sockets.close()
+
+    def _listen_for_the_end(self) -> socket.socket:
+        """Have SIGTERM end the loop, also in the middle of a poll. Returns what becomes readable then."""
+        reader, writer = socket.socketpair()
+        reader.setblocking(False)
+        writer.setblocking(False)
+        self._wakeup = writer  # kept open as long as the hub lives
+        signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+
+        def end(*_: object) -> None:
+            self._told_to_end = True
+
+        signal.signal(signal.SIGTERM, end)
+        return reader
+
+    def _tick(self, now: float, unix: float) -> None:
+        self._reload()
+        store = self._store
+        if now - self._looked_at >= LOOK_S:
+            self._looked_at = now
+            for process in store.registry.look():
+                self._recorder.process(process)
+                if process.dead and not any(f.pid == process.hello.pid for f in store.failures):
+                    store.tell(unix, "critical", f"rank {process.rank} (pid {process.hello.pid}) is gone")
+            self._look_at_start()
+        if now - self._mended_at >= MEND_S:
+            self._mended_at = now
+            if self._sockets.mend():
+                store.tell(unix, "warn", "someone removed the run's sockets; they are back")
+        store.digest()
+        store.judge(now, unix)
+        if store.state == "stalled" and now - self._asked_where_at >= ASK_WHERE_S:
+            self._asked_where_at = now
+            self._collector.ask_where()
+        self._record(now, unix)
+
+    def _look_at_start(self) -> None:
+        store, run = self._store, self._store.run
+        if store.state != "waiting":
+            return
+        store.waiting = Waiting(
+            store.registry.world_size or run.world_size,
+            launcher=run.agent is not None and run.agent.alive(),
+            stages={rank: process.stage for rank, process in store.registry.seats.items()},
+            started=started_ranks(run.agent) if run.agent else frozenset(),
+        )
+
+    def _record(self, now: float, unix: float) -> None:
+        store, recorder = self._store, self._recorder
+        recorder.event(store.new_events)
+        store.new_events.clear()
+        if now - self._checkpointed_at >= CHECKPOINT_S:
+            self._checkpointed_at = now
+            self._checkpoint()
+        self._collector.record()
+        trouble = recorder.trouble
+        if trouble and not self._trouble:
+            store.tell(unix, "warn", f"the recording cannot be written: {trouble}")
+        elif self._trouble and not trouble:
+            store.tell(unix, "info", f"recording again; {recorder.unrecorded:,} step records are not in it")
+        self._trouble = trouble is not None
+        store.notes = self._notes()
+
+    def _checkpoint(self) -> None:
+        store = self._store
+        self._recorder.checkpoint(store.registry.attempt, store.history_step, store.loss_history, store.own_history)
+
+    def _notes(self) -> list[str]:
+        notes = []
+        if self._recorder.unrecorded:
+            notes.append(f"{self._recorder.unrecorded:,} step records could not be written to the recording")
+        if self._collector.bad_frames:
+            notes.append(f"{self._collector.bad_frames:,} frames were dropped: they were no messages of ddpmon")
+        return notes
+
+    def _reload(self) -> None:
+        """Read run.json again if the supervisor wrote it."""
+        path = runs.run_dir(self._run_id) / "run.json"
+        with contextlib.suppress(OSError, DdpmonError):
+            found = path.stat()
+            stamp = (found.st_mtime_ns, found.st_ino, found.st_size)
+            if stamp != self._run_stamp:
+                self._store.run = runs.load(self._run_id)
+                self._run_stamp = stamp
+
+    def _orphaned(self) -> bool:
+        """Whether nobody is left to end this hub, and nobody to listen to."""
+        if time.monotonic() - self._heard_at < ORPHANED_S:
+            return False
+        run = self._store.run
+        return (run.ended and not (run.supervisor and run.supervisor.alive())) or (
+            run.lost() and not (run.agent and run.agent.alive())
+        )
+
+    def _build(self, version: int) -> Snapshot:
+        return snapshot(self._store, self._epoch, version, time.monotonic(), time.time())
+
+    def _end(self) -> None:
+        """Take what is on its way; if the run is over, write down how it ended and tell it to viewers."""
+        deadline = time.monotonic() + DRAIN_S
+        while time.monotonic() < deadline and self._sockets.ingest.poll(20):
+            self._collector.receive(time.monotonic(), time.time())
+        self._reload()
+        store, now, unix = self._store, time.monotonic(), time.time()
+        over = store.run.ended or store.run.lost()
+        if over:
+            store.live = False
+            store.registry.look()
+            store.ending = read_ending(store.run)
+            for process in store.registry.seats.values():
+                process.dead = not process.left
+                self._recorder.process(process)
+        store.digest(final=over)
+        store.judge(now, unix)
+        self._checkpoint()
+        self._record(now, unix)
+        self._recorder.close()
+        if not over:
+            return
+        self._write_report()
+        self._viewers.receive(time.monotonic())
+        self._viewers.take_leave(time.monotonic())
+
+    def _write_report(self) -> None:
+        path = runs.run_dir(self._run_id) / "report.json"
+        try:
+            draft = path.with_suffix(".json.new")
+            draft.write_text(json.dumps(recorded_report(self._store.run), indent=1))
+            draft.replace(path)
+        except (OSError, RecordingError) as error:
+            print(f"no report.json: {error}", flush=True)
+
+
+def _open(run: Run) -> tuple[Store, Recorder]:
+    """The state that an earlier hub of the run left, or a fresh one; and the recorder that goes on from it."""
+    path = recording_path(run.id)
+    now, unix = time.monotonic(), time.time()
+    trouble = None
+    if path.exists():
+        try:
+            with Recording(run) as recording:
+                store = recording.store()
+            store.resume(now)
+            store.tell(unix, "warn", "the hub was restarted; ranks send again what it had not recorded")
+            return store, Recorder(path, run.id, store.clock)
+        except RecordingError as error:
+            aside = path.with_suffix(".damaged")
+            trouble = f"{error}; it is now {aside.name}, and a new one begins"
+            try:
+                path.replace(aside)
+            except OSError:
+                trouble = str(error)  # the recorder will say what it cannot write
+    clock = Clock(time.monotonic_ns() // 1000, unix)
+    store = Store(run, Registry(run.id, run.world_size, run.host), clock, live=True)
+    if trouble:
+        store.tell(unix, "warn", trouble)
+    return store, Recorder(path, run.id, clock)
+
+
+def main(run_id: str) -> int:
+    """Serve a run; returns the exit code."""
+    # Terminals and groups of the launcher are none of the hub's business; the supervisor ends it by SIGTERM.
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    try:
+        Hub(run_id).serve()
+    except DdpmonError as error:
+        print(error, flush=True)
+        return 1
+    return 0

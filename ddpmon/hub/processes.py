@@ -1,0 +1,259 @@
+"""Who is who: which process is which rank of which attempt, and how each is."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ddpmon.messages import STAGE_ENDED, STAGE_GROUP, Hello, Layout, Sample, Stack, Step
+from ddpmon.runs import Process
+
+SILENT_S = 3.0
+SAMPLE_US = 1_300_000
+"""What a sample tells of began at most so long before it."""
+SAMPLES = 30
+"""Of a process, one a second, that are kept: about as long as the window of steps."""
+
+
+@dataclass
+class RankProcess:
+    """A process that said it is a rank."""
+
+    id: int
+    """Its number in the recording."""
+    attempt: int
+    """Of the run: a restart of the ranks begins a new one. -1: it never was seated."""
+    hello: Hello
+    process: Process | None = None
+    """None: not on this machine, or gone before it could be looked at."""
+    identity: bytes = b""
+    """Its connection."""
+    greeted: bool = False
+    """It said hello to this very hub."""
+    stage: int = 0
+    phase: int = 4
+    seq: int = 0
+    """Of the last batch received."""
+    steps: int = 0
+    """Finished, as it says itself."""
+    last_step: int = 0
+    """The highest step number received."""
+    records: int = 0
+    """Step records received."""
+    dropped: int = 0
+    """Records it says it had to throw away."""
+    total_steps: int | None = None
+    samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES))
+    """The latest, oldest first."""
+    layouts: dict[int, Layout] = field(default_factory=dict)
+    """What is in its buckets, where they are recorded."""
+    unsynchronised: int = 0
+    """Optimizer steps on gradients that DDP never reduced."""
+    unsynchronised_at: int = 0
+    """How many steps it had finished when the latest of them was told of."""
+    stack: Stack | None = None
+    """The latest."""
+    stack_at: float = 0.0
+    """When it came, by the hub's clock."""
+    learning_rate: float | None = None
+    trains_since_us: int | None = None
+    """End of the first step that is known, on its own clock: before it, samples tell of imports and set-up."""
+    heard_at: float = 0.0
+    left: bool = False
+    dead: bool = False
+
+    @property
+    def rank(self) -> int:
+        return self.hello.rank
+
+    @property
+    def sample(self) -> Sample | None:
+        """The latest."""
+        return self.samples[-1] if self.samples else None
+
+    def starved(self) -> list[float]:
+        """Shares of the latest seconds of training in which its training thread got no core."""
+        since = self.trains_since_us
+        told = [] if since is None else [s.starved_share for s in self.samples if s.time_us > since + SAMPLE_US]
+        return [share for share in told if share is not None]
+
+    @property
+    def settled(self) -> bool:
+        """Whether it has proven to be a rank: in a process group, or training."""
+        return self.stage >= STAGE_GROUP or self.last_step > 0
+
+    @property
+    def gone(self) -> bool:
+        return self.left or self.dead or (self.process is not None and not self.process.alive())
+
+    @property
+    def lost(self) -> int:
+        """Step records that were lost, at least: holes among those received, and after its end the tail."""
+        holes = max(self.last_step, self.steps if self.left or self.dead else 0) - self.records
+        return max(0, holes)
+
+    def health(self, now: float) -> str:
+        """One of RankView's."""
+        if self.left:
+            return "left"
+        if self.dead:
+            return "dead"
+        return "ok" if now - self.heard_at <= SILENT_S else "silent"
+
+    def fresh(self, steps: Iterable[Step]) -> list[Step]:
+        """Those that were not received before, counted."""
+        new = []
+        for step in steps:
+            if step.step > self.last_step:
+                self.last_step = step.step
+                self.records += 1
+                new.append(step)
+        return new
+
+
+@dataclass
+class Registry:
+    """The processes of a run. `seats` are the ranks of the current attempt."""
+
+    run_id: str
+    world_size: int
+    """0: not known before the ranks say it."""
+    host: str
+    attempt: int = 0
+    restart: int = 0
+    """torchrun's restart count of the current attempt."""
+    seats: dict[int, RankProcess] = field(default_factory=dict)
+    everyone: dict[int, RankProcess] = field(default_factory=dict)
+    """By pid."""
+    ignored: int = 0
+    """Messages that could not come from a rank of this run."""
+    _speakers: dict[bytes, int] = field(default_factory=dict)
+    _last_id: int = 0
+
+    def hello(self, hello: Hello, identity: bytes, now: float) -> RankProcess | None:
+        """A rank introduces itself, again perhaps; None: it cannot be one of this run."""
+        known = self.everyone.get(hello.pid)
+        process = Process.of(hello.pid) if hello.host == self.host else None
+        if known and known.process and process and known.process != process:
+            known = None  # the pid was given to another process
+        if hello.run_id != self.run_id or not self._fits(hello) or not self._may_speak(identity, hello.pid):
+            self.ignored += 1
+            return None
+        if known and known.rank != hello.rank and known.last_step:
+            self.ignored += 1
+            return None
+        if known is None:
+            self._last_id += 1
+            known = RankProcess(self._last_id, -1, hello, process, stage=hello.stage)
+            self.everyone[hello.pid] = known
+        if known.rank != hello.rank and self.seats.get(known.rank) is known:
+            del self.seats[known.rank]
+        known.hello = hello
+        known.stage = max(known.stage, hello.stage)
+        known.process = known.process or process
+        known.greeted = True
+        known.heard_at = now
+        self._bind(known, identity)
+        self.seat(known)
+        return known
+
+    def speaker(self, identity: bytes, rank: int, pid: int, now: float) -> RankProcess | None:
+        """Who sent a message that is no Hello; None: unknown to this hub, or not who it says it is."""
+        known = self.everyone.get(pid)
+        if known is None or not known.greeted:
+            return None
+        if known.rank != rank or not self._may_speak(identity, pid):
+            self.ignored += 1
+            return None
+        self._bind(known, identity)
+        known.heard_at = now
+        known.dead = False
+        if not self.is_seated(known):
+            self.seat(known)
+        return known
+
+    def is_known(self, pid: int) -> bool:
+        """Whether this hub was greeted by the process."""
+        return pid in self.everyone and self.everyone[pid].greeted
+
+    def is_seated(self, process: RankProcess) -> bool:
+        """Whether it is a rank of the current attempt."""
+        return self.seats.get(process.rank) is process
+
+    def seat(self, new: RankProcess) -> None:
+        """Give a process its rank, or begin a new attempt with it, or leave it out."""
+        if new.attempt >= 0 and new.attempt != self.attempt:
+            return  # of an earlier attempt
+        holder = self.seats.get(new.rank)
+        if new.hello.restart > self.restart:
+            self._begin_attempt(new)
+        elif holder is None or holder is new:
+            pass
+        elif not new.settled and not holder.gone:
+            return  # a child of a rank that inherited its environment, until it proves otherwise
+        elif holder.settled and not holder.gone:
+            self.ignored += 1
+            return
+        elif holder.settled:
+            self._begin_attempt(new)
+        if new.settled:
+            self._agree(new.hello.world_size)
+        new.attempt = self.attempt
+        self.seats[new.rank] = new
+
+    def restore(self, processes: Iterable[RankProcess]) -> None:
+        """Take over what an earlier hub knew."""
+        for process in processes:
+            self.everyone[process.hello.pid] = process
+            self._last_id = max(self._last_id, process.id)
+            if process.attempt < 0:
+                continue
+            if process.attempt > self.attempt:
+                self.attempt = process.attempt
+                self.seats = {}
+            self.restart = max(self.restart, process.hello.restart)
+            self.seats[process.rank] = process
+            if process.settled:
+                self.world_size = process.hello.world_size
+
+    def _begin_attempt(self, new: RankProcess) -> None:
+        self.attempt += 1
+        self.restart = max(self.restart, new.hello.restart)
+        self.seats = {}
+        self.world_size = new.hello.world_size
+
+    def _fits(self, hello: Hello) -> bool:
+        """Whether its world size can be: the run's own, or one that a script agreed on before any other rank did."""
+        if hello.world_size == self.world_size or not self.world_size:
+            self.world_size = hello.world_size
+            return True
+        if hello.restart > self.restart:
+            return True
+        others = [p for p in self.seats.values() if p.hello.pid != hello.pid and p.settled and not p.gone]
+        return hello.stage >= STAGE_GROUP and not others
+
+    def _agree(self, world_size: int) -> None:
+        if world_size != self.world_size:
+            self.world_size = world_size
+            self.seats = {rank: p for rank, p in self.seats.items() if rank < world_size}
+
+    def _may_speak(self, identity: bytes, pid: int) -> bool:
+        return self._speakers.get(identity, pid) == pid
+
+    def _bind(self, known: RankProcess, identity: bytes) -> None:
+        if known.identity != identity:
+            self._speakers.pop(known.identity, None)
+            self._speakers[identity] = known.hello.pid
+            known.identity = identity
+
+    def look(self) -> list[RankProcess]:
+        """Look whether the seated processes of this machine live; returns those newly found dead."""
+        fallen = []
+        for process in self.seats.values():
+            if process.process and not process.left and not process.dead and not process.process.alive():
+                # One that had told all it had may have found no time for its goodbye.
+                process.left = process.stage == STAGE_ENDED
+                process.dead = not process.left
+                fallen.append(process)
+        return fallen

@@ -1,0 +1,233 @@
+"""Writes telemetry.db: the one writer. What it has committed survives the hub."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections import deque
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from ddpmon.analysis.history import Bucket, History
+from ddpmon.hub import schema
+from ddpmon.hub.processes import RankProcess
+from ddpmon.hub.store import Clock
+from ddpmon.messages import Batch, Event, Failure, Step
+
+ROWS_PER_WRITE = 5000
+"""A transaction holds at most about so many rows: some 20 ms."""
+
+
+class Checkpoint(msgspec.Struct):
+    """The histories so far, so that a reader need not go through every step since the start."""
+
+    attempt: int
+    step: int
+    loss: list[Bucket]
+    own: list[Bucket]
+    loss_per_bucket: int = 1
+    own_per_bucket: int = 1
+
+
+class _Entry(NamedTuple):
+    """A batch to write, with the counters of its process as they were after it."""
+
+    process: RankProcess
+    batch: Batch
+    steps: list[Step]
+    counters: tuple[int, int, int]
+
+
+class Recorder:
+    """Queues what happened and writes it in transactions. A disk that refuses is told of once and tried again."""
+
+    def __init__(self, path: Path, run_id: str, clock: Clock) -> None:
+        self._path = path
+        self._meta = {
+            "schema": schema.VERSION,
+            "run_id": run_id,
+            "monotonic_us": clock.monotonic_us,
+            "unix": clock.unix,
+        }
+        self._db: sqlite3.Connection | None = None
+        self._queue: deque[_Entry] = deque()
+        self._queued_rows = 0
+        self._processes: dict[int, RankProcess] = {}
+        self._events: list[Event] = []
+        self._failures: list[Failure] = []
+        self._checkpoint: bytes | None = None
+        self.trouble: str | None = None
+        """Why the disk refuses, while it does."""
+        self.unrecorded = 0
+        """Step records that it refused."""
+
+    def _open(self) -> sqlite3.Connection:
+        """Open or make the recording, for this user alone."""
+        mask = os.umask(0o077)
+        try:
+            db = sqlite3.connect(self._path, isolation_level=None, timeout=5.0)
+        finally:
+            os.umask(mask)
+        try:
+            db.execute("PRAGMA journal_mode=WAL")
+            db.execute("PRAGMA synchronous=NORMAL")
+            schema.make(db)
+            db.executemany(schema.insert("meta", "OR IGNORE"), self._meta.items())
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def process(self, process: RankProcess) -> None:
+        """Something about a process changed."""
+        self._processes[process.id] = process
+
+    def batch(self, process: RankProcess, batch: Batch, fresh: list[Step]) -> None:
+        """Take a batch; of its steps only the `fresh` ones."""
+        self._queue.append(_Entry(process, batch, fresh, (batch.seq, process.last_step, process.records)))
+        self._queued_rows += 1 + len(fresh)
+
+    def event(self, events: Iterable[Event]) -> None:
+        self._events.extend(events)
+
+    def failure(self, failure: Failure) -> None:
+        self._failures.append(failure)
+
+    def checkpoint(self, attempt: int, step: int, loss: History, own: History) -> None:
+        """Keep the histories up to `step`."""
+        self._checkpoint = msgspec.msgpack.encode(
+            Checkpoint(attempt, step, loss.buckets, own.buckets, loss.per_bucket, own.per_bucket)
+        )
+
+    def recorded(self, process: RankProcess) -> int:
+        """Up to which batch a process's are settled."""
+        return next((e.batch.seq - 1 for e in self._queue if e.process is process), process.seq)
+
+    @property
+    def backlog(self) -> bool:
+        """Whether batches wait to be written."""
+        return bool(self._queue)
+
+    @property
+    def backlog_is_large(self) -> bool:
+        """Whether a whole transaction's worth waits."""
+        return self._queued_rows >= ROWS_PER_WRITE
+
+    def write(self) -> list[tuple[RankProcess, int]]:
+        """Write some of what waits; returns each process whose batches are settled, and up to which number."""
+        taken: list[_Entry] = []
+        rows = 0
+        while self._queue and rows < ROWS_PER_WRITE:
+            entry = self._queue.popleft()
+            taken.append(entry)
+            rows += 1 + len(entry.steps)
+        self._queued_rows -= rows
+        settled = {entry.process.id: entry for entry in taken}
+        if not (taken or self._processes or self._events or self._failures or self._checkpoint):
+            return []
+        try:
+            if self._db is None:
+                self._db = self._open()
+            self._db.execute("BEGIN")
+            self._write(self._db, taken, settled)
+            self._db.execute("COMMIT")
+            self.trouble = None
+        except sqlite3.Error as error:
+            if self._db is not None and self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            self.trouble = str(error)
+            self.unrecorded += sum(len(entry.steps) for entry in taken)
+        else:
+            self._processes.clear()
+            self._events.clear()
+            self._failures.clear()
+            self._checkpoint = None
+        # Refused ones too: to send them again and again would fill the ranks' memory, not the disk.
+        return [(entry.process, entry.batch.seq) for entry in settled.values()]
+
+    def _write(self, db: sqlite3.Connection, taken: list[_Entry], settled: dict[int, _Entry]) -> None:
+        waiting = {entry.process.id: entry for entry in reversed(self._queue)}
+        for process in {p.id: p for p in (*self._processes.values(), *(e.process for e in taken))}.values():
+            # What still waits in the queue is not recorded: the counters must be those of what is.
+            if process.id in settled:
+                counters = settled[process.id].counters
+            elif process.id in waiting:
+                first = waiting[process.id]
+                counters = (
+                    first.batch.seq - 1,
+                    first.steps[0].step - 1 if first.steps else first.counters[1],
+                    first.counters[2] - len(first.steps),
+                )
+            else:
+                counters = (process.seq, process.last_step, process.records)
+            db.execute(_PUT_PROCESS, _process_row(process, counters))
+        execute = db.executemany
+        execute(_PUT_STEP, [schema.step_row(e.process.id, step) for e in taken for step in e.steps])
+        execute(_PUT_SAMPLE, [schema.sample_row(e.process.id, s) for e in taken for s in e.batch.samples])
+        execute(
+            schema.insert("scalars"),
+            [(e.process.id, s.step, s.name, schema.number(s.value)) for e in taken for s in e.batch.scalars],
+        )
+        execute(
+            schema.insert("digests"),
+            [(e.process.id, *msgspec.structs.astuple(d)) for e in taken for d in e.batch.digests],
+        )
+        execute(
+            schema.insert("layouts", "OR IGNORE"),
+            [(e.process.id, y.number, msgspec.msgpack.encode(y)) for e in taken for y in e.batch.layouts],
+        )
+        execute(schema.insert("events"), [(e.at, e.severity, e.text) for e in self._events])
+        execute(
+            schema.insert("failures", "OR IGNORE"),
+            [(f.rank, f.pid, msgspec.msgpack.encode(f)) for f in self._failures],
+        )
+        if self._checkpoint:
+            db.execute(schema.insert("checkpoints", "OR REPLACE"), ("history", self._checkpoint))
+
+    def close(self) -> None:
+        """Write the rest and leave one file that anyone can read."""
+        while self._queue or self._processes or self._events or self._failures or self._checkpoint:
+            self.write()
+            if self.trouble:
+                break
+        if self._db is None:
+            return
+        try:
+            self._db.execute("PRAGMA journal_mode=DELETE")
+        except sqlite3.Error:
+            pass  # someone reads it at this moment: the log stays beside it, which every reader understands
+        self._db.close()
+        self._db = None
+
+
+_PUT_STEP = schema.insert("steps", "OR IGNORE")
+_PUT_SAMPLE = schema.insert("samples", "OR IGNORE")
+_PUT_PROCESS = schema.insert("processes", "OR REPLACE")
+
+
+def _process_row(process: RankProcess, counters: tuple[int, int, int]) -> schema.Row:
+    seq, last_step, records = counters
+    return (
+        process.id,
+        process.attempt,
+        process.rank,
+        process.hello.pid,
+        process.process.start_ticks if process.process else None,
+        process.hello.host,
+        msgspec.msgpack.encode(process.hello),
+        process.stage,
+        seq,
+        process.steps,
+        last_step,
+        records,
+        process.dropped,
+        process.total_steps,
+        process.left,
+        process.dead,
+        process.unsynchronised,
+        process.unsynchronised_at,
+        msgspec.msgpack.encode(process.stack) if process.stack else None,
+    )

@@ -1,0 +1,245 @@
+"""Reads telemetry.db: rebuilds all that the hub knew, through the same analysis. Never writes, live runs included."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from ddpmon import runs
+from ddpmon.analysis.history import History
+from ddpmon.analysis.report import report
+from ddpmon.analysis.verdict import Waiting
+from ddpmon.errors import RecordingError
+from ddpmon.hub import schema
+from ddpmon.hub.endings import read_ending
+from ddpmon.hub.processes import SAMPLES, RankProcess, Registry
+from ddpmon.hub.recorder import Checkpoint
+from ddpmon.hub.store import WINDOW_S, WINDOW_STEPS, Clock, Store
+from ddpmon.hub.view import snapshot
+from ddpmon.messages import Digest, Event, Failure, Hello, Layout, Sample, Snapshot, Stack, Step
+from ddpmon.runs import Process, Run
+
+REPORT_RECORDS = 400_000
+"""A report covers the last steps with at most so many records: about two seconds of reading."""
+CHUNK_STEPS = 2000
+DIGESTS = 100
+"""Of a rank, the latest."""
+EPOCH = "recording"
+
+
+class Recording:
+    """One telemetry.db, open for reading."""
+
+    def __init__(self, run: Run) -> None:
+        """Open a run's recording; RecordingError says what is wrong with it."""
+        self.run = run
+        self.path = recording_path(run.id)
+        if not self.path.exists():
+            raise RecordingError(f"no recording of {run.name} yet: {self.path} does not exist")
+        try:
+            self._db = sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True, timeout=2.0)
+        except sqlite3.Error as error:
+            raise self._unreadable(error) from None
+        try:
+            meta = dict(self._rows("SELECT key, value FROM meta"))
+            version = int(meta["schema"])
+            self.clock = Clock(int(meta["monotonic_us"]), float(meta["unix"]))
+        except (KeyError, TypeError, ValueError) as error:
+            self.close()
+            raise RecordingError(f"{self.path} is damaged: its meta table lacks {error}") from None
+        except RecordingError:
+            self.close()
+            raise
+        if version > schema.VERSION:
+            self.close()
+            raise RecordingError(f"{self.path} is of a newer ddpmon (schema {version}); update to read it")
+
+    def close(self) -> None:
+        self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def registry(self) -> Registry:
+        """The processes as they were last known."""
+        registry = Registry(self.run.id, self.run.world_size, self.run.host)
+        registry.restore(self._processes())
+        return registry
+
+    def store(self, records: int | None = None) -> Store:
+        """All that the hub knew at the end. records: look at the last steps with so many records, not at a window.
+
+        RecordingError if what is in it cannot be.
+        """
+        try:
+            return self._store(records)
+        except (msgspec.MsgspecError, TypeError, ValueError, ArithmeticError) as error:
+            raise self._unreadable(error) from None
+
+    def _store(self, records: int | None) -> Store:
+        registry = self.registry()
+        ids = {process.id: process for process in registry.seats.values()}
+        last = max((process.last_step for process in ids.values()), default=0)
+        steps = WINDOW_STEPS if records is None else max(WINDOW_STEPS, records // max(1, len(ids)))
+        window_s = WINDOW_S if records is None else None
+        room = steps if records is None else max(1, min(steps, last))
+        store = Store(self.run, registry, self.clock, room, window_s)
+        saved = self._checkpoint()
+        if saved:
+            store.loss_history = History(saved.loss, saved.loss_per_bucket)
+            store.own_history = History(saved.own, saved.own_per_bucket)
+        if saved and saved.attempt == registry.attempt:
+            store.history_step = saved.step
+            first = min(saved.step, last - steps) + 1
+        else:
+            first = 1
+        for begin in range(max(1, first), last + 1, CHUNK_STEPS):
+            for process in ids.values():
+                store.add_steps(process, self._steps(process.id, begin, begin + CHUNK_STEPS))
+            store.digest()
+        store.digest(final=self.run.ended)
+        for process in ids.values():
+            store.add_digests(process, self._digests(process.id))
+        store.waiting = Waiting(
+            registry.world_size,
+            launcher=self.run.agent is not None,
+            stages={rank: process.stage for rank, process in registry.seats.items()},
+        )
+        store.failures = self._failures()
+        store.events.extend(self._events(store.events.maxlen or 0))
+        if self.run.ended:
+            store.ending = read_ending(self.run)
+            for process in registry.seats.values():
+                process.dead = not process.left
+        return store
+
+    def _processes(self) -> Iterator[RankProcess]:
+        columns = (
+            *("id", "attempt", "pid", "start_ticks", "hello", "stage", "seq", "steps", "last_step", "records"),
+            *("dropped", "total_steps", "left", "dead", "unsynchronised", "unsynchronised_at", "stack"),
+        )
+        for row in self._rows(self._select("processes", columns, "ORDER BY id")):
+            number, attempt, pid, ticks, hello, stage, seq, steps, last, records = row[:10]
+            dropped, total, left, dead, unsynchronised, unsynchronised_at, stack = row[10:]
+            process = RankProcess(
+                number,
+                attempt,
+                msgspec.msgpack.decode(hello, type=Hello),
+                Process(pid, ticks) if ticks is not None else None,
+                stage=stage,
+                seq=seq,
+                steps=steps,
+                last_step=last,
+                records=records,
+                dropped=dropped,
+                total_steps=total,
+                left=bool(left),
+                dead=bool(dead),
+                unsynchronised=unsynchronised or 0,
+                unsynchronised_at=unsynchronised_at or 0,
+                stack=msgspec.msgpack.decode(stack, type=Stack) if stack else None,
+            )
+            latest = self._select("samples", schema.SAMPLES, "WHERE process = ? ORDER BY time_us DESC LIMIT ?")
+            rows = list(self._rows(latest, number, SAMPLES))
+            process.samples.extend(Sample(*values) for values in reversed(rows))
+            process.layouts = self._layouts(number)
+            yield process
+
+    def _steps(self, process: int, begin: int, end: int) -> list[Step]:
+        query = self._select("steps", schema.STEPS, "WHERE process = ? AND step >= ? AND step < ? ORDER BY step")
+        return [schema.step_of(row) for row in self._rows(query, process, begin, end)]
+
+    def _lacks(self, table: str) -> bool:
+        """Whether it was made by an older version, which had no such table."""
+        return not list(self._rows("SELECT 1 FROM sqlite_master WHERE name = ?", table))
+
+    def _layouts(self, process: int) -> dict[int, Layout]:
+        if self._lacks("layouts"):
+            return {}
+        rows = self._rows("SELECT number, layout FROM layouts WHERE process = ?", process)
+        return {number: msgspec.msgpack.decode(layout, type=Layout) for number, layout in rows}
+
+    def _digests(self, process: int) -> list[Digest]:
+        if self._lacks("digests"):
+            return []
+        latest = self._select("digests", Digest.__struct_fields__, "WHERE process = ? ORDER BY rowid DESC LIMIT ?")
+        return [Digest(*row) for row in self._rows(latest, process, DIGESTS)][::-1]
+
+    def _checkpoint(self) -> Checkpoint | None:
+        rows = list(self._rows("SELECT value FROM checkpoints WHERE name = 'history'"))
+        return msgspec.msgpack.decode(rows[0][0], type=Checkpoint) if rows else None
+
+    def _failures(self) -> list[Failure]:
+        rows = self._rows("SELECT failure FROM failures")
+        return [msgspec.msgpack.decode(row[0], type=Failure) for row in rows]
+
+    def _events(self, most: int) -> list[Event]:
+        rows = self._rows("SELECT at, severity, text FROM events ORDER BY rowid DESC LIMIT ?", most)
+        return [Event(*row) for row in rows][::-1]
+
+    def _select(self, table: str, columns: Sequence[str], rest: str) -> str:
+        """The query for columns of a table, of which an older version's recording may lack some."""
+        try:
+            return schema.select(self._db, table, columns, rest)
+        except sqlite3.Error as error:
+            raise self._unreadable(error) from None
+
+    def _rows(self, query: str, *values: object) -> Iterator[Any]:
+        try:
+            yield from self._db.execute(query, values)
+        except sqlite3.Error as error:
+            raise self._unreadable(error) from None
+
+    def _unreadable(self, error: Exception) -> RecordingError:
+        return RecordingError(f"{self.path} cannot be read: {error}")
+
+
+def recording_path(run_id: str) -> Path:
+    """Where a run's recording is."""
+    return runs.run_dir(run_id) / "telemetry.db"
+
+
+def recorded_snapshot(run: Run) -> Snapshot:
+    """What the dashboard of a run showed last. RecordingError if it cannot be told."""
+    store = _judged(run, None)
+    return snapshot(store, EPOCH, 1, _end(run), _end(run))
+
+
+def recorded_report(run: Run) -> dict[str, Any]:
+    """The report of a run, from its recording. RecordingError if it cannot be told."""
+    store = _judged(run, REPORT_RECORDS)
+    late = _judged(run, None)
+    # What held the run back at its end need not show over all of it.
+    known = {(finding.kind, tuple(finding.ranks)) for finding in store.findings}
+    more = [f for f in late.findings if (f.kind, tuple(f.ranks)) not in known]
+    shot = snapshot(store, EPOCH, 1, _end(run), _end(run))
+    if more:
+        shot = msgspec.structs.replace(
+            shot, findings=[*store.findings, *more], verdict=late.verdict, severity=late.severity
+        )
+    return report(shot, store.world, store.summary)
+
+
+def _end(run: Run) -> float:
+    return run.ended_at or time.time()
+
+
+def _judged(run: Run, records: int | None) -> Store:
+    """A store at the run's end; an empty one of a run that never came to record."""
+    if run.ended and not recording_path(run.id).exists():
+        registry = Registry(run.id, run.world_size, run.host)
+        store = Store(run, registry, Clock(0, run.created_at))
+        store.ending = read_ending(run)
+    else:
+        with Recording(run) as recording:
+            store = recording.store(records)
+    store.judge(_end(run), _end(run))
+    return store

@@ -1,0 +1,116 @@
+"""The hub's two sockets, held by one hub at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import zmq
+
+from ddpmon import runs
+from ddpmon.errors import DdpmonError
+
+Socket = zmq.Socket[bytes]
+
+REPLY_KIB = 64
+FRAME_BYTES = 1 << 20
+LAST_WORDS_MS = 500
+
+
+class HeldError(DdpmonError):
+    """Another live hub of the same run has the sockets."""
+
+
+class Sockets:
+    """`ingest` for the ranks and `view` for viewers, both ROUTER on ipc.
+
+    Binding a live ipc path steals it silently, so the folder is locked first. The lock is on the folder itself,
+    which also keeps cleaners of /tmp away from it.
+    """
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.ingest: Socket
+        self.view: Socket
+        self._context = zmq.Context(io_threads=1)
+        self._lock = -1
+        try:
+            self._hold()
+            self.ingest = self._socket(rcvhwm=2000, most=FRAME_BYTES)
+            self.view = self._socket(rcvhwm=1000, most=REPLY_KIB << 10)
+            self.view.setsockopt(zmq.SNDHWM, 20)
+            self.view.setsockopt(zmq.ROUTER_MANDATORY, 1)
+            self.view.setsockopt(zmq.LINGER, LAST_WORDS_MS)
+            # Viewers last: whoever sees their socket may take the hub for ready.
+            self._bind()
+        except BaseException:
+            self.close()
+            raise
+
+    def _hold(self) -> None:
+        folder = runs.make_socket_dir(self.run_id)
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(lock)
+            raise HeldError(f"another hub of run {self.run_id} is alive; this one is not needed") from None
+        if self._lock >= 0:
+            os.close(self._lock)
+        self._lock = lock
+
+    def _socket(self, rcvhwm: int, most: int) -> Socket:
+        socket = self._context.socket(zmq.ROUTER)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.RCVHWM, rcvhwm)
+        socket.setsockopt(zmq.MAXMSGSIZE, most)
+        socket.setsockopt(zmq.IPC_FILTER_UID, os.geteuid())
+        return socket
+
+    def _bind(self) -> None:
+        mask = os.umask(0o177)
+        try:
+            for socket, address in self._addresses():
+                with suppress(zmq.ZMQError):
+                    socket.unbind(address)
+                socket.bind(address)
+        finally:
+            os.umask(mask)
+        self._inodes = self._found()
+
+    def _addresses(self) -> list[tuple[Socket, str]]:
+        return [(self.ingest, runs.ingest_address(self.run_id)), (self.view, runs.view_address(self.run_id))]
+
+    def _found(self) -> list[int]:
+        inodes = []
+        for _, address in self._addresses():
+            try:
+                inodes.append(Path(address.removeprefix("ipc://")).stat().st_ino)
+            except OSError:
+                inodes.append(0)
+        return inodes
+
+    def mend(self) -> bool:
+        """Bind again if someone removed the socket files; says whether that was needed.
+
+        Connections that exist live on, but nobody new could come. HeldError if another hub took over meanwhile.
+        """
+        if self._found() == self._inodes:
+            return False
+        if os.fstat(self._lock).st_nlink == 0:
+            self._hold()
+        self._bind()
+        return True
+
+    def close(self) -> None:
+        """Let viewers have what was sent to them, then let go. The files stay for the next hub."""
+        for name in ("ingest", "view"):
+            socket = getattr(self, name, None)
+            if socket is not None:
+                socket.close()
+        self._context.term()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1

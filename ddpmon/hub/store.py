@@ -1,0 +1,343 @@
+"""All that is known of a run at one moment. Live, it is fed by sockets; from a recording, by the recording."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ddpmon.analysis import failures as failing
+from ddpmon.analysis import verdict
+from ddpmon.analysis.alignment import Aligner
+from ddpmon.analysis.buckets import BucketTimes, bucket_times
+from ddpmon.analysis.cpu import Cpu
+from ddpmon.analysis.events import changes
+from ddpmon.analysis.findings import Evidence, Loss, findings
+from ddpmon.analysis.hangs import Standstill
+from ddpmon.analysis.history import History, spread
+from ddpmon.analysis.life import Signs, stalled_after_s, state
+from ddpmon.analysis.memory import Memory
+from ddpmon.analysis.replicas import Replicas, Unsynchronised
+from ddpmon.analysis.summary import Summary, loss_trend, summarise
+from ddpmon.analysis.waits import split
+from ddpmon.analysis.world import Window, World
+from ddpmon.hub.processes import RankProcess, Registry
+from ddpmon.messages import END_STATES, OWN_PHASES, Digest, Event, Failure, Finding, Step
+from ddpmon.runs import Run
+
+WINDOW_STEPS = 600
+WINDOW_S = 30.0
+EVENTS = 200
+BUCKET_STEPS = 50
+"""Steps whose buckets are kept for a live view; of a recording those of its window, BUCKET_STEPS_MOST at most."""
+BUCKET_STEPS_MOST = 2000
+STACK_S = 8.0
+"""How old a stack may be to tell where a rank is."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Ties CLOCK_MONOTONIC of this machine to Unix time."""
+
+    monotonic_us: int
+    unix: float
+
+    def unix_at(self, monotonic_us: int) -> float:
+        return self.unix + (monotonic_us - self.monotonic_us) / 1e6
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How the run's processes ended, as the logs tell."""
+
+    rows: Sequence[failing.Ended] = ()
+    last_lines: dict[int, str] | None = None
+    """The last line of stderr, by rank."""
+    launcher_line: str = ""
+    """The last line that the command itself said."""
+
+
+class Store:
+    """Takes what ranks tell, keeps a window of steps, and knows what to say of it."""
+
+    def __init__(
+        self,
+        run: Run,
+        registry: Registry,
+        clock: Clock,
+        window_steps: int = WINDOW_STEPS,
+        window_s: float | None = WINDOW_S,
+        live: bool = False,
+    ) -> None:
+        self.run = run
+        self.live = live
+        """A hub is at it: the run is not lost as long as there is something to hear."""
+        self.registry = registry
+        self.clock = clock
+        self.loss_history = History()
+        self.own_history = History()
+        self.history_step = 0
+        """The histories hold everything up to this step."""
+        self.failures: list[Failure] = []
+        self.events: deque[Event] = deque(maxlen=EVENTS)
+        self.new_events: list[Event] = []
+        """Not recorded yet."""
+        self.notes: list[str] = []
+        self.ending = Ending()
+        self.waiting = verdict.Waiting(registry.world_size)
+        self.world: World | None = None
+        self.summary: Summary | None = None
+        self.loss: float | None = None
+        self.loss_falls: bool | None = None
+        self.findings: list[Finding] = []
+        self.state = "waiting"
+        self.verdict = ""
+        self.severity = "info"
+        self.verdict_since: float | None = None
+        self.first_failure: failing.FirstFailure | None = None
+        self._window = Window(window_steps)
+        self._window_s = window_s
+        self._aligner = Aligner(registry.world_size)
+        self._attempt = registry.attempt
+        self._bad_loss: Loss | None = None
+        self._replicas = Replicas()
+        self._reduced: deque[dict[int, Step]] = deque(
+            maxlen=BUCKET_STEPS if window_s is not None else min(window_steps, BUCKET_STEPS_MOST)
+        )
+        """The last steps of all ranks in which buckets were recorded."""
+        self._last_step_at: float | None = None
+        self._all_connected = False
+
+    def add_steps(self, process: RankProcess, steps: Sequence[Step], at: float | None = None) -> None:
+        """Take records that were not received before. at: seconds of the hub's own clock."""
+        if process.attempt != self._attempt or self._aligner.world_size != self.registry.world_size:
+            self._begin_attempt()
+        if steps and self.registry.is_seated(process):
+            # The first step has no beginning: it would hold everything since the process started.
+            self._aligner.add(process.rank, [step for step in steps if step.step > 1])
+            self._last_step_at = at
+            if process.trains_since_us is None:
+                process.trains_since_us = steps[0].end_us
+            process.learning_rate = steps[-1].learning_rate
+            for step in steps:
+                if self._bad_loss is None and step.loss is not None and not math.isfinite(step.loss):
+                    self._bad_loss = Loss(process.rank, step.step, step.loss)
+
+    def add_digests(self, process: RankProcess, digests: Sequence[Digest]) -> None:
+        """Take digests of a rank's parameters."""
+        if self.registry.is_seated(process):
+            self._replicas.add(process.rank, digests)
+
+    def resume(self, now: float) -> None:
+        """Go on live from a recording. now: seconds of the hub's own clock."""
+        self.live = True
+        for process in self.registry.everyone.values():
+            process.heard_at = now
+        self._all_connected = len(self.registry.seats) == self.registry.world_size
+        if self.step:
+            self._last_step_at = now
+            self.state = "running"
+
+    def _begin_attempt(self) -> None:
+        """The ranks were restarted: their steps count from 1 again."""
+        self._attempt = self.registry.attempt
+        self._aligner = Aligner(self.registry.world_size)
+        self._window = Window(self._window.steps)
+        self.world = self.summary = None
+        self.history_step = 0
+        self._bad_loss = None
+        self._replicas = Replicas()
+        self._reduced.clear()
+        self._last_step_at = None
+        self._all_connected = False
+
+    def digest(self, final: bool = False) -> None:
+        """Work the records that came since into the window and the histories."""
+        own_clocks = {rank for rank, process in self.registry.seats.items() if process.hello.device_clock}
+        for rows in self._aligner.take(final):
+            part = split(rows, own_clocks=own_clocks)
+            self._window.append(part)
+            self._remember(part)
+            if rows.steps[-1][0].buckets:
+                self._reduced.extend(dict(zip(rows.ranks, row, strict=True)) for row in rows.steps)
+        self.world = self._window.world(self._window_s)
+        if self.world is not None:
+            self.summary = summarise(self.world)
+            self.loss, self.loss_falls = loss_trend(self.world)
+
+    def _remember(self, part: World) -> None:
+        losses = spread(part.loss, part.has_loss)
+        owns = spread(part.own_ms)
+        for i, number in enumerate(part.step.tolist()):
+            if number <= self.history_step:
+                continue
+            seconds = self.clock.unix_at(int(part.end_us[i])) - self.run.created_at
+            self.loss_history.add(seconds, *losses[i])
+            self.own_history.add(seconds, *owns[i])
+            self.history_step = number
+
+    def judge(self, now: float, unix: float) -> None:
+        """Bring findings, state and verdict up to date. now: seconds of the hub's own clock."""
+        run_state = self.run.state()
+        if run_state == "lost" and self.live:
+            run_state = "running"
+        seats = self.registry.seats
+        if run_state in END_STATES and self.first_failure is None and run_state != "stopped":
+            self.first_failure = failing.first(self.ending.rows, self.failures, self.ending.last_lines or {})
+        signs = Signs(
+            run_state,
+            steps=self.step,
+            idle_s=now - self._last_step_at if self._last_step_at is not None else 0.0,
+            step_s=self.summary.step_ms_p50 / 1e3 if self.summary else None,
+            all_left=bool(seats) and all(p.left or p.dead for p in seats.values()),
+        )
+        found = findings(self.world, self._evidence(self._standstill(signs, now)), self.findings)
+        self._tell_changes(found, unix)
+        self.findings = found
+        before = self.state
+        slow = any(f.severity != "info" and f.cost_ms is not None for f in found)
+        self.state = state(replace(signs, slow=slow))
+        sentence, self.severity = self._sentence(now, unix)
+        if self.state != before or self.verdict_since is None:
+            self.verdict_since = unix
+        self.verdict = sentence
+        if self.state != before:
+            self._tell_state(before, unix)
+
+    def _standstill(self, signs: Signs, now: float) -> Standstill | None:
+        """Where every rank is, if none comes on, or if none did when the run was ended. None while steps go on."""
+        seats, where = self.registry.seats, state(signs)
+        if where == "stalled":
+            silent = [rank for rank, p in seats.items() if p.health(now) == "silent"]
+            gone = [rank for rank, p in seats.items() if p.left or p.dead]
+            stacks = {
+                rank: p.stack
+                for rank, p in seats.items()
+                if p.stack and p.stack.step >= p.steps and now - p.stack_at < STACK_S and rank not in {*silent, *gone}
+            }
+            return Standstill(signs.idle_s, stacks, gone, silent, self.registry.world_size)
+        if where not in END_STATES or where == "done":
+            return None
+        stuck_us = stalled_after_s(signs.step_s) * 1e6
+        last = {
+            rank: p.stack
+            for rank, p in seats.items()
+            if p.stack and p.stack.step >= p.steps and p.stack.time_us - p.stack.since_us >= stuck_us
+        }
+        if not any(stack.blocked for stack in last.values()):
+            return None
+        idle_us = max(stack.time_us - stack.since_us for stack in last.values())
+        return Standstill(idle_us / 1e6, last, world_size=self.registry.world_size)
+
+    def _evidence(self, standstill: Standstill | None) -> Evidence:
+        processes = self.registry.seats.values()
+        failed = (self.first_failure.rank, self.first_failure.cause) if self.first_failure else None
+        if failed is None and self.failures:
+            first = failing.first((), self.failures, {})
+            failed = (first.rank, first.cause) if first else None
+        return Evidence(
+            records=sum(process.records for process in processes),
+            lost=sum(process.lost for process in processes),
+            bad_loss=self._bad_loss,
+            failed=failed,
+            world_size=self.registry.world_size,
+            standstill=standstill,
+            difference=self._replicas.difference(),
+            unsynchronised=[Unsynchronised(p.rank, p.unsynchronised, p.unsynchronised_at, p.steps) for p in processes],
+            cpu=[
+                Cpu(p.rank, p.hello.host, p.starved(), p.hello.cores, p.hello.compute_threads)
+                for p in processes
+                if not (p.left and self.live)
+            ],
+            memory=[_memory(p) for p in processes if p.samples and not p.left],
+        )
+
+    def _sentence(self, now: float, unix: float) -> tuple[str, str]:
+        seats = self.registry.seats
+        if self.state in END_STATES:
+            seconds = (self.run.ended_at or unix) - self.run.created_at
+            return verdict.ended(self.state, self.findings, self.step, seconds, self._why_failed())
+        failed = next((finding for finding in self.findings if finding.kind == "rank_failed"), None)
+        if failed:
+            return failed.text, failed.severity
+        if self.state == "waiting":
+            return verdict.waiting(self.waiting), "info"
+        stands = next((finding for finding in self.findings if finding.kind == "hang"), None)
+        if self.state == "stalled" and stands:
+            return stands.text, stands.severity
+        if self.state == "stalled":
+            return verdict.stalled(
+                now - (self._last_step_at or now),
+                {rank: p.steps for rank, p in seats.items() if not p.left},
+                {rank: OWN_PHASES[p.phase] for rank, p in seats.items() if not p.left},
+                self.registry.world_size,
+            ), "critical"
+        dead = [rank for rank, p in seats.items() if p.dead]
+        if dead and self.state != "slow":
+            return f"rank {verdict.rank_list(dead, self.registry.world_size)} is gone without a goodbye", "critical"
+        return verdict.running(self.findings, self.summary)
+
+    def _why_failed(self) -> str:
+        if self.run.error:
+            return self.run.error
+        if self.first_failure:
+            return failing.sentence(self.first_failure, self.registry.world_size)
+        code = self.run.exit_code
+        return f"the command ended with exit {code}: {self.ending.launcher_line or 'it said nothing'}"
+
+    def _tell_changes(self, found: Sequence[Finding], unix: float) -> None:
+        last_step = self.summary.window[1] if self.summary else None
+        for severity, text in changes(self.findings, found, last_step):
+            self.tell(unix, severity, text)
+
+    def _tell_state(self, before: str, unix: float) -> None:
+        if self.state == "stalled" or self.state in END_STATES:
+            self.tell(unix, self.severity, self.verdict)
+        elif before == "waiting":
+            self.tell(unix, "info", f"first step after {verdict.duration(unix - self.run.created_at)}")
+        elif before == "stalled":
+            self.tell(unix, "info", "steps go on")
+
+    def tell(self, unix: float, severity: str, text: str) -> None:
+        """Something happened to the run."""
+        event = Event(unix, severity, text)
+        self.events.append(event)
+        self.new_events.append(event)
+
+    def connected(self, unix: float) -> None:
+        """Say it once when every rank has been heard."""
+        if not self._all_connected and len(self.registry.seats) == self.registry.world_size > 0:
+            self._all_connected = True
+            again = f", attempt {self.registry.attempt + 1}" if self.registry.attempt else ""
+            count = self.registry.world_size
+            self.tell(unix, "info", f"{f'all {count} ranks' if count > 1 else 'the rank'} connected{again}")
+
+    @property
+    def step(self) -> int:
+        """Steps finished: the median rank's, so that a silent one does not hold the count."""
+        steps = [p.steps for p in self.registry.seats.values()]
+        return int(statistics.median_low(steps)) if steps else 0
+
+    def bucket_times(self) -> BucketTimes:
+        """Of the last steps in which buckets were recorded."""
+        return bucket_times(self._reduced, {rank: p.layouts for rank, p in self.registry.seats.items()})
+
+    @property
+    def records_lost(self) -> int:
+        return sum(process.lost for process in self.registry.everyone.values())
+
+
+def _memory(process: RankProcess) -> Memory:
+    known = [(s.time_us, s.rss_bytes) for s in process.samples if s.rss_bytes is not None]
+    last = process.samples[-1]
+    begun = process.trains_since_us
+    return Memory(
+        process.rank,
+        [at / 1e6 for at, _ in known],
+        [size for _, size in known],
+        (last.time_us - begun) / 1e6 if begun is not None else 0.0,
+        last.gpu_memory_used_bytes,
+        last.gpu_memory_total_bytes,
+    )

@@ -1,0 +1,189 @@
+"""Builds the snapshot that viewers show, from all that is known."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ddpmon.analysis.cpu import starved_share
+from ddpmon.analysis.summary import Summary
+from ddpmon.hub.store import Store
+from ddpmon.messages import STAGES, Exit, Gpu, RankView, RunView, Sample, Snapshot
+
+
+def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) -> Snapshot:
+    """Everything a screen needs at this moment. now: seconds of the hub's own clock."""
+    run, summary, registry = store.run, store.summary, store.registry
+    seats = registry.seats
+    ranks = _ranks(store, now)
+    total = max((p.total_steps for p in seats.values() if p.total_steps), default=None)
+    rates = [view.samples_per_s for view in ranks if view.samples_per_s is not None]
+    loads = [view.gpu.percent for view in ranks if view.gpu and view.gpu.percent is not None]
+    buckets = store.bucket_times()
+    ended = run.ended_at is not None
+    left = total - store.step if total and not ended else None
+    step_ms = summary.step_ms_mean if summary else None
+    return Snapshot(
+        epoch=epoch,
+        version=version,
+        at=unix,
+        run=RunView(
+            id=run.id,
+            name=run.name,
+            world_size=registry.world_size or run.world_size,
+            nnodes=run.nnodes,
+            script=run.script,
+            started_at=run.created_at,
+            ended_at=run.ended_at,
+            exit_code=run.exit_code,
+        ),
+        state=store.state,
+        verdict=store.verdict,
+        severity=store.severity,
+        verdict_since=store.verdict_since,
+        step=store.step,
+        total_steps=total,
+        eta_s=max(0, left) * step_ms / 1e3 if left is not None and step_ms is not None else None,
+        step_ms_p50=summary.step_ms_p50 if summary else None,
+        step_ms_max=summary.step_ms_max if summary else None,
+        loss=store.loss,
+        loss_falls=store.loss_falls,
+        all_reduce_ms=summary.exposed_ms if summary and summary.gradient_bytes else None,
+        wait_share=float(summary.phases_ms[:, 5].mean()) / summary.step_ms_mean
+        if summary and summary.step_ms_mean > 0
+        else None,
+        gpu_percent=sum(loads) / len(loads) if loads else None,
+        samples_per_s=sum(rates) if rates else None,
+        records_lost=store.records_lost,
+        window=summary.window if summary else None,
+        ranks=ranks,
+        loss_series=store.loss_history.series(),
+        own_series=store.own_history.series(),
+        findings=store.findings,
+        events=list(store.events),
+        notes=_notes(store),
+        buckets=buckets.buckets,
+        bus_bandwidth_gb_s=buckets.bus_bandwidth_gb_s,
+    )
+
+
+def _ranks(store: Store, now: float) -> list[RankView]:
+    seats = store.registry.seats
+    summary = store.summary
+    columns = {rank: column for column, rank in enumerate(summary.ranks)} if summary else {}
+    means = _means(summary) if summary else []
+    exits = _exits(store)
+    views = []
+    for rank in range(store.registry.world_size or store.run.world_size):
+        process = seats.get(rank)
+        mean = means[columns[rank]] if rank in columns else {}
+        if process is None:
+            views.append(RankView(rank, exit=exits.get(rank), **mean))
+            continue
+        hello, sample = process.hello, process.sample
+        views.append(
+            RankView(
+                rank,
+                host=hello.host,
+                local_rank=hello.local_rank,
+                node_rank=hello.node_rank,
+                pid=hello.pid,
+                device=hello.device,
+                stage=STAGES[process.stage],
+                health=process.health(now),
+                steps=process.steps,
+                cpu_percent=sample.cpu_percent if sample else None,
+                rss_bytes=sample.rss_bytes if sample else None,
+                gpu=_gpu(sample) if sample else None,
+                exit=exits.get(rank),
+                cpu_starved_share=starved_share(process.starved()),
+                learning_rate=process.learning_rate,
+                major_faults_per_s=sample.major_faults_per_s if sample else None,
+                read_bytes_per_s=sample.read_bytes_per_s if sample else None,
+                written_bytes_per_s=sample.written_bytes_per_s if sample else None,
+                threads=sample.threads if sample else None,
+                stack=process.stack,
+                **mean,
+            )
+        )
+    return views
+
+
+def _means(summary: Summary) -> list[dict[str, Any]]:
+    """Each rank's means, as RankView names them."""
+    rows = zip(
+        summary.step_ms.tolist(),
+        summary.own_ms.tolist(),
+        summary.over_median.tolist(),
+        summary.phases_ms.tolist(),
+        summary.late_ms.tolist(),
+        summary.critical_share.tolist(),
+        summary.loss.tolist(),
+        summary.has_loss,
+        summary.samples_per_s.tolist(),
+        summary.tokens_per_s.tolist(),
+        summary.gc_ms.tolist(),
+        strict=True,
+    )
+    return [
+        {
+            "step_ms": step,
+            "own_ms": own,
+            "over_median": over,
+            "phases_ms": tuple(phases),
+            "late_ms": _known(late),
+            "critical_share": _known(share),
+            "loss": loss if has_loss else None,
+            "samples_per_s": _known(rate),
+            "tokens_per_s": _known(tokens),
+            "gc_ms": gc,
+        }
+        for step, own, over, phases, late, share, loss, has_loss, rate, tokens, gc in rows
+    ]
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _gpu(sample: Sample) -> Gpu | None:
+    values = (
+        sample.gpu_percent,
+        sample.gpu_memory_used_bytes,
+        sample.gpu_memory_total_bytes,
+        sample.gpu_power_w,
+        sample.gpu_temperature_c,
+        sample.gpu_clock_mhz,
+        sample.gpu_throttled,
+    )
+    return None if all(value is None for value in values) else Gpu(*values)
+
+
+def _exits(store: Store) -> dict[int, Exit]:
+    """How ranks ended, as far as torchrun, the ranks themselves or the run's success tell."""
+    seats = store.registry.seats
+    exits: dict[int, Exit] = {}
+    if store.state == "done":  # torchrun ends with 0 only if every rank did
+        exits = {rank: Exit(0) for rank, process in seats.items() if process.left}
+    for failure in store.failures:
+        process = seats.get(failure.rank)
+        if process is None or process.hello.pid == failure.pid:
+            exits[failure.rank] = Exit(None, None, failure.error, failure.traceback)
+    lines = store.ending.last_lines or {}
+    for row in store.ending.rows:
+        told = exits.get(row.rank)
+        error = told.error if told else None
+        exits[row.rank] = Exit(
+            row.code, row.signal, error or (lines.get(row.rank) if row.code else None), told.traceback if told else None
+        )
+    return exits
+
+
+def _notes(store: Store) -> list[str]:
+    """What could not be measured, once each, and what was refused."""
+    notes = list(store.notes)
+    for process in store.registry.seats.values():
+        notes += [note for note in process.hello.notes if note not in notes]
+    if store.registry.ignored:
+        notes.append(f"{store.registry.ignored} messages were ignored: they came from no rank of this run")
+    return notes

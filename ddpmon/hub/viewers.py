@@ -1,0 +1,93 @@
+"""Serves snapshots to viewers, one for each that they ask for."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+import msgspec
+import zmq
+
+from ddpmon.hub.sockets import Socket
+from ddpmon.messages import Snapshot, WireError, decode_next, encode
+
+EVERY_S = 0.5
+"""A new snapshot at most this often."""
+AGAIN_S = 1.0
+"""A viewer that waits gets at least the old one again, to know that the hub lives."""
+MOST = 256
+
+
+class Viewers:
+    """Knows who waits for what. A viewer that does not ask costs nothing.
+
+    build(version): makes the snapshot of this moment.
+    """
+
+    def __init__(self, socket: Socket, build: Callable[[int], Snapshot], epoch: str) -> None:
+        self._socket = socket
+        self._build = build
+        self._epoch = epoch
+        self._waiting: dict[bytes, tuple[int, float]] = {}
+        """Connection: the version it has, and when it must hear something."""
+        self._asked_at: dict[bytes, float] = {}
+        self._current: Snapshot | None = None
+        self._frame = b""
+        self._built_at = float("-inf")
+
+    def receive(self, now: float) -> None:
+        """Take requests; the latest of each viewer counts."""
+        for _ in range(MOST):
+            try:
+                frames = self._socket.recv_multipart(zmq.NOBLOCK)
+                request = decode_next(frames[1]) if len(frames) == 2 else None
+            except zmq.Again:
+                return
+            except WireError:
+                continue
+            if request is None or (len(self._waiting) >= MOST and frames[0] not in self._waiting):
+                continue
+            version = request.version if request.epoch == self._epoch else 0
+            self._waiting[frames[0]] = (version, now + AGAIN_S)
+            self._asked_at[frames[0]] = now
+            if len(self._asked_at) > MOST:  # mostly viewers that have gone
+                self._asked_at.pop(next(iter(self._asked_at)))
+
+    def serve(self, now: float) -> None:
+        """Answer whoever can be answered now."""
+        if not self._waiting:
+            return
+        if now - self._built_at >= EVERY_S or self._current is None:
+            self._renew(now)
+        assert self._current is not None  # noqa: S101  _renew made it
+        for identity, (version, due) in list(self._waiting.items()):
+            if version != self._current.version or now >= due:
+                del self._waiting[identity]
+                self._send(identity)
+
+    def take_leave(self, now: float) -> None:
+        """Give the last snapshot to everyone who lately asked for one, asked again or not."""
+        self._renew(now)
+        for identity, asked in self._asked_at.items():
+            if now - asked < 3 * AGAIN_S:
+                self._send(identity)
+
+    def _send(self, identity: bytes) -> None:
+        with contextlib.suppress(zmq.ZMQError):  # gone, or does not read
+            self._socket.send_multipart([identity, self._frame], zmq.NOBLOCK)
+
+    def _renew(self, now: float) -> None:
+        old = self._current
+        new = self._build(old.version + 1 if old else 1)
+        self._built_at = now
+        if old and msgspec.structs.replace(new, version=old.version, at=old.at) == old:
+            return  # nothing happened: the same version again
+        self._current = new
+        self._frame = encode(new)
+
+    def next_due(self, now: float) -> float | None:
+        """When `serve` has something to do again, in seconds from now; None: nobody waits."""
+        if not self._waiting:
+            return None
+        soonest = min(due for _, due in self._waiting.values())
+        return max(0.0, min(soonest, max(self._built_at + EVERY_S, now)) - now)

@@ -1,0 +1,191 @@
+"""A real hub in a process of its own, and made-up ranks and viewers that talk to it over real sockets."""
+
+import dataclasses
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+import zmq
+
+from ddpmon import runs
+from ddpmon.messages import (
+    PROTOCOL,
+    STAGE_GROUP,
+    STAGE_TRAINING,
+    Ack,
+    Batch,
+    Bye,
+    Hello,
+    Next,
+    Welcome,
+    decode_snapshot,
+    decode_to_rank,
+    encode,
+)
+
+DEADLINE_S = 20.0
+
+
+def until(condition, what, deadline_s=DEADLINE_S):
+    """Wait for a condition; returns its value."""
+    end = time.monotonic() + deadline_s
+    while time.monotonic() < end:
+        if value := condition():
+            return value
+        time.sleep(0.02)
+    raise AssertionError(f"not within {deadline_s} s: {what}")
+
+
+class Rank:
+    """A rank as the hub sees one: says what it is told to say. Pids are made up: nobody looks such a process up."""
+
+    def __init__(self, context, run, rank, world_size=4, pid=None, host="elsewhere"):
+        self.socket = context.socket(zmq.DEALER)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.connect(runs.ingest_address(run.id))
+        self.run, self.rank, self.world_size, self.host = run, rank, world_size, host
+        self.pid = pid or 4_000_000 + rank
+        self.seq = self.step = 0
+
+    def hello(self, **changes):
+        facts = dict(
+            protocol=PROTOCOL, run_id=self.run.id, rank=self.rank, local_rank=self.rank, world_size=self.world_size,
+            node_rank=0, host=self.host, pid=self.pid, stage=STAGE_GROUP,
+        )  # fmt: skip
+        self.socket.send(encode(Hello(**facts | changes)))
+
+    def batch(self, steps=(), *, seq=None, **changes):
+        """Send a batch; returns it, to be sent again as it is."""
+        self.seq = seq or self.seq + 1
+        self.step = max([self.step, *(step.step for step in steps)])
+        facts = dict(
+            rank=self.rank, pid=self.pid, seq=self.seq, now_us=time.monotonic_ns() // 1000, stage=STAGE_TRAINING,
+            step=self.step, dropped=0, steps=list(steps),
+        )  # fmt: skip
+        batch = Batch(**facts | changes)
+        self.socket.send(encode(batch))
+        return batch
+
+    def bye(self, **changes):
+        self.socket.send(encode(Bye(**dict(rank=self.rank, pid=self.pid, seq=self.seq) | changes)))
+
+    def answer(self, kind, deadline_s=DEADLINE_S):
+        """The next answer of a kind; others are skipped."""
+        end = time.monotonic() + deadline_s
+        while (left := end - time.monotonic()) > 0:
+            if self.socket.poll(left * 1000):
+                message = decode_to_rank(self.socket.recv())
+                if isinstance(message, kind):
+                    return message
+        raise AssertionError(f"rank {self.rank} got no {kind.__name__} within {deadline_s} s")
+
+    def acknowledged(self, seq):
+        while self.answer(Ack).seq < seq:
+            pass
+
+    def join(self, **changes):
+        self.hello(**changes)
+        while not self.answer(Welcome).known:
+            pass
+
+
+class Viewer:
+    def __init__(self, context, run):
+        self.socket = context.socket(zmq.DEALER)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.connect(runs.view_address(run.id))
+
+    def ask(self, after=None):
+        self.socket.send(encode(Next(after.version, after.epoch) if after else Next()))
+
+    def get(self, after=None, deadline_s=DEADLINE_S):
+        self.ask(after)
+        assert self.socket.poll(deadline_s * 1000), "no snapshot"
+        return decode_snapshot(self.socket.recv())
+
+    def until(self, condition, what):
+        """Ask for one snapshot after the other until one fulfils the condition."""
+        end = time.monotonic() + DEADLINE_S
+        snapshot = self.get()
+        while not condition(snapshot):
+            assert time.monotonic() < end, f"{what}: {snapshot.state}, {snapshot.verdict}, {snapshot.notes}"
+            snapshot = self.get(snapshot)
+        return snapshot
+
+
+class Stage:
+    """A run without a launcher: the test plays supervisor, ranks and viewers."""
+
+    def __init__(self, context):
+        self.context = context
+        self.hubs = []
+        self.peers = []
+        self.supervisor = subprocess.Popen(["sleep", "600"])
+        self.run = runs.Run(
+            id=runs.new_id(),
+            name="made-up",
+            argv=["true"],
+            script="train.py",
+            script_args=[],
+            cwd="/",
+            host=socket.gethostname(),
+            boot_id=runs.boot_id(),
+            created_at=time.time(),
+            world_size=4,
+            supervisor=runs.Process.of(self.supervisor.pid),
+        )
+        self.dir = runs.create(self.run)
+
+    def save(self, **changes):
+        self.run = dataclasses.replace(self.run, **changes)
+        runs.save(self.run)
+
+    def hub(self, ready=True):
+        log = (self.dir / "logs" / "hub.log").open("ab")
+        hub = subprocess.Popen([sys.executable, "-m", "ddpmon.hub", self.run.id], stdout=log, stderr=log)
+        log.close()
+        self.hubs.append(hub)
+        if ready:
+            self.viewer().get()
+        return hub
+
+    def log(self):
+        path = self.dir / "logs" / "hub.log"
+        return path.read_text() if path.exists() else ""
+
+    def rank(self, rank, **kwargs):
+        self.peers.append(Rank(self.context, self.run, rank, **{"world_size": self.run.world_size} | kwargs))
+        return self.peers[-1]
+
+    def viewer(self):
+        self.peers.append(Viewer(self.context, self.run))
+        return self.peers[-1]
+
+    def end(self, exit_code=0, **changes):
+        """What the supervisor does when the command has ended."""
+        self.save(ended_at=time.time(), exit_code=exit_code, **changes)
+        self.hubs[-1].send_signal(signal.SIGTERM)
+
+    def finish(self, exit_code=0, **changes):
+        self.end(exit_code, **changes)
+        assert self.hubs[-1].wait(DEADLINE_S) == 0, self.log()
+
+
+@pytest.fixture
+def stage(home):
+    context = zmq.Context()
+    stage = Stage(context)
+    yield stage
+    for hub in stage.hubs:
+        if hub.poll() is None:
+            hub.kill()
+        hub.wait()
+    stage.supervisor.kill()
+    stage.supervisor.wait()
+    for peer in stage.peers:
+        peer.socket.close()
+    context.term()
+    assert "Traceback" not in stage.log()

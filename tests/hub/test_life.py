@@ -1,0 +1,199 @@
+"""Beginning, end and second lives of the hub."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ddpmon import runs
+from ddpmon.hub.recording import Recording, recorded_report, recorded_snapshot
+from ddpmon.messages import decode_snapshot
+from tests.hub.conftest import DEADLINE_S, until
+from tests.worlds import own_times, records
+
+
+def train(stage, steps=60, slow=None, **kwargs):
+    """Two ranks that train and say goodbye."""
+    stage.save(world_size=2)
+    own = own_times(steps, 2)
+    if slow is not None:
+        own[:, slow, 0] += 20
+    told = records(own, first=1, **kwargs)
+    for rank in (stage.rank(0, world_size=2), stage.rank(1, world_size=2)):
+        rank.join()
+        rank.batch(told[rank.rank], total_steps=2 * steps)
+        rank.bye()
+        rank.acknowledged(1)
+
+
+def test_a_second_hub_of_the_same_run_is_refused_and_the_first_goes_on(stage):
+    stage.hub()
+    second = stage.hub(ready=False)
+    assert second.wait(DEADLINE_S) == 1
+    assert f"another hub of run {stage.run.id} is alive" in stage.log()
+    stage.rank(0).join()
+
+
+def test_sigterm_after_the_end_writes_the_report_and_tells_viewers(stage):
+    stage.hub()
+    train(stage, slow=1)
+    viewer = stage.viewer()
+    before = viewer.until(lambda s: s.findings, "the straggler")
+    assert before.state == "slow"
+    stage.end(exit_code=0)
+    assert viewer.socket.poll(DEADLINE_S * 1000)
+    last = decode_snapshot(viewer.socket.recv())
+    assert last.state == "done"
+    assert last.verdict.startswith("done: 60 steps in ")
+    assert "rank 1 is slow: +20.0 ms data" in last.verdict
+    assert last.run.exit_code == 0
+    assert stage.hubs[-1].wait(DEADLINE_S) == 0
+    report = json.loads((stage.dir / "report.json").read_text())
+    assert report == json.loads(json.dumps(recorded_report(stage.run)))
+    assert report["run"]["state"] == "done"
+    assert [rank["exit"]["code"] for rank in report["ranks"]] == [0, 0]
+    assert not list(stage.dir.glob("telemetry.db-*")), "the recording is one file"
+
+
+def test_the_recording_shows_what_the_dashboard_showed_last(stage):
+    stage.hub()
+    train(stage, slow=0, loss=[[3.0 - i / 30, 2.0] for i in range(60)])
+    live = stage.viewer().until(lambda s: s.window == (2, 60) and s.findings, "everything analysed")
+    stage.finish()
+    again = recorded_snapshot(runs.load(stage.run.id))
+    for field in ("step", "step_ms_p50", "loss", "loss_falls", "window", "own_series", "loss_series", "samples_per_s"):
+        assert getattr(again, field) == getattr(live, field), field
+    assert [view.own_ms for view in again.ranks] == [view.own_ms for view in live.ranks]
+    assert again.findings == live.findings
+    assert again.state == "done"
+
+
+def test_a_failed_run_names_its_first_cause_from_the_logs(stage):
+    stage.hub()
+    (stage.dir / "logs" / "launcher.log").write_text(
+        "Root Cause (first observed failure):\n[0]:\n  rank      : 1 (local_rank: 1)\n  exitcode  : 3 (pid: 77)\n"
+    )
+    for rank, text in enumerate(["", "Traceback …\nModuleNotFoundError: No module named 'foo'\n"]):
+        folder = stage.dir / "logs" / "ranks" / "x" / "attempt_0" / str(rank)
+        folder.mkdir(parents=True)
+        (folder / "stderr.log").write_text(text)
+    stage.finish(exit_code=1)
+    snapshot = recorded_snapshot(stage.run)
+    assert snapshot.state == "failed"
+    assert snapshot.verdict == (
+        "rank 1 failed first: ModuleNotFoundError: No module named 'foo', exit 3; 3 others then stopped"
+    )
+    assert snapshot.ranks[1].exit.code == 3
+
+
+def test_a_command_that_fails_by_itself_is_quoted(stage):
+    stage.hub()
+    (stage.dir / "logs" / "launcher.log").write_text("usage: torchrun …\ntorchrun: error: no such option\n")
+    stage.finish(exit_code=2)
+    assert recorded_snapshot(stage.run).verdict == "the command ended with exit 2: torchrun: error: no such option"
+
+
+def test_a_run_without_a_step_is_done_but_says_so(stage):
+    stage.hub()
+    stage.finish()
+    assert recorded_snapshot(stage.run).verdict.endswith("no training step was seen")
+
+
+def test_while_waiting_it_says_for_whom(stage):
+    agent = subprocess.Popen([sys.executable, "-c", STARTS_TWO_RANKS], env=dict(os.environ), start_new_session=True)
+    try:
+        stage.save(agent=runs.Process.of(agent.pid))
+        stage.hub()
+        viewer = stage.viewer()
+        viewer.until(lambda s: s.verdict.endswith("importing torch: 0-1"), "two processes seen")
+        stage.rank(1).join()
+        snapshot = viewer.until(lambda s: "1/4 ranks connected" in s.verdict, "one connected")
+        assert "not started: 2-3" in snapshot.verdict
+        assert "importing torch: 0" in snapshot.verdict
+        assert snapshot.state == "waiting"
+    finally:
+        os.killpg(agent.pid, signal.SIGKILL)
+        agent.wait()
+
+
+STARTS_TWO_RANKS = """
+import os, subprocess
+ranks = [subprocess.Popen(["sleep", "60"], env=os.environ | {"RANK": str(rank)}) for rank in (0, 1)]
+ranks[0].wait()
+"""
+
+
+def test_a_removed_socket_comes_back(stage):
+    stage.hub()
+    viewer = stage.viewer()
+    viewer.get()
+    for name in ("view.sock", "ingest.sock"):
+        (runs.socket_dir(stage.run.id) / name).unlink()
+    socket = runs.socket_dir(stage.run.id) / "view.sock"
+    until(socket.exists, "the socket is back")
+    stage.viewer().get()
+    stage.rank(0).join()
+
+
+def test_a_hub_that_nobody_ends_any_more_ends_by_itself(stage):
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    stage.save(supervisor=runs.Process(gone.pid, 1), created_at=time.time() - 60)
+    hub = stage.hub()
+    assert hub.wait(DEADLINE_S) == 0
+    assert recorded_snapshot(stage.run).state == "lost"
+
+
+def test_a_damaged_recording_is_put_aside_and_the_run_goes_on(stage):
+    (stage.dir / "telemetry.db").write_bytes(b"this is no database" * 1000)
+    stage.hub()
+    rank = stage.rank(0)
+    rank.join()
+    rank.batch(records(own_times(3, 1), first=1)[0])
+    rank.acknowledged(1)
+    assert (stage.dir / "telemetry.damaged").exists()
+    assert any("cannot be read" in event.text for event in stage.viewer().get().events)
+
+
+def test_a_recording_that_cannot_be_written_is_said_once_and_the_run_is_still_served(stage):
+    (stage.dir / "telemetry.db").mkdir()
+    (stage.dir / "telemetry.db" / "in the way").touch()
+    (stage.dir / "telemetry.damaged").mkdir()
+    (stage.dir / "telemetry.damaged" / "as well").touch()
+    stage.hub()
+    rank = stage.rank(0)
+    rank.join()
+    rank.batch(records(own_times(30, 1), first=1)[0])
+    rank.acknowledged(1)
+    snapshot = stage.viewer().until(lambda s: s.step == 30 and s.notes, "it is served")
+    said = [event.text for event in snapshot.events if "recording" in event.text]
+    assert len(said) == 1
+    assert "30 step records could not be written" in snapshot.notes[0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
+def test_signals_of_a_terminal_do_not_reach_it(stage, number):
+    hub = stage.hub()
+    hub.send_signal(number)
+    stage.rank(0).join()
+    assert hub.poll() is None
+
+
+def test_sigterm_in_the_middle_of_a_run_leaves_a_recording_to_go_on_from(stage):
+    hub = stage.hub()
+    rank = stage.rank(0)
+    rank.join()
+    rank.batch(records(own_times(30, 1), first=1)[0])
+    rank.acknowledged(1)
+    hub.send_signal(signal.SIGTERM)
+    assert hub.wait(DEADLINE_S) == 0
+    assert not (stage.dir / "report.json").exists()
+    with Recording(stage.run) as recording:
+        assert recording.store().step == 30
+    stage.hub()
+    rank.batch()
+    rank.join()

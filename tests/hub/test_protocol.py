@@ -1,0 +1,284 @@
+"""What ranks and the hub say to each other."""
+
+import random
+import signal
+import sqlite3
+import subprocess
+
+import pytest
+
+from ddpmon.messages import STAGE_CONNECTED, Ack, Failure, Sample, Scalar, Welcome, encode
+from tests.hub.conftest import until
+from tests.worlds import own_times, records
+
+
+def rows(stage, query):
+    with sqlite3.connect(f"file:{stage.dir}/telemetry.db?mode=ro", uri=True) as db:
+        found = db.execute(query).fetchall()
+    db.close()
+    return found
+
+
+def test_records_arrive_are_acknowledged_and_on_disk_by_then(stage):
+    stage.hub()
+    told = records(own_times(30, 4), first=1)
+    ranks = [stage.rank(rank) for rank in range(4)]
+    for rank in ranks:
+        rank.join()
+        rank.batch(told[rank.rank], samples=[Sample(time_us=5, cpu_percent=50.0)], scalars=[Scalar(3, "accuracy", 0.5)])
+    for rank in ranks:
+        rank.acknowledged(1)
+    assert rows(stage, "SELECT process, count(*) FROM steps GROUP BY process") == [(i, 30) for i in (1, 2, 3, 4)]
+    assert rows(stage, "SELECT count(*), max(cpu_percent) FROM samples") == [(4, 50.0)]
+    assert rows(stage, "SELECT DISTINCT name, value FROM scalars") == [("accuracy", 0.5)]
+    snapshot = stage.viewer().until(lambda s: s.window == (2, 30), "all steps analysed")
+    assert [view.health for view in snapshot.ranks] == ["ok"] * 4
+    assert snapshot.step == 30
+    assert snapshot.records_lost == 0
+    assert snapshot.ranks[0].cpu_percent == 50.0
+
+
+def test_a_batch_that_comes_twice_counts_once_and_is_acknowledged_again(stage):
+    stage.hub()
+    told = records(own_times(10, 1), first=1)[0]
+    rank = stage.rank(0, world_size=4)
+    rank.join()
+    batch = rank.batch(told)
+    rank.acknowledged(1)
+    rank.socket.send(encode(batch))
+    rank.acknowledged(1)
+    rank.bye()
+    rank.acknowledged(1)
+    assert rows(stage, "SELECT count(*) FROM steps") == [(10,)]
+    assert rows(stage, "SELECT records, last_step FROM processes") == [(10, 10)]
+
+
+def test_a_rank_that_never_said_hello_is_asked_to(stage):
+    stage.hub()
+    rank = stage.rank(0)
+    rank.batch(records(own_times(3, 1), first=1)[0])
+    assert rank.answer(Welcome).known is False
+    rank.join()
+    rank.batch(records(own_times(3, 1), first=1)[0], seq=1)
+    rank.acknowledged(1)
+
+
+def test_after_the_hub_was_killed_nothing_is_lost_that_the_ranks_still_hold(stage):
+    hub = stage.hub()
+    told = records(own_times(60, 2), first=1)
+    stage.save(world_size=2)
+    ranks = [stage.rank(rank, world_size=2) for rank in range(2)]
+    held = {}
+    for rank in ranks:
+        rank.join()
+        rank.batch(told[rank.rank][:20])
+        rank.acknowledged(1)
+    hub.send_signal(signal.SIGSTOP)  # what is sent from here on, this hub never reads
+    for rank in ranks:
+        held[rank.rank] = [rank.batch(told[rank.rank][20:40]), rank.batch(told[rank.rank][40:])]
+    hub.kill()
+    hub.wait()
+    stage.hub()
+    for rank in ranks:
+        rank.batch(seq=4)
+        welcome = rank.answer(Welcome)
+        assert welcome.known is False
+        rank.join()
+        for batch in held[rank.rank]:
+            rank.socket.send(encode(batch))
+        rank.batch(seq=4)
+        rank.acknowledged(4)
+    snapshot = stage.viewer().until(lambda s: s.window == (2, 60), "the whole run is there")
+    assert snapshot.records_lost == 0
+    assert any("hub was restarted" in event.text for event in snapshot.events)
+    assert rows(stage, "SELECT process, count(*) FROM steps GROUP BY process") == [(1, 60), (2, 60)]
+
+
+def test_a_hole_counts_as_lost_once_even_over_a_restart_of_the_hub(stage):
+    hub = stage.hub()
+    told = records(own_times(30, 1), first=1)[0]
+    rank = stage.rank(0)
+    rank.join()
+    rank.batch(told[:10])
+    rank.batch(told[15:20], dropped=5)
+    rank.acknowledged(2)
+    hub.kill()
+    hub.wait()
+    stage.hub()
+    rank.join()
+    rank.batch(told[20:], dropped=5)
+    rank.acknowledged(3)
+    snapshot = stage.viewer().until(lambda s: s.step == 30, "all steps")
+    assert snapshot.records_lost == 5
+    assert [finding.kind for finding in snapshot.findings] == ["telemetry_lost"]
+
+
+def test_frames_that_are_no_messages_are_counted_and_dropped(stage):
+    stage.hub()
+    rank = stage.rank(0)
+    rank.join()
+    noise = random.Random(0)
+    for size in range(60):
+        rank.socket.send(noise.randbytes(size))
+    rank.socket.send_multipart([b"", b"two frames"])
+    rank.socket.send_multipart([b""] * 50)
+    rank.batch(step=7)
+    rank.acknowledged(1)
+    snapshot = stage.viewer().until(lambda s: any("frames were dropped" in note for note in s.notes), "counted")
+    assert "62 frames were dropped: they were no messages of ddpmon" in snapshot.notes
+    assert snapshot.ranks[0].health == "ok"
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        dict(run_id="another-run"),
+        dict(rank=900, world_size=1000, pid=3_999_999),
+        dict(rank=5, world_size=6, pid=3_999_999),
+        dict(rank=1, pid=4_000_000),
+    ],
+    ids=["another run", "impossible rank", "another world size", "another rank's pid"],
+)
+def test_who_cannot_be_a_rank_of_this_run_is_ignored_and_counted(stage, forged):
+    stage.hub()
+    honest = stage.rank(0)
+    honest.join()
+    honest.batch(records(own_times(3, 1), first=1)[0])
+    honest.acknowledged(1)
+    liar = stage.rank(0)
+    liar.hello(**forged)
+    snapshot = stage.viewer().until(lambda s: any("ignored" in note for note in s.notes), "counted")
+    assert len(snapshot.ranks) == 4
+    assert [view.health for view in snapshot.ranks] == ["ok", "missing", "missing", "missing"]
+
+
+def test_a_batch_in_the_name_of_another_rank_is_ignored(stage):
+    stage.hub()
+    first, second = stage.rank(0), stage.rank(1)
+    first.join()
+    second.join()
+    second.batch(records(own_times(3, 1), first=1)[0], rank=0, pid=first.pid)
+    second.batch(records(own_times(3, 1), first=1)[0], rank=3)
+    second.batch(step=0, seq=1)
+    second.acknowledged(1)
+    snapshot = stage.viewer().until(lambda s: any(n.startswith("2 messages") for n in s.notes), "counted")
+    assert [view.steps for view in snapshot.ranks] == [0, 0, 0, 0]
+
+
+def test_a_rank_that_reconnects_goes_on_where_it_was(stage):
+    stage.hub()
+    told = records(own_times(20, 1), first=1)[0]
+    rank = stage.rank(0)
+    rank.join()
+    rank.batch(told[:10])
+    rank.acknowledged(1)
+    again = stage.rank(0)
+    again.batch(told[10:], seq=2)
+    again.acknowledged(2)
+
+
+def test_goodbye_is_answered_once_all_is_recorded(stage):
+    stage.hub()
+    rank = stage.rank(0)
+    rank.join()
+    rank.batch(records(own_times(500, 1), first=1)[0])
+    rank.bye()
+    rank.acknowledged(1)
+    assert rows(stage, "SELECT count(*) FROM steps") == [(500,)]
+    assert stage.viewer().until(lambda s: s.ranks[0].health == "left", "it left").ranks[0].stage == "ended"
+
+
+def test_a_restart_of_the_ranks_begins_at_step_1_again(stage):
+    stage.hub()
+    stage.save(world_size=2)
+    told = records(own_times(30, 2), first=1)
+    for rank in (stage.rank(0, world_size=2), stage.rank(1, world_size=2)):
+        rank.join()
+        rank.batch(told[rank.rank])
+        rank.acknowledged(1)
+    stage.viewer().until(lambda s: s.window == (2, 30), "the first attempt")
+    for rank in (0, 1):
+        new = stage.rank(rank, world_size=2, pid=4_100_000 + rank)
+        new.join(restart=1)
+        new.batch(told[rank][:25])
+        new.acknowledged(1)
+    snapshot = stage.viewer().until(lambda s: s.window == (2, 25), "the second attempt")
+    assert snapshot.step == 25
+    assert snapshot.records_lost == 0
+    assert any("attempt 2" in event.text for event in snapshot.events)
+
+
+def test_a_process_that_inherited_a_ranks_environment_does_not_take_its_place(stage):
+    stage.hub()
+    rank = stage.rank(0)
+    rank.join()
+    child = stage.rank(0, pid=4_150_000)
+    child.join(stage=STAGE_CONNECTED)
+    rank.batch(records(own_times(3, 1), first=1)[0])
+    rank.acknowledged(1)
+    assert stage.viewer().until(lambda s: s.step or s.ranks[0].steps, "steps").ranks[0].pid == rank.pid
+
+
+def test_a_dead_process_of_this_machine_is_noticed_within_two_seconds(stage):
+    stage.hub()
+    process = subprocess.Popen(["sleep", "60"])
+    try:
+        rank = stage.rank(0, pid=process.pid, host=stage.run.host)
+        rank.join()
+        rank.batch(records(own_times(3, 1), first=1)[0])
+        rank.acknowledged(1)
+    finally:
+        process.kill()
+        process.wait()
+    snapshot = stage.viewer().until(lambda s: s.ranks[0].health == "dead", "it is dead")
+    assert any("rank 0" in event.text and "gone" in event.text for event in snapshot.events)
+    assert snapshot.verdict == "rank 0 is gone without a goodbye"
+
+
+def test_a_rank_that_says_nothing_more_is_silent(stage):
+    stage.hub()
+    rank = stage.rank(0)
+    rank.join()
+    stage.viewer().until(lambda s: s.ranks[0].health == "silent", "silence")
+    rank.batch()
+    stage.viewer().until(lambda s: s.ranks[0].health == "ok", "heard again")
+
+
+def test_an_exception_is_told_at_once_and_its_consequences_as_such(stage):
+    stage.hub()
+    ranks = [stage.rank(0), stage.rank(2)]
+    for rank in ranks:
+        rank.join()
+    peer = Failure(0, ranks[0].pid, 90, "RuntimeError: Connection closed by peer")
+    cause = Failure(2, ranks[1].pid, 100, "ValueError: no such class", "Traceback …")
+    ranks[0].socket.send(encode(peer))
+    ranks[1].socket.send(encode(cause))
+    ranks[1].socket.send(encode(cause))
+    snapshot = stage.viewer().until(lambda s: len(s.findings) == 1 and len(s.events) >= 2, "told")
+    assert snapshot.verdict == "rank 2 failed: ValueError: no such class"
+    assert snapshot.severity == "critical"
+    texts = [event.text for event in snapshot.events]
+    assert texts.count("rank 2 failed: ValueError: no such class") == 1
+    assert "rank 0 lost its peers and failed too" in texts
+    assert snapshot.ranks[2].exit.traceback == "Traceback …"
+
+
+def test_an_acknowledgement_never_runs_ahead_of_the_disk(stage):
+    hub = stage.hub()
+    rank = stage.rank(0)
+    rank.join()
+    told = records(own_times(2000, 1), first=1)[0]
+    for i in range(0, 2000, 50):
+        rank.batch(told[i : i + 50])
+    seq = rank.answer(Ack).seq
+    hub.kill()
+    hub.wait()
+    (count,) = rows(stage, "SELECT count(*) FROM steps")[0]
+    assert count >= seq * 50
+
+
+def test_the_hub_says_hello_to_a_late_rank_that_came_before_it(stage):
+    rank = stage.rank(0)
+    rank.hello()
+    stage.hub()
+    assert until(lambda: rank.answer(Welcome).known, "a welcome")

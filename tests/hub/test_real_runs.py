@@ -1,0 +1,46 @@
+"""Real ranks on gloo, from torchrun to the report."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ddpmon import runs
+from ddpmon.export import report
+
+pytestmark = pytest.mark.e2e
+MNIST = Path(__file__).parents[2] / "training" / "mnist.py"
+
+
+def run(home, *arguments):
+    """Run training/mnist.py on two ranks; its report."""
+    script = [MNIST, "--fresh", "--checkpoint", home / "checkpoint.pt", "--epochs", "4", *arguments]
+    ended = subprocess.run(
+        [sys.executable, "-m", "ddpmon", "run", "--headless", "--nproc", "2", *script],
+        cwd=home, capture_output=True, text=True, timeout=150, check=False,
+    )  # fmt: skip
+    found = runs.find(None)
+    assert found.ended, ended.stdout + ended.stderr
+    return report.build(found)
+
+
+def test_a_rank_with_slow_data_is_named_with_what_fixing_it_would_gain(home):
+    made = run(home, "--slow", "data:1:80")
+    (finding,) = [finding for finding in made["findings"] if finding["kind"] == "straggler"]
+    assert (finding["ranks"], finding["phase"]) == ([1], "data")
+    assert finding["evidence"]["phase_excess_ms"] == pytest.approx(80, rel=0.25)
+    assert finding["evidence"]["gain"] > 1.2
+    assert made["ranks"][1]["phases_ms"]["wait"] < made["ranks"][0]["phases_ms"]["wait"]
+    assert made["steps"]["records_lost"] == 0
+    for rank in made["ranks"]:
+        assert sum(rank["phases_ms"].values()) == pytest.approx(made["steps"]["step_ms"]["mean"], rel=0.02)
+        assert rank["exit"] == {"code": 0, "signal": None, "error": None}
+
+
+def test_the_rank_that_raised_is_named_first(home):
+    made = run(home, "--fail", "1:30")
+    assert made["run"]["state"] == "failed"
+    assert made["verdict"].startswith("rank 1 failed first: RuntimeError: ")
+    assert "exit 1; 1 other then stopped" in made["verdict"]
+    assert made["ranks"][1]["exit"]["code"] == 1
