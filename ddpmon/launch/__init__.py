@@ -1,0 +1,1 @@
+"""Starting and stopping a run: the supervisor, torchrun's command line, the sweep at the end."""

@@ -1,0 +1,28 @@
+"""The environment that arms the probe in whatever Python starts under it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from ddpmon import runs
+
+INJECT_DIR = Path(__file__).parent.parent / "probe" / "inject"
+"""Holds nothing but the sitecustomize.py that arms the probe."""
+
+
+def armed(run_id: str, base: Mapping[str, str], *, buckets: bool = False) -> dict[str, str]:
+    """The environment of a run's ranks: `base`, and where the run's hub listens.
+
+    buckets: have the probe record every bucket's all-reduce.
+    """
+    inject = str(INJECT_DIR)
+    given = base.get("PYTHONPATH", "")
+    return {
+        **base,
+        "PYTHONPATH": f"{inject}{os.pathsep}{given}" if given else inject,
+        "DDPMON_SOCKET": runs.ingest_address(run_id),
+        "DDPMON_RUN_ID": run_id,
+        "DDPMON_BUCKETS": "1" if buckets else "0",
+    }

@@ -1,0 +1,87 @@
+"""The end of a run as a state machine: events in, what to do next out. No processes and no clock of its own.
+
+running ──stop──▶ asked ──────────── too long, or asked again ──▶ killing ──▶ over
+   │                │ the command ended                             ▲
+   └──ended──▶ settling ── something is left ──▶ terminating ── still left
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+STOP_MARGIN_S = 4.0
+"""Beyond the grace: torchrun kills its ranks when the grace is over and needs a moment to say so."""
+SETTLE_S = 6.0
+"""For orphans after an ordinary end: a DataLoader worker looks for its parent every 5 s."""
+TERMINATE_S = 2.0
+GIVE_UP_S = 10.0
+"""A process that survives SIGKILL for this long is stuck in the kernel."""
+HUB_END_S = 10.0
+"""For the hub to write its last, once the run is over."""
+
+
+class Do(Enum):
+    """What the supervisor does next."""
+
+    NOTHING = "nothing"
+    ASK = "ask the command to end"
+    TERMINATE = "SIGTERM to all that is left"
+    KILL = "SIGKILL to all that is left"
+    FINISH = "nothing is left"
+
+
+class Life:
+    """How far the end of one run has come. Times are seconds of any clock that does not go back."""
+
+    def __init__(self, grace_s: float, command_ended: bool = False) -> None:
+        self.grace_s = grace_s
+        self.state = "running"
+        self.command_ended = command_ended
+        """Also true where nobody can tell (a run taken over): it is over when nothing is left."""
+        self._deadline = 0.0
+        self._grace_until = 0.0
+
+    def stop(self, at: float, now: bool = False) -> Do:
+        """Someone wants the run to end; asking twice means now."""
+        if self.state in {"killing", "over"}:
+            return Do.NOTHING
+        if now or self.state != "running":
+            return self._kill(at)
+        self.state = "asked"
+        self._deadline = self._grace_until = at + self.grace_s + STOP_MARGIN_S
+        return Do.ASK
+
+    def ended(self, at: float, by_signal: bool) -> Do:
+        """The command ended. What it leaves behind may finish its work, unless the command was killed."""
+        self.command_ended = True
+        if self.state == "running" and by_signal:
+            return self._terminate(at)
+        if self.state in {"running", "asked"}:
+            self._deadline = at + SETTLE_S if self.state == "running" else min(at + SETTLE_S, self._grace_until)
+            self.state = "settling"
+        return Do.NOTHING
+
+    def tick(self, at: float, left: int) -> Do:
+        """Time has passed; `left` processes of the run still live, the command included."""
+        if self.state == "over" or (self.command_ended and left == 0):
+            self.state = "over"
+            return Do.FINISH
+        if self.state == "running" or at < self._deadline:
+            return Do.KILL if self.state == "killing" else Do.NOTHING  # again: one may have been forking
+        if self.state == "settling":
+            return self._terminate(at)
+        if self.state == "killing":
+            self.state = "over"
+            return Do.FINISH
+        return self._kill(at)
+
+    def _terminate(self, at: float) -> Do:
+        self.state = "terminating"
+        # a rank that outlived its launcher and listens to SIGTERM has all of the grace to save what it has
+        self._deadline = max(at + TERMINATE_S, self._grace_until)
+        return Do.TERMINATE
+
+    def _kill(self, at: float) -> Do:
+        self.state = "killing"
+        self._deadline = at + GIVE_UP_S
+        return Do.KILL

@@ -1,0 +1,134 @@
+"""What is to be run, checked before anything starts. Every error is one line for people (UsageError)."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import os
+import re
+import sys
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ddpmon.errors import UsageError
+from ddpmon.runs import NAME
+
+MOST_PROCESSES = 1024
+"""On one machine; more is a slip of the finger, and would bring the machine down."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A run as it was asked for."""
+
+    command: list[str]
+    """What the supervisor starts; its first word is a program."""
+    name: str
+    script: str
+    """What people know it by: the script, the module, or the command of `ddpmon exec`."""
+    script_args: list[str] = field(default_factory=list)
+    world_size: int = 0
+    """0: not known before the ranks say so (`ddpmon exec`)."""
+    nnodes: int = 1
+    grace_s: float = 20.0
+    buckets: bool = False
+    """Record every bucket's all-reduce."""
+
+
+def check_script(path: str) -> None:
+    """A file that Python can compile."""
+    file = Path(path)
+    if file.is_dir():
+        raise UsageError(f"{path} is a folder; give the script in it")
+    try:
+        source = file.read_bytes()
+    except FileNotFoundError:
+        raise UsageError(f"no script {path}" + ("" if file.is_absolute() else f" in {Path.cwd()}")) from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the script's own, shown when it runs
+            compile(source, path, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        where = f"line {error.lineno}: " if error.lineno else ""
+        raise UsageError(f"{path} is not Python: {where}{error.msg}") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise UsageError(f"{path} is not Python: {error}") from None
+
+
+def check_module(name: str) -> None:
+    """A module that `python -m NAME` would find from here. Imports nothing, not even its packages."""
+    parts = name.split(".")
+    if not all(part.isidentifier() for part in parts):
+        raise UsageError(f"-m {name}: not the name of a module")
+    spec = importlib.machinery.PathFinder.find_spec(parts[0], [os.getcwd()]) or _find(parts[0], None)
+    for end in range(2, len(parts) + 1):
+        where = spec and spec.submodule_search_locations
+        spec = _find(".".join(parts[:end]), list(where)) if where else None
+    if spec is None:
+        raise UsageError(f"no module {name} from {os.getcwd()}")
+    if (where := spec.submodule_search_locations) and _find(f"{name}.__main__", list(where)) is None:
+        raise UsageError(f"-m {name}: a package without __main__; give the module in it")
+
+
+def _find(name: str, path: list[str] | None) -> importlib.machinery.ModuleSpec | None:
+    for finder in sys.meta_path:
+        if spec := finder.find_spec(name, path):
+            return spec
+    return None
+
+
+def check_torch() -> None:
+    """torch is where the ranks will look for it. Looks, does not import."""
+    if importlib.util.find_spec("torch") is None:
+        raise UsageError(
+            f"no torch for {sys.executable}; install ddpmon where your training's torch is, "
+            "or pip install 'ddpmon[training]'"
+        )
+
+
+def processes(text: str) -> int:
+    """How many ranks `--nproc` means here: a number, or gpu, cpu, auto as torchrun takes them."""
+    if text in {"gpu", "auto"} and (gpus := _gpus()):
+        return gpus
+    if text == "gpu":
+        raise UsageError("--nproc gpu: no GPU found here; give a number, or cpu")
+    if text in {"cpu", "auto"}:
+        return os.cpu_count() or 1
+    try:
+        number = int(text)
+    except ValueError:
+        raise UsageError(f"--nproc {text}: a number, gpu, cpu or auto is wanted") from None
+    if not 1 <= number <= MOST_PROCESSES:
+        raise UsageError(f"--nproc {number}: from 1 to {MOST_PROCESSES} processes on a machine")
+    return number
+
+
+def _gpus() -> int:
+    """GPUs that the ranks would see, without torch."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        listed = [entry.strip() for entry in visible.split(",")]
+        return sum(1 for entry in listed if entry and not entry.startswith("-"))
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        return int(pynvml.nvmlDeviceGetCount())
+    except pynvml.NVMLError:
+        return 0
+
+
+def name_for(script: str) -> str:
+    """A run's name from what it runs: training/mnist.py is mnist, package.train is train."""
+    last = script.rstrip("/").rpartition("/")[2].removesuffix(".py").rpartition(".")[2]
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", last).lstrip("._-")[:64] or "run"
+
+
+def check_name(name: str) -> str:
+    """A name that works as an argument and as a part of a path."""
+    if not NAME.fullmatch(name):
+        raise UsageError(f"--name {name!r}: letters, digits, '.', '_' and '-' only, 64 at most")
+    return name

@@ -1,0 +1,76 @@
+"""Start a run: its folder, its sockets' folder, and the supervisor that does the rest."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+import time
+
+import ddpmon
+from ddpmon import runs
+from ddpmon.errors import DdpmonError
+from ddpmon.launch.spec import Spec
+
+START_S = 15.0
+
+
+def start(spec: Spec, run_id: str) -> runs.Run:
+    """Start what was asked for, under an id from `runs.new_id`; returns once its supervisor is up.
+
+    Raises DdpmonError where a folder is unsafe or the supervisor does not come up.
+    """
+    run = runs.Run(
+        id=run_id,
+        name=spec.name,
+        argv=spec.command,
+        script=spec.script,
+        script_args=spec.script_args,
+        cwd=os.getcwd(),
+        host=platform.node(),
+        boot_id=runs.boot_id(),
+        created_at=time.time(),
+        world_size=spec.world_size,
+        nnodes=spec.nnodes,
+        versions=versions(),
+        grace_s=spec.grace_s,
+        buckets=spec.buckets,
+    )
+    runs.make_socket_dir(run_id)
+    runs.create(run)
+    return supervise(run_id)
+
+
+def supervise(run_id: str, *options: str) -> runs.Run:
+    """Start a run's supervisor, detached from this process, and wait until it has signed run.json."""
+    log = runs.run_dir(run_id) / "logs" / "supervisor.log"
+    before = runs.load(run_id).supervisor
+    # -P: a file of the working directory must not stand in for a module of the standard library
+    command = [sys.executable, "-P", "-m", "ddpmon.launch.supervisor", run_id, *options]
+    with log.open("ab") as output:
+        first = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            check=False,
+        )
+    deadline = time.monotonic() + START_S
+    while first.returncode == 0 and time.monotonic() < deadline:
+        run = runs.load(run_id)
+        if run.supervisor is not None and run.supervisor != before:
+            return run
+        time.sleep(0.01)
+    raise DdpmonError(f"the supervisor of run {run_id} does not start; {log} says why")
+
+
+def versions() -> dict[str, str]:
+    """What ran the run: Python, ddpmon, torch; read from metadata, nothing is imported."""
+    found = {"python": platform.python_version(), "ddpmon": ddpmon.__version__}
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        found["torch"] = importlib.metadata.version("torch")
+    return found

@@ -1,0 +1,78 @@
+"""torchrun's command line. Its launch loop is used as it is; there is none of our own."""
+
+from __future__ import annotations
+
+import math
+import socket
+import sys
+from dataclasses import dataclass
+
+from ddpmon.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """This machine's place among several."""
+
+    count: int = 1
+    rank: int | None = None
+    endpoint: str | None = None
+    """HOST:PORT of the rendezvous, on the machine of rank 0."""
+
+    def __post_init__(self) -> None:
+        if self.count == 1:
+            return
+        if self.rank is None or self.endpoint is None:
+            raise UsageError(f"--nnodes {self.count} needs --node-rank and --rdzv-endpoint HOST:PORT on each node")
+        if not 0 <= self.rank < self.count:
+            raise UsageError(f"--node-rank {self.rank}: with --nnodes {self.count}, 0 to {self.count - 1}")
+        host, _, port = self.endpoint.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise UsageError(f"--rdzv-endpoint {self.endpoint}: HOST:PORT is wanted")
+
+
+def command(
+    script: str,
+    args: list[str],
+    *,
+    module: bool,
+    nproc: int,
+    nodes: Nodes,
+    max_restarts: int,
+    grace_s: float,
+    log_dir: str,
+) -> list[str]:
+    """What starts the ranks. `log_dir` receives each rank's stdout and stderr."""
+    # -P: as with the torchrun program, the working directory is not on the launcher's own path
+    line = [sys.executable, "-P", "-m", "torch.distributed.run"]
+    line += [f"--nnodes={nodes.count}", f"--nproc-per-node={nproc}", f"--max-restarts={max_restarts}"]
+    line += ["--redirects=3", f"--log-dir={log_dir}", f"--shutdown-timeout={math.ceil(grace_s)}"]
+    line += _rendezvous(nodes)
+    # --: else torchrun takes a script's argument for a shortened one of its own ("ambiguous option: --nproc")
+    return [*line, *(["-m"] if module else []), "--", script, *args]
+
+
+def _rendezvous(nodes: Nodes) -> list[str]:
+    if nodes.count == 1 or nodes.endpoint is None:
+        return ["--standalone"]
+    host, _, port = nodes.endpoint.rpartition(":")
+    is_host = nodes.rank == 0
+    return [
+        "--rdzv-backend=c10d",
+        f"--rdzv-endpoint={nodes.endpoint}",
+        f"--node-rank={nodes.rank}",
+        # Said, because torchrun guesses by host names: with an address as endpoint every node guesses no.
+        f"--rdzv-conf=is_host={int(is_host)}",
+        f"--local-addr={host if is_host else _address_towards(host.strip('[]'), int(port))}",
+    ]
+
+
+def _address_towards(host: str, port: int) -> str:
+    """This machine's address on the way to another; connecting a UDP socket sends nothing."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise UsageError(f"--rdzv-endpoint {host}:{port} is out of reach: {error.strerror}") from None

@@ -1,0 +1,109 @@
+"""When the supervisor asks, when it kills, when it is done: events in, instructions out, on a made-up clock."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddpmon.launch.life import GIVE_UP_S, SETTLE_S, STOP_MARGIN_S, TERMINATE_S, Do, Life
+
+GRACE_S = 20.0
+KILL_S = GRACE_S + STOP_MARGIN_S
+
+
+@pytest.fixture
+def life():
+    return Life(GRACE_S)
+
+
+def test_a_run_that_ends_and_leaves_nothing_is_over_at_once(life):
+    assert life.tick(0, left=3) is Do.NOTHING
+    assert life.ended(5, by_signal=False) is Do.NOTHING
+    assert life.tick(5, left=0) is Do.FINISH
+
+
+def test_orphans_of_an_ordinary_end_get_time_then_sigterm_then_sigkill(life):
+    life.ended(0, by_signal=False)
+    assert life.tick(SETTLE_S - 0.1, left=1) is Do.NOTHING
+    assert life.tick(SETTLE_S, left=1) is Do.TERMINATE
+    assert life.tick(SETTLE_S + TERMINATE_S - 0.1, left=1) is Do.NOTHING
+    assert life.tick(SETTLE_S + TERMINATE_S, left=1) is Do.KILL
+    assert life.tick(SETTLE_S + TERMINATE_S + 0.1, left=0) is Do.FINISH
+
+
+def test_ranks_of_a_killed_launcher_get_sigterm_at_once(life):
+    assert life.ended(0, by_signal=True) is Do.TERMINATE
+    assert life.tick(TERMINATE_S, left=2) is Do.KILL
+
+
+def test_a_stop_asks_and_kills_only_after_the_grace(life):
+    assert life.stop(0) is Do.ASK
+    assert life.tick(KILL_S - 0.1, left=5) is Do.NOTHING
+    assert life.tick(KILL_S, left=5) is Do.KILL
+
+
+def test_a_second_stop_means_now(life):
+    life.stop(0)
+    assert life.stop(1) is Do.KILL
+
+
+def test_stop_now_asks_nobody(life):
+    assert life.stop(0, now=True) is Do.KILL
+
+
+def test_a_rank_that_outlives_its_asked_launcher_keeps_the_grace_after_sigterm(life):
+    """A launcher may die of the first signal while its ranks save a checkpoint."""
+    life.stop(0)
+    life.ended(1, by_signal=True)
+    assert life.tick(1 + SETTLE_S, left=1) is Do.TERMINATE
+    assert life.tick(KILL_S - 0.1, left=1) is Do.NOTHING
+    assert life.tick(KILL_S, left=1) is Do.KILL
+
+
+def test_what_is_left_of_an_asked_run_gets_sigterm_no_later_than_the_grace_ends():
+    life = Life(grace_s=1.0)
+    life.stop(0)
+    life.ended(2, by_signal=False)
+    assert life.tick(1.0 + STOP_MARGIN_S - 0.1, left=1) is Do.NOTHING
+    assert life.tick(1.0 + STOP_MARGIN_S, left=1) is Do.TERMINATE
+    assert life.tick(1.0 + STOP_MARGIN_S + TERMINATE_S, left=1) is Do.KILL
+
+
+def test_killing_is_repeated_then_given_up(life):
+    """A process may fork between being found and being killed; one stuck in the kernel never goes."""
+    life.stop(0, now=True)
+    assert life.tick(1, left=1) is Do.KILL
+    life.ended(1, by_signal=True)
+    assert life.tick(GIVE_UP_S - 0.1, left=1) is Do.KILL
+    assert life.tick(GIVE_UP_S, left=1) is Do.FINISH
+
+
+def test_a_run_taken_over_is_over_when_nothing_is_left():
+    life = Life(GRACE_S, command_ended=True)
+    assert life.tick(0, left=2) is Do.NOTHING
+    assert life.stop(0) is Do.ASK
+    assert life.tick(1, left=0) is Do.FINISH
+
+
+events = st.lists(st.sampled_from(["stop", "now", "ended", "killed", "tick", "gone"]), max_size=30)
+
+
+@given(events=events, pause_s=st.floats(0.0, 30.0))
+def test_whatever_happens_it_ends_within_its_bounds_once_a_stop_was_asked(events, pause_s):
+    life, at = Life(GRACE_S), 0.0
+    for event in events:
+        at += pause_s
+        if event in {"stop", "now"}:
+            life.stop(at, now=event == "now")
+        elif event in {"ended", "killed"} and not life.command_ended:
+            life.ended(at, by_signal=event == "killed")
+        else:
+            life.tick(at, left=0 if event == "gone" else 1)
+    life.stop(at)
+    longest = at + KILL_S + SETTLE_S + TERMINATE_S + GIVE_UP_S
+    done = life.tick(at, left=1)
+    while done is not Do.FINISH:
+        at += 0.5
+        assert at <= longest + 1
+        done = life.tick(at, left=1)

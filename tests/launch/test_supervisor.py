@@ -1,0 +1,256 @@
+"""The supervisor with real processes: exit codes pass, stops are polite first, and nothing is ever left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from ddpmon import runs
+from ddpmon.launch import processes, stop
+from tests.conftest import wait_for
+
+
+@pytest.fixture
+def python(launch, tmp_path):
+    """Start a Python script under a supervisor; it says that it is ready by making the file `ready`."""
+
+    def call(source: str, **options):
+        script = tmp_path / "script.py"
+        prelude = (
+            f"from pathlib import Path\nimport os, signal, subprocess, sys, time\nhere = Path({str(tmp_path)!r})\n"
+        )
+        script.write_text(prelude + textwrap.dedent(source))
+        return launch(sys.executable, str(script), **options)
+
+    return call
+
+
+READY = "(here / 'ready').write_text(str(os.getpid()))\n"
+STUBBORN = "signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+STUBBORN_CHILD = f"""
+child = subprocess.Popen(
+    [sys.executable, "-c", "import os, signal, time\\n{STUBBORN.strip()}\\nprint(1, flush=True); time.sleep(600)"],
+    stdout=subprocess.PIPE, start_new_session=True)
+child.stdout.readline()
+(here / "child").write_text(str(child.pid))
+"""
+
+
+def ready(tmp_path: Path) -> int:
+    return int(wait_for(lambda: (path := tmp_path / "ready").exists() and path.read_text()))
+
+
+def alive(pid: int) -> bool:
+    return runs.Process.of(pid) is not None
+
+
+@pytest.mark.parametrize(("source", "code"), [("", 0), ("sys.exit(7)", 7), ("raise ValueError", 1)])
+def test_the_exit_code_of_the_command_is_the_runs(python, source, code):
+    ended = python(source).until_gone()
+    assert (ended.exit_code, ended.stopping, ended.error) == (code, False, None)
+    assert ended.state() == ("failed" if code else "done")
+
+
+def test_a_command_that_dies_of_a_signal_has_a_shells_exit_code(python):
+    ended = python("os.kill(os.getpid(), signal.SIGSEGV)").until_gone()
+    assert ended.exit_code == 128 + signal.SIGSEGV
+
+
+def test_a_command_that_cannot_be_started_is_a_failed_run_that_says_why(launch, tmp_path):
+    script = tmp_path / "script"
+    script.write_text("#!/no/such/interpreter\n")
+    script.chmod(0o700)
+    ended = launch(str(script)).until_gone()
+    assert (ended.state(), ended.exit_code) == ("failed", 127)
+    assert "No such file" in ended.error
+
+
+def test_the_command_sees_the_probes_environment_an_empty_stdin_and_default_signals(python, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "/somewhere")
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a background job of a shell
+    try:
+        started = python(
+            """
+            print(os.environ["PYTHONPATH"], os.environ["DDPMON_RUN_ID"], os.environ["DDPMON_SOCKET"], sep="\\n")
+            print(sys.stdin.read() == "", signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+            print(signal.getsignal(signal.SIGHUP) is signal.SIG_DFL, signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+            """
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+    started.until_gone()
+    path, run_id, socket, first, second = started.log("launcher").splitlines()[:5]
+    assert path.endswith("/ddpmon/probe/inject:/somewhere")
+    assert run_id == started.id
+    assert socket == runs.ingest_address(started.id)
+    assert (first, second) == ("True True", "True set()")
+
+
+def test_stop_lets_a_handler_of_sigterm_finish(python, tmp_path):
+    """A checkpoint saved on SIGTERM is whole, though saving takes a while."""
+    started = python(
+        f"""
+        def save(*_):
+            time.sleep(1)
+            (here / "checkpoint").write_text("whole")
+            sys.exit(0)
+        signal.signal(signal.SIGTERM, save)
+        {READY}
+        time.sleep(600)
+        """
+    )
+    ready(tmp_path)
+    stop.request(started.run)
+    ended = started.until_gone()
+    assert (tmp_path / "checkpoint").read_text() == "whole"
+    assert ended.state() == "stopped"
+
+
+def test_stop_is_ctrl_c_for_a_script_without_a_handler(python, tmp_path):
+    """finally-blocks run, in children of its process group too."""
+    started = python(
+        f"""
+        pid = os.fork()
+        (here / f"start-{{'child' if pid == 0 else 'parent'}}").touch()
+        try:
+            if pid:
+                while not (here / "start-child").exists():
+                    time.sleep(0.01)
+                {READY}
+            time.sleep(600)
+        finally:
+            (here / f"finally-{{'child' if pid == 0 else 'parent'}}").touch()
+        """
+    )
+    ready(tmp_path)
+    stop.request(started.run)
+    started.until_gone()
+    assert (tmp_path / "finally-parent").exists()
+    assert (tmp_path / "finally-child").exists()
+
+
+def test_after_the_grace_nothing_is_left_however_stubborn(python, tmp_path):
+    started = python(STUBBORN + STUBBORN_CHILD + READY + "time.sleep(600)", grace_s=0.5)
+    pid = ready(tmp_path)
+    child = int((tmp_path / "child").read_text())
+    stop.request(started.run)
+    ended = started.until_gone()
+    assert not alive(pid)
+    assert not alive(child)
+    assert (ended.state(), ended.exit_code) == ("stopped", 137)
+
+
+def test_stop_now_does_not_wait_for_the_grace(python, tmp_path):
+    started = python(STUBBORN + STUBBORN_CHILD + READY + "time.sleep(600)", grace_s=600.0)
+    ready(tmp_path)
+    child = int((tmp_path / "child").read_text())
+    stop.request(started.run, now=True)
+    started.until_gone(15)
+    assert not alive(child)
+
+
+def test_asking_twice_means_now(python, tmp_path):
+    started = python(STUBBORN + READY + "time.sleep(600)", grace_s=600.0)
+    ready(tmp_path)
+    stop.request(started.run)
+    wait_for(lambda: started.run.stopping)
+    stop.request(started.run)
+    started.until_gone(15)
+
+
+def test_what_a_run_leaves_behind_is_swept_away(python, tmp_path):
+    """A daemon of the script, forked twice and in a session of its own, ends with the run."""
+    started = python(
+        """
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork():
+                os._exit(0)
+            (here / "daemon").write_text(str(os.getpid()))
+            time.sleep(600)
+        while not (here / "daemon").exists() or not (here / "daemon").read_text():
+            time.sleep(0.01)
+        """
+    )
+    ended = started.until_gone()
+    assert not alive(int((tmp_path / "daemon").read_text()))
+    assert (ended.state(), ended.exit_code) == ("done", 0)
+
+
+def test_the_run_of_a_killed_supervisor_goes_on_is_lost_and_can_still_be_stopped(python, tmp_path):
+    started = python(
+        f"""
+        def save(*_):
+            (here / "checkpoint").touch()
+            sys.exit(0)
+        signal.signal(signal.SIGTERM, save)
+        {STUBBORN_CHILD.replace(chr(10), chr(10) + " " * 8)}
+        {READY}
+        time.sleep(600)
+        """,
+        grace_s=0.5,
+    )
+    pid = ready(tmp_path)
+    supervisor = started.run.supervisor
+    os.kill(supervisor.pid, signal.SIGKILL)
+    wait_for(lambda: not supervisor.alive())
+    assert started.run.state() == "lost"
+    assert alive(pid)
+    stop.request(started.run)
+    ended = started.until_gone()
+    assert ended.state() == "stopped"
+    assert (tmp_path / "checkpoint").exists()
+    assert not processes.with_run_id(started.id)
+
+
+def test_a_supervisor_hangs_up_on_nobody(python, tmp_path):
+    started = python(READY + "time.sleep(600)")
+    pid = ready(tmp_path)
+    os.kill(started.run.supervisor.pid, signal.SIGHUP)
+    stop.request(started.run)
+    started.until_gone()
+    assert "stop: SIGINT" in started.log("supervisor")
+    assert not alive(pid)
+
+
+def test_a_hub_that_ends_is_started_again_and_the_command_does_not_notice(python, tmp_path):
+    started = python(
+        f"""
+        {READY}
+        while not (here / "go").exists():
+            time.sleep(0.05)
+        """
+    )
+    pid = ready(tmp_path)
+    first = wait_for(lambda: started.run.hub)
+    wait_for((runs.socket_dir(started.id) / "view.sock").exists)
+    processes.send(first, signal.SIGKILL)
+    second = wait_for(lambda: (hub := started.run.hub) != first and hub)
+    assert second.pid != first.pid
+    assert alive(pid)
+    (tmp_path / "go").touch()
+    ended = started.until_gone()
+    assert ended.state() == "done"
+    assert f"hub ended with {-signal.SIGKILL}" in started.log("supervisor")
+    assert not second.alive()
+
+
+def test_a_file_of_the_working_directory_does_not_stand_in_for_a_module_of_ours(launch, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("json", "argparse", "dataclasses", "zmq"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong one')")
+    started = launch("true")
+    assert started.until_gone().state() == "done"
+    assert "the wrong one" not in started.log("supervisor") + started.log("hub")
+    assert (started.folder / "report.json").exists()
+
+
+def test_sockets_are_gone_after_the_run(python):
+    started = python("")
+    started.until_gone()
+    assert not runs.socket_dir(started.id).exists()
