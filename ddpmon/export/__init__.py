@@ -1,0 +1,1 @@
+"""What leaves ddpmon for other eyes and tools: the report."""

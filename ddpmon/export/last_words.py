@@ -1,0 +1,59 @@
+"""The last words of a failed run: the end of what the rank that failed first wrote."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from ddpmon import runs
+from ddpmon.analysis.failures import read_table
+from ddpmon.plain import plain
+
+_TAIL_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True)
+class LastWords:
+    """The end of what one process of a failed run wrote."""
+
+    whose: str
+    """"rank 2", or whatever started the ranks."""
+    log: Path
+    lines: list[str]
+
+
+def last_words(run: runs.Run, rank: int | None = None, lines: int = 12) -> LastWords:
+    """What the rank that failed first wrote last; without such a rank, what the command itself wrote.
+
+    rank: the one that is known to have failed first; torchrun's own opinion otherwise.
+    """
+    logs = runs.run_dir(run.id) / "logs"
+    launcher = logs / "launcher.log"
+    for row in read_table(_tail(launcher)):
+        wanted = row.root if rank is None else row.rank == rank
+        if wanted and (log := _stderr_of(logs / "ranks", row.local_rank)):
+            return LastWords(f"rank {row.rank}", log, _last(log, lines))
+    return LastWords(Path(run.argv[0]).name, launcher, _last(launcher, lines))
+
+
+def _stderr_of(ranks: Path, local_rank: int) -> Path | None:
+    """The rank's stderr in its last attempt: ranks/<rendezvous>/attempt_<n>/<local rank>/stderr.log."""
+    found = list(ranks.glob(f"*/attempt_*/{local_rank}/stderr.log"))
+    return max(found, key=lambda path: int(path.parts[-3].removeprefix("attempt_")), default=None)
+
+
+def _tail(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _last(path: Path, lines: int) -> list[str]:
+    """The last lines that say something."""
+    said = (plain(line).rstrip() for line in re.split(r"[\r\n]+", _tail(path)))
+    return [line for line in said if line][-lines:]

@@ -1,0 +1,80 @@
+"""A run as lines of text, for where no dashboard can be: a batch job, a pipe, a log of a CI."""
+
+from __future__ import annotations
+
+import re
+import time
+
+from ddpmon.messages import Event, Snapshot
+from ddpmon.plain import plain
+
+STALE_S = 3.0
+_FIGURES = re.compile(r"(?<!rank )(?<!ranks )(?<!\d)[+-]?\d[\d.,]*")
+"""Numbers in a verdict, but for those of ranks: they waver without the verdict being another."""
+_MARKS = {"info": "·", "warn": "!", "critical": "!!"}
+
+
+def state_line(snapshot: Snapshot) -> str:
+    """One line: how it stands, how far it is, how fast; what is not known is left out."""
+    parts = [f"{_clock(snapshot.at)}  {snapshot.state:<7}"]
+    if snapshot.step:
+        total = f"/{snapshot.total_steps:,}" if snapshot.total_steps else ""
+        parts.append(f"step {snapshot.step:,}{total}")
+    if snapshot.loss is not None:
+        parts.append(f"loss {snapshot.loss:.4g}")
+    if snapshot.step_ms_p50 is not None:
+        parts.append(f"{snapshot.step_ms_p50:.4g} ms/step")
+    if snapshot.samples_per_s is not None:
+        parts.append(f"{snapshot.samples_per_s:,.0f} samples/s")
+    if snapshot.wait_share is not None:
+        parts.append(f"wait {snapshot.wait_share:.0%}")
+    if snapshot.records_lost:
+        parts.append(f"{snapshot.records_lost:,} records lost")
+    return "  ".join(parts)
+
+
+def event_line(event: Event) -> str:
+    """One line for something that happened."""
+    return f"{_clock(event.at)}  {_MARKS.get(event.severity, '·')} {plain(event.text)}"
+
+
+class Lines:
+    """Decides which lines a new snapshot is worth: the state now and then, verdicts and events once."""
+
+    def __init__(self, every_s: float) -> None:
+        self.every_s = every_s
+        self._next_at = 0.0
+        self._state = ""
+        self._verdict = ""
+        self._events: set[tuple[float, str]] = set()
+
+    def of(self, snapshot: Snapshot, at: float, silent_s: float = 0.0) -> list[str]:
+        """Lines to print now; `at` is seconds of a clock that does not go back.
+
+        silent_s: how long nobody has answered; the state of then is not told as that of now.
+        """
+        if silent_s > STALE_S:
+            if at < self._next_at:
+                return []
+            self._next_at = at + self.every_s
+            return [f"{_clock(time.time())}  stale    no answer from the hub for {silent_s:.0f} s"]
+        found = []
+        for event in snapshot.events:
+            if (event.at, event.text) not in self._events:
+                self._events.add((event.at, event.text))
+                found.append(event_line(event))
+        due = at >= self._next_at or snapshot.state != self._state
+        if due:
+            self._next_at = at + self.every_s
+            self._state = snapshot.state
+            found.append(state_line(snapshot))
+        another = _FIGURES.sub("", snapshot.verdict) != _FIGURES.sub("", self._verdict)
+        if snapshot.verdict and (another or (due and snapshot.verdict != self._verdict)):
+            self._verdict = snapshot.verdict
+            if not any(event.text == snapshot.verdict for event in snapshot.events):  # else it was told as one
+                found.append(f"{_clock(snapshot.at)}  {_MARKS.get(snapshot.severity, '·')} {plain(snapshot.verdict)}")
+        return found
+
+
+def _clock(at: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(at))

@@ -1,0 +1,93 @@
+"""Which lines a headless run prints, and when."""
+
+from __future__ import annotations
+
+from ddpmon.export.lines import Lines, state_line
+from ddpmon.messages import Event, RunView, Snapshot
+
+RUN = RunView(id="20260101-000000-aaaa", name="mnist", world_size=4)
+
+
+def snapshot(**changes) -> Snapshot:
+    return Snapshot(**{"epoch": "e", "version": 1, "at": 0.0, "run": RUN, "state": "running", "verdict": "", **changes})
+
+
+def test_a_state_line_leaves_out_what_is_not_known():
+    assert state_line(snapshot(state="waiting")).split() == [state_line(snapshot()).split()[0], "waiting"]
+
+
+def test_a_state_line_tells_progress_loss_speed_and_losses():
+    line = state_line(
+        snapshot(
+            step=1240,
+            total_steps=5000,
+            loss=0.41234,
+            step_ms_p50=41.26,
+            samples_per_s=1552.4,
+            wait_share=0.123,
+            records_lost=1234,
+        )
+    )
+    assert line.split("  ")[1:] == [
+        "running",
+        "step 1,240/5,000",
+        "loss 0.4123",
+        "41.26 ms/step",
+        "1,552 samples/s",
+        "wait 12%",
+        "1,234 records lost",
+    ]
+
+
+def test_a_loss_that_is_no_number_is_shown_as_what_it_is():
+    assert "loss nan" in state_line(snapshot(step=1, loss=float("nan")))
+
+
+def test_the_state_is_repeated_only_after_the_interval_or_a_change():
+    lines = Lines(every_s=5.0)
+    assert len(lines.of(snapshot(), 0.0)) == 1
+    assert lines.of(snapshot(), 4.9) == []
+    assert len(lines.of(snapshot(), 5.0)) == 1
+    assert len(lines.of(snapshot(state="slow"), 5.1)) == 1
+
+
+def test_an_old_state_is_not_told_as_the_state_of_now():
+    lines = Lines(every_s=5.0)
+    lines.of(snapshot(step=7), 0.0)
+    (told,) = lines.of(snapshot(step=7), 5.0, silent_s=4.4)
+    assert "stale" in told
+    assert "4 s" in told
+    assert "step" not in told
+    assert lines.of(snapshot(step=7), 6.0, silent_s=5.4) == []
+
+
+def test_a_verdict_is_told_when_it_changes():
+    lines = Lines(every_s=100.0)
+    lines.of(snapshot(), 0.0)
+    (told,) = lines.of(snapshot(verdict="rank 3 is late", severity="warn"), 1.0)
+    assert told.endswith("! rank 3 is late")
+    assert lines.of(snapshot(verdict="rank 3 is late"), 2.0) == []
+    assert len(lines.of(snapshot(verdict="all ranks alike"), 3.0)) == 1
+
+
+def test_an_event_is_told_once_and_before_the_state_it_led_to():
+    lines = Lines(every_s=100.0)
+    lost = Event(at=1.0, severity="critical", text="rank 1 failed")
+    told = lines.of(snapshot(events=[lost], state="failed", verdict="rank 1 failed"), 0.0)
+    assert [line.split("  ", 1)[1].strip() for line in told] == ["!! rank 1 failed", "failed"]
+    assert lines.of(snapshot(events=[lost], state="failed"), 1.0) == []
+
+
+def test_what_a_script_wrote_cannot_steer_the_terminal():
+    event = Event(at=0.0, severity="info", text="\x1b]0;title\x07\x1b[2Jhidden\rline\n2")
+    (told, _) = Lines(1.0).of(snapshot(events=[event]), 0.0)
+    assert told.endswith("· hidden?line?2")
+
+
+def test_figures_that_waver_do_not_make_another_verdict():
+    """Only with the next state line are new figures told; another rank is another verdict at once."""
+    lines = Lines(every_s=5.0)
+    lines.of(snapshot(verdict="rank 3 is slow: +20.1 ms data; 1.45x if fixed"), 0.0)
+    assert lines.of(snapshot(verdict="rank 3 is slow: +19 ms data; 1.5x if fixed"), 1.0) == []
+    assert "+18 ms" in lines.of(snapshot(verdict="rank 3 is slow: +18 ms data; 1.5x if fixed"), 5.0)[-1]
+    assert len(lines.of(snapshot(verdict="rank 2 is slow: +18 ms data; 1.5x if fixed"), 6.0)) == 1

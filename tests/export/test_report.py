@@ -1,0 +1,166 @@
+"""The report: its schema, and how people read it."""
+
+import dataclasses
+import json
+import math
+import time
+
+import pytest
+
+from ddpmon.analysis.report import report as make_report
+from ddpmon.export import report
+from ddpmon.hub.processes import RankProcess, Registry
+from ddpmon.hub.store import Clock, Store
+from ddpmon.hub.view import snapshot
+from ddpmon.messages import PHASES, STAGE_TRAINING, Hello
+from ddpmon.runs import Run
+from tests.worlds import own_times, records
+
+RUN = Run(
+    id="20261120-141502-7f3a", name="mnist", argv=[], script="mnist.py", script_args=[], cwd="/", host="n0",
+    boot_id="", created_at=1000.0, world_size=4, ended_at=1060.0, exit_code=0,
+)  # fmt: skip
+
+
+def built(told, run=RUN, restarts=0):
+    """The report of a run whose ranks told this."""
+    registry = Registry(run.id, run.world_size, run.host)
+    store = Store(run, registry, Clock(0, run.created_at))
+    for rank, steps in told.items():
+        hello = Hello(1, run.id, rank, rank, run.world_size, 0, "n0", 100 + rank, STAGE_TRAINING)
+        process = RankProcess(rank + 1, 0, hello, stage=STAGE_TRAINING, steps=len(steps) + 1, left=True)
+        registry.restore([process])
+        store.add_steps(process, process.fresh(steps))
+        process.records += 1  # the first step, which no window holds
+    store.digest(final=True)
+    store.judge(1060.0, 1060.0)
+    return make_report(snapshot(store, "e", 1, 1060.0, 1060.0), store.world, store.summary)
+
+
+def slow_run(**kwargs):
+    own = own_times(100, 4)
+    own[:, 2, 0] += 20
+    return built(records(own, samples=64, **kwargs))
+
+
+def test_it_has_exactly_the_fields_of_schema_1():
+    made = slow_run(loss=[[2.5] * 4] * 100)
+    assert list(made) == [
+        "schema",
+        "run",
+        "steps",
+        "ranks",
+        "efficiency",
+        "all_reduce",
+        "what_if",
+        "verdict",
+        "findings",
+    ]
+    assert set(made["run"]) == {"id", "name", "world_size", "nnodes", "state", "exit_code", "started_at", "ended_at"}
+    assert set(made["steps"]) == {"count", "window", "step_ms", "samples_per_s", "records_lost"}
+    assert set(made["steps"]["step_ms"]) == {"mean", "p50", "p95", "max"}
+    assert set(made["ranks"][0]) == {
+        "rank", "host", "pid", "device", "steps", "own_ms", "phases_ms", "critical_share", "late_ms", "loss",
+        "samples_per_s", "gpu", "cpu_percent", "rss_bytes", "cpu_starved_share", "exit",
+        "tokens_per_s", "learning_rate", "gc_ms", "major_faults_per_s", "read_bytes_per_s", "written_bytes_per_s",
+        "threads",
+    }  # fmt: skip
+    assert tuple(made["ranks"][0]["phases_ms"]) == PHASES
+    assert set(made["efficiency"]) == {
+        "parallel", "load_balance", "load_balance_persistent", "load_balance_moving", "communication",
+    }  # fmt: skip
+    assert set(made["all_reduce"]) == {
+        "bytes_per_step",
+        "wait_ms",
+        "transfer_ms",
+        "exposed_share",
+        "bus_bandwidth_gb_s",
+        "buckets",
+    }
+    assert set(made["findings"][0]) == {
+        "kind", "severity", "ranks", "phase", "since_step", "until_step", "cost_ms", "evidence", "text", "advice",
+    }  # fmt: skip
+    assert made["schema"] == 1
+    json.loads(json.dumps(made, allow_nan=False))
+
+
+def test_its_numbers_are_those_of_the_run():
+    made = slow_run()
+    assert made["steps"]["window"] == [2, 101]
+    assert made["steps"]["step_ms"]["mean"] == pytest.approx(53)
+    assert made["steps"]["samples_per_s"] == pytest.approx(4 * 64 / 0.053, rel=1e-3)
+    assert [rank["own_ms"] for rank in made["ranks"]] == pytest.approx([27, 27, 47, 27])
+    assert made["ranks"][2]["critical_share"] == 1.0
+    assert made["all_reduce"]["transfer_ms"] == pytest.approx(6)
+    assert made["all_reduce"]["wait_ms"] == pytest.approx(15)
+    assert made["all_reduce"]["bytes_per_step"] == 1 << 20
+    assert made["what_if"][0] == {"rank": 2, "phase": None, "gain": pytest.approx(53 / 33, abs=1e-3)}
+    assert {"rank": 2, "phase": "data", "gain": pytest.approx(53 / 33, abs=1e-3)} in made["what_if"]
+    assert [finding["kind"] for finding in made["findings"]] == ["straggler"]
+
+
+def test_what_was_not_measured_is_null():
+    made = slow_run()
+    rank = made["ranks"][0]
+    assert rank["gpu"] is rank["cpu_percent"] is rank["rss_bytes"] is rank["loss"] is rank["cpu_starved_share"] is None
+    assert made["all_reduce"]["bus_bandwidth_gb_s"] is None
+
+
+def test_a_run_without_steps_has_a_report_too():
+    made = built({})
+    assert made["steps"]["window"] is None
+    assert made["steps"]["step_ms"]["mean"] is None
+    assert len(made["ranks"]) == 4
+    assert "no training step was seen" in report.text(made)
+
+
+def test_a_loss_that_is_no_number_is_a_finding_and_still_json():
+    loss = [[1.0] * 4 for _ in range(100)]
+    loss[-1][3] = math.nan
+    made = slow_run(loss=loss)
+    json.dumps(made, allow_nan=False)
+    assert made["findings"][0]["kind"] == "loss_not_finite"
+    assert made["findings"][0]["ranks"] == [3]
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_the_text_fits_its_width(width):
+    for made in (slow_run(), built({}), slow_run() | {"verdict": "x" * 30 + " word" * 40}):
+        lines = report.text(made, width).splitlines()
+        assert max(map(len, lines)) <= width
+
+
+def test_people_read_verdict_why_and_next_first():
+    lines = report.text(slow_run()).splitlines()
+    assert lines[0] == "mnist (20261120-141502-7f3a): done, exit code 0, 4 ranks"
+    assert lines[1].startswith("Verdict  done: 101 steps in 1m00s; rank 2 is slow: +20.0 ms data")
+    words = [line.split()[0] for line in lines if line and not line.startswith(" ")]
+    assert words[1:3] == ["Verdict", "Next"]
+
+
+def test_the_slowest_rank_is_first_in_the_table_and_a_big_world_is_cut():
+    run = dataclasses.replace(RUN, world_size=48)
+    own = own_times(30, 48)
+    own[:, 40, 0] += 20
+    lines = report.text(built(records(own), run)).splitlines()
+    head = next(i for i, line in enumerate(lines) if line.startswith(" rank"))
+    assert lines[head + 1].split()[0] == "40"
+    assert lines[-1] == "and 16 further ranks"
+
+
+def test_how_a_rank_ended_badly_is_beneath_it():
+    made = slow_run()
+    made["ranks"][1]["exit"] = {"code": 1, "signal": None, "error": "ValueError: no such class"}
+    lines = report.text(made).splitlines()
+    at = next(i for i, line in enumerate(lines) if "ValueError" in line)
+    assert lines[at].strip() == "exit 1, ValueError: no such class"
+    assert lines[at - 1].split()[0] == "1"
+
+
+def test_a_run_that_never_started_is_reported_from_what_is_known(home):
+    from ddpmon import runs
+
+    run = dataclasses.replace(RUN, ended_at=time.time(), exit_code=127, error="cannot start torchrun")
+    runs.create(run)
+    made = report.build(run)
+    assert (made["run"]["state"], made["verdict"]) == ("failed", "cannot start torchrun")
