@@ -1,0 +1,1 @@
+"""The dashboard. The only code that imports textual."""

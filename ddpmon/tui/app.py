@@ -1,0 +1,386 @@
+"""The dashboard: takes a snapshot from its source twice a second and shows it; holds no truth of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterable
+from functools import partial
+from typing import ClassVar
+
+from textual.app import App, SystemCommand
+from textual.binding import BindingType
+from textual.screen import Screen
+from textual.theme import Theme
+
+from ddpmon.errors import DdpmonError
+from ddpmon.launch import stop
+from ddpmon.messages import Snapshot
+from ddpmon.runs import Run
+from ddpmon.source import Source, attach
+from ddpmon.tui import keys, numbers, workarounds
+from ddpmon.tui.filters import Filter
+from ddpmon.tui.frame import Frame
+from ddpmon.tui.lines import plain
+from ddpmon.tui.outcome import Outcome
+from ddpmon.tui.palette import ANSI_THEME, THEMES, Palette, pick
+from ddpmon.tui.screens.allruns import Runs
+from ddpmon.tui.screens.ask import Answer, Ask
+from ddpmon.tui.screens.help import Help
+from ddpmon.tui.screens.inspect import Inspect
+from ddpmon.tui.screens.logs import Logs
+from ddpmon.tui.screens.prompt import FilterPrompt
+from ddpmon.tui.screens.ranks import Ranks
+from ddpmon.tui.screens.view import View
+from ddpmon.tui.screens.world import World
+from ddpmon.tui.widgets.ranktable import RankTable
+
+FRAME_S = 0.5
+FIRST_FRAME_S = 0.05
+"""Until the first snapshot: the screen fills as soon as there is something to show."""
+NOTICE_FRAMES = 6
+
+
+class DdpmonApp(App[None]):
+    """The dashboard over one source.
+
+    readonly: the run cannot be stopped from here. owns_run: this viewer belongs to the command that started the run,
+    so that Ctrl-C may mean either of the two and is asked about; a mere viewer just leaves.
+    """
+
+    TITLE = "ddpmon"
+    ALLOW_SELECT = False
+    BINDINGS: ClassVar[list[BindingType]] = [binding for binding in keys.bindings("") if binding.priority]
+    DEFAULT_MODE = "world"
+
+    def __init__(self, source: Source, *, readonly: bool = False, owns_run: bool = False) -> None:
+        # Textual makes greys of NO_COLOR, unless it may use the terminal's own colours: then it leaves none.
+        super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
+        self.animation_level = "none"
+        for theme in THEMES:
+            self.register_theme(theme)
+        if self.no_color or self.console.color_system in {None, "standard", "windows"}:
+            self.theme = ANSI_THEME
+        elif self.theme == "textual-dark":
+            self.theme = "ddpmon-dark"
+        # Textual took the stylesheet's variables before it knew these themes.
+        self.stylesheet.set_variables(self.get_css_variables())
+        self.source = source
+        self._own_source = source
+        """Given by the caller, who closes it; another one, opened here, is closed here."""
+        self.readonly = readonly
+        self.owns_run = owns_run
+        self.world, self.ranks, self.inspect = World(), Ranks(), Inspect()
+        self.logs, self.runs = Logs(), Runs()
+        self.views: dict[str, View] = {
+            "world": self.world, "ranks": self.ranks, "inspect": self.inspect, "logs": self.logs,
+            "runs": self.runs,
+        }  # fmt: skip
+        self._inspected_from = self.DEFAULT_MODE
+        for name, view in self.views.items():
+            self.add_mode(name, partial(_same, view))
+        self.filter: Filter | None = None
+        self._watched = ""
+        """Id of the run that is watched; empty: the one given by the caller."""
+        self._stopping: set[str] = set()
+        """What a stop was asked for, named in the same way."""
+        self._newest: Snapshot | None = None
+        self._held: Snapshot | None = None
+        self._notice: str = ""
+        self._notice_left = 0
+
+    @property
+    def view(self) -> View:
+        """The screen that is shown, whatever dialog is over it."""
+        return self.views[self.current_mode]
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """What the command palette (ctrl+p) offers beside nothing: the theme, the help and the way out."""
+        yield SystemCommand("Theme", "Change the colours", self.action_change_theme)
+        yield SystemCommand("Help", "Keys and words", self.action_help)
+        yield SystemCommand("Detach", "Leave the dashboard; the run goes on", self.action_detach)
+
+    def on_mount(self) -> None:
+        self.theme_changed_signal.subscribe(self, self._on_theme_changed)
+        self.tick()
+        self._first = self.set_interval(FIRST_FRAME_S, self._await_first)
+        self.set_interval(FRAME_S, self.tick)
+
+    def _on_theme_changed(self, theme: Theme) -> None:
+        self._show()
+
+    def _await_first(self) -> None:
+        if self._newest is None:
+            self.tick()
+        else:
+            self._first.stop()
+
+    # --- frames ---
+
+    def tick(self) -> None:
+        """One frame."""
+        if not self.is_headless and workarounds.terminal_gone():
+            self.leave()
+            return
+        self._newest = self.source.snapshot()
+        if self._notice_left:
+            self._notice_left -= 1
+        self._show()
+
+    def _show(self) -> None:
+        if self.current_mode == "logs" and self._held is None:
+            self.logs.output.printed = self.source.logs()
+            self.logs.output.printed.poll()
+        self.view.show(self.frame, self.palette)
+
+    @property
+    def frame(self) -> Frame:
+        """What is shown now."""
+        behind = None
+        if self._held is not None and self._newest is not None:
+            behind = max(0.0, float(round(self._newest.at - self._held.at)))
+        silent = self.source.silent_for()
+        return Frame(
+            snapshot=self._held or self._newest,
+            silent_s=float(int(silent)) if silent > 1 else 0.0,
+            behind_s=behind,
+            can_stop=self._stoppable_here,
+            notice=self._notice if self._notice_left else self._standing_notice,
+            view=self.current_mode,
+            filter=self.filter,
+        )
+
+    @property
+    def palette(self) -> Palette:
+        """The colours of the current theme."""
+        theme = self.current_theme
+        return pick(dark=theme.dark, ansi=self.native_ansi_color, no_color=self.no_color)
+
+    @property
+    def _standing_notice(self) -> str:
+        return "stopping…  x kills it now   q leaves" if self.stop_asked and not self.ended else ""
+
+    def say(self, text: str) -> None:
+        """Show a line in the key bar for a few seconds."""
+        self._notice, self._notice_left = text, NOTICE_FRAMES
+        self._show()
+
+    # --- the run ---
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run has ended."""
+        return Frame(self._newest).ended
+
+    @property
+    def can_stop(self) -> bool:
+        """Whether the run that is watched can be stopped."""
+        return self.source.stoppable and not self.readonly and not self.ended
+
+    @property
+    def _other(self) -> Run | None:
+        """The run under the cursor of the Runs screen, if it is not the one that is watched."""
+        listed = self.runs.list.chosen_run() if self.current_mode == "runs" else None
+        watched = "" if self._newest is None else self._newest.run.id
+        return None if listed is None or listed.run.id == watched else listed.run
+
+    @property
+    def _stoppable_here(self) -> bool:
+        """Whether `x` does something."""
+        if self._other is None:
+            return self.can_stop
+        listed = self.runs.list.chosen_run()
+        return listed is not None and listed.runs and not self.readonly
+
+    def _key(self, other: Run | None) -> str:
+        """What `_watched` and `_stopping` hold of a run; None: the one that is watched."""
+        if other is None:
+            return self._watched
+        first = self._own_source.snapshot()
+        return "" if first is not None and first.run.id == other.id else other.id
+
+    @property
+    def stop_asked(self) -> bool:
+        """Whether the run that is watched was asked to stop."""
+        return self._watched in self._stopping
+
+    @property
+    def run_name(self) -> str:
+        """How the run that is watched is called in questions."""
+        return "the run" if self._newest is None else plain(self._newest.run.name) or "the run"
+
+    def stop_run(self, *, now: bool, other: Run | None = None) -> None:
+        """Ask the run to stop: the one that is watched, or another."""
+        try:
+            if other is None:
+                self.source.stop(now)
+            else:
+                stop.request(other, now=now)
+        except DdpmonError as error:
+            self.say(str(error))
+            return
+        self._stopping.add(self._key(other))
+        self._notice_left = 0
+        if other is not None:
+            self.say(f"stopping {plain(other.name)}…  x kills it now")
+        self._show()
+
+    def leave(self) -> None:
+        """End the dashboard; the run is not touched."""
+        if not self.is_headless and workarounds.terminal_gone():
+            workarounds.write_no_more(self._driver)
+            workarounds.let_go_of_terminal()
+        self.exit()
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the dashboard was left, as to the run that it was opened on."""
+        if Frame(self._own_source.snapshot()).ended:
+            return Outcome.ENDED
+        return Outcome.STOPPING if "" in self._stopping else Outcome.DETACHED
+
+    # --- keys ---
+
+    def action_detach(self) -> None:
+        self.leave()
+
+    async def action_quit(self) -> None:
+        self.leave()
+
+    def action_stop(self) -> None:
+        other = self._other
+        if not self._stoppable_here:
+            ended = "it has ended: there is nothing to stop"
+            self.say(ended if other is not None and not self.readonly else self._why_no_stop())
+            return
+        name = self.run_name if other is None else plain(other.name)
+        cancel = Answer("c", "Cancel: let it run", "")
+        if self._key(other) in self._stopping:
+            text = f"A stop of {name} is under way. Kill every process of it now? A checkpoint being written is lost."
+            self._ask("Kill now?", text, (cancel, Answer("k", "Kill now", "now")), other)
+            return
+        text = f"Stop {name}? The ranks get SIGTERM if the script handles it, else SIGINT, and SIGKILL after the grace."
+        self._ask("Stop the run?", text, (cancel, Answer("s", "Stop it", "stop")), other)
+
+    def _why_no_stop(self) -> str:
+        if self.ended:
+            return "the run has ended: there is nothing to stop"
+        return "read-only: it cannot be stopped from here" if self.readonly else "this cannot be stopped from here"
+
+    def action_interrupt(self) -> None:
+        """Ctrl-C. A second one, while asked, does the harmless of the two."""
+        owned = self.owns_run and self.source is self._own_source
+        if isinstance(self.screen, Ask) or not self.can_stop or not owned:
+            self.leave()
+            return
+        text = f"{self.run_name} is still running. Ctrl-C again detaches."
+        answers = (
+            Answer("c", "Cancel: stay here", ""),
+            Answer("d", "Detach: the run goes on", "detach"),
+            Answer("s", "Stop the run", "stop"),
+        )
+        self._ask("Ctrl-C: what about the run?", text, answers)
+
+    def _ask(self, heading: str, text: str, answers: tuple[Answer, ...], other: Run | None = None) -> None:
+        self.push_screen(Ask(heading, text, answers, self.palette), partial(self._answered, other))
+
+    def _answered(self, other: Run | None, answer: str | None) -> None:
+        if answer == "detach":
+            self.leave()
+        elif answer and (other is not None or self.can_stop):
+            self.stop_run(now=answer == "now", other=other)
+
+    def action_help(self) -> None:
+        self.push_screen(Help(self.palette, self.frame))
+
+    async def action_go(self, name: str) -> None:
+        """Show another screen; each stays as it was left. From an inspected rank, the logs are that rank's."""
+        if name == "logs" and self.current_mode == "inspect":
+            self.logs.output.of(self.inspect.inspection.rank)
+        await self.switch_mode(name)
+        self._show()
+
+    def action_filter(self) -> None:
+        before = "" if self.filter is None else self.filter.text
+        self.push_screen(FilterPrompt(before, self.palette), self._take_filter)
+
+    def action_unfilter(self) -> None:
+        self._take_filter(Filter())
+
+    def _take_filter(self, wanted: Filter | None) -> None:
+        """None: leave it as it was."""
+        if wanted is not None:
+            self.filter = wanted if wanted.text else None
+            self._show()
+
+    async def action_inspect(self) -> None:
+        cursor = self.view.cursor
+        rank = cursor.chosen_rank() if isinstance(cursor, RankTable) else None
+        if rank is None:
+            self.say("no rank to inspect yet")
+            return
+        self._inspected_from = self.current_mode
+        self.inspect.inspection.open(rank)
+        await self.action_go("inspect")
+
+    async def action_open(self) -> None:
+        """Watch the run under the cursor on all screens."""
+        other = self._other
+        if other is not None:
+            key = self._key(other)
+            try:
+                opened = attach(other) if key else self._own_source
+            except DdpmonError as error:
+                self.say(str(error))
+                return
+            self._let_go()
+            self._watched = key
+            self.source, self._held, self._newest = opened, None, opened.snapshot()
+            self.logs.output.of(None)
+        await self.action_go("world")
+
+    def _let_go(self) -> None:
+        if self.source is not self._own_source:
+            self.source.close()
+
+    def on_unmount(self) -> None:
+        self._let_go()
+
+    async def action_back(self) -> None:
+        """From the inspected rank to where it was chosen, with the cursor on it."""
+        cursor = self.views[self._inspected_from].cursor
+        if isinstance(cursor, RankTable):
+            cursor.choose(self.inspect.inspection.rank)
+        await self.action_go(self._inspected_from)
+
+    def action_freeze(self) -> None:
+        self._held = self._newest if self._held is None else None
+        self._show()
+
+    def action_copy(self) -> None:
+        snapshot = self._held or self._newest
+        if snapshot is None:
+            self.say("nothing to copy yet")
+            return
+        step = f"step {numbers.count(snapshot.step)}"
+        self.copy_to_clipboard(f"{plain(snapshot.run.name)}, {step}: {plain(snapshot.verdict)}")
+        self.say("copied the verdict")
+
+
+def _same(view: View) -> View:
+    return view
+
+
+def watch(source: Source, *, readonly: bool = False, owns_run: bool = False) -> Outcome:
+    """Show a source in this terminal until the person leaves or the terminal goes away; says how it was left."""
+    app = DdpmonApp(source, readonly=readonly, owns_run=owns_run)
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, app.leave)
+        await app.run_async()
+
+    asyncio.run(run())
+    return app.outcome

@@ -1,0 +1,133 @@
+"""Which ranks are listed: a small language of terms that must all hold.
+
+13  0-7,12       these ranks                      rank:0-7
+n1               hosts whose name holds this      host:n1
+slow silent dead how a rank stands                state:dead
+own>40 wait<=2   a quantity, in the screens' own units (ms, %, GiB)
+!node03          not
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ddpmon.messages import PHASES, RankView
+
+_TERM = re.compile(r"([a-z]+)(>=|<=|>|<|=|:)(.*)")
+_RANKS = re.compile(r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*")
+_COMPARE: dict[str, Callable[[float, float], bool]] = {
+    ">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le, "=": operator.eq, ":": operator.eq,
+}  # fmt: skip
+_SLOW = 0.05
+"""Own time over the median: what the map's lowest mark stands for."""
+
+Test = Callable[[RankView], bool]
+
+
+class FilterError(ValueError):
+    """A filter that says nothing; one line for people."""
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Ranks that every term lets through; no terms: all."""
+
+    text: str = ""
+    terms: tuple[Test, ...] = field(default=(), compare=False)
+
+    def lets(self, rank: RankView) -> bool:
+        """Whether this rank is listed."""
+        return all(term(rank) for term in self.terms)
+
+
+def parse(text: str) -> Filter:
+    """Read a filter; FilterError says which term cannot be read, and why."""
+    words = text.split()
+    return Filter(" ".join(words), tuple(_term(word) for word in words))
+
+
+def _times(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
+
+
+def _phase(name: str) -> Callable[[RankView], float | None]:
+    place = PHASES.index(name)
+    return lambda rank: rank.phases_ms[place] if rank.phases_ms is not None and place < len(rank.phases_ms) else None
+
+
+QUANTITIES: dict[str, Callable[[RankView], float | None]] = {
+    "own": lambda rank: rank.own_ms,
+    "over": lambda rank: _times(rank.over_median, 100),
+    **{name: _phase(name) for name in PHASES},
+    "step": lambda rank: rank.step_ms,
+    "late": lambda rank: rank.late_ms,
+    "last": lambda rank: _times(rank.critical_share, 100),
+    "loss": lambda rank: rank.loss,
+    "samples": lambda rank: rank.samples_per_s,
+    "cpu": lambda rank: rank.cpu_percent,
+    "starved": lambda rank: _times(rank.cpu_starved_share, 100),
+    "mem": lambda rank: _times(rank.rss_bytes, 2**-30),
+    "gpu": lambda rank: None if rank.gpu is None else rank.gpu.percent,
+    "gpumem": lambda rank: None if rank.gpu is None else _times(rank.gpu.memory_used_bytes, 2**-30),
+    "steps": lambda rank: rank.steps,
+}
+STATES: dict[str, Test] = {
+    "ok": lambda rank: rank.health == "ok",
+    "slow": lambda rank: rank.over_median is not None and rank.over_median >= _SLOW,
+    "silent": lambda rank: rank.health == "silent",
+    "missing": lambda rank: rank.health == "missing",
+    "dead": lambda rank: rank.health == "dead",
+    "left": lambda rank: rank.health == "left",
+}
+
+
+def _term(word: str) -> Test:
+    if word.startswith("!"):
+        if len(word) == 1:
+            raise FilterError("!: what shall not be? !dead, !host:n1")
+        inner = _term(word[1:])
+        return lambda rank: not inner(rank)
+    found = _TERM.fullmatch(word)
+    if found is None:
+        return _ranks(word) if _RANKS.fullmatch(word) else STATES.get(word) or _host(word)
+    name, sign, value = found.groups()
+    if name in QUANTITIES:
+        return _quantity(word, name, sign, value)
+    if name not in {"rank", "host", "state"}:
+        raise FilterError(f"{word}: there is no {name}; rank host state {' '.join(QUANTITIES)}")
+    if sign not in ":=":
+        raise FilterError(f"{word}: {name}:… is meant, or another quantity")
+    if name == "host" and value:
+        return _host(value)
+    if name == "state" and value in STATES:
+        return STATES[value]
+    if name == "rank" and _RANKS.fullmatch(value):
+        return _ranks(value)
+    wanted = {"rank": "rank:13 or rank:0-7,12", "host": "host:NAME", "state": f"state: one of {' '.join(STATES)}"}
+    raise FilterError(f"{word}: {wanted[name]}")
+
+
+def _ranks(text: str) -> Test:
+    spans = [(int(first), int(last or first)) for first, _, last in (part.partition("-") for part in text.split(","))]
+    return lambda rank: any(first <= rank.rank <= last for first, last in spans)
+
+
+def _host(text: str) -> Test:
+    return lambda rank: text.lower() in rank.host.lower()
+
+
+def _quantity(word: str, name: str, sign: str, value: str) -> Test:
+    try:
+        number = float(value.removesuffix("%"))
+    except ValueError:
+        raise FilterError(f"{word}: a number must follow {name}{sign}") from None
+    get, compare = QUANTITIES[name], _COMPARE[sign]
+
+    def test(rank: RankView) -> bool:
+        known = get(rank)
+        return known is not None and compare(known, number)
+
+    return test

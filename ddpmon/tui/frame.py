@@ -1,0 +1,80 @@
+"""What the screens show at one moment: a snapshot, and what this viewer knows beside it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ddpmon.messages import END_STATES, Snapshot
+from ddpmon.tui.filters import Filter
+
+STALE_AFTER_S = 3.0
+"""A hub that lives answers at least every second."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a state is shown: always all three."""
+
+    glyph: str
+    word: str
+    role: str
+
+
+LOOKS = {
+    "waiting": Look("◌", "WAITING", "info"),
+    "running": Look("●", "RUNNING", "ok"),
+    "slow": Look("▲", "SLOW", "warn"),
+    "stalled": Look("▲", "STALLED", "bad"),
+    "done": Look("✔", "DONE", "ok"),
+    "failed": Look("✖", "FAILED", "bad"),
+    "stopped": Look("■", "STOPPED", "strong"),
+    "lost": Look("✖", "LOST", "bad"),
+    "stale": Look("◌", "STALE", "warn"),
+    "starting": Look("◌", "STARTING", "info"),
+}
+
+SEVERITY_ROLES = {"info": "text", "warn": "warn", "critical": "bad"}
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One frame. Equal frames look the same, so that nothing is drawn twice."""
+
+    snapshot: Snapshot | None = None
+    silent_s: float = 0.0
+    """Since the hub was last heard, while it should speak."""
+    behind_s: float | None = None
+    """How much newer the newest snapshot is than this one; None when the screen is not frozen."""
+    can_stop: bool = False
+    notice: str = ""
+    """What the last key did, in the key bar."""
+    view: str = "world"
+    """The screen that is shown."""
+    filter: Filter | None = None
+    """Which ranks are listed."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run has ended."""
+        return self.snapshot is not None and self.snapshot.state in END_STATES
+
+    @property
+    def stale(self) -> bool:
+        """Whether the values are older than they look."""
+        return self.snapshot is not None and not self.ended and self.silent_s > STALE_AFTER_S
+
+    @property
+    def look(self) -> Look:
+        """Glyph, word and colour of the state, the viewer's own states included."""
+        if self.snapshot is None:
+            return LOOKS["starting"]
+        if self.stale:
+            return LOOKS["stale"]
+        state = self.snapshot.state
+        return LOOKS.get(state) or Look("●", state.upper(), "text")
+
+
+def finite(value: float | None) -> float | None:
+    """The value, or None where it is missing, nan or infinite."""
+    return value if value is not None and math.isfinite(value) else None

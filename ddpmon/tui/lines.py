@@ -1,0 +1,104 @@
+"""Lines of styled text, and how they are cut, filled and wrapped.
+
+A line is a list of pieces (text, role): what a screen shows before colours and terminals come into it. Roles are
+names of `palette.py`, joined with "+" where two apply ("warn+select"). Everything that comes from outside (names,
+hosts, errors, verdicts) goes through `plain`, so that no rank can send escape sequences to the terminal.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from rich.cells import cell_len, set_cell_size
+
+Piece: TypeAlias = tuple[str, str]
+Line: TypeAlias = list[Piece]
+
+
+def plain(text: str) -> str:
+    """Text from outside with every control character and line break made visible or a space."""
+    if text.isprintable():
+        return text
+    return "".join(ch if ch.isprintable() else " " if ch.isspace() else "·" for ch in text)
+
+
+def size(line: Line) -> int:
+    """Columns that a line takes."""
+    return sum(cell_len(text) for text, _ in line)
+
+
+def fit(line: Line, width: int, role: str = "text") -> Line:
+    """The line in exactly `width` columns: cut, or filled with spaces of `role`.
+
+    Every line that is shown comes through here, and `plain` with it.
+    """
+    fitted: Line = []
+    room = width
+    for piece, name in line:
+        text = plain(piece)
+        columns = cell_len(text)
+        if columns > room:
+            text = set_cell_size(text, room)  # a wide character at the edge becomes a space
+            columns = room
+        if columns > 0:
+            fitted.append((text, name))
+        room -= columns
+        if room <= 0:
+            break
+    if room > 0:
+        fitted.append((" " * room, role))
+    return fitted
+
+
+def cut(text: str, width: int) -> str:
+    """Text in at most `width` columns, with … where something is missing."""
+    if cell_len(text) <= width:
+        return text
+    if width <= 1:
+        return "…"[:width]
+    return set_cell_size(text, width - 1).rstrip() + "…"
+
+
+def cut_sentence(text: str, width: int) -> str:
+    """A sentence in at most `width` columns, ended after a clause if one ends late enough, else after a word."""
+    if cell_len(text) <= width:
+        return text
+    if width < 12:
+        return cut(text, width)
+    head = set_cell_size(text, width)
+    for mark in (". ", "; ", ", "):
+        place = head.rfind(mark)
+        if place >= width * 0.6:
+            return head[:place] + "."
+    words = set_cell_size(text, width - 1)
+    place = words.rfind(" ")
+    return (words[:place] if place >= width // 2 else words).rstrip(" ,;:") + "…"
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """Text in lines of at most `width` columns, broken at spaces where there are any."""
+    width = max(1, width)
+    wrapped: list[str] = []
+    row = ""
+    for word in text.split():
+        joined = f"{row} {word}" if row else word
+        if cell_len(joined) <= width:
+            row = joined
+            continue
+        if row:
+            wrapped.append(row)
+        row = word
+        while cell_len(row) > width:
+            part = set_cell_size(row, width)
+            kept = len(part.rstrip()) or 1
+            wrapped.append(row[:kept] if cell_len(row[:kept]) <= width else part)
+            row = row[kept:]
+    return [*wrapped, row] if row or not wrapped else wrapped
+
+
+def title(text: str, width: int, legend: Line | None = None) -> Line:
+    """The rule that opens a pane: ─loss, 15 min────────."""
+    line: Line = [("─", "rule"), (cut(text, max(0, width - 1)), "title")]
+    if legend and size(line) + size(legend) + 3 <= width:
+        line += [("   ", "rule"), *legend]
+    return [*line, ("─" * max(0, width - size(line)), "rule")]

@@ -1,0 +1,123 @@
+"""Numbers as the screens write them. Missing is "–"; nan and inf are shown, never an error."""
+
+from __future__ import annotations
+
+import math
+import time
+
+NONE = "–"
+
+
+def _special(value: float | None) -> str | None:
+    if value is None:
+        return NONE
+    if math.isnan(value):
+        return "nan"
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    return None
+
+
+def ms(value: float | None) -> str:
+    """Milliseconds in at most five characters: 4.23, 41.2, 314, 12345, 2e+06."""
+    if (special := _special(value)) is not None or value is None:
+        return special or NONE
+    size = abs(value)
+    if size < 9.995:
+        return f"{value:.2f}"
+    if size < 99.95:
+        return f"{value:.1f}"
+    return f"{value:.0f}" if size < 99_999.5 else f"{value:.0e}"
+
+
+def aligned_ms(value: float | None, digits: int) -> str:
+    """Milliseconds with so many decimals, as they stand below each other in a column."""
+    if (special := _special(value)) is not None or value is None:
+        return special or NONE
+    return f"{value:.{digits}f}" if abs(value) < 99_999.5 else f"{value:.0e}"
+
+
+def loss(value: float | None) -> str:
+    """A loss in at most six characters: 2.296, 0.0123, 123.5, 1.2e-5."""
+    if (special := _special(value)) is not None or value is None:
+        return special or NONE
+    size = abs(value)
+    if size == 0:
+        return "0"
+    if size < 0.001 or size >= 99_999.5:
+        mantissa, exponent = f"{value:.1e}".split("e")
+        return f"{mantissa if abs(int(exponent)) < 10 else round(float(mantissa))}e{int(exponent)}"
+    if size < 0.1:
+        return f"{value:.4f}"
+    return f"{value:.{3 if size < 9.9995 else 2 if size < 99.995 else 1 if size < 999.95 else 0}f}"
+
+
+def count(value: int) -> str:
+    """A count with thousands set apart: 12,486."""
+    return f"{value:,}"
+
+
+def short(value: float | None) -> str:
+    """A quantity in at most five characters: 942, 12.3k, 1.31M."""
+    if (special := _special(value)) is not None or value is None:
+        return special or NONE
+    size = abs(value)
+    for unit, factor in (("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12)):
+        scaled = value / factor
+        if size < 999.5 * factor:
+            digits = (
+                0 if abs(scaled) >= 99.95 or (not unit and scaled.is_integer()) else 1 if abs(scaled) >= 9.995 else 2
+            )
+            return f"{scaled:.{digits}f}{unit}"
+    return f"{value:.0e}"
+
+
+def percent(fraction: float | None) -> str:
+    """A fraction in whole percent: 14%."""
+    if (special := _special(fraction)) is not None or fraction is None:
+        return special or NONE
+    return f"{100 * fraction:.0f}%" if abs(fraction) < 99.99 else ">999%"
+
+
+def over(fraction: float | None) -> str:
+    """How much something lies over or below another: +17.4%, -0.3%."""
+    if (special := _special(fraction)) is not None or fraction is None:
+        return special or NONE
+    return f"{100 * fraction:+.1f}%" if abs(fraction) < 9.995 else f"x{fraction + 1:.0f}" if fraction < 1e4 else ">x999"
+
+
+def gigabytes(size_bytes: float | None) -> str:
+    """Memory in GiB: 0.42, 61.0."""
+    return ms(None if size_bytes is None else size_bytes / 2**30)
+
+
+def duration(seconds: float | None) -> str:
+    """A span of time by its two largest units: 14s, 2m14s, 3h14m, 2d03h."""
+    if (special := _special(seconds)) is not None or seconds is None:
+        return special or NONE
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02}s"
+    if whole < 86_400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02}m"
+    days = whole // 86_400
+    return f"{days}d{whole % 86_400 // 3600:02}h" if days < 100 else f"{days}d" if days < 10_000 else ">9999d"
+
+
+def span(seconds: float | None) -> str:
+    """How much time a chart shows: 40 s, 15 min, 3.5 h."""
+    if (special := _special(seconds)) is not None or seconds is None:
+        return special or NONE
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def clock(at: float) -> str:
+    """The time of day at `at` (Unix seconds) here: 14:02:31."""
+    try:
+        return time.strftime("%H:%M:%S", time.localtime(at))
+    except (OverflowError, ValueError, OSError):
+        return "--:--:--"

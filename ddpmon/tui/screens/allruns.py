@@ -1,0 +1,40 @@
+"""Runs: what else runs?"""
+
+from __future__ import annotations
+
+import time
+from typing import ClassVar
+
+from textual.binding import BindingType
+
+from ddpmon.tui import keys
+from ddpmon.tui.allruns import AllRuns
+from ddpmon.tui.frame import Frame
+from ddpmon.tui.palette import Palette
+from ddpmon.tui.screens.view import OnePane
+from ddpmon.tui.widgets.runlist import RunList
+
+_READ_AGAIN_S = 2.0
+
+
+class Runs(OnePane):
+    """All runs of this user."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("runs")]
+
+    def __init__(self) -> None:
+        self.list = RunList(id="runs")
+        super().__init__(self.list)
+        self._all = AllRuns()
+        self._read_at: float | None = None
+
+    @property
+    def cursor(self) -> RunList:
+        return self.list
+
+    def show(self, frame: Frame, palette: Palette) -> None:
+        now = time.monotonic()
+        if self._read_at is None or now - self._read_at >= _READ_AGAIN_S:
+            self._read_at = now
+            self.list.listed = self._all.read()
+        super().show(frame, palette)

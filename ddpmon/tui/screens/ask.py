@@ -1,0 +1,117 @@
+"""A question over the screen: a sentence or two and a few answers, the harmless one focused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.screen import ModalScreen
+
+from ddpmon.tui.frame import Frame
+from ddpmon.tui.lines import Line, cut, fit, wrap
+from ddpmon.tui.palette import Palette
+from ddpmon.tui.widgets.pane import Pane
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer: the key that gives it, what it is called, and what the question returns for it."""
+
+    key: str
+    label: str
+    value: str
+
+
+class QuestionBox(Pane):
+    """The box with the question and its answers."""
+
+    def __init__(self, heading: str, text: str, answers: tuple[Answer, ...]) -> None:
+        super().__init__(id="question")
+        self.heading, self.text, self.answers = heading, text, answers
+        self.focused_answer = 0
+
+    def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
+        inner = max(1, width - 4)
+        room = max(0, height - len(self.answers) - 2)
+        text = wrap(self.text, inner)[: max(0, room - 1)]
+        body: list[Line] = [[(row, "text")] for row in text]
+        if len(text) < room:
+            body.append([])
+        for place, answer in enumerate(self.answers):
+            under = place == self.focused_answer
+            role = "strong+select" if under else "text"
+            body.append(fit([("› " if under else "  ", role), (f"{answer.key}  {answer.label}", role)], inner, role))
+        lines: list[Line] = [[("┌─", "rule"), (cut(self.heading, inner), "strong")]]
+        lines[0] = [
+            *fit(lines[0], 2 + len(cut(self.heading, inner))),
+            ("─" * (inner - len(cut(self.heading, inner)) + 1) + "┐", "rule"),
+        ]
+        lines += [[("│ ", "rule"), *fit(line, inner), (" │", "rule")] for line in body]
+        return [*lines, [("└" + "─" * (width - 2) + "┘", "rule")]]
+
+    def answers_from(self, height: int) -> int:
+        """The line of the first answer."""
+        return height - 1 - len(self.answers)
+
+    async def on_click(self, event: events.Click) -> None:
+        place = event.y - self.answers_from(self.size.height)
+        if 0 <= place < len(self.answers) and isinstance(self.screen, Ask):
+            self.screen.answer(place)
+
+
+class Ask(ModalScreen[str]):
+    """Asks; dismisses with the value of the answer. Escape gives the first one, which is the harmless one."""
+
+    DEFAULT_CSS = """
+    Ask { align: center middle; background: $background 0%; overflow: hidden hidden; }
+    Ask #question { background: $panel; max-width: 100%; max-height: 100%; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,left,shift+tab,k", "move(-1)", show=False),
+        Binding("down,right,tab,j", "move(1)", show=False),
+        Binding("enter,space", "take", show=False),
+        Binding("escape", "first", show=False),
+    ]
+
+    def __init__(self, heading: str, text: str, answers: tuple[Answer, ...], palette: Palette) -> None:
+        super().__init__()
+        self.box = QuestionBox(heading, text, answers)
+        self._colours = palette
+
+    def compose(self) -> ComposeResult:
+        yield self.box
+
+    def on_mount(self) -> None:
+        self.on_resize()
+        self.box.show(Frame(), self._colours)
+
+    def on_resize(self) -> None:
+        width = min(64, self.app.size.width)
+        self.box.styles.width = width
+        self.box.styles.height = min(
+            len(wrap(self.box.text, max(1, width - 4))) + len(self.box.answers) + 3, self.app.size.height
+        )
+
+    def answer(self, place: int) -> None:
+        """Give this answer."""
+        self.dismiss(self.box.answers[place].value)
+
+    def on_key(self, event: events.Key) -> None:
+        for place, answer in enumerate(self.box.answers):
+            if event.character == answer.key:
+                event.stop()
+                self.answer(place)
+                return
+
+    def action_move(self, by: int) -> None:
+        self.box.focused_answer = (self.box.focused_answer + by) % len(self.box.answers)
+        self.box.redraw()
+
+    def action_take(self) -> None:
+        self.answer(self.box.focused_answer)
+
+    def action_first(self) -> None:
+        self.answer(0)

@@ -1,0 +1,80 @@
+"""The help: every key of the table, and what the glyphs mean."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.screen import ModalScreen
+
+from ddpmon.tui import keys
+from ddpmon.tui.frame import Frame
+from ddpmon.tui.lines import Line, title, wrap
+from ddpmon.tui.palette import Palette
+from ddpmon.tui.widgets.pane import Pane
+
+_WORDS = (
+    ("own", "time that a rank itself works in a step; the straggler has the most of it and waits least"),
+    ("wait", "blocked in a synchronisation until the last rank arrives"),
+    ("transfer", "from the last arrival to the end of the synchronisation"),
+    ("data", "blocked in the DataLoader"),
+    ("other", "the rest of the step on the main thread: logging, evaluation, checkpoints"),
+    ("last", "share of the steps in which this rank was the last to arrive"),
+    ("▲ ? ✖", "rank that holds the others back, is silent, is dead"),
+    ("▃ ▆ █", "own time 5%, 10%, 15% and more over the median of all ranks"),
+)
+
+
+def help_lines(width: int, frame: Frame) -> list[Line]:
+    """The help's text: the keys of the screen that is shown."""
+    lines = [title("keys", width)]
+    entries = [(key.shown, key.help) for key in keys.available(frame)]
+    for heading, rows in ((None, entries), ("words and signs", _WORDS)):
+        if heading:
+            lines += [[], title(heading, width)]
+        for name, text in rows:
+            wrapped = wrap(text, width - 13)
+            lines.append([(f" {name:<10} ", "key"), (wrapped[0], "text")])
+            lines += [[(" " * 12 + row, "text")] for row in wrapped[1:]]
+    return lines
+
+
+class HelpPane(Pane):
+    """The help's text, scrolled to `top`."""
+
+    top = 0
+
+    def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
+        lines = help_lines(width, frame)
+        self.top = max(0, min(self.top, len(lines) - height + 1))
+        return [*lines[self.top : self.top + height - 1], [(" ↑ ↓ scroll   esc back", "muted")]]
+
+
+class Help(ModalScreen[None]):
+    """The help over the whole screen."""
+
+    DEFAULT_CSS = "Help { overflow: hidden hidden; } Help HelpPane { width: 1fr; height: 1fr; background: $panel; }"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,question_mark,enter", "dismiss", show=False),
+        Binding("down,j", "scroll(1)", show=False),
+        Binding("up,k", "scroll(-1)", show=False),
+        Binding("pagedown,space", "scroll(10)", show=False),
+        Binding("pageup", "scroll(-10)", show=False),
+    ]
+
+    def __init__(self, palette: Palette, frame: Frame) -> None:
+        super().__init__()
+        self._colours = palette
+        self._of = Frame(can_stop=frame.can_stop, view=frame.view)
+        self.pane = HelpPane()
+
+    def compose(self) -> ComposeResult:
+        yield self.pane
+
+    def on_mount(self) -> None:
+        self.pane.show(self._of, self._colours)
+
+    def action_scroll(self, by: int) -> None:
+        self.pane.top += by
+        self.pane.redraw()

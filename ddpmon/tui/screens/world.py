@@ -1,0 +1,88 @@
+"""World, the first screen: how is it?"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical
+
+from ddpmon.tui import keys
+from ddpmon.tui.screens.plan import WIDE, Plan, most_map_lines, plan
+from ddpmon.tui.screens.view import View
+from ddpmon.tui.widgets.chart import LossChart, OwnChart
+from ddpmon.tui.widgets.events import EventList
+from ddpmon.tui.widgets.failure import FailurePane, failure_lines
+from ddpmon.tui.widgets.pane import Pane
+from ddpmon.tui.widgets.ranktable import RankTable
+from ddpmon.tui.widgets.worldmap import WorldMap, arriving, world
+
+
+class World(View):
+    """Head, charts, world map, rank table."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("world")]
+    DEFAULT_CSS = """
+    World #upper, World #left, World #charts { width: 1fr; height: 1fr; overflow: hidden hidden; }
+    World #left { width: 2fr; }
+    World #own { margin-left: 1; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loss = LossChart(id="loss")
+        self.own = OwnChart(id="own")
+        self.failure = FailurePane(id="failure")
+        self.happened = EventList(id="events")
+        self.map = WorldMap(id="map")
+        self.table = RankTable(id="table")
+        self.charts = Horizontal(self.loss, self.own, id="charts")
+        self.left = Vertical(self.failure, self.charts, id="left")
+        self.upper = Horizontal(self.left, self.happened, id="upper")
+        self._plan: tuple[Plan, int] | None = None
+
+    def compose(self) -> ComposeResult:
+        yield Vertical(self.head, self.upper, self.map, self.table, self.keys)
+
+    @property
+    def cursor(self) -> RankTable:
+        return self.table
+
+    @property
+    def panes(self) -> tuple[Pane, ...]:
+        """Everything that shows a frame."""
+        return self.head, self.loss, self.own, self.failure, self.happened, self.map, self.table, self.keys
+
+    def share_out(self) -> None:
+        width, height = self.app.size
+        snapshot = self.shown.snapshot
+        map_lines, ranks, early = 1, 1, True
+        if snapshot is not None:
+            map_lines = len(world(snapshot, width, most_map_lines(height))[0])
+            early = arriving(snapshot)
+            ranks = max(snapshot.run.world_size, len(snapshot.ranks))
+        arranged = plan(width, height, ranks, map_lines, arriving=early)
+        left = width * 2 // 3 if arranged.events else width
+        failed = failure_lines(snapshot, left, arranged.upper)
+        if self._plan == (arranged, failed):
+            return
+        self._plan = arranged, failed
+        charts = arranged.upper - failed if arranged.charts else 0
+        happened = arranged.events and (width >= WIDE or not failed)
+        for part, lines in (
+            (self.head, arranged.head), (self.upper, arranged.upper), (self.map, arranged.world),
+            (self.table, arranged.table), (self.keys, arranged.keys), (self.failure, failed), (self.charts, charts),
+        ):  # fmt: skip
+            part.display = lines > 0
+            part.styles.height = lines
+        self.left.display = bool(failed or charts)
+        self.happened.display = happened
+        self.happened.styles.margin = (0, 0, 0, int(self.left.display))
+
+    def action_sort(self) -> None:
+        self.table.cycle_sort()
+
+    def action_log_scale(self) -> None:
+        self.loss.log_scale = not self.loss.log_scale
+        self.loss.redraw()

@@ -1,0 +1,59 @@
+"""How a rank stands, as a glyph: the same on the world map and in the rank table."""
+
+from __future__ import annotations
+
+from ddpmon.messages import RankView
+from ddpmon.tui.frame import finite
+from ddpmon.tui.lines import Line
+
+_GRADES = ((0.15, "█", "bad"), (0.10, "▆", "warn"), (0.05, "▃", "text"))
+
+LEGEND: Line = [
+    ("· <5%", "muted"), ("  ▃ 5%  ▆ 10%  █ 15%+", "muted"), ("  ? silent", "muted"), ("  ✖ dead", "muted"),
+]  # fmt: skip
+
+
+_SENT_BY_LAUNCHER = frozenset({"SIGTERM", "SIGINT"})
+"""What torchrun ends the other ranks with once one has failed."""
+
+
+def failed(rank: RankView) -> bool:
+    """Whether the rank is gone without having ended well."""
+    end = rank.exit
+    return rank.health == "dead" or (end is not None and bool(end.error or end.signal or end.code))
+
+
+def dragged_along(rank: RankView) -> bool:
+    """Whether the rank ended because another one did."""
+    end = rank.exit
+    return end is not None and end.signal in _SENT_BY_LAUNCHER and not end.error
+
+
+def heard(rank: RankView) -> bool:
+    """Whether the rank speaks, or has said goodbye."""
+    return rank.health in {"ok", "left"}
+
+
+def grade(rank: RankView) -> tuple[int, str, str]:
+    """(order, glyph, role): the higher the order, the more it needs a look."""
+    if failed(rank):
+        return (8, "✖", "muted") if dragged_along(rank) else (9, "✖", "bad")
+    if not heard(rank):
+        return 8, "?", "muted" if rank.health == "missing" else "warn"
+    over = finite(rank.over_median)
+    if over is not None:
+        for order, (least, glyph, role) in enumerate(_GRADES):
+            if over >= least:
+                return 7 - order, glyph, role
+    known = over is not None and rank.health == "ok"
+    return 1, "·", "ok" if known else "muted"
+
+
+def marker(rank: RankView, accused: frozenset[int]) -> tuple[str, str]:
+    """The rank table's first column: (glyph, role), blank when there is nothing to see."""
+    order, glyph, role = grade(rank)
+    if order >= 8:
+        return glyph, role
+    if rank.rank in accused or order == 7:
+        return "▲", "bad" if order == 7 else "warn"
+    return " ", "text"

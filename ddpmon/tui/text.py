@@ -1,0 +1,23 @@
+"""The head and the rank table as text, without a terminal: for scripts, chats and mails."""
+
+from __future__ import annotations
+
+from ddpmon.messages import Snapshot
+from ddpmon.tui.frame import Frame
+from ddpmon.tui.lines import Line, plain
+from ddpmon.tui.widgets.head import head
+from ddpmon.tui.widgets.ranktable import SORTS, ordered, table
+
+
+def _text(line: Line) -> str:
+    return plain("".join(text for text, _ in line)).rstrip()
+
+
+def head_text(snapshot: Snapshot, width: int) -> list[str]:
+    """The head's three lines in at most `width` columns."""
+    return [_text(line)[1:] for line in head(Frame(snapshot), width + 1, 3)]
+
+
+def table_text(snapshot: Snapshot, width: int) -> list[str]:
+    """The header of the rank table and a line for each rank, trouble first."""
+    return [_text(line) for line in table(snapshot, ordered(snapshot, SORTS[0]), width, None)]

@@ -1,0 +1,38 @@
+"""What happened to the run, newest first."""
+
+from __future__ import annotations
+
+from ddpmon.messages import Event
+from ddpmon.tui import numbers
+from ddpmon.tui.frame import Frame
+from ddpmon.tui.lines import Line, plain, title, wrap
+from ddpmon.tui.widgets.pane import Pane
+
+_MARKS = {"info": ("●", "muted"), "warn": ("▲", "warn"), "critical": ("✖", "bad")}
+_INDENT = 12
+"""Columns of margin, time, mark and the spaces between them."""
+
+
+def events(happened: list[Event], notes: list[str], width: int, height: int) -> list[Line]:
+    """Title and events, then what could not be measured; long ones go on in the next line."""
+    lines = [title("events", width)]
+    for event in sorted(happened, key=lambda event: event.at, reverse=True):
+        if len(lines) >= height:
+            break
+        mark, role = _MARKS.get(event.severity, _MARKS["info"])
+        rows = wrap(plain(event.text), width - _INDENT)
+        lines.append([(f" {numbers.clock(event.at)} ", "muted"), (f"{mark} ", role), (rows[0], "text")])
+        lines += [[(" " * _INDENT + row, "text")] for row in rows[1:]]
+    for note in notes:
+        rows = wrap(plain(note), width - 3)
+        lines.append([(" ○ ", "muted"), (rows[0], "muted")])
+        lines += [[("   " + row, "muted")] for row in rows[1:]]
+    return lines[:height]
+
+
+class EventList(Pane):
+    """The events of the run."""
+
+    def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
+        snapshot = frame.snapshot
+        return [title("events", width)] if snapshot is None else events(snapshot.events, snapshot.notes, width, height)

@@ -1,0 +1,67 @@
+"""Why a run failed: the first failing rank's exit and the last lines of its traceback."""
+
+from __future__ import annotations
+
+from ddpmon.messages import Exit, RankView, Snapshot
+from ddpmon.tui.frame import Frame
+from ddpmon.tui.lines import Line, cut, plain, title, wrap
+from ddpmon.tui.standing import failed
+from ddpmon.tui.widgets.pane import Pane
+
+
+def first_failed(snapshot: Snapshot) -> RankView | None:
+    """The rank that failed first, as the findings say; else one that left a cause; else one that is gone."""
+    ranks = {rank.rank: rank for rank in snapshot.ranks}
+    for finding in snapshot.findings:
+        if finding.kind == "rank_failed":
+            for number in finding.ranks:
+                if number in ranks:
+                    return ranks[number]
+    gone = [rank for rank in snapshot.ranks if rank.exit is not None and failed(rank)]
+    return max(gone, key=lambda rank: _cause(rank.exit), default=None)
+
+
+def _cause(exit_: Exit | None) -> tuple[bool, bool]:
+    return (exit_ is not None and bool(exit_.traceback), exit_ is not None and bool(exit_.error))
+
+
+def failure(rank: RankView, width: int, height: int) -> list[Line]:
+    """Title, how it ended, and as much of the traceback's end as fits."""
+    exit_ = rank.exit or Exit()
+    host = plain(rank.host)
+    lines = [title(f"rank {rank.rank}{f' on {host}' if host else ''}: how it failed", width)]
+    how = [f"exit code {exit_.code}"] if exit_.code is not None else []
+    how += [f"killed by {plain(exit_.signal)}"] if exit_.signal else []
+    how += [f"after {rank.steps:,} steps"] if rank.steps else ["before its first step"]
+    trace = [plain(row.rstrip()) for row in (exit_.traceback or "").splitlines() if row.strip()]
+    error = plain(exit_.error or "")
+    if error and (not trace or error[:40] not in trace[-1]):
+        trace.append(error)
+    foot: list[Line] = [[(f"  {row}", "bad")] for row in wrap(trace[-1], width - 3)[:3]] if trace else []
+    lines.append([(f" {', '.join(how)}", "muted")])
+    body = trace[:-1]
+    room = max(0, height - len(lines) - len(foot))
+    lines += [[(cut(f"  {row}", width), "text")] for row in body[max(0, len(body) - room) :][:room]]
+    if not trace:
+        lines.append([("  it left no traceback", "muted")])
+    return [*lines, *foot][:height]
+
+
+_CHARTS_LEAST = 8
+"""Lines below which charts are not worth their place beside the failure."""
+
+
+def failure_lines(snapshot: Snapshot | None, width: int, room: int) -> int:
+    """How many of `room` lines the failure takes: 0 for a run that did not fail; all, if charts would not fit below."""
+    if snapshot is None or snapshot.state != "failed" or (rank := first_failed(snapshot)) is None:
+        return 0
+    needed = len(failure(rank, width, room))
+    return needed if room - needed >= _CHARTS_LEAST else room
+
+
+class FailurePane(Pane):
+    """Stands where the charts are once a rank has failed."""
+
+    def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
+        rank = None if frame.snapshot is None else first_failed(frame.snapshot)
+        return [] if rank is None else failure(rank, width, height)

@@ -1,0 +1,229 @@
+"""The full rank table: every column that some rank has a value for, sorted by any of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ddpmon.messages import PHASES, RankView, Snapshot
+from ddpmon.tui import numbers, standing
+from ddpmon.tui.lines import Line, cut, fit, plain
+from ddpmon.tui.widgets.columns import HEALTH_WORDS, decimals, exit_text, how_far
+from ddpmon.tui.widgets.ranktable import RankTable
+from ddpmon.tui.widgets.worldmap import everyone, short_host
+
+Value = float | str | None
+
+
+@dataclass(frozen=True)
+class Field:
+    """One column: what it is sorted by, and how that is written."""
+
+    head: str
+    width: int
+    """With a space in front, and one for the arrow of the sorted column."""
+    value: Callable[[RankView], Value]
+    text: Callable[[float, int], str] = numbers.aligned_ms
+    """Takes the value and the number of decimals that milliseconds have."""
+    role: str = "text"
+    up: bool = False
+    """Sorted from the smallest first."""
+    left: bool = False
+    accused: bool = False
+    """Takes the marker's colour in a marked row."""
+
+    def cell(self, rank: RankView, digits: int) -> str:
+        """The value in this column's width."""
+        value = self.value(rank)
+        if value is None or isinstance(value, str):
+            return self.place(value or numbers.NONE)
+        return self.place(self.text(value, digits))
+
+    def place(self, text: str) -> str:
+        """Text in this column's width."""
+        text = cut(text, self.width - 1)
+        return f" {text:<{self.width - 1}}" if self.left else f"{text:>{self.width}}"
+
+
+def _phase(name: str) -> Callable[[RankView], Value]:
+    place = PHASES.index(name)
+    return lambda rank: rank.phases_ms[place] if rank.phases_ms is not None and place < len(rank.phases_ms) else None
+
+
+def _percent(value: float, _: int) -> str:
+    return numbers.percent(value / 100).removesuffix("%")
+
+
+def _share(value: float, _: int) -> str:
+    return numbers.percent(value)
+
+
+def _short(value: float, _: int) -> str:
+    return numbers.short(value)
+
+
+def _gigabytes(value: float, _: int) -> str:
+    return numbers.gigabytes(value)
+
+
+def _whole(value: float, _: int) -> str:
+    return f"{value:.0f}"
+
+
+FIELDS = (
+    Field("rank", 6, lambda rank: float(rank.rank), _whole, up=True, accused=True),
+    Field("host", 14, lambda rank: short_host(rank.host) or None, role="muted", up=True, left=True),
+    Field("exit", 9, lambda rank: exit_text(rank) or None, accused=True),
+    Field("own ms", 9, lambda rank: rank.own_ms, accused=True),
+    Field("vs med", 9, lambda rank: rank.over_median, lambda value, _: numbers.over(value), accused=True),
+    Field("wait", 8, _phase("wait"), role="comm", up=True),
+    Field("data", 8, _phase("data")),
+    Field("forward", 9, _phase("forward")),
+    Field("backward", 10, _phase("backward")),
+    Field("optimizer", 11, _phase("optimizer")),
+    Field("other", 8, _phase("other")),
+    Field("transfer", 10, _phase("transfer"), role="comm"),
+    Field("step ms", 9, lambda rank: rank.step_ms),
+    Field("late ms", 9, lambda rank: rank.late_ms),
+    Field("last", 7, lambda rank: rank.critical_share, _share),
+    Field("loss", 9, lambda rank: rank.loss, lambda value, _: numbers.loss(value)),
+    Field("device", 8, lambda rank: plain(rank.device) if rank.health != "missing" else None, up=True, left=True),
+    Field("samples/s", 11, lambda rank: rank.samples_per_s, _short),
+    Field("tokens/s", 10, lambda rank: rank.tokens_per_s, _short),
+    Field("cpu%", 7, lambda rank: rank.cpu_percent, _percent),
+    Field("starved", 9, lambda rank: rank.cpu_starved_share, _share),
+    Field("mem G", 8, lambda rank: rank.rss_bytes, _gigabytes),
+    Field("gpu%", 7, lambda rank: None if rank.gpu is None else rank.gpu.percent, _percent),
+    Field("gpu mem", 9, lambda rank: None if rank.gpu is None else rank.gpu.memory_used_bytes, _gigabytes),
+    Field("watt", 7, lambda rank: None if rank.gpu is None else rank.gpu.power_w, _whole),
+    Field("°C", 6, lambda rank: None if rank.gpu is None else rank.gpu.temperature_c, _whole),
+    Field("MHz", 7, lambda rank: None if rank.gpu is None else rank.gpu.clock_mhz, _whole),
+    Field("gc ms", 8, lambda rank: rank.gc_ms, lambda value, _: numbers.ms(value)),
+    Field("faults/s", 10, lambda rank: rank.major_faults_per_s, _short),
+    Field("read/s", 8, lambda rank: rank.read_bytes_per_s, _short),
+    Field("write/s", 9, lambda rank: rank.written_bytes_per_s, _short),
+    Field("threads", 9, lambda rank: rank.threads, _whole),
+    Field("steps", 9, lambda rank: float(rank.steps) if rank.steps else None, lambda v, _: numbers.count(int(v))),
+    Field("pid", 9, lambda rank: float(rank.pid) if rank.pid else None, _whole, up=True),
+    Field("state", 15, lambda rank: HEALTH_WORDS.get(rank.health, plain(rank.health)), left=True, accused=True),
+    Field("how far", 23, how_far, left=True),
+)
+HOST = next(place for place, field in enumerate(FIELDS) if field.head == "host")
+OWN = next(place for place, field in enumerate(FIELDS) if field.head == "own ms")
+
+
+def known(ranks: list[RankView]) -> list[int]:
+    """Places in FIELDS of the columns that some rank has a value for."""
+    return [place for place, field in enumerate(FIELDS) if any(field.value(rank) is not None for rank in ranks)]
+
+
+def ordered(ranks: list[RankView], by: int, *, backwards: bool) -> list[RankView]:
+    """Ranks by one column; those without the value last, equal ones by rank. By own time, trouble comes first."""
+    field = FIELDS[by]
+    having = [rank for rank in ranks if field.value(rank) is not None]
+    rest = [rank for rank in ranks if field.value(rank) is None]
+    having.sort(key=lambda rank: _comparable(field.value(rank)), reverse=field.up == backwards)
+    found = having + rest
+    if by == OWN and not backwards:
+        found.sort(key=lambda rank: -grade if (grade := standing.grade(rank)[0]) >= 8 else 0)
+    return found
+
+
+def _comparable(value: Value) -> tuple[float, str]:
+    if isinstance(value, str):
+        return 0.0, value
+    return (math.inf if value is None or math.isnan(value) else value), ""
+
+
+class FullTable(RankTable):
+    """All ranks, all columns. The column of ranks stays where it is; the others can be moved sideways."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._by = OWN
+        self._backwards = False
+        self._first = 0
+        """Columns that are out of sight on the left."""
+        self._shown: list[int] = []
+        self._hidden = 0
+        """Columns out of sight on the right."""
+
+    def listed(self, snapshot: Snapshot) -> list[RankView]:
+        return ordered(self.kept(everyone(snapshot)), self._by, backwards=self._backwards)
+
+    def heading(self, snapshot: Snapshot | None, width: int) -> Line:
+        way = "smallest" if FIELDS[self._by].up != self._backwards else "largest"
+        order = "trouble first, then own time" if self._by == OWN and not self._backwards else (
+            f"by {FIELDS[self._by].head}, {way} first"
+        )  # fmt: skip
+        more = [f"← {self._first}"] if self._first else []
+        more += [f"{self._hidden} →"] if self._hidden else []
+        legend: Line | None = [(f"more columns: {'  '.join(more)} ", "muted")] if more else None
+        return self.title(f"ranks, {order} ", snapshot, width, legend)
+
+    def rows(self, snapshot: Snapshot, ranks: list[RankView], width: int) -> list[Line]:
+        fields = self._fit(snapshot, width)
+        digits = decimals(snapshot.ranks)
+        accused = frozenset(n for f in snapshot.findings if f.severity != "info" for n in f.ranks)
+        header: Line = [(" ", "text")]
+        for field in fields:
+            sorted_by = field.head == FIELDS[self._by].head
+            arrow = ("▴" if field.up != self._backwards else "▾") if sorted_by else ""
+            header.append((field.place(field.head + arrow), "title" if sorted_by else "muted"))
+        lines = [header]
+        for rank in ranks:
+            glyph, alarm = standing.marker(rank, accused)
+            under = "+select" if rank.rank == self.chosen else ""
+            line: Line = [(glyph, alarm + under)]
+            for field in fields:
+                role = alarm if field.accused and glyph != " " else field.role
+                line.append((field.cell(rank, digits), role + under))
+            lines.append(fit(line, width, "text" + under) if under else line)
+        return lines
+
+    def _fit(self, snapshot: Snapshot, width: int) -> list[Field]:
+        """The columns in sight; also notes how many are out of it."""
+        ranks = everyone(snapshot)
+        rest = [place for place in known(ranks) if place]
+        host = replace(FIELDS[HOST], width=min(17, max(7, *(len(short_host(rank.host)) + 2 for rank in ranks))))
+        fields = [host if field is FIELDS[HOST] else field for field in FIELDS]
+        room = width - 1 - fields[0].width
+        # no further to the right than until the last column is in sight
+        last, taken = len(rest), 0
+        while last and taken + fields[rest[last - 1]].width <= room:
+            last -= 1
+            taken += fields[rest[last]].width
+        self._first = max(0, min(self._first, last))
+        self._shown, taken = [], 0
+        for place in rest[self._first :]:
+            taken += fields[place].width
+            if taken > room:
+                break
+            self._shown.append(place)
+        self._hidden = len(rest) - self._first - len(self._shown)
+        return [fields[0], *(fields[place] for place in self._shown)]
+
+    def cycle_sort(self) -> None:
+        """Sort by the next column, and bring it into sight."""
+        snapshot = self.frame.snapshot
+        if snapshot is None:
+            return
+        places = known(everyone(snapshot))
+        self._by = next((place for place in places if place > self._by), places[0])
+        self._backwards = False
+        if self._by and self._by not in self._shown:
+            self._first = places.index(self._by) - 1
+        self._top = 0
+        self.redraw()
+
+    def reverse(self) -> None:
+        """The same column the other way round."""
+        self._backwards = not self._backwards
+        self._top = 0
+        self.redraw()
+
+    def pan(self, by: int) -> None:
+        """Move the columns sideways."""
+        self._first += by
+        self.redraw()

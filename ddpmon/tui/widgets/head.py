@@ -1,0 +1,172 @@
+"""The three lines on top of every screen: is it alive, what is wrong, five numbers in fixed places."""
+
+from __future__ import annotations
+
+from ddpmon.messages import Snapshot
+from ddpmon.tui import numbers
+from ddpmon.tui.frame import SEVERITY_ROLES, Frame
+from ddpmon.tui.lines import Line, cut, cut_sentence, plain, size, wrap
+from ddpmon.tui.widgets.pane import Pane
+
+_Item = tuple[int, Line]
+"""(rank, pieces): the item with the highest rank goes first when it gets narrow."""
+
+
+_ATTACHED = ("", "text")
+"""First piece of an item that belongs to the one on its left."""
+
+
+def _join(items: list[_Item], width: int) -> Line:
+    """As many items as fit, two spaces between them; one before an item that belongs to the one on its left."""
+    kept = list(items)
+    while len(kept) > 1 and size(_glue(kept)) > width:
+        kept.remove(max(kept, key=lambda item: item[0]))
+    return _glue(kept)
+
+
+def _glue(items: list[_Item]) -> Line:
+    joined: Line = []
+    for _, line in items:
+        if joined:
+            joined.append(("  ", "text") if line[0][0] else (" ", "text"))
+        joined += line
+    return joined
+
+
+def bar(share: float, width: int) -> Line:
+    """A progress bar."""
+    done = round(min(1.0, max(0.0, share)) * width)
+    return [("━" * done, "info"), ("─" * (width - done), "rule")]
+
+
+def state_line(frame: Frame, width: int) -> Line:
+    """▲ SLOW  name  64 ranks  step 12,486/50,000 ━━──  25%  ETA 3h14m  up 1h02m."""
+    look, snapshot = frame.look, frame.snapshot
+    word = look.word
+    if frame.stale:
+        word += f" {numbers.duration(frame.silent_s)}"
+    elif snapshot is not None and snapshot.state == "stalled" and snapshot.verdict_since is not None:
+        word += f" {numbers.duration(snapshot.at - snapshot.verdict_since)}"
+    items: list[_Item] = [(0, [(f"{look.glyph} {word:<7}", look.role)])]
+    if frame.behind_s is not None:
+        items.append((1, [(f"frozen, {numbers.duration(frame.behind_s)} behind", "warn")]))
+    if snapshot is not None:
+        items += _progress(snapshot, frame.ended, wide=width >= 110)
+    return _join(items, width)
+
+
+def _progress(snapshot: Snapshot, ended: bool, wide: bool) -> list[_Item]:
+    run = snapshot.run
+    ranks = f"{numbers.count(run.world_size)} rank{'s' * (run.world_size != 1)}"
+    if snapshot.state == "waiting":
+        there = sum(rank.health != "missing" for rank in snapshot.ranks)
+        ranks = f"{numbers.count(there)}/{ranks}"
+    if wide and run.nnodes > 1:
+        ranks += f" on {run.nnodes} nodes"
+    items: list[_Item] = [(2, [(cut(plain(run.name), 32 if wide else 20), "strong")]), (5, [(ranks, "text")])]
+    total = snapshot.total_steps
+    step = f"step {numbers.count(snapshot.step)}" + (f"/{numbers.count(total)}" if total else "")
+    if snapshot.step or total:
+        items.append((3, [(step, "text")]))
+    if total:
+        share = snapshot.step / total
+        items.append((7, [_ATTACHED, *bar(share, 24 if wide else 10)]))
+        items.append((4, [_ATTACHED, (f"{numbers.percent(min(1.0, share)):>4}", "text")]))
+    if ended:
+        if run.exit_code:
+            items.append((3, [(f"exit {run.exit_code}", "strong")]))
+        if run.ended_at is not None and run.started_at:
+            items.append((6, [(f"took {numbers.duration(run.ended_at - run.started_at)}", "muted")]))
+    else:
+        if snapshot.eta_s is not None:
+            items.append((6, [(f"ETA {numbers.duration(snapshot.eta_s)}", "muted")]))
+        if run.started_at:
+            items.append((8, [(f"up {numbers.duration(snapshot.at - run.started_at)}", "muted")]))
+    return items
+
+
+def sentence(frame: Frame) -> tuple[str, str]:
+    """(the verdict or what stands in for it, its role)."""
+    snapshot = frame.snapshot
+    if snapshot is None:
+        if frame.silent_s > 10:
+            return f"no answer from the hub for {numbers.duration(frame.silent_s)}; still trying", "warn"
+        return "starting the hub…", "text"
+    if frame.stale:
+        heard = numbers.duration(frame.silent_s)
+        return f"no word from the hub for {heard}: all values are from before; trying again", "warn"
+    return plain(snapshot.verdict) or numbers.NONE, SEVERITY_ROLES.get(snapshot.severity, "text")
+
+
+def verdict_line(frame: Frame, width: int) -> Line:
+    """The verdict, cut at a sensible place, and what else is known to be wrong."""
+    text, role = sentence(frame)
+    tail: Line = []
+    if frame.snapshot is not None:
+        others = sum(finding.severity != "info" for finding in frame.snapshot.findings) - 1
+        if others > 0:
+            tail.append((f"  +{others} more", role))
+        if lost := frame.snapshot.records_lost:
+            tail.append((f"  {numbers.short(lost)} records lost", "warn"))
+    if width - size(tail) < 20:
+        tail = []
+    text = cut_sentence(text, width - size(tail))
+    if role in {"warn", "bad"} and not frame.stale:
+        # Who it is stands out; the rest of the sentence is read next.
+        subject, colon, rest = text.partition(":")
+        return [(subject + colon, role), (rest, "text"), *tail]
+    return [(text, role), *tail]
+
+
+def number_items(snapshot: Snapshot, width: int) -> list[_Item]:
+    """The five numbers. Each takes the same columns whatever its value, so that none jumps."""
+    arrow = {True: "↓", False: "↑", None: " "}[snapshot.loss_falls]
+    on_gpu = snapshot.gpu_percent is not None or any(rank.device.startswith("cuda") for rank in snapshot.ranks)
+    rate = f"{numbers.short(snapshot.samples_per_s):>5}"
+    finite_loss = snapshot.loss is None or numbers.loss(snapshot.loss) not in {"nan", "inf", "-inf"}
+    items: list[_Item] = [
+        (0, [("step ", "muted"), (f"{numbers.ms(snapshot.step_ms_p50):>5} ms", "strong"),
+             (" max", "muted"), (f"{numbers.ms(snapshot.step_ms_max):>5}", "text")]),
+        (1, [("loss ", "muted"), (f"{numbers.loss(snapshot.loss):>6} {arrow}", "strong" if finite_loss else "bad")]),
+        (3, [("all-reduce ", "muted"), (f"{numbers.ms(snapshot.all_reduce_ms):>4} ms", "text")]),
+        (2, [("wait ", "muted"), (f"{numbers.percent(snapshot.wait_share):>4}", "text")]),
+    ]  # fmt: skip
+    if on_gpu:
+        gpu = None if snapshot.gpu_percent is None else snapshot.gpu_percent / 100
+        items.append((4, [("GPU ", "muted"), (f"{numbers.percent(gpu):>4}", "text")]))
+    if not on_gpu or width >= 100:
+        unit = " samples/s" if width >= 100 else "/s"
+        items.append((5, [(rate, "text"), (unit, "muted")]))
+    return items
+
+
+def head(frame: Frame, width: int, height: int) -> list[Line]:
+    """The head's three lines; with more height than that (there is no room for anything else) all of it is used."""
+    room = width - 1 if width > 20 else width
+    margin: Line = [(" ", "text")] if width > 20 else []
+    lines = [[*margin, *state_line(frame, room)]]
+    numbers_: list[_Item] = [] if frame.snapshot is None else number_items(frame.snapshot, room)
+    if height <= 3:
+        return [*lines, [*margin, *verdict_line(frame, room)], [*margin, *_join(numbers_, room)]]
+    text, role = sentence(frame)
+    wrapped = wrap(text, room)
+    lines += [[*margin, (row, role)] for row in wrapped[: max(1, height - 2)]]
+    row: Line = []
+    for _, item in numbers_:
+        if row and size(row) + 2 + size(item) > room:
+            lines.append([*margin, *row])
+            row = []
+        row = [*row, *([("  ", "text")] if row else []), *item]
+    return [*lines, [*margin, *row]] if row else lines
+
+
+class Head(Pane):
+    """The head of every screen."""
+
+    KEEPS_COLOUR = True
+
+    def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
+        lines = head(frame, width, height)
+        if frame.stale:
+            lines[2:] = [[(text, "muted") for text, _ in line] for line in lines[2:]]
+        return lines

@@ -1,0 +1,94 @@
+"""What the ranks printed, newest at the bottom."""
+
+from __future__ import annotations
+
+from ddpmon.logs import LAUNCHER, Entry, Log, who
+from ddpmon.tui.frame import Frame
+from ddpmon.tui.lines import Line, cut, size, title, wrap
+from ddpmon.tui.widgets.pane import Pane
+
+_MOST_ROWS = 6
+"""Of one entry on the screen."""
+
+
+def entry_lines(entry: Entry, label: int, width: int, world_size: int) -> list[Line]:
+    """One entry: who printed it (stderr with a ! before it), and the text, in as many rows as it needs."""
+    room = max(8, width - label - 4)
+    name = cut(who(entry.ranks, world_size), label)
+    error = entry.stream == "err"
+    indent = len(entry.text) - len(entry.text.lstrip())
+    rows = wrap(entry.text, room - indent) if size([(entry.text, "")]) > room > indent + 8 else [entry.text.lstrip()]
+    if len(rows) > _MOST_ROWS:
+        rows = [*rows[: _MOST_ROWS - 1], "…"]
+    return [
+        [(f" {name if place == 0 else '':>{label}} ", "muted"), ("! " if error else "  ", "warn"),
+         (cut(" " * indent + row, room), "text")]
+        for place, row in enumerate(rows)
+    ]  # fmt: skip
+
+
+class LogList(Pane):
+    """The log, following its end until it is scrolled; of all ranks or of one."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.printed: Log | None = None
+        self.rank: int | None = None
+        """Only what this rank printed."""
+        self._end: int | None = None
+        """Entries above the bottom of the screen, counted from the first there ever was; None: all, and follow."""
+
+    def _entries(self) -> tuple[int, list[Entry]]:
+        """(how many there were before the first, entries that are listed)."""
+        if self.printed is None:
+            return 0, []
+        before = self.printed.total - len(self.printed.entries)
+        if self.rank is None:
+            return before, self.printed.entries
+        return 0, [entry for entry in self.printed.entries if self.rank in entry.ranks]
+
+    def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
+        before, entries = self._entries()
+        end = len(entries) if self._end is None else max(0, min(len(entries), self._end - before))
+        whose = "all ranks" if self.rank is None else "the launcher" if self.rank == LAUNCHER else f"rank {self.rank}"
+        how = "following" if self._end is None else f"{len(entries) - end:,} more below, G follows"
+        heading = title(f"output of {whose}, {how} ", width, [("! stderr ", "muted")])
+        room = height - 1
+        if not entries:
+            where = "nothing printed yet" if frame.snapshot is None or not frame.ended else "nothing was printed"
+            return [heading, [(f" {where}", "muted")]]
+        world_size = 0 if frame.snapshot is None else frame.snapshot.run.world_size
+        label = 9 if width < 100 else 14
+        rows: list[Line] = []
+        for entry in reversed(entries[:end]):
+            rows = [*entry_lines(entry, label, width, world_size), *rows]
+            if len(rows) >= room:
+                break
+        return [heading, *rows[max(0, len(rows) - room) :]]
+
+    def move(self, by: int | None = None, *, to: int | None = None) -> None:
+        """Scroll by so many entries, to the first (0) or to the end, which is followed from then on."""
+        before, entries = self._entries()
+        last = before + len(entries)
+        if to is not None:
+            self._end = min(last, before + max(1, self.size.height - 1)) if to >= 0 else None
+        else:
+            at = (last if self._end is None else self._end) + (by or 0)
+            self._end = None if at >= last else max(at, before + 1)
+        self.redraw()
+
+    def page(self, direction: int) -> None:
+        """Scroll by a screenful."""
+        self.move(direction * max(1, self.size.height - 3))
+
+    def step(self, by: int) -> None:
+        """Another rank's output: all, then each that printed something, the launcher among them."""
+        entries = [] if self.printed is None else self.printed.entries
+        ranks: list[int | None] = [None, *sorted({rank for entry in entries for rank in entry.ranks})]
+        place = ranks.index(self.rank) if self.rank in ranks else 0
+        self.rank, self._end = ranks[(place + by) % len(ranks)], None
+        self.redraw()
+
+    def of(self, rank: int | None) -> None:
+        """What this rank printed."""
+        self.rank, self._end = rank, None

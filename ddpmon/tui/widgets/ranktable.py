@@ -1,0 +1,226 @@
+"""The rank table: one line per rank, what is wrong first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from textual import events
+
+from ddpmon.messages import PHASES, STAGES, RankView, Snapshot
+from ddpmon.tui import standing
+from ddpmon.tui.frame import Frame, finite
+from ddpmon.tui.lines import Line, cut, fit, size, title
+from ddpmon.tui.screens.plan import WIDE
+from ddpmon.tui.widgets.columns import ARRIVING, MEASURED, SPLIT_LEGEND, choose, decimals, split_bar
+from ddpmon.tui.widgets.pane import Pane
+from ddpmon.tui.widgets.worldmap import arriving, everyone
+
+_WAIT = PHASES.index("wait")
+_SPLIT_LEAST = 24
+"""Columns below which a split bar says nothing."""
+_SPLIT_ROOM = 42
+"""Columns kept for it on a wide screen, before the last columns are shown."""
+
+
+@dataclass(frozen=True)
+class Sort:
+    """An order of the table. Ranks without the value come last; equal ones by rank."""
+
+    name: str
+    key: Callable[[RankView], float | None]
+    trouble_first: bool = False
+
+
+def _down(value: float | None) -> float | None:
+    return None if finite(value) is None or value is None else -value
+
+
+def _wait(rank: RankView) -> float | None:
+    phases = rank.phases_ms or ()
+    return finite(phases[_WAIT]) if len(phases) > _WAIT else None
+
+
+SORTS = (
+    Sort("slowest first", lambda rank: _down(rank.own_ms), trouble_first=True),
+    Sort("by rank", lambda rank: rank.rank),
+    Sort("shortest wait first", _wait),
+    Sort(
+        "highest loss first",
+        lambda rank: -math.inf if rank.loss is not None and finite(rank.loss) is None else _down(rank.loss),
+    ),
+)
+
+
+def ordered(snapshot: Snapshot, sort: Sort) -> list[RankView]:
+    """All ranks in the order of `sort`; while they arrive, the least far first instead of the slowest."""
+    early = sort.trouble_first and arriving(snapshot)
+
+    def key(rank: RankView) -> tuple[int, bool, float, int]:
+        trouble = standing.grade(rank)[0] if sort.trouble_first else 0
+        if early:
+            far = STAGES.index(rank.stage) if rank.stage in STAGES else len(STAGES)
+            return -trouble if trouble >= 8 else 0, False, float(far), rank.rank
+        value = sort.key(rank)
+        return -trouble if trouble >= 8 else 0, value is None, value or 0.0, rank.rank
+
+    return sorted(everyone(snapshot), key=key)
+
+
+def table(snapshot: Snapshot, ranks: list[RankView], width: int, chosen: int | None) -> list[Line]:
+    """The header and a line for each of `ranks`; `chosen` is the rank under the cursor."""
+    measured = not arriving(snapshot)
+    split_room = _SPLIT_ROOM if measured and width >= WIDE - 1 else 0
+    columns = choose(MEASURED if measured else ARRIVING, snapshot.ranks, width - 2 - split_room)
+    digits = decimals(snapshot.ranks)
+    accused = frozenset(n for f in snapshot.findings if f.severity != "info" for n in f.ranks)
+    header: Line = [(" ", "text"), ("".join(column.cell(column.head) for column in columns), "muted")]
+    room = width - size(header) - 1
+    split = measured and room >= _SPLIT_LEAST
+    lines = [[*header, *(fit(SPLIT_LEGEND, room, "muted") if split else [])]]
+    longest = max((value for rank in snapshot.ranks if (value := finite(rank.step_ms)) is not None), default=0.0)
+    for rank in ranks:
+        glyph, alarm = standing.marker(rank, accused)
+        under = "+select" if rank.rank == chosen else ""
+        line: Line = [(glyph, alarm + under)]
+        for column in columns:
+            role = alarm if column.accused and glyph != " " else column.role
+            text = column.cell(column.text(rank, digits))
+            if line[-1][1] == role + under:
+                line[-1] = (line[-1][0] + text, role + under)
+            else:
+                line.append((text, role + under))
+        if split:
+            line += [
+                (" ", "text" + under),
+                *((mark, role + under) for mark, role in split_bar(rank, longest, room - 2)),
+            ]
+        lines.append(fit(line, width, "text" + under) if under else line)
+    return lines
+
+
+class RankTable(Pane):
+    """The rank table with its cursor and scrolling. The cursor stays on its rank when the order changes."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.chosen: int | None = None
+        self._sort = 0
+        self._top = 0
+
+    def listed(self, snapshot: Snapshot) -> list[RankView]:
+        """The ranks that are listed, in their order."""
+        return self.kept(ordered(snapshot, SORTS[self._sort]))
+
+    def kept(self, ranks: list[RankView]) -> list[RankView]:
+        """Those that the filter lets through."""
+        wanted = self.frame.filter
+        return ranks if wanted is None else [rank for rank in ranks if wanted.lets(rank)]
+
+    def title(self, text: str, snapshot: Snapshot | None, width: int, legend: Line | None = None) -> Line:
+        """The title, with the filter in it."""
+        wanted = self.frame.filter
+        if wanted is None or snapshot is None:
+            return title(text, width, legend)
+        ranks = everyone(snapshot)
+        found = f"{len(self.kept(ranks)):,} of {len(ranks):,} ranks: {wanted.text} "
+        return title(f"{text.rstrip()} ", width, [("/ ", "key"), (cut(found, max(8, width - 50)), "info")])
+
+    def heading(self, snapshot: Snapshot | None, width: int) -> Line:
+        """The title."""
+        order = SORTS[self._sort]
+        early = order.trouble_first and snapshot is not None and arriving(snapshot)
+        return self.title("ranks, the last to arrive first" if early else f"ranks, {order.name}", snapshot, width)
+
+    def rows(self, snapshot: Snapshot, ranks: list[RankView], width: int) -> list[Line]:
+        """The header and a line for each of `ranks`."""
+        return table(snapshot, ranks, width, self.chosen)
+
+    def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
+        snapshot = frame.snapshot
+        if snapshot is None or height < 3:
+            return [self.heading(snapshot, width)]
+        ranks = self.listed(snapshot)
+        shown = height - 2
+        self._top = max(0, min(self._top, len(ranks) - shown))
+        lines = self.rows(snapshot, ranks[self._top : self._top + shown], width - 1)
+        if len(ranks) > shown:
+            lines[1:] = self._with_scrollbar(lines[1:], width, len(ranks))
+        if not ranks:
+            lines.append([("  no rank fits the filter; esc shows all", "muted")])
+        return [self.heading(snapshot, width), *lines]
+
+    def _with_scrollbar(self, lines: list[Line], width: int, total: int) -> list[Line]:
+        shown = len(lines)
+        length = max(1, shown * shown // total)
+        first = round(self._top / (total - shown) * (shown - length))
+        return [
+            [*fit(line, width - 1, line[-1][1] if "select" in line[-1][1] else "text"),
+             ("█", "muted") if first <= y < first + length else ("│", "rule")]
+            for y, line in enumerate(lines)
+        ]  # fmt: skip
+
+    def cycle_sort(self) -> None:
+        """The next order."""
+        self._sort = (self._sort + 1) % len(SORTS)
+        self._top = 0
+        self.redraw()
+
+    def move(self, by: int | None = None, *, to: int | None = None) -> None:
+        """Move the cursor by so many lines, or to a line (negative: from the end)."""
+        snapshot = self.frame.snapshot
+        if snapshot is None or not (ranks := self.listed(snapshot)):
+            return
+        places = [rank.rank for rank in ranks]
+        if to is not None:
+            place = to % len(places)
+        elif self.chosen in places:
+            place = places.index(self.chosen) + (by or 0)
+        else:
+            place = self._top if by is None or abs(by) == 1 else self._top + by
+        place = max(0, min(place, len(places) - 1))
+        self.chosen = places[place]
+        shown = max(1, self.size.height - 2)
+        self._top = max(place - shown + 1, min(self._top, place))
+        self.redraw()
+
+    def choose(self, rank: int) -> None:
+        """Put the cursor on a rank."""
+        snapshot = self.frame.snapshot
+        places = [] if snapshot is None else [each.rank for each in self.listed(snapshot)]
+        if rank in places:
+            self.move(to=places.index(rank))
+
+    def page(self, direction: int) -> None:
+        """Move the cursor by a screenful."""
+        self.move(direction * max(1, self.size.height - 3))
+
+    def chosen_rank(self) -> int | None:
+        """The rank under the cursor, else the first of the list."""
+        ranks = [] if self.frame.snapshot is None else [rank.rank for rank in self.listed(self.frame.snapshot)]
+        return self.chosen if self.chosen in ranks else next(iter(ranks), None)
+
+    def scroll_lines(self, by: int) -> None:
+        """Scroll without moving the cursor."""
+        self._top = max(0, self._top + by)
+        self.redraw()
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        event.stop()
+        self.scroll_lines(3)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        event.stop()
+        self.scroll_lines(-3)
+
+    def on_click(self, event: events.Click) -> None:
+        """Choose the rank that was clicked."""
+        snapshot = self.frame.snapshot
+        if snapshot is None or event.y < 2:
+            return
+        ranks = self.listed(snapshot)
+        place = self._top + event.y - 2
+        if place < len(ranks):
+            self.chosen = ranks[place].rank
+            self.redraw()

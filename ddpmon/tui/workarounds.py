@@ -1,0 +1,47 @@
+"""What Textual 8.2 does not do by itself, each with the reason. Nothing else in here."""
+
+from __future__ import annotations
+
+import os
+import sys
+import termios
+
+from textual.driver import Driver
+
+
+def terminal_gone() -> bool:
+    """Whether the terminal that the dashboard runs in was closed.
+
+    Textual's input thread takes the end of file that a closed terminal reads as for "nothing typed", and spins; its
+    output thread dies of the error. Neither ends the app, so it asks for itself.
+    """
+    stdin = sys.__stdin__
+    if stdin is None or stdin.closed:
+        return True
+    try:
+        termios.tcgetattr(stdin.fileno())
+    except termios.error:
+        return True
+    return False
+
+
+def write_no_more(driver: Driver | None) -> None:
+    """Keep Textual from waiting for its output thread, once the terminal is gone.
+
+    That thread may have died of the closed terminal; its full queue then blocks whoever writes or closes.
+    """
+    if driver is not None:
+        driver.write = lambda _: None  # type: ignore[assignment, method-assign]
+        driver.close = lambda: None  # type: ignore[method-assign]
+
+
+def let_go_of_terminal() -> None:
+    """Point the standard streams to nowhere, once the terminal is gone.
+
+    Textual writes its farewell to the terminal when it exits, from a thread that would die of an error with a
+    traceback, and the interpreter flushes the streams after that.
+    """
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nowhere, stream)
+    os.close(nowhere)

@@ -1,0 +1,36 @@
+"""Drives the dashboard without a terminal."""
+
+import asyncio
+
+from ddpmon.source import FakeSource
+from ddpmon.tui.app import DdpmonApp
+
+
+def screen_text(app) -> str:
+    """What the screen shows, without spaces at the ends of lines."""
+    return "\n".join(strip.text.rstrip() for strip in app.screen._compositor.render_strips())
+
+
+def drive(source, *steps, size=(80, 24), **options):
+    """Run the dashboard: a step is a key to press, or a function of (app, pilot). Returns (app, screen's text)."""
+    if not hasattr(source, "snapshot"):
+        source = FakeSource(source)
+
+    async def run():
+        app = DdpmonApp(source, **options)
+        text = ""
+        async with app.run_test(size=size) as pilot:
+            await pilot.pause()
+            for step in steps:
+                if callable(step):
+                    result = step(app, pilot)
+                    if asyncio.iscoroutine(result):
+                        await result
+                elif app.is_running:
+                    await pilot.press(step)
+                await pilot.pause()
+            if app.is_running:
+                text = screen_text(app)
+        return app, text
+
+    return asyncio.run(run())

@@ -1,0 +1,29 @@
+"""Runs the dashboard on a made-up snapshot in this terminal: what the pty tests start, and good for looking.
+
+python -m tests.tui.show STATE [--silent SECONDS] [--owns-run] [--readonly]
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ddpmon.source import FakeSource
+from ddpmon.tui.app import watch
+from tests.tui import snapshots
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("state", choices=[*snapshots.STATES, *snapshots.ODD, "nothing"])
+    parser.add_argument("--silent", type=float, default=0.0)
+    parser.add_argument("--owns-run", action="store_true")
+    parser.add_argument("--readonly", action="store_true")
+    parser.add_argument("--outcome", help="write here how it was left")
+    given = parser.parse_args()
+    made = {**snapshots.STATES, **snapshots.ODD}.get(given.state)
+    source = FakeSource(made() if made else None, given.silent)
+    source.said = snapshots.said(source.current.run.world_size if source.current else 0)
+    outcome = watch(source, readonly=given.readonly, owns_run=given.owns_run)
+    if given.outcome:
+        Path(given.outcome).write_text(f"{outcome.value} {source.stops}")
+    print(f"left: {outcome.value}", flush=True)

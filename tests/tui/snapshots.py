@@ -1,0 +1,369 @@
+"""Fixed, made-up snapshots, one for each state that a screen can be in. Nothing here is random or takes the time."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from ddpmon.logs import LAUNCHER, Said
+from ddpmon.messages import Event, Exit, Finding, Gpu, RankView, RunView, Series, Snapshot
+
+STARTED = 1_789_000_000.0
+STEPS = 12_486
+
+
+def wobble(place: int, salt: int = 0) -> float:
+    """A fixed number in [-1, 1) that looks like noise."""
+    return ((place * 2654435761 + salt * 40503 + 12345) % 65_536) / 32_768 - 1
+
+
+def loss_series(points: int = 300, *, over_s: float = 900.0, spread: float = 0.03) -> Series:
+    seconds = [over_s * i / (points - 1) for i in range(points)]
+    median = [2.15 + 2.7 * math.exp(-i / (points / 4)) + 0.02 * wobble(i) for i in range(points)]
+    return Series(
+        seconds=seconds,
+        low=[value - spread * (1 + wobble(i, 1) / 2) for i, value in enumerate(median)],
+        median=list(median),
+        high=[value + spread * (1 + wobble(i, 2) / 2) for i, value in enumerate(median)],
+    )
+
+
+def own_series(
+    own_ms: float, slow_from: float = 2.0, extra_ms: float = 0.0, points: int = 300, over_s: float = 900.0
+) -> Series:
+    """The slowest rank `extra_ms` over the others from `slow_from` of the time on."""
+    median = [own_ms * (1 + 0.01 * wobble(i)) for i in range(points)]
+    slowest = [
+        own_ms * (1.02 + 0.02 * wobble(i, 3)) + (extra_ms if i / points >= slow_from else 0.0) for i in range(points)
+    ]
+    return Series(
+        seconds=[over_s * i / (points - 1) for i in range(points)],
+        low=[value * (0.985 + 0.008 * wobble(i, 4)) for i, value in enumerate(median)],
+        median=list(median),
+        high=list(slowest),
+    )
+
+
+def rank_view(
+    rank: int, per_host: int, *, own_ms: float = 261.0, extra_ms: float = 0.0, gpu: bool = True, worst_ms: float = 0.0
+) -> RankView:
+    own = own_ms * (1 + 0.008 * wobble(rank, 5)) + extra_ms
+    transfer = 11.2 + 0.3 * wobble(rank, 6)
+    wait = max(0.6, own_ms * 1.01 + worst_ms - own)
+    data, optimizer, other = 3.1 + wobble(rank, 7), 8.4, 5.5
+    forward = (own - data - optimizer - other) * 0.34
+    backward = own - data - optimizer - other - forward
+    return RankView(
+        rank=rank,
+        host=f"node{rank // per_host:02}",
+        local_rank=rank % per_host,
+        node_rank=rank // per_host,
+        pid=48_000 + rank,
+        device=f"cuda:{rank % per_host}" if gpu else "cpu",
+        stage="training",
+        health="ok",
+        steps=STEPS,
+        step_ms=own + wait + transfer,
+        own_ms=own,
+        over_median=own / own_ms - 1,
+        phases_ms=(data, forward, backward, optimizer, other, wait, transfer),
+        late_ms=own - own_ms,
+        critical_share=0.97 if extra_ms else 0.0,
+        loss=2.30 + 0.02 * wobble(rank, 8),
+        samples_per_s=812.0,
+        cpu_percent=101.0,
+        rss_bytes=3 * 2**30,
+        gpu=Gpu(percent=86 + 4 * wobble(rank, 9), memory_used_bytes=61 * 2**30, memory_total_bytes=80 * 2**30)
+        if gpu
+        else None,
+    )
+
+
+def running(ranks: int = 64, per_host: int = 8, *, gpu: bool = True, own_ms: float = 261.0) -> Snapshot:
+    return Snapshot(
+        epoch="e1",
+        version=7,
+        at=STARTED + 3720,
+        run=RunView(
+            id="20260909-120000-7f3a",
+            name="gpt2-124m",
+            world_size=ranks,
+            nnodes=-(-ranks // per_host),
+            script="train.py",
+            started_at=STARTED,
+        ),
+        state="running",
+        verdict="all ranks within 2% of the median own time.",
+        step=STEPS,
+        total_steps=50_000,
+        eta_s=11_640.0,
+        step_ms_p50=own_ms + 14,
+        step_ms_max=own_ms + 31,
+        loss=2.296,
+        loss_falls=True,
+        all_reduce_ms=14.1,
+        wait_share=0.02,
+        gpu_percent=94.0 if gpu else None,
+        samples_per_s=1.31e6,
+        window=(STEPS - 599, STEPS),
+        ranks=[rank_view(r, per_host, gpu=gpu, own_ms=own_ms) for r in range(ranks)],
+        loss_series=loss_series(),
+        own_series=own_series(own_ms),
+        events=[
+            Event(at=STARTED + 41, severity="info", text=f"{ranks} of {ranks} ranks connected in 41 s"),
+            Event(at=STARTED + 1077, severity="warn", text="all-reduce 3x its median for 12 s (node03)"),
+            Event(at=STARTED + 2082, severity="info", text="checkpoint 12,000 written in 8.1 s"),
+        ],
+    )
+
+
+def four_on_cpu() -> Snapshot:
+    """The first thing that people see: four ranks of one machine, no GPU."""
+    return replace(
+        running(4, 4, gpu=False, own_ms=23.4),
+        run=RunView(id="r", name="mnist", world_size=4, script="training/mnist.py", started_at=STARTED + 3660),
+        step=412,
+        total_steps=1440,
+        eta_s=26.0,
+        samples_per_s=6_120.0,
+        step_ms_p50=24.9,
+        step_ms_max=41.7,
+        all_reduce_ms=1.52,
+        loss=0.0312,
+        at=STARTED + 3672,
+        events=[Event(at=STARTED + 3666, severity="info", text="4 of 4 ranks connected in 6 s")],
+        loss_series=loss_series(60, over_s=11.0),
+        own_series=own_series(23.4, points=60, over_s=11.0),
+    )
+
+
+def slow() -> Snapshot:
+    calm = running()
+    ranks = [rank_view(r, 8, extra_ms=45.4 if r == 13 else 0.0, worst_ms=40.0) for r in range(64)]
+    text = (
+        "rank 13 (node01 gpu5) is slow: +41 ms compute each step; the rest wait 40 ms in all-reduce for it, "
+        "since step 12,240 (4m). Costs 12% of throughput."
+    )
+    return replace(
+        calm,
+        state="slow",
+        severity="warn",
+        verdict=text,
+        verdict_since=calm.at - 240,
+        ranks=ranks,
+        step_ms_p50=314.0,
+        step_ms_max=356.0,
+        all_reduce_ms=51.2,
+        wait_share=0.14,
+        gpu_percent=86.0,
+        own_series=own_series(261.0, 0.74, 45.0),
+        findings=[
+            Finding(kind="straggler", severity="warn", text=text, ranks=[13], phase="backward", since_step=12_240)
+        ],
+        events=[
+            *calm.events,
+            Event(at=calm.at - 240, severity="warn", text="rank 13 slow since step 12,240: +41 ms compute"),
+        ],
+    )
+
+
+def waiting() -> Snapshot:
+    ranks = [
+        RankView(
+            rank=r,
+            host="node00" if r < 8 else "node01",
+            pid=900 + r,
+            device=f"cuda:{r % 8}",
+            stage="group",
+            health="ok",
+        )
+        for r in range(16)
+        if r not in {3, 11}
+    ]
+    ranks.append(RankView(rank=11, host="node01", pid=911, device="cuda:3", stage="importing", health="ok"))
+    return Snapshot(
+        epoch="e1",
+        version=2,
+        at=STARTED + 41,
+        run=RunView(id="r", name="gpt2-124m", world_size=16, nnodes=2, started_at=STARTED),
+        state="waiting",
+        verdict="waiting for rank 3: not heard yet. Rank 11 is still importing torch.",
+        ranks=sorted(ranks, key=lambda rank: rank.rank),
+        events=[
+            Event(at=STARTED + 7, severity="info", text="rank 0 connected (node00)"),
+            Event(at=STARTED + 9, severity="info", text="15 of 16 ranks connected"),
+        ],
+        notes=["no GPU counters on node01: NVML not found"],
+    )
+
+
+def stalled() -> Snapshot:
+    calm = running(8, 8)
+    ranks = [replace(rank, health="silent" if rank.rank == 5 else "ok") for rank in calm.ranks]
+    return replace(
+        calm,
+        state="stalled",
+        severity="critical",
+        verdict_since=calm.at - 74,
+        ranks=ranks,
+        eta_s=None,
+        verdict="no step for 74 s: rank 5 (node00 gpu5) has not arrived; the others wait for it in all-reduce.",
+        findings=[Finding(kind="hang", severity="critical", text="rank 5 has not arrived", ranks=[5])],
+    )
+
+
+TRACEBACK = """Traceback (most recent call last):
+  File "/home/ann/train.py", line 212, in <module>
+    main()
+  File "/home/ann/train.py", line 187, in main
+    loss = model(batch)
+  File "/home/ann/model.py", line 88, in forward
+    return self.head(hidden @ self.table.T)
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB
+"""
+
+
+def failed() -> Snapshot:
+    calm = running(8, 8)
+    cause = Exit(
+        code=1, error="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", traceback=TRACEBACK
+    )
+    ranks = [
+        replace(rank, health="dead", exit=cause if rank.rank == 3 else Exit(signal="SIGTERM")) for rank in calm.ranks
+    ]
+    return replace(
+        calm,
+        state="failed",
+        severity="critical",
+        eta_s=None,
+        ranks=ranks,
+        run=replace(calm.run, ended_at=calm.at, exit_code=1),
+        verdict="rank 3 (node00 gpu3) failed first: CUDA out of memory, exit 1. The other 7 were stopped.",
+        findings=[Finding(kind="rank_failed", severity="critical", text="rank 3 failed first", ranks=[3])],
+        events=[
+            *calm.events,
+            Event(at=calm.at, severity="critical", text="rank 3: torch.OutOfMemoryError: CUDA out of memory"),
+        ],
+    )
+
+
+def ended(state: str, verdict: str, severity: str = "info", code: int = 0) -> Snapshot:
+    calm = running(8, 8)
+    ranks = [replace(rank, health="left", stage="ended", exit=Exit(code=0)) for rank in calm.ranks]
+    return replace(
+        calm,
+        state=state,
+        verdict=verdict,
+        severity=severity,
+        eta_s=None,
+        ranks=ranks,
+        run=replace(calm.run, ended_at=calm.at, exit_code=code),
+        step=50_000 if state == "done" else STEPS,
+    )
+
+
+def done() -> Snapshot:
+    return ended("done", "done: 50,000 steps in 1h02m, loss 2.296.")
+
+
+def stopped() -> Snapshot:
+    return ended("stopped", "stopped on request at step 12,486 of 50,000.", code=130)
+
+
+def lost() -> Snapshot:
+    text = "lost: its supervisor is gone and said nothing; the machine may have been restarted."
+    return replace(ended("lost", text, "critical"), run=running(8, 8).run)
+
+
+def empty() -> Snapshot:
+    """Every field that may be missing is missing."""
+    return Snapshot(
+        epoch="",
+        version=0,
+        at=0.0,
+        run=RunView(id="", name="", world_size=3),
+        state="running",
+        verdict="",
+        ranks=[RankView(rank=0, health="ok", stage="training"), RankView(rank=1)],
+    )
+
+
+def not_finite() -> Snapshot:
+    """Numbers that are none, wherever a number can be."""
+    nan, inf = math.nan, math.inf
+    calm = running(4, 4)
+    ranks = [
+        replace(calm.ranks[0], own_ms=nan, over_median=nan, loss=nan, step_ms=nan, phases_ms=(nan,) * 7),
+        replace(
+            calm.ranks[1], own_ms=inf, over_median=inf, loss=inf, step_ms=inf, phases_ms=(inf,) * 7, cpu_percent=nan
+        ),
+        replace(
+            calm.ranks[2], own_ms=-1.0, over_median=-inf, loss=-inf, phases_ms=(1.0,), late_ms=-inf, critical_share=nan
+        ),
+        replace(calm.ranks[3], own_ms=1e308, over_median=1e300, loss=1e300, step_ms=1e308, phases_ms=(1e308,) * 7),
+    ]
+    broken = Series(
+        seconds=[0.0, 1.0, 2.0, 3.0, 4.0],
+        low=[nan, 1.0, -inf, 1e308, None],
+        median=[None, 2.0, nan, 1.5e308, nan],
+        high=[inf, 3.0, None, 1.7e308, inf],
+    )
+    return replace(
+        calm,
+        ranks=ranks,
+        loss=nan,
+        loss_falls=False,
+        step_ms_p50=inf,
+        step_ms_max=nan,
+        all_reduce_ms=-inf,
+        wait_share=nan,
+        gpu_percent=inf,
+        samples_per_s=nan,
+        eta_s=inf,
+        verdict_since=nan,
+        loss_series=broken,
+        own_series=broken,
+        events=[Event(at=inf, severity="?", text=""), Event(at=nan, severity="info", text="\x1b[31mred\x07")],
+    )
+
+
+def many() -> Snapshot:
+    """1,024 ranks, one of them slow, one dead."""
+    calm = running(1024, 8)
+    ranks = [rank_view(r, 8, extra_ms=45.4 if r == 813 else 0.0, worst_ms=40.0) for r in range(1024)]
+    ranks[300] = replace(ranks[300], health="dead")
+    return replace(
+        calm,
+        ranks=ranks,
+        state="slow",
+        severity="warn",
+        verdict="rank 813 (node101 gpu5) is slow: +41 ms compute each step.",
+        findings=[Finding(kind="straggler", severity="warn", text="rank 813", ranks=[813])],
+    )
+
+
+def said(ranks: int) -> list[Said]:
+    """What they print."""
+    return [
+        Said(LAUNCHER, "launcher", ["W1120 torch/distributed/run.py:774] master_addr is only used for static rdzv"]),
+        *(Said(rank, "out", ["loading the data", f"rank {rank} has 781 batches", "epoch 1"]) for rank in range(ranks)),
+        Said(0, "out", [f"step {step}  loss 2.{400 - step}" for step in range(0, 300, 100)]),
+        Said(13, "err", ["UserWarning: " + "the data loader has to decode very large images " * 4, "\x1b[2J"]),
+    ]
+
+
+STATES = {
+    "waiting": waiting,
+    "running": running,
+    "cpu": four_on_cpu,
+    "slow": slow,
+    "stalled": stalled,
+    "failed": failed,
+    "done": done,
+    "stopped": stopped,
+    "lost": lost,
+}
+ODD = {"empty": empty, "not_finite": not_finite, "many": many}
+
+replace = msgspec.structs.replace

@@ -1,0 +1,92 @@
+"""A real terminal: a child process in a pty, and pyte to read what it shows."""
+
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+
+import pyte
+
+DEADLINE_S = 30.0
+_UNKNOWN_TO_PYTE = re.compile(rb"\x1b\[[<>=?][0-9;]*u|\x1b\[\?[0-9;]*\$p|\x1b\[>[0-9;]*[a-z]")
+
+
+class Terminal:
+    """`python -m MODULE ARGS` in a terminal of its own."""
+
+    def __init__(self, *arguments: str, columns: int = 80, rows: int = 24, controlling: bool = True) -> None:
+        """`controlling`: the terminal tells the program when it goes away, as an ssh session's does."""
+        self.screen = pyte.Screen(columns, rows)
+        self._stream = pyte.ByteStream(self.screen)
+        self.raw = b""
+        # The size is set before the program starts, so that it never sees another one.
+        self.master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self.before = termios.tcgetattr(slave)
+        command = [sys.executable, "-m", *arguments]
+        login = f"import os; os.login_tty(0); os.execv({command[0]!r}, {command!r})"
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", login] if controlling else command,
+            stdin=slave, stdout=slave, stderr=slave, env={**os.environ, "TERM": "xterm-256color"},
+        )  # fmt: skip
+        os.close(slave)
+
+    def read(self, seconds: float = 0.05) -> bool:
+        """Feed what comes within `seconds` to the screen; says whether something came."""
+        if not select.select([self.master], [], [], seconds)[0]:
+            return False
+        try:
+            data = os.read(self.master, 1 << 16)
+        except OSError:  # Linux's end of file on a pty whose program is gone
+            return False
+        self.raw += data
+        self._stream.feed(_UNKNOWN_TO_PYTE.sub(b"", data))
+        return bool(data)
+
+    def wait_for(self, text: str) -> str:
+        """The screen once it shows `text`."""
+        end = time.monotonic() + DEADLINE_S
+        while time.monotonic() < end:
+            self.read()
+            if text in "\n".join(self.screen.display):
+                return "\n".join(self.screen.display)
+        raise AssertionError(f"{text!r} never came; the screen shows:\n" + "\n".join(self.screen.display))
+
+    def press(self, keys: bytes) -> None:
+        os.write(self.master, keys)
+
+    def wait_end(self) -> int:
+        """The exit code (negative: a signal) once the program has ended."""
+        end = time.monotonic() + DEADLINE_S
+        while self.process.poll() is None:
+            assert time.monotonic() < end, "it never ended"
+            if self.master < 0:
+                return self.process.wait(DEADLINE_S)
+            self.read()
+        while self.master >= 0 and self.read(0):
+            pass
+        return self.process.returncode
+
+    def settings(self) -> list:
+        """The terminal's settings now."""
+        return termios.tcgetattr(self.master)
+
+    def hang_up(self) -> None:
+        """Close the terminal, as a dropped connection does."""
+        os.close(self.master)
+        self.master = -1
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        if self.master >= 0:
+            os.close(self.master)

@@ -1,0 +1,78 @@
+"""From series to columns of dots."""
+
+import math
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ddpmon.messages import Series
+from ddpmon.tui import curves, numbers
+from ddpmon.tui.lines import size
+from ddpmon.tui.widgets.chart import chart
+
+
+def test_points_fall_into_their_columns_and_gaps_are_interpolated():
+    assert curves.curve([0, 10], [1, 2], 3, curves.mean) == [1, 1.5, 2]
+    assert curves.curve([0, 1, 9, 10], [1, 3, 5, 7], 2, max) == [3, 7]
+
+
+def test_what_is_missing_breaks_the_curve():
+    assert curves.curve([0, 1, 2, 3, 4], [1, None, math.nan, 4, 5], 5, curves.mean) == [1, None, None, 4, 5]
+
+
+def test_nothing_to_show():
+    assert curves.curve([], [], 3, curves.mean) == [None, None, None]
+    assert curves.curve([1.0], [2.0], 3, curves.mean) == [2.0, None, None]
+    assert curves.curve([1.0], [2.0], 0, curves.mean) == []
+    assert curves.limits([None, math.nan], []) is None
+
+
+def test_a_warm_up_step_does_not_press_the_chart_flat():
+    assert curves.ceiling([500.0] + [20.0] * 99) == 30.0
+    assert curves.ceiling([20.0] * 50 + [35.0] * 50) == 35.0
+
+
+numbers_ = st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(allow_nan=True, allow_infinity=True), numbers_, numbers_, numbers_), max_size=30),
+    st.integers(0, 60), st.integers(0, 12), st.booleans(), st.booleans(),
+)  # fmt: skip
+def test_any_series_is_a_chart_of_the_asked_size(points, width, height, log, clip):
+    seconds, low, median, high = ([point[i] for point in points] for i in range(4))
+    lines = chart(
+        Series(seconds, low, median, high), "loss", ("warn", "info"), width, height,
+        label=numbers.loss, log=log, clip=clip,
+    )  # fmt: skip
+    assert len(lines) <= max(1, height) or height == 0
+    assert all(size(line) <= max(width, 20) for line in lines)
+
+
+@settings(deadline=None)
+@given(st.one_of(st.none(), st.just(math.nan), st.just(math.inf), st.floats(0, 1e9)))
+def test_numbers_keep_to_their_columns(value):
+    assert len(numbers.ms(value)) <= 5
+    assert len(numbers.loss(value)) <= 6 or 0 < value < 1e-9
+    assert len(numbers.short(value)) <= 5
+    assert len(numbers.percent(value)) <= 5
+    assert len(numbers.duration(value)) <= 6
+
+
+@settings(deadline=None)
+@given(numbers_)
+def test_no_number_is_an_error(value):
+    for write in (
+        numbers.ms,
+        numbers.loss,
+        numbers.short,
+        numbers.percent,
+        numbers.over,
+        numbers.duration,
+        numbers.span,
+    ):
+        assert write(value)
+    assert numbers.aligned_ms(value, 1)
+    assert numbers.gigabytes(value)
+    assert numbers.clock(0.0 if value is None else value)

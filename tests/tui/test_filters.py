@@ -1,0 +1,123 @@
+"""The language of the filter, and the line in which it is typed."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddpmon.tui.filters import QUANTITIES, FilterError, parse
+from tests.tui import golden, snapshots
+from tests.tui.driving import drive
+
+WORLD = snapshots.replace(
+    snapshots.slow(),
+    ranks=[
+        snapshots.replace(rank, health="dead" if rank.rank == 2 else rank.health) for rank in snapshots.slow().ranks
+    ],
+)
+
+
+def kept(text):
+    return [rank.rank for rank in WORLD.ranks if parse(text).lets(rank)]
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks"),
+    [
+        ("13", [13]),
+        ("0-2,5", [0, 1, 2, 5]),
+        ("rank:3", [3]),
+        ("rank=0-1", [0, 1]),
+        ("host:NODE01 rank:0-9", [8, 9]),
+        ("node07 rank:0-57", [56, 57]),
+        ("slow", [13]),
+        ("over>=5%", [13]),
+        ("own>300", [13]),
+        ("wait<1", [13]),
+        ("dead", [2]),
+        ("state:dead", [2]),
+        ("rank:0-3 !dead", [0, 1, 3]),
+        ("!rank:1-63", [0]),
+        ("gpumem>70", []),
+        ("", list(range(64))),
+        ("  ", list(range(64))),
+    ],
+)
+def test_terms(text, ranks):
+    assert kept(text) == ranks
+
+
+@pytest.mark.parametrize("name", QUANTITIES)
+def test_every_quantity_can_be_asked_for_and_an_unknown_one_fits_nothing(name):
+    unknown = snapshots.RankView(rank=0)
+    known = len([rank for rank in WORLD.ranks if QUANTITIES[name](rank) is not None])
+    assert len(kept(f"{name}>=-1e9")) == known
+    assert parse(f"{name}>=-1e9").lets(unknown) is (name == "steps")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("own>fast", "a number must follow own>"),
+        ("speed>4", "there is no speed"),
+        ("rank>4", "rank:… is meant"),
+        ("rank:four", "rank:0-7,12"),
+        ("state:tired", "one of ok slow"),
+        ("host:", "host:NAME"),
+        ("!", "what shall not be"),
+        ("0-3 !own>", "a number must follow"),
+    ],
+)
+def test_what_cannot_be_read_is_said_in_one_line(text, says):
+    with pytest.raises(FilterError, match=says) as raised:
+        parse(text)
+    assert "\n" not in str(raised.value)
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_a_filter_or_an_error(text):
+    try:
+        wanted = parse(text)
+    except FilterError:
+        return
+    assert len([rank for rank in WORLD.ranks if wanted.lets(rank)]) <= 64
+
+
+def typed(text):
+    names = {" ": "space", ">": "greater_than_sign", ":": "colon", "!": "exclamation_mark", "-": "minus"}
+    return [names.get(ch, ch) for ch in text]
+
+
+def test_the_filter_is_the_same_on_world_ranks_and_inspect():
+    _, text = drive(WORLD, "slash", *typed("node01 own>200"), "enter")
+    assert "/ 8 of 64 ranks: node01 own>200" in text
+    golden.check("filter-80x24", text)
+    _, text = drive(WORLD, "slash", *typed("8-9"), "enter", "2")
+    assert "/ 2 of 64 ranks: 8-9" in text
+    app, text = drive(WORLD, "slash", *typed("8-9"), "enter", "enter", "right_square_bracket", "right_square_bracket")
+    assert app.inspect.inspection.rank == 9
+    assert "rank 7" not in text
+    _, text = drive(WORLD, "slash", *typed("8"), "enter", "escape")
+    assert "of 64 ranks" not in text
+
+
+def test_a_filter_that_cannot_be_read_is_not_taken():
+    _, text = drive(WORLD, "slash", *typed("own>x"), "enter")
+    assert "a number must follow own>" in text.splitlines()[-1]
+    app, _ = drive(WORLD, "slash", *typed("own>x"), "enter", "backspace", *typed("9"), "enter")
+    assert app.filter.text == "own>9"
+    app, _ = drive(WORLD, "slash", *typed("own>x"), "escape")
+    assert app.filter is None
+
+
+def test_a_filter_that_fits_no_rank_says_so_and_nothing_is_inspected():
+    _, text = drive(WORLD, "slash", *typed("own>9999"), "enter")
+    assert "no rank fits the filter" in text
+    app, text = drive(WORLD, "2", "slash", *typed("own>9999"), "enter", "j", "enter")
+    assert app.current_mode == "ranks"
+    assert "no rank" in text.splitlines()[-1]
+
+
+@pytest.mark.parametrize("size", [(59, 11), (10, 3), (1, 1)])
+def test_the_prompt_stands_on_any_terminal(size):
+    app, _ = drive(WORLD, "slash", *typed("own>40"), "enter", size=size)
+    assert app.filter.text == "own>40"

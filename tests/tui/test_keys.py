@@ -1,0 +1,215 @@
+"""What each key does."""
+
+import random
+
+import pytest
+
+from ddpmon.errors import UsageError
+from ddpmon.source import FakeSource
+from ddpmon.tui import keys
+from ddpmon.tui.frame import Frame
+from ddpmon.tui.outcome import Outcome
+from tests.tui import snapshots
+from tests.tui.driving import drive
+
+
+def ranks_shown(text: str) -> list[int]:
+    """The ranks in the rank table, in their order."""
+    rows = text.split("─ranks,", maxsplit=1)[1].splitlines()[2:-1]
+    return [int(row[1:].split()[0]) for row in rows if row[1:].split()]
+
+
+def test_q_leaves_the_run_running():
+    source = FakeSource(snapshots.slow())
+    app, _ = drive(source, "q", owns_run=True)
+    assert app.outcome is Outcome.DETACHED
+    assert source.stops == []
+
+
+def test_q_after_the_end_says_so():
+    assert drive(snapshots.done(), "q")[0].outcome is Outcome.ENDED
+
+
+def test_stop_asks_and_cancel_is_focused():
+    source = FakeSource(snapshots.slow())
+    app, text = drive(source, "x", "enter")
+    assert source.stops == []
+    assert "slowest first" in text
+    assert app.outcome is Outcome.DETACHED
+
+
+@pytest.mark.parametrize("answer", [("s",), ("down", "enter"), ("tab", "space"), ("up", "enter")])
+def test_stop_stops_and_a_second_one_kills(answer):
+    source = FakeSource(snapshots.slow())
+    app, text = drive(source, "x", *answer)
+    assert source.stops == [False]
+    assert app.outcome is Outcome.STOPPING
+    assert "stopping" in text
+    app, _ = drive(source, "x", *answer, "x", "k", "q")
+    assert source.stops == [False, False, True]
+
+
+def test_a_stop_that_cannot_be_asked_for_says_why():
+    class Unreachable(FakeSource):
+        def stop(self, now=False):
+            raise UsageError("the run is on another machine; stop it there")
+
+    app, text = drive(Unreachable(snapshots.slow()), "x", "s")
+    assert "stop it there" in text.splitlines()[-1]
+    assert app.outcome is Outcome.DETACHED
+
+
+@pytest.mark.parametrize("away", ["escape", "c"])
+def test_a_dialog_can_be_left_without_an_answer(away):
+    source = FakeSource(snapshots.slow())
+    _, text = drive(source, "x", away)
+    assert source.stops == []
+    assert "Stop the run?" not in text
+
+
+def test_ctrl_c_asks_which():
+    source = FakeSource(snapshots.slow())
+    assert "Detach: the run goes on" in drive(source, "ctrl+c", owns_run=True)[1]
+    assert drive(source, "ctrl+c", "d", owns_run=True)[0].outcome is Outcome.DETACHED
+    assert drive(source, "ctrl+c", "ctrl+c", owns_run=True)[0].outcome is Outcome.DETACHED
+    assert source.stops == []
+    assert drive(source, "ctrl+c", "s", owns_run=True)[0].outcome is Outcome.STOPPING
+    assert source.stops == [False]
+
+
+def test_ctrl_c_in_a_mere_viewer_leaves():
+    source = FakeSource(snapshots.slow())
+    app, _ = drive(source, "ctrl+c")
+    assert not app.is_running
+    assert source.stops == []
+
+
+@pytest.mark.parametrize(("source", "options"), [
+    (FakeSource(snapshots.slow()), {"readonly": True}),
+    (FakeSource(snapshots.slow(), stoppable=False), {}),
+    (FakeSource(snapshots.done()), {}),
+])  # fmt: skip
+def test_where_nothing_can_be_stopped_the_key_is_not_shown_and_says_why(source, options):
+    assert "x stop" not in drive(source, **options)[1]
+    _, text = drive(source, "x", **options)
+    assert "stop" in text.splitlines()[-1]
+    assert source.stops == []
+
+
+def test_space_freezes_and_says_how_far_behind():
+    source = FakeSource(snapshots.slow())
+
+    def later(app, _):
+        source.current = snapshots.replace(source.current, at=source.current.at + 42, step=99_999)
+        app.tick()
+
+    _, text = drive(source, "space", later, size=(160, 50))
+    assert "frozen, 42s behind" in text
+    assert "99,999" not in text
+    _, text = drive(source, "space", later, "space", size=(160, 50))
+    assert "99,999" in text
+
+
+def test_sort_cycles_and_comes_back():
+    calm = snapshots.slow()
+    _, slowest = drive(calm, size=(80, 40))
+    assert ranks_shown(slowest)[0] == 13
+    _, by_rank = drive(calm, "s", size=(80, 40))
+    assert ranks_shown(by_rank)[:3] == [0, 1, 2]
+    _, by_wait = drive(calm, "s", "s", size=(80, 40))
+    assert ranks_shown(by_wait)[0] == 13
+    _, by_loss = drive(calm, "s", "s", "s", size=(80, 40))
+    assert "highest loss first" in by_loss
+    assert drive(calm, *"ssss", size=(80, 40))[1] == slowest
+
+
+def test_not_finite_losses_sort_first():
+    broken = snapshots.running(8, 8)
+    broken = snapshots.replace(
+        broken,
+        ranks=[snapshots.replace(rank, loss=float("nan") if rank.rank == 5 else rank.loss) for rank in broken.ranks],
+    )
+    assert ranks_shown(drive(broken, *"sss", size=(80, 40))[1])[0] == 5
+
+
+def test_the_cursor_moves_scrolls_and_stays_on_its_rank():
+    calm = snapshots.slow()
+    app, _ = drive(calm, "j")
+    assert app.world.table.chosen == 13
+    app, text = drive(calm, "s", "G")
+    assert app.world.table.chosen == 63
+    assert ranks_shown(text)[-1] == 63
+    app, text = drive(calm, "s", "G", "k", "up", "pageup", "g", "down", "pagedown", "j")
+    assert app.world.table.chosen in ranks_shown(text)
+    app, _ = drive(calm, "s", "G", "s")
+    assert app.world.table.chosen == 63
+
+
+def test_log_scale():
+    assert "loss, log scale, 15 min" in drive(snapshots.slow(), "l")[1]
+    assert "log scale" not in drive(snapshots.slow(), "l", "l")[1]
+
+
+def test_copy_takes_the_whole_verdict():
+    taken = []
+
+    def catch(app, _):
+        app.copy_to_clipboard = taken.append
+
+    _, text = drive(snapshots.slow(), catch, "y")
+    assert taken == [f"gpt2-124m, step 12,486: {snapshots.slow().verdict}"]
+    assert "copied" in text
+
+
+@pytest.mark.parametrize("view", ["world", "ranks", "inspect", "logs", "runs"])
+def test_help_lists_every_key_of_the_screen_and_no_other(view):
+    opening = ["enter"] if view == "inspect" else [key.keys for key in keys.KEYS if key.opens == view]
+    _, text = drive(snapshots.slow(), *opening, "question_mark", size=(140, 60))
+    shown = keys.available(Frame(can_stop=True, view=view))
+    for key in shown:
+        assert f" {key.shown} " in text
+        assert key.help.split(";", maxsplit=1)[0] in text
+    for key in set(keys.KEYS) - set(shown):
+        assert f" {key.help}\n" not in text
+
+
+def test_help_can_be_left_and_does_not_promise_to_stop_what_cannot_be():
+    assert "─keys" not in drive(snapshots.slow(), "question_mark", "escape")[1]
+    _, readonly = drive(snapshots.slow(), "question_mark", size=(100, 60), readonly=True)
+    assert "stop the run (asks" not in readonly
+
+
+def test_a_click_chooses_a_rank_and_presses_a_key():
+    async def click(app, pilot):
+        await pilot.click(app.world.table, offset=(20, 3))
+        await pilot.click(app.world.keys, offset=(len(" q detach  "), 0))
+
+    app, text = drive(snapshots.slow(), click)
+    assert app.world.table.chosen is not None
+    assert "Stop the run?" in text
+
+
+PRESSED = [
+    name for key in keys.KEYS for name in key.keys.split(",") if key.action not in {"app.detach", "app.interrupt"}
+]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_keys_in_random_states_never_crash(seed):
+    """Any key in any state, dialogs, help and command palette included; only leaving is left out."""
+    dice = random.Random(seed)
+    made = [None, *(make() for make in (*snapshots.STATES.values(), *snapshots.ODD.values()))]
+    source = FakeSource()
+
+    def change(app, _):
+        source.current = dice.choice(made)
+        source.silent = dice.choice([0.0, 2.0, 14.0, 1e9])
+        app.tick()
+
+    async def resize(_, pilot):
+        await pilot.resize_terminal(dice.randint(1, 300), dice.randint(1, 100))
+
+    names = [*PRESSED, "escape", "tab", "enter", "ctrl+p", "a", "1", "left", "f1", "slash"]
+    steps = [dice.choice(names) if dice.random() < 0.7 else dice.choice([change, resize]) for _ in range(60)]
+    app, _ = drive(source, *steps, size=(dice.randint(1, 200), dice.randint(1, 60)))
+    assert app._exception is None

@@ -1,0 +1,144 @@
+"""The Runs screen: what is listed, how another run is watched, and how one is stopped."""
+
+import dataclasses
+import subprocess
+
+import pytest
+
+from ddpmon import runs
+from ddpmon.source import FakeSource
+from ddpmon.tui import app as app_module
+from ddpmon.tui.allruns import AllRuns
+from ddpmon.tui.outcome import Outcome
+from tests.tui import golden, snapshots
+from tests.tui.driving import drive
+
+NOW = 1_789_003_720.0
+
+
+def made(number, **changes):
+    run = runs.Run(
+        id=f"20260909-12000{number}-000{number}", name=f"run-{number}", argv=["torchrun"], script="train.py",
+        script_args=["--lr", f"0.{number}"], cwd="/", host="here", boot_id=runs.boot_id(),
+        created_at=NOW - 10_000 + 1_000 * number, world_size=4, ended_at=NOW - 9_500 + 1_000 * number, exit_code=0,
+    )  # fmt: skip
+    run = dataclasses.replace(run, **changes)
+    runs.create(run)
+    return run
+
+
+@pytest.fixture
+def living():
+    """A process that stands for a supervisor and ends when it is asked to."""
+    with subprocess.Popen(["sleep", "600"]) as sleeper:
+        yield sleeper
+        sleeper.kill()
+
+
+@pytest.fixture
+def several(living, monkeypatch):
+    """Five runs: done, failed, lost, running, and the one that is watched."""
+    monkeypatch.setattr("ddpmon.tui.widgets.runlist.time.time", lambda: NOW)
+    made(1)
+    made(2, exit_code=3, name="a-rather-long-name-for-a-run")
+    made(3, ended_at=None, exit_code=None, supervisor=runs.Process(2**22 + 1, 1), world_size=0)
+    made(4, ended_at=None, exit_code=None, supervisor=runs.Process.of(living.pid))
+    made(5, id=snapshots.running().run.id, name="gpt2-124m", ended_at=None, exit_code=None,
+         supervisor=runs.Process.of(living.pid), script="bad\x1b[2J.py")  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)], ids=lambda size: f"{size[0]}x{size[1]}")
+def test_runs(several, size):
+    golden.check(f"runs-{size[0]}x{size[1]}", drive(snapshots.slow(), "8", "j", size=size)[1])
+
+
+def test_no_runs_yet_say_how_to_start_one():
+    assert "ddpmon run --nproc 4 SCRIPT" in drive(FakeSource(), "8")[1]
+
+
+def test_a_run_can_be_watched_and_left_for_the_first_one_again(several, monkeypatch):
+    opened = []
+
+    def attach(run):
+        opened.append(FakeSource(snapshots.replace(snapshots.done(), run=snapshots.replace(
+            snapshots.done().run, id=run.id, name=run.name))))  # fmt: skip
+        return opened[-1]
+
+    monkeypatch.setattr(app_module, "attach", attach)
+    first = FakeSource(snapshots.slow())
+    app, text = drive(first, "8", "j", "enter")
+    assert "run-4" in text.splitlines()[0]
+    assert app.current_mode == "world"
+    assert app.outcome is Outcome.DETACHED, "the outcome is that of the run that the dashboard was opened on"
+    assert opened[0].closed
+    assert not first.closed
+    app, text = drive(first, "8", "G", "enter", "8", "g", "enter")
+    assert "gpt2-124m" in text.splitlines()[0]
+    assert app.source is first
+    assert not first.closed
+
+
+def test_a_run_whose_recording_cannot_be_read_is_one_line(several):
+    (runs.run_dir("20260909-120001-0001") / "telemetry.db").write_bytes(b"no database" * 100)
+    app, text = drive(snapshots.slow(), "8", "G", "enter", size=(240, 24))
+    assert app.current_mode == "runs"
+    assert "telemetry.db" in text.splitlines()[-1]
+
+
+def test_another_run_is_stopped_after_a_question(several, living):
+    source = FakeSource(snapshots.slow())
+    _, text = drive(source, "8", "j", "x")
+    assert "Stop run-4?" in text
+    assert living.poll() is None
+    app, text = drive(source, "8", "j", "x", "s")
+    assert living.wait(10) == -15
+    assert "stopping run-4" in text
+    assert source.stops == []
+    assert app.outcome is Outcome.DETACHED
+
+
+def test_the_watched_run_is_stopped_from_there_as_from_anywhere(several, living):
+    source = FakeSource(snapshots.slow())
+    app, _ = drive(source, "8", "x", "s")
+    assert source.stops == [False]
+    assert app.outcome is Outcome.STOPPING
+    assert living.poll() is None
+
+
+def test_ctrl_c_asks_about_the_run_that_is_watched_wherever_the_cursor_is(several, living):
+    source = FakeSource(snapshots.slow())
+    _, text = drive(source, "8", "j", "ctrl+c", owns_run=True)
+    assert "gpt2-124m is still running" in text
+    drive(source, "8", "j", "ctrl+c", "s", owns_run=True)
+    assert source.stops == [False]
+    assert living.poll() is None
+
+
+def test_what_is_done_to_another_run_before_its_hub_answers_is_not_taken_for_the_first_one(several, monkeypatch):
+    silent = FakeSource()
+    monkeypatch.setattr(app_module, "attach", lambda run: silent)
+    first = FakeSource(snapshots.slow())
+    app, text = drive(first, "8", "j", "enter", "x", "s")
+    assert "stopping" in text.splitlines()[-1]
+    assert (first.stops, silent.stops) == ([], [False])
+    assert app.outcome is Outcome.DETACHED
+
+
+def test_what_has_ended_or_is_read_only_cannot_be_stopped(several, living):
+    _, text = drive(snapshots.slow(), "8", "G", "x")
+    assert "nothing to stop" in text.splitlines()[-1]
+    _, text = drive(snapshots.slow(), "8", "j", "x", readonly=True)
+    assert "Stop" not in text
+    assert living.poll() is None
+
+
+def test_what_has_ended_is_read_once_and_what_runs_again(living):
+    ended = made(1)
+    going = made(2, ended_at=None, exit_code=None, supervisor=runs.Process.of(living.pid))
+    all_runs = AllRuns()
+    assert [each.state for each in all_runs.read()] == ["running", "done"]
+    (runs.run_dir(ended.id) / "run.json").write_text("damaged")
+    runs.save(dataclasses.replace(going, stopping=True))
+    assert [each.state for each in all_runs.read()] == ["stopping", "done"]
+    runs.save(dataclasses.replace(going, stopping=True, ended_at=1.0, exit_code=1))
+    assert [each.state for each in all_runs.read()] == ["stopped", "done"]

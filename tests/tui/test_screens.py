@@ -1,0 +1,153 @@
+"""Every state at both sizes, as a person sees it."""
+
+import pytest
+from textual.geometry import Size
+
+from ddpmon.messages import Series
+from ddpmon.source import FakeSource
+from tests.tui import golden, snapshots
+from tests.tui.driving import drive
+
+SIZES = ((80, 24), (160, 50))
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize("state", snapshots.STATES)
+def test_state(state, size):
+    _, text = drive(snapshots.STATES[state](), size=size)
+    golden.check(f"{state}-{size[0]}x{size[1]}", text)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+def test_stale(size):
+    _, text = drive(FakeSource(snapshots.slow(), silent=14.0), size=size)
+    golden.check(f"stale-{size[0]}x{size[1]}", text)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+def test_before_the_first_snapshot(size):
+    _, text = drive(FakeSource(), size=size)
+    golden.check(f"starting-{size[0]}x{size[1]}", text)
+
+
+@pytest.mark.parametrize(
+    "size", [(60, 12), (59, 12), (40, 20), (20, 5), (8, 2)], ids=lambda size: f"{size[0]}x{size[1]}"
+)
+def test_small_terminals_show_the_head_at_least(size):
+    _, text = drive(snapshots.slow(), size=size)
+    golden.check(f"small-{size[0]}x{size[1]}", text)
+
+
+def test_dialogs_and_help():
+    golden.check("stop-80x24", drive(snapshots.slow(), "x")[1])
+    golden.check("interrupt-60x12", drive(snapshots.slow(), "ctrl+c", size=(60, 12), owns_run=True)[1])
+    golden.check("help-80x24", drive(snapshots.slow(), "question_mark")[1])
+
+
+def test_a_thousand_ranks_fold_and_keep_the_worst():
+    _, text = drive(snapshots.many(), size=(80, 24))
+    golden.check("many-80x24", text)
+    assert "✖" in text
+    assert "█" in text.split("ranks, slowest first", maxsplit=1)[0].split("✖ dead")[-1]
+
+
+def test_missing_values_are_a_dash_and_never_an_error():
+    _, text = drive(snapshots.empty(), size=(160, 50))
+    golden.check("empty-160x50", text)
+
+
+@pytest.mark.parametrize("size", [*SIZES, (240, 70), (60, 12)])
+def test_numbers_that_are_none_are_shown_as_such(size):
+    _, text = drive(snapshots.not_finite(), size=size)
+    assert "nan" in text
+    assert "\x1b" not in text
+    assert "\x07" not in text
+
+
+def test_names_from_outside_cannot_write_to_the_terminal():
+    evil = "\x1b[2J\x1b]0;owned\x07\r\n"
+    calm = snapshots.failed()
+    ranks = [
+        snapshots.replace(
+            rank, host=evil, device=evil, stage=evil, health="dead",
+            exit=snapshots.Exit(code=1, signal=evil, error=evil, traceback=f"{evil}x\n{evil}y"),
+        )
+        for rank in calm.ranks
+    ]  # fmt: skip
+    snapshot = snapshots.replace(
+        calm, verdict=evil, run=snapshots.replace(calm.run, name=evil), ranks=ranks, notes=[evil],
+        events=[snapshots.Event(at=0.0, severity=evil, text=evil)],
+    )  # fmt: skip
+    for shown in (snapshot, snapshots.replace(snapshot, state="waiting", loss_series=Series(), ranks=[
+        snapshots.replace(rank, own_ms=None) for rank in ranks])):  # fmt: skip
+        for size in SIZES:
+            _, text = drive(shown, size=size)
+            assert not {ch for ch in text if not ch.isprintable()} - {"\n"}
+
+
+def test_no_color_leaves_no_colour(monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    seen = []
+
+    def look(app, _):
+        for strip in app.screen._compositor.render_strips():
+            for segment in strip:
+                seen.append(segment)
+                assert segment.style is None or all(
+                    colour is None or colour.is_default for colour in (segment.style.color, segment.style.bgcolor)
+                )
+
+    _, text = drive(
+        snapshots.slow(), look, "j", look, "x", look, "escape", "question_mark", look, "escape", size=(160, 50)
+    )
+    golden_text = (golden.FOLDER / "slow-160x50.txt").read_text().splitlines()
+    assert text.splitlines() == golden_text
+    assert any(segment.style and segment.style.bold and "SLOW" in segment.text for segment in seen)
+
+
+@pytest.mark.parametrize("theme", ["ddpmon-dark", "ddpmon-light", "ansi-dark", "nord"])
+def test_what_is_wrong_is_bold_in_every_theme(theme):
+    def look(app, _):
+        head = app.screen._compositor.render_strips()[0]
+        assert any("SLOW" in segment.text and segment.style.bold for segment in head)
+
+    def change(app, _):
+        app.theme = theme
+
+    drive(snapshots.slow(), change, look)
+
+
+def test_the_same_snapshot_is_not_painted_twice():
+    source = FakeSource(snapshots.slow())
+    painted = []
+
+    def watch_paints(app, _):
+        for pane in app.world.panes:
+            pane.refresh = lambda *regions, pane=pane, **more: painted.append((pane.id, regions))
+        app.tick()
+        assert painted == []
+        source.current = snapshots.replace(source.current, step=source.current.step + 1, version=8)
+        app.tick()
+
+    drive(source, watch_paints)
+    assert [name for name, _ in painted] == ["head"]
+
+
+def test_resizing_to_any_size_draws_every_state_whole():
+    """A walk over sizes between 1x1 and 300x100, the smallest and the largest included."""
+    sizes = [(1, 1), (300, 100), (10, 3), (61, 13), (59, 11), (150, 12), (2, 80), (299, 2), (80, 24), (3, 1), (240, 70)]
+    made = [make() for make in (*snapshots.STATES.values(), *snapshots.ODD.values())]
+    source = FakeSource(made[0])
+
+    async def walk(app, pilot):
+        for place, (width, height) in enumerate(sizes * 2):
+            source.current = made[place % len(made)]
+            await pilot.resize_terminal(width, height)
+            app.tick()
+            await pilot.pause()
+            assert app.size == Size(width, height)
+            rows = app.screen._compositor.render_strips()
+            assert len(rows) == height
+            assert all(row.cell_length == width for row in rows)
+
+    drive(source, walk)

@@ -1,0 +1,222 @@
+"""The screens beside World: each at both sizes, what its keys do, and what it shows when there is little to show."""
+
+import pytest
+
+from ddpmon.logs import Said
+from ddpmon.messages import Collective, Stack
+from ddpmon.source import FakeSource
+from tests.tui import golden, snapshots
+from tests.tui.driving import drive
+
+SIZES = ((80, 24), (160, 50))
+sizes = pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+
+
+def first_column(text: str) -> list[int]:
+    """The ranks in a rank table, in their order."""
+    rows = text.split("─ranks,", maxsplit=1)[1].splitlines()[2:-1]
+    return [int(row[1:].split()[0]) for row in rows if row[1:].split()]
+
+
+@sizes
+@pytest.mark.parametrize("state", ["slow", "waiting", "failed"])
+def test_ranks(state, size):
+    _, text = drive(snapshots.STATES[state](), "2", size=size)
+    golden.check(f"ranks-{state}-{size[0]}x{size[1]}", text)
+
+
+@sizes
+@pytest.mark.parametrize("state", ["slow", "waiting", "failed"])
+def test_inspect(state, size):
+    _, text = drive(snapshots.STATES[state](), "enter", size=size)
+    golden.check(f"inspect-{state}-{size[0]}x{size[1]}", text)
+
+
+def talking(make=snapshots.slow) -> FakeSource:
+    """A source whose ranks print."""
+    source = FakeSource(make())
+    source.said = snapshots.said(source.current.run.world_size)
+    return source
+
+
+@sizes
+def test_logs(size):
+    golden.check(f"logs-{size[0]}x{size[1]}", drive(talking(), "7", size=size)[1])
+
+
+@pytest.mark.parametrize(("make", "said"), [(snapshots.slow, "nothing printed yet"), (snapshots.done, "nothing was")])
+def test_logs_without_a_line_say_so(make, said):
+    assert said in drive(make(), "7")[1]
+
+
+def test_logs_follow_until_they_are_scrolled_and_follow_again():
+    source = talking()
+
+    def more(app, _):
+        source.said = [Said(0, "out", [f"late {number}" for number in range(50)])]
+        app.tick()
+
+    assert "late 49" in drive(source, "7", more)[1]
+    source = talking()
+    _, text = drive(source, "7", "k", "k", more)
+    assert "late" not in text
+    assert "52 more below" in text
+    source = talking()
+    assert "late 49" in drive(source, "7", "pageup", more, "G")[1]
+    source = talking()
+    assert "loading the data" in drive(source, "7", more, "g")[1]
+
+
+def test_logs_of_one_rank():
+    _, text = drive(talking(), "7", "right_square_bracket", "right_square_bracket")
+    assert "output of rank 0," in text
+    assert "rank 0 has 781 batches" in text
+    assert "rank 1 has" not in text
+    _, text = drive(talking(), "enter", "7")
+    assert "output of rank 13," in text
+    _, text = drive(talking(), "7", "right_square_bracket", "left_square_bracket")
+    assert "output of all ranks" in text
+
+
+def test_a_frozen_screen_does_not_go_on_printing():
+    source = talking()
+
+    def more(app, _):
+        source.said = [Said(0, "out", ["late"])]
+        app.tick()
+
+    assert "late" not in drive(source, "7", "space", more)[1]
+    source = talking()
+    assert "late" in drive(source, "7", "space", more, "space")[1]
+
+
+@pytest.mark.parametrize("keys", [("2",), ("enter",), ("2", "enter"), ("7",), ("8",)])
+def test_before_the_first_snapshot_every_screen_stands(keys):
+    _, text = drive(FakeSource(), *keys)
+    assert "STARTING" in text
+    assert "q detach" in text or "no rank" in text
+
+
+@pytest.mark.parametrize("make", [*snapshots.STATES.values(), *snapshots.ODD.values()])
+def test_any_state_and_any_missing_value_can_be_shown_on_every_screen(make):
+    app, _ = drive(
+        make(), "2", *"sSsS", "right", "G", "enter", "right_square_bracket", "escape", "7", "8", "1", "enter", "G"
+    )
+    assert app.current_mode == "inspect"
+
+
+def test_each_screen_stays_as_it_was_left():
+    app, text = drive(snapshots.slow(), "2", "j", "j", "S", "1", "2")
+    assert app.ranks.table.chosen is not None
+    assert first_column(text)[0] != 13
+    assert "own time" not in text.split("─ranks,", maxsplit=1)[1].splitlines()[0]
+
+
+def test_ranks_are_sorted_by_every_column_both_ways():
+    """By data time: the wobble of the made-up ranks is known."""
+    calm = snapshots.slow()
+    by_data = sorted(calm.ranks, key=lambda rank: rank.phases_ms[0])
+
+    def until_data(app, _):
+        while "by data" not in app.screen.table.heading(calm, 120)[1][0]:
+            app.screen.action_sort()
+
+    _, text = drive(calm, "2", until_data, size=(160, 90))
+    assert first_column(text) == [rank.rank for rank in reversed(by_data)]
+    _, text = drive(calm, "2", until_data, "S", size=(160, 90))
+    assert first_column(text) == [rank.rank for rank in by_data]
+
+
+def test_ranks_without_the_value_come_last_either_way():
+    calm = snapshots.running(8, 8)
+    ranks = [snapshots.replace(rank, own_ms=None if rank.rank == 2 else rank.own_ms) for rank in calm.ranks]
+    calm = snapshots.replace(calm, ranks=ranks)
+    for keys in (("2",), ("2", "S")):
+        assert first_column(drive(calm, *keys)[1])[-1] == 2
+
+
+def test_columns_move_sideways_and_no_further_than_the_last():
+    _, text = drive(snapshots.slow(), "2")
+    assert "how far" not in text
+    _, text = drive(snapshots.slow(), "2", *["right"] * 40)
+    assert "how far" in text
+    assert " 13 " in text
+    before = text
+    _, text = drive(snapshots.slow(), "2", *["right"] * 60)
+    assert text == before
+    _, text = drive(snapshots.slow(), "2", *["right"] * 3, *["left"] * 5)
+    assert "own ms" in text
+
+
+def test_sorting_by_a_column_out_of_sight_brings_it_into_sight():
+    def until(app, _):
+        while "by cpu%" not in app.screen.table.heading(None, 120)[1][0]:
+            app.screen.action_sort()
+
+    assert "cpu%▾" in drive(snapshots.slow(), "2", until)[1]
+
+
+def test_inspect_goes_to_the_next_rank_and_back_to_where_it_came_from():
+    app, text = drive(snapshots.slow(), "2", "enter", "right_square_bracket", "right_square_bracket")
+    assert "─rank 15 ·" in text
+    app, text = drive(snapshots.slow(), "2", "enter", "left_square_bracket", "escape")
+    assert app.current_mode == "ranks"
+    assert app.ranks.table.chosen == 12
+    app, text = drive(snapshots.slow(), "s", "g", "enter", "left_square_bracket")
+    assert "─rank 63 ·" in text
+
+
+def test_inspect_says_where_a_rank_is_and_what_it_waits_in():
+    stalled = snapshots.stalled()
+    stack = Stack(
+        rank=5, pid=48_005, time_us=0, step=12_486, since_us=0, phase=1,
+        frames=["torch/nn/modules/linear.py:125 forward", "train.py:212 main"], own=1,
+        collective=Collective("DDP's gradient all-reduce"), blocked=True,
+    )  # fmt: skip
+    ranks = [snapshots.replace(rank, stack=stack if rank.rank == 5 else None) for rank in stalled.ranks]
+    _, text = drive(snapshots.replace(stalled, ranks=ranks), "enter", "G")
+    assert "› train.py:212 main" in text
+    assert "waits in DDP's gradient all-reduce" in text
+
+
+def test_an_equal_world_marks_no_phase():
+    _, text = drive(snapshots.running(), "enter", size=(160, 50))
+    assert "▲" not in text
+    assert "wait\n" not in text
+
+
+@pytest.mark.parametrize("keys", [("2",), ("enter",), ("7",), ("8",)])
+@pytest.mark.parametrize("size", [(59, 11), (20, 5), (1, 1)])
+def test_every_screen_is_its_head_alone_on_a_small_terminal(keys, size):
+    _, alone = drive(snapshots.slow(), size=size)
+    _, text = drive(snapshots.slow(), *keys, size=size)
+    assert text.splitlines()[:-1] == alone.splitlines()[:-1]
+
+
+def test_a_click_on_a_digit_opens_its_screen():
+    async def click(app, pilot):
+        line = "".join(piece for piece, _ in app.view.keys._rows[0])
+        await pilot.click(app.view.keys, offset=(line.index(" screens") - 1, 0))
+
+    app, _ = drive(snapshots.slow(), click)
+    assert app.current_mode == [key.opens for key in keys_that_open()][-1]
+
+
+def keys_that_open():
+    from ddpmon.tui import keys
+
+    return [key for key in keys.KEYS if key.opens]
+
+
+def test_no_color_leaves_none_on_any_screen(monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def look(app, _):
+        for strip in app.screen._compositor.render_strips():
+            for segment in strip:
+                assert segment.style is None or all(
+                    colour is None or colour.is_default for colour in (segment.style.color, segment.style.bgcolor)
+                )
+
+    steps = [step for key in keys_that_open() for step in (key.keys, look)]
+    drive(snapshots.slow(), *steps, "2", "enter", look)
