@@ -1,0 +1,71 @@
+"""The commands. Nothing heavy is imported before a command needs it: `ddpmon ls` answers at once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+
+import click
+
+import ddpmon
+from ddpmon.cli.launching import exec_, run
+from ddpmon.cli.looking import attach, logs, ls, report
+from ddpmon.cli.standing import status
+from ddpmon.cli.stopping import stop
+from ddpmon.errors import DdpmonError, UsageError
+
+INTERRUPTED = 130
+
+
+HELP = """Watch PyTorch DistributedDataParallel runs in the terminal.
+
+    \b
+    ddpmon run --nproc 4 train.py --lr 0.1     start a run and watch it
+    ddpmon attach                              watch it again, from any terminal
+
+    RUN is a run's name, the beginning of its id, or nothing for the latest.
+"""
+
+
+@click.group(help=HELP, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(ddpmon.__version__, message="ddpmon %(version)s")
+@click.pass_context
+def commands(context: click.Context) -> None:
+    """All commands; without one, what there is."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+for command in (run, exec_, attach, ls, status, logs, stop, report):
+    commands.add_command(command)
+
+
+def main() -> None:
+    """Run the command line and exit with its code; what a person did wrong is one line on stderr."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError):
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a log in ASCII must not end a run's watcher
+    try:
+        code = commands.main(prog_name="ddpmon", standalone_mode=False)
+        sys.stdout.flush()
+    except click.UsageError as error:
+        where = f" ({error.ctx.command_path} --help)" if error.ctx else ""
+        code = _complain(error.format_message().rstrip(".") + where, 2)
+    except click.ClickException as error:
+        code = _complain(error.format_message(), 1)
+    except UsageError as error:
+        code = _complain(str(error), 2)
+    except DdpmonError as error:
+        code = _complain(str(error), 1)
+    except (click.Abort, KeyboardInterrupt):
+        code = INTERRUPTED
+    except BrokenPipeError:  # the reader of our output left: `ddpmon ls | head -1`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1  # as click answers it while a command still runs
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complain(text: str, code: int) -> int:
+    print("ddpmon:", " ".join(text.split()), file=sys.stderr)
+    return code

@@ -1,0 +1,159 @@
+"""ddpmon run and ddpmon exec: start a run, then watch it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+EXIT_CODES = """
+    \b
+    Exit code: the run's (torchrun's; 0 done), 130 if it was stopped, 143 if
+    it was stopped by a SIGTERM to this command, 0 after leaving the dashboard
+    while it runs, 2 or 1 with a line on stderr if it was not started.
+"""
+
+_OURS_COME_FIRST = {"allow_interspersed_args": False}
+
+
+def _watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option("--name", help="What to call the run; the script's name otherwise."),
+        click.option(
+            "--grace",
+            type=click.FloatRange(0, 86_400),
+            default=20.0,
+            metavar="SECONDS",
+            show_default=True,
+            help="How long the ranks may take to end when the run is stopped.",
+        ),
+        click.option(
+            "--buckets",
+            is_flag=True,
+            help="Record every bucket's all-reduce too; costs a further pass over the gradients.",
+        ),
+        click.option("--headless", is_flag=True, help="Lines instead of the dashboard (as without a terminal)."),
+        click.option(
+            "--every",
+            type=click.FloatRange(0.2, 86_400),
+            default=5.0,
+            metavar="SECONDS",
+            show_default=True,
+            help="Time between two lines.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+@click.command(
+    context_settings=_OURS_COME_FIRST,
+    help=f"""Start SCRIPT on torchrun and watch it.
+
+    Everything after SCRIPT belongs to the script, which is run unchanged. In a terminal the dashboard opens:
+    q leaves the run running, x stops it. Without one, Ctrl-C stops the run and a second Ctrl-C kills it.
+    {EXIT_CODES}""",
+)
+@click.option(
+    "--nproc",
+    "--nproc-per-node",
+    default="1",
+    metavar="N",
+    show_default=True,
+    help="Ranks on this machine: a number, gpu (one for each), cpu or auto.",
+)
+@click.option("-m", "module", is_flag=True, help="SCRIPT is a module, as with python -m.")
+@click.option("--max-restarts", type=click.IntRange(0), default=0, show_default=True, help="As torchrun's.")
+@click.option("--nnodes", type=click.IntRange(1), default=1, show_default=True, help="Machines in this run.")
+@click.option("--node-rank", type=int, help="Which of them this one is, from 0.")
+@click.option("--rdzv-endpoint", metavar="HOST:PORT", help="Where they meet: a free port on machine 0.")
+@_watch_options
+@click.argument("script")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+def run(
+    nproc: str,
+    module: bool,
+    max_restarts: int,
+    nnodes: int,
+    node_rank: int | None,
+    rdzv_endpoint: str | None,
+    name: str | None,
+    grace: float,
+    buckets: bool,
+    headless: bool,
+    every: float,
+    script: str,
+    args: tuple[str, ...],
+) -> int:
+    """Start a script on torchrun; the option's help says the rest."""
+    from ddpmon import runs
+    from ddpmon.launch import spec, torchrun
+
+    ranks = spec.processes(nproc)
+    if module:
+        spec.check_module(script)
+    else:
+        spec.check_script(script)
+    nodes = torchrun.Nodes(nnodes, node_rank, rdzv_endpoint)
+    run_name = spec.check_name(name) if name is not None else spec.name_for(script)
+    spec.check_torch()
+    run_id = runs.new_id()
+    command = torchrun.command(
+        script,
+        list(args),
+        module=module,
+        nproc=ranks,
+        nodes=nodes,
+        max_restarts=max_restarts,
+        grace_s=grace,
+        log_dir=str(runs.run_dir(run_id) / "logs" / "ranks"),
+    )
+    wanted = spec.Spec(command, run_name, script, list(args), ranks * nnodes, nnodes, grace, buckets)
+    return _start(wanted, run_id, headless, every)
+
+
+@click.command(
+    "exec",
+    context_settings=_OURS_COME_FIRST,
+    help=f"""Run any command line with the probe armed in every Python under it.
+
+    For launchers of your own: ddpmon exec -- python train.py --world_size 2 --rank 0. The run ends with CMD.
+    {EXIT_CODES}""",
+)
+@_watch_options
+@click.argument("cmd", nargs=-1, type=click.UNPROCESSED, required=True)
+def exec_(name: str | None, grace: float, buckets: bool, headless: bool, every: float, cmd: tuple[str, ...]) -> int:
+    """Run a command line of the user's own."""
+    import shutil
+
+    from ddpmon import runs
+    from ddpmon.errors import UsageError
+    from ddpmon.launch import spec
+
+    if shutil.which(cmd[0]) is None:
+        raise UsageError(f"no program {cmd[0]}")
+    script = next((word for word in cmd if word.endswith(".py")), cmd[0])
+    run_name = spec.check_name(name) if name is not None else spec.name_for(script)
+    wanted = spec.Spec(list(cmd), run_name, cmd[0], list(cmd[1:]), grace_s=grace, buckets=buckets)
+    return _start(wanted, runs.new_id(), headless, every)
+
+
+def _start(wanted: Any, run_id: str, headless: bool, every: float) -> int:
+    from ddpmon import runs
+    from ddpmon.cli import watching
+    from ddpmon.errors import RunNotFoundError
+    from ddpmon.launch.start import start
+    from ddpmon.launch.stop import request
+
+    if headless or not watching.interactive():
+        with watching.Signals() as signals:
+            return watching.follow(start(wanted, run_id), every, signals, owns_run=True)
+    try:
+        return watching.dashboard(start(wanted, run_id), every, owns_run=True)
+    except KeyboardInterrupt:
+        # before the dashboard could take the key: whoever just started this wants it gone
+        with contextlib.suppress(RunNotFoundError):
+            request(runs.load(run_id))
+        raise

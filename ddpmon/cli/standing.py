@@ -1,0 +1,114 @@
+"""ddpmon status and attach --once: how a run stands at this moment, for a glance and for scripts."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from ddpmon.messages import Snapshot
+    from ddpmon.runs import Run
+
+ANSWER_S = 5.0
+"""How long a hub may take for its first answer."""
+WELL, NEEDS_A_LOOK, FAILED_OR_GONE = range(3)
+_PIPE_COLUMNS = 160
+
+
+@click.command()
+@click.argument("run", required=False)
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def status(run: str | None, as_json: bool) -> int:
+    """How a run stands, in two lines.
+
+    Exit code: 0 well (running, done, stopped, waiting for ranks), 1 needs a look (slow, stalled, or its hub does
+    not answer), 2 failed or gone.
+    """
+    from ddpmon import runs
+
+    found = runs.find(run)
+    snapshot = _now(found)
+    if as_json:
+        _print_json(found, snapshot)
+    else:
+        for line in _head(found, snapshot)[:2]:
+            print(line)
+    return exit_code(found, snapshot)
+
+
+def once(run: Run) -> int:
+    """Print the head and the rank table of this moment; the exit code of ddpmon status."""
+    from ddpmon.tui.text import table_text
+
+    snapshot = _now(run)
+    for line in _head(run, snapshot):
+        print(line)
+    if snapshot is not None:
+        for line in table_text(snapshot, _columns()):
+            print(line)
+    return exit_code(run, snapshot)
+
+
+def exit_code(run: Run, snapshot: Snapshot | None) -> int:
+    """0 well, 1 needs a look, 2 failed or gone."""
+    state = run.state() if snapshot is None else snapshot.state
+    if state in {"failed", "lost"}:
+        return FAILED_OR_GONE
+    if snapshot is None or state in {"slow", "stalled"} or snapshot.severity != "info":
+        return NEEDS_A_LOOK
+    return WELL
+
+
+def _now(run: Run) -> Snapshot | None:
+    """The run's snapshot; None if its hub does not answer, or it left no recording."""
+    from ddpmon.errors import RecordingError
+    from ddpmon.source import attach
+
+    try:
+        source = attach(run)
+    except RecordingError:
+        return None
+    try:
+        deadline = time.monotonic() + ANSWER_S
+        while (snapshot := source.snapshot()) is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return snapshot
+    finally:
+        source.close()
+
+
+def _columns() -> int:
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPE_COLUMNS
+
+
+def _head(run: Run, snapshot: Snapshot | None) -> list[str]:
+    from ddpmon.runs import run_dir
+    from ddpmon.tui.text import head_text
+
+    if snapshot is None:
+        return [
+            f"? {run.name} ({run.id}) is {run.state()}",
+            f"its hub does not answer; see {run_dir(run.id) / 'logs' / 'hub.log'}",
+        ]
+    return head_text(snapshot, _columns())
+
+
+def _print_json(run: Run, snapshot: Snapshot | None) -> None:
+    import msgspec
+
+    facts: dict[str, object] = {"id": run.id, "name": run.name, "state": run.state()}
+    if snapshot is not None:
+        facts["state"] = snapshot.state
+        fields = (
+            "severity", "verdict", "at", "step", "total_steps", "eta_s", "step_ms_p50", "step_ms_max", "loss",
+            "all_reduce_ms", "wait_share", "gpu_percent", "samples_per_s", "records_lost", "findings",
+        )  # fmt: skip
+        facts |= {name: getattr(snapshot, name) for name in fields}
+        facts["world_size"] = snapshot.run.world_size
+        facts["run_exit_code"] = snapshot.run.exit_code
+    facts["exit_code"] = exit_code(run, snapshot)
+    print(msgspec.json.format(msgspec.json.encode(facts), indent=1).decode())

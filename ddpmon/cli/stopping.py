@@ -1,0 +1,48 @@
+"""ddpmon stop: end a run, so that none of its processes is left."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+@click.argument("run", required=False)
+@click.option("--now", is_flag=True, help="Without the grace: SIGKILL at once.")
+def stop(run: str | None, now: bool) -> int:
+    """Stop a run, the latest that runs if none is named.
+
+    Its ranks get SIGTERM if they have a handler for it, else SIGINT, and SIGKILL when the grace is over.
+    Ctrl-C while this waits means --now.
+    """
+    from ddpmon import runs
+    from ddpmon.errors import DdpmonError, RunNotFoundError
+    from ddpmon.launch import processes
+    from ddpmon.launch import stop as stopping
+
+    if run is None:
+        going = [
+            each
+            for each in runs.all_runs()
+            if not each.ended and (each.state() == "running" or processes.with_run_id(each.id))
+        ]
+        if not going:
+            raise RunNotFoundError("nothing runs; ddpmon ls shows what ran")
+        found = going[-1]
+    else:
+        found = runs.find(run)
+    if found.ended:
+        print(f"{found.name} ({found.id}) has ended already")
+        return 0
+    if not now:
+        print(f"stopping {found.name} ({found.id}); its ranks have {found.grace_s:g} s, Ctrl-C kills them")
+    stopping.request(found, now=now)
+    try:
+        gone = stopping.wait_until_gone(found, stopping.longest_s(found))
+    except KeyboardInterrupt:
+        stopping.request(found, now=True)
+        gone = stopping.wait_until_gone(found, stopping.longest_s(found))
+    if gone is None:
+        left = ", ".join(str(process.pid) for process in processes.with_run_id(found.id))
+        raise DdpmonError(f"{found.name} ({found.id}) does not end; left: {left or 'its supervisor'}")
+    print(f"{found.name} ({found.id}) is {gone.state()}; none of its processes is left")
+    return 0

@@ -1,0 +1,179 @@
+"""Watch a run until it ends or the user leaves: in the dashboard, or as lines."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from types import FrameType
+from typing import Self
+
+from ddpmon import runs
+from ddpmon.errors import DdpmonError
+from ddpmon.launch import stop
+from ddpmon.messages import END_STATES, Snapshot
+from ddpmon.plain import plain
+from ddpmon.source import attach
+
+LOOK_S = 0.2
+STOPPED = 130
+
+
+def interactive() -> bool:
+    """Whether a dashboard can be shown and steered here."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+class Signals:
+    """Takes Ctrl-C, SIGTERM and a hang-up as wishes, for as long as it is entered."""
+
+    def __init__(self) -> None:
+        self.stops = 0
+        self.terminated = False
+        self.hung_up = False
+        self._before: dict[signal.Signals, object] = {}
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            self._before[number] = signal.signal(number, self._take)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]  # what signal() returned goes back in
+
+    def _take(self, number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            self.hung_up = True
+        else:
+            self.stops += 1
+            self.terminated |= number == signal.SIGTERM
+
+
+def dashboard(run: runs.Run, every_s: float, owns_run: bool) -> int:
+    """The dashboard until it is left; then the exit code for this command.
+
+    owns_run: this command started the run.
+    """
+    from ddpmon.tui.app import watch
+    from ddpmon.tui.outcome import Outcome
+
+    source = attach(run)
+    try:
+        outcome = watch(source, owns_run=owns_run)
+        last = source.snapshot()
+    finally:
+        source.close()
+    if outcome is Outcome.DETACHED:
+        print(f"{run.name} goes on; ddpmon attach {run.id} shows it again, ddpmon stop {run.id} ends it")
+        return 0
+    if outcome is Outcome.STOPPING:
+        with Signals() as signals:
+            return follow(run, every_s, signals, owns_run=True)
+    return _conclude(run, last)
+
+
+def follow(run: runs.Run, every_s: float, signals: Signals, owns_run: bool) -> int:
+    """Lines until the run ends; Ctrl-C stops it (`owns_run`) or only leaves. The command's exit code."""
+    from ddpmon.export.lines import Lines
+
+    if owns_run:
+        _say(f"{run.name} ({run.id}): {plain(' '.join([run.script, *run.script_args]))}")
+    lines = Lines(every_s)
+    asked = 0
+    source = attach(run)
+    try:
+        while True:
+            ended = run.ended
+            snapshot = source.snapshot()
+            if snapshot is not None:
+                for text in lines.of(snapshot, time.monotonic(), source.silent_for()):
+                    _say(text)
+            if run.state() == "lost":
+                break
+            if ended and (_is_final(snapshot) or not _supervised(run)):
+                break
+            if signals.hung_up or (signals.stops and not owns_run):
+                return 128 + signal.SIGHUP if signals.hung_up else STOPPED
+            if signals.stops > asked:
+                _ask(run, now=signals.stops > 1 or run.stopping)
+                asked = signals.stops
+            time.sleep(LOOK_S)
+            run = runs.load(run.id)
+    finally:
+        source.close()
+    code = _conclude(run, snapshot, report=True)
+    return 128 + signal.SIGTERM if signals.terminated and code == STOPPED else code
+
+
+def _ask(run: runs.Run, now: bool) -> None:
+    stop.request(run, now=now)
+    _say("killing what is left" if now else f"stopping; the ranks have {run.grace_s:g} s, Ctrl-C again kills them")
+
+
+def _is_final(snapshot: Snapshot | None) -> bool:
+    return snapshot is not None and snapshot.state in END_STATES
+
+
+def _supervised(run: runs.Run) -> bool:
+    return run.supervisor is not None and run.supervisor.alive()
+
+
+def _conclude(run: runs.Run, last: Snapshot | None, report: bool = False) -> int:
+    """Say how it ended and where it is kept; the exit code that says the same."""
+    # the recording and the report are whole once the hub is gone, and the supervisor goes after it
+    run = runs.load(run.id)
+    if run.state() != "lost":
+        run = stop.wait_until_gone(run, 15.0) or runs.load(run.id)
+    state = run.state()
+    if state == "lost":
+        _say(f"{run.name}: its supervisor is gone; what it started may go on: ddpmon stop {run.id} ends it")
+        return 1
+    took = f" after {(run.ended_at or 0.0) - run.created_at:.0f} s" if run.ended else ""
+    if report:
+        _say_report(run)
+    else:
+        code = "" if run.exit_code is None else f", exit code {run.exit_code}"
+        _say(f"{run.name}: {state}{took}{code}")
+        if last is not None and last.verdict:
+            _say(plain(last.verdict))
+    if state == "failed":
+        _say_why(run, last)
+    _say(f"recording: {runs.run_dir(run.id)}")
+    return exit_code(run)
+
+
+def _say_report(run: runs.Run) -> None:
+    from ddpmon.export import report as reports
+
+    try:
+        _say(reports.text(reports.build(run)))
+    except DdpmonError as error:  # the run's exit code still counts
+        print(f"ddpmon: no report: {error}", file=sys.stderr)
+
+
+def _say_why(run: runs.Run, last: Snapshot | None) -> None:
+    from ddpmon.export.last_words import last_words
+
+    if run.error is not None:
+        _say(run.error)
+        return
+    failed = [finding.ranks[0] for finding in last.findings if finding.kind == "rank_failed"] if last else []
+    words = last_words(run, failed[0] if failed else None)
+    if words.lines:
+        _say(f"the last words of {words.whose}, from {words.log}:")
+    for line in words.lines:
+        _say(f"  {line}")
+
+
+def exit_code(run: runs.Run) -> int:
+    """The exit code of a command that watched a run to its end."""
+    state = run.state()
+    if state == "stopped":
+        return STOPPED
+    return run.exit_code or int(state != "done")
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)

@@ -1,0 +1,145 @@
+"""What a person gets wrong is answered with one line on stderr and an exit code, never with a traceback."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import pytest
+
+from ddpmon import runs
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("print('trained')\n")
+    return str(path)
+
+
+def refused(result, code=2) -> str:
+    """The one line that was said."""
+    assert result.returncode == code, result.stderr
+    assert result.stdout == ""
+    lines = result.stderr.splitlines()
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("ddpmon: ")
+    assert "Traceback" not in lines[0]
+    return lines[0]
+
+
+def test_a_missing_script(cli):
+    assert "no script nothing.py" in refused(cli("run", "nothing.py"))
+
+
+def test_a_folder_instead_of_a_script(cli, tmp_path):
+    assert "is a folder" in refused(cli("run", str(tmp_path)))
+
+
+def test_a_script_that_is_not_python(cli, tmp_path):
+    (tmp_path / "train.sh").write_text("#!/bin/bash\nset -e\nfor i in 1 2; do echo $i; done\n")
+    assert "train.sh is not Python: line 3" in refused(cli("run", str(tmp_path / "train.sh")))
+
+
+def test_a_missing_module(cli):
+    assert "no module no.such.module" in refused(cli("run", "-m", "no.such.module"))
+
+
+@pytest.mark.parametrize("number", ["0", "-2", "four", "1.5", "99999", ""])
+def test_a_bad_number_of_ranks(cli, script, number):
+    assert "--nproc" in refused(cli("run", "--nproc", number, script))
+
+
+@pytest.mark.parametrize("name", ["a b", "../../etc", "-", ""])
+def test_a_bad_name(cli, script, name):
+    assert "--name" in refused(cli("run", f"--name={name}", script))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run"],
+        ["run", "--no-such-option", "train.py"],
+        ["run", "--grace", "soon", "train.py"],
+        ["run", "--max-restarts", "-1", "train.py"],
+        ["run", "--nnodes", "2", "SCRIPT"],
+        ["run", "--nnodes", "2", "--node-rank", "5", "--rdzv-endpoint", "h:1", "SCRIPT"],
+        ["exec"],
+        ["exec", "--", "no-such-program-anywhere"],
+        ["report", "--format", "html"],
+        ["frobnicate"],
+    ],
+)
+def test_a_bad_command_line(cli, script, arguments):
+    refused(cli(*[script if word == "SCRIPT" else word for word in arguments]))
+
+
+@pytest.mark.parametrize("command", ["attach", "stop", "report"])
+@pytest.mark.parametrize("wanted", ["nothing", "../..", "", "\x1b[31m"])
+def test_an_unknown_run(cli, command, wanted):
+    assert "no run" in refused(cli(command, wanted), 1)
+
+
+@pytest.mark.parametrize("command", ["attach", "report"])
+def test_no_run_at_all(cli, command):
+    assert "no runs yet" in refused(cli(command), 1)
+
+
+def test_nothing_to_stop(cli):
+    assert "nothing runs" in refused(cli("stop"), 1)
+
+
+def test_the_beginning_of_more_than_one_id(cli, made):
+    made(id="20260101-000000-aaaa")
+    made(id="20260101-000000-aabb")
+    assert "fits 2 runs" in refused(cli("stop", "20260101"), 1)
+    assert cli("stop", "20260101-000000-aab").returncode == 0
+
+
+def test_a_damaged_run_is_named_and_does_not_hide_the_others(cli, made):
+    made(id="20260101-000000-aaaa")
+    broken = runs.run_dir(made(id="20260101-000000-bbbb").id) / "run.json"
+    for content in ("", "{", "[]", '{"id": 1}', "null"):
+        broken.write_text(content)
+        listed = cli("ls")
+        assert listed.returncode == 0, listed.stderr
+        assert "aaaa" in listed.stdout
+        assert "bbbb" not in listed.stdout
+
+
+def test_a_folder_for_sockets_that_is_not_ours_or_too_long(cli, script, home, monkeypatch):
+    open_to_all = home / "open"
+    open_to_all.mkdir(mode=0o777)
+    open_to_all.chmod(0o777)
+    monkeypatch.setenv("DDPMON_RUNTIME_DIR", str(open_to_all))
+    assert "can be entered by others" in refused(cli("run", script), 1)
+    monkeypatch.setenv("DDPMON_RUNTIME_DIR", str(home / ("x" * 100)))
+    assert "a socket's path holds" in refused(cli("run", script), 1)
+    assert cli("ls").stdout.startswith("no runs yet")
+
+
+def test_a_home_that_cannot_be_written(cli, script, home, monkeypatch):
+    (home / "file").write_text("")
+    monkeypatch.setenv("DDPMON_HOME", str(home / "file" / "home"))
+    assert "cannot make" in refused(cli("run", script), 1)
+
+
+def test_a_reader_that_leaves_is_no_error(home, made):
+    import subprocess
+
+    from tests.conftest import ddpmon_program
+
+    made()
+    read, write = os.pipe()
+    os.close(read)
+    ended = subprocess.run([ddpmon_program(), "ls"], stdout=write, stderr=subprocess.PIPE, check=False)
+    os.close(write)
+    assert ended.stderr == b""
+    assert ended.returncode == 1
+
+
+def test_a_log_that_only_takes_ascii_is_no_error(cli, made):
+    made(script="träning.py")
+    listed = cli("ls", env={**os.environ, "PYTHONIOENCODING": "ascii", "HOME": socket.gethostname()})
+    assert listed.returncode == 0
+    assert "tr?ning.py" in listed.stdout

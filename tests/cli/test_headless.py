@@ -1,0 +1,235 @@
+"""ddpmon run and exec without a terminal: lines, signals, exit codes; and ddpmon stop from elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from ddpmon import runs
+from tests.conftest import Started, ddpmon_program, wait_for
+
+
+@pytest.fixture
+def headless(home, tmp_path):
+    """Start a Python script under `ddpmon exec`, which prints lines, and wait for its file `ready`."""
+    begun = []
+
+    def call(source: str, *options: str) -> tuple[subprocess.Popen[str], Started]:
+        script = tmp_path / "train.py"
+        prelude = f"import os, signal, sys, time\nfrom pathlib import Path\nhere = Path({str(tmp_path)!r})\n"
+        script.write_text(prelude + textwrap.dedent(source))
+        command = [ddpmon_program(), "exec", *options, "--", sys.executable, str(script)]
+        watcher = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        begun.append(watcher)
+        wait_for((tmp_path / "ready").exists)
+        return watcher, Started(runs.find(None).id)
+
+    yield call
+    for watcher in begun:
+        watcher.kill()
+        watcher.communicate()
+
+
+SLEEP = "(here / 'ready').touch(); time.sleep(600)"
+CLEAN_UP = """
+try:
+    (here / "ready").touch()
+    time.sleep(600)
+finally:
+    (here / "cleaned").touch()
+"""
+STUBBORN = "signal.signal(signal.SIGINT, signal.SIG_IGN); " + SLEEP
+
+
+def test_a_run_tells_what_is_run_how_it_ends_and_where_it_is_kept(cli):
+    told = cli("exec", "--name", "mine", "--", "sh", "-c", "exit 5")
+    assert told.returncode == 5
+    assert told.stderr == ""
+    lines = told.stdout.splitlines()
+    run = runs.find("mine")
+    assert lines[0] == f"mine ({run.id}): sh -c exit 5"
+    assert any("failed, exit code 5" in line for line in lines)
+    assert lines[-1] == f"recording: {runs.run_dir(run.id)}"
+    report = json.loads(cli("report", "mine", "--format", "json").stdout)
+    assert (report["schema"], report["run"]["state"], report["run"]["exit_code"]) == (1, "failed", 5)
+    assert "failed, exit code 5" in cli("report").stdout
+
+
+def test_ctrl_c_stops_the_run(headless, tmp_path):
+    watcher, started = headless(CLEAN_UP)
+    watcher.send_signal(signal.SIGINT)
+    told, _ = watcher.communicate(timeout=30)
+    assert watcher.returncode == 130
+    assert (tmp_path / "cleaned").exists()
+    assert started.run.state() == "stopped"
+    assert "Traceback" not in told
+
+
+def test_a_second_ctrl_c_does_not_wait_for_the_grace(headless):
+    watcher, started = headless(STUBBORN, "--grace", "600")
+    watcher.send_signal(signal.SIGINT)
+    wait_for(lambda: started.run.stopping)
+    watcher.send_signal(signal.SIGINT)
+    watcher.communicate(timeout=30)
+    assert watcher.returncode == 130
+    assert started.run.exit_code == 128 + signal.SIGKILL
+
+
+def test_sigterm_stops_the_run_and_is_told_by_the_exit_code(headless, tmp_path):
+    watcher, started = headless(CLEAN_UP)
+    watcher.send_signal(signal.SIGTERM)
+    watcher.communicate(timeout=30)
+    assert watcher.returncode == 143
+    assert (tmp_path / "cleaned").exists()
+    assert started.run.state() == "stopped"
+
+
+def test_a_hang_up_and_a_kill_leave_the_run_running(headless):
+    watcher, started = headless(SLEEP)
+    watcher.send_signal(signal.SIGHUP)
+    watcher.communicate(timeout=30)
+    assert watcher.returncode == 129
+    attached = subprocess.Popen([ddpmon_program(), "attach", started.id], stdout=subprocess.PIPE, text=True)
+    assert "waiting" in attached.stdout.readline()
+    attached.kill()
+    attached.communicate()
+    assert started.run.state() == "running"
+    assert started.run.agent.alive()
+
+
+def test_ctrl_c_in_attach_only_leaves(headless):
+    _, started = headless(SLEEP)
+    attached = subprocess.Popen([ddpmon_program(), "attach"], stdout=subprocess.PIPE, text=True)
+    attached.stdout.readline()
+    attached.send_signal(signal.SIGINT)
+    attached.communicate(timeout=30)
+    assert attached.returncode == 130
+    assert started.run.state() == "running"
+
+
+def test_stop_from_elsewhere_stops_the_latest_run_and_every_viewer_learns_of_it(headless, cli):
+    watcher, started = headless(CLEAN_UP)
+    stopped = cli("stop")
+    assert stopped.returncode == 0
+    assert f"({started.id}) is stopped; none of its processes is left" in stopped.stdout
+    watcher.communicate(timeout=30)
+    assert watcher.returncode == 130
+    again = cli("stop", started.id)
+    assert (again.returncode, again.stdout) == (0, f"train ({started.id}) has ended already\n")
+
+
+def test_stop_now_by_name_does_not_wait_for_the_grace(headless, cli):
+    _, started = headless(STUBBORN, "--grace", "600", "--name", "stubborn")
+    assert cli("stop", "--now", "stubborn", timeout=30).returncode == 0
+    assert started.run.exit_code == 128 + signal.SIGKILL
+
+
+def test_stop_ends_a_run_whose_supervisor_was_killed(headless, cli):
+    watcher, started = headless(CLEAN_UP)
+    supervisor = started.run.supervisor
+    os.kill(supervisor.pid, signal.SIGKILL)
+    told, _ = watcher.communicate(timeout=30)
+    assert watcher.returncode == 1
+    assert f"ddpmon stop {started.id}" in told
+    agent = started.run.agent
+    assert agent.alive()
+    assert cli("stop").returncode == 0
+    assert not agent.alive()
+    assert started.run.state() == "stopped"
+
+
+@pytest.mark.e2e
+def test_the_options_before_the_script_are_ours_and_all_after_it_is_the_scripts(cli, tmp_path):
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "train.py").write_text(
+        "import os, sys\nprint(os.environ['WORLD_SIZE'], __name__, sys.argv[1:], flush=True)\n"
+    )
+    told = cli("run", "--nproc", "2", "-m", "pkg.train", "--nproc", "9", "--", "--help", cwd=tmp_path)
+    assert told.returncode == 0, told.stdout + told.stderr
+    (out,) = runs.run_dir(runs.find("train").id).glob("logs/ranks/*/attempt_0/1/stdout.log")
+    assert out.read_text() == "2 __main__ ['--nproc', '9', '--', '--help']\n"
+
+
+@pytest.mark.e2e
+def test_a_rank_that_raises_is_named_with_its_last_words(cli, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, time\nif os.environ['RANK'] == '1':\n    raise ValueError('bad \\x1b[31mluck')\ntime.sleep(600)\n"
+    )
+    told = cli("run", "--nproc", "2", str(script), timeout=90)
+    assert told.returncode == 1
+    assert told.stderr == ""
+    assert "\x1b" not in told.stdout
+    assert "rank 1 failed" in told.stdout
+    assert told.stdout.count("  ValueError: bad luck\n") == 1
+
+
+DDP = """
+import sys, time, torch
+import torch.distributed as dist
+from pathlib import Path
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+go, step = Path(sys.argv[1]), 0
+while step < 60 or not stopped:
+    loss = model(torch.randn(4, 8)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    step += 1
+    time.sleep(0.01)
+    seen = torch.tensor([float(go.exists())])
+    dist.all_reduce(seen, dist.ReduceOp.MIN)
+    stopped = bool(seen)
+dist.barrier()
+print("steps", step, flush=True)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.e2e
+def test_a_killed_hub_costs_the_training_nothing_and_the_next_one_goes_on(home, cli, tmp_path):
+    script, go = tmp_path / "train.py", tmp_path / "go"
+    script.write_text(DDP)
+    command = [ddpmon_program(), "run", "--nproc", "2", "--every", "0.5", str(script), str(go)]
+    watcher = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    seen = []
+    try:
+        seen += _until(watcher, "step ")
+        run = runs.find("train")
+        os.kill(run.hub.pid, signal.SIGKILL)
+        seen += _until(watcher, "the hub was restarted")
+        seen += _until(watcher, " running ")
+        go.touch()
+        told, _ = watcher.communicate(timeout=60)
+    finally:
+        watcher.kill()
+        watcher.communicate()
+    assert watcher.returncode == 0, "".join(seen) + told
+    (out,) = runs.run_dir(run.id).glob("logs/ranks/*/attempt_0/0/stdout.log")
+    steps = int(out.read_text().split()[1])
+    report = json.loads(cli("report", "--format", "json").stdout)
+    assert report["run"]["state"] == "done"
+    assert report["steps"]["count"] == steps
+    assert [rank["rank"] for rank in report["ranks"]] == [0, 1]
+
+
+def _until(watcher: subprocess.Popen[str], shown: str) -> list[str]:
+    """Read lines of the program until one holds this."""
+    lines = []
+    for line in watcher.stdout:
+        lines.append(line)
+        if shown in line:
+            return lines
+    raise AssertionError(f"{shown!r} was not printed: {lines}")

@@ -1,0 +1,82 @@
+"""ddpmon status and attach --once: how a run stands, in words, as JSON and as an exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from ddpmon import runs
+from ddpmon.cli import standing
+from ddpmon.tui.text import head_text, table_text
+from tests.conftest import ddpmon_program
+from tests.tui import snapshots
+
+CODES = dict.fromkeys(("running", "waiting", "done", "stopped"), 0)
+CODES |= {"slow": 1, "stalled": 1, "failed": 2, "lost": 2}
+
+
+@pytest.mark.parametrize(("state", "code"), CODES.items())
+def test_the_exit_code_says_how_it_stands(made, state, code):
+    assert standing.exit_code(made(), snapshots.STATES[state]()) == code
+
+
+def test_a_hub_that_does_not_answer_needs_a_look(made, living, cli, monkeypatch):
+    run = made(ended_at=None, exit_code=None, supervisor=living)
+    monkeypatch.setattr(standing, "ANSWER_S", 0.1)
+    assert standing.exit_code(run, standing._now(run)) == 1
+
+
+def test_a_run_that_ended_is_told_from_its_recording(cli, made):
+    made(exit_code=3)
+    told = cli("status")
+    assert told.returncode == 2
+    first, second = told.stdout.splitlines()
+    assert first.startswith("✖ FAILED")
+    assert "mnist" in first
+    assert second
+    told = cli("status", "--json")
+    assert told.returncode == 2
+    facts = json.loads(told.stdout)
+    assert (facts["name"], facts["state"], facts["exit_code"], facts["step"]) == ("mnist", "failed", 2, 0)
+
+
+def test_a_live_run_answers_in_two_lines_and_once_with_its_ranks(home, cli):
+    command = [ddpmon_program(), "exec", "--headless", "--", sys.executable, "-c", "import time; time.sleep(600)"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watcher:
+        assert any("waiting" in line for line in watcher.stdout)
+        told = cli("status")
+        assert told.returncode == 0
+        assert told.stdout.startswith("◌ WAITING")
+        assert len(told.stdout.splitlines()) == 2
+        assert json.loads(cli("status", "--json").stdout)["state"] == "waiting"
+        assert cli("attach", "--once").stdout.startswith("◌ WAITING")
+        assert runs.find(None).state() == "running"
+        watcher.kill()
+
+
+def test_a_lost_run_without_a_recording_is_gone(cli, made):
+    made(ended_at=None, exit_code=None, supervisor=runs.Process(2**22 + 1, 1))
+    told = cli("status")
+    assert told.returncode == 2
+    assert "is lost" in told.stdout
+    assert told.stderr == ""
+
+
+def test_no_such_run_is_one_line(cli):
+    told = cli("status", "nowhere")
+    assert told.returncode == 1
+    assert told.stderr.startswith("ddpmon: no run 'nowhere'")
+
+
+def test_the_text_fits_names_the_slow_rank_and_holds_no_escape_sequence():
+    evil = snapshots.replace(snapshots.slow(), verdict="\x1b[2Jrank 13 is slow")
+    for width in (60, 80, 160):
+        lines = [*head_text(evil, width), *table_text(evil, width)]
+        assert max(map(len, lines)) <= width
+        assert "\x1b" not in "".join(lines)
+        assert lines[0].startswith("▲ SLOW")
+        assert lines[4].split()[:2] == ["▲", "13"]
+        assert len(lines) == 3 + 1 + 64
