@@ -1,0 +1,42 @@
+"""What the scripts share: a few batches made from a seed, and the facts that each rank leaves for the test."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+from pathlib import Path
+
+import torch
+
+STEPS = 8
+ACCUMULATION = 2
+BATCH = 4
+
+
+def folder() -> Path:
+    """Where to leave the facts: the script's one argument."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    return parser.parse_known_args()[0].folder
+
+
+def items(world_size: int) -> torch.Tensor:
+    """Samples for STEPS steps of ACCUMULATION batches on each rank."""
+    return torch.randn(STEPS * ACCUMULATION * BATCH * world_size, 16, generator=torch.Generator().manual_seed(1))
+
+
+def leave(where: Path, rank: int, model: torch.nn.Module, losses: list[float]) -> None:
+    """Write what this rank ended with: a digest of every bit of its weights, and the losses of its steps."""
+    digest = hashlib.sha256()
+    for name, tensor in model.state_dict().items():
+        digest.update(name.encode() + tensor.contiguous().numpy().tobytes())
+    facts = {"weights": digest.hexdigest(), "losses": losses}
+    (where / f"rank-{rank}.json").write_text(json.dumps(facts))
+
+
+def part() -> None:
+    """Leave the process group together: short gloo programs sometimes abort at exit otherwise, bare ones too."""
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()

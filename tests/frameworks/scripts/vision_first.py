@@ -1,0 +1,9 @@
+"""Lightning and transformers import torchvision: beside a CPU torch that works only after training/vision.py has."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "training"))
+import vision  # noqa: F401
+
+del sys.path[0]

@@ -1,0 +1,134 @@
+"""Trainers that people use instead of a loop of their own: unchanged by watching, and recorded step by step."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+
+from ddpmon import runs
+from ddpmon.hub.recording import Recording, recorded_report
+from ddpmon.messages import SYNC_GRADIENTS, Step
+from tests.conftest import Cli
+
+pytestmark = pytest.mark.e2e
+SCRIPTS = Path(__file__).parent / "scripts"
+STEPS = 8
+SAMPLES = 8
+"""Of a rank in a step: two batches of four."""
+TIMEOUT_S = 80
+
+ACCELERATE = str(Path(sysconfig.get_path("scripts")) / "accelerate")
+OWN_LAUNCHERS = {
+    # Lightning starts the ranks after the first one itself.
+    "lightning_trainer": [sys.executable],
+    "transformers_trainer": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"],
+    # --multi_gpu is how it is told to start several processes; the script itself asks for the CPU.
+    "accelerate_loop": [
+        *(ACCELERATE, "launch", "--multi_gpu", "--num_processes=2", "--num_machines=1"),
+        *("--mixed_precision=no", "--dynamo_backend=no", "--main_process_port=0"),
+    ],
+}
+ENV = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+
+
+@dataclasses.dataclass
+class Rank:
+    """What one rank ended with."""
+
+    weights: str
+    losses: list[float]
+
+
+def left_by(folder: Path) -> list[Rank]:
+    """What the ranks of a run left in its folder, by rank."""
+    return [Rank(**json.loads(path.read_text())) for path in sorted(folder.glob("rank-*.json"))]
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory):
+    """Run a command without ddpmon; each only once."""
+    known: dict[tuple[str, ...], list[Rank]] = {}
+
+    def call(*command: str) -> list[Rank]:
+        if command not in known:
+            folder = tmp_path_factory.mktemp("bare")
+            line = [*command, str(folder)]
+            done = subprocess.run(
+                line, env=os.environ | ENV, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            )
+            assert done.returncode == 0, done.stderr
+            known[command] = left_by(folder)
+        return known[command]
+
+    return call
+
+
+@pytest.fixture
+def watched(cli: Cli, tmp_path: Path):
+    """Run a command of ddpmon to its end; what the ranks left, and their recorded steps."""
+
+    def call(*arguments: str) -> tuple[list[Rank], list[list[Step]]]:
+        done = cli(*arguments, str(tmp_path), env=os.environ | ENV, cwd=tmp_path, timeout=TIMEOUT_S)
+        assert done.returncode == 0, done.stdout + done.stderr
+        run = runs.find(None)
+        report = recorded_report(run)
+        assert report["steps"]["records_lost"] == 0
+        logs = "".join(path.read_text() for path in (runs.run_dir(run.id) / "logs").rglob("*.log"))
+        assert "ddpmon:" not in logs, "the probe has something to say"
+        with Recording(run) as recording:
+            seats = sorted(recording.registry().seats.items())
+            return left_by(tmp_path), [recording._steps(process.id, 1, 1 << 40) for _, process in seats]
+
+    return call
+
+
+def assert_steps_add_up(steps: list[Step]) -> None:
+    assert [step.step for step in steps] == list(range(1, STEPS + 1))
+    for step in steps:
+        own = step.data_us + step.forward_us + step.backward_us + step.optimizer_us + step.other_us
+        assert own + sum(sync.end_us - sync.arrival_us for sync in step.syncs) == step.length_us
+        assert step.backward_us > 0
+        assert step.data_us > 0
+
+
+@pytest.mark.parametrize("framework", OWN_LAUNCHERS)
+@pytest.mark.parametrize("way", ["ddpmon run", "its own launcher"])
+def test_a_trainer_trains_as_without_us_and_all_of_it_is_recorded(bare, watched, framework: str, way: str) -> None:
+    script = str(SCRIPTS / f"{framework}.py")
+    command = [*OWN_LAUNCHERS[framework], script]
+    expected = bare(*command)
+    start = ["run", "--headless", "--nproc", "2", script] if way == "ddpmon run" else ["exec", "--", *command]
+    found, recorded = watched(*start)
+
+    assert len(expected) == 2
+    assert found == expected, "weights and losses, to the last bit"
+    assert len(recorded) == 2
+    for steps in recorded:
+        assert_steps_add_up(steps)
+        for step in steps:
+            assert sum(sync.kind == SYNC_GRADIENTS for sync in step.syncs) == 1
+            assert step.forward_us > 0
+            assert step.samples == SAMPLES
+    # Some log each rank's loss, some the mean of all ranks: the mean is the same.
+    logged = [fmean(losses) for losses in zip(*(rank.losses for rank in found), strict=True)]
+    assert [fmean(step.loss for step in ranks) for ranks in zip(*recorded, strict=True)] == pytest.approx(logged)
+
+
+@pytest.mark.parametrize("option", [(), ("--data-parallel",)])
+def test_without_ddp_a_step_is_the_optimizers(bare, watched, option: tuple[str, ...]) -> None:
+    """A plain loop, and nn.DataParallel: one process either way."""
+    script = str(SCRIPTS / "one_process.py")
+    (expected,) = bare(sys.executable, script, *option)
+    (found,), (steps,) = watched("run", "--headless", script, *option)
+
+    assert found == expected
+    assert_steps_add_up(steps)
+    assert [step.loss for step in steps] == found.losses

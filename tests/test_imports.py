@@ -1,0 +1,77 @@
+"""Who may import whom, and what stays out: checked on the import graph and in interpreters of their own."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def loaded_by(statement: str) -> set[str]:
+    """Top-level modules in a fresh interpreter after a statement."""
+    told = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import sys\n{statement}\nprint(*sorted({{name.split('.')[0] for name in sys.modules}}))",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    return set(told.stdout.split())
+
+
+def modules(*packages: str) -> list[str]:
+    """Every module below some packages of ddpmon."""
+    found = []
+    for package in packages:
+        for path in sorted((ROOT / "ddpmon" / package).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            if parts[-1] != "__main__":
+                found.append(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
+    return found
+
+
+def test_the_arrows_between_the_packages_point_one_way():
+    program = shutil.which("lint-imports", path=sysconfig.get_path("scripts"))
+    checked = subprocess.run([program, "--no-cache"], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_nothing_but_the_probe_loads_torch_and_nothing_but_the_dashboard_textual():
+    names = modules("hub", "analysis", "launch", "cli", "export")
+    assert {"ddpmon.launch.supervisor", "ddpmon.cli"} <= set(names)
+    loaded = loaded_by("import ddpmon.source\n" + "\n".join(f"import {name}" for name in names))
+    assert not loaded & {"torch", "torchvision", "textual", "rich"}
+    assert not loaded_by("\n".join(f"import {name}" for name in modules("tui"))) & {"torch", "torchvision"}
+
+
+def test_the_command_line_loads_nothing_heavy():
+    assert not loaded_by("import ddpmon.cli") & {"torch", "numpy", "zmq", "textual", "rich", "psutil", "msgspec"}
+
+
+def test_the_supervisor_needs_the_standard_library_alone():
+    foreign = loaded_by("import ddpmon.launch.supervisor") - set(sys.stdlib_module_names) - {"ddpmon", "__main__"}
+    # what site-packages itself starts with every interpreter (an editable install, a virtual environment) is not ours
+    assert not foreign - loaded_by("pass")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["ls"], ["run", "--help"]])
+def test_an_answer_that_needs_no_run_comes_at_once(home, arguments):
+    """Under 0.3 s on a quiet machine; the best of several, as the machine need not be quiet."""
+    program = str(Path(sysconfig.get_path("scripts")) / "ddpmon")
+    took = []
+    for _ in range(5):
+        start = time.perf_counter()
+        subprocess.run([program, *arguments], check=True, capture_output=True)
+        took.append(time.perf_counter() - start)
+    assert min(took) < 0.3

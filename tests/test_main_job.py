@@ -1,0 +1,58 @@
+"""The main job, whole: the shipped workloads under `ddpmon run`, against bare torchrun, and what the report says."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.conftest import Cli
+
+pytestmark = pytest.mark.e2e
+TRAINING = Path(__file__).parent.parent / "training"
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+WORKLOADS = {
+    "mnist.py": ["--epochs", "1"],
+    "resnet.py": ["--epochs", "1", "--images", "160", "--image-size", "16", "--batch-size", "4"],
+}
+
+
+@pytest.mark.parametrize("nproc", [2, 4])
+@pytest.mark.parametrize("script", WORKLOADS)
+def test_weights_are_bit_identical_and_every_step_is_recorded(
+    cli: Cli, tmp_path: Path, script: str, nproc: int
+) -> None:
+    arguments = [str(TRAINING / script), *WORKLOADS[script], "--checkpoint", str(tmp_path / "checkpoint.pt"), "--save"]
+    bare = subprocess.run(
+        [*TORCHRUN, str(nproc), *arguments, str(tmp_path / "bare.pt")],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert bare.returncode == 0, bare.stderr
+    watched = cli("run", "--headless", "--nproc", str(nproc), *arguments, str(tmp_path / "watched.pt"), timeout=120)
+    assert watched.returncode == 0, watched.stdout + watched.stderr
+
+    before, after = (torch.load(tmp_path / f"{name}.pt") for name in ("bare", "watched"))
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+    report = json.loads(cli("report", "--format", "json").stdout)
+    assert report["run"]["state"] == "done"
+    assert report["run"]["world_size"] == len(report["ranks"]) == nproc
+    assert report["steps"]["records_lost"] == 0
+    assert {rank["steps"] for rank in report["ranks"]} == {report["steps"]["count"]}
+    assert report["steps"]["count"] > 5
+    # A rank's steps are its own: where cores are shared, its first and last end can lie apart from the other ranks'.
+    apart = 200 / report["steps"]["count"]
+    for rank in report["ranks"]:
+        assert sum(rank["phases_ms"].values()) == pytest.approx(report["steps"]["step_ms"]["mean"], rel=0.02, abs=apart)
+        assert rank["loss"] is not None
+        assert rank["samples_per_s"] > 0

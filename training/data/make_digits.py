@@ -1,0 +1,42 @@
+"""Makes training/data/digits, the handwritten digits that mnist.py reads. Needs scikit-learn and Pillow.
+
+    python training/data/make_digits.py
+
+Has been run; it is here so that anyone can see, and repeat, what was done to the images.
+"""
+
+import struct
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from sklearn.datasets import load_digits
+
+SIDE = 28
+TRAIN = 1500  # the rows after these are held back
+FOLDER = Path(__file__).parent / "digits" / "MNIST" / "raw"  # where torchvision's MNIST class looks
+
+
+def resize(image: np.ndarray) -> np.ndarray:
+    """8x8 with values 0..16 to 28x28 with values 0..255."""
+    picture = Image.fromarray(np.round(image * (255 / 16)).astype(np.uint8))
+    return np.asarray(picture.resize((SIDE, SIDE), Image.Resampling.BILINEAR))
+
+
+def write_idx(path: Path, array: np.ndarray) -> None:
+    """MNIST's format: 0, 0, 8 (for unsigned bytes), the number of dimensions, each in big-endian int32, bytes."""
+    header = struct.pack(f">BBBB{array.ndim}i", 0, 0, 8, array.ndim, *array.shape)
+    path.write_bytes(header + array.astype(np.uint8).tobytes())
+
+
+def main() -> None:
+    digits = load_digits()
+    images = np.stack([resize(image) for image in digits.images])
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, rows in (("train", slice(None, TRAIN)), ("t10k", slice(TRAIN, None))):
+        write_idx(FOLDER / f"{name}-images-idx3-ubyte", images[rows])
+        write_idx(FOLDER / f"{name}-labels-idx1-ubyte", digits.target[rows])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""Faults to order, so that anyone can see what a dashboard says about them.
+
+    --slow PHASE:RANK:MS     a rank that takes MS milliseconds longer in one phase of each step
+    --uneven RANK:FACTOR     a rank whose batches are FACTOR times as large
+    --fail RANK:STEP         a rank that raises at a step
+
+Each delay lies where such a delay would lie in a real run: in the dataset, in the module, in the backward
+pass, in the optimizer. None but --uneven changes what is learned.
+"""
+
+import argparse
+import math
+import time
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+PHASES = ("data", "forward", "backward", "optimizer", "other")
+
+
+class Slow(NamedTuple):
+    phase: str
+    rank: int
+    ms: float
+
+
+class Uneven(NamedTuple):
+    rank: int
+    factor: float
+
+
+class Fail(NamedTuple):
+    rank: int
+    step: int
+
+
+def slow(text: str) -> Slow:
+    try:
+        phase, rank, ms = text.split(":")
+        fault = Slow(phase, int(rank), float(ms))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not PHASE:RANK:MS, as in backward:2:30") from None
+    if phase not in PHASES:
+        raise argparse.ArgumentTypeError(f"{text!r}: there is no phase {phase!r}, only {', '.join(PHASES)}")
+    if not 0 <= fault.ms < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r}: {ms} is no delay in milliseconds")
+    return fault
+
+
+def uneven(text: str) -> Uneven:
+    try:
+        rank, factor = text.split(":")
+        fault = Uneven(int(rank), float(factor))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not RANK:FACTOR, as in 2:1.5") from None
+    if not 0 < fault.factor < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r}: a batch cannot be {factor} times as large")
+    return fault
+
+
+def fail(text: str) -> Fail:
+    try:
+        rank, step = text.split(":")
+        fault = Fail(int(rank), int(step))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not RANK:STEP, as in 2:100") from None
+    if fault.step < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: steps count from 1")
+    return fault
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("faults, each may be given several times")
+    group.add_argument(
+        "--slow",
+        type=slow,
+        action="append",
+        default=[],
+        metavar="PHASE:RANK:MS",
+        help=f"RANK takes MS milliseconds longer in PHASE: {', '.join(PHASES)}",
+    )
+    group.add_argument(
+        "--uneven",
+        type=uneven,
+        action="append",
+        default=[],
+        metavar="RANK:FACTOR",
+        help="RANK gets batches FACTOR times as large",
+    )
+    group.add_argument(
+        "--fail",
+        type=fail,
+        action="append",
+        default=[],
+        metavar="RANK:STEP",
+        help="RANK raises an exception at STEP, which counts from 1",
+    )
+
+
+def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """Refuse a fault of a rank that this world does not have."""
+    for option in ("slow", "uneven", "fail"):
+        for fault in getattr(args, option):
+            if not 0 <= fault.rank < args.world_size:
+                parser.error(f"argument --{option}: no rank {fault.rank} in a world of {args.world_size}")
+
+
+@dataclass(frozen=True)
+class Faults:
+    """The faults of this rank."""
+
+    delay_s: dict[str, float]
+    factor: float
+    fail_at: int | None
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> Self:
+        delay_s = dict.fromkeys(PHASES, 0.0)
+        for fault in args.slow:
+            if fault.rank == args.rank:
+                delay_s[fault.phase] += fault.ms / 1e3
+        factor = math.prod(fault.factor for fault in args.uneven if fault.rank == args.rank)
+        fail_at = min((fault.step for fault in args.fail if fault.rank == args.rank), default=None)
+        return cls(delay_s, factor, fail_at)
+
+    @classmethod
+    def none(cls) -> Self:
+        return cls(dict.fromkeys(PHASES, 0.0), 1.0, None)
+
+    def dataset(self, dataset: Dataset[Any]) -> Dataset[Any]:
+        """The dataset, slow or with larger batches where this rank's is to be."""
+        if self.delay_s["data"] or self.factor != 1:
+            return FaultyDataset(dataset, self.delay_s["data"], self.factor)
+        return dataset
+
+    def inject(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Slow down forward, backward and optimizer. model: the one inside DistributedDataParallel."""
+        if self.delay_s["forward"]:
+            model.register_forward_pre_hook(self._slow_forward)
+        if self.delay_s["backward"]:
+            model.register_forward_hook(self._slow_backward)
+        if self.delay_s["optimizer"]:
+            optimizer.register_step_pre_hook(lambda *_: time.sleep(self.delay_s["optimizer"]))
+
+    def between_phases(self, step: int) -> None:
+        """What the training loop itself does besides its phases: here it is slow, or fails."""
+        if self.delay_s["other"]:
+            time.sleep(self.delay_s["other"])
+        if step == self.fail_at:
+            raise RuntimeError(f"failed at step {step}, as --fail asked for")
+
+    def _slow_forward(self, module: nn.Module, inputs: Any) -> None:
+        if module.training:
+            time.sleep(self.delay_s["forward"])
+
+    def _slow_backward(self, module: nn.Module, inputs: Any, output: torch.Tensor) -> None:
+        # The hook runs when the gradient reaches the model's output: inside backward, before any parameter's
+        # gradient is ready. It returns None: the gradient stays as it is.
+        if output.requires_grad:
+            output.register_hook(lambda _: time.sleep(self.delay_s["backward"]))
+
+
+class FaultyDataset(Dataset[Any]):
+    """A dataset that needs longer for each batch, or hands out more samples than asked for.
+
+    The DataLoader fetches a whole batch through __getitems__; with workers, in one of those, where a slow dataset
+    hides behind the training for as long as they keep up, as in real life.
+    """
+
+    def __init__(self, dataset: Dataset[Any], delay_s: float, factor: float) -> None:
+        self.dataset, self.delay_s, self.factor = dataset, delay_s, factor
+
+    def __len__(self) -> int:
+        return len(self.dataset)  # type: ignore[arg-type]
+
+    def __getitem__(self, index: int) -> Any:
+        return self.dataset[index]
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        time.sleep(self.delay_s)
+        size = max(1, round(len(indices) * self.factor))
+        return [self.dataset[indices[i % len(indices)]] for i in range(size)]

@@ -1,0 +1,127 @@
+"""The training loop that the scripts share: DistributedDataParallel, watched, and safe to stop.
+
+The two lines that name ddpmon are optional. The dashboard follows a loop without them; with them it also knows
+how many steps there will be, and shows what is logged. Without ddpmon installed they do nothing.
+"""
+
+import argparse
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+
+import stopping
+from faults import Faults
+from group import Here, leave
+
+try:
+    import ddpmon
+except ImportError:
+
+    class ddpmon:  # noqa: N801  stands in for the module
+        step = staticmethod(lambda **_: nullcontext())
+        log = staticmethod(lambda **_: None)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """How a training ended. finished: False after a stop; seconds: those before the stop included."""
+
+    finished: bool
+    steps: int
+    seconds: float
+
+
+def train(
+    model: DistributedDataParallel,
+    optimizer: torch.optim.Optimizer,
+    loader: DataLoader,
+    loss_of: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    args: argparse.Namespace,
+    here: Here,
+    *,
+    accuracy_of: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None,
+    print_every: int | None = 100,
+) -> Trained:
+    """Train for args.epochs epochs, from the checkpoint of a stopped run if there is one.
+
+    loader: with a DistributedSampler and drop_last, so that all ranks take equally many steps. Its workers, if any,
+    should be persistent: forking at each epoch, beside the threads of the process group, now and then deadlocks.
+    loss_of, accuracy_of: of outputs and targets, a scalar each.
+    print_every: steps between two printed lines, on rank 0 and about its own batches; None: a line per epoch.
+    """
+    if not len(loader):
+        leave(here, f"--batch-size {args.batch_size} is more than the samples that a rank has")
+    faults = Faults.of(args)
+    faults.inject(model.module, optimizer)
+    torch.manual_seed(args.seed + here.rank)  # the weights are made; from here on every rank draws its own numbers
+    loader.generator = torch.Generator().manual_seed(args.seed + here.rank)  # and so do its workers
+    loader.worker_init_fn = stopping.own_process_group
+    every = print_every or len(loader)
+    total = args.epochs * len(loader)
+    step, before_s = 0, 0.0
+
+    state = stopping.read(args, here)
+    if state:
+        stopping.restore(state, model, optimizer)
+        step, before_s = state["step"], state["seconds"]
+        here.say(f"goes on after step {step} of {total}, from {args.checkpoint}")
+
+    started = time.perf_counter()
+    sums: dict[str, torch.Tensor | float] = defaultdict(float)
+    summed = 0
+    model.train()
+    with stopping.Stop(here) as stop:
+        for epoch in range(step // len(loader), args.epochs):
+            done = step % len(loader)
+            batches = start_epoch(loader, epoch, done)
+            if state:
+                stopping.restore_random(state, here)
+                state = None
+            for _ in range(done, len(loader)):
+                step += 1
+                with ddpmon.step(total=total):
+                    inputs, targets = next(batches)
+                    faults.between_phases(step)
+                    outputs = model(inputs.to(here.devices[0], non_blocking=True))
+                    targets = targets.to(here.devices[-1], non_blocking=True)
+                    loss = loss_of(outputs, targets)
+                    optimizer.zero_grad()
+                    loss.backward()
+                    optimizer.step()
+                # The sums stay on the device: reading them at each step would make the CPU wait for a GPU.
+                sums["loss"] += loss.detach()
+                if accuracy_of:
+                    sums["accuracy"] += accuracy_of(outputs.detach(), targets)
+                summed += 1
+                if step % every == 0:
+                    means = {name: float(value) / summed for name, value in sums.items()}
+                    ddpmon.log(**means)
+                    words = "  ".join(f"{name} {mean:.4f}" for name, mean in means.items())
+                    here.say(f"epoch {epoch + 1}/{args.epochs}  step {step}/{total}  {words}")
+                    sums.clear()
+                    summed = 0
+                if stop.agreed(step) and step < total:
+                    seconds = before_s + time.perf_counter() - started
+                    stopping.write(args, here, model, optimizer, step, seconds)
+                    here.say(f"stopped after step {step} of {total}, in {args.checkpoint}: run again to go on")
+                    return Trained(False, step, seconds)
+    if here.rank == 0:
+        if args.save:
+            stopping.save_atomically(model.module.state_dict(), args.save)
+        args.checkpoint.unlink(missing_ok=True)  # the next run is a new one
+    return Trained(True, step, before_s + time.perf_counter() - started)
+
+
+def start_epoch(loader: DataLoader, epoch: int, done: int) -> Iterator[list[torch.Tensor]]:
+    """The batches of an epoch after the first `done`, which were trained before a stop."""
+    loader.sampler.set_epoch(epoch)  # another shuffle each epoch, the same on all ranks
+    batches = iter(loader)
+    for _ in range(done):
+        next(batches)
+    return batches

@@ -1,0 +1,108 @@
+"""A small ConvNet learns handwritten digits with DistributedDataParallel.
+
+ddpmon run --nproc 4 training/mnist.py
+torchrun --nproc-per-node 4 training/mnist.py
+python training/mnist.py --world_size 2 --rank 0   and, in a second shell,   --world_size 2 --rank 1
+"""
+
+import argparse
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset
+
+import arguments
+from faults import Faults
+from group import Here, download_once, joined
+from loop import train
+from vision import datasets, transforms
+
+DIGITS = Path(__file__).parent / "data" / "digits"
+
+
+class ConvNet(nn.Module):
+    """28x28 pixels to 10 classes: two blocks of convolution, normalisation and pooling, a linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block1 = self._block(1, 16)
+        self.block2 = self._block(16, 32)
+        self.classes = nn.Linear(32 * 7 * 7, 10)
+
+    @staticmethod
+    def _block(inputs: int, outputs: int) -> nn.Sequential:
+        convolution = nn.Conv2d(inputs, outputs, kernel_size=5, padding=2)
+        return nn.Sequential(convolution, nn.BatchNorm2d(outputs), nn.ReLU(), nn.MaxPool2d(2))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.classes(self.block2(self.block1(images)).flatten(1))
+
+
+def accuracy_of(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return (outputs.argmax(1) == targets).float().mean()
+
+
+def load(args: argparse.Namespace, here: Here) -> tuple[Dataset, Dataset]:
+    """The training digits, moved and turned a little at each sight, and the held-back ones as they are."""
+    if args.dataset == "mnist":
+        root = args.data
+        download_once(here, lambda: datasets.MNIST(root, download=True), "MNIST")
+    else:
+        root = DIGITS
+    # Grey levels to about -1 … 2.3: 0.3 is about their mean and their deviation.
+    plain = transforms.Compose([transforms.ToTensor(), transforms.Normalize(0.3, 0.3)])
+    moved = transforms.Compose([transforms.RandomAffine(degrees=15, translate=(0.1, 0.1)), plain])
+    return datasets.MNIST(root, train=True, transform=moved), datasets.MNIST(root, train=False, transform=plain)
+
+
+@torch.no_grad()
+def evaluate(model: nn.Module, held_back: Dataset, here: Here) -> tuple[int, int]:
+    """How many held-back digits are recognised, of how many; each rank looks at its share."""
+    # Ranks differ in BatchNorm's running statistics; DistributedDataParallel hands out rank 0's before a forward.
+    # It is left out here, where some ranks may have more batches than others and would wait for them.
+    for buffer in model.buffers():
+        dist.broadcast(buffer, src=0)
+    model.eval()
+    # A DistributedSampler would repeat some digits to make the shares equal, and count them twice.
+    share = Subset(held_back, range(here.rank, len(held_back), here.world_size))
+    counts = torch.zeros(2, dtype=torch.int64, device=here.device)
+    for images, labels in DataLoader(share, batch_size=256):
+        right = model(images.to(here.device)).argmax(1) == labels.to(here.device)
+        counts += torch.tensor([right.sum(), len(labels)], device=here.device)
+    dist.all_reduce(counts)
+    right, seen = counts.tolist()
+    return right, seen
+
+
+def main() -> None:
+    parser = arguments.training_parser(__doc__, epochs=100, batch_size=32, lr=0.01)
+    parser.add_argument("--dataset", choices=("digits", "mnist"), default="digits", help="(%(default)s)")
+    arguments.add_data(parser)
+    args = arguments.parse(parser)
+    with joined(args) as here:
+        digits, held_back = load(args, here)
+        sampler = DistributedSampler(digits, seed=args.seed)
+        loader = DataLoader(
+            Faults.of(args).dataset(digits),
+            batch_size=args.batch_size,
+            sampler=sampler,
+            num_workers=args.workers,
+            persistent_workers=args.workers > 0,
+            drop_last=True,
+        )
+        model = ConvNet().to(here.device)
+        parallel = DistributedDataParallel(model)
+        # Each step averages over world_size times as many samples: the rate grows with them.
+        optimizer = torch.optim.SGD(model.parameters(), lr=args.lr * here.world_size)
+        trained = train(parallel, optimizer, loader, nn.CrossEntropyLoss(), args, here, accuracy_of=accuracy_of)
+        if trained.finished:
+            right, seen = evaluate(model, held_back, here)
+            here.say(f"test accuracy {right / seen:.1%} ({right} of {seen} held-back digits)")
+            here.say(f"trained {trained.steps} steps in {trained.seconds:.1f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""A model that is split over two devices, inside DistributedDataParallel: each rank is a pair of devices.
+
+    ddpmon run --nproc 2 training/model_parallel.py
+    torchrun --nproc-per-node 2 training/model_parallel.py
+
+With GPUs, rank K takes GPUs 2K and 2K+1. With fewer than two per rank, both halves lie on the CPU: the
+script is the same, the split gains nothing.
+"""
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+import arguments
+from faults import Faults
+from group import joined
+from loop import train
+
+SAMPLES = 4096
+FEATURES, CLASSES = 64, 10
+
+
+class TwoDevices(nn.Module):
+    """The first half of the layers on one device, the second half on another."""
+
+    def __init__(self, devices: list[torch.device], width: int = 512) -> None:
+        super().__init__()
+        self.devices = devices
+        self.first = nn.Sequential(nn.Linear(FEATURES, width), nn.ReLU()).to(devices[0])
+        self.second = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, CLASSES)).to(devices[1])
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        hidden = self.first(inputs.to(self.devices[0]))
+        return self.second(hidden.to(self.devices[1]))  # autograd carries the gradient back the same way
+
+
+def points(seed: int) -> TensorDataset:
+    """Generated samples, the same on every rank, of classes that a linear map decides."""
+    numbers = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(SAMPLES, FEATURES, generator=numbers)
+    return TensorDataset(inputs, (inputs @ torch.randn(FEATURES, CLASSES, generator=numbers)).argmax(1))
+
+
+def accuracy_of(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return (outputs.argmax(1) == targets).float().mean()
+
+
+def main() -> None:
+    args = arguments.parse(arguments.training_parser(__doc__, epochs=10, batch_size=32, lr=0.05))
+    with joined(args, devices_per_rank=2) as here:
+        here.say(f"each rank holds one half of the model on {here.devices[0]}, the other on {here.devices[1]}")
+        dataset = points(args.seed)
+        loader = DataLoader(
+            Faults.of(args).dataset(dataset),
+            batch_size=args.batch_size,
+            sampler=DistributedSampler(dataset, seed=args.seed),
+            num_workers=args.workers,
+            persistent_workers=args.workers > 0,
+            drop_last=True,
+        )
+        model = TwoDevices(here.devices)
+        parallel = DistributedDataParallel(model)  # no device_ids: the model places its own inputs
+        optimizer = torch.optim.SGD(model.parameters(), lr=args.lr * here.world_size)
+        trained = train(parallel, optimizer, loader, nn.CrossEntropyLoss(), args, here, accuracy_of=accuracy_of)
+        if trained.finished:
+            here.say(f"trained {trained.steps} steps in {trained.seconds:.1f} s")
+
+
+if __name__ == "__main__":
+    main()
