@@ -1,0 +1,281 @@
+"""How well faults are named: real torchrun runs on gloo under `ddpmon run --headless`, a fault injected into each.
+
+    python benchmarks/diagnosis.py           all kinds, phases, sizes and step lengths, and 30 clean runs (an hour)
+    python benchmarks/diagnosis.py --quick   one of each kind, in under three minutes
+    python benchmarks/diagnosis.py --cost    what the analysis of a window of 600 steps costs
+
+Printed for each run: whether kind, rank and phase in the report are right; how many steps and seconds after the fault
+began it was named, the hub's own pace included; findings above `info` that should not be there; and the gain that the
+report predicts against the real one: the median step of the same run with the fault over that without it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from ddpmon import runs
+from ddpmon.analysis.findings import Evidence, findings
+from ddpmon.analysis.world import World
+from ddpmon.hub.recording import REPORT_RECORDS, Recording
+
+SCRIPT = Path(__file__).parent / "diagnosis_steps.py"
+BUDGET_S = 150.0
+"""After which a quick look begins no further run."""
+EXPECTED = {
+    "persistent": "straggler",
+    "moving": "moving_straggler",
+    "periodic": "periodic_straggler",
+    "transient": "straggler",
+    "uneven": "load_imbalance",
+}
+NOT_OF_RANKS = {"cpu_starved", "telemetry_lost"}
+"""True of a machine that is too busy; counted apart."""
+
+
+@dataclass(frozen=True)
+class Case:
+    kind: str = "none"
+    ranks: tuple[int, ...] = (1,)
+    phase: str = "backward"
+    size: float = 0.25
+    step_ms: float = 40.0
+    norm: bool = False
+    steps: int = 150
+    begin: int = 60
+    end: int = 0
+    every: int = 10
+
+    def arguments(self) -> list[str]:
+        options = ["--kind", self.kind, "--ranks", ",".join(map(str, self.ranks)), "--phase", self.phase]
+        options += ["--size", str(self.size), "--step-ms", str(self.step_ms), "--steps", str(self.steps)]
+        options += ["--begin", str(self.begin), "--end", str(self.end), "--every", str(self.every)]
+        return options + ["--norm"] * self.norm
+
+    def __str__(self) -> str:
+        who = "" if self.kind in {"none", "moving"} else ",".join(map(str, self.ranks))
+        what = "" if self.kind in {"none", "uneven"} else self.phase
+        size = "" if self.kind == "none" else f"{self.size:.0%}"
+        return f"{self.kind:10} {who:4} {what:9} {size:>4} {self.step_ms:4.0f}{' bn' if self.norm else '   '}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """right: None for a clean run. named: seconds and steps; predicted, real: gains."""
+
+    right: bool | None
+    named: tuple[float, int] | None
+    false: list[str]
+    busy: list[str]
+    predicted: float | None
+    real: float | None
+
+
+def run(case: Case, nproc: int) -> Outcome:
+    with tempfile.TemporaryDirectory(prefix="ddpmon-d") as home:
+        os.environ["DDPMON_HOME"] = home
+        command = [sys.executable, "-m", "ddpmon", "run", "--headless", "--nproc", str(nproc), str(SCRIPT)]
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        done = subprocess.run(
+            [*command, *case.arguments()], env=environment, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise SystemExit(f"{case}: exit {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        (folder,) = (Path(home) / "runs").iterdir()
+        report = json.loads((folder / "report.json").read_text())
+        with Recording(runs.load(folder.name)) as recording:
+            store = recording.store(REPORT_RECORDS)
+            clock = recording.clock
+        return judge(case, report, store.world, [(clock, event) for event in store.events])
+
+
+def judge(case: Case, report: dict, world: World, events: list) -> Outcome:
+    told = [f for f in report["findings"] if f["severity"] != "info"]
+    busy = sorted({f["kind"] for f in told if f["kind"] in NOT_OF_RANKS})
+    told = [f for f in told if f["kind"] not in NOT_OF_RANKS]
+    if case.kind == "none":
+        return Outcome(None, None, [f["text"] for f in told], busy, None, None)
+    kind = EXPECTED[case.kind]
+    if case.kind == "transient":
+        told = [f for f in report["findings"] if f["kind"] == kind]
+    mine = [f for f in told if f["kind"] == kind and (case.kind == "moving" or f["ranks"][0] in case.ranks)]
+    ranks = {rank for f in mine for rank in f["ranks"]}
+    right = ranks >= set(case.ranks) if case.kind != "moving" else bool(mine)
+    right = right and (case.kind == "uneven" or all(f["phase"] == case.phase for f in mine))
+    if case.kind == "periodic":
+        right = right and all(f["evidence"]["every"] == case.every for f in mine)
+    if case.kind == "transient":
+        right = right and all(abs(f["until_step"] - case.end) <= 3 for f in mine if f["until_step"])
+    false = [f["text"] for f in told if f not in mine]
+    return Outcome(right, named(case, world, events), false, busy, *gains(case, mine, world))
+
+
+def named(case: Case, world: World, events: list) -> tuple[float, int] | None:
+    """Seconds and steps from the end of the first step with the fault to the event that names its rank."""
+    first = int(np.searchsorted(world.step, case.begin))
+    for clock, event in events:
+        ends = np.array([clock.unix_at(int(us)) for us in world.end_us])
+        words = "another rank" if case.kind == "moving" else f"rank {case.ranks[0]} "
+        if event.at >= ends[first] and words in event.text and event.severity != "info":
+            return event.at - ends[first], int(np.searchsorted(ends, event.at)) - first
+    return None
+
+
+def gains(case: Case, mine: list, world: World) -> tuple[float | None, float | None]:
+    """Predicted by the finding, and real. A burst is over, and a rhythm is in few steps: not compared."""
+    if not mine or case.kind in {"transient", "periodic"}:
+        return None, None
+    faulty = world.step >= case.begin
+    length = world.length_ms.max(axis=1)
+    clean = ~faulty & (world.step > 10)
+    real = float(np.median(length[faulty]) / np.median(length[clean]))
+    evidence = mine[0]["evidence"]
+    return evidence.get("gain_together", evidence["gain"]), real
+
+
+def quick() -> list[Case]:
+    base = Case()
+    return [
+        base,
+        replace(base, kind="persistent", ranks=(2,), size=0.25),
+        replace(base, kind="persistent", ranks=(0,), phase="data", size=0.1, steps=180),
+        replace(base, kind="persistent", ranks=(1, 3), phase="forward", size=0.5),
+        replace(base, kind="moving", size=0.5),
+        replace(base, kind="periodic", ranks=(0,), phase="other", size=1.0, begin=10, every=10),
+        replace(base, kind="transient", ranks=(3,), phase="optimizer", size=0.5, begin=60, end=100),
+        replace(base, kind="uneven", ranks=(1,), size=0.5),
+        replace(base, kind="persistent", ranks=(0,), phase="backward", size=0.25, norm=True),
+    ]
+
+
+def everything() -> list[Case]:
+    cases = [Case(step_ms=ms, norm=norm, steps=200) for ms in (20.0, 50.0, 100.0) for norm in (False, True)] * 5
+    for ms, phase, size in itertools.product((25.0, 100.0, 200.0), SHARED_PHASES, (0.1, 0.25, 1.0)):
+        rank = len(cases) % 4
+        cases.append(
+            Case("persistent", (rank,), phase, size, ms, norm=bool(len(cases) % 2), steps=160 if ms > 50 else 260)
+        )
+    for ms, size in itertools.product((25.0, 100.0), (0.25, 1.0)):
+        base = Case(size=size, step_ms=ms, steps=200)
+        cases += [
+            replace(base, kind="persistent", ranks=(1, 3), phase="forward"),
+            replace(base, kind="moving", begin=60),
+            replace(base, kind="periodic", ranks=(0,), phase="other", begin=10, every=7),
+            replace(base, kind="transient", ranks=(3,), phase="data", end=100),
+            replace(base, kind="uneven", ranks=(2,)),
+        ]
+    return cases
+
+
+SHARED_PHASES = ("data", "forward", "backward", "optimizer", "other")
+
+
+def cost() -> None:
+    """Milliseconds of the findings in a window of 600 steps with a late rank; no step records are read for it."""
+    print(f"{'ranks':>5}  {'findings ms':>11}  median of 9")
+    for ranks in (8, 64, 1024):
+        world = made_up(ranks)
+        times = []
+        for _ in range(9):
+            began = time.perf_counter()
+            findings(world, Evidence())
+            times.append(time.perf_counter() - began)
+        print(f"{ranks:5}  {statistics.median(times) * 1e3:11.1f}")
+
+
+def made_up(ranks: int) -> World:
+    rng = np.random.default_rng(0)
+    phases = np.array((2.0, 8.0, 15.0, 1.0, 1.0)) * (1 + 0.03 * np.abs(rng.standard_normal((600, ranks, 5))))
+    phases[300:, 1, 2] += 10
+    own = phases.sum(axis=2)
+    wait = own.max(axis=1, keepdims=True) - own
+    zeros, ints = np.zeros_like(own), np.zeros(own.shape, np.int64)
+    return World(
+        ranks=tuple(range(ranks)),
+        step=np.arange(600),
+        end_us=np.arange(600) * 30_000,
+        length_ms=own + wait + 3,
+        phases_ms=phases,
+        own_ms=own,
+        wait_ms=wait,
+        transfer_ms=zeros + 3,
+        exposed_ms=wait + 3,
+        exposed_wait_ms=wait,
+        late_ms=own - np.median(own, axis=1, keepdims=True),
+        critical=wait.argmin(axis=1),
+        gradient_bytes=ints,
+        samples=ints + 64,
+        loss=zeros + 1,
+        has_loss=ints == 0,
+        tokens=ints,
+        gc_ms=zeros,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--cost", action="store_true")
+    parser.add_argument("--nproc", type=int, default=4)
+    args = parser.parse_args()
+    if args.cost:
+        cost()
+        return
+    cases = quick() if args.quick else everything()
+    load = os.getloadavg()[0]
+    print(f"{args.nproc} gloo ranks on {os.cpu_count()} cores, load {load:.1f} before the first run")
+    print(
+        f"{'kind':10} {'rank':4} {'phase':9} {'size':>4} {'ms':>4}    right  named after        gain told/real  false"
+    )
+    began, outcomes = time.monotonic(), []
+    for case in cases:
+        if args.quick and time.monotonic() - began > BUDGET_S:
+            print(f"no time left: {len(cases) - len(outcomes)} of {len(cases)} runs were not made")
+            break
+        outcome = run(case, args.nproc)
+        outcomes.append((case, outcome))
+        print(line(case, outcome), flush=True)
+    summary(outcomes)
+    print(f"{time.monotonic() - began:.0f} s; load {os.getloadavg()[0]:.1f} at the end")
+
+
+def line(case: Case, outcome: Outcome) -> str:
+    right = {None: "-", True: "yes", False: "NO"}[outcome.right]
+    after = f"{outcome.named[1]:4} steps {outcome.named[0]:4.1f} s" if outcome.named else ""
+    told = f"{outcome.predicted:.2f}/{outcome.real:.2f}" if outcome.predicted and outcome.real else ""
+    busy = f"  ({', '.join(outcome.busy)})" if outcome.busy else ""
+    return f"{case!s}  {right:5}  {after:17}  {told:>14}  {'; '.join(outcome.false) or 0}{busy}"
+
+
+def summary(outcomes: list[tuple[Case, Outcome]]) -> None:
+    for name, chosen in (
+        ("25% and more", [o for c, o in outcomes if c.kind != "none" and c.size >= 0.25]),
+        ("10%", [o for c, o in outcomes if c.kind != "none" and c.size < 0.25]),
+    ):
+        if chosen:
+            print(f"right at {name}: {sum(bool(o.right) for o in chosen)} of {len(chosen)}")
+    clean = [o for c, o in outcomes if c.kind == "none"]
+    print(f"clean runs with a finding above info: {sum(bool(o.false) for o in clean)} of {len(clean)}")
+    for name, chosen in (
+        ("100 ms and more", [o for c, o in outcomes if c.step_ms >= 100]),
+        ("below 100 ms", [o for c, o in outcomes if c.step_ms < 100]),
+    ):
+        errors = [abs(o.predicted / o.real - 1) for o in chosen if o.predicted and o.real]
+        if errors:
+            p90 = float(np.quantile(errors, 0.9))
+            print(f"gain error at {name}: median {statistics.median(errors):.1%}, p90 {p90:.1%} of {len(errors)}")
+
+
+if __name__ == "__main__":
+    main()

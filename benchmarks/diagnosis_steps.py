@@ -1,0 +1,102 @@
+"""A DDP loop whose steps are made of sleeps of a chosen length, with a fault of a chosen kind from a chosen step on."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
+
+PHASES = ("data", "forward", "backward", "optimizer", "other")
+SHARES = {"data": 0.05, "forward": 0.3, "backward": 0.5, "optimizer": 0.1, "other": 0.05}
+KINDS = ("none", "persistent", "moving", "periodic", "transient", "uneven")
+BATCH = 8
+
+
+class Schedule:
+    """How long this rank sleeps in a phase of the current step."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args, self.step = args, 0
+        self.rank, self.world = dist.get_rank(), dist.get_world_size()
+
+    def at_fault(self) -> bool:
+        args = self.args
+        since = self.step - args.begin
+        if args.kind == "none" or since < 0 or (args.end and self.step >= args.end):
+            return False
+        if args.kind == "moving":
+            return since * 7 // 3 % self.world == self.rank
+        return self.rank in args.ranks and (args.kind != "periodic" or since % args.every == 0)
+
+    def sleep(self, phase: str) -> None:
+        args = self.args
+        length = args.step_ms * SHARES[phase]
+        if self.at_fault():
+            if args.kind == "uneven":
+                length *= 1 + args.size
+            elif phase == args.phase:
+                length += args.step_ms * args.size
+        time.sleep(length / 1e3)
+
+    def batch(self) -> int:
+        return round(BATCH * (1 + self.args.size)) if self.args.kind == "uneven" and self.at_fault() else BATCH
+
+
+class Batches(Dataset):
+    """One item is a batch; loading it takes the phase `data`."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+
+    def __len__(self) -> int:
+        return self.schedule.args.steps
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        self.schedule.step = index + 1
+        self.schedule.sleep("data")
+        return torch.ones(self.schedule.batch(), 64)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--step-ms", type=float, default=40.0)
+    parser.add_argument("--kind", choices=KINDS, default="none")
+    parser.add_argument("--ranks", type=lambda text: [int(rank) for rank in text.split(",")], default=[1])
+    parser.add_argument("--phase", choices=PHASES, default="backward")
+    parser.add_argument("--size", type=float, default=0.25, help="of the step's length")
+    parser.add_argument("--begin", type=int, default=60, help="first step with the fault")
+    parser.add_argument("--end", type=int, default=0, help="first step without it again")
+    parser.add_argument("--every", type=int, default=10)
+    parser.add_argument("--norm", action="store_true", help="a BatchNorm layer: its buffers are broadcast")
+    args = parser.parse_args()
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    schedule = Schedule(args)
+    layers = [nn.Linear(64, 64), *([nn.BatchNorm1d(64)] if args.norm else []), nn.Linear(64, 1)]
+    inner = nn.Sequential(*layers)
+    inner.register_forward_pre_hook(lambda *_: schedule.sleep("forward"))
+    inner.register_forward_hook(
+        lambda _module, _inputs, output: output.register_hook(lambda _gradient: schedule.sleep("backward")) and None
+    )
+    model = DistributedDataParallel(inner)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    optimizer.register_step_pre_hook(lambda *_: schedule.sleep("optimizer"))
+    for batch in DataLoader(Batches(schedule), batch_size=None):
+        schedule.sleep("other")
+        optimizer.zero_grad()
+        model(batch).square().mean().backward()
+        optimizer.step()
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

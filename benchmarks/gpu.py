@@ -1,0 +1,110 @@
+"""Watching on a GPU: steps per second bare and watched, run-ahead, weights, and what the phases say.
+
+    python benchmarks/gpu.py               needs one CUDA device; about five minutes
+    python benchmarks/gpu.py --pairs 1     a quick look
+
+Cases: one nccl rank (resnet18, a small transformer) and two gloo ranks that share the device. Bare and watched runs
+alternate. `ahead` is how long the device still works after the host has left the loop: watching must not shorten it to
+nothing, for then it would have synchronised. Weights are compared bit by bit, and the last loss with the recording's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+SCRIPT = Path(__file__).parent / "gpu_steps.py"
+CASES = (
+    ("one nccl rank, resnet18", 1, ["--model", "resnet18"]),
+    ("one nccl rank, transformer", 1, ["--model", "transformer"]),
+    ("two gloo ranks, resnet18", 2, ["--model", "resnet18", "--backend", "gloo", "--steps", "100"]),
+)
+FAULTS = (
+    ("nothing", []),
+    ("40 matrix products of 4096 in rank 1's forward", ["--slow-rank", "1", "--slow-work", "40"]),
+    ("30 ms of sleep in rank 1", ["--slow-rank", "1", "--slow-data-ms", "30"]),
+)
+PHASES = ("data", "forward", "backward", "optimizer", "other")
+SPLIT = """
+select rank, avg(length_us) / 1000, avg(data_us) / 1000, avg(forward_us) / 1000, avg(backward_us) / 1000,
+    avg(optimizer_us) / 1000, avg(other_us) / 1000
+from steps join processes on id = process where step > 40 group by rank order by rank
+"""
+
+
+def run(watched: bool, nproc: int, arguments: list[str], home: Path) -> dict:
+    result = home / "result.json"
+    launcher = (
+        [sys.executable, "-m", "ddpmon", "run", "--headless", "--nproc", str(nproc)]
+        if watched
+        else [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(nproc)]
+    )
+    done = subprocess.run(
+        [*launcher, str(SCRIPT), *arguments, "--result", str(result)],
+        env=os.environ | {"DDPMON_HOME": str(home / "ddpmon"), "OMP_NUM_THREADS": "4"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
+    return json.loads(result.read_text())
+
+
+def recorded(home: Path) -> sqlite3.Connection:
+    latest = max((home / "ddpmon" / "runs").iterdir(), key=lambda path: path.stat().st_mtime)
+    return sqlite3.connect(latest / "telemetry.db")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pairs", type=int, default=5)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="ddpmon-g") as folder:
+        home = Path(folder)
+        for name, nproc, arguments in CASES:
+            pairs = []
+            for number in range(args.pairs):
+                order = (False, True) if number % 2 == 0 else (True, False)
+                facts = {watched: run(watched, nproc, arguments, home) for watched in order}
+                pairs.append((facts[False], facts[True]))
+            bare, watched = zip(*pairs, strict=True)
+            rates = [statistics.median(f["steps_per_s"] for f in side) for side in (bare, watched)]
+            ahead = [statistics.median(f["ahead_ms"] for f in side) for side in (bare, watched)]
+            ratios = sorted(w["steps_per_s"] / b["steps_per_s"] for b, w in pairs)
+            weights = {f["weights"] for pair in pairs for f in pair}
+            print(
+                f"{name}: bare {rates[0]:.2f}, watched {rates[1]:.2f} steps/s, ratio median "
+                f"{statistics.median(ratios):.4f} ({ratios[0]:.4f} to {ratios[-1]:.4f}, {len(pairs)} pairs); "
+                f"ahead {ahead[0]:.1f} and {ahead[1]:.1f} ms; weights "
+                f"{'identical' if len(weights) == 1 else f'DIFFER ({len(weights)} kinds)'}",
+                flush=True,
+            )
+            db = recorded(home)
+            loss, length = db.execute(
+                "select loss, (select avg(length_us) from steps where step > 40) from steps "
+                "join processes on id = process where rank = 0 order by step desc limit 1"
+            ).fetchone()
+            print(
+                f"  recorded: step {length / 1000:.2f} ms against {1000 / watched[-1]['steps_per_s']:.2f} ms measured "
+                f"in the script; last loss {loss!r} against {watched[-1]['loss']!r}",
+                flush=True,
+            )
+        for name, arguments in FAULTS:
+            run(True, 2, ["--backend", "gloo", "--steps", "100", *arguments], home)
+            print(f"two gloo ranks with {name}: mean ms per step")
+            for rank, length, *phases in recorded(home).execute(SPLIT):
+                split = "  ".join(f"{p} {value:.2f}" for p, value in zip(PHASES, phases, strict=True))
+                print(f"  rank {rank}: step {length:.2f}  {split}  blocked {length - sum(phases):.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
