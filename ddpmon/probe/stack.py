@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ddpmon import messages
+import ddpmon
 from ddpmon.messages import MAX_FRAMES, Collective, Stack
 from ddpmon.probe import collectives
 from ddpmon.probe.hooks import COLLECTIVES
@@ -31,7 +31,7 @@ EVERY_S = 2.0
 """How often a rank whose step is overdue says so by itself."""
 FRAME_CHARS = 200
 
-_OURS = os.path.dirname(os.path.abspath(messages.__file__)) + os.sep
+_OURS = os.path.dirname(os.path.abspath(ddpmon.__file__)) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _LIBRARIES = (os.path.join(os.path.dirname(os.__file__), ""), os.path.join(os.path.dirname(_TORCH[:-1]), ""))
 """Where the standard library lies, and whatever else is installed beside torch."""

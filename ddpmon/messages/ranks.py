@@ -1,0 +1,251 @@
+"""What ranks and hub tell each other: Hello, batches of records, failures, stacks; and the hub's answers."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+
+class Sync(msgspec.Struct, array_like=True, gc=False):
+    """One synchronisation inside a step, as one rank saw it: it was blocked from `arrival_us` to `end_us`."""
+
+    kind: int
+    """Index into SYNC_KINDS."""
+    arrival_us: int
+    """Ready for the synchronisation, µs after the start of the step."""
+    end_us: int
+    """Out of it, µs after the start of the step."""
+    payload_bytes: int = 0
+
+
+class Bucket(msgspec.Struct, array_like=True, gc=False):
+    """The all-reduce of one of DDP's buckets, recorded with --buckets."""
+
+    layout: int
+    """Number of the `Layout` that says what is in it."""
+    launch_us: int
+    """When DDP handed it over, µs after the start of the step."""
+    end_us: int
+    """When every rank's gradients were in it, µs after the start of the step."""
+
+
+class Step(msgspec.Struct, array_like=True, gc=False):
+    """One step of one rank. The five phases and the blocked time of `syncs` add up to `length_us`."""
+
+    step: int
+    """Counts from 1, without holes: a hole means a lost record."""
+    end_us: int
+    """When it ended, CLOCK_MONOTONIC."""
+    length_us: int
+    data_us: int
+    forward_us: int
+    backward_us: int
+    optimizer_us: int
+    other_us: int
+    syncs: list[Sync] = msgspec.field(default_factory=list)
+    loss: float | None = None
+    samples: int = 0
+    tokens: int = 0
+    """Where the model's input is a batch of token ids."""
+    learning_rate: float | None = None
+    """Of the first parameter group of the optimizer that stepped last."""
+    gc_us: int = 0
+    """Python's garbage collector, inside whatever phase it fell into."""
+    buckets: list[Bucket] = msgspec.field(default_factory=list)
+    """Recorded with --buckets, in the order of their launch."""
+
+
+class Sample(msgspec.Struct, array_like=True, gc=False):
+    """What a rank's process and device did in the last second. None: not measured here."""
+
+    time_us: int
+    cpu_percent: float | None = None
+    rss_bytes: int | None = None
+    gpu_percent: float | None = None
+    gpu_memory_used_bytes: int | None = None
+    gpu_memory_total_bytes: int | None = None
+    gpu_power_w: float | None = None
+    gpu_temperature_c: float | None = None
+    gpu_clock_mhz: float | None = None
+    starved_share: float | None = None
+    """Of that second: the training thread could run, but no core was free for it."""
+    major_faults_per_s: float | None = None
+    """Page faults that had to wait for a disk."""
+    minor_faults_per_s: float | None = None
+    read_bytes_per_s: float | None = None
+    """From storage, by this process alone: its DataLoader workers are processes of their own."""
+    written_bytes_per_s: float | None = None
+    threads: int | None = None
+    gpu_throttled: str | None = None
+    """Why the GPU holds its clocks down ("thermal, power cap"); "" if it does not."""
+
+
+class Scalar(msgspec.Struct, array_like=True, gc=False):
+    """A value that the script gave to `ddpmon.log`, under its own name."""
+
+    step: int
+    name: str
+    value: float
+
+
+class Digest(msgspec.Struct, array_like=True, gc=False):
+    """A fixed sample of a DDP model's parameters before a forward, as one number: replicas must have the same."""
+
+    step: int
+    model: int
+    """Counts the models of a rank in the order they were wrapped."""
+    value: int
+    group: str = ""
+    """Name of the process group whose ranks hold replicas of it."""
+    sequence: int = 0
+    """Of the group's last collective. Ranks with uneven inputs count steps differently; this they all count alike."""
+
+
+class Collective(msgspec.Struct, array_like=True, frozen=True):
+    """A collective that a rank issued."""
+
+    name: str
+    """"all_reduce", or what it is to DDP: "DDP's gradient all-reduce"."""
+    group: str = ""
+    sequence: int | None = None
+    """Counts the collectives of its process group; None: not known here."""
+
+
+class Stack(msgspec.Struct, array_like=True, tag="stack"):
+    """Where a rank's training thread is at this moment."""
+
+    rank: int
+    pid: int
+    time_us: int
+    step: int
+    """Steps finished."""
+    since_us: int
+    """When the step it is in began."""
+    phase: int
+    frames: list[str]
+    """Python's, innermost first: "train.py:12 main"; those of ddpmon left out."""
+    own: int | None = None
+    """Index of the innermost frame that is no library's."""
+    collective: Collective | None = None
+    """The one it is blocked in, else the last one it issued, as far as is known."""
+    blocked: bool = False
+    """It waits inside a collective for the others."""
+    issued: dict[str, int] = msgspec.field(default_factory=dict)
+    """Process group: sequence number of the last collective issued in it."""
+
+
+class Layout(msgspec.Struct, array_like=True):
+    """What is in a bucket. DDP lays its buckets out anew after the first step."""
+
+    number: int
+    """Counts the layouts of a rank from 1."""
+    model: int
+    """Counts the models of a rank in the order they were wrapped."""
+    index: int
+    """DDP's own for the bucket; 0 is the first to be handed over."""
+    payload_bytes: int
+    parameters: list[str] = msgspec.field(default_factory=list)
+    """Names, cut where they are very many."""
+
+
+class Hello(msgspec.Struct, array_like=True, tag="hello"):
+    """A rank says who it is: first on a connection, again when something in it changed."""
+
+    protocol: int
+    run_id: str
+    rank: int
+    local_rank: int
+    world_size: int
+    node_rank: int
+    host: str
+    pid: int
+    stage: int
+    restart: int = 0
+    """torchrun's restart count: a new attempt of the same rank."""
+    device: str = "cpu"
+    """"cpu" or "cuda:K" as torch names it."""
+    device_name: str = ""
+    backend: str = ""
+    torch_version: str = ""
+    parameters: int = 0
+    gradient_bytes: int = 0
+    buffer_bytes: int = 0
+    notes: list[str] = msgspec.field(default_factory=list)
+    """What could not be measured here, one sentence each ("NVML: not found")."""
+    device_clock: bool = False
+    """Its steps lie on its GPU's timeline: lengths are exact, `end_us` is an estimate."""
+    cores: int = 0
+    """That this process may run on; 0: not known."""
+    compute_threads: int = 0
+    """That torch uses for one operation on the CPU; 0: not known."""
+
+
+class Batch(msgspec.Struct, array_like=True, tag="batch"):
+    """What a rank gathered since the last batch; empty ones are its heartbeat."""
+
+    rank: int
+    pid: int
+    seq: int
+    """Counts from 1 per process; the hub acknowledges it and drops repeats."""
+    now_us: int
+    stage: int
+    step: int
+    """Steps finished so far."""
+    dropped: int
+    """Records that the probe had to throw away so far."""
+    phase: int = 4
+    """Index into OWN_PHASES of what the training thread is in now."""
+    steps: list[Step] = msgspec.field(default_factory=list)
+    samples: list[Sample] = msgspec.field(default_factory=list)
+    scalars: list[Scalar] = msgspec.field(default_factory=list)
+    total_steps: int | None = None
+    unsynchronised: int = 0
+    """Optimizer steps so far whose gradients DDP never reduced, though a model was wrapped in it."""
+    digests: list[Digest] = msgspec.field(default_factory=list)
+    layouts: list[Layout] = msgspec.field(default_factory=list)
+    """Those that are new."""
+
+
+class Failure(msgspec.Struct, array_like=True, tag="failure"):
+    """An exception that nobody caught in a rank."""
+
+    rank: int
+    pid: int
+    time_us: int
+    error: str
+    """Type and message, one line."""
+    traceback: str = ""
+    step: int = 0
+
+
+class Bye(msgspec.Struct, array_like=True, tag="bye"):
+    """The rank leaves; the hub answers with `Ack` of `seq` once everything up to it is recorded."""
+
+    rank: int
+    pid: int
+    seq: int
+    dropped: int = 0
+
+
+FromRank: TypeAlias = Hello | Batch | Failure | Bye | Stack
+
+
+class Welcome(msgspec.Struct, array_like=True, tag="welcome"):
+    """The hub knows this rank, or (known=False) does not and wants its Hello again. A new epoch: a new hub."""
+
+    epoch: str
+    known: bool = True
+
+
+class Ack(msgspec.Struct, array_like=True, tag="ack"):
+    """Everything up to `seq` of this process is recorded."""
+
+    seq: int
+
+
+class Where(msgspec.Struct, array_like=True, tag="where"):
+    """The hub wants this rank's `Stack`."""
+
+
+ToRank: TypeAlias = Welcome | Ack | Where

@@ -1,0 +1,152 @@
+"""Encoding, decoding and the check of every value that comes from outside."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from ddpmon.messages.ranks import Batch, Failure, FromRank, Hello, Stack, ToRank
+from ddpmon.messages.viewers import Next, Snapshot
+from ddpmon.messages.words import (
+    MAX_FRAMES,
+    MAX_STEP,
+    MAX_STEPS_PER_BATCH,
+    MAX_TEXT,
+    MAX_US,
+    MAX_WORLD,
+    OWN_PHASES,
+    PHASES,
+    STAGES,
+    SYNC_KINDS,
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_from_rank: msgspec.msgpack.Decoder[FromRank] = msgspec.msgpack.Decoder(FromRank)
+_to_rank: msgspec.msgpack.Decoder[ToRank] = msgspec.msgpack.Decoder(ToRank)
+_next = msgspec.msgpack.Decoder(Next)
+_snapshot = msgspec.msgpack.Decoder(Snapshot)
+
+encode = _encoder.encode
+
+
+class WireError(ValueError):
+    """A frame that is no message of ours, or holds values that cannot be."""
+
+
+_T = TypeVar("_T")
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[_T], frame: bytes) -> _T:
+    try:
+        return decoder.decode(frame)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise WireError(str(error)) from None
+
+
+def decode_from_rank(frame: bytes) -> FromRank:
+    """Decode and check what a rank sent; WireError names what is wrong with it."""
+    message = _decode(_from_rank, frame)
+    _check(0 <= message.rank < MAX_WORLD, "rank", message.rank)
+    _check(0 < message.pid <= 1 << 22, "pid", message.pid)
+    if isinstance(message, Hello):
+        check_hello(message)
+    elif isinstance(message, Batch):
+        check_batch(message)
+    elif isinstance(message, Failure):
+        _check(len(message.error) + len(message.traceback) <= 2 * MAX_TEXT, "length of the error", "too long")
+    elif isinstance(message, Stack):
+        check_stack(message)
+    else:
+        _check(0 <= message.seq < MAX_STEP, "seq", message.seq)
+    return message
+
+
+def decode_to_rank(frame: bytes) -> ToRank:
+    """Decode what the hub sent to a rank."""
+    return _decode(_to_rank, frame)
+
+
+def decode_next(frame: bytes) -> Next:
+    """Decode a viewer's request."""
+    return _decode(_next, frame)
+
+
+def decode_snapshot(frame: bytes) -> Snapshot:
+    """Decode what the hub sent to a viewer."""
+    return _decode(_snapshot, frame)
+
+
+def _check(ok: bool, what: str, value: object) -> None:
+    if not ok:
+        raise WireError(f"{what} out of range: {value}")
+
+
+def check_hello(hello: Hello) -> None:
+    """Ranges of a Hello; WireError names the field."""
+    _check(1 <= hello.world_size <= MAX_WORLD, "world_size", hello.world_size)
+    _check(hello.rank < hello.world_size, "rank", hello.rank)
+    _check(0 <= hello.local_rank < MAX_WORLD, "local_rank", hello.local_rank)
+    _check(0 <= hello.node_rank < MAX_WORLD, "node_rank", hello.node_rank)
+    _check(0 <= hello.stage < len(STAGES), "stage", hello.stage)
+    texts = (hello.run_id, hello.host, hello.device, hello.device_name, hello.backend, hello.torch_version)
+    _check(sum(map(len, texts)) + sum(map(len, hello.notes)) <= MAX_TEXT, "length of texts", "too long")
+    _check(0 <= hello.cores < MAX_WORLD and 0 <= hello.compute_threads < MAX_WORLD, "cores", hello.cores)
+
+
+def check_batch(batch: Batch) -> None:
+    """Ranges of a Batch and each record in it; WireError names the field."""
+    _check(0 < batch.seq < MAX_STEP, "seq", batch.seq)
+    _check(0 <= batch.step < MAX_STEP, "step", batch.step)
+    _check(0 <= batch.now_us < MAX_US, "now_us", batch.now_us)
+    _check(0 <= batch.dropped < MAX_STEP, "dropped", batch.dropped)
+    _check(0 <= batch.stage < len(STAGES), "stage", batch.stage)
+    _check(0 <= batch.phase < len(OWN_PHASES), "phase", batch.phase)
+    _check(batch.total_steps is None or 0 < batch.total_steps < MAX_STEP, "total_steps", batch.total_steps)
+    _check(len(batch.steps) <= MAX_STEPS_PER_BATCH, "steps in a batch", len(batch.steps))
+    for step in batch.steps:
+        _check(0 < step.step < MAX_STEP, "step", step.step)
+        _check(0 <= step.end_us < MAX_US, "end_us", step.end_us)
+        _check(0 <= step.length_us <= step.end_us, "length_us", step.length_us)
+        phases = (step.data_us, step.forward_us, step.backward_us, step.optimizer_us, step.other_us)
+        _check(min(phases) >= 0 and sum(phases) <= step.length_us + len(PHASES), "phases", phases)
+        _check(0 <= step.samples < MAX_STEP, "samples", step.samples)
+        _check(0 <= step.tokens < MAX_STEP, "tokens", step.tokens)
+        _check(0 <= step.gc_us < MAX_US, "gc_us", step.gc_us)
+        for sync in step.syncs:
+            _check(0 <= sync.kind < len(SYNC_KINDS), "kind", sync.kind)
+            _check(0 <= sync.arrival_us <= sync.end_us <= step.length_us + 1, "times of a synchronisation", sync)
+            _check(0 <= sync.payload_bytes < MAX_US, "payload_bytes", sync.payload_bytes)
+        for bucket in step.buckets:
+            _check(0 < bucket.layout < MAX_STEP, "layout of a bucket", bucket.layout)
+            _check(0 <= bucket.launch_us <= bucket.end_us < MAX_US, "times of a bucket", bucket)
+    _check(0 <= batch.unsynchronised < MAX_STEP, "unsynchronised", batch.unsynchronised)
+    for digest in batch.digests:
+        _check(0 <= digest.step < MAX_STEP and 0 <= digest.model < MAX_WORLD, "digest", digest.step)
+        _check(0 <= digest.value < MAX_US and 0 <= digest.sequence < MAX_US, "digest", digest.value)
+        _check(len(digest.group) <= 256, "group of a digest", digest.group[:40])
+    for sample in batch.samples:
+        _check(0 <= sample.time_us < MAX_US, "time_us", sample.time_us)
+        counts = (sample.rss_bytes, sample.gpu_memory_used_bytes, sample.gpu_memory_total_bytes, sample.threads)
+        _check(all(0 <= count < MAX_US for count in counts if count is not None), "counts of a sample", counts)
+        _check(len(sample.gpu_throttled or "") <= 256, "gpu_throttled", "too long")
+    for layout in batch.layouts:
+        _check(0 < layout.number < MAX_STEP and 0 <= layout.model < MAX_WORLD, "layout", layout.number)
+        _check(0 <= layout.index < MAX_US and 0 <= layout.payload_bytes < MAX_US, "layout", layout.index)
+        _check(sum(map(len, layout.parameters)) <= MAX_TEXT, "length of names", "too long")
+    for scalar in batch.scalars:
+        _check(0 <= scalar.step < MAX_STEP and len(scalar.name) <= 256, "scalar", scalar.name[:40])
+
+
+def check_stack(stack: Stack) -> None:
+    """Ranges of a Stack; WireError names the field."""
+    _check(0 <= stack.time_us < MAX_US and 0 <= stack.since_us < MAX_US, "time_us", stack.time_us)
+    _check(0 <= stack.step < MAX_STEP, "step", stack.step)
+    _check(0 <= stack.phase < len(OWN_PHASES), "phase", stack.phase)
+    _check(sum(map(len, stack.frames)) <= MAX_TEXT and len(stack.frames) <= MAX_FRAMES, "frames", len(stack.frames))
+    _check(stack.own is None or 0 <= stack.own < len(stack.frames), "own", stack.own)
+    _check(sum(map(len, stack.issued)) <= MAX_TEXT, "length of groups", "too long")
+    _check(all(0 <= number < MAX_US for number in stack.issued.values()), "issued", "out of range")
+    if stack.collective is not None:
+        _check(len(stack.collective.name) + len(stack.collective.group) <= MAX_TEXT, "collective", "too long")
+        _check(0 <= (stack.collective.sequence or 0) < MAX_US, "sequence", stack.collective.sequence)

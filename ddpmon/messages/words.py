@@ -1,0 +1,30 @@
+"""The words of the wire: phases, kinds of synchronisation, stages of a rank, states of a run, limits."""
+
+from __future__ import annotations
+
+PROTOCOL = 1
+"""Raised only when an old peer could misread a new message; appended fields do not raise it."""
+
+MAX_WORLD = 1 << 17
+MAX_STEP = 1 << 48
+MAX_US = 1 << 53
+MAX_STEPS_PER_BATCH = 4096
+MAX_TEXT = 16_384
+MAX_FRAMES = 64
+
+OWN_PHASES = ("data", "forward", "backward", "optimizer", "other")
+"""What a rank itself does in a step; the order of every array of phases."""
+PHASES = (*OWN_PHASES, "wait", "transfer")
+"""All phases of a step: they add up to its length."""
+
+SYNC_KINDS = ("gradients", "buffers", "collective")
+"""Kinds of synchronisation, by index: DDP's gradient all-reduce, DDP's buffer broadcast, one the script calls."""
+SYNC_GRADIENTS, SYNC_BUFFERS, SYNC_COLLECTIVE = range(3)
+
+STAGES = ("importing", "connected", "group", "model", "training", "ended")
+"""How far a rank has come: torch imported, process group up, model wrapped in DDP, first step done, left."""
+STAGE_IMPORTING, STAGE_CONNECTED, STAGE_GROUP, STAGE_MODEL, STAGE_TRAINING, STAGE_ENDED = range(6)
+
+STATES = ("waiting", "running", "slow", "stalled", "done", "failed", "stopped", "lost")
+"""States of a run. "stale" (a viewer that hears nothing) and "replay" are states of a viewer."""
+END_STATES = frozenset({"done", "failed", "stopped", "lost"})
