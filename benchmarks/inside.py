@@ -1,35 +1,38 @@
 """The CPU that ddpmon takes inside a rank, background thread included: at a steady rate of steps, and when idle.
 
-    python benchmarks/inside.py                 about three minutes
-    python benchmarks/inside.py --pairs 1 --seconds 5
+    python benchmarks/inside.py                 about two minutes
+    python benchmarks/inside.py --runs 1 --seconds 5
 
-One rank steps a tiny DDP model at a fixed rate and measures its own process's CPU time over some seconds, bare under
-torchrun and watched under `ddpmon run --headless`, alternating. What watching adds is the difference of the medians.
+One rank steps a tiny DDP model at a fixed rate under `ddpmon run --headless`. The kernel counts the CPU time of each
+thread (`/proc/self/task/*/schedstat`): that of the sending thread and of ZeroMQ's is ddpmon's. To it comes what
+listening costs the training thread, as `overhead.py` has it: in a paced loop it would drown in the cost of waking up.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
+import threading
+import time
 from pathlib import Path
 
-STEPS_PER_S = 100
+from overhead import thread_cost
+from rates import result_of, watched
+
+STEPS_PER_S = 100.0
+PARAMETERS = 10
 
 
 def rank(seconds: float, steps_per_s: float, result: str) -> None:
     """Runs inside the rank."""
-    import time
-
     import torch
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
     dist.init_process_group("gloo")
-    model = DistributedDataParallel(torch.nn.Sequential(*(torch.nn.Linear(32, 32) for _ in range(5))))
+    layers = [torch.nn.Linear(32, 32) for _ in range(PARAMETERS // 2)]
+    model = DistributedDataParallel(torch.nn.Sequential(*layers))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     batch = torch.ones(8, 32)
 
@@ -42,7 +45,7 @@ def rank(seconds: float, steps_per_s: float, result: str) -> None:
     for _ in range(50):
         step()
     time.sleep(1)
-    began, cpu = time.monotonic(), time.process_time()
+    began, cpu_ns = time.monotonic(), background_ns()
     done = 0
     while (now := time.monotonic()) - began < seconds:
         if steps_per_s and (now - began) * steps_per_s >= done:
@@ -50,54 +53,42 @@ def rank(seconds: float, steps_per_s: float, result: str) -> None:
             done += 1
         else:
             time.sleep(0.001 if steps_per_s else 0.2)
-    used = time.process_time() - cpu
-    Path(result).write_text(f"{used / seconds} {done}")
+    Path(result).write_text(repr((background_ns() - cpu_ns) / 1e9 / seconds))
+    dist.barrier()
     dist.destroy_process_group()
 
 
-def measure(watched: bool, seconds: float, steps_per_s: float, home: str) -> float:
-    """Share of a core that the rank's process used."""
-    launcher = (
-        [sys.executable, "-m", "ddpmon", "run", "--headless", "--nproc", "1"]
-        if watched
-        else [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
+def background_ns() -> int:
+    """Nanoseconds of CPU that ddpmon's own threads took so far."""
+    ours = {thread.native_id for thread in threading.enumerate() if thread.name == "ddpmon"}
+    return sum(
+        int((task / "schedstat").read_text().split()[0])
+        for task in Path("/proc/self/task").iterdir()
+        if int(task.name) in ours or (task / "comm").read_text().startswith("ZMQ")
     )
-    with tempfile.NamedTemporaryFile("r", suffix=".share") as result:
-        subprocess.run(
-            [*launcher, __file__, "--inside", result.name, "--seconds", str(seconds), "--rate", str(steps_per_s)],
-            env=os.environ | {"DDPMON_HOME": home, "OMP_NUM_THREADS": "1"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            check=True,
-        )
-        return float(result.read().split()[0])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--inside", help=argparse.SUPPRESS)
+    parser.add_argument("--result", help=argparse.SUPPRESS)
     parser.add_argument("--rate", type=float, default=STEPS_PER_S, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.inside:
-        rank(args.seconds, args.rate, args.inside)
+    if args.result:
+        rank(args.seconds, args.rate, args.result)
         return
+    training_us = statistics.median(thread_cost(PARAMETERS) for _ in range(5))
     with tempfile.TemporaryDirectory(prefix="ddpmon-i") as home:
-        for rate in (STEPS_PER_S, 0):
-            shares: dict[bool, list[float]] = {False: [], True: []}
-            for _ in range(args.pairs):
-                for watched in (False, True):
-                    shares[watched].append(measure(watched, args.seconds, rate, home))
-            bare, watched_share = (statistics.median(shares[kind]) for kind in (False, True))
-            added = watched_share - bare
-            what = f"{added / rate * 1e6:.1f} µs of CPU a step" if rate else f"{added:.2%} of a core"
-            print(
-                f"{f'{rate} steps/s' if rate else 'idle':12} bare {bare:.2%} watched {watched_share:.2%} of a core, "
-                f"{args.pairs} runs each: ddpmon adds {what}",
-                flush=True,
-            )
+        for rate in (STEPS_PER_S, 0.0):
+            command = [*watched(1, Path(__file__)), "--seconds", str(args.seconds), "--rate", str(rate)]
+            share = statistics.median(float(result_of(command, home)) for _ in range(args.runs))
+            if rate:
+                background_us = share / rate * 1e6
+                parts = f"background {background_us:.1f} + training thread {training_us:.1f}"
+                print(f"{rate:.0f} steps/s: {parts} = {background_us + training_us:.1f} µs of CPU a step", flush=True)
+            else:
+                print(f"idle: {share:.2%} of a core")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Steps per second of one script under several commands, in rounds: what the programs beside this file compare."""
+"""One script under several commands, bare and watched, in rounds: what the programs beside this file compare."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from pathlib import Path
 SCRIPT = Path(__file__).parent / "steps.py"
 
 
-def bare(nproc: int, python: str = sys.executable) -> list[str]:
+def bare(nproc: int, script: Path = SCRIPT, python: str = sys.executable) -> list[str]:
     """The script on torchrun alone."""
     launcher = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(nproc)]
-    return [*launcher, str(SCRIPT)]
+    return [*launcher, str(script)]
 
 
-def watched(nproc: int, python: str = sys.executable) -> list[str]:
+def watched(nproc: int, script: Path = SCRIPT, python: str = sys.executable) -> list[str]:
     """The script under ddpmon."""
-    return [python, "-m", "ddpmon", "run", "--headless", "--nproc", str(nproc), str(SCRIPT)]
+    return [python, "-m", "ddpmon", "run", "--headless", "--nproc", str(nproc), str(script)]
 
 
-def steps_per_second(command: list[str], folder: str) -> float:
-    """Run a command to its end, in `folder`; what its script measured."""
-    with tempfile.TemporaryFile("w+") as output, tempfile.NamedTemporaryFile("r", suffix=".rate") as result:
+def result_of(command: list[str], folder: str) -> str:
+    """Run a command to its end, in `folder`; what its script wrote to the file that `--result` names."""
+    with tempfile.TemporaryFile("w+") as output, tempfile.NamedTemporaryFile("r", suffix=".result") as result:
         done = subprocess.run(
             [*command, "--result", result.name],
             cwd=folder,
@@ -36,11 +36,11 @@ def steps_per_second(command: list[str], folder: str) -> float:
             stderr=subprocess.STDOUT,
             check=False,
         )
-        rate = result.read()
-        if done.returncode or not rate:
+        text = result.read()
+        if done.returncode or not text:
             output.seek(0)
             raise SystemExit(f"{' '.join(command)}: exit code {done.returncode}\n{output.read()[-3000:]}")
-        return float(rate)
+        return text
 
 
 def compare(commands: Mapping[str, list[str]], rounds: int, folder: str, title: str) -> None:
@@ -53,7 +53,7 @@ def compare(commands: Mapping[str, list[str]], rounds: int, folder: str, title: 
     for number in range(rounds):
         first = number % len(names)
         for name in names[first:] + names[:first]:
-            rates[name].append(steps_per_second(commands[name], folder))
+            rates[name].append(float(result_of(commands[name], folder)))
         print(f"  {number + 1}: " + "  ".join(f"{name} {rates[name][-1]:7.2f}" for name in names), flush=True)
     base = rates[names[0]]
     print(f"{title}, {1000 / statistics.median(base):.2f} ms steps, {rounds} rounds; medians, ratio within a round:")
