@@ -17,6 +17,7 @@ class Waiting:
     """What a run that has no step yet waits for."""
 
     world_size: int
+    """0 where a launcher other than torchrun decides it: not known before the first rank is heard."""
     launcher: bool = False
     """The command (torchrun) runs."""
     stages: dict[int, int] = field(default_factory=dict)
@@ -27,10 +28,14 @@ class Waiting:
 
 def waiting(facts: Waiting) -> str:
     """What is waited for: "2/4 ranks connected; importing torch: 2; not started: 3"."""
+    command = "torchrun" if facts.world_size else "the command"
     if not facts.launcher and not facts.stages:
-        return "the hub is up; torchrun is about to start"
+        return f"the hub is up; {command} is about to start"
+    if not facts.world_size:
+        return "the command is running; no rank was heard yet"
     if not facts.stages and not facts.started:
-        return f"torchrun is starting (it imports torch first); {facts.world_size} ranks to come"
+        ranks = f"{facts.world_size} ranks" if facts.world_size > 1 else "1 rank"
+        return f"torchrun is starting (it imports torch first); {ranks} to come"
     everyone = range(facts.world_size)
     groups = {
         "not started": [r for r in everyone if r not in facts.stages and r not in facts.started],

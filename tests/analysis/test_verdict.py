@@ -34,7 +34,10 @@ def test_the_state_follows_from_the_signs(signs, expected):
     ("facts", "words"),
     [
         (Waiting(4), ["hub is up", "torchrun"]),
-        (Waiting(4, launcher=True), ["torchrun is starting", "4 ranks"]),
+        (Waiting(4, launcher=True), ["torchrun is starting", "4 ranks to come"]),
+        (Waiting(1, launcher=True), ["torchrun is starting", "1 rank to come"]),
+        (Waiting(0), ["the command is about to start"]),
+        (Waiting(0, launcher=True), ["the command is running; no rank was heard yet"]),
         (Waiting(4, True, {}, frozenset(range(4))), ["0/4 ranks connected", "importing torch: all"]),
         (Waiting(4, True, {0: 1, 1: 2}, frozenset(range(3))), ["2/4", "importing torch: 2", "not started: 3"]),
         (Waiting(4, True, {0: 1, 1: 2}, frozenset(range(3))), ["init_process_group: 0", "building the model: 1"]),
