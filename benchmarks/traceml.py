@@ -49,8 +49,8 @@ def main() -> None:
         for step_ms in args.step_ms:
             arguments = ["--step-ms", str(step_ms), "--seconds", str(args.seconds)]
             commands = {
-                "bare": [*bare(args.nproc, python), *arguments],
-                "ddpmon": [*watched(args.nproc, python), *arguments],
+                "bare": [*bare(args.nproc, python=python), *arguments],
+                "ddpmon": [*watched(args.nproc, python=python), *arguments],
                 "TraceML": [*traceml, "--traceml", *arguments],
             }
             compare(commands, args.rounds, folder, f"{args.nproc} ranks")
