@@ -2,7 +2,6 @@
 
     python benchmarks/diagnosis.py           all kinds, phases, sizes and step lengths, and 30 clean runs (an hour)
     python benchmarks/diagnosis.py --quick   one of each kind, in under three minutes
-    python benchmarks/diagnosis.py --cost    what the analysis of a window of 600 steps costs
 
 Printed for each run: whether kind, rank and phase in the report are right; how many steps and seconds after the fault
 began it was named, the hub's own pace included; findings above `info` that should not be there; and the gain that the
@@ -26,7 +25,6 @@ from pathlib import Path
 import numpy as np
 
 from ddpmon import runs
-from ddpmon.analysis.findings import Evidence, findings
 from ddpmon.analysis.world import World
 from ddpmon.hub.recording import REPORT_RECORDS, Recording
 
@@ -181,57 +179,11 @@ def everything() -> list[Case]:
 SHARED_PHASES = ("data", "forward", "backward", "optimizer", "other")
 
 
-def cost() -> None:
-    """Milliseconds of the findings in a window of 600 steps with a late rank; no step records are read for it."""
-    print(f"{'ranks':>5}  {'findings ms':>11}  median of 9")
-    for ranks in (8, 64, 1024):
-        world = made_up(ranks)
-        times = []
-        for _ in range(9):
-            began = time.perf_counter()
-            findings(world, Evidence())
-            times.append(time.perf_counter() - began)
-        print(f"{ranks:5}  {statistics.median(times) * 1e3:11.1f}")
-
-
-def made_up(ranks: int) -> World:
-    rng = np.random.default_rng(0)
-    phases = np.array((2.0, 8.0, 15.0, 1.0, 1.0)) * (1 + 0.03 * np.abs(rng.standard_normal((600, ranks, 5))))
-    phases[300:, 1, 2] += 10
-    own = phases.sum(axis=2)
-    wait = own.max(axis=1, keepdims=True) - own
-    zeros, ints = np.zeros_like(own), np.zeros(own.shape, np.int64)
-    return World(
-        ranks=tuple(range(ranks)),
-        step=np.arange(600),
-        end_us=np.arange(600) * 30_000,
-        length_ms=own + wait + 3,
-        phases_ms=phases,
-        own_ms=own,
-        wait_ms=wait,
-        transfer_ms=zeros + 3,
-        exposed_ms=wait + 3,
-        exposed_wait_ms=wait,
-        late_ms=own - np.median(own, axis=1, keepdims=True),
-        critical=wait.argmin(axis=1),
-        gradient_bytes=ints,
-        samples=ints + 64,
-        loss=zeros + 1,
-        has_loss=ints == 0,
-        tokens=ints,
-        gc_ms=zeros,
-    )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--cost", action="store_true")
     parser.add_argument("--nproc", type=int, default=4)
     args = parser.parse_args()
-    if args.cost:
-        cost()
-        return
     cases = quick() if args.quick else everything()
     load = os.getloadavg()[0]
     print(f"{args.nproc} gloo ranks on {os.cpu_count()} cores, load {load:.1f} before the first run")

@@ -20,16 +20,17 @@ def own_times(steps, ranks, *, noise=0.0, seed=0):
 def records(own, *, transfer=6.0, samples=64, loss=None, first=2, start_us=1_000_000):
     """{rank: [Step]} of a world that leaves each gradient synchronisation `transfer` ms after the last arrival.
 
-    own: [S, R, 5] ms. loss: [S, R] or None. samples: a number or one per rank.
+    own: [S, R, 5] ms. loss: [S, R] or None. samples: a number or one per rank; transfer: or one per step.
     """
     count, ranks, _ = own.shape
     own_us = np.round(own * 1000).astype(int)
     counts = np.broadcast_to(samples, ranks)
+    transfers = np.broadcast_to(transfer, count)
     told = {rank: [] for rank in range(ranks)}
     now = start_us
     for i in range(count):
         arrivals = own_us[i].sum(axis=1)
-        length = int(arrivals.max() + transfer * 1000)
+        length = int(arrivals.max() + transfers[i] * 1000)
         now += length
         for rank in range(ranks):
             sync = Sync(SYNC_GRADIENTS, int(arrivals[rank]), length, MIB)

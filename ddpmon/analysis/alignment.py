@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ddpmon.messages import Step
 
 LATE_US = 3_000_000
-"""A rank that has not told of a step when others are this far past it is left out of it."""
+"""A rank that has not told of a step when another is this far past it, by its own clock, is left out of it."""
 PENDING = 4096
 """Steps that may wait for a rank, at most."""
 PARTIAL_ROWS = 20
@@ -39,7 +39,7 @@ class Aligner:
         self._pending: dict[int, dict[int, Step]] = {}
         self._last: dict[int, int] = {}
         self._closed = 0
-        self._newest_us = 0
+        self._newest_us: dict[int, int] = {}
         self._partial: list[dict[int, Step]] = []
 
     def add(self, rank: int, steps: Iterable[Step]) -> None:
@@ -49,7 +49,7 @@ class Aligner:
                 continue
             self._pending.setdefault(step.step, {})[rank] = step
             self._last[rank] = step.step
-            self._newest_us = max(self._newest_us, step.end_us)
+            self._newest_us[rank] = step.end_us
 
     def take(self, final: bool = False) -> list[Rows]:
         """Steps that are complete by now, oldest first; `final`: nothing more will come."""
@@ -67,7 +67,8 @@ class Aligner:
         """Whether the ranks that are missing in a row will never tell of it."""
         if len(self._pending) > PENDING:
             return True
-        if max(step.end_us for step in row.values()) < self._newest_us - LATE_US:
+        # Each rank by its own clock: those of several hosts have nothing in common.
+        if max(self._newest_us[rank] - step.end_us for rank, step in row.items()) > LATE_US:
             return True
         return all(self._last.get(rank, 0) > number for rank in range(self.world_size) if rank not in row)
 

@@ -1,4 +1,4 @@
-"""What holds all ranks back alike: data, communication, garbage collection; and losses that are far apart."""
+"""What holds all ranks back alike: data, communication, garbage collection, steps that are too small."""
 
 from __future__ import annotations
 
@@ -7,27 +7,35 @@ from math import ceil
 
 import numpy as np
 
-from ddpmon.analysis.verdict import rank_list
+from ddpmon.analysis.losses import loss_diverged, loss_spiked
 from ddpmon.analysis.words import fitting
 from ddpmon.analysis.world import World
 from ddpmon.messages import OWN_PHASES, Finding
 
 FEWEST_STEPS = 40
+MIB = 1 << 20
 SHORTEST_MS = 5.0
 """Shorter steps are all overhead: shares of them say little."""
 DATA_SHARE = 0.3
 TRANSFER_SHARE = 0.35
 GC_SHARE = 0.03
-LOSS_TIMES = 2.0
-SURE = 8.0
-ALIKE = 10
-"""Steps whose losses are taken as one, because neighbours are alike."""
+SMALL_MS = 10.0
+"""Steps that are longer have other troubles."""
+COMPUTES = 0.5
+"""Share of a step in forward and backward below which the rest is what it costs to take one."""
+BUCKETS = 4
+"""Into which gradients that are one bucket can be cut, so that all but one go while backward runs."""
+ONE_BUCKET_BYTES = 25 << 20
+"""DDP's own size of a bucket."""
 STAYS = 0.7
 """Share of its threshold that keeps a finding."""
 
 
-def causes(world: World, before: Sequence[Finding] = ()) -> list[Finding]:
-    """Findings about the whole world, costliest first. before: what was found last."""
+def causes(world: World, before: Sequence[Finding] = (), bus_bandwidth_gb_s: float | None = None) -> list[Finding]:
+    """Findings about the whole world, costliest first.
+
+    before: what was found last. bus_bandwidth_gb_s: of the buckets' all-reduce, where they are recorded.
+    """
     if len(world) < FEWEST_STEPS:
         return []
     known = {finding.kind: finding for finding in before}
@@ -35,11 +43,14 @@ def causes(world: World, before: Sequence[Finding] = ()) -> list[Finding]:
         detect(world, known.get(kind))
         for kind, detect in (
             ("data_bound", _data_bound),
-            ("communication_bound", _communication_bound),
             ("gc_pauses", _gc_pauses),
-            ("loss_diverged", _loss_diverged),
+            ("loss_diverged", loss_diverged),
         )
     ]
+    found.append(_communication_bound(world, known.get("communication_bound"), bus_bandwidth_gb_s))
+    found.append(loss_spiked(world))
+    if not any(found):
+        found.append(_overhead(world, known.get("overhead_bound")))
     return sorted((f for f in found if f), key=lambda f: -(f.cost_ms or 0.0))
 
 
@@ -48,12 +59,12 @@ def _since(world: World, known: Finding | None) -> int:
 
 
 def _step_ms(world: World) -> float:
-    return float(world.length_ms.max(axis=1).mean())
+    return float(world.step_ms.mean())
 
 
 def _data_bound(world: World, known: Finding | None) -> Finding | None:
     step = _step_ms(world)
-    by_rank = world.phases_ms[..., OWN_PHASES.index("data")].mean(axis=0)
+    by_rank = world.mean("phases_ms")[:, OWN_PHASES.index("data")]
     data = float(np.median(by_rank))
     if step < SHORTEST_MS or data < step * DATA_SHARE * (STAYS if known else 1.0):
         return None
@@ -78,35 +89,55 @@ def _data_bound(world: World, known: Finding | None) -> Finding | None:
     )
 
 
-def _communication_bound(world: World, known: Finding | None) -> Finding | None:
+def _communication_bound(world: World, known: Finding | None, bandwidth: float | None) -> Finding | None:
     step = _step_ms(world)
-    transfer = float((world.exposed_ms - world.exposed_wait_ms).mean())
+    transfer = float((world.mean("exposed_ms") - world.mean("exposed_wait_ms")).mean())
     if len(world.ranks) < 2 or step < SHORTEST_MS or transfer < step * TRANSFER_SHARE * (STAYS if known else 1.0):
         return None
-    size = float(world.gradient_bytes.mean())
-    backward = float(np.median(world.phases_ms[..., OWN_PHASES.index("backward")].mean(axis=0)))
+    size = float(world.mean("gradient_bytes").mean())
+    backward = float(np.median(world.mean("phases_ms")[:, OWN_PHASES.index("backward")]))
     times = max(2, ceil(transfer / (0.1 * max(step - transfer, 1e-3))))
     accumulated = step / (step - transfer + transfer / times)
-    overlap = (
-        "Nearly all of backward is over before it begins: smaller buckets (bucket_cap_mb) may start it earlier."
-        if size < 25 * 2**20 and backward > transfer
-        else f"Backward takes {backward:.1f} ms, too little to hide it: larger batches or fewer bytes (bf16) help."
+    # All buckets but the last can go while backward runs, as far as that is long enough.
+    hidden = min(transfer * (1 - 1 / BUCKETS), backward)
+    if 0 < size < ONE_BUCKET_BYTES:
+        overlap = (
+            f"Nearly all of it is one of DDP's buckets, which goes when backward is over: bucket_cap_mb="
+            f"{size / BUCKETS / MIB:.2g}"
+            f" makes {BUCKETS} of them, and if the link keeps its pace {hidden:.1f} ms hide in backward: up to"
+            f" {step / (step - hidden):.2f}x."
+        )
+    else:
+        overlap = (
+            f"Backward takes {backward:.1f} ms, too little to hide it: with larger batches, or with half of the bytes"
+            f" (DDP's bf16_compress_hook) up to {step / (step - transfer / 2):.2f}x."
+        )
+    link = (
+        f"The bus bandwidth is {bandwidth:.2g} GB/s: compare it with the link's."
+        if bandwidth
+        else "How fast the link is was not measured (--buckets does)."
     )
     return Finding(
         "communication_bound",
         "warn",
         fitting(
             f"all-reduce transfers for {transfer:.1f} ms a step: {transfer / step:.0%} of it",
-            f", {size / 2**20:.1f} MiB",
+            f", {size / MIB:.1f} MiB",
         ),
         list(world.ranks),
         "transfer",
         _since(world, known),
         cost_ms=transfer,
-        evidence={"transfer_ms": transfer, "share": transfer / step, "bytes": size, "gain": step / (step - transfer)},
+        evidence={
+            "transfer_ms": transfer,
+            "share": transfer / step,
+            "bytes": size,
+            "gain": step / (step - transfer),
+            "bus_bandwidth_gb_s": bandwidth,
+        },
         advice=(
             f"Gradients of {times} batches accumulated under no_sync make it {accumulated:.2f}x as fast. {overlap}"
-            " How fast the link could be was not measured."
+            f" {link}"
         ),
     )
 
@@ -117,7 +148,7 @@ def _gc_pauses(world: World, known: Finding | None) -> Finding | None:
     cost = float(world.gc_ms.max(axis=1).mean())
     if step < SHORTEST_MS or cost < step * GC_SHARE * (STAYS if known else 1.0):
         return None
-    means = world.gc_ms.mean(axis=0)
+    means = world.mean("gc_ms")
     most, own = float(world.gc_ms.max()), float(means.mean())
     at_once = cost - own if len(world.ranks) > 1 else 0.0
     steps = float((world.gc_ms > 0.1).any(axis=1).mean())
@@ -149,37 +180,30 @@ def _gc_pauses(world: World, known: Finding | None) -> Finding | None:
     )
 
 
-def _loss_diverged(world: World, known: Finding | None) -> Finding | None:
-    if len(world.ranks) < 2 or not world.has_loss.all() or not np.isfinite(world.loss).all():
+def _overhead(world: World, known: Finding | None) -> Finding | None:
+    """Steps so small that most of them is what it takes to take one. Never more than a hint: nothing is wrong."""
+    step = _step_ms(world)
+    phases = np.median(world.mean("phases_ms"), axis=0)
+    data, forward, backward = (float(phases[OWN_PHASES.index(name)]) for name in ("data", "forward", "backward"))
+    computes = forward + backward
+    wait = float(world.mean("wait_ms").mean())
+    fixed = step - computes - data - wait
+    scale = 1 / STAYS if known else 1.0
+    if step >= SMALL_MS * scale or computes >= COMPUTES * step * scale or fixed < (1 - COMPUTES) * step / scale:
         return None
-    blocks = np.array([part.mean(axis=0) for part in np.array_split(world.loss, len(world) // ALIKE)])
-    means = blocks.mean(axis=0)
-    error = float(np.median(blocks.std(axis=0, ddof=1))) / np.sqrt(len(blocks))
-    scale = STAYS if known else 1.0
-    middle = float(np.median(means))
-    if len(means) == 2:
-        middle = float(means.min())
-    away = means - middle
-    far = (np.abs(away) > scale * SURE * error) & (np.abs(away) > scale * (LOSS_TIMES - 1) * abs(middle))
-    far &= np.abs(away) > 1e-6
-    if not far.any() or far.sum() > len(means) / 2:
-        return None
-    ranks = [world.ranks[column] for column in np.flatnonzero(far).tolist()]
-    value = float(means[far][np.abs(away[far]).argmax()])
-    many = len(ranks) > 1
-    names = rank_list(ranks, len(world.ranks))
+    factor = 2 * step / (step + computes + data + wait)
+    samples = float(world.mean("samples").mean())
+    batch = f" of {samples:.0f} samples" if samples else ""
     return Finding(
-        "loss_diverged",
-        "warn",
-        fitting(
-            f"rank{'s' if many else ''} {names}: loss {value:.4g}, the others' {middle:.4g}", ", for the whole window"
-        ),
-        ranks,
+        "overhead_bound",
+        "info",
+        fitting(f"a step takes {step:.1f} ms, and {computes:.1f} of them are forward and backward"),
+        list(world.ranks),
         None,
         _since(world, known),
-        evidence={"loss": value, "median_loss": middle, "error": error},
+        evidence={"step_ms": step, "forward_backward_ms": computes, "fixed_ms": fixed, "gain": factor},
         advice=(
-            "Replicas have the same weights, so it is the data or the loss: look at which samples and labels"
-            f" rank {names} gets, and at how its loss is averaged."
+            f"{fixed:.1f} ms of each step{batch} are the optimizer, the all-reduce and what is around them, whatever"
+            f" the batch: batches twice as large pay it half as often, up to {factor:.2f}x the samples a second."
         ),
     )

@@ -12,6 +12,8 @@ GONE = {
     "moving_straggler": "ranks no longer take turns in being late",
     "data_bound": "data keeps up again",
     "communication_bound": "all-reduce no longer holds the step back",
+    "slow_link": "rank {ranks} leaves the all-reduce with the others again",
+    "gpu_throttled": "no GPU holds its clocks down any more",
     "gc_pauses": "garbage collection no longer holds the step back",
     "cpu_starved": "ranks get their cores again",
     "memory_growth": "memory no longer grows",

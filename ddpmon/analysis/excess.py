@@ -6,15 +6,19 @@ checkpoint) are taken out and steps in level stay sharp (Tukey's running median)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
+from statistics import NormalDist
 
 import numpy as np
 
-from ddpmon.analysis.world import Floats, Ints
+from ddpmon.analysis.arrays import Floats, Ints
 
 SCALES = (1, 2, 4, 8, 16, 32, 64)
 """Lengths of the blocks whose means are compared; below 8 only in a window too short for that."""
 FEWEST_BLOCKS = 6
+SMOOTHED = 4
+"""Steps by which a running median of five is shorter than what it is taken of."""
 APART = 8
 LASTS = 32
 ENOUGH = 8
@@ -42,12 +46,21 @@ def over_peers(values: Floats) -> Floats:
 
 
 def steady(series: Floats) -> Floats:
-    """Running median of five along the first axis; four shorter."""
-    a, b, c, d, e = (series[i : len(series) - 4 + i] for i in range(5))
+    """Running median of five along the first axis; SMOOTHED shorter."""
+    if len(series) <= SMOOTHED:
+        return series[:0]
+    a, b, c, d, e = (series[i : len(series) - SMOOTHED + i] for i in range(SMOOTHED + 1))
     low = np.maximum(np.minimum(a, b), np.minimum(c, d))
     high = np.minimum(np.maximum(a, b), np.maximum(c, d))
     middle: Floats = np.maximum(np.minimum(low, high), np.minimum(np.maximum(low, high), e))
     return middle
+
+
+def running_total(series: Floats) -> Floats:
+    """[S, ...] -> [S + 1, ...] Sums of all rows before each."""
+    total: Floats = np.zeros((len(series) + 1, *series.shape[1:]))
+    np.cumsum(series, axis=0, out=total[1:])
+    return total
 
 
 @dataclass(frozen=True)
@@ -59,8 +72,8 @@ class Chance:
     for some steps counts for what it is, and without the largest ones, which may hold the change that is looked for
     (where there are ENOUGH: its beginning and its end).
     Beyond the longest block that the window holds often enough it falls like 1/n ("batch means", Schmeiser, 1982), but
-    not before LASTS steps: a short window cannot show how long its noise lasts. A rank's variance is its own or, if
-    larger, the mean of all ranks.
+    not before LASTS steps: a short window cannot show how long its noise lasts. A rank's variance counts as its own
+    or, if larger, the mean of all ranks.
     """
 
     lengths: Ints
@@ -68,6 +81,8 @@ class Chance:
     """[scales, R]"""
     freedom: Ints
     """[scales] Degrees of freedom of the mean of all ranks."""
+    untrimmed: Floats
+    """[scales] By how much leaving the largest squares out makes the variance of normal values too small."""
     unseen_ms: float
     """Standard deviation of wandering that may be there unseen."""
 
@@ -81,26 +96,45 @@ class Chance:
         student = deviations * (1 + (deviations**2 + 1) / (4 * self.freedom[place]))
         shrink = min(1.0, max(float(self.lengths[place]), LASTS) / steps)
         unseen = self.unseen_ms**2 * min(1.0, UNSEEN_STEPS / steps)
-        bound: Floats = np.sqrt(student**2 * self.variance[place] * shrink + deviations**2 * unseen)
+        variance = np.maximum(self.variance[place], self.variance[place].mean())
+        # What the largest squares, that were left out, would add tells in many ranks; how few there are, in few ranks.
+        normal = max(student, deviations * float(self.untrimmed[place]) ** 0.5)
+        bound: Floats = np.sqrt(normal**2 * variance * shrink + deviations**2 * unseen)
         return bound
 
+    def of_a_typical_rank(self) -> Chance:
+        """The same for one rank whose variance is the median: that of a rank with a change in it is not among it."""
+        return replace(self, variance=np.median(self.variance, axis=1, keepdims=True))
 
-def chance(series: Floats, typical_ms: float) -> Chance:
-    """The noise of [S, R] excesses, S at least 6. typical_ms: own time of a typical rank."""
-    total = np.vstack([np.zeros(series.shape[1]), np.cumsum(series, axis=0)])
-    lengths, rows, freedom = [], [], []
-    usable = [length for length in SCALES if len(series) // length >= FEWEST_BLOCKS]
+    def per_step(self, column: int) -> float:
+        """Variance of a long sum of the column, over its steps: that of a step, and more where noise lasts."""
+        return float(max(self.variance[0, column], self.variance[0].mean()) * self.lengths[0])
+
+
+@cache
+def _untrimmed(share: float) -> float:
+    """The mean square of normal values over that of the smallest `share` of them."""
+    edge = NormalDist().inv_cdf((1 + share) / 2)
+    return share / (share - 2 * edge * NormalDist().pdf(edge))
+
+
+def chance(total: Floats, typical_ms: float) -> Chance:
+    """The noise of excesses, S at least 6. total: [S + 1, R] their `running_total`; typical_ms: a typical own time."""
+    steps, ranks = len(total) - 1, total.shape[1]
+    lengths, rows, freedom, trimmed = [], [], [], []
+    usable = [length for length in SCALES if steps // length >= FEWEST_BLOCKS]
     for length in [n for n in usable if n >= 8] or usable[-1:]:
-        blocks = len(series) // length
-        edges = len(series) - blocks * length + np.arange(blocks + 1) * length
+        blocks = steps // length
+        edges = steps - blocks * length + np.arange(blocks + 1) * length
         means = np.diff(total[edges], axis=0) / length
         apart = max(1, min(APART // length, blocks // 4))
         squares = np.square(means[apart:] - means[:-apart])
         left = len(squares) - (2 * apart if len(squares) >= ENOUGH else apart)
         variance = np.partition(squares, left - 1, axis=0)[:left].mean(axis=0) / 2
         lengths.append(length)
-        rows.append(np.maximum(variance, variance.mean()))
+        rows.append(variance)
+        trimmed.append(_untrimmed(left / len(squares)))
         # Blocks inside APART tell the same; and of two ranks each one's excess is the other's.
-        ranks = series.shape[1] if series.shape[1] > 2 else 1
-        freedom.append(max(2, ranks * left // (2 * max(1, APART // length))))
-    return Chance(np.array(lengths), np.array(rows), np.array(freedom), UNSEEN * typical_ms)
+        apart_from = ranks if ranks > 2 else 1
+        freedom.append(max(2, apart_from * left // (2 * max(1, APART // length))))
+    return Chance(np.array(lengths), np.array(rows), np.array(freedom), np.array(trimmed), UNSEEN * typical_ms)

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import msgspec
 import numpy as np
 
-from ddpmon.analysis.world import Bools, Floats
+from ddpmon.analysis.arrays import Bools, Floats
 from ddpmon.messages import Series
 
 BUCKETS = 512

@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from ddpmon.analysis.arrays import Floats
+from ddpmon.analysis.conditions import Cause, Conditions, Lateness, cause, lone_host
+from ddpmon.analysis.even_work import even_batches
 from ddpmon.analysis.stragglers import Late, late
 from ddpmon.analysis.verdict import rank_list
 from ddpmon.analysis.what_if import gain
 from ddpmon.analysis.words import fitting
-from ddpmon.analysis.world import Floats, World
+from ddpmon.analysis.world import World
 from ddpmon.messages import OWN_PHASES, Finding
 
 KINDS = frozenset({"straggler", "load_imbalance"})
@@ -22,32 +25,33 @@ WORTH = 1.02
 """Times faster if fixed: less is told, but no reason to act."""
 SOME = 64
 """Peers that are enough to tell what is usual."""
+ALIKE = 0.15
+"""What one sample takes on ranks that are equally fast differs by less."""
 HALF = 0.5
 """Share of the excess that a cause must account for."""
 
 
 def late_ranks(
     world: World,
-    excess: Floats,
     before: Sequence[Finding] = (),
-    starved: Mapping[int, float] | None = None,
+    conditions: Mapping[int, Conditions] | None = None,
     skip: Collection[int] = (),
 ) -> list[Finding]:
     """A finding for each rank that is late now, worst first, then for those that were a while ago.
 
-    excess: [S, R] `over_peers` of the own times. before: what was found last. starved: share of the time that a rank
-    waits for a core, where measured. skip: columns whose lateness is told otherwise.
+    before: what was found last. conditions: what ranks' processes and devices did, by rank, where known. skip: columns
+    whose lateness is told otherwise.
     """
     columns = {rank: column for column, rank in enumerate(world.ranks)}
     known = {f.ranks[0]: f for f in before if f.kind in KINDS and len(f.ranks) == 1 and f.ranks[0] in columns}
     lasting = [columns[rank] for rank, finding in known.items() if finding.until_step is None]
-    stretches = late(world, excess, lasting, skip)
+    stretches = late(world, lasting, skip)
     now = [stretch for stretch in stretches if not stretch.over]
     found = []
     for stretch in stretches:
         rank = world.ranks[stretch.column]
         partners = [] if stretch.over else [other for other in now if other is not stretch]
-        found.append(_Case(world, stretch, partners, known.get(rank), (starved or {}).get(rank)).finding())
+        found.append(_Case(world, stretch, partners, known.get(rank), conditions or {}).finding())
     return found
 
 
@@ -55,9 +59,15 @@ class _Case:
     """One late rank with all that is known of it."""
 
     def __init__(
-        self, world: World, stretch: Late, partners: list[Late], known: Finding | None, starved: float | None
+        self,
+        world: World,
+        stretch: Late,
+        partners: list[Late],
+        known: Finding | None,
+        conditions: Mapping[int, Conditions],
     ) -> None:
-        self.world, self.stretch, self.known, self.starved = world, stretch, known, starved
+        self.world, self.stretch, self.known = world, stretch, known
+        self.conditions = conditions
         self.column, self.rank = stretch.column, world.ranks[stretch.column]
         self.part = world.between(stretch.first, stretch.last + 1)
         self.partners = [other.column for other in partners]
@@ -69,8 +79,11 @@ class _Case:
         self.phase = OWN_PHASES[int(self.phases_ms.argmax())]
         # While all of them are late: before that, fixing one alone did gain something.
         common = world.between(max(stretch.first, *(other.first for other in partners), 0), stretch.last + 1)
-        self.alone = gain(common, self.column)
-        self.together = gain(common, [self.column, *self.partners]) if partners else self.alone
+        self.alone = gain(common, self.column, seen=world)
+        self.together = gain(common, [self.column, *self.partners], seen=world) if partners else self.alone
+        starved = conditions[self.rank].starved_share if self.rank in conditions else None
+        self.starved = starved
+        self.host = lone_host([world.ranks[c] for c in (self.column, *self.partners)], conditions)
 
     def _over_peers(self, values: Floats) -> Floats:
         over: Floats = values[:, self.column] - np.median(values[:, self.some], axis=1)
@@ -100,26 +113,38 @@ class _Case:
         gc = float(np.mean(self._over_peers(self.part.gc_ms)))
         if gc >= HALF * self.stretch.over_ms:
             evidence["gc_ms"] = gc
+        why = None
         if work:
             unit, mine, theirs = work
             evidence |= {unit: mine, f"peers_{unit}": theirs}
+        elif not self.stretch.over and "gc_ms" not in evidence:
+            why = self._cause()
+        if why:
+            evidence |= why.evidence | {"cause": why.name}
+        if self.host:
+            evidence["host"] = self.host[0]
         keep = 0.5 if self.known and self.known.severity == "warn" else 1.0
         worth = not self.stretch.over and self.together - 1 >= keep * (WORTH - 1)
-        step_ms = float(self.part.length_ms.max(axis=1).mean())
+        step_ms = float(self.part.step_ms.mean())
         return Finding(
             "load_imbalance" if work else "straggler",
             "warn" if worth else "info",
-            self._text(work),
+            self._text(work, why),
             [self.rank],
             self.phase,
             self.since,
             int(self.world.step[self.stretch.last]) if self.stretch.over else None,
             cost_ms=step_ms * (1 - 1 / self.together),
             evidence=evidence,
-            advice=self._advice(work, evidence),
+            advice=self._advice(work, evidence, why),
         )
 
-    def _text(self, work: tuple[str, float, float] | None) -> str:
+    def _cause(self) -> Cause | None:
+        own, step = (float(values[:, self.column].mean()) for values in (self.part.own_ms, self.part.length_ms))
+        lateness = Lateness(self.rank, self.phase, self.stretch.over_ms, own, step)
+        return cause(lateness, self.conditions, [self.world.ranks[column] for column in self.some.tolist()])
+
+    def _text(self, work: tuple[str, float, float] | None, why: Cause | None) -> str:
         over = float(self.phases_ms.max())
         if self.stretch.over:
             until = int(self.world.step[self.stretch.last])
@@ -139,6 +164,8 @@ class _Case:
             )
             return fitting(head)
         head = f"rank {self.rank} is slow: {over:+.1f} ms {self.phase}"
+        if why and len(head + why.short) <= len(fitting(head, why.short)):
+            return fitting(head + why.short, tail, short)
         for middle, end in ((f" since step {self.since:,}", tail), ("", tail), ("", short)):
             if len(head + middle + end) <= len(fitting(head, middle, end)):
                 return head + middle + end
@@ -146,38 +173,62 @@ class _Case:
 
     def _more_work(self) -> tuple[str, float, float] | None:
         """Samples or tokens of a step, of the rank and of its peers, if it has more and its own time follows."""
-        own = np.median(self.part.own_ms, axis=0)
-        slower = float(own[self.column] / max(np.median(own[self.peers]), 1e-9)) - 1
+        own = np.median(self.part.own_ms[:, self.column])
+        slower = float(own / max(np.median(np.median(self.part.own_ms[:, self.some], axis=0)), 1e-9)) - 1
         most = FOLLOWS * (2 if self.known and self.known.kind == "load_imbalance" else 1)
         for unit, counts in (("tokens", self.part.tokens), ("samples", self.part.samples)):
-            means = counts.mean(axis=0)
-            mine, theirs = float(means[self.column]), float(np.median(means[self.peers]))
+            mine = float(counts[:, self.column].mean())
+            theirs = float(np.median(counts[:, self.some].mean(axis=0)))
             if theirs > 0 and mine >= theirs * (1 + MORE_WORK) and slower <= most * (mine / theirs - 1):
                 return unit, mine, theirs
         return None
 
-    def _advice(self, work: tuple[str, float, float] | None, evidence: Mapping[str, Any]) -> str:
+    def _advice(self, work: tuple[str, float, float] | None, evidence: Mapping[str, Any], why: Cause | None) -> str:
         if self.stretch.over:
             return f"It is over: look at what else ran on rank {self.rank}'s machine then, and in its log."
         if work:
-            unit, mine, theirs = work
-            even = float((self.part.tokens if unit == "tokens" else self.part.samples).mean())
-            return (
-                f"Give every rank equal work: rank {self.rank} gets {mine:.0f} {unit} a step, the others {theirs:.0f};"
-                f" {even:.0f} each would be even."
-            )
+            return self._even(*work)
         if "gc_ms" in evidence:
             return (
                 f"Python's garbage collector takes {evidence['gc_ms']:.1f} ms a step of rank {self.rank}: gc.freeze()"
                 " before training, gc.disable() and gc.collect() every so many steps on all ranks at once."
             )
-        return f"{ADVICE[self.phase].format(rank=self.rank)} {self._measured()}"
+        there = ""
+        if self.host:
+            host, count = self.host
+            all_of = f"All {count} ranks of {host} are late" if count > 1 else f"It is the only rank on {host}"
+            there = f"{all_of}, and none elsewhere: look at that machine first. "
+        if why:
+            return there + why.advice
+        return f"{there}{self._look()} {self._measured()}"
+
+    def _even(self, unit: str, mine: float, theirs: float) -> str:
+        counts = (self.part.tokens if unit == "tokens" else self.part.samples).mean(axis=0)
+        start = f"Give every rank equal work: rank {self.rank} gets {mine:.0f} {unit} a step, the others {theirs:.0f};"
+        item_ms = self.part.own_ms.mean(axis=0) / np.maximum(counts, 1e-9)
+        if not (counts > 0).all() or item_ms.max() <= (1 + ALIKE) * item_ms.min():
+            return f"{start} {counts.mean():.0f} each would be even."
+        even = even_batches(round(float(counts.sum())), item_ms.tolist())
+        rest = sorted(even[column] for column in self.peers.tolist())
+        slowest = max(count * ms for count, ms in zip(even, item_ms.tolist(), strict=True))
+        span = f"{rest[0]}" if rest[0] == rest[-1] else f"{rest[0]} to {rest[-1]}"
+        return (
+            f"{start} ranks differ in what one of them takes, so that {even[self.column]} for rank {self.rank} and"
+            f" {span} for the others would be even: {slowest:.1f} ms for the slowest, not"
+            f" {float((counts * item_ms).max()):.1f}."
+        )
+
+    def _look(self) -> str:
+        if self.rank == 0 and self.phase == "other" and not self.host:
+            return (
+                f"Rank 0 alone is late between its steps: what a script does there on rank 0 only (printing, logging, a"
+                f" progress bar, metrics) costs all ranks {float(self.phases_ms.max()):.1f} ms a step; done every tenth"
+                f" step, {float(self.phases_ms.max()) / 10:.1f}."
+            )
+        return ADVICE[self.phase].format(rank=self.rank)
 
     def _measured(self) -> str:
         """What is known of the cause, and what is not."""
-        step_ms = float(self.part.length_ms[:, self.column].mean())
-        if self.starved is not None and self.starved * step_ms >= HALF * self.stretch.over_ms:
-            return f"It waits {self.starved:.0%} of the time for a core: that alone can be it."
         counted = bool(self.part.samples.any() or self.part.tokens.any())
         work = "Its batches are as large as the others'" if counted else "The sizes of batches were not measured"
         core = "" if self.starved is None else f" and it waits {self.starved:.0%} of the time for a core"

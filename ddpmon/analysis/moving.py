@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ddpmon.analysis.excess import over_peers
+from ddpmon.analysis.arrays import Floats
 from ddpmon.analysis.summary import efficiency
 from ddpmon.analysis.verdict import rank_list
 from ddpmon.analysis.what_if import gain_all_at_median
 from ddpmon.analysis.words import fitting
-from ddpmon.analysis.world import Floats, World
+from ddpmon.analysis.world import World
 from ddpmon.messages import OWN_PHASES, Finding
 
 FEWEST_STEPS = 40
@@ -56,8 +56,7 @@ def moving_straggler(world: World, before: Sequence[Finding] = ()) -> list[Findi
     worth = factor - 1 >= scale * (WORTH - 1)
     if not worth:
         return []
-    typical = np.median(own, axis=1)
-    over = float((own.max(axis=1) - typical).mean()) * (2 if ranks == 2 else 1)
+    over = float((world.slowest_ms - world.typical_ms).mean()) * (2 if ranks == 2 else 1)
     last = own.argmax(axis=1)
     rows = np.arange(len(world))
     phase = OWN_PHASES[int((world.phases_ms[rows, last] - np.median(world.phases_ms, axis=1)).mean(axis=0).argmax())]
@@ -74,7 +73,7 @@ def moving_straggler(world: World, before: Sequence[Finding] = ()) -> list[Findi
             [world.ranks[column] for column in involved] if len(involved) < ranks else list(world.ranks),
             phase,
             since,
-            cost_ms=float(world.length_ms.max(axis=1).mean()) * (1 - 1 / factor),
+            cost_ms=float(world.step_ms.mean()) * (1 - 1 / factor),
             evidence={"load_balance_moving": balance, "over_median_ms": over, "gain": factor, "follows_work": follows},
             advice=_advice(world, phase, unit if even else "", rank_list(involved, ranks)),
         )
@@ -113,8 +112,7 @@ def _work(world: World) -> tuple[str, float]:
         uneven = counts - counts.mean(axis=1, keepdims=True)
         if counts.min() <= 0 or np.abs(uneven).mean() < 0.02 * counts.mean():
             continue
-        over = over_peers(world.own_ms)
-        over = over - over.mean(axis=1, keepdims=True)
+        over = world.excess_ms - world.excess_ms.mean(axis=1, keepdims=True)
         scale = float(np.sqrt(np.square(uneven).sum() * np.square(over).sum()))
         return unit, float((uneven * over).sum()) / scale if scale else 0.0
     return "", 0.0
@@ -122,7 +120,7 @@ def _work(world: World) -> tuple[str, float]:
 
 def _gain_of_two(world: World) -> float:
     """With both as fast as the faster one of each step."""
-    real = world.length_ms.max(axis=1)
+    real = world.step_ms
     simulated = float((real - np.abs(world.own_ms[:, 0] - world.own_ms[:, 1])).sum())
     return float(real.sum()) / simulated if simulated > 0 else 1.0
 

@@ -14,8 +14,9 @@ from math import comb
 
 import numpy as np
 
+from ddpmon.analysis.arrays import Floats, Ints
 from ddpmon.analysis.words import fitting
-from ddpmon.analysis.world import Floats, Ints, World
+from ddpmon.analysis.world import World
 from ddpmon.messages import OWN_PHASES, Finding
 
 FALSE_ALARMS = 1e-5
@@ -45,11 +46,11 @@ class Rhythm:
     """By how much a long step exceeds the usual."""
 
 
-def rhythms(world: World, excess: Floats) -> list[Rhythm]:
-    """The columns with a rhythm, worst first. excess: [S, R] `over_peers` of the own times."""
+def rhythms(world: World) -> list[Rhythm]:
+    """The columns with a rhythm, worst first."""
     if len(world.ranks) < 2 or len(world) < 2 * FEWEST:
         return []
-    typical = float(np.median(np.median(world.own_ms[:: max(1, len(world) // 60)], axis=1)))
+    excess, typical = world.excess_ms, float(np.median(world.typical_ms))
     least = max(1.0, LONG * typical)
     over_neighbours = _over_neighbours(excess)
     some = np.flatnonzero((over_neighbours > least).sum(axis=0) >= FEWEST)
@@ -116,8 +117,8 @@ def periodic(world: World, found: Rhythm, known: Finding | None = None) -> Findi
     mended = world.own_ms[:, column].copy()
     mended[found.at] -= found.over_ms
     slowest = np.maximum(world.own_ms[:, others].max(axis=1), mended)
-    real = world.length_ms.max(axis=1)
-    simulated = float((real - world.own_ms.max(axis=1) + slowest).sum())
+    real = world.step_ms
+    simulated = float((real - world.slowest_ms + slowest).sum())
     factor = float(real.sum()) / simulated if simulated > 0 else 1.0
     since = known.since_step if known and known.since_step is not None else int(world.step[found.at[0]])
     worth = factor - 1 >= (WORTH - 1) * (0.5 if known and known.severity == "warn" else 1.0)

@@ -9,15 +9,16 @@ before stays while half of that is left. The first and last steps come from `cha
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from statistics import NormalDist
 
 import numpy as np
 
+from ddpmon.analysis.arrays import Floats
 from ddpmon.analysis.change_points import ending, onset
-from ddpmon.analysis.excess import Chance, chance, steady
-from ddpmon.analysis.world import Floats, World
+from ddpmon.analysis.excess import SMOOTHED, Chance, chance, running_total
+from ddpmon.analysis.world import World
 
 FEWEST_STEPS = 20
 OVER_PEERS = 0.08
@@ -25,12 +26,14 @@ OVER_PEERS = 0.08
 EXCESS_MS = 1.0
 FALSE_ALARMS = 1e-6
 STRETCHES = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-BURSTS = (16, 32, 64, 128, 192)
+BURSTS = (8, 16, 32, 64, 128, 192)
+SHORTEST = 8
+"""Steps of a stretch that is over and still told of."""
 STAYS = 0.5
-RECENT = (8, 16, 32)
+RECENT = (12, 24, 48, 96)
 GONE = 3.0
 """Standard errors below half its level after which a stretch is over."""
-EDGE = 2
+EDGE = SMOOTHED // 2
 """Steps that the running median cuts off at each end."""
 
 
@@ -48,26 +51,25 @@ class Late:
     """The rank keeps up again."""
 
 
-def late(world: World, excess: Floats, known: Collection[int] = (), skip: Collection[int] = ()) -> list[Late]:
+def late(world: World, known: Collection[int] = (), skip: Collection[int] = ()) -> list[Late]:
     """Columns that are late now, worst first, then those that were for a while.
 
-    excess: [S, R] `over_peers` of the own times. known: late when last looked at.
+    known: late when last looked at.
     """
     if len(world.ranks) < 2 or len(world) < FEWEST_STEPS:
         return []
-    smooth = steady(excess)
-    typical = float(np.median(np.median(world.own_ms[:: max(1, len(world) // 60)], axis=1)))
-    noise = chance(smooth, typical)
+    excess, smooth, sums = world.excess_ms, world.smooth_ms, world.total_ms
+    typical = float(np.median(world.typical_ms))
+    noise = chance(sums, typical)
     least = max(EXCESS_MS, OVER_PEERS * typical)
-    sums = np.vstack([np.zeros(smooth.shape[1]), np.cumsum(smooth, axis=0)])
 
     share = np.ones(smooth.shape[1])
     share[list(known)] = STAYS
     now: list[Late] = []
     past: list[Late] = []
-    for column in _exceeding(sums, noise, least, share):
+    for column, length in _exceeding(sums, noise, least, share):
         if column not in skip:
-            found = _stretch(excess[:, column], smooth[:, column], noise, column, len(world) - 1)
+            found = _stretch(excess[:, column], smooth[:, column], noise, column, length)
             if found is not None:
                 (past if found.over else now).append(found)
     now = [stretch for stretch in now if stretch.over_ms >= least * STAYS]
@@ -80,7 +82,7 @@ def late(world: World, excess: Floats, known: Collection[int] = (), skip: Collec
     for column, inside in _bursts(sums, noise, least):
         if column not in taken:
             found = _burst(excess[:, column], column, inside)
-            if found.last < len(world) - 1 - EDGE and found.over_ms >= least:
+            if found.last < len(world) - 1 - EDGE and found.over_ms >= least and _stands_out(smooth, found, noise):
                 past.append(found)
     order = lambda stretch: -stretch.over_ms
     return sorted(now, key=order) + sorted(past, key=order)
@@ -92,22 +94,24 @@ def deviations(tries: int) -> float:
     return NormalDist().inv_cdf(1 - FALSE_ALARMS / tries)
 
 
-def _exceeding(sums: Floats, noise: Chance, least: float, share: Floats) -> list[int]:
-    """Columns whose last steps, however many, are late beyond chance."""
+def _exceeding(sums: Floats, noise: Chance, least: float, share: Floats) -> list[tuple[int, int]]:
+    """Columns whose last steps are late beyond chance, and how many steps show it best."""
     steps = len(sums) - 1
     lengths = [n for n in STRETCHES if n < steps] + [steps]
     z = deviations(len(share) * len(lengths))
-    found = np.zeros(len(share), bool)
+    best, length = np.zeros(len(share)), np.zeros(len(share), int)
     for n in lengths:
         mean = (sums[-1] - sums[-1 - n]) / n
-        found |= (mean >= share * least) & (mean >= share * noise.bound_ms(n, z))
-    columns: list[int] = np.flatnonzero(found).tolist()
-    return columns
+        times = mean / np.maximum(share * np.maximum(noise.bound_ms(n, z), least), 1e-9)
+        better = times > np.maximum(best, 1.0)
+        best[better], length[better] = times[better], n
+    return [(column, int(length[column])) for column in np.flatnonzero(length).tolist()]
 
 
-def _stretch(excess: Floats, smooth: Floats, noise: Chance, column: int, end: int) -> Late | None:
-    """The stretch that reaches to the end of the window, or that has just ended."""
-    begin = onset(excess, end)
+def _stretch(excess: Floats, smooth: Floats, noise: Chance, column: int, length: int) -> Late | None:
+    """The stretch that reaches to the end of the window, or that has just ended. length: steps that show it."""
+    end = len(excess) - 1
+    begin = onset(excess, end, length, noise.per_step(column))
     level = float(np.median(excess[begin:]))
     before = float(smooth[: max(1, begin - EDGE)].mean()) if begin > 2 * EDGE else 0.0
     typical = max(level, float(np.quantile(smooth, 0.75)) if begin > end - 2 * RECENT[0] else level)
@@ -132,21 +136,34 @@ def _burst(excess: Floats, column: int, inside: int) -> Late:
 
 
 def _bursts(sums: Floats, noise: Chance, least: float) -> list[tuple[int, int]]:
-    """Columns that were late for a while, and an index inside that while."""
+    """Columns that may have been late for a while, and an index inside that while."""
     steps = len(sums) - 1
-    lengths = [n for n in BURSTS if 2 * n < steps]
-    if not lengths:
-        return []
+    usual = noise.of_a_typical_rank()
     z = deviations(sums.shape[1] * steps)
     best: dict[int, tuple[float, int]] = {}
-    for n in lengths:
-        means = (sums[n:] - sums[:-n]) / n
+    for n in [n for n in BURSTS if n < steps]:
+        apart = n // 8
+        means = (sums[n::apart] - sums[:-n:apart]) / n
         top = means.max(axis=0)
-        ratio = top / np.maximum(noise.bound_ms(n, z), 1e-9)
-        for column in np.flatnonzero((top >= least) & (ratio >= 1)).tolist():
-            middle = int(means[:, column].argmax()) + n // 2 + EDGE
-            best[column] = max(best.get(column, (0.0, 0)), (float(ratio[column]), middle))
+        bound = float(usual.bound_ms(n, z)[0]) if sums.shape[1] > 2 else 0.0  # of two ranks both have the change
+        for column in np.flatnonzero(top >= max(least, bound)).tolist():
+            middle = int(means[:, column].argmax()) * apart + n // 2 + EDGE
+            best[column] = max(best.get(column, (0.0, 0)), (float(top[column]) * n**0.5, middle))
     return [(column, middle) for column, (_, middle) in best.items()]
+
+
+def _stands_out(smooth: Floats, found: Late, noise: Chance) -> bool:
+    """Whether a stretch that is over is beyond chance, when its own level is no part of that."""
+    first, end = max(0, found.first - EDGE), found.last + 1 - EDGE
+    series = smooth[:, found.column].copy()
+    mean = float(series[first:end].mean())
+    series[first:end] -= mean
+    rest = replace(chance(running_total(series[:, None]), 0.0), freedom=noise.freedom, unseen_ms=noise.unseen_ms)
+    z = deviations(len(smooth) * smooth.shape[1])
+    bound = float(rest.bound_ms(end - first, z)[0])
+    if smooth.shape[1] > 2:
+        bound = max(bound, float(noise.of_a_typical_rank().bound_ms(end - first, z)[0]))
+    return end - first >= SHORTEST and mean >= bound
 
 
 def _against_the_rest(world: World, now: list[Late]) -> list[Late]:

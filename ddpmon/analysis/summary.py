@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ddpmon.analysis.world import Bools, Floats, Ints, World
+from ddpmon.analysis.arrays import Bools, Floats
+from ddpmon.analysis.world import World
 
 
 @dataclass(frozen=True)
@@ -62,16 +63,16 @@ class Summary:
 
 def summarise(world: World) -> Summary:
     """Means of at least one step."""
-    own = world.own_ms.mean(axis=0)
-    step = world.length_ms.mean(axis=0)
-    phases = np.column_stack([world.phases_ms.mean(axis=0), world.wait_ms.mean(axis=0), world.transfer_ms.mean(axis=0)])
+    own = world.mean("own_ms")
+    step = world.mean("length_ms")
+    phases = np.column_stack([world.mean("phases_ms"), world.mean("wait_ms"), world.mean("transfer_ms")])
     median = float(np.median(own))
-    lengths = world.length_ms.max(axis=1)
+    lengths = world.step_ms
     with_gradients = ~np.isnan(world.late_ms[:, 0])
     late = world.late_ms[with_gradients].mean(axis=0) if with_gradients.any() else np.full(len(own), np.nan)
     waited_for = world.critical[world.critical >= 0]
     share = np.bincount(waited_for, minlength=len(own)) / len(waited_for) if len(waited_for) else own * np.nan
-    seconds = world.length_ms.sum(axis=0) / 1e3
+    seconds = step * (len(world) / 1e3)
     loss, has_loss = _latest_loss(world)
     return Summary(
         ranks=world.ranks,
@@ -84,12 +85,12 @@ def summarise(world: World) -> Summary:
         critical_share=share,
         loss=loss,
         has_loss=has_loss,
-        samples_per_s=_rate(world.samples, seconds),
-        tokens_per_s=_rate(world.tokens, seconds),
-        gc_ms=world.gc_ms.mean(axis=0),
-        exposed_ms=float(world.exposed_ms.mean()),
-        exposed_wait_ms=float(world.exposed_wait_ms.mean()),
-        gradient_bytes=float(world.gradient_bytes.mean()),
+        samples_per_s=_rate(world.mean("samples") * len(world), seconds),
+        tokens_per_s=_rate(world.mean("tokens") * len(world), seconds),
+        gc_ms=world.mean("gc_ms"),
+        exposed_ms=float(world.mean("exposed_ms").mean()),
+        exposed_wait_ms=float(world.mean("exposed_wait_ms").mean()),
+        gradient_bytes=float(world.mean("gradient_bytes").mean()),
         step_ms_mean=float(step.mean()),
         step_ms_p50=float(np.median(lengths)),
         step_ms_p95=float(np.percentile(lengths, 95)),
@@ -98,17 +99,16 @@ def summarise(world: World) -> Summary:
     )
 
 
-def _rate(counts: Ints, seconds: Floats) -> Floats:
-    total = counts.sum(axis=0)
+def _rate(total: Floats, seconds: Floats) -> Floats:
     return np.where((total > 0) & (seconds > 0), total / np.maximum(seconds, 1e-9), np.nan)
 
 
 def efficiency(world: World) -> Efficiency:
     """The POP tree of a window; 1.0 where there was no own time at all."""
-    step = float(world.length_ms.mean())
-    means = world.own_ms.mean(axis=0)
+    step = float(world.mean("length_ms").mean())
+    means = world.mean("own_ms")
     mean, worst = float(means.mean()), float(means.max())
-    slowest = float(world.own_ms.max(axis=1).mean())
+    slowest = float(world.slowest_ms.mean())
     if not (step > 0 and slowest > 0 and worst > 0):
         return Efficiency(1.0, 1.0, 1.0, 1.0, 1.0)
     return Efficiency(

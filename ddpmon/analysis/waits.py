@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable
+from itertools import chain
+from operator import attrgetter
 
 import numpy as np
 
 from ddpmon.analysis.alignment import Rows
-from ddpmon.analysis.world import Floats, Ints, World
+from ddpmon.analysis.arrays import Floats, Ints
+from ddpmon.analysis.world import World
 from ddpmon.messages import OWN_PHASES, SYNC_GRADIENTS, SYNC_KINDS, Step
 
 
-def split(
-    rows: Rows, clock_offset_us: Mapping[int, int] | None = None, own_clocks: Collection[int] = frozenset()
-) -> World:
+def split(rows: Rows, clock_offset_us: Ints | None = None, own_clocks: Collection[int] = frozenset()) -> World:
     """Own time, wait and transfer of every rank in every step.
 
     In each synchronisation: wait = last arrival in the world less own arrival, at most as long as the rank was
@@ -21,17 +22,18 @@ def split(
     ranks count different numbers of a kind in a step (a collective of a subgroup), nobody's last arrival is known
     there: all of the blocked time counts as wait, so that it is never taken for work or for a slow network.
 
-    clock_offset_us: what to add to a rank's clock to get the world's; ranks of one node share a clock.
+    clock_offset_us: [S, R] what to add to a rank's clock to get the world's (see `clocks`); ranks of one host share a
+    clock.
     own_clocks: ranks whose steps lie on a clock that nobody else shares, such as their GPU's. A gradient
     synchronisation ends at the same moment everywhere, so the ends of their steps are taken for the world's.
     """
     flat = [record for row in rows.steps for record in row]
     shape = (len(rows.steps), len(rows.ranks))
-    table = np.array([_numbers(record) for record in flat], np.int64).reshape(*shape, -1)
-    end, length, samples, tokens, gc = (table[..., i] for i in range(COUNTS))
-    phases = table[..., COUNTS:]
-    if clock_offset_us:
-        end = end + np.array([clock_offset_us.get(rank, 0) for rank in rows.ranks])
+    table = _table(map(NUMBERS, flat), len(flat)).reshape(*shape, -1)
+    end, length, samples, tokens, gc = (table[..., i] for i in range(len(COUNTS)))
+    phases = table[..., len(COUNTS) :]
+    if clock_offset_us is not None:
+        end = end + clock_offset_us
     if own_clocks:
         apart = np.array([rank in own_clocks for rank in rows.ranks])
         end = np.where(apart, end.max(axis=1, keepdims=True), end)
@@ -39,9 +41,7 @@ def split(
 
     counts = np.array([len(record.syncs) for record in flat])
     owner = np.repeat(np.arange(len(flat)), counts)
-    syncs = np.array(
-        [(s.kind, s.arrival_us, s.end_us, s.payload_bytes) for record in flat for s in record.syncs], np.int64
-    ).reshape(-1, 4)
+    syncs = _table((SYNC_NUMBERS(sync) for record in flat for sync in record.syncs), int(counts.sum()))
 
     wait = np.zeros(shape, np.int64)
     blocked = np.zeros(shape, np.int64)
@@ -102,20 +102,15 @@ def split(
     )
 
 
-def _numbers(record: Step) -> tuple[int, ...]:
-    return (
-        record.end_us,
-        record.length_us,
-        record.samples,
-        record.tokens,
-        record.gc_us,
-        *(record.data_us, record.forward_us, record.backward_us, record.optimizer_us, record.other_us),
-    )
+COUNTS = ("end_us", "length_us", "samples", "tokens", "gc_us")
+"""A record's numbers before its phases."""
+NUMBERS = attrgetter(*COUNTS, *(f"{phase}_us" for phase in OWN_PHASES))
+SYNC_NUMBERS = attrgetter("kind", "arrival_us", "end_us", "payload_bytes")
 
 
-COUNTS = 5
-"""How many of a record's numbers come before its phases."""
-assert len(_numbers(Step(1, 0, 0, 0, 0, 0, 0, 0))) == COUNTS + len(OWN_PHASES)  # noqa: S101  two lists, one order
+def _table(rows: Iterable[tuple[int, ...]], count: int) -> Ints:
+    """[count, numbers of a row]"""
+    return np.fromiter(chain.from_iterable(rows), np.int64).reshape(count, -1) if count else np.zeros((0, 4), np.int64)
 
 
 def _losses(flat: list[Step]) -> Floats:

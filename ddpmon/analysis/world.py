@@ -1,17 +1,18 @@
-"""What is known of a stretch of steps, all ranks side by side, and the window that keeps the last of them."""
+"""What is known of a stretch of steps, all ranks side by side, and what follows from it step by step."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+from ddpmon.analysis.arrays import Bools, Floats, Ints
+from ddpmon.analysis.excess import SMOOTHED, over_peers, running_total, steady
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,51 @@ class World:
     gc_ms: Floats
     """[S, R] Garbage collection, inside whatever phase it fell into."""
 
+    # What follows is computed when it is first asked for, unless a Window kept it from step to step.
+
+    @cached_property
+    def step_ms(self) -> Floats:
+        """[S] The step's length, on the rank where it was longest."""
+        longest: Floats = self.length_ms.max(axis=1)
+        return longest
+
+    @cached_property
+    def slowest_ms(self) -> Floats:
+        """[S] The largest own time."""
+        largest: Floats = self.own_ms.max(axis=1)
+        return largest
+
+    @cached_property
+    def typical_ms(self) -> Floats:
+        """[S] The median own time."""
+        middle: Floats = np.median(self.own_ms, axis=1)
+        return middle
+
+    @cached_property
+    def excess_ms(self) -> Floats:
+        """[S, R] Own time less the median of the peers'."""
+        return over_peers(self.own_ms)
+
+    @cached_property
+    def smooth_ms(self) -> Floats:
+        """[S - 4, R] Running median of five steps of the excess."""
+        return steady(self.excess_ms)
+
+    @cached_property
+    def total_ms(self) -> Floats:
+        """[S - 3, R] Running total of `smooth_ms`: row n less row m is the sum of its rows m to before n."""
+        return running_total(self.smooth_ms)
+
+    @cached_property
+    def _means(self) -> dict[str, Floats]:
+        return {}
+
+    def mean(self, name: str) -> Floats:
+        """[R] or [R, 5] Mean over the steps of one of the arrays."""
+        if name not in self._means:
+            self._means[name] = getattr(self, name).mean(axis=0)
+        return self._means[name]
+
     def __len__(self) -> int:
         return len(self.step)
 
@@ -63,53 +109,34 @@ class World:
 
     def between(self, first: int, end: int) -> World:
         """The same world, steps `first` to before `end` by index. Views, no copies."""
-        return dataclasses.replace(self, **{name: getattr(self, name)[first:end] for name in ARRAYS})
+        first, end = max(0, min(first, len(self))), max(0, min(end, len(self)))
+        part = dataclasses.replace(self, **{name: getattr(self, name)[first:end] for name in ARRAYS})
+        known = {
+            name: values[first : end - FOLLOWING[name]] for name, values in vars(self).items() if name in FOLLOWING
+        }
+        return with_known(part, known) if end - first > SMOOTHED else part
 
 
 ARRAYS = tuple(field.name for field in dataclasses.fields(World) if field.name != "ranks")
+FOLLOWING = {
+    "step_ms": 0,
+    "slowest_ms": 0,
+    "typical_ms": 0,
+    "excess_ms": 0,
+    "smooth_ms": SMOOTHED,
+    "total_ms": SMOOTHED - 1,
+}
+"""What follows from the arrays, and by how many rows it is shorter than they are."""
+MEANED = (
+    *("length_ms", "phases_ms", "own_ms", "wait_ms", "transfer_ms", "exposed_ms", "exposed_wait_ms"),
+    *("gradient_bytes", "samples", "tokens", "gc_ms"),
+)
+"""Whose means a Window keeps."""
 
 
-class Window:
-    """Keeps the last `steps` steps. A change of the ranks starts it anew."""
-
-    def __init__(self, steps: int) -> None:
-        self.steps = steps
-        self._capacity = steps + max(256, steps // 4)
-        self._buffers: dict[str, NDArray[Any]] = {}
-        self._ranks: tuple[int, ...] = ()
-        self._first = self._end = 0
-
-    def append(self, part: World) -> None:
-        """Take further steps; the oldest go."""
-        if part.ranks != self._ranks:
-            self._ranks = part.ranks
-            self._first = self._end = 0
-            self._buffers = {
-                name: np.empty((self._capacity, *array.shape[1:]), array.dtype)
-                for name in ARRAYS
-                for array in (getattr(part, name),)
-            }
-        part = part.last(self.steps)
-        if self._end + len(part) > self._capacity:
-            kept = min(self._end - self._first, self.steps - len(part))
-            for buffer in self._buffers.values():
-                buffer[:kept] = buffer[self._end - kept : self._end].copy()
-            self._first, self._end = 0, kept
-        for name, buffer in self._buffers.items():
-            buffer[self._end : self._end + len(part)] = getattr(part, name)
-        self._end += len(part)
-        self._first = max(self._first, self._end - self.steps)
-
-    def world(self, seconds: float | None = None, at_least: int = 20) -> World | None:
-        """The steps it holds, or those that ended in its last `seconds` and `at_least` so many; None if empty.
-
-        The arrays are views that the next append may overwrite.
-        """
-        if self._first == self._end:
-            return None
-        first = self._first
-        if seconds is not None:
-            ends = self._buffers["end_us"][first : self._end]
-            recent = first + int(np.searchsorted(ends, ends[-1] - int(seconds * 1e6)))
-            first = max(first, min(recent, self._end - at_least))
-        return World(ranks=self._ranks, **{name: buffer[first : self._end] for name, buffer in self._buffers.items()})
+def with_known(world: World, known: Mapping[str, NDArray[Any]], means: Mapping[str, Floats] | None = None) -> World:
+    """The same world, with values of FOLLOWING and means that were computed before."""
+    vars(world).update(known)
+    if means:
+        vars(world)["_means"] = dict(means)
+    return world

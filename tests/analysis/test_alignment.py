@@ -2,7 +2,7 @@
 
 from ddpmon.analysis.alignment import LATE_US, PARTIAL_ROWS, Aligner
 from ddpmon.analysis.waits import split
-from ddpmon.analysis.world import Window
+from ddpmon.analysis.window import Window
 from tests.worlds import own_times, records
 
 

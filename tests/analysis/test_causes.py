@@ -116,3 +116,27 @@ def test_memory_that_comes_and_goes_is_no_growth(sizes, trained_s):
 def test_a_gpu_that_is_nearly_full_is_told(used, severity):
     found = gpu_memory([Memory(0, [], [], gpu_used_bytes=used * MIB, gpu_total_bytes=100 * MIB)], 1)
     assert [f.severity for f in found] == ([severity] if severity else [])
+
+
+def test_gradients_of_one_bucket_are_told_what_smaller_ones_would_hide():
+    finding = only(causes(world(own_times(100, 4, noise=0.02), transfer=30)))
+    assert "bucket_cap_mb=0.25" in finding.advice  # of 1 MiB
+    assert "--buckets" in finding.advice
+    with_buckets = only(causes(world(own_times(100, 4, noise=0.02), transfer=30), bus_bandwidth_gb_s=1.25))
+    assert "1.2 GB/s" in with_buckets.advice
+    assert with_buckets.evidence["bus_bandwidth_gb_s"] == 1.25
+
+
+def test_small_steps_that_are_mostly_overhead_are_a_hint_and_no_more():
+    own = own_times(100, 4, noise=0.05) * 0.1
+    own[..., 3:] += 0.8
+    finding = only(causes(world(own, transfer=1.2)))
+    assert (finding.kind, finding.severity, finding.cost_ms) == ("overhead_bound", "info", None)
+    assert "64 samples" in finding.advice
+
+
+def test_small_steps_that_compute_and_long_ones_with_a_long_optimizer_are_well():
+    assert causes(world(own_times(100, 4, noise=0.05) * 0.1, transfer=0.3)) == []
+    own = own_times(100, 4, noise=0.05)
+    own[..., 3] += 30
+    assert causes(world(own)) == []

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ddpmon.analysis.change_points import ending, onset
-from ddpmon.analysis.excess import chance, over_peers, steady
+from ddpmon.analysis.excess import chance, over_peers, running_total, steady
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 5, 8, 9])
@@ -34,7 +34,7 @@ def test_the_bound_holds_for_means_of_noise_that_lasts(lasts):
     """Means over 64 steps exceed three standard errors in few of a thousand series."""
     rng = np.random.default_rng(1)
     noise = np.repeat(rng.normal(size=(512 // lasts, 1000)), lasts, axis=0)
-    bound = chance(noise, 0.0).bound_ms(64, 3.0)
+    bound = chance(running_total(noise), 0.0).bound_ms(64, 3.0)
     assert (noise[-64:].mean(axis=0) > bound).mean() < 0.01
     assert np.median(bound) < 3 * 1.6 * np.sqrt(lasts / 64)
 

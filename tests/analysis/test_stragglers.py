@@ -181,3 +181,45 @@ def test_uneven_work_of_each_step_is_named_as_what_moves():
     (finding,) = findings(world_of(told), Evidence())
     assert finding.kind == "moving_straggler"
     assert finding.text.startswith("uneven tokens")
+
+
+@pytest.mark.parametrize(("steps", "lasts"), [(60, 8), (60, 24), (120, 8), (120, 40), (150, 24), (240, 16)])
+def test_a_short_burst_is_told_in_the_report_of_a_short_run(steps, lasts):
+    for seed in range(5):
+        own = own_times(steps, 4, noise=0.03, seed=seed)
+        first = steps // 3
+        own[first : first + lasts, 2, 1] += 0.25 * STEP_MS
+        (finding,) = found_in(own)
+        assert (finding.severity, finding.ranks, finding.phase) == ("info", [2], "forward")
+        assert abs(finding.since_step - (first + 2)) <= 2
+        assert abs(finding.until_step - (first + lasts + 1)) <= 2
+
+
+def test_a_quarter_of_a_step_shows_through_noise_that_wanders_once_the_window_is_long():
+    """Noise of 15% that lasts 8 steps; a lull of the noise at the end of the window ends no stretch."""
+    right = 0
+    for seed in range(12):
+        own = clean("wandering", 600, 4, seed)
+        own[200:, 2, 2] += 0.25 * STEP_MS
+        right += [f.ranks for f in found_in(own) if f.severity == "warn"] == [[2]]
+    assert right >= 10
+
+
+@pytest.mark.parametrize("ranks", [16, 48])
+def test_of_many_ranks_none_is_told_of_because_there_are_many(ranks):
+    told = 0
+    for seed in range(10):
+        own = clean("slowly wandering", 240, ranks, seed)
+        told += bool(found_in(own)) + bool(above_info(own[:120]))
+    assert told <= 2
+
+
+def test_it_is_withdrawn_soon_after_its_end_although_the_noise_wanders():
+    own = clean("wandering", 760, 4, 2)
+    own[250:600, 1, 2] += STEP_MS
+    world, before, named = world_of(records(own)), [], []
+    for end in range(560, 760, 10):
+        before = findings(world.between(end - 500, end), Evidence(), before)
+        named += [end for f in before if f.severity == "warn" and f.ranks == [1]]
+    assert named[:4] == [560, 570, 580, 590]
+    assert max(named) <= 630

@@ -1,0 +1,128 @@
+"""What the analysis costs: a window of 600 steps from scratch, and each further second of a run.
+
+    python benchmarks/analysis.py                     8, 64 and 1,024 ranks, in under a minute
+    python benchmarks/analysis.py --updates 60        more updates
+    python benchmarks/analysis.py --steps-per-s 50    more steps in each of them
+
+The made-up ranks take 30 ms steps; one is late in the second half of the window, so that every detector has work.
+"From scratch" is findings and means of a window that nothing is known of. An update is what a hub does once a second:
+it aligns the records of the steps that have come, splits their waits, moves the window on, and says again what is
+found. Printed are medians, and what share of a core one update a second takes, and looking at it twice, as a hub does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ddpmon.analysis.alignment import Aligner
+from ddpmon.analysis.findings import Evidence, findings
+from ddpmon.analysis.summary import loss_trend, summarise
+from ddpmon.analysis.waits import split
+from ddpmon.analysis.window import Window
+from ddpmon.messages import SYNC_GRADIENTS, Step, Sync
+
+STEPS = 600
+OWN_MS = (2.0, 8.0, 15.0, 1.0, 1.0)
+LATE_MS = 10.0
+TRANSFER_US = 3000
+
+
+@dataclass(frozen=True)
+class Cost:
+    scratch_ms: float
+    rows_ms: float
+    """Of an update: records into the window."""
+    judge_ms: float
+    """Of an update: means and findings."""
+
+
+def told(ranks: int, steps: int, first: int, late: bool) -> list[list[Step]]:
+    """Records of some steps, by rank."""
+    rng = np.random.default_rng(first)
+    phases = np.array(OWN_MS) * (1 + 0.03 * np.abs(rng.standard_normal((steps, ranks, 5))))
+    phases[:, min(1, ranks - 1), 2] += LATE_MS * late
+    own_us = (phases * 1e3).astype(int)
+    arrival = own_us.sum(axis=2)
+    length = arrival.max(axis=1) + TRANSFER_US
+    end = 1_000_000 + first * 40_000 + np.cumsum(length)
+    return [
+        [
+            Step(
+                first + i,
+                int(end[i]),
+                int(length[i]),
+                *own_us[i, rank].tolist(),
+                [Sync(SYNC_GRADIENTS, int(arrival[i, rank]), int(length[i]), 1 << 20)],
+                loss=1.0,
+                samples=64,
+            )
+            for i in range(steps)
+        ]
+        for rank in range(ranks)
+    ]
+
+
+def measure(ranks: int, updates: int, steps_per_s: int) -> Cost:
+    aligner, window = Aligner(ranks), Window(STEPS)
+    for first in range(0, STEPS, 50):
+        _take(aligner, window, told(ranks, 50, 2 + first, first >= STEPS // 2))
+    world = window.world()
+    found = findings(world, Evidence())
+    scratch = [_ms(lambda: _judge(dataclasses.replace(world), found)) for _ in range(9)]
+    rows, judge = [], []
+    for update in range(updates):
+        new = told(ranks, steps_per_s, 2 + STEPS + update * steps_per_s, late=True)
+        rows.append(_ms(lambda new=new: _take(aligner, window, new)))
+        judge.append(_ms(lambda: _judge(window.world(), found)))
+    return Cost(*(statistics.median(times) for times in (scratch, rows, judge)))
+
+
+def _take(aligner: Aligner, window: Window, records: list[list[Step]]) -> None:
+    for rank, steps in enumerate(records):
+        aligner.add(rank, steps)
+    for rows in aligner.take():
+        window.append(split(rows))
+
+
+def _judge(world, before) -> None:
+    summarise(world)
+    loss_trend(world)
+    findings(world, Evidence(), before)
+
+
+def _ms(work: Callable[[], None]) -> float:
+    began = time.process_time()
+    work()
+    return (time.process_time() - began) * 1e3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ranks", type=int, nargs="+", default=[8, 64, 1024])
+    parser.add_argument("--updates", type=int, default=15)
+    parser.add_argument("--steps-per-s", type=int, default=5)
+    args = parser.parse_args()
+    print(
+        f"window of {STEPS} steps; {args.steps_per_s} new steps in an update; CPU time, medians of 9 from scratch and"
+        f" of {args.updates} updates"
+    )
+    print("ranks  from scratch     update  its records  its findings  of a core at 1/s    2/s")
+    for ranks in args.ranks:
+        cost = measure(ranks, args.updates, args.steps_per_s)
+        update = cost.rows_ms + cost.judge_ms
+        print(
+            f"{ranks:5}  {cost.scratch_ms:9.1f} ms  {update:6.1f} ms  {cost.rows_ms:8.1f} ms  {cost.judge_ms:9.1f} ms"
+            f"  {update / 1e3:16.1%}  {(update + cost.judge_ms) / 1e3:5.1%}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

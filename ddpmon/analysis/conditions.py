@@ -1,0 +1,156 @@
+"""What the processes and devices of ranks did over the last seconds, and what of it sets a late rank apart.
+
+A cause is told only where it sets the rank apart from its peers and can account for half of what makes it late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+HALF = 0.5
+"""Share of the excess that a cause must account for."""
+SLOWER_CLOCK = 0.07
+"""Clocks of GPUs that are alike differ by less."""
+FAULTS_PER_S = 10.0
+"""Page faults that wait for a disk, below which they are no matter."""
+READ_BYTES_PER_S = 4e6
+TIMES = 4.0
+"""As many times its peers' is apart from them."""
+MB = 1e6
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """Of one rank: means of the last seconds of training; None: not measured."""
+
+    rank: int
+    host: str = ""
+    starved_share: float | None = None
+    """Of the time: its training thread could run and got no core."""
+    major_faults_per_s: float | None = None
+    read_bytes_per_s: float | None = None
+    gpu_clock_mhz: float | None = None
+    gpu_temperature_c: float | None = None
+    gpu_throttled: str = ""
+    """Why its GPU held its clocks down for at least half of the time."""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why a rank is late, as far as the evidence carries it."""
+
+    name: str
+    short: str
+    """Follows the phase in a sentence."""
+    advice: str
+    evidence: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Lateness:
+    """What a cause has to account for."""
+
+    rank: int
+    phase: str
+    over_ms: float
+    own_ms: float
+    step_ms: float
+
+
+def cause(late: Lateness, known: Mapping[int, Conditions], peers: Sequence[int]) -> Cause | None:
+    """What sets a late rank apart from its peers, ranks that are not late; the surest first."""
+    mine = known.get(late.rank)
+    others = [known[rank] for rank in peers if rank in known]
+    if mine is None:
+        return None
+    return _slow_gpu(late, mine, others) or _no_core(late, mine, others) or _disk(late, mine, others)
+
+
+def _slow_gpu(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cause | None:
+    if late.phase not in {"forward", "backward", "optimizer"}:
+        return None
+    why = f" ({mine.gpu_throttled})" if mine.gpu_throttled else ""
+    hot = f", at {mine.gpu_temperature_c:.0f} °C" if mine.gpu_temperature_c is not None else ""
+    theirs = _median(one.gpu_clock_mhz for one in others)
+    if mine.gpu_clock_mhz and theirs is not None:
+        slower = theirs / mine.gpu_clock_mhz - 1
+        if slower < SLOWER_CLOCK or slower * late.own_ms < HALF * late.over_ms:
+            return None
+        return Cause(
+            "gpu_clock",
+            f", its GPU at {mine.gpu_clock_mhz:,.0f} of {theirs:,.0f} MHz",
+            f"Rank {late.rank}'s GPU runs at {mine.gpu_clock_mhz:,.0f} MHz{why}{hot}, its peers' at {theirs:,.0f}: look"
+            " at its cooling and power limit (nvidia-smi -q -d PERFORMANCE), or take another GPU.",
+            {"gpu_clock_mhz": mine.gpu_clock_mhz, "peers_gpu_clock_mhz": theirs, "gpu_throttled": mine.gpu_throttled},
+        )
+    if mine.gpu_throttled and others and not any(one.gpu_throttled for one in others):
+        return Cause(
+            "gpu_throttled",
+            f", its GPU throttled: {mine.gpu_throttled}",
+            f"Rank {late.rank}'s GPU alone holds its clocks down{why}{hot}: look at its cooling and power limit"
+            " (nvidia-smi -q -d PERFORMANCE).",
+            {"gpu_throttled": mine.gpu_throttled},
+        )
+    return None
+
+
+def _no_core(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cause | None:
+    if mine.starved_share is None:
+        return None
+    theirs = _median(one.starved_share for one in others) or 0.0
+    if (mine.starved_share - theirs) * late.step_ms < HALF * late.over_ms:
+        return None
+    return Cause(
+        "cpu_starved",
+        f", waits {mine.starved_share:.0%} of the time for a core",
+        f"It waits {mine.starved_share:.0%} of the time for a core, its peers {theirs:.0%}: that alone can be it. Look"
+        f" at what else runs on {mine.host or 'its machine'}, and at the cores that the rank is bound to.",
+        {"starved_share": mine.starved_share, "peers_starved_share": theirs},
+    )
+
+
+def _disk(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cause | None:
+    faults = _median(one.major_faults_per_s for one in others)
+    if mine.major_faults_per_s is not None and faults is not None:
+        most = max(FAULTS_PER_S, TIMES * faults)
+        if mine.major_faults_per_s >= most:
+            return Cause(
+                "page_faults",
+                f", {mine.major_faults_per_s:,.0f} page faults/s from disk",
+                f"Rank {late.rank} waits for a disk at {mine.major_faults_per_s:,.0f} page faults a second, its peers"
+                f" at {faults:,.0f}: its memory is paged out, or it maps files that are not in the page cache.",
+                {"major_faults_per_s": mine.major_faults_per_s, "peers_major_faults_per_s": faults},
+            )
+    reads = _median(one.read_bytes_per_s for one in others)
+    if late.phase != "data" or mine.read_bytes_per_s is None or reads is None:
+        return None
+    if mine.read_bytes_per_s < max(READ_BYTES_PER_S, TIMES * reads):
+        return None
+    return Cause(
+        "reads",
+        f", reads {mine.read_bytes_per_s / MB:,.0f} MB/s from disk",
+        f"Rank {late.rank} reads {mine.read_bytes_per_s / MB:,.1f} MB/s from storage, its peers {reads / MB:,.1f}: they"
+        " find in the page cache what it has to fetch, or its share of the files is larger. DataLoader workers read"
+        " besides.",
+        {"read_bytes_per_s": mine.read_bytes_per_s, "peers_read_bytes_per_s": reads},
+    )
+
+
+def lone_host(late: Sequence[int], known: Mapping[int, Conditions]) -> tuple[str, int] | None:
+    """The host that all late ranks are on, and how many ranks it has, if all of its ranks are late and others not."""
+    hosts = {known[rank].host for rank in late if rank in known}
+    everywhere = {one.host for one in known.values()}
+    if len(hosts) != 1 or len(everywhere) < 2 or not all(rank in known for rank in late):
+        return None
+    (host,) = hosts
+    there = [one.rank for one in known.values() if one.host == host]
+    return (host, len(there)) if host and set(there) == set(late) else None
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    told = [value for value in values if value is not None]
+    return float(np.median(told)) if told else None

@@ -1,0 +1,119 @@
+"""Clocks of several hosts that nobody synchronised, brought to one by the ends of gradient synchronisations."""
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from ddpmon.analysis.alignment import Aligner, Rows
+from ddpmon.analysis.clocks import Clocks
+from ddpmon.analysis.waits import split
+from ddpmon.messages import Step
+from tests.worlds import own_times, records, world_of
+
+
+def by_clock(steps, offset_us, drift, noise_us, outliers, seed):
+    """The same records told by another clock, each a little late, some very."""
+    rng = np.random.default_rng(seed)
+    told = []
+    for step in steps:
+        late = rng.exponential(noise_us) + (rng.random() < outliers) * rng.uniform(1e4, 1e6)
+        end = round(offset_us + (step.end_us + late) * (1 + drift))
+        told.append(Step(step.step, end, step.length_us, *phases(step), step.syncs))
+    return told
+
+
+def phases(step):
+    return step.data_us, step.forward_us, step.backward_us, step.optimizer_us, step.other_us
+
+
+def rows_of(told):
+    return Rows(tuple(told), [list(row) for row in zip(*told.values(), strict=True)])
+
+
+@settings(max_examples=60, deadline=None)
+@example(offset_us=10**13, ppm=500.0, noise_us=0.0, outliers=0.2, count=700, part=2000, seed=0)
+@given(
+    offset_us=st.integers(-(10**12), 10**13),
+    ppm=st.floats(-500, 500),
+    noise_us=st.floats(0, 300),
+    outliers=st.floats(0, 0.15),
+    count=st.integers(70, 700),
+    part=st.sampled_from([1, 7, 64, 2000]),
+    seed=st.integers(0, 99),
+)
+def test_any_clock_is_brought_to_the_references(offset_us, ppm, noise_us, outliers, count, part, seed):
+    """Offset, drift, noise and outliers as they come, steps in parts of any length."""
+    told = records(own_times(count, 4, noise=0.1, seed=seed))
+    near = {rank: by_clock(told[rank], 0, 0.0, noise_us, outliers, seed + rank) for rank in (0, 1)}
+    far = {rank: by_clock(told[rank], offset_us, ppm / 1e6, noise_us, outliers, seed + rank) for rank in (2, 3)}
+    clocks, hosts = Clocks("a"), {0: "a", 1: "a", 2: "b", 3: "b"}
+    rows = rows_of(near | far)
+    parts = [
+        clocks.offsets_us(Rows(rows.ranks, rows.steps[i : i + part]), hosts) for i in range(0, len(rows.steps), part)
+    ]
+    offsets = np.concatenate(parts)
+    assert not offsets[:, :2].any()
+    true = np.array([[round(offset_us + s.end_us * (1 + ppm / 1e6)) for s in told[rank]] for rank in (2, 3)]).T
+    ends = np.array([[s.end_us for s in told[rank]] for rank in (2, 3)]).T
+    # What the clock shows at the true end, brought to the reference's, is the true end.
+    shown = np.array([[s.end_us for s in far[rank]] for rank in (2, 3)]).T
+    correction = offsets[:, 2:] + np.round((shown - true) * ppm / 1e6)  # a late moment drifts further
+    errors = np.abs(true + correction - ends)[64:]
+    assert np.median(errors) <= 50 + noise_us
+    assert errors.max() <= 300 + 5 * noise_us + 1e6 * abs(ppm) / 1e6  # the latest moments are extrapolated
+
+
+def test_waits_are_those_of_a_shared_clock():
+    own = own_times(300, 4, noise=0.05)
+    own[:, 3, 1] += 12
+    told = records(own)
+    shared = world_of(told)
+    apart = told | {rank: by_clock(told[rank], 86_400_000_000, 80e-6, 20, 0.02, rank) for rank in (2, 3)}
+    rows = rows_of(apart)
+    world = split(rows, Clocks("a").offsets_us(rows, {0: "a", 1: "a", 2: "b", 3: "b"}))
+    assert np.quantile(np.abs(world.wait_ms - shared.wait_ms), 0.9) < 0.3
+    assert (world.critical == 3).mean() > 0.95
+    assert world.end_us[-1] == pytest.approx(shared.end_us[-1], abs=2000)
+
+
+def test_ranks_of_one_host_need_no_correction():
+    rows = rows_of(records(own_times(20, 2)))
+    assert Clocks("a").offsets_us(rows, {0: "b", 1: "b"}) is None
+
+
+def test_a_clock_that_stood_still_for_a_while_is_learned_anew():
+    told = records(own_times(300, 2))
+    jumped = [
+        Step(s.step, s.end_us - (30_000_000 if i >= 200 else 0), s.length_us, *phases(s), s.syncs)
+        for i, s in enumerate(told[1])
+    ]
+    clocks, hosts = Clocks("a"), {0: "a", 1: "b"}
+    rows = rows_of({0: told[0], 1: jumped})
+    offsets = np.concatenate([clocks.offsets_us(Rows(rows.ranks, [row]), hosts) for row in rows.steps])
+    assert abs(offsets[199, 1]) < 100
+    assert abs(offsets[220, 1] - 30_000_000) < 100
+
+
+def test_steps_without_a_gradient_synchronisation_teach_nothing():
+    told = records(own_times(100, 2))
+    for rank in told:
+        for step in told[rank][::2]:
+            step.syncs = []
+    told[1] = by_clock(told[1], 5_000_000, 0.0, 0, 0, 0)
+    offsets = Clocks("a").offsets_us(rows_of(told), {0: "a", 1: "b"})
+    assert np.abs(offsets[:, 1] + 5_000_000).max() < 100
+
+
+def test_steps_of_hosts_that_booted_days_apart_are_waited_for():
+    """The clock of one is far ahead: that makes no step of the other one too old to wait for."""
+    told = records(own_times(40, 2))
+    told[1] = by_clock(told[1], 86_400_000_000, 0.0, 0, 0, 0)
+    aligner = Aligner(2)
+    aligner.add(0, told[0])
+    aligner.add(1, told[1][:20])
+    (first,) = aligner.take()
+    aligner.add(1, told[1][20:])
+    (second,) = aligner.take()
+    assert len(first.steps) == len(second.steps) == 20
+    assert aligner.left_out == 0

@@ -1,0 +1,124 @@
+"""Causes of lateness that processes and devices show: named where they set the late rank apart, silent where not."""
+
+import numpy as np
+import pytest
+
+from ddpmon.analysis.conditions import Conditions
+from ddpmon.analysis.findings import Evidence, findings
+from ddpmon.analysis.gpus import gpu_throttled
+from tests.worlds import own_times, records, world_of
+
+
+def straggler(conditions, phase=2, ranks=4, late=(1,), ms=8.0):
+    """The finding about rank 1, which is `ms` late in a phase."""
+    own = own_times(120, ranks, noise=0.02)
+    own[:, list(late), phase] += ms
+    found = findings(world_of(records(own)), Evidence(world_size=ranks, conditions=conditions))
+    (finding,) = [f for f in found if f.kind == "straggler" and f.ranks == [1]]
+    assert len(finding.text) <= 76
+    return finding
+
+
+def everyone(ranks=4, **values):
+    """The same for all ranks; a list gives each its own."""
+    each = [{k: v[rank] if isinstance(v, list) else v for k, v in values.items()} for rank in range(ranks)]
+    return [Conditions(rank, **given) for rank, given in enumerate(each)]
+
+
+CAUSES = [
+    (
+        "gpu_clock",
+        2,
+        {"gpu_clock_mhz": [1750.0, 1200.0, 1740.0, 1755.0], "gpu_temperature_c": 84.0},
+        "1,200 of 1,750 MHz",
+    ),
+    ("gpu_throttled", 1, {"gpu_throttled": ["", "thermal", "", ""]}, "throttled: thermal"),
+    ("cpu_starved", 2, {"starved_share": [0.01, 0.3, 0.02, 0.0]}, "waits 30%"),
+    ("page_faults", 2, {"major_faults_per_s": [0.0, 220.0, 1.0, 0.0]}, "220 page faults/s"),
+    ("reads", 0, {"read_bytes_per_s": [1e5, 84e6, 0.0, 2e5]}, "reads 84 MB/s"),
+]
+
+
+@pytest.mark.parametrize(("name", "phase", "values", "words"), CAUSES)
+def test_what_sets_the_late_rank_apart_is_its_cause(name, phase, values, words):
+    finding = straggler(everyone(**values), phase)
+    assert finding.evidence["cause"] == name
+    assert words in finding.text
+    assert "not measured" not in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("phase", "values"),
+    [
+        (2, {"gpu_clock_mhz": 1200.0, "gpu_throttled": "thermal"}),  # all alike
+        (2, {"gpu_clock_mhz": [1750.0, 1700.0, 1740.0, 1755.0]}),  # 3% lower, as one GPU is
+        (2, {"gpu_clock_mhz": [1750.0, 1600.0, 1740.0, 1755.0]}),  # 9% lower: too little for a third more
+        (0, {"gpu_clock_mhz": [1750.0, 1200.0, 1740.0, 1755.0]}),  # the data does not come from the GPU
+        (2, {"starved_share": 0.3}),
+        (2, {"starved_share": [0.01, 0.05, 0.02, 0.0]}),
+        (2, {"major_faults_per_s": [80.0, 120.0, 90.0, 100.0]}),
+        (0, {"read_bytes_per_s": [5e7, 6e7, 4e7, 5e7]}),
+        (2, {"read_bytes_per_s": [1e5, 84e6, 0.0, 2e5]}),  # backward reads no files
+        (2, {}),
+    ],
+)
+def test_what_is_alike_or_explains_too_little_is_no_cause(phase, values):
+    finding = straggler(everyone(**values), phase)
+    assert "cause" not in finding.evidence
+    assert "not measured" in finding.advice
+
+
+def test_a_cause_that_only_the_late_rank_was_measured_for_is_not_compared():
+    assert "cause" not in straggler([Conditions(1, gpu_clock_mhz=600.0, read_bytes_per_s=9e9)]).evidence
+
+
+def test_a_host_all_of_whose_ranks_are_late_is_named():
+    conditions = everyone(6, host=["a", "b", "b", "c", "c", "c"])
+    finding = straggler(conditions, ranks=6, late=(1, 2))
+    assert finding.evidence["host"] == "b"
+    assert "All 2 ranks of b" in finding.advice
+
+
+@pytest.mark.parametrize("hosts", [["a"] * 6, ["a", "b", "c", "b", "c", "c"], ["a", "b", "b", "b", "a", "a"]])
+def test_a_host_is_not_blamed_for_one_of_its_ranks_nor_where_there_is_but_one(hosts):
+    finding = straggler(everyone(6, host=hosts), ranks=6, late=(1, 2))
+    assert "host" not in finding.evidence
+
+
+def test_rank_0_late_between_its_steps_is_told_what_only_rank_0_does():
+    own = own_times(120, 4, noise=0.02)
+    own[:, 0, 4] += 6
+    (finding,) = findings(world_of(records(own)), Evidence())
+    assert "rank 0 only" in finding.advice
+    assert "0.6." in finding.advice  # done every tenth step
+
+
+def test_batches_of_ranks_of_different_speed_are_balanced_by_what_one_sample_takes():
+    own = own_times(120, 4, noise=0.01)
+    own[:, 1] *= 1.5
+    own[:, 3] *= 0.7
+    (finding,) = [
+        f for f in findings(world_of(records(own, samples=[64, 96, 64, 64])), Evidence()) if f.kind == "load_imbalance"
+    ]
+    assert "65 for rank 1 and 65 to 93 for the others would be even: 27.7 ms" in finding.advice
+
+
+def test_gpus_that_hold_their_clocks_down_are_a_warning_only_where_one_is_clearly_slower():
+    (warn,) = gpu_throttled(
+        everyone(gpu_clock_mhz=[1750.0, 1200.0, 1740.0, 1750.0], gpu_throttled=["", "thermal", "", ""]), 4
+    )
+    assert (warn.kind, warn.severity, warn.ranks) == ("gpu_throttled", "warn", [1])
+    (info,) = gpu_throttled(everyone(gpu_clock_mhz=1700.0, gpu_throttled="thermal"), 4)
+    assert info.severity == "info"
+    assert gpu_throttled(everyone(gpu_clock_mhz=1700.0, gpu_throttled="power cap"), 4) == []
+    assert gpu_throttled(everyone(gpu_clock_mhz=1700.0), 4) == []
+    assert all(len(f.text) <= 76 for f in (warn, info))
+
+
+def test_many_ranks_with_conditions_stay_silent_when_all_is_well():
+    rng = np.random.default_rng(0)
+    conditions = [Conditions(r, "a", rng.random() * 0.05, rng.random(), 1e6 * rng.random(), 1700.0) for r in range(16)]
+    assert (
+        findings(world_of(records(own_times(120, 16, noise=0.05))), Evidence(world_size=16, conditions=conditions))
+        == []
+    )

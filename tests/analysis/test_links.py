@@ -1,0 +1,67 @@
+"""A rank whose link is slow arrives with the others and leaves after them."""
+
+import numpy as np
+import pytest
+
+from ddpmon.analysis.conditions import Conditions
+from ddpmon.analysis.findings import Evidence, findings
+from ddpmon.messages import SYNC_GRADIENTS, Step, Sync
+from tests.worlds import own_times, records, world_of
+
+
+def slow_links(own, over_ms):
+    """{rank: [Step]} where ranks leave each all-reduce so much later than the others, and begin the next step then."""
+    own_us, over_us = np.round(own * 1e3).astype(int), (np.array(over_ms) * 1e3).astype(int)
+    told, now = {rank: [] for rank in range(own.shape[1])}, 1_000_000
+    for i in range(len(own)):
+        last = int((own_us[i].sum(axis=1) + over_us).max())
+        length = last + 6000
+        now += length
+        for rank, steps in told.items():
+            arrival = int(own_us[i, rank].sum())
+            sync = Sync(SYNC_GRADIENTS, arrival, length, 1 << 20)
+            steps.append(Step(2 + i, now + int(over_us[rank]), length, *own_us[i, rank].tolist(), [sync]))
+    return told
+
+
+@pytest.mark.parametrize("over", [[0, 0, 5, 0], [0, 4, 0, 6, 0, 0]])
+def test_its_transfer_is_named_and_not_its_work(over):
+    own = own_times(120, len(over), noise=0.02)
+    conditions = [Conditions(rank, "far" if ms else "near") for rank, ms in enumerate(over)]
+    (finding,) = findings(world_of(slow_links(own, over)), Evidence(conditions=conditions))
+    late = [rank for rank, ms in enumerate(over) if ms]
+    assert (finding.kind, finding.severity, finding.ranks, finding.phase) == ("slow_link", "warn", late, "transfer")
+    assert finding.cost_ms == pytest.approx(max(over), abs=0.5)
+    assert "on far" in finding.text
+    assert len(finding.text) <= 76
+
+
+def test_without_a_slow_link_nobody_is_named():
+    for seed in range(20):
+        for ranks in (2, 3, 4, 8):
+            assert (
+                findings(world_of(slow_links(own_times(120, ranks, noise=0.2, seed=seed), [0] * ranks)), Evidence())
+                == []
+            )
+
+
+def test_a_rank_with_late_work_has_no_slow_link():
+    own = own_times(120, 4, noise=0.02)
+    own[:, 2, 1] += 15
+    assert {f.kind for f in findings(world_of(records(own)), Evidence())} == {"straggler"}
+
+
+def test_of_two_ranks_it_is_not_told_whose_link_it_is():
+    own = own_times(120, 2, noise=0.02)
+    assert findings(world_of(slow_links(own, [0, 3])), Evidence()) == []
+
+
+def test_some_long_transfers_are_no_slow_link():
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        own = own_times(120, 4, noise=0.05)
+        told = slow_links(own, [0, 0, 0, 0])
+        for step in rng.integers(0, 120, 12):
+            record = told[1][step]
+            record.end_us += 40_000
+        assert [f for f in findings(world_of(told), Evidence()) if f.kind == "slow_link"] == []

@@ -1,0 +1,84 @@
+"""Predicted gains against those of the same made-up world without its fault."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ddpmon.analysis.findings import Evidence, findings
+from ddpmon.analysis.verdict import running
+from ddpmon.analysis.what_if import Transfer, gain
+from tests.worlds import OWN, own_times, records, world_of
+
+BASE_MS = sum(OWN)
+
+
+def run(own, together_ms, apart_ms=1.0):
+    """A world whose transfer is longer by `together_ms` where ranks arrive together, as they then share the cores."""
+    arrivals = own.sum(axis=2)
+    lead = arrivals.max(axis=1) - np.median(arrivals, axis=1)
+    return world_of(records(own, transfer=4 + together_ms * np.exp(-lead / apart_ms)))
+
+
+@pytest.mark.parametrize(("step_ms", "most"), [(100, 0.013), (25, 0.04)])
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_the_gain_holds_although_transfer_is_longer_when_ranks_arrive_together(step_ms, most, ranks):
+    """What the median error must be, by the length of steps; the steps before the fault tell the transfer."""
+    errors = []
+    for seed in range(12):
+        own = own_times(300, ranks, noise=0.05, seed=seed) * (step_ms / BASE_MS)
+        well = run(own, together_ms=1.5, apart_ms=2.0)
+        own[100:, 1, 2] += 0.25 * step_ms
+        ill = run(own, together_ms=1.5, apart_ms=2.0)
+        real = ill.step_ms[100:].sum() / well.step_ms[100:].sum()
+        errors.append(gain(ill.between(100, 300), 1, seen=ill) / real - 1)
+    assert np.median(np.abs(errors)) <= most
+    assert np.quantile(np.abs(errors), 0.9) <= 0.05
+    assert abs(np.mean(errors)) <= most / 2  # neither hopeful nor gloomy
+
+
+def test_transfer_that_was_never_seen_is_not_made_up():
+    lead, transfer = np.linspace(20, 30, 100), np.linspace(4, 5, 100)
+    seen = Transfer.of(lead, transfer)
+    assert seen.at(np.array([0.0]))[0] == pytest.approx(seen.at(np.array([20.0]))[0])
+    assert 4 <= seen.at(np.array([0.0]))[0] <= 4.2
+    assert seen.at(np.array([25.0]))[0] == pytest.approx(4.5, abs=0.1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 999), ranks=st.integers(2, 6), steps=st.integers(1, 80), noise=st.floats(0, 0.5))
+def test_a_change_that_is_none_is_the_real_step(seed, ranks, steps, noise):
+    """The largest own time and the transfer of the rank that waited for nobody add up to the step."""
+    world = world_of(records(own_times(steps, ranks, noise=noise, seed=seed)))
+    critical = np.maximum(world.critical, 0)
+    simulated = world.slowest_ms + world.transfer_ms[np.arange(len(world)), critical]
+    assert simulated.sum() == pytest.approx(world.step_ms.sum(), rel=0.005)
+    assert gain(world, []) == 1.0
+    assert gain(world, list(range(ranks))) == 1.0
+
+
+def test_a_phase_without_excess_gains_nothing_and_the_late_phase_all():
+    own = own_times(200, 4)
+    own[:, 2, 1] += 10
+    world = world_of(records(own))
+    assert gain(world, 2, "forward") == pytest.approx(gain(world, 2))
+    assert gain(world, 2, "data") == pytest.approx(1.0)
+
+
+def test_of_two_late_ranks_the_verdict_says_that_one_alone_gains_nothing():
+    own = own_times(200, 4, noise=0.02)
+    own[:, 1:3, 2] += 15
+    found = findings(world_of(records(own)), Evidence())
+    sentence, severity = running(found, None)
+    assert severity == "warn"
+    assert "only if rank" in sentence
+    assert all(f.evidence["gain"] == pytest.approx(1, abs=0.02) for f in found)
+    assert all(f.evidence["gain_together"] > 1.3 for f in found)
+
+
+def test_a_big_world_gains_as_a_small_one():
+    own = own_times(60, 300, noise=0.02)
+    well = world_of(records(own))
+    own[:, 7, 2] += 20
+    ill = world_of(records(own))
+    assert gain(ill, 7) == pytest.approx(ill.step_ms.sum() / well.step_ms.sum(), rel=0.005)

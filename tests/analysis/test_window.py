@@ -1,0 +1,90 @@
+"""What a window kept from step to step is what the same steps say from scratch."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ddpmon.analysis.findings import Evidence, findings
+from ddpmon.analysis.summary import summarise
+from ddpmon.analysis.window import Window
+from ddpmon.analysis.world import FOLLOWING, MEANED
+from tests.worlds import own_times, records, world_of
+
+
+def from_scratch(world):
+    """The same steps without anything that was kept."""
+    return dataclasses.replace(world)
+
+
+def check(world):
+    fresh = from_scratch(world)
+    assert not set(FOLLOWING) & set(vars(fresh))
+    for name in set(FOLLOWING) & set(vars(world)):
+        mine, theirs = vars(world)[name], getattr(fresh, name)
+        if name == "total_ms":  # it may begin anywhere
+            mine, theirs = np.diff(mine, axis=0), np.diff(theirs, axis=0)
+        assert mine.shape == theirs.shape
+        assert np.allclose(mine, theirs, rtol=1e-9, atol=1e-9)
+    for name in MEANED if len(world) else ():
+        assert np.allclose(world.mean(name), fresh.mean(name), rtol=1e-9, atol=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 99),
+    steps=st.integers(1, 40),
+    parts=st.lists(st.tuples(st.integers(1, 4), st.integers(1, 120)), min_size=1, max_size=12),
+)
+def test_what_is_kept_is_what_is_computed_from_scratch(seed, steps, parts):
+    """Parts of any length, ranks that come and go, a window that is moved to the front of its buffers."""
+    window = Window(steps)
+    for i, (ranks, count) in enumerate(parts):
+        window.append(world_of(records(own_times(count, ranks, noise=0.3, seed=seed + i))))
+        for world in (window.world(), window.world(seconds=0.2, at_least=7)):
+            assert set(FOLLOWING) <= set(vars(world))
+            check(world)
+            check(world.between(len(world) // 3, len(world) - 1))
+
+
+@pytest.mark.parametrize("fault", ["none", "late", "burst", "two", "periodic", "moving"])
+def test_the_findings_and_means_of_a_window_are_those_from_scratch(fault):
+    own = own_times(700, 4, noise=0.05, seed=1)
+    if fault in {"late", "two"}:
+        own[400:, 2, 1] += 12
+    if fault == "two":
+        own[300:, 1, 0] += 9
+    if fault == "burst":
+        own[350:420, 3, 2] += 12
+    if fault == "periodic":
+        own[::10, 0, 4] += 40
+    if fault == "moving":
+        own[np.arange(700), np.arange(700) % 4, 1] += 15
+    everything = world_of(records(own))
+    window, before = Window(200), []
+    for first in range(0, 700, 9):
+        window.append(everything.between(first, first + 9))
+        world = window.world()
+        kept, fresh = findings(world, Evidence(), before), findings(from_scratch(world), Evidence(), before)
+        assert [rounded(f) for f in kept] == [rounded(f) for f in fresh]
+        before = kept
+        summary, again = summarise(world), summarise(from_scratch(world))
+        assert summary.step_ms_p95 == again.step_ms_p95
+        assert dataclasses.astuple(summary.efficiency) == pytest.approx(dataclasses.astuple(again.efficiency))
+    assert bool(before) == (fault not in {"none", "burst"})
+
+
+def rounded(finding):
+    """Sums that were kept differ from new ones in their last digits."""
+    evidence = {key: round(value, 6) if isinstance(value, float) else value for key, value in finding.evidence.items()}
+    return (
+        finding.kind,
+        finding.severity,
+        finding.text,
+        finding.ranks,
+        finding.since_step,
+        finding.until_step,
+        evidence,
+    )
