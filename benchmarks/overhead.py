@@ -24,8 +24,17 @@ from rates import SCRIPT, bare, compare, watched
 
 def thread_cost(parameters: int) -> float:
     """Microseconds that the listening calls of one step take on the training thread."""
+    return _measured("--thread-cost", str(parameters))
+
+
+def phase_cost() -> float:
+    """Microseconds that one `with ddpmon.phase(…)` takes there."""
+    return _measured("--phase-cost")
+
+
+def _measured(*what: str) -> float:
     measured = subprocess.run(
-        [sys.executable, str(SCRIPT), "--thread-cost", str(parameters)],
+        [sys.executable, str(SCRIPT), *what],
         env={k: v for k, v in os.environ.items() if not k.startswith("DDPMON")} | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
@@ -47,6 +56,8 @@ def main() -> None:
     for parameters in (10, 500):
         cost = statistics.median(thread_cost(parameters) for _ in range(5))
         print(f"  one DDP model of {parameters:3} parameters{'':10}  {cost:5.1f} µs")
+    cost = statistics.median(phase_cost() for _ in range(5))
+    print(f"  {'each `with ddpmon.phase(…)`':38}  {cost:5.1f} µs")
     if args.no_runs:
         return
     with tempfile.TemporaryDirectory(prefix="ddpmon-b") as home:

@@ -94,7 +94,7 @@ def thread_cost(parameters: int) -> float:
     loss = torch.ones((), requires_grad=True)
     listener = Listener(Identity("benchmark"))
     listener.model_wrapped(None, model)
-    replica = listener._replica(model)
+    replica = listener.replicas.of(model)
     batch = (torch.ones(16, 8),)
     iterator = object()
     silent = 0.0
@@ -141,16 +141,38 @@ def thread_cost(parameters: int) -> float:
     return (listening + silent) * 1e6
 
 
+def phase_cost() -> float:
+    """Microseconds that one `with ddpmon.phase(…)` takes on the training thread, where a probe is armed."""
+    from ddpmon import api
+    from ddpmon.probe.identity import Identity
+    from ddpmon.probe.listener import Listener
+
+    def rounds(make: Callable[[str], Any], count: int = 50_000) -> float:
+        began = time.perf_counter()
+        for _ in range(count):
+            with make("augment"):
+                pass
+        return (time.perf_counter() - began) / count * 1e6
+
+    silent = rounds(contextlib.nullcontext)
+    api._probe = Listener(Identity("benchmark"))
+    return rounds(api.phase) - silent
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--step-ms", type=float, default=5.0)
     parser.add_argument("--seconds", type=float, default=8.0)
     parser.add_argument("--result")
     parser.add_argument("--thread-cost", type=int)
+    parser.add_argument("--phase-cost", action="store_true")
     parser.add_argument("--traceml", action="store_true", help="add the two lines that TraceML asks for")
     args = parser.parse_args()
     if args.thread_cost:
         print(thread_cost(args.thread_cost))
+        return
+    if args.phase_cost:
+        print(phase_cost())
         return
     dist.init_process_group("gloo")
     around_step: Callable[[Any], Any] = contextlib.nullcontext

@@ -22,6 +22,12 @@ class Listener(Protocol):
     def exit_step(self) -> None:
         """A step that the script marks itself ends."""
 
+    def enter_phase(self, name: str) -> None:
+        """From now on, time also belongs to a name of the script's."""
+
+    def exit_phase(self, name: str) -> None:
+        """It does no more."""
+
 
 _probe: Listener | None = None
 
@@ -55,6 +61,33 @@ class step:  # noqa: N801  reads as a statement: with ddpmon.step(samples=64):
     ) -> None:
         if _probe is not None:
             _probe.exit_step()
+
+
+class phase:  # noqa: N801  reads as a statement: with ddpmon.phase("augment"):
+    """Name part of a step: `with ddpmon.phase("augment"):`.
+
+    Each rank's mean time in it is shown beside its peers', and a straggler that loses its time there is told so.
+    Names nest, and the outer one's time holds the inner one's; time blocked in a synchronisation belongs to none. Only
+    the training thread is heard: not DataLoader workers, not threads of the script.
+
+    name: 1 to 64 printable characters, the same in every step; at most 16 names a step are kept.
+    """
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __enter__(self) -> Self:
+        if _probe is not None:
+            _probe.enter_phase(self.name)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if _probe is not None:
+            _probe.exit_phase(self.name)
 
 
 def init() -> bool:

@@ -41,7 +41,11 @@ HELLO = Hello(1, "20261120-141502-7f3a", 1, 1, 4, 0, "node00", 4321, 1, notes=["
 BATCH = Batch(1, 4321, 7, 1_000_500, 4, 3, 0, 2, [STEP], [Sample(5, 50.0, 1 << 30)], [Scalar(3, "accuracy", 0.9)], 100)
 FULL = msgspec.structs.replace(
     BATCH,
-    steps=[msgspec.structs.replace(STEP, buckets=[Bucket(1, 20_000, 30_000)], tokens=64, learning_rate=0.1, gc_us=40)],
+    steps=[
+        msgspec.structs.replace(
+            STEP, buckets=[Bucket(1, 20_000, 30_000)], tokens=64, learning_rate=0.1, gc_us=40, named_us={"augment": 900}
+        )
+    ],
     samples=[Sample(5, starved_share=0.2, threads=9, gpu_throttled="thermal")],
     digests=[Digest(3, 0, 99, "0", 12)],
     layouts=[Layout(1, 0, 0, 4096, ["0.weight"])],
@@ -82,6 +86,7 @@ def test_a_damaged_message_gives_a_wire_error_or_values_in_range(data):
             assert step.step > 0
             assert 0 <= step.length_us <= step.end_us
             assert all(0 <= s.arrival_us <= s.end_us <= step.length_us + 1 for s in step.syncs)
+            assert all(us >= 0 for us in step.named_us.values())
 
 
 @pytest.mark.parametrize(
@@ -137,6 +142,11 @@ def test_a_value_that_cannot_be_is_refused_by_name(message, changes):
         dict(samples=-1),
         dict(buckets=[Bucket(0, 1, 2)]),
         dict(buckets=[Bucket(1, 2, 1)]),
+        dict(named_us={"": 1}),
+        dict(named_us={"x" * (messages.MAX_NAME + 1): 1}),
+        dict(named_us={"augment": -1}),
+        dict(named_us={"augment": messages.MAX_US}),
+        dict(named_us={str(i): 1 for i in range(messages.MAX_NAMES + 1)}),
         dict(syncs=[Sync(3, 0, 1)]),
         dict(syncs=[Sync(0, 5, 4)]),
         dict(syncs=[Sync(0, 0, 50_000)]),
@@ -171,7 +181,7 @@ def test_a_deeply_nested_frame_is_refused():
 def test_a_snapshot_travels_whole():
     snapshot = Snapshot(
         "e", 3, 1.5, RunView("id", "name", 1), "running", "all well",
-        ranks=[RankView(0, phases_ms=(1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0))],
+        ranks=[RankView(0, phases_ms=(1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0), named_ms={"augment": 2.0})],
         loss_series=Series([1.0], [None], [2.0], [math.inf]),
         window=(2, 9),
     )  # fmt: skip

@@ -90,6 +90,7 @@ def _rank(view: RankView) -> dict[str, Any]:
         "read_bytes_per_s": _number(view.read_bytes_per_s),
         "written_bytes_per_s": _number(view.written_bytes_per_s),
         "threads": view.threads,
+        "named_ms": {name: _number(value) for name, value in view.named_ms.items()},
     }
 
 

@@ -54,6 +54,8 @@ class Step(msgspec.Struct, array_like=True, gc=False):
     """Python's garbage collector, inside whatever phase it fell into."""
     buckets: list[Bucket] = msgspec.field(default_factory=list)
     """Recorded with --buckets, in the order of their launch."""
+    named_us: dict[str, int] = msgspec.field(default_factory=dict)
+    """Time inside each `ddpmon.phase` of the script, by its name; part of the phases above, by the host's clock."""
 
 
 class Sample(msgspec.Struct, array_like=True, gc=False):

@@ -9,11 +9,41 @@ import msgspec
 from ddpmon.messages.ranks import Stack
 
 
+class HeatWish(msgspec.Struct, array_like=True, frozen=True):
+    """What a viewer that shows the heat map wants of it."""
+
+    metric: str = "own"
+    """One of HEAT_METRICS."""
+    steps: int = 1
+    """In a column: one of HEAT_STEPS."""
+    rows: int = 16
+    """At most."""
+    columns: int = 64
+
+
+class TimelineWish(msgspec.Struct, array_like=True, frozen=True):
+    """What a viewer that shows the last steps wants of them."""
+
+    steps: int = 4
+    rows: int = 16
+    """Ranks, at most: the latest to arrive."""
+    first: int = 0
+    """So many ranks are left out before them."""
+
+
+class Wish(msgspec.Struct, array_like=True, frozen=True):
+    """Parts of a snapshot that only one screen shows. None: not wanted."""
+
+    heat: HeatWish | None = None
+    timeline: TimelineWish | None = None
+
+
 class Next(msgspec.Struct, array_like=True, tag="next"):
     """A viewer's credit for one snapshot newer than `version` of hub `epoch`."""
 
     version: int = 0
     epoch: str = ""
+    wish: Wish = Wish()
 
 
 class Gpu(msgspec.Struct, frozen=True):
@@ -37,6 +67,24 @@ class Exit(msgspec.Struct, frozen=True):
     error: str | None = None
     """One line, of the exception that nobody caught."""
     traceback: str | None = None
+
+
+class Environment(msgspec.Struct, array_like=True, frozen=True):
+    """What a rank runs on and with, as it said itself. Empty or 0: not known."""
+
+    device_name: str = ""
+    """The GPU's own name."""
+    cores: int = 0
+    """That the process may run on."""
+    compute_threads: int = 0
+    """That torch uses for one operation on the CPU."""
+    torch_version: str = ""
+    backend: str = ""
+    parameters: int = 0
+    gradient_bytes: int = 0
+    buffer_bytes: int = 0
+    restart: int = 0
+    """torchrun's restart count."""
 
 
 class RankView(msgspec.Struct, frozen=True):
@@ -80,6 +128,9 @@ class RankView(msgspec.Struct, frozen=True):
     threads: int | None = None
     stack: Stack | None = None
     """Where its training thread was when it was last asked, or last said so by itself."""
+    environment: Environment | None = None
+    named_ms: dict[str, float] = msgspec.field(default_factory=dict)
+    """Time inside each `ddpmon.phase` that any rank of the world had, mean per step, part of the phases."""
 
 
 class BucketView(msgspec.Struct, frozen=True):
@@ -94,6 +145,35 @@ class BucketView(msgspec.Struct, frozen=True):
     transfer_ms: float
     """On the rank that took the shortest in each step: the one that waited for nobody."""
     parameters: list[str]
+
+
+class AllReduceView(msgspec.Struct, frozen=True):
+    """What the gradient synchronisation costs, mean over steps and ranks."""
+
+    payload_bytes: float
+    """Of a step."""
+    wait_ms: float
+    transfer_ms: float
+    exposed_share: float
+    """Wait + transfer over the step: the part of communication that compute did not hide."""
+    gain_without_waiting: float | None = None
+    """How many times faster the run were if the work of each step were spread evenly, so that nobody waits."""
+    gain_with_even_transfer: float | None = None
+    """The same if every step's transfer took its median."""
+    beside_ms: float | None = None
+    """Blocked in other synchronisations of a step: buffers, collectives that the script calls."""
+
+
+class EfficiencyView(msgspec.Struct, frozen=True):
+    """The POP Centre's efficiencies (co-design.pop-coe.eu/metrics); each at most 1."""
+
+    parallel: float
+    """load_balance x communication"""
+    load_balance: float
+    """load_balance_persistent x load_balance_moving"""
+    load_balance_persistent: float
+    load_balance_moving: float
+    communication: float
 
 
 class Series(msgspec.Struct, frozen=True):
@@ -144,6 +224,73 @@ class RunView(msgspec.Struct, frozen=True):
     exit_code: int | None = None
 
 
+class HeatRow(msgspec.Struct, array_like=True, frozen=True):
+    """A row of the heat map: one rank, or the worst of several at each moment."""
+
+    hosts: tuple[str, str]
+    """Of its first and its last rank."""
+    ranks: tuple[int, int]
+    """The first and the last."""
+    count: int
+    worst: int
+    """The rank that is worst over all columns."""
+    hot_share: float = 0.0
+    """Of the columns: at least 5% over the median; of waits half of the step."""
+    hot_since: int | None = None
+    """The step since which all are; None: the last one is not."""
+
+
+class HeatView(msgspec.Struct, frozen=True):
+    """Ranks through time."""
+
+    metric: str
+    steps: int
+    """In a column."""
+    first: int
+    """The number of the first column, counted from the first step on: steps from first x steps."""
+    columns: int
+    last_step: int
+    low: float
+    """What a cell of 1 stands for, and one of 254: fractions over the median, of the step, or losses."""
+    high: float
+    rows: list[HeatRow]
+    cells: bytes
+    """Row by row. 0: nothing known; 255: not finite."""
+
+
+class TimelineStep(msgspec.Struct, array_like=True, frozen=True):
+    """A step of the whole world."""
+
+    step: int
+    length_ms: float
+    critical: int | None
+    """The rank that arrived last."""
+    mended_ms: float | None
+    """How long the step would have been with `mended` as its peers."""
+
+
+class TimelineRow(msgspec.Struct, array_like=True, frozen=True):
+    """A rank in the last steps."""
+
+    rank: int
+    host: str
+    phases_ms: list[tuple[float, ...]]
+    """Of each step, in the order of PHASES."""
+
+
+class TimelineView(msgspec.Struct, frozen=True):
+    """The last steps, rank by rank."""
+
+    steps: list[TimelineStep]
+    """Oldest first."""
+    rows: list[TimelineRow]
+    """The latest to arrive first."""
+    ranks: int
+    """In the world."""
+    mended: int | None = None
+    """The rank that holds the others back, whose own time is its peers' in `mended_ms`."""
+
+
 class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     """All that a screen needs, at one moment. Viewers show it and compute nothing of their own from it."""
 
@@ -184,6 +331,14 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     """Where they are recorded, in the order in which DDP hands them over."""
     bus_bandwidth_gb_s: float | None = None
     """Where buckets are recorded."""
+    all_reduce: AllReduceView | None = None
+    """Where gradients are synchronised."""
+    efficiency: EfficiencyView | None = None
+    """Where more than one rank trains."""
+    heat: HeatView | None = None
+    """Where it is wished for."""
+    timeline: TimelineView | None = None
+    """Where it is wished for."""
 
 
 class Refused(msgspec.Struct, array_like=True, tag="refused"):

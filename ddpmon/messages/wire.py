@@ -9,7 +9,12 @@ import msgspec
 from ddpmon.messages.ranks import Batch, Failure, FromRank, Hello, Stack, ToRank
 from ddpmon.messages.viewers import Next, Snapshot
 from ddpmon.messages.words import (
+    HEAT_METRICS,
+    HEAT_MOST,
+    HEAT_STEPS,
     MAX_FRAMES,
+    MAX_NAME,
+    MAX_NAMES,
     MAX_STEP,
     MAX_STEPS_PER_BATCH,
     MAX_TEXT,
@@ -69,7 +74,18 @@ def decode_to_rank(frame: bytes) -> ToRank:
 
 def decode_next(frame: bytes) -> Next:
     """Decode a viewer's request."""
-    return _decode(_next, frame)
+    request = _decode(_next, frame)
+    heat, timeline = request.wish.heat, request.wish.timeline
+    if heat is not None:
+        _check(heat.metric in HEAT_METRICS, "metric", heat.metric[:40])
+        _check(heat.steps in HEAT_STEPS, "steps in a column", heat.steps)
+        _check(0 < heat.rows <= HEAT_MOST and 0 < heat.columns <= HEAT_MOST, "size of the heat map", heat.rows)
+    if timeline is not None:
+        _check(
+            0 < timeline.steps <= HEAT_MOST and 0 < timeline.rows <= HEAT_MOST, "size of the timeline", timeline.rows
+        )
+        _check(0 <= timeline.first < MAX_WORLD, "first rank", timeline.first)
+    return request
 
 
 def decode_snapshot(frame: bytes) -> Snapshot:
@@ -120,6 +136,10 @@ def check_batch(batch: Batch) -> None:
         for bucket in step.buckets:
             _check(0 < bucket.layout < MAX_STEP, "layout of a bucket", bucket.layout)
             _check(0 <= bucket.launch_us <= bucket.end_us < MAX_US, "times of a bucket", bucket)
+        if step.named_us:
+            _check(len(step.named_us) <= MAX_NAMES, "names in a step", len(step.named_us))
+            _check(all(0 < len(name) <= MAX_NAME for name in step.named_us), "length of a name", "empty or too long")
+            _check(all(0 <= us < MAX_US for us in step.named_us.values()), "named_us", step.named_us)
     _check(0 <= batch.unsynchronised < MAX_STEP, "unsynchronised", batch.unsynchronised)
     for digest in batch.digests:
         _check(0 <= digest.step < MAX_STEP and 0 <= digest.model < MAX_WORLD, "digest", digest.step)

@@ -11,6 +11,10 @@ MAX_US = 1 << 53
 MAX_STEPS_PER_BATCH = 4096
 MAX_TEXT = 16_384
 MAX_FRAMES = 64
+MAX_NAMES = 16
+"""Names of `ddpmon.phase` in a step."""
+MAX_NAME = 64
+"""Characters in one."""
 
 OWN_PHASES = ("data", "forward", "backward", "optimizer", "other")
 """What a rank itself does in a step; the order of every array of phases."""
@@ -20,6 +24,14 @@ PHASES = (*OWN_PHASES, "wait", "transfer")
 SYNC_KINDS = ("gradients", "buffers", "collective")
 """Kinds of synchronisation, by index: DDP's gradient all-reduce, DDP's buffer broadcast, one the script calls."""
 SYNC_GRADIENTS, SYNC_BUFFERS, SYNC_COLLECTIVE = range(3)
+
+HEAT_METRICS = ("own", "wait", "step", "loss")
+"""What the heat map can show: own time over the step's median, wait as a share of the step, the step's length over
+the median, loss."""
+HEAT_STEPS = (1, 8, 64, 512)
+"""Steps that one of its columns may stand for."""
+HEAT_MOST = 512
+"""Rows and columns that a viewer may ask for."""
 
 STAGES = ("importing", "connected", "group", "model", "training", "ended")
 """How far a rank has come: torch imported, process group up, model wrapped in DDP, first step done, left."""

@@ -197,7 +197,7 @@ class Hook:
             if not self._names and model is not None:
                 self._names = {id(parameter): name for name, parameter in model.module.named_parameters()}
             names = [self._names.get(id(parameter), "?") for parameter in bucket.parameters()]
-            replica = self._buckets.listener.replica_number(model) if model is not None else 0
+            replica = self._buckets.listener.replicas.of(model).number if model is not None else 0
             number = self._buckets.layout(replica, key[0], key[1] * buffer.element_size(), names)
             self._layouts[key] = number
         return number

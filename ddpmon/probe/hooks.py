@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import _functional_collectives as functional
 from torch.distributed import distributed_c10d
-from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim import optimizer
 from torch.utils.data import dataloader
 
@@ -25,9 +26,12 @@ if TYPE_CHECKING:
 
 COLLECTIVES = (
     "all_gather",
+    "all_gather_coalesced",
     "all_gather_into_tensor",
     "all_gather_object",
+    "all_gather_single",
     "all_reduce",
+    "all_reduce_coalesced",
     "all_to_all",
     "all_to_all_single",
     "barrier",
@@ -38,11 +42,12 @@ COLLECTIVES = (
     "monitored_barrier",
     "reduce",
     "reduce_scatter",
+    "reduce_scatter_single",
     "reduce_scatter_tensor",
     "scatter",
     "scatter_object_list",
 )
-"""Calls of torch.distributed in which ranks wait for each other."""
+"""Calls of torch.distributed in which ranks wait for each other, as far as this torch has them."""
 
 
 def install(listener: Listener) -> None:
@@ -57,6 +62,15 @@ def install(listener: Listener) -> None:
         before=listener.synchronisation_begins,
         after=listener.buffers_synchronised,
         failed=listener.synchronisation_fails,
+    )
+    _replace(
+        DataParallel,
+        "forward",
+        listener,
+        before=listener.parallel_begins,
+        after=listener.parallel_ends,
+        failed=listener.phase_fails,
+        traced=True,
     )
     for loader in (dataloader._SingleProcessDataLoaderIter, dataloader._MultiProcessingDataLoaderIter):
         _replace(
@@ -76,22 +90,45 @@ def install(listener: Listener) -> None:
         failed=listener.phase_fails,
     )
     _replace(torch.amp.GradScaler, "scale", listener, after=listener.loss_scaled)
+    _replace(optimizer.Optimizer, "_patch_step_function", listener, after=listener.set_up)
     optimizer.register_optimizer_step_pre_hook(_guarded(listener, listener.optimizer_begins))
     optimizer.register_optimizer_step_post_hook(_guarded(listener, listener.optimizer_ends))
     gc.callbacks.append(listener.collecting)
     _replace_function("init_process_group", listener, after=listener.group_ready)
+    collective: dict[str, Any] = {
+        "hears": listener.hears_collective,
+        "before": listener.synchronisation_begins,
+        "after": listener.collective_done,
+        "failed": listener.synchronisation_fails,
+        "traced": True,
+    }
     for name in COLLECTIVES:
-        if hasattr(dist, name):
-            _replace_function(
-                name,
-                listener,
-                before=listener.synchronisation_begins,
-                after=listener.collective_done,
-                failed=listener.synchronisation_fails,
-            )
+        if hasattr(distributed_c10d, name):
+            _replace_function(name, listener, **collective)
+    # Where asynchronous ones are waited for; the second is what the tensor of a functional one calls.
+    dist.Work.wait = _as_inherited(dist.Work.wait)
+    _replace(dist.Work, "wait", listener, **collective)
+    _replace(functional, "wait_tensor", listener, **collective)
 
 
-def _replace_function(name: str, listener: Listener, **around: Callable[..., None]) -> None:
+def _as_inherited(original: Any) -> Any:
+    """`Work.wait` for a class of the script's own that inherits it.
+
+    Only from a frame of this name and shape does pybind11 take the call for one of the base class; from any other it
+    would call what it finds in Python, which is us, without end.
+    """
+
+    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(self, *args, **kwargs)
+        except BaseException as error:
+            error.__traceback__ = error.__traceback__.tb_next if error.__traceback__ else None
+            raise
+
+    return functools.update_wrapper(wait, original)
+
+
+def _replace_function(name: str, listener: Listener, **around: Any) -> None:
     """Replace a function of torch.distributed under both names it is reached by."""
     _replace(distributed_c10d, name, listener, **around)
     setattr(dist, name, getattr(distributed_c10d, name))
@@ -118,17 +155,23 @@ def _replace(
     before: Callable[..., None] | None = None,
     after: Callable[..., None] | None = None,
     failed: Callable[[], None] | None = None,
+    hears: Callable[[], bool] | None = None,
+    traced: bool = False,
 ) -> None:
     """Put a listening wrapper in the place of `owner.name`.
 
     before(*args, **kwargs) hears the arguments, after(result, *args) the result and the positional ones, failed()
-    that the original raised. They are only called on the training thread.
+    that the original raised. They are only called where hears() says so: on the training thread.
+    traced: torch.compile may look into it from a function of the script, and must see nothing but the original.
     """
     original = getattr(owner, name)
+    hears = hears or listener.hears
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        heard = listener.hears()
+        if traced and torch.compiler.is_compiling():
+            return original(*args, **kwargs)
+        heard = hears()
         if heard and before is not None:
             try:
                 before(*args, **kwargs)

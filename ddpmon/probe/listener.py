@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import weakref
 from collections import deque
 from collections.abc import Callable
 from time import monotonic_ns
@@ -19,6 +18,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddpmon import api
 from ddpmon.messages import (
+    MAX_NAME,
+    MAX_NAMES,
     STAGE_GROUP,
     STAGE_MODEL,
     STAGE_TRAINING,
@@ -27,15 +28,19 @@ from ddpmon.messages import (
     SYNC_GRADIENTS,
 )
 from ddpmon.probe.collectives import position
+from ddpmon.probe.counting import count
 from ddpmon.probe.cuda import Events, Readings
 from ddpmon.probe.digest import Sampled, due, sample
 from ddpmon.probe.identity import Identity
-from ddpmon.probe.replica import Replica, reduced_parameters
+from ddpmon.probe.loss import Loss
+from ddpmon.probe.replica import Replica, Replicas, reduced_parameters
 from ddpmon.probe.stepclock import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER, StepClock
 
 if TYPE_CHECKING:
     from ddpmon.probe.buckets import Buckets
 
+WITHOUT_DDP = "no DistributedDataParallel seen: a step ends with the optimizer's, and forward counts as other"
+WITH_DATA_PARALLEL = "nn.DataParallel instead of DistributedDataParallel: a step ends with the optimizer's"
 SCALARS = 10_000
 """Values of `ddpmon.log` that wait for the sending thread; a process that never sends keeps no more."""
 
@@ -65,19 +70,22 @@ class Listener:
         self.thread = threading.main_thread().ident
         """The training thread: the one that set up the process group or wrapped a model."""
         self.native_thread = threading.main_thread().native_id
-        self._replicas: dict[int, Replica] = {}
-        self._models = 0
+        self.replicas = Replicas()
         self._prepared: list[Replica] = []
         self._sync_depth = 0
         self._arrival = 0
         self._fetch_began = 0
         self._backward_depth = 0
-        self._scaled: tuple[weakref.ref[torch.Tensor], torch.Tensor] | None = None
+        self._loss = Loss(self.readings)
         self._gc_began = monotonic_ns()
         self._unreduced = False
         """Whether a backward since the last optimizer step left gradients that were not synchronised."""
         self.unsynchronised = 0
         """Optimizer steps on such gradients, though there is a DDP model."""
+        self._begun = False
+        """Whether something was fetched or a marked step was entered since the last set-up."""
+        self._parallel = False
+        """Whether a forward of nn.DataParallel was heard."""
         self._ddp = False
         """Whether gradients were ever synchronised here: then that ends a step, and nothing else does."""
         self._marked = False
@@ -89,6 +97,14 @@ class Listener:
     def hears(self) -> bool:
         """Whether this call is on the training thread of a process that is watched."""
         return self.listening and threading.get_ident() == self.thread
+
+    def hears_collective(self) -> bool:
+        """The same for a collective: inside backward, autograd calls it on a thread of its own for each GPU."""
+        if not self.listening:
+            return False
+        if threading.get_ident() == self.thread:
+            return True
+        return self._backward_depth > 0 and torch._C._current_graph_task_id() != -1
 
     def _on_training_thread(self) -> None:
         self.thread = threading.get_ident()
@@ -119,18 +135,31 @@ class Listener:
         self._on_training_thread()
         self.identity.take_group()
         self.identity.reached(STAGE_GROUP)
+        self.set_up()
         self.start()
 
     def model_wrapped(self, _result: object, model: DistributedDataParallel, *_args: object) -> None:
         self._on_training_thread()
-        replica = self._replica(model)
+        replica = self.replicas.of(model)
         self.identity.take_model(model, replica.gradient_bytes, replica.buffer_bytes)
         self.identity.reached(STAGE_MODEL)
         if self.identity.cuda_device is not None:
             replica.follow(self._follow_device())
-        elif self.clock.step == 0:
-            self.clock.begin(monotonic_ns())  # the first step does not begin with the imports
+        self.set_up()
         self.start()
+
+    def set_up(self, *_args: object) -> None:
+        """Something was made that a step needs: the first step begins later, and not with the imports."""
+        if self.clock.step == 0 and not self._unreduced and not self._prepared:
+            self._begun = False
+            self._begin_first_step()
+
+    def _begin_first_step(self) -> None:
+        if self.clock.step == 0:
+            if self.events is not None:
+                self.clock.follow(self.events)
+            else:
+                self.clock.begin(monotonic_ns())
 
     def _follow_device(self) -> Events:
         """From here on, steps lie on the GPU's timeline."""
@@ -140,28 +169,21 @@ class Listener:
             self.clock.follow(self.events)
         return self.events
 
-    def replica_number(self, model: DistributedDataParallel) -> int:
-        """Counts the models of this rank in the order they were wrapped."""
-        return self._replica(model).number
-
-    def _replica(self, model: DistributedDataParallel) -> Replica:
-        key = id(model)
-        replica = self._replicas.get(key)
-        if replica is None:
-            replica = Replica(self._models, model, lambda _ref: self._replicas.pop(key, None))
-            self._replicas[key] = replica
-            self._models += 1
-        return replica
-
     # --- data --------------------------------------------------------------------------------------------------
 
     def fetch_begins(self, _iterator: object) -> None:
         clock = self.clock
         clock.base = OTHER
+        if not self._begun:
+            self._begun = True
+            self._begin_first_step()
         self._fetch_began = clock.enter(DATA)
 
-    def fetch_ends(self, _batch: object, iterator: object) -> None:
-        self.clock.fetched(id(iterator), self._fetch_began)
+    def fetch_ends(self, batch: object, iterator: object) -> None:
+        if self.replicas or self._parallel:
+            self.clock.fetched(id(iterator), self._fetch_began)
+        else:
+            self.clock.fetched(id(iterator), self._fetch_began, *count(batch))
 
     def phase_fails(self) -> None:
         """The loader ended (StopIteration) or a call raised: the phase is over either way."""
@@ -179,25 +201,45 @@ class Listener:
         clock = self.clock
         clock.trained()
         clock.enter(FORWARD)
-        replica = self._replica(model)
+        replica = self.replicas.of(model)
         if replica.digested < clock.step and due(clock.step):
             replica.digested = clock.step
             sampled = sample(reduced_parameters(model), clock.step, replica.number, *position(model.process_group))
             if sampled is not None:
                 self.sampled.append(sampled)
+        self._count_inputs(inputs, named)
+
+    def _count_inputs(self, inputs: object, named: object) -> None:
         if self._explicit_samples is None:
-            samples, tokens = _count(inputs)
+            samples, tokens = count(inputs)
             if not samples:
-                samples, tokens = _count(named)
-            clock.samples += samples
-            clock.tokens += tokens
+                samples, tokens = count(named)
+            self.clock.samples += samples
+            self.clock.tokens += tokens
+
+    def parallel_begins(self, _model: object, *inputs: object, **named: object) -> None:
+        """The forward of nn.DataParallel: one process, whose threads each drive a device."""
+        clock = self.clock
+        if not torch.is_grad_enabled():
+            clock.evaluated()
+            return
+        clock.trained()
+        if not self._parallel:
+            self._parallel = True
+            clock.samples = clock.tokens = 0  # the batch was counted when it was fetched
+        clock.enter(FORWARD)
+        self._count_inputs(inputs, named)
+
+    def parallel_ends(self, *_args: object) -> None:
+        if torch.is_grad_enabled():
+            self.clock.leave()
 
     def forward_ends(self, _result: object, model: DistributedDataParallel, *_args: object) -> None:
         if not torch.is_grad_enabled():
             return
         now = self.clock.leave()
         if model.require_backward_grad_sync:
-            replica = self._replica(model)
+            replica = self.replicas.of(model)
             replica.forward_end = now
             if replica not in self._prepared:
                 self._prepared.append(replica)
@@ -211,6 +253,7 @@ class Listener:
 
     def synchronisation_fails(self) -> None:
         self._sync_depth = 0
+        self.clock.block_not()
 
     def _synchronised(self, kind: int, payload_bytes: int) -> None:
         self._sync_depth -= 1
@@ -218,11 +261,13 @@ class Listener:
             self.clock.unblock(kind, self._arrival, payload_bytes)
 
     def buffers_synchronised(self, _result: object, model: DistributedDataParallel) -> None:
-        self._synchronised(SYNC_BUFFERS, self._replica(model).buffer_bytes)
+        self._synchronised(SYNC_BUFFERS, self.replicas.of(model).buffer_bytes)
 
     def collective_done(self, result: object, *args: object) -> None:
         if hasattr(result, "wait"):
             self._sync_depth -= 1  # asynchronous: nobody was blocked
+            if self._sync_depth == 0:
+                self.clock.block_not()
             return
         payload = args[0] if args and isinstance(args[0], torch.Tensor) else None
         self._synchronised(SYNC_COLLECTIVE, 0 if payload is None else payload.numel() * payload.element_size())
@@ -231,8 +276,7 @@ class Listener:
 
     def loss_scaled(self, scaled: object, _scaler: object, loss: object = None, *_args: object) -> None:
         """GradScaler: backward will be called on `scaled`, but the loss is what it was made from."""
-        if isinstance(scaled, torch.Tensor) and isinstance(loss, torch.Tensor):
-            self._scaled = (weakref.ref(scaled), loss.detach())
+        self._loss.scaled(scaled, loss)
 
     def backward_begins(
         self, outputs: tuple[object, ...], *_args: object, accumulate_grad: bool = False, **_named: object
@@ -245,20 +289,8 @@ class Listener:
         self.clock.enter(BACKWARD)
         if accumulate_grad:
             self.clock.trained()  # without DDP no forward is heard
-        loss = outputs[0] if len(outputs) == 1 else None
-        if not accumulate_grad or not isinstance(loss, torch.Tensor) or loss.numel() != 1:
-            return
-        if self._scaled is not None:
-            scaled, unscaled = self._scaled
-            if scaled() is loss:
-                loss = unscaled
-            self._scaled = None
-        if loss.is_cuda:
-            self.clock.loss = self.readings.read(loss)
-            return
-        # Gradient accumulation: the parts of a step's loss add up, as its gradients do.
-        before = self.clock.loss
-        self.clock.loss = loss.item() + (before if isinstance(before, float) else 0.0)
+            if len(outputs) == 1:
+                self.clock.loss = self._loss.read(outputs[0], self.clock.loss)
 
     def backward_ends(self, _result: object, *_args: object) -> None:
         self._backward_depth -= 1
@@ -312,11 +344,11 @@ class Listener:
         if self.hears():
             self.clock.base = OTHER
             now = self.clock.leave()
-            if self._replicas:
+            if self.replicas:
                 self.unsynchronised += self._unreduced
-            if not self._ddp and not self._marked and (self._unreduced or not self._replicas):
-                if not self._replicas:
-                    self.identity.note("no DistributedDataParallel seen: a step is what the optimizer does")
+            if not self._ddp and not self._marked and (self._unreduced or not self.replicas):
+                if not self.replicas:
+                    self.identity.note(WITH_DATA_PARALLEL if self._parallel else WITHOUT_DDP)
                 self._close(now)
             self._unreduced = False
 
@@ -342,36 +374,26 @@ class Listener:
             self._marked = True
             self._marked_step = self.clock.step + 1
             self._explicit_samples = samples
+            if not self._begun:
+                self._begun = True
+                self._begin_first_step()
             if total is not None:
                 self.total_steps = total
 
     def exit_step(self) -> None:
         if self.hears():
             self._marked_step = 0
-            if not self._ddp and not self._replicas:
+            if not self._ddp and not self.replicas:
                 self.start()
                 self._close(self.clock.leave())
 
+    def enter_phase(self, name: str) -> None:
+        if self.hears():
+            if isinstance(name, str) and 0 < len(name) <= MAX_NAME and name.isprintable():
+                self.clock.enter_named(name)
+            else:
+                self.identity.note(f"ddpmon.phase takes names of 1 to {MAX_NAME} printable characters; one was not")
 
-def _count(batch: Any, depth: int = 3) -> tuple[int, int]:
-    """Samples and tokens in what a model is given, by its first tensor, in the order of its parts; 0 where unknown.
-
-    Samples are its first dimension. A batch of whole numbers in two dimensions is taken for token ids.
-    """
-    if isinstance(batch, torch.Tensor):
-        tokens = batch.numel() if batch.ndim == 2 and not batch.is_floating_point() else 0
-        return (batch.shape[0] if batch.ndim else 0), tokens
-    if depth:
-        if isinstance(batch, (tuple, list)):
-            parts: Any = batch
-        elif hasattr(batch, "values"):
-            parts = batch.values()
-        elif hasattr(batch, "__dataclass_fields__"):
-            parts = vars(batch).values()
-        else:
-            return 0, 0
-        for part in parts:
-            samples, tokens = _count(part, depth - 1)
-            if samples:
-                return samples, tokens
-    return 0, 0
+    def exit_phase(self, name: str) -> None:
+        if self.hears() and isinstance(name, str) and not self.clock.exit_named(name):
+            self.identity.note(f"more than {MAX_NAMES} names of ddpmon.phase in a step: the rest is left out")

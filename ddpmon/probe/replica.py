@@ -89,6 +89,21 @@ class Replica:
             self.event = self._events.event()
 
 
+class Replicas(dict[int, Replica]):
+    """The DDP models of this rank by their id, as long as they live."""
+
+    _wrapped = 0
+
+    def of(self, model: DistributedDataParallel) -> Replica:
+        """What is remembered of a model; its number counts the models of this rank in the order they were wrapped."""
+        key = id(model)
+        replica = self.get(key)
+        if replica is None:
+            replica = self[key] = Replica(self._wrapped, model, lambda _ref: self.pop(key, None))
+            self._wrapped += 1
+        return replica
+
+
 def reduced_parameters(model: DistributedDataParallel) -> list[Any]:
     """The parameters whose gradients DDP reduces, in the order of the reducer's list."""
     found: dict[Any, None] = {}

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections import deque
 from time import monotonic_ns
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
+
+from ddpmon.messages import MAX_NAMES
 
 DATA, FORWARD, BACKWARD, OPTIMIZER, OTHER = range(5)
 """Indices into messages.OWN_PHASES."""
@@ -79,13 +81,21 @@ class RawStep(NamedTuple):
     """Of the device's timeline, the last one being the end; empty without a device."""
     buckets: list[list[int]] | None = None
     """Layout, launch and end of each bucket's all-reduce, where they are recorded."""
+    named: dict[str, int] | None = None
+    """Time inside what the script named, by the host's clock."""
+
+
+Fetched: TypeAlias = tuple[int, Mark | None, int, int]
+"""A batch that nothing was trained on yet: how long it took, its mark, samples and tokens in it where they count."""
 
 
 class StepClock:
     """Accounts the training thread's time to phases and closes steps."""
 
     __slots__ = (
+        "_blocked",
         "_last",
+        "_open",
         "base",
         "buckets",
         "device",
@@ -94,6 +104,7 @@ class StepClock:
         "learning_rate",
         "loss",
         "marks",
+        "named",
         "phase",
         "phases",
         "samples",
@@ -114,6 +125,10 @@ class StepClock:
         self.learning_rate: float | None = None
         self.device: Device | None = None
         self.marks: list[Mark] = []
+        self._blocked = 0
+        """Nanoseconds blocked in synchronisations so far."""
+        self._open: list[tuple[str, int]] = []
+        """Names that the script is in, each with the moment since when, less all that was blocked before it."""
         self.begin(monotonic_ns())
 
     def begin(self, start: int) -> None:
@@ -126,9 +141,11 @@ class StepClock:
         self.syncs: list[RawSync] = []
         self.buckets: list[list[int]] | None = None
         """Where they are recorded: layout, launch and end of each; an end of 0 is still to come."""
-        self.unused_data: dict[int, list[tuple[int, Mark | None]]] = {}
+        self.named: dict[str, int] | None = None
+        self.unused_data: dict[int, list[Fetched]] = {}
         """Per iterator, the one fetched from last at the end: fetches that nothing was trained on yet."""
         self.start = self._last = start
+        self._open = [(name, start - self._blocked) for name, _ in self._open]
         # The end of one step is the start of the next on the device too.
         self.marks = [Mark(OTHER, self.marks[-1].event, self.marks[-1].host)] if self.marks else []
 
@@ -157,12 +174,12 @@ class StepClock:
         """The phase ends; time belongs to what surrounds it. Returns the moment."""
         return self.enter(self.base)
 
-    def fetched(self, iterator: int, began: int) -> None:
-        """The fetch that began then is done."""
+    def fetched(self, iterator: int, began: int, samples: int = 0, tokens: int = 0) -> None:
+        """The fetch that began then is done. samples, tokens: of its batch, where no model's inputs will tell them."""
         mark = self.marks[-1] if self.marks else None
         ended = self.leave()
         unused = self.unused_data.pop(iterator, [])
-        unused.append((ended - began, mark))
+        unused.append((ended - began, mark, samples, tokens))
         self.unused_data[iterator] = unused
 
     def trained(self) -> None:
@@ -172,10 +189,12 @@ class StepClock:
         no DDP model was asked for.
         """
         if self.unused_data:
-            self.unused_data.popitem()
+            self._training(self.unused_data.popitem()[1])
             for unused in self.unused_data.values():
                 if len(unused) > 1:
                     self._not_training(unused)
+                else:
+                    self._training(unused)
             self.unused_data.clear()
 
     def evaluated(self) -> None:
@@ -184,8 +203,13 @@ class StepClock:
             self._not_training(unused)
         self.unused_data.clear()
 
-    def _not_training(self, unused: list[tuple[int, Mark | None]]) -> None:
-        for duration, mark in unused:
+    def _training(self, unused: list[Fetched]) -> None:
+        for _, _, samples, tokens in unused:
+            self.samples += samples
+            self.tokens += tokens
+
+    def _not_training(self, unused: list[Fetched]) -> None:
+        for duration, mark, _, _ in unused:
             spent = min(duration, self.phases[DATA])  # the fetch may lie before this step's start
             self.phases[DATA] -= spent
             self.phases[OTHER] += spent
@@ -199,9 +223,15 @@ class StepClock:
             self.marks[-1].code = BLOCKED
         return arrival
 
+    def block_not(self) -> None:
+        """What began with `block` just now blocks nobody after all."""
+        if self.marks and self.marks[-1].code == BLOCKED:
+            self.marks[-1].code = self.phase
+
     def unblock(self, kind: int, arrival: int, payload_bytes: int) -> None:
         """The synchronisation that began at `arrival` is over."""
         self._last = monotonic_ns()
+        self._blocked += self._last - arrival
         self.syncs.append(RawSync(kind, arrival, self._last, payload_bytes))
         if self.device is not None:
             self._mark(self.phase, self._last)
@@ -215,14 +245,50 @@ class StepClock:
         """
         arrival = max(arrival, end - self.phases[phase])
         self.phases[phase] -= end - arrival
+        self._blocked += end - arrival
         self.syncs.append(RawSync(kind, arrival, end, payload_bytes))
         if self.marks:
             last = self.marks[-1]
             self.marks.insert(-1, Mark(BLOCKED, event or last.event, last.host))
 
+    def enter_named(self, name: str) -> None:
+        """From now on, time also belongs to a name of the script's; names nest."""
+        self._open.append((name, monotonic_ns() - self._blocked))
+
+    def exit_named(self, name: str) -> bool:
+        """It does no more, if it did. False: the step has too many names already."""
+        now = monotonic_ns() - self._blocked
+        opened = self._open
+        for place in range(len(opened) - 1, -1, -1):
+            if opened[place][0] == name:
+                return self._add_named(name, now - opened.pop(place)[1])
+        return True
+
+    def _add_named(self, name: str, duration: int) -> bool:
+        """False: the step has too many names already."""
+        for outer, _ in self._open:
+            if outer == name:
+                return True  # inside itself: the outer one tells
+        if self.named is None:
+            self.named = {}
+        elif name not in self.named and len(self.named) >= MAX_NAMES:
+            return False
+        self.named[name] = self.named.get(name, 0) + max(0, duration)
+        return True
+
+    def _cut_named(self, end: int) -> None:
+        """A step ends inside names: each one's time so far is this step's, the rest the next one's."""
+        now = end - self._blocked
+        still, self._open = self._open, []
+        for name, since in still:
+            self._add_named(name, now - since)
+            self._open.append((name, now))
+
     def close(self, end: int) -> None:
         """The step ends here, and the next begins."""
         self.phases[self.phase] += end - self._last
+        if self._open:
+            self._cut_named(end)
         self.step += 1
         self.finished.append(
             RawStep(
@@ -238,6 +304,7 @@ class StepClock:
                 self.gc,
                 self.marks,
                 self.buckets,
+                self.named,
             )
         )
         self.begin(end)

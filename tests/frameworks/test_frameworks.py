@@ -85,7 +85,8 @@ def watched(cli: Cli, tmp_path: Path):
         assert "ddpmon:" not in logs, "the probe has something to say"
         with Recording(run) as recording:
             seats = sorted(recording.registry().seats.items())
-            return left_by(tmp_path), [recording._steps(process.id, 1, 1 << 40) for _, process in seats]
+            assert len(recording.registry().everyone) == len(seats), "DataLoader workers are no ranks"
+            return left_by(tmp_path), [recording.steps(process.id, 1, 1 << 40) for _, process in seats]
 
     return call
 
@@ -132,3 +133,5 @@ def test_without_ddp_a_step_is_the_optimizers(bare, watched, option: tuple[str, 
     assert found == expected
     assert_steps_add_up(steps)
     assert [step.loss for step in steps] == found.losses
+    assert {step.samples for step in steps} == {SAMPLES}
+    assert {step.forward_us > 0 for step in steps} == {bool(option)}, "without any wrapper forward is other"

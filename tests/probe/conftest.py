@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 import zmq
 
+import ddpmon
 from ddpmon import messages
 from ddpmon.messages import Ack, Batch, Bye, Failure, Hello, Step, Welcome
 
-INJECT = Path(messages.__file__).parent / "probe" / "inject"
+INJECT = Path(ddpmon.__file__).parent / "probe" / "inject"
 SCRIPTS = Path(__file__).parent / "scripts"
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from ddpmon.probe.listener import _count
+from ddpmon.probe.counting import count
 
 
 @dataclass
@@ -37,10 +37,10 @@ IMAGES = torch.zeros(5, 3, 8, 8)
     ],
 )
 def test_the_first_tensor_tells(batch: object, expected: tuple[int, int]) -> None:
-    assert _count(batch) == expected
+    assert count(batch) == expected
 
 
 def test_a_batch_that_holds_itself_ends() -> None:
     batch: list[object] = []
     batch.append(batch)
-    assert _count(batch) == (0, 0)
+    assert count(batch) == (0, 0)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from ddpmon.messages import Batch, Bye, Hello, decode_from_rank
+from ddpmon.messages.folder import STACKS, TAILS, unpack_tail
 from tests.probe.conftest import SCRIPTS, Ear, environment, torchrun
 
 pytestmark = pytest.mark.e2e
@@ -54,11 +56,21 @@ def test_a_new_hub_gets_everything_the_old_one_did_not_take(socket_dir: Path) ->
         rank.wait(30)
 
 
-def test_a_hub_that_never_answers_does_not_hold_up_the_end(ear: Ear) -> None:
+def test_a_hub_that_never_answers_does_not_hold_up_the_end(ear: Ear, tmp_path: Path) -> None:
+    """What it did not acknowledge lies in the run's folder afterwards, and nothing else does."""
     ear.answering = False
-    done = torchrun(2, SMALL, address=ear.address)
+    tmp_path.chmod(0o700)
+    done = torchrun(2, SMALL, address=ear.address, DDPMON_RUN_DIR=str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert len(ear.steps(0)) == 30
+    left = {path.name.partition("-")[0]: path for path in (tmp_path / TAILS).iterdir()}
+    assert sorted(left) == ["0", "1"]
+    assert left["0"].stat().st_mode & 0o777 == 0o600
+    frames, trouble = unpack_tail(left["0"].read_bytes())
+    messages = [decode_from_rank(frame) for frame in frames]
+    assert (trouble, type(messages[0]), type(messages[-1])) == ("", Hello, Bye)
+    assert [step.step for m in messages if isinstance(m, Batch) for step in m.steps] == list(range(1, 31))
+    assert not list((tmp_path / STACKS).iterdir()), "nobody is offered an answer any more"
 
 
 def test_a_rank_that_torchrun_restarts_counts_anew(ear: Ear) -> None:

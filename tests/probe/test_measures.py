@@ -59,6 +59,10 @@ def test_a_delay_shows_in_its_phase_on_its_rank_and_nowhere_else(ear: Ear, phase
     excess = {p: median_own(late, p) - median_own(other, p) for p in OWN_PHASES}
     assert excess.pop(phase) == pytest.approx(DELAY_US, rel=0.2)
     assert max(map(abs, excess.values())) < DELAY_US / 4
+    if phase == "data":
+        named = [statistics.median(step.named_us["augment"] for step in steps[5:]) for steps in (late, other)]
+        assert named[0] - named[1] == pytest.approx(DELAY_US, rel=0.2)
+        assert all(0 < step.named_us["augment"] <= step.data_us for step in late[1:])
 
 
 def test_a_collective_of_the_script_is_a_synchronisation(ear: Ear) -> None:

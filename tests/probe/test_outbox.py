@@ -36,6 +36,15 @@ def test_a_new_hub_gets_the_old_frames_before_the_new_ones() -> None:
     assert drain(outbox) == [1, 2, 3]
 
 
+def test_the_rest_is_what_nobody_acknowledged_sent_or_not() -> None:
+    outbox = filled(3)
+    drain(outbox)
+    outbox.add(Frame(4, b"x", 1))
+    outbox.acknowledged(2)
+    assert [frame.seq for frame in outbox.rest()] == [3, 4]
+    assert not outbox.settled
+
+
 def test_unsent_frames_beyond_the_capacity_are_dropped_oldest_first_and_counted() -> None:
     outbox = filled(12, capacity=100)
     assert outbox.dropped == 20

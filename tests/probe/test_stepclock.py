@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ddpmon.messages import MAX_NAMES
 from ddpmon.probe import stepclock
 from ddpmon.probe.stepclock import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER, RawSync, StepClock
 
@@ -134,3 +135,111 @@ def test_steps_count_from_one_without_holes(now: list[int]) -> None:
         clock.close(now[0])
     assert [raw.step for raw in clock.finished] == [1, 2, 3, 4, 5]
     assert all(raw.end - raw.start == 10 for raw in clock.finished)
+
+
+def named(clock: StepClock, now: list[int]) -> dict[str, int] | None:
+    clock.close(now[0])
+    return clock.finished.pop().named
+
+
+def test_names_nest_and_phases_keep_their_time(now: list[int]) -> None:
+    clock = StepClock()
+    clock.enter(DATA)
+    clock.enter_named("load")
+    now[0] += 3
+    for _ in range(2):
+        clock.enter_named("augment")
+        now[0] += 5
+        clock.exit_named("augment")
+    clock.exit_named("load")
+    clock.leave()
+    now[0] += 1
+    clock.close(now[0])
+    step = clock.finished.popleft()
+    assert step.named == {"augment": 10, "load": 13}
+    assert step.phases == [13, 0, 0, 0, 1]
+    assert named(clock, now) is None, "nothing named in the next step"
+
+
+def test_a_name_inside_itself_counts_once(now: list[int]) -> None:
+    clock = StepClock()
+    clock.enter_named("a")
+    clock.enter_named("a")
+    now[0] += 4
+    clock.exit_named("a")
+    now[0] += 1
+    clock.exit_named("a")
+    assert named(clock, now) == {"a": 5}
+
+
+def test_names_that_are_left_in_another_order_keep_their_own_time(now: list[int]) -> None:
+    """Generators and callbacks may leave the outer one first; leaving what was never entered is nothing."""
+    clock = StepClock()
+    clock.exit_named("never")
+    clock.enter_named("a")
+    now[0] += 2
+    clock.enter_named("b")
+    now[0] += 3
+    clock.exit_named("a")
+    now[0] += 4
+    clock.exit_named("b")
+    clock.exit_named("b")
+    assert named(clock, now) == {"a": 5, "b": 7}
+
+
+def test_a_name_around_the_end_of_a_step_belongs_to_both(now: list[int]) -> None:
+    clock = StepClock()
+    clock.enter_named("batch")
+    clock.enter_named("batch")
+    now[0] += 3
+    assert named(clock, now) == {"batch": 3}
+    now[0] += 4
+    clock.exit_named("batch")
+    now[0] += 5
+    clock.exit_named("batch")
+    assert named(clock, now) == {"batch": 9}
+
+
+def test_time_blocked_in_a_synchronisation_belongs_to_no_name(now: list[int]) -> None:
+    """A rank that waits there for a late one must not look late itself."""
+    clock = StepClock()
+    clock.enter_named("metrics")
+    now[0] += 2
+    arrival = clock.block()
+    now[0] += 50
+    clock.unblock(2, arrival, 0)
+    now[0] += 3
+    clock.exit_named("metrics")
+    clock.enter_named("train")
+    spend(clock, now, BACKWARD, 30)
+    clock.blocked_at_the_end(0, now[0] - 10, now[0], 8, BACKWARD)
+    assert named(clock, now) == {"metrics": 5, "train": 20}
+
+
+def test_a_step_keeps_only_so_many_names(now: list[int]) -> None:
+    clock = StepClock()
+    kept = []
+    for number in range(MAX_NAMES + 2):
+        clock.enter_named(str(number))
+        now[0] += 1
+        kept.append(clock.exit_named(str(number)))
+    clock.enter_named("0")
+    now[0] += 1
+    assert clock.exit_named("0")
+    assert kept == [True] * MAX_NAMES + [False] * 2
+    assert named(clock, now) == {"0": 2} | {str(number): 1 for number in range(1, MAX_NAMES)}
+
+
+def test_batches_that_are_trained_on_tell_samples_and_those_of_an_evaluation_do_not(now: list[int]) -> None:
+    clock = StepClock()
+    for iterator in (1, 1, 2):
+        clock.fetched(iterator, clock.enter(DATA), samples=100, tokens=700)
+    clock.fetched(3, clock.enter(DATA), samples=8, tokens=56)
+    clock.trained()
+    clock.close(now[0])
+    assert clock.finished[0].samples == 108, "one batch of another loader, as a GAN has it; two are an evaluation"
+    clock.fetched(1, clock.enter(DATA), samples=100)
+    clock.evaluated()
+    clock.trained()
+    clock.close(now[0])
+    assert clock.finished[1].samples == 0

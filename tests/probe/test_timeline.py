@@ -151,3 +151,23 @@ def test_batches_for_evaluation_are_other_on_the_device_too(now: list[int]) -> N
     gpu.reached_ms = float("inf")
     step = timeline.place(clock.finished[0])
     assert (step.phases[DATA] / MS, step.phases[OTHER] / MS) == (3, 50)
+
+
+def test_a_collective_that_blocked_nobody_leaves_no_blocked_time(now: list[int]) -> None:
+    """An asynchronous one, or one that raised: the mark of its beginning is taken back."""
+    gpu, clock, timeline = Gpu(now), StepClock(), Timeline()
+    clock.follow(gpu)
+    clock.enter(FORWARD)
+    gpu.work(4)
+    clock.block()
+    clock.block_not()
+    gpu.work(6)
+    clock.leave()
+    arrival = clock.block()
+    gpu.work(5)
+    clock.unblock(2, arrival, 8)
+    clock.close(clock.leave())
+    gpu.reached_ms = float("inf")
+    step = timeline.place(clock.finished[0])
+    assert [phase / MS for phase in step.phases] == [0, 10, 0, 0, 0]
+    assert [(sync.kind, (sync.end - sync.arrival) / MS) for sync in step.syncs] == [(2, 5)]

@@ -35,6 +35,9 @@ STEPS = {
     "compiled_around": (12, 12),
     "compiled_inside": (12, 12),
     "inside_collectives": (8, 8),
+    "normalised_over_ranks": (12, 12),
+    "waits": (12, 12),
+    "compiled_collectives": (12, 12),
     "join_uneven": (12, 16),
 }
 """Steps of each rank."""
@@ -129,8 +132,23 @@ def test_synchronisations_are_told_apart(both: Both) -> None:
     assert all(step.syncs[0].kind == SYNC_BUFFERS for step in both.steps["batchnorm"][1][1:])
     steps = both.steps["inside_collectives"][0][1:]  # in the first one lies the barrier between two ways
     collectives = [sync for step in steps for sync in step.syncs if sync.kind == SYNC_COLLECTIVE]
-    # barrier, all_gather_object (one, whatever it calls inside), all_gather; the asynchronous one blocks nobody
-    assert len(collectives) == 3
+    # the asynchronous one when it is waited for, barrier, all_gather_object (one, whatever it calls inside), all_gather
+    assert len(collectives) == 4
+
+
+def test_collectives_inside_forward_and_backward_are_synchronisations(both: Both) -> None:
+    """SyncBatchNorm's: time blocked there is no rank's own."""
+    for step in both.steps["normalised_over_ranks"][1][1:]:
+        assert [sync.kind for sync in step.syncs] == [SYNC_COLLECTIVE, SYNC_COLLECTIVE, SYNC_GRADIENTS]
+        forward, backward, gradients = step.syncs
+        assert forward.end_us <= backward.arrival_us
+        assert backward.end_us <= gradients.end_us
+        assert backward.payload_bytes == 4 * 32
+
+
+def test_collectives_that_are_waited_for_later_are_synchronisations_then(both: Both) -> None:
+    for step in both.steps["waits"][0][1:]:
+        assert [sync.kind for sync in step.syncs] == [SYNC_COLLECTIVE, SYNC_COLLECTIVE, SYNC_GRADIENTS]
 
 
 def test_gradients_that_ddp_never_saw_are_counted(ear: Ear) -> None:

@@ -13,7 +13,7 @@ def main():
     model = torch.nn.Sequential(torch.nn.Linear(16, 8), torch.nn.ReLU(), torch.nn.Dropout(), torch.nn.Linear(8, 16))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.9)
-    loader = DataLoader(task.items(accelerator.num_processes), task.BATCH, shuffle=True)
+    loader = DataLoader(task.items(accelerator.num_processes), task.BATCH, shuffle=True, num_workers=task.WORKERS)
     model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)
     losses = []
     for batch in loader:

@@ -12,6 +12,8 @@ import torch
 STEPS = 8
 ACCUMULATION = 2
 BATCH = 4
+WORKERS = 1
+"""Processes beside each rank that load its batches: they are no ranks."""
 
 
 def folder() -> Path:

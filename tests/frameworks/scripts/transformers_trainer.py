@@ -27,6 +27,7 @@ def main():
         max_steps=task.STEPS,
         per_device_train_batch_size=task.BATCH,
         gradient_accumulation_steps=task.ACCUMULATION,
+        dataloader_num_workers=task.WORKERS,
         logging_steps=1,
         logging_nan_inf_filter=False,
         eval_strategy="steps",

@@ -9,6 +9,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
+import ddpmon
+
 
 class Delayed(torch.autograd.Function):
     """Sleeps in backward."""
@@ -30,7 +32,8 @@ class Data(TensorDataset):
     delay = 0.0
 
     def __getitems__(self, indices):
-        time.sleep(self.delay)
+        with ddpmon.phase("augment"):
+            time.sleep(self.delay)
         return [self[i] for i in indices]
 
 

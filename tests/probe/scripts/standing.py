@@ -22,9 +22,10 @@ def fell_asleep(marker: str) -> None:
         time.sleep(0.1)
 
 
-def keeps_the_lock(seconds: int) -> None:
-    """No other thread of the process runs meanwhile."""
-    ctypes.PyDLL(None).sleep(seconds)
+def keeps_the_lock(marker: str) -> None:
+    """Waits for the marker in C. No other thread of the process runs meanwhile."""
+    pipe = os.open(f"{marker}.pipe", os.O_RDWR)  # both ends, so that it is not at its end at once
+    ctypes.PyDLL(None).read(pipe, ctypes.create_string_buffer(1), 1)
 
 
 def goes_in_circles(marker: str) -> None:
@@ -52,8 +53,9 @@ class Data(Dataset):
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("marker", help="a file; once it is there, all go on")
-    parser.add_argument("--how", choices=("sleep", "spin", "data", "workers", "lock"), default="sleep")
+    parser.add_argument("--how", choices=("sleep", "spin", "data", "workers", "lock", "nothing"), default="sleep")
     parser.add_argument("--rank", type=int, default=1)
+    parser.add_argument("--step", type=int, default=20)
     args = parser.parse_args()
     dist.init_process_group("gloo")
     mine = dist.get_rank() == args.rank
@@ -65,12 +67,12 @@ def main() -> None:
     for step, batch in enumerate(loader, 1):
         loss = model(batch).square().mean()
         optimizer.zero_grad()
-        if step == 20 and mine and args.how == "sleep":
+        if step == args.step and mine and args.how == "sleep":
             fell_asleep(args.marker)
-        if step == 20 and mine and args.how == "spin":
+        if step == args.step and mine and args.how == "spin":
             goes_in_circles(args.marker)
-        if step == 20 and mine and args.how == "lock":
-            keeps_the_lock(18)
+        if step == args.step and mine and args.how == "lock":
+            keeps_the_lock(args.marker)
         loss.backward()
         optimizer.step()
         time.sleep(0.01)

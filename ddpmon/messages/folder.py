@@ -1,0 +1,65 @@
+"""What a rank leaves in its run's folder for a hub that cannot hear it: where it lies and what it looks like.
+
+stacks/PID.stack   armed for STACK_SIGNAL: the main thread's Python stack, written when the signal comes
+stacks/PID.json    the `Places` with which to read it
+tail/RANK-PID      what the hub had not acknowledged when the rank ended: a Hello, frames, a Bye
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+STACK_SIGNAL = int(signal.SIGRTMIN) + 7
+"""Answered by a handler in C: code that keeps the GIL cannot hold it up."""
+STACKS = "stacks"
+TAILS = "tail"
+TAIL_NAME = re.compile(r"(\d{1,6})-(\d{1,7})")
+MAX_TAIL_BYTES = 64 << 20
+MAX_FRAME_BYTES = 1 << 20
+
+_MAGIC = b"ddpmon tail 1\n"
+_LENGTH = 4
+
+
+def pack_tail(frames: Iterable[bytes]) -> bytes:
+    """Frames as a file, each after its length."""
+    return _MAGIC + b"".join(len(frame).to_bytes(_LENGTH, "big") + frame for frame in frames)
+
+
+def unpack_tail(content: bytes) -> tuple[list[bytes], str]:
+    """Frames of a file, up to where it makes no sense any more, and what is wrong there; "" if nothing is."""
+    if not content.startswith(_MAGIC):
+        return [], "it does not begin as one"
+    frames: list[bytes] = []
+    at = len(_MAGIC)
+    while at < len(content):
+        length = int.from_bytes(content[at : at + _LENGTH], "big")
+        frame = content[at + _LENGTH : at + _LENGTH + length]
+        if not 0 < length <= MAX_FRAME_BYTES or len(frame) < length:
+            return frames, f"it is cut short or damaged at byte {at:,}"
+        frames.append(frame)
+        at += _LENGTH + length
+    return frames, ""
+
+
+class Places(msgspec.Struct, frozen=True):
+    """Folders of a rank by which the files of its stack are named. Each ends in a separator."""
+
+    ours: str
+    """ddpmon's own: its frames are left out."""
+    libraries: Sequence[str]
+    """Where the standard library lies, and whatever is installed beside torch."""
+    folders: Sequence[str]
+    """Of sys.path: a file is named as seen from the longest of them that holds it."""
+
+    def place(self, file: str) -> tuple[str, bool]:
+        """A file's name as people know it, and whether it belongs to a library."""
+        if file.startswith("<"):
+            return file, True
+        known = file.startswith(tuple(self.libraries)) or "/site-packages/" in file or "/dist-packages/" in file
+        inside = max((folder for folder in self.folders if file.startswith(folder)), key=len, default="")
+        return file.removeprefix(inside), known

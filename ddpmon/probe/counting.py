@@ -1,0 +1,31 @@
+"""How many samples and tokens there are in what a model is given or a DataLoader returns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def count(batch: Any, depth: int = 3) -> tuple[int, int]:
+    """Samples and tokens in a batch, by its first tensor, in the order of its parts; 0 where unknown.
+
+    Samples are its first dimension. A batch of whole numbers in two dimensions is taken for token ids.
+    """
+    if isinstance(batch, torch.Tensor):
+        tokens = batch.numel() if batch.ndim == 2 and not batch.is_floating_point() else 0
+        return (batch.shape[0] if batch.ndim else 0), tokens
+    if depth:
+        if isinstance(batch, (tuple, list)):
+            parts: Any = batch
+        elif callable(getattr(batch, "values", None)):
+            parts = batch.values()
+        elif hasattr(batch, "__dataclass_fields__"):
+            parts = vars(batch).values()
+        else:
+            return 0, 0
+        for part in parts:
+            samples, tokens = count(part, depth - 1)
+            if samples:
+                return samples, tokens
+    return 0, 0

@@ -1,0 +1,111 @@
+"""What scripts name: means of each rank, and which name explains a straggler."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddpmon.analysis.alignment import Rows
+from ddpmon.analysis.findings import Evidence, findings
+from ddpmon.analysis.named import MOST_NAMES, NamedTimes
+from ddpmon.messages import Step
+from tests.worlds import own_times, records, world_of
+
+
+def steps(told, **names):
+    """The same records; names: per name its µs, one for each rank."""
+    return {
+        rank: [msgspec.structs.replace(s, named_us={name: us[rank] for name, us in names.items()}) for s in records]
+        for rank, records in told.items()
+    }
+
+
+def rows_of(told):
+    return Rows(tuple(told), [list(row) for row in zip(*told.values(), strict=True)])
+
+
+def found(own, **names):
+    told = steps(records(own), **names)
+    named = NamedTimes(len(own))
+    rows = rows_of(told)
+    named.append(Rows(rows.ranks, rows.steps[:7]))
+    named.append(Rows(rows.ranks, rows.steps[7:]))
+    return findings(world_of(told), Evidence(named=named))
+
+
+def late(rank=2, ms=20):
+    own = own_times(100, 4, noise=0.02)
+    own[:, rank, 0] += ms
+    return own
+
+
+def test_a_straggler_is_told_with_the_name_it_loses_its_time_in():
+    (finding,) = found(late(), augment=[1500, 1400, 21_500, 1500], other=[900] * 4)
+    assert finding.evidence["named"] == "augment"
+    assert finding.evidence["named_ms"] == pytest.approx(21.5)
+    assert finding.evidence["peers_named_ms"] == pytest.approx(1.5)
+    assert finding.advice.startswith("Look in augment: rank 2 spends 21.5 ms a step in it, its peers 1.5.")
+
+
+def test_of_names_inside_each_other_the_innermost_is_told():
+    (finding,) = found(late(), load=[3000, 3000, 23_500, 3000], augment=[1500, 1500, 21_500, 1500])
+    assert finding.evidence["named"] == "augment"
+
+
+def test_a_name_that_explains_less_than_half_is_not_told():
+    (finding,) = found(late(), augment=[1500, 1500, 9000, 1500])
+    assert "named" not in finding.evidence
+
+
+def test_a_name_only_the_late_rank_has_is_told():
+    told = records(late())
+    for step in told[2]:
+        step.named_us = {"checkpoint": 20_000}
+    named = NamedTimes(100)
+    named.append(rows_of(told))
+    (finding,) = findings(world_of(told), Evidence(named=named))
+    assert (finding.evidence["named"], finding.evidence["peers_named_ms"]) == ("checkpoint", 0.0)
+
+
+def test_late_ranks_are_compared_with_those_that_are_not():
+    own = late()
+    own[:, 3, 0] += 19
+    both = found(own, augment=[1500, 1500, 21_500, 20_500])
+    assert [f.evidence["peers_named_ms"] for f in both] == [pytest.approx(1.5)] * 2
+
+
+def test_without_names_findings_are_what_they_were():
+    own = late()
+    assert found(own) == findings(world_of(records(own)), Evidence())
+
+
+NAMES = st.dictionaries(st.sampled_from("abc"), st.integers(0, 9000))
+
+
+@given(st.lists(st.tuples(NAMES, NAMES), max_size=30))
+def test_means_are_over_all_steps_of_the_window(told):
+    named = NamedTimes(1000)
+    for number, row in enumerate(told, 1):
+        named.append(Rows((0, 1), [[Step(number, 0, 0, 0, 0, 0, 0, 0, named_us=names) for names in row]]))
+    means = named.mean_ms((1, 0, 7), 1, len(told), max(1, len(told)))
+    for name in "abc":
+        for place, rank in ((0, 1), (1, 0)):
+            total = sum(row[rank].get(name, 0) for row in told) / 1e3
+            assert means.get(name, [0.0] * 3)[place] * max(1, len(told)) == pytest.approx(total, rel=1e-5)
+        assert means.get(name, [0.0] * 3)[2] == 0.0, "a rank that was not there"
+
+
+def test_only_the_last_steps_are_kept():
+    named = NamedTimes(10)
+    for number in range(1, 101):
+        named.append(Rows((0,), [[Step(number, 0, 0, 0, 0, 0, 0, 0, named_us={"a": number * 1000})]]))
+    assert len(named._blocks) == 10
+    assert named.mean_ms((0,), 91, 100, 10)["a"][0] == pytest.approx(95.5)
+    assert named.mean_ms((0,), 99, 100, 2)["a"][0] == pytest.approx(99.5)
+
+
+def test_a_script_that_names_every_step_anew_gets_the_largest():
+    named = NamedTimes(1000)
+    for number in range(1, 201):
+        named.append(Rows((0,), [[Step(number, 0, 0, 0, 0, 0, 0, 0, named_us={f"step {number}": number})]]))
+    assert set(named.mean_ms((0,), 1, 200, 200)) == {f"step {n}" for n in range(201 - MOST_NAMES, 201)}

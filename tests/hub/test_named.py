@@ -1,0 +1,53 @@
+"""Time that scripts name: from the wire into the recording, the snapshot, the finding and the report."""
+
+import sqlite3
+
+import msgspec
+import pytest
+
+from ddpmon.export import report
+from ddpmon.hub import schema
+from ddpmon.messages import Step
+from tests.worlds import own_times, records
+
+NAMED = (
+    {"augment": 1500, "load": 2000},
+    {"augment": 16_500, "load": 17_000},
+    {},
+)
+
+
+def test_named_times_come_back_from_a_recording():
+    db = sqlite3.connect(":memory:")
+    schema.make(db)
+    told = [Step(n, 9000, 900, 0, 0, 0, 0, 0, named_us=names) for n, names in enumerate(NAMED, 1)]
+    db.executemany(schema.insert("steps"), [schema.step_row(7, step) for step in told])
+    rows = db.execute(schema.select(db, "steps", schema.STEPS, "ORDER BY step"))
+    assert [schema.step_of(row) for row in rows] == told
+
+
+def test_named_times_reach_the_screen_the_finding_and_the_report(stage):
+    stage.save(world_size=3)
+    stage.hub()
+    own = own_times(80, 3, noise=0.02)
+    own[:, 1, 0] += 15
+    told = records(own, first=1)
+    for rank in (stage.rank(rank, world_size=3) for rank in range(3)):
+        rank.join()
+        rank.batch([msgspec.structs.replace(step, named_us=NAMED[rank.rank]) for step in told[rank.rank]])
+        rank.acknowledged(1)
+        rank.bye()
+        rank.acknowledged(1)
+    shot = stage.viewer().until(lambda s: s.findings and s.window, "the straggler")
+    assert [view.named_ms for view in shot.ranks] == [
+        pytest.approx({name: names.get(name, 0) / 1000 for name in ("augment", "load")}) for names in NAMED
+    ]
+    (finding,) = shot.findings
+    assert (finding.ranks, finding.evidence["named"]) == ([1], "augment")
+    stage.finish()
+    made = report.build(stage.run)
+    assert made["ranks"][1]["named_ms"] == {"augment": 16.5, "load": 17.0}
+    assert made["ranks"][2]["named_ms"] == {"augment": 0.0, "load": 0.0}
+    assert made["findings"][0]["evidence"]["named"] == "augment"
+    said = " ".join(report.text(made).split())
+    assert "Look in augment: rank 1 spends 16.5 ms a step in it, its peers 0.8." in said

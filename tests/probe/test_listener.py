@@ -1,0 +1,239 @@
+"""What the listener makes of calls, one by one, in a process that trains nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import ddpmon
+from ddpmon import api
+from ddpmon.messages import MAX_NAME, MAX_NAMES
+from ddpmon.probe import listener as listening
+from ddpmon.probe import stepclock
+from ddpmon.probe.identity import Identity
+from ddpmon.probe.listener import Listener
+from ddpmon.probe.stepclock import BACKWARD, DATA, FORWARD, OTHER, RawStep
+
+BATCH = (torch.zeros(6, 3), torch.zeros(6))
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The time, in the hands of the test."""
+    time = [1000]
+    for module in (stepclock, listening):
+        monkeypatch.setattr(module, "monotonic_ns", lambda: time[0])
+    return time
+
+
+@pytest.fixture
+def listener(now: list[int], monkeypatch: pytest.MonkeyPatch) -> Iterator[Listener]:
+    listener = Listener(Identity("test"))
+    monkeypatch.setattr(api, "_probe", listener)
+    return listener
+
+
+def notes(listener: Listener) -> list[str]:
+    return listener.identity.hello().notes
+
+
+def fetch(listener: Listener, now: list[int], batch: object = BATCH, iterator: object = "loader") -> None:
+    listener.fetch_begins(iterator)
+    now[0] += 10
+    listener.fetch_ends(batch, iterator)
+
+
+def train(listener: Listener, now: list[int]) -> RawStep:
+    """Backward and the optimizer, as torch's hooks would tell of them."""
+    loss = torch.ones((), requires_grad=True)
+    listener.backward_begins((loss,), accumulate_grad=True)
+    now[0] += 20
+    listener.backward_ends(None)
+    listener.optimizer_begins()
+    now[0] += 5
+    listener.optimizer_ends()
+    return listener.clock.finished[-1]
+
+
+def test_the_first_step_begins_with_the_first_batch_not_with_the_imports(listener: Listener, now: list[int]) -> None:
+    now[0] += 10_000
+    listener.set_up()
+    now[0] += 500
+    fetch(listener, now)
+    now[0] += 1
+    step = train(listener, now)
+    assert step.end - step.start == 36
+    assert step.phases == [10, 0, 20, 5, 1]
+
+
+def test_the_first_step_of_a_script_without_a_loader_begins_when_its_optimizer_is_made(
+    listener: Listener, now: list[int]
+) -> None:
+    now[0] += 10_000
+    listener.set_up()
+    now[0] += 7
+    step = train(listener, now)
+    assert step.end - step.start == 32
+
+
+def test_a_batch_looked_at_before_the_model_is_made_does_not_begin_the_first_step(
+    listener: Listener, now: list[int]
+) -> None:
+    fetch(listener, now)
+    now[0] += 10_000
+    listener.set_up()
+    now[0] += 300
+    fetch(listener, now)
+    step = train(listener, now)
+    assert step.end - step.start == 35
+    assert step.samples == 6
+
+
+def test_an_optimizer_made_during_training_changes_nothing(listener: Listener, now: list[int]) -> None:
+    fetch(listener, now)
+    train(listener, now)
+    fetch(listener, now)
+    listener.set_up()
+    step = train(listener, now)
+    assert step.step == 2
+    assert step.phases == [10, 0, 20, 5, 0]
+
+
+def test_without_any_wrapper_samples_are_the_loaders_and_forward_is_said_to_be_other(
+    listener: Listener, now: list[int]
+) -> None:
+    for _ in range(2):
+        fetch(listener, now)
+    now[0] += 4
+    step = train(listener, now)
+    assert (step.samples, step.phases[OTHER]) == (12, 4)
+    assert notes(listener) == [listening.WITHOUT_DDP]
+
+
+def test_a_batch_of_any_kind_is_no_failure(listener: Listener, now: list[int]) -> None:
+    class Table:
+        values = "no method"
+
+    for batch in (None, Table(), object(), [Table()]):
+        fetch(listener, now, batch)
+    assert train(listener, now).samples == 0
+
+
+def test_data_parallel_tells_forward_and_samples(listener: Listener, now: list[int]) -> None:
+    model = torch.nn.DataParallel(torch.nn.Linear(3, 1))
+    for number in range(2):
+        fetch(listener, now)
+        listener.parallel_begins(model, BATCH[0])
+        now[0] += 8
+        listener.parallel_ends(None, model)
+        step = train(listener, now)
+        assert (step.phases[FORWARD], step.samples) == (8, 6), f"step {number + 1}"
+    assert notes(listener) == [listening.WITH_DATA_PARALLEL]
+
+
+def test_a_data_parallel_evaluation_is_other(listener: Listener, now: list[int]) -> None:
+    model = torch.nn.DataParallel(torch.nn.Linear(3, 1))
+    for _ in range(2):
+        fetch(listener, now)
+        with torch.no_grad():
+            listener.parallel_begins(model, BATCH[0])
+            now[0] += 8
+            listener.parallel_ends(None, model)
+    fetch(listener, now)
+    step = train(listener, now)
+    assert (step.phases[DATA], step.phases[FORWARD], step.phases[OTHER]) == (10, 0, 36)
+    assert step.samples == 6
+
+
+def test_a_phase_of_the_script_survives_exceptions(listener: Listener, now: list[int]) -> None:
+    def fail() -> None:
+        with ddpmon.phase("outer"), ddpmon.phase("inner"):
+            now[0] += 3
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    with ddpmon.phase("outer"):
+        now[0] += 2
+    assert train(listener, now).named == {"inner": 3, "outer": 5}
+
+
+@pytest.mark.parametrize(
+    "name", ["", "x" * (MAX_NAME + 1), "two\nlines", "\ud800", None, 3, ["a"], torch.ones(2)], ids=repr
+)
+def test_a_name_that_is_none_is_noted_once_and_harms_nobody(listener: Listener, now: list[int], name: str) -> None:
+    with ddpmon.phase("around"):
+        for _ in range(3):
+            with ddpmon.phase(name):
+                now[0] += 3
+    assert train(listener, now).named == {"around": 9}
+    assert [note for note in notes(listener) if "ddpmon.phase" in note] == [
+        f"ddpmon.phase takes names of 1 to {MAX_NAME} printable characters; one was not"
+    ]
+
+
+def test_a_phase_around_the_loop_begins_with_the_first_step(listener: Listener, now: list[int]) -> None:
+    with ddpmon.phase("epoch"):
+        now[0] += 10_000
+        fetch(listener, now)
+        assert train(listener, now).named == {"epoch": 35}
+        fetch(listener, now)
+        assert train(listener, now).named == {"epoch": 35}
+
+
+def test_too_many_names_are_noted(listener: Listener, now: list[int]) -> None:
+    for number in range(MAX_NAMES + 1):
+        with ddpmon.phase(f"part {number}"):
+            now[0] += 1
+    step = train(listener, now)
+    assert step.named is not None
+    assert len(step.named) == MAX_NAMES
+    assert any("more than 16 names" in note for note in notes(listener))
+
+
+def test_phases_of_other_threads_are_not_heard(listener: Listener, now: list[int]) -> None:
+    def work() -> None:
+        with ddpmon.phase("aside"):
+            now[0] += 3
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert train(listener, now).named is None
+
+
+def test_a_probe_that_comes_or_goes_inside_a_phase_is_harmless(
+    listener: Listener, now: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ddpmon.phase("left"):
+        monkeypatch.setattr(api, "_probe", None)
+    with ddpmon.phase("nobody listens"):
+        monkeypatch.setattr(api, "_probe", listener)
+    now[0] += 4
+    assert train(listener, now).named == {"left": 29}, "it never ended: all of the step"
+
+
+def test_collectives_inside_backward_are_heard_on_autograds_own_threads(
+    listener: Listener, now: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On GPUs backward runs there, SyncBatchNorm's all-reduce with it; any other thread is not ours."""
+    heard = []
+
+    def ask() -> None:
+        thread = threading.Thread(target=lambda: heard.append(listener.hears_collective()))
+        thread.start()
+        thread.join()
+
+    ask()
+    monkeypatch.setattr(torch._C, "_current_graph_task_id", lambda: 3)
+    ask()
+    listener.backward_begins((torch.ones((), requires_grad=True),), accumulate_grad=True)
+    assert listener.clock.phase == BACKWARD
+    ask()
+    monkeypatch.setattr(torch._C, "_current_graph_task_id", lambda: -1)
+    ask()
+    assert heard == [False, False, True, False]
+    assert listener.hears_collective()
