@@ -6,6 +6,7 @@ A run lives in `$DDPMON_HOME/runs/<id>/` (or `~/.local/state/ddpmon/runs/<id>/`)
     telemetry.db   the recording
     logs/          each rank's stdout and stderr, and what supervisor and hub had to say
     report.json    the report, once the run has ended
+    stacks/, tail/ what ranks leave there for a hub that cannot hear them; gone once it is taken in
 
 Its sockets are in `/tmp/ddpmon-<uid>/<id>/` (or `$DDPMON_RUNTIME_DIR/<id>/`), because a socket's path holds at
 most 107 bytes and `$XDG_RUNTIME_DIR` vanishes at logout.

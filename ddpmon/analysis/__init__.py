@@ -1,6 +1,8 @@
 """Pure functions from step records to what people read. No I/O, no clock of its own.
 
-    records ──alignment──▶ rows of one step ──waits──▶ World ──▶ summary, what_if, findings, verdict, report
+    records ──alignment──▶ rows of one step ──clocks, waits──▶ World ──window──▶ summary, what_if, findings, report
+
+A window keeps what follows from each step (`world.FOLLOWING`, sums for means), so that an update costs its new steps.
 
 Arrays are [steps x ranks]; `_ms` are milliseconds. Words and formulas: POP Centre efficiencies
 (co-design.pop-coe.eu/metrics) with own time as the useful one; what-if by replaying steps with one rank's own time

@@ -7,13 +7,16 @@ until clearly less than its threshold is left, so that it does not flap. Each ki
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ddpmon.analysis.causes import causes
+from ddpmon.analysis.conditions import Conditions
 from ddpmon.analysis.cpu import Cpu, cpu_starved, starved_share
+from ddpmon.analysis.gpus import gpu_throttled
 from ddpmon.analysis.hangs import Standstill, hang
 from ddpmon.analysis.imbalance import imbalance
 from ddpmon.analysis.memory import Memory, gpu_memory, memory_growth
+from ddpmon.analysis.named import NamedTimes, explained
 from ddpmon.analysis.replicas import Difference, Unsynchronised, gradients_not_synchronised, replicas_differ
 from ddpmon.analysis.world import World
 from ddpmon.messages import Finding
@@ -44,6 +47,11 @@ class Evidence:
     unsynchronised: Sequence[Unsynchronised] = ()
     cpu: Sequence[Cpu] = ()
     memory: Sequence[Memory] = ()
+    named: NamedTimes | None = None
+    """What scripts named in the window's steps."""
+    conditions: Sequence[Conditions] = ()
+    bus_bandwidth_gb_s: float | None = None
+    """Where buckets are recorded."""
 
 
 def findings(world: World | None, evidence: Evidence, before: Sequence[Finding] = ()) -> list[Finding]:
@@ -60,15 +68,26 @@ def findings(world: World | None, evidence: Evidence, before: Sequence[Finding] 
         found.append(replicas_differ(evidence.difference, evidence.world_size))
     found += gradients_not_synchronised(evidence.unsynchronised, evidence.world_size)
     if world is not None:
-        starved = {one.rank: share for one in evidence.cpu if (share := starved_share(one.starved)) is not None}
-        costly = imbalance(world, before, starved) + causes(world, before)
+        costly = imbalance(world, before, _conditions(evidence)) + causes(world, before, evidence.bus_bandwidth_gb_s)
+        if evidence.named:
+            costly = explained(costly, evidence.named, world)
         found += sorted(costly, key=lambda f: (f.until_step is not None, f.severity == "info", -(f.cost_ms or 0.0)))
     found += cpu_starved(evidence.cpu, evidence.world_size, before)
+    found += gpu_throttled(evidence.conditions, evidence.world_size)
     found += memory_growth(evidence.memory, evidence.world_size)
     found += gpu_memory(evidence.memory, evidence.world_size)
     if evidence.lost:
         found.append(_telemetry_lost(evidence))
     return found
+
+
+def _conditions(evidence: Evidence) -> dict[int, Conditions]:
+    """By rank, with the share of time that its thread waits for a core."""
+    known = {one.rank: one for one in evidence.conditions}
+    for one in evidence.cpu:
+        mine = known.get(one.rank, Conditions(one.rank, one.host))
+        known[one.rank] = replace(mine, starved_share=starved_share(one.starved))
+    return known
 
 
 def _loss_not_finite(loss: Loss) -> Finding:

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ddpmon.analysis.verdict import duration, rank_list
 from ddpmon.messages import Collective, Finding, Stack
 
 POINT_TO_POINT = {"send", "recv"}
+
+
+@dataclass(frozen=True)
+class Held:
+    """A process that the kernel does not let run."""
+
+    pid: int
+    how: str
+    """"stopped", "traced" (by a debugger) or "kernel": it waits in the kernel and cannot be interrupted."""
+    where: str = ""
+    """The kernel's function in which it waits, where that can be read."""
 
 
 @dataclass(frozen=True)
@@ -21,8 +32,12 @@ class Standstill:
     gone: Sequence[int] = ()
     """Ranks that have left or died."""
     silent: Sequence[int] = ()
-    """Ranks that live, but whose background thread is not heard either."""
+    """Ranks that live, but whose background thread is not heard either. One may be in `stacks` all the same."""
+    held: Mapping[int, Held] = field(default_factory=dict)
+    """Of the silent: those that the kernel does not let run."""
     world_size: int = 0
+    over: bool = False
+    """The run has ended meanwhile."""
 
 
 def hang(found: Standstill) -> Finding | None:
@@ -51,6 +66,7 @@ def hang(found: Standstill) -> Finding | None:
             "sequence": awaited.sequence if awaited else None,
             "gone": sorted(found.gone),
             "silent": sorted(found.silent),
+            "held": {str(rank): {"how": one.how, "where": one.where} for rank, one in sorted(found.held.items())},
             "stacks": groups,
         },
         advice=advice,
@@ -116,16 +132,13 @@ def _words(
     stacks, world = found.stacks, found.world_size
     where = awaited.name if awaited else "a collective"
     who, others = _ranks(late, world), _ranks(waiting, world)
-    if found.gone:
+    if found.gone and waiting:
         wait = "waits" if len(waiting) == 1 else "wait"
         return f"{who} ended; {others} {wait} in {where}", f"Look at the last output of {who} in the run's logs."
     if found.silent:
-        wait = f"; {others} {'waits' if len(waiting) == 1 else 'wait'} in {where}" if waiting else ""
-        return (
-            f"{who} is not heard though its process lives{wait}",
-            f"Look for compiled code on {who} that keeps Python's lock (the GIL), or for a process that was stopped.",
-        )
-    first = stacks[late[0]] if late else None
+        text, advice = _silence(found)
+        return (f"{text}; {others} {'waits' if len(waiting) == 1 else 'wait'} in {where}" if waiting else text), advice
+    first = stacks.get(late[0]) if late else None
     if first is not None and waiting:
         advice = f"Look at what {who} does in {line_of(first)}."
         if len({line_of(stacks[rank]) for rank in stacks}) == 1:
@@ -142,3 +155,30 @@ def _words(
         f"no rank finished a step for {duration(found.idle_s)}, and none waits for another: in {line}",
         f"Look at {line}." if len(lines) == 1 else "Look at each rank's line.",
     )
+
+
+def _silence(found: Standstill) -> tuple[str, str]:
+    """What is known of ranks that are not heard though their processes live; the worst held ones first."""
+    held = next((found.held[rank] for rank in found.silent if rank in found.held), None)
+    ranks = [rank for rank in found.silent if not held or (rank in found.held and found.held[rank].how == held.how)]
+    who = _ranks(ranks, found.world_size)
+    alone = len(ranks) == 1
+    be = "is" if alone else "are"
+    if held and held.how == "stopped":
+        pids = " ".join(str(found.held[rank].pid) for rank in ranks)
+        return f"{who} {be} stopped (SIGSTOP or Ctrl-Z)", f"Have {'it' if alone else 'them'} go on: kill -CONT {pids}"
+    if held and held.how == "traced":
+        return f"{who} {be} held by a debugger", f"Let the debugger of process {held.pid} go on."
+    if held:
+        inside = f" ({held.where})" if held.where else ""
+        return (
+            f"{who} {'hangs' if alone else 'hang'} in the kernel{inside}, where no signal reaches",
+            "Look at the disk or network file system that it reads, and at the kernel's log (dmesg).",
+        )
+    if found.over:
+        return f"{who} {'was' if alone else 'were'} not heard any more", f"Look at the last output of {who}."
+    text = f"{who} {be} not heard though {'its process lives' if alone else 'their processes live'}"
+    line = next((line_of(found.stacks[rank]) for rank in ranks if rank in found.stacks), None)
+    if line:
+        return f"{text}: in {line}", f"Look at the compiled code called in {line}: it keeps Python's lock (the GIL)."
+    return text, f"Look for compiled code on {who} that keeps Python's lock (the GIL)."

@@ -8,6 +8,10 @@ from ddpmon.messages import END_STATES
 
 STALLED_S = 10.0
 STALLED_STEPS = 8
+PAUSE = 1.5
+"""A pause may take so many times as long as the longest one before."""
+WARM_UP_STEPS = 10
+"""The first steps compile, tune and fill caches: how long they take justifies nothing after them."""
 
 
 @dataclass(frozen=True)
@@ -22,10 +26,33 @@ class Signs:
     """Since a rank last finished a step."""
     step_s: float | None = None
     """Median length of a step."""
+    pause_s: float = 0.0
+    """The longest step that justifies another: see Pauses."""
+    start_still_s: float | None = None
+    """Since when the first step stands still; None while it may come: see starts."""
     all_left: bool = False
     """Every rank said goodbye: the launcher is about to end."""
     slow: bool = False
     """Something found costs time."""
+
+
+class Pauses:
+    """The longest steps of a run: an evaluation or a checkpoint makes a step long, and may come again."""
+
+    def __init__(self) -> None:
+        self._warming_up_s = 0.0
+        self._training_s = 0.0
+
+    def add(self, step: int, length_s: float) -> None:
+        """A step took so long. step: counts from 1."""
+        if step <= WARM_UP_STEPS:
+            self._warming_up_s = max(self._warming_up_s, length_s)
+        else:
+            self._training_s = max(self._training_s, length_s)
+
+    def longest_s(self, steps: int) -> float:
+        """The longest step that the run, having finished so many, may take again."""
+        return max(self._training_s, self._warming_up_s if steps < WARM_UP_STEPS else 0.0)
 
 
 def state(signs: Signs) -> str:
@@ -33,12 +60,16 @@ def state(signs: Signs) -> str:
     if signs.run_state in END_STATES:
         return signs.run_state
     if not signs.steps:
-        return "waiting"
-    if not signs.all_left and signs.idle_s > stalled_after_s(signs.step_s):
+        return "waiting" if signs.start_still_s is None or signs.all_left else "stalled"
+    if not signs.all_left and signs.idle_s > stalled_after_s(signs.step_s, signs.pause_s):
         return "stalled"
     return "slow" if signs.slow else "running"
 
 
-def stalled_after_s(step_s: float | None) -> float:
-    """How long no rank may finish a step before the run counts as stalled."""
-    return max(STALLED_S, STALLED_STEPS * (step_s or 0.0))
+def stalled_after_s(step_s: float | None, pause_s: float = 0.0) -> float:
+    """How long no rank may finish a step before the run counts as stalled: as long as the run ever justified.
+
+    step_s: median length of a step. pause_s: the longest step there was. While steps take less than a second and no
+    pause took more than 10 s, that is at most 15 s.
+    """
+    return max(STALLED_S, STALLED_STEPS * (step_s or 0.0), PAUSE * pause_s)

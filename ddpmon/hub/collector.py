@@ -78,7 +78,7 @@ class Collector:
             if isinstance(message, Batch):
                 self._batch(process, message, now)
             elif isinstance(message, Stack):
-                process.stack, process.stack_at = message, now
+                process.tell_stack(message, now)
                 self._recorder.process(process)
             else:
                 self._bye(process, message)

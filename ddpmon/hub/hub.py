@@ -12,19 +12,24 @@ import time
 import zmq
 
 from ddpmon import runs
+from ddpmon.analysis.starts import START_S
 from ddpmon.analysis.verdict import Waiting
 from ddpmon.errors import DdpmonError, RecordingError
 from ddpmon.hub.collector import Collector
 from ddpmon.hub.endings import read_ending
+from ddpmon.hub.parts import with_parts
 from ddpmon.hub.processes import Registry
 from ddpmon.hub.recorder import Recorder
 from ddpmon.hub.recording import Recording, recorded_report, recording_path
+from ddpmon.hub.silent import Silent
 from ddpmon.hub.sockets import Sockets
 from ddpmon.hub.starting import started_ranks
 from ddpmon.hub.store import Clock, Store
+from ddpmon.hub.tails import Tails
 from ddpmon.hub.view import snapshot
 from ddpmon.hub.viewers import Viewers
-from ddpmon.messages import Snapshot
+from ddpmon.hub.working import Working
+from ddpmon.messages import Snapshot, Wish
 from ddpmon.runs import Run
 
 TICK_S = 0.5
@@ -54,7 +59,11 @@ class Hub:
             raise
         self._epoch = secrets.token_hex(4)
         self._collector = Collector(self._sockets.ingest, self._store, self._recorder, self._epoch)
-        self._viewers = Viewers(self._sockets.view, self._build, self._epoch)
+        self._viewers = Viewers(self._sockets.view, self._build, self._with_parts, self._epoch)
+        folder = runs.run_dir(run_id)
+        self._silent = Silent(folder)
+        self._working = Working(START_S)
+        self._tails = Tails(folder, self._take_left, self._tell_left_out)
         self._trouble = False
         now = time.monotonic()
         self._heard_at = now
@@ -107,23 +116,55 @@ class Hub:
     def _tick(self, now: float, unix: float) -> None:
         self._reload()
         store = self._store
+        self._take_tails()  # before anyone is called gone without a goodbye
+        for process in store.registry.look():
+            self._recorder.process(process)
+            if process.dead and not any(f.pid == process.hello.pid for f in store.failures):
+                store.tell(unix, "critical", f"rank {process.rank} (pid {process.hello.pid}) is gone")
         if now - self._looked_at >= LOOK_S:
             self._looked_at = now
-            for process in store.registry.look():
-                self._recorder.process(process)
-                if process.dead and not any(f.pid == process.hello.pid for f in store.failures):
-                    store.tell(unix, "critical", f"rank {process.rank} (pid {process.hello.pid}) is gone")
             self._look_at_start()
         if now - self._mended_at >= MEND_S:
             self._mended_at = now
             if self._sockets.mend():
                 store.tell(unix, "warn", "someone removed the run's sockets; they are back")
         store.digest()
+        self._look_closer(now)
         store.judge(now, unix)
         if store.state == "stalled" and now - self._asked_where_at >= ASK_WHERE_S:
             self._asked_where_at = now
             self._collector.ask_where()
         self._record(now, unix)
+
+    def _look_closer(self, now: float) -> None:
+        """See what ranks do that do not come on, where they cannot say it themselves."""
+        store = self._store
+        seats = store.registry.seats
+        if not store.step and len(seats) == store.registry.world_size:
+            here = [process for process in seats.values() if process.process and not process.gone]
+            self._working.look([process.hello.pid for process in here], now)
+            store.idle = frozenset(process.rank for process in here if self._working.idle(process))
+        since = store.stands_since
+        for process in seats.values():
+            if process.health(now) != "silent":
+                self._silent.heard(process)
+            elif store.state == "stalled" and self._silent.look(process, now, int((since or process.heard_at) * 1e6)):
+                self._recorder.process(process)
+
+    def _take_left(self, frames: list[bytes]) -> None:
+        self._collector.take(frames, time.monotonic(), time.time())
+
+    def _tell_left_out(self, text: str) -> None:
+        self._store.tell(time.time(), "warn", text)
+
+    def _take_tails(self) -> None:
+        """Record what ranks left in the run's folder, then remove it."""
+        taken = self._tails.look()
+        while taken and self._recorder.backlog:
+            self._collector.record()
+        for path in taken if self._recorder.trouble is None else ():
+            with contextlib.suppress(OSError):
+                path.unlink()
 
     def _look_at_start(self) -> None:
         store, run = self._store, self._store.run
@@ -186,11 +227,15 @@ class Hub:
     def _build(self, version: int) -> Snapshot:
         return snapshot(self._store, self._epoch, version, time.monotonic(), time.time())
 
+    def _with_parts(self, shot: Snapshot, wish: Wish) -> Snapshot:
+        return with_parts(shot, self._store, wish)
+
     def _end(self) -> None:
         """Take what is on its way; if the run is over, write down how it ended and tell it to viewers."""
         deadline = time.monotonic() + DRAIN_S
         while time.monotonic() < deadline and self._sockets.ingest.poll(20):
             self._collector.receive(time.monotonic(), time.time())
+        self._take_tails()
         self._reload()
         store, now, unix = self._store, time.monotonic(), time.time()
         over = store.run.ended or store.run.lost()
@@ -208,6 +253,8 @@ class Hub:
         self._recorder.close()
         if not over:
             return
+        self._silent.clear()
+        self._tails.clear()
         self._write_report()
         self._viewers.receive(time.monotonic())
         self._viewers.take_leave(time.monotonic())

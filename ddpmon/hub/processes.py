@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from ddpmon.analysis.hangs import Held
 from ddpmon.messages import STAGE_ENDED, STAGE_GROUP, Hello, Layout, Sample, Stack, Step
 from ddpmon.runs import Process
 
@@ -56,6 +57,12 @@ class RankProcess:
     """The latest."""
     stack_at: float = 0.0
     """When it came, by the hub's clock."""
+    stood: Stack | None = None
+    """The latest that told of a standstill in which every rank was still there."""
+    still_since: float | None = None
+    """When a stack first told of the place where it still is, by the hub's clock; None: it told of none."""
+    held: Held | None = None
+    """The kernel does not let it run."""
     learning_rate: float | None = None
     trains_since_us: int | None = None
     """End of the first step that is known, on its own clock: before it, samples tell of imports and set-up."""
@@ -93,6 +100,17 @@ class RankProcess:
         holes = max(self.last_step, self.steps if self.left or self.dead else 0) - self.records
         return max(0, holes)
 
+    def tell_stack(self, stack: Stack, now: float) -> None:
+        """Take a stack, and notice whether it is where the last one was."""
+        before, self.stack, self.stack_at = self.stack, stack, now
+        if before is None or self.still_since is None or _place(before) != _place(stack):
+            self.still_since = now
+
+    @property
+    def last_stand(self) -> Stack | None:
+        """Where it was while no rank came on: a peer that is killed frees it from there for a last moment."""
+        return self.stood if self.stood is not None and self.stood.step >= self.steps else self.stack
+
     def health(self, now: float) -> str:
         """One of RankView's."""
         if self.left:
@@ -110,6 +128,11 @@ class RankProcess:
                 self.records += 1
                 new.append(step)
         return new
+
+
+def _place(stack: Stack) -> tuple[object, ...]:
+    """Where a rank is, as its script sees it: what a library does inside a call of the script is no coming on."""
+    return stack.step, stack.issued, stack.frames[stack.own or 0 :]
 
 
 @dataclass
@@ -183,7 +206,7 @@ class Registry:
 
     def seat(self, new: RankProcess) -> None:
         """Give a process its rank, or begin a new attempt with it, or leave it out."""
-        if new.attempt >= 0 and new.attempt != self.attempt:
+        if (new.attempt >= 0 and new.attempt != self.attempt) or new.hello.restart < self.restart:
             return  # of an earlier attempt
         holder = self.seats.get(new.rank)
         if new.hello.restart > self.restart:

@@ -229,5 +229,5 @@ def _process_row(process: RankProcess, counters: tuple[int, int, int]) -> schema
         process.dead,
         process.unsynchronised,
         process.unsynchronised_at,
-        msgspec.msgpack.encode(process.stack) if process.stack else None,
+        msgspec.msgpack.encode(process.last_stand) if process.last_stand else None,
     )

@@ -42,7 +42,7 @@ class Recording:
         if not self.path.exists():
             raise RecordingError(f"no recording of {run.name} yet: {self.path} does not exist")
         try:
-            self._db = sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True, timeout=2.0)
+            self._db = sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True, timeout=2.0, check_same_thread=False)
         except sqlite3.Error as error:
             raise self._unreadable(error) from None
         try:
@@ -71,7 +71,7 @@ class Recording:
     def registry(self) -> Registry:
         """The processes as they were last known."""
         registry = Registry(self.run.id, self.run.world_size, self.run.host)
-        registry.restore(self._processes())
+        registry.restore(self.processes())
         return registry
 
     def store(self, records: int | None = None) -> Store:
@@ -103,25 +103,26 @@ class Recording:
             first = 1
         for begin in range(max(1, first), last + 1, CHUNK_STEPS):
             for process in ids.values():
-                store.add_steps(process, self._steps(process.id, begin, begin + CHUNK_STEPS))
+                store.add_steps(process, self.steps(process.id, begin, begin + CHUNK_STEPS))
             store.digest()
         store.digest(final=self.run.ended)
         for process in ids.values():
-            store.add_digests(process, self._digests(process.id))
+            store.add_digests(process, self.digests(process.id))
         store.waiting = Waiting(
             registry.world_size,
             launcher=self.run.agent is not None,
             stages={rank: process.stage for rank, process in registry.seats.items()},
         )
-        store.failures = self._failures()
-        store.events.extend(self._events(store.events.maxlen or 0))
+        store.failures = self.failures()
+        store.events.extend(self.events(store.events.maxlen or 0))
         if self.run.ended:
             store.ending = read_ending(self.run)
             for process in registry.seats.values():
                 process.dead = not process.left
         return store
 
-    def _processes(self) -> Iterator[RankProcess]:
+    def processes(self) -> Iterator[RankProcess]:
+        """Every process that said it is a rank, as it was last known."""
         columns = (
             *("id", "attempt", "pid", "start_ticks", "hello", "stage", "seq", "steps", "last_step", "records"),
             *("dropped", "total_steps", "left", "dead", "unsynchronised", "unsynchronised_at", "stack"),
@@ -153,9 +154,46 @@ class Recording:
             process.layouts = self._layouts(number)
             yield process
 
-    def _steps(self, process: int, begin: int, end: int) -> list[Step]:
+    def steps(self, process: int, begin: int, end: int) -> list[Step]:
+        """A process's records of the steps from `begin` to before `end`."""
         query = self._select("steps", schema.STEPS, "WHERE process = ? AND step >= ? AND step < ? ORDER BY step")
         return [schema.step_of(row) for row in self._rows(query, process, begin, end)]
+
+    def samples(self, process: int, after_us: int, until_us: int) -> list[Sample]:
+        """A process's samples after one moment and up to another."""
+        query = self._select("samples", schema.SAMPLES, "WHERE process = ? AND time_us > ? AND time_us <= ?")
+        return [Sample(*values) for values in self._rows(query, process, after_us, until_us)]
+
+    def span_us(self, process: int) -> tuple[int, int] | None:
+        """When a process was first and last heard of, by its samples and steps; None: never."""
+        ends = [
+            at
+            for table, column, key in (("samples", "time_us", "time_us"), ("steps", "end_us", "step"))
+            for order in ("ASC", "DESC")
+            for (at,) in self._rows(
+                f"SELECT {column} FROM {table} WHERE process = ? ORDER BY {key} {order} LIMIT 1",  # noqa: S608  ours
+                process,
+            )
+        ]
+        return (min(ends), max(ends)) if ends else None
+
+    def first_end_us(self, process: int) -> int | None:
+        """When the first of a process's steps ended; None: there is none."""
+        rows = list(self._rows("SELECT end_us FROM steps WHERE process = ? ORDER BY step LIMIT 1", process))
+        return int(rows[0][0]) if rows else None
+
+    def first_step_after(self, process: int, at_us: int, last: int) -> int:
+        """The first of a process's steps up to `last` that ends after a moment; last + 1 if none does."""
+        low, high = 1, last + 1
+        query = "SELECT step, end_us FROM steps WHERE process = ? AND step >= ? ORDER BY step LIMIT 1"
+        while low < high:
+            middle = (low + high) // 2
+            found = list(self._rows(query, process, middle))
+            if not found or found[0][1] > at_us:
+                high = middle
+            else:
+                low = found[0][0] + 1
+        return low
 
     def _lacks(self, table: str) -> bool:
         """Whether it was made by an older version, which had no such table."""
@@ -167,21 +205,24 @@ class Recording:
         rows = self._rows("SELECT number, layout FROM layouts WHERE process = ?", process)
         return {number: msgspec.msgpack.decode(layout, type=Layout) for number, layout in rows}
 
-    def _digests(self, process: int) -> list[Digest]:
+    def digests(self, process: int, most: int = DIGESTS) -> list[Digest]:
+        """A process's latest digests, at most so many."""
         if self._lacks("digests"):
             return []
         latest = self._select("digests", Digest.__struct_fields__, "WHERE process = ? ORDER BY rowid DESC LIMIT ?")
-        return [Digest(*row) for row in self._rows(latest, process, DIGESTS)][::-1]
+        return [Digest(*row) for row in self._rows(latest, process, most)][::-1]
 
     def _checkpoint(self) -> Checkpoint | None:
         rows = list(self._rows("SELECT value FROM checkpoints WHERE name = 'history'"))
         return msgspec.msgpack.decode(rows[0][0], type=Checkpoint) if rows else None
 
-    def _failures(self) -> list[Failure]:
+    def failures(self) -> list[Failure]:
+        """The exceptions that nobody caught."""
         rows = self._rows("SELECT failure FROM failures")
         return [msgspec.msgpack.decode(row[0], type=Failure) for row in rows]
 
-    def _events(self, most: int) -> list[Event]:
+    def events(self, most: int) -> list[Event]:
+        """What happened to the run: the latest, at most so many."""
         rows = self._rows("SELECT at, severity, text FROM events ORDER BY rowid DESC LIMIT ?", most)
         return [Event(*row) for row in rows][::-1]
 
@@ -209,23 +250,32 @@ def recording_path(run_id: str) -> Path:
 
 def recorded_snapshot(run: Run) -> Snapshot:
     """What the dashboard of a run showed last. RecordingError if it cannot be told."""
+    return recorded_state(run)[0]
+
+
+def recorded_state(run: Run) -> tuple[Snapshot, Store]:
+    """The same, with all that it was made from."""
     store = _judged(run, None)
-    return snapshot(store, EPOCH, 1, _end(run), _end(run))
+    return snapshot(store, EPOCH, 1, _end(run), _end(run)), store
 
 
 def recorded_report(run: Run) -> dict[str, Any]:
     """The report of a run, from its recording. RecordingError if it cannot be told."""
+    store = recorded_store(run)
+    return report(snapshot(store, EPOCH, 1, _end(run), _end(run)), store.world, store.summary)
+
+
+def recorded_store(run: Run) -> Store:
+    """All that a report covers: many of a run's last steps, and what was found in them and at its end."""
     store = _judged(run, REPORT_RECORDS)
     late = _judged(run, None)
     # What held the run back at its end need not show over all of it.
     known = {(finding.kind, tuple(finding.ranks)) for finding in store.findings}
     more = [f for f in late.findings if (f.kind, tuple(f.ranks)) not in known]
-    shot = snapshot(store, EPOCH, 1, _end(run), _end(run))
     if more:
-        shot = msgspec.structs.replace(
-            shot, findings=[*store.findings, *more], verdict=late.verdict, severity=late.severity
-        )
-    return report(shot, store.world, store.summary)
+        store.findings = [*store.findings, *more]
+        store.verdict, store.severity = late.verdict, late.severity
+    return store
 
 
 def _end(run: Run) -> float:

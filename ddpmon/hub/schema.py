@@ -29,6 +29,7 @@ TABLES: dict[str, tuple[str, ...]] = {
         *("process INTEGER", "step INTEGER", "end_us INTEGER", "length_us INTEGER", "data_us INTEGER"),
         *("forward_us INTEGER", "backward_us INTEGER", "optimizer_us INTEGER", "other_us INTEGER", "loss"),
         *("samples INTEGER", "syncs BLOB", "tokens INTEGER", "learning_rate REAL", "gc_us INTEGER", "buckets BLOB"),
+        "named BLOB",
     ),
     "samples": (
         *("process INTEGER", "time_us INTEGER", "cpu_percent REAL", "rss_bytes INTEGER", "gpu_percent REAL"),
@@ -54,13 +55,14 @@ Row: TypeAlias = tuple[Any, ...]
 
 STEPS = (
     *("step", "end_us", "length_us", "data_us", "forward_us", "backward_us", "optimizer_us", "other_us", "loss"),
-    *("samples", "syncs", "tokens", "learning_rate", "gc_us", "buckets"),
+    *("samples", "syncs", "tokens", "learning_rate", "gc_us", "buckets", "named"),
 )
 SAMPLES = Sample.__struct_fields__
 
 _encode = msgspec.msgpack.Encoder().encode
 _syncs = msgspec.msgpack.Decoder(list[Sync])
 _buckets = msgspec.msgpack.Decoder(list[Bucket])
+_named = msgspec.msgpack.Decoder(dict[str, int])
 
 
 def make(db: sqlite3.Connection) -> None:
@@ -121,12 +123,14 @@ def step_row(process: int, step: Step) -> Row:
         step.learning_rate,
         step.gc_us,
         _encode(step.buckets) if step.buckets else None,
+        _encode(step.named_us) if step.named_us else None,
     )
 
 
 def step_of(row: Sequence[Any]) -> Step:
     """A record from the STEPS of a row."""
-    step, end, length, data, forward, backward, optimizer, other, loss, samples, syncs, tokens, rate, gc, buckets = row
+    step, end, length, data, forward, backward, optimizer, other, loss, samples = row[:10]
+    syncs, tokens, rate, gc, buckets, named = row[10:]
     return Step(
         step,
         end,
@@ -143,6 +147,7 @@ def step_of(row: Sequence[Any]) -> Step:
         rate,
         gc or 0,
         _buckets.decode(buckets) if buckets else [],
+        _named.decode(named) if named else {},
     )
 
 

@@ -12,18 +12,24 @@ from ddpmon.analysis import failures as failing
 from ddpmon.analysis import verdict
 from ddpmon.analysis.alignment import Aligner
 from ddpmon.analysis.buckets import BucketTimes, bucket_times
+from ddpmon.analysis.clocks import Clocks
+from ddpmon.analysis.conditions import Conditions
 from ddpmon.analysis.cpu import Cpu
 from ddpmon.analysis.events import changes
 from ddpmon.analysis.findings import Evidence, Loss, findings
 from ddpmon.analysis.hangs import Standstill
+from ddpmon.analysis.heat import Heat
 from ddpmon.analysis.history import History, spread
-from ddpmon.analysis.life import Signs, stalled_after_s, state
-from ddpmon.analysis.memory import Memory
+from ddpmon.analysis.life import Pauses, Signs, state
+from ddpmon.analysis.named import NamedTimes
 from ddpmon.analysis.replicas import Replicas, Unsynchronised
 from ddpmon.analysis.summary import Summary, loss_trend, summarise
 from ddpmon.analysis.waits import split
-from ddpmon.analysis.world import Window, World
+from ddpmon.analysis.window import Window
+from ddpmon.analysis.world import World
 from ddpmon.hub.processes import RankProcess, Registry
+from ddpmon.hub.samples import conditions, memory
+from ddpmon.hub.standing import standstill, start_stands_s
 from ddpmon.messages import END_STATES, OWN_PHASES, Digest, Event, Failure, Finding, Step
 from ddpmon.runs import Run
 
@@ -33,8 +39,6 @@ EVENTS = 200
 BUCKET_STEPS = 50
 """Steps whose buckets are kept for a live view; of a recording those of its window, BUCKET_STEPS_MOST at most."""
 BUCKET_STEPS_MOST = 2000
-STACK_S = 8.0
-"""How old a stack may be to tell where a rank is."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,7 @@ class Store:
         self.clock = clock
         self.loss_history = History()
         self.own_history = History()
+        self.heat = Heat()
         self.history_step = 0
         """The histories hold everything up to this step."""
         self.failures: list[Failure] = []
@@ -98,10 +103,16 @@ class Store:
         self.verdict_since: float | None = None
         self.first_failure: failing.FirstFailure | None = None
         self._window = Window(window_steps)
+        self._named = NamedTimes(window_steps)
         self._window_s = window_s
         self._aligner = Aligner(registry.world_size)
+        self._clocks = Clocks(registry.host)
         self._attempt = registry.attempt
-        self._bad_loss: Loss | None = None
+        self.idle: frozenset[int] = frozenset()
+        """Ranks whose processes do nothing; looked for before the first step only."""
+        self._pauses = Pauses()
+        self._known_conditions: dict[int, tuple[int, Conditions]] = {}
+        self.bad_loss: Loss | None = None
         self._replicas = Replicas()
         self._reduced: deque[dict[int, Step]] = deque(
             maxlen=BUCKET_STEPS if window_s is not None else min(window_steps, BUCKET_STEPS_MOST)
@@ -112,7 +123,7 @@ class Store:
 
     def add_steps(self, process: RankProcess, steps: Sequence[Step], at: float | None = None) -> None:
         """Take records that were not received before. at: seconds of the hub's own clock."""
-        if process.attempt != self._attempt or self._aligner.world_size != self.registry.world_size:
+        if self.registry.attempt != self._attempt or self._aligner.world_size != self.registry.world_size:
             self._begin_attempt()
         if steps and self.registry.is_seated(process):
             # The first step has no beginning: it would hold everything since the process started.
@@ -122,8 +133,9 @@ class Store:
                 process.trains_since_us = steps[0].end_us
             process.learning_rate = steps[-1].learning_rate
             for step in steps:
-                if self._bad_loss is None and step.loss is not None and not math.isfinite(step.loss):
-                    self._bad_loss = Loss(process.rank, step.step, step.loss)
+                self._pauses.add(step.step, step.length_us / 1e6)
+                if self.bad_loss is None and step.loss is not None and not math.isfinite(step.loss):
+                    self.bad_loss = Loss(process.rank, step.step, step.loss)
 
     def add_digests(self, process: RankProcess, digests: Sequence[Digest]) -> None:
         """Take digests of a rank's parameters."""
@@ -144,10 +156,13 @@ class Store:
         """The ranks were restarted: their steps count from 1 again."""
         self._attempt = self.registry.attempt
         self._aligner = Aligner(self.registry.world_size)
+        self._clocks = Clocks(self.registry.host)
         self._window = Window(self._window.steps)
+        self._named = NamedTimes(self._window.steps)
         self.world = self.summary = None
         self.history_step = 0
-        self._bad_loss = None
+        self._pauses = Pauses()
+        self.bad_loss = None
         self._replicas = Replicas()
         self._reduced.clear()
         self._last_step_at = None
@@ -156,10 +171,13 @@ class Store:
     def digest(self, final: bool = False) -> None:
         """Work the records that came since into the window and the histories."""
         own_clocks = {rank for rank, process in self.registry.seats.items() if process.hello.device_clock}
+        hosts = {rank: process.hello.host for rank, process in self.registry.seats.items()}
         for rows in self._aligner.take(final):
-            part = split(rows, own_clocks=own_clocks)
+            part = split(rows, self._clocks.offsets_us(rows, hosts), own_clocks)
             self._window.append(part)
             self._remember(part)
+            self.heat.append(part)
+            self._named.append(rows)
             if rows.steps[-1][0].buckets:
                 self._reduced.extend(dict(zip(rows.ranks, row, strict=True)) for row in rows.steps)
         self.world = self._window.world(self._window_s)
@@ -191,9 +209,15 @@ class Store:
             steps=self.step,
             idle_s=now - self._last_step_at if self._last_step_at is not None else 0.0,
             step_s=self.summary.step_ms_p50 / 1e3 if self.summary else None,
+            pause_s=self._pauses.longest_s(self.step),
+            start_still_s=None if self.step else start_stands_s(self.registry, self.idle, now),
             all_left=bool(seats) and all(p.left or p.dead for p in seats.values()),
         )
-        found = findings(self.world, self._evidence(self._standstill(signs, now)), self.findings)
+        where = standstill(self.registry, signs, now)
+        if where is not None and not where.over and not where.gone:
+            for rank, stack in where.stacks.items():
+                seats[rank].stood = stack
+        found = findings(self.world, self._evidence(where), self.findings)
         self._tell_changes(found, unix)
         self.findings = found
         before = self.state
@@ -206,31 +230,6 @@ class Store:
         if self.state != before:
             self._tell_state(before, unix)
 
-    def _standstill(self, signs: Signs, now: float) -> Standstill | None:
-        """Where every rank is, if none comes on, or if none did when the run was ended. None while steps go on."""
-        seats, where = self.registry.seats, state(signs)
-        if where == "stalled":
-            silent = [rank for rank, p in seats.items() if p.health(now) == "silent"]
-            gone = [rank for rank, p in seats.items() if p.left or p.dead]
-            stacks = {
-                rank: p.stack
-                for rank, p in seats.items()
-                if p.stack and p.stack.step >= p.steps and now - p.stack_at < STACK_S and rank not in {*silent, *gone}
-            }
-            return Standstill(signs.idle_s, stacks, gone, silent, self.registry.world_size)
-        if where not in END_STATES or where == "done":
-            return None
-        stuck_us = stalled_after_s(signs.step_s) * 1e6
-        last = {
-            rank: p.stack
-            for rank, p in seats.items()
-            if p.stack and p.stack.step >= p.steps and p.stack.time_us - p.stack.since_us >= stuck_us
-        }
-        if not any(stack.blocked for stack in last.values()):
-            return None
-        idle_us = max(stack.time_us - stack.since_us for stack in last.values())
-        return Standstill(idle_us / 1e6, last, world_size=self.registry.world_size)
-
     def _evidence(self, standstill: Standstill | None) -> Evidence:
         processes = self.registry.seats.values()
         failed = (self.first_failure.rank, self.first_failure.cause) if self.first_failure else None
@@ -240,7 +239,7 @@ class Store:
         return Evidence(
             records=sum(process.records for process in processes),
             lost=sum(process.lost for process in processes),
-            bad_loss=self._bad_loss,
+            bad_loss=self.bad_loss,
             failed=failed,
             world_size=self.registry.world_size,
             standstill=standstill,
@@ -251,8 +250,23 @@ class Store:
                 for p in processes
                 if not (p.left and self.live)
             ],
-            memory=[_memory(p) for p in processes if p.samples and not p.left],
+            memory=[memory(p) for p in processes if p.samples and not p.left],
+            conditions=[self._conditions(p) for p in processes if not (p.left and self.live)],
+            bus_bandwidth_gb_s=self.bucket_times().bus_bandwidth_gb_s if self._transfers_count() else None,
+            named=self._named,
         )
+
+    def _conditions(self, process: RankProcess) -> Conditions:
+        """Worked out once a sample: a thousand ranks have thirty samples each."""
+        last = process.samples[-1].time_us if process.samples else 0
+        known = self._known_conditions.get(process.id)
+        if known is None or known[0] != last:
+            known = self._known_conditions[process.id] = (last, conditions(process))
+        return known[1]
+
+    def _transfers_count(self) -> bool:
+        """Whether the bandwidth of buckets matters: it takes a while to work out."""
+        return bool(self._reduced) and any(f.kind == "communication_bound" for f in self.findings)
 
     def _sentence(self, now: float, unix: float) -> tuple[str, str]:
         seats = self.registry.seats
@@ -294,17 +308,23 @@ class Store:
 
     def _tell_state(self, before: str, unix: float) -> None:
         if self.state == "stalled" or self.state in END_STATES:
-            self.tell(unix, self.severity, self.verdict)
+            if all(event.text != self.verdict for event in self.new_events):  # a new finding was told already
+                self.tell(unix, self.severity, self.verdict)
         elif before == "waiting":
             self.tell(unix, "info", f"first step after {verdict.duration(unix - self.run.created_at)}")
         elif before == "stalled":
-            self.tell(unix, "info", "steps go on")
+            self.tell(unix, "info", "steps go on" if self.state != "waiting" else "the ranks come on")
 
     def tell(self, unix: float, severity: str, text: str) -> None:
         """Something happened to the run."""
         event = Event(unix, severity, text)
         self.events.append(event)
         self.new_events.append(event)
+
+    @property
+    def stands_since(self) -> float | None:
+        """When a rank last finished a step, by the hub's own clock."""
+        return self._last_step_at
 
     def connected(self, unix: float) -> None:
         """Say it once when every rank has been heard."""
@@ -320,6 +340,14 @@ class Store:
         steps = [p.steps for p in self.registry.seats.values()]
         return int(statistics.median_low(steps)) if steps else 0
 
+    def named_ms(self) -> dict[int, dict[str, float]]:
+        """Of each rank, its mean time a step inside what scripts named, over the window."""
+        world = self.world
+        if world is None:
+            return {}
+        means = self._named.mean_ms(world.ranks, int(world.step[0]), int(world.step[-1]), len(world))
+        return {rank: {name: float(ms[i]) for name, ms in means.items()} for i, rank in enumerate(world.ranks)}
+
     def bucket_times(self) -> BucketTimes:
         """Of the last steps in which buckets were recorded."""
         return bucket_times(self._reduced, {rank: p.layouts for rank, p in self.registry.seats.items()})
@@ -327,17 +355,3 @@ class Store:
     @property
     def records_lost(self) -> int:
         return sum(process.lost for process in self.registry.everyone.values())
-
-
-def _memory(process: RankProcess) -> Memory:
-    known = [(s.time_us, s.rss_bytes) for s in process.samples if s.rss_bytes is not None]
-    last = process.samples[-1]
-    begun = process.trains_since_us
-    return Memory(
-        process.rank,
-        [at / 1e6 for at, _ in known],
-        [size for _, size in known],
-        (last.time_us - begun) / 1e6 if begun is not None else 0.0,
-        last.gpu_memory_used_bytes,
-        last.gpu_memory_total_bytes,
-    )

@@ -7,8 +7,22 @@ from typing import Any
 
 from ddpmon.analysis.cpu import starved_share
 from ddpmon.analysis.summary import Summary
+from ddpmon.analysis.what_if import gain_with_even_transfer, gain_without_waiting
+from ddpmon.analysis.world import World
 from ddpmon.hub.store import Store
-from ddpmon.messages import STAGES, Exit, Gpu, RankView, RunView, Sample, Snapshot
+from ddpmon.messages import (
+    STAGES,
+    AllReduceView,
+    EfficiencyView,
+    Environment,
+    Exit,
+    Gpu,
+    Hello,
+    RankView,
+    RunView,
+    Sample,
+    Snapshot,
+)
 
 
 def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) -> Snapshot:
@@ -64,6 +78,8 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
         notes=_notes(store),
         buckets=buckets.buckets,
         bus_bandwidth_gb_s=buckets.bus_bandwidth_gb_s,
+        all_reduce=_all_reduce(store.world, summary),
+        efficiency=_efficiency(summary),
     )
 
 
@@ -72,6 +88,7 @@ def _ranks(store: Store, now: float) -> list[RankView]:
     summary = store.summary
     columns = {rank: column for column, rank in enumerate(summary.ranks)} if summary else {}
     means = _means(summary) if summary else []
+    named = store.named_ms()
     exits = _exits(store)
     views = []
     for rank in range(store.registry.world_size or store.run.world_size):
@@ -103,6 +120,8 @@ def _ranks(store: Store, now: float) -> list[RankView]:
                 written_bytes_per_s=sample.written_bytes_per_s if sample else None,
                 threads=sample.threads if sample else None,
                 stack=process.stack,
+                environment=_environment(hello),
+                named_ms=named.get(rank, {}),
                 **mean,
             )
         )
@@ -140,6 +159,47 @@ def _means(summary: Summary) -> list[dict[str, Any]]:
         }
         for step, own, over, phases, late, share, loss, has_loss, rate, tokens, gc in rows
     ]
+
+
+def _all_reduce(world: World | None, summary: Summary | None) -> AllReduceView | None:
+    if world is None or summary is None or not summary.gradient_bytes or len(summary.ranks) < 2:
+        return None
+    return AllReduceView(
+        payload_bytes=summary.gradient_bytes,
+        wait_ms=summary.exposed_wait_ms,
+        transfer_ms=summary.exposed_ms - summary.exposed_wait_ms,
+        exposed_share=summary.exposed_ms / max(summary.step_ms_mean, 1e-9),
+        gain_without_waiting=gain_without_waiting(world),
+        gain_with_even_transfer=gain_with_even_transfer(world),
+        beside_ms=max(0.0, float(summary.phases_ms[:, 5:].sum(axis=1).mean()) - summary.exposed_ms),
+    )
+
+
+def _efficiency(summary: Summary | None) -> EfficiencyView | None:
+    if summary is None or len(summary.ranks) < 2:
+        return None
+    known = summary.efficiency
+    return EfficiencyView(
+        known.parallel,
+        known.load_balance,
+        known.load_balance_persistent,
+        known.load_balance_moving,
+        known.communication,
+    )
+
+
+def _environment(hello: Hello) -> Environment:
+    return Environment(
+        device_name=hello.device_name,
+        cores=hello.cores,
+        compute_threads=hello.compute_threads,
+        torch_version=hello.torch_version,
+        backend=hello.backend,
+        parameters=hello.parameters,
+        gradient_bytes=hello.gradient_bytes,
+        buffer_bytes=hello.buffer_bytes,
+        restart=hello.restart,
+    )
 
 
 def _known(value: float) -> float | None:

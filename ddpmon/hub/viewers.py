@@ -9,7 +9,7 @@ import msgspec
 import zmq
 
 from ddpmon.hub.sockets import Socket
-from ddpmon.messages import Snapshot, WireError, decode_next, encode
+from ddpmon.messages import Snapshot, WireError, Wish, decode_next, encode
 
 EVERY_S = 0.5
 """A new snapshot at most this often."""
@@ -21,18 +21,27 @@ MOST = 256
 class Viewers:
     """Knows who waits for what. A viewer that does not ask costs nothing.
 
-    build(version): makes the snapshot of this moment.
+    build(version): makes the snapshot of this moment. with_parts(snapshot, wish): adds what a viewer wishes for.
     """
 
-    def __init__(self, socket: Socket, build: Callable[[int], Snapshot], epoch: str) -> None:
+    def __init__(
+        self,
+        socket: Socket,
+        build: Callable[[int], Snapshot],
+        with_parts: Callable[[Snapshot, Wish], Snapshot],
+        epoch: str,
+    ) -> None:
         self._socket = socket
         self._build = build
+        self._with_parts = with_parts
         self._epoch = epoch
         self._waiting: dict[bytes, tuple[int, float]] = {}
         """Connection: the version it has, and when it must hear something."""
+        self._wishes: dict[bytes, Wish] = {}
         self._asked_at: dict[bytes, float] = {}
         self._current: Snapshot | None = None
-        self._frame = b""
+        self._frames: dict[Wish, bytes] = {}
+        """The current snapshot as it is sent, by what is wished for beside it."""
         self._built_at = float("-inf")
 
     def receive(self, now: float) -> None:
@@ -50,8 +59,10 @@ class Viewers:
             version = request.version if request.epoch == self._epoch else 0
             self._waiting[frames[0]] = (version, now + AGAIN_S)
             self._asked_at[frames[0]] = now
+            self._wishes[frames[0]] = request.wish
             if len(self._asked_at) > MOST:  # mostly viewers that have gone
-                self._asked_at.pop(next(iter(self._asked_at)))
+                gone = next(iter(self._asked_at))
+                del self._asked_at[gone], self._wishes[gone]
 
     def serve(self, now: float) -> None:
         """Answer whoever can be answered now."""
@@ -73,8 +84,12 @@ class Viewers:
                 self._send(identity)
 
     def _send(self, identity: bytes) -> None:
+        assert self._current is not None  # noqa: S101  who sends has renewed it
+        wish = self._wishes.get(identity, Wish())
+        if wish not in self._frames:
+            self._frames[wish] = encode(self._with_parts(self._current, wish))
         with contextlib.suppress(zmq.ZMQError):  # gone, or does not read
-            self._socket.send_multipart([identity, self._frame], zmq.NOBLOCK)
+            self._socket.send_multipart([identity, self._frames[wish]], zmq.NOBLOCK)
 
     def _renew(self, now: float) -> None:
         old = self._current
@@ -83,7 +98,7 @@ class Viewers:
         if old and msgspec.structs.replace(new, version=old.version, at=old.at) == old:
             return  # nothing happened: the same version again
         self._current = new
-        self._frame = encode(new)
+        self._frames.clear()
 
     def next_due(self, now: float) -> float | None:
         """When `serve` has something to do again, in seconds from now; None: nobody waits."""

@@ -13,7 +13,7 @@ INJECT_DIR = Path(__file__).parent.parent / "probe" / "inject"
 
 
 def armed(run_id: str, base: Mapping[str, str], *, buckets: bool = False) -> dict[str, str]:
-    """The environment of a run's ranks: `base`, and where the run's hub listens.
+    """The environment of a run's ranks: `base`, where the run's hub listens, and the folder it keeps.
 
     buckets: have the probe record every bucket's all-reduce.
     """
@@ -24,5 +24,6 @@ def armed(run_id: str, base: Mapping[str, str], *, buckets: bool = False) -> dic
         "PYTHONPATH": f"{inject}{os.pathsep}{given}" if given else inject,
         "DDPMON_SOCKET": runs.ingest_address(run_id),
         "DDPMON_RUN_ID": run_id,
+        "DDPMON_RUN_DIR": str(runs.run_dir(run_id)),
         "DDPMON_BUCKETS": "1" if buckets else "0",
     }

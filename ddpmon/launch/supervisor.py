@@ -178,6 +178,7 @@ class Supervisor:
 
     def _end_hub(self) -> None:
         """Let the hub write its last, then see that it is gone."""
+        self._reap(time.monotonic())
         if not self.adopted:
             self._keep_hub(even_if_not_due=True)  # if it is down just now, one must still write the report
         hub, self.hub.process = self.run.hub if self.adopted else self.hub.process, None
@@ -187,6 +188,7 @@ class Supervisor:
         view = runs.socket_dir(self.run.id) / "view.sock"
         self._wait_for_hub(hub, HUB_READY_S, view.exists)
         processes.send(hub, signal.SIGTERM)
+        processes.send(hub, signal.SIGCONT)  # one that was stopped has not taken what the last ranks left
         self._wait_for_hub(hub, HUB_END_S, lambda: False)
         if hub.alive():
             say("hub does not end; SIGKILL")

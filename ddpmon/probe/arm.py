@@ -8,9 +8,10 @@ import sys
 from multiprocessing import util
 
 from ddpmon import api
-from ddpmon.probe import hooks
+from ddpmon.probe import answer, hooks
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.listener import Listener
+from ddpmon.probe.stack import places
 
 _listener: Listener | None = None
 
@@ -47,6 +48,7 @@ def _prepare(listener: Listener, address: str) -> None:
     def start() -> None:
         from ddpmon.probe.sender import Sender
 
+        answer.arm(places())
         sender = Sender(listener, address)
         sender.start()
         # Forked and forkserver children of multiprocessing run only the latter, everyone else atexit.
@@ -60,6 +62,7 @@ def _prepare(listener: Listener, address: str) -> None:
 def _forked(listener: Listener, address: str) -> None:
     """A forked child starts unheard: most are DataLoader workers. It is a rank only if it turns out to be one."""
     api._probe = None
+    answer.forked()
     listener.begin(Identity(os.environ.get("DDPMON_RUN_ID", "")))
     _prepare(listener, address)
 

@@ -59,6 +59,10 @@ class Outbox:
         self._waiting.extendleft(reversed(self._unacknowledged))
         self._unacknowledged.clear()
 
+    def rest(self) -> list[Frame]:
+        """What the hub has not acknowledged, in order."""
+        return [*self._unacknowledged, *self._waiting]
+
     @property
     def settled(self) -> bool:
         """Whether the hub has recorded everything."""

@@ -35,6 +35,7 @@ from ddpmon.messages import (
     decode_to_rank,
     encode,
 )
+from ddpmon.probe import answer, tail
 from ddpmon.probe.cuda import pending, resolve
 from ddpmon.probe.devices import Sampler
 from ddpmon.probe.listener import Listener
@@ -77,7 +78,7 @@ class Sender(threading.Thread):
         """Send the rest, say goodbye and end the thread: at most GOODBYE_S and a little."""
         if self.is_alive():
             self._stopping.set()
-            self.join(GOODBYE_S + 0.5)
+            self.join(GOODBYE_S + 1.0)
 
     def run(self) -> None:
         try:
@@ -102,6 +103,7 @@ class Sender(threading.Thread):
                 self._stopping.wait(BUSY_S if busy else IDLE_S)
             self._goodbye()
         finally:
+            answer.withdraw()
             self._socket.close()
             context.term()
 
@@ -112,6 +114,7 @@ class Sender(threading.Thread):
         if now - self._last_sample >= SAMPLE_S:
             self._last_sample = now
             self._samples.append(self._sampler.sample())
+            answer.keep(self._listener.thread == threading.main_thread().ident)
         self._report_exception()
         busy = self._gather(now)
         self._send()
@@ -255,17 +258,24 @@ class Sender(threading.Thread):
         self._outbox.add(Frame(self._seq, encode(failure), 1))
 
     def _goodbye(self) -> None:
-        """Hand over the rest and wait for the hub's word that it has it, if there ever was a hub."""
+        """Hand over the rest. What no hub takes now is left in the run's folder for the next one."""
         listener = self._listener
         listener.identity.reached(STAGE_ENDED)
         self._report_exception()
         self._gather(time.monotonic())
+        bye = Bye(listener.identity.rank, os.getpid(), self._seq, self._outbox.dropped)
+        self._hand_over(bye)
+        if not self._outbox.settled:
+            rest = self._outbox.rest()
+            tail.leave(bye.rank, [encode(listener.identity.hello()), *(frame.payload for frame in rest), encode(bye)])
+
+    def _hand_over(self, bye: Bye) -> None:
+        """Send the rest and wait for the hub's word that it has it, if there ever was a hub."""
         deadline = time.monotonic() + GOODBYE_S
         said = False
         while (self._epoch or not said) and time.monotonic() < deadline:
             self._send()
             if not said and self._outbox.next() is None:
-                bye = Bye(listener.identity.rank, os.getpid(), self._seq, self._outbox.dropped)
                 try:
                     self._socket.send(encode(bye), zmq.NOBLOCK)
                     said = True
@@ -308,6 +318,7 @@ def _wire(raw: RawStep) -> Step:
             for layout, launch, end in raw.buckets or ()
             if end
         ],
+        {name: ns // 1000 for name, ns in raw.named.items()} if raw.named else {},
     )
 
 

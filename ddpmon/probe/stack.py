@@ -16,6 +16,7 @@ import torch
 
 import ddpmon
 from ddpmon.messages import MAX_FRAMES, Collective, Stack
+from ddpmon.messages.folder import Places
 from ddpmon.probe import collectives
 from ddpmon.probe.hooks import COLLECTIVES
 
@@ -35,9 +36,16 @@ _OURS = os.path.dirname(os.path.abspath(ddpmon.__file__)) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _LIBRARIES = (os.path.join(os.path.dirname(os.__file__), ""), os.path.join(os.path.dirname(_TORCH[:-1]), ""))
 """Where the standard library lies, and whatever else is installed beside torch."""
-_CALLS = {*COLLECTIVES, "send", "recv"}
+_MEETINGS = {"init_process_group", "new_group"}
+"""Functions in which ranks wait for each other without a collective."""
+_CALLS = {*COLLECTIVES, *_MEETINGS, "send", "recv"}
 """Functions that a script calls and in which ranks wait for each other."""
-_DDP = {"_sync_buffers": "DDP's buffer broadcast", "_engine_run_backward": "DDP's gradient all-reduce"}
+_DDP = {
+    "_sync_buffers": "DDP's buffer broadcast",
+    "_engine_run_backward": "DDP's gradient all-reduce",
+    "_verify_param_shape_across_processes": "DDP's check of the model",
+    "_sync_module_states": "DDP's first broadcast of the model",
+}
 """Functions in which DDP waits by itself, and what for."""
 
 
@@ -76,7 +84,7 @@ class Whereabouts:
         if (frames, issued) != self._last:
             self._last = (frames, issued)
             self._recorded = None
-        elif self._recorded is None and self._overdue():
+        elif self._recorded is None:
             self._recorded = collectives.recorded()
         collective, blocked = self._collective(library)
         return Stack(
@@ -101,7 +109,7 @@ class Whereabouts:
         called = [function for function in library if function in _CALLS]
         # all_gather_object calls all_gather: the outermost is the one that the script knows.
         name = called[-1] if called else next((_DDP[function] for function in library if function in _DDP), None)
-        if self._recorded is not None:
+        if self._recorded is not None and name not in _MEETINGS:
             last, inside = self._recorded
             if last is None or not (inside and library):
                 return last, False  # computing in torch, or in code of its own
@@ -135,10 +143,9 @@ def _walk(frame: FrameType | None) -> tuple[list[str], int | None, list[str]]:
 
 @functools.lru_cache(maxsize=1024)
 def _place(file: str) -> tuple[str, bool]:
-    """A file's name as people know it, and whether it belongs to a library."""
-    if file.startswith("<"):
-        return file, True
-    is_library = file.startswith(_LIBRARIES) or "/site-packages/" in file or "/dist-packages/" in file
-    folders = {os.path.join(folder, "") for folder in sys.path if folder}
-    inside = max((folder for folder in folders if file.startswith(folder)), key=len, default="")
-    return file.removeprefix(inside), is_library
+    return places().place(file)
+
+
+def places() -> Places:
+    """This process's folders, as they are now."""
+    return Places(_OURS, _LIBRARIES, sorted({os.path.join(folder, "") for folder in sys.path if folder}))

@@ -1,7 +1,9 @@
 """Who did not come, from made-up stacks whose right answer is known."""
 
+import pytest
+
 from ddpmon.analysis.findings import Evidence, findings
-from ddpmon.analysis.hangs import Standstill, missing
+from ddpmon.analysis.hangs import Held, Standstill, missing
 from ddpmon.messages import Collective, Stack
 
 REDUCE = "DDP's gradient all-reduce"
@@ -16,7 +18,10 @@ def stack(rank, *frames, blocked=None, issued=100, step=50, sequence=100, group=
 
 def named(stacks, idle=12.0, **more):
     told = Standstill(
-        idle, {one.rank: one for one in stacks}, world_size=len(stacks) + len(more.get("gone", ())), **more
+        idle,
+        {one.rank: one for one in stacks},
+        world_size=len({*(one.rank for one in stacks), *more.get("gone", ()), *more.get("silent", ())}),
+        **more,
     )
     (finding,) = findings(None, Evidence(standstill=told))
     return finding
@@ -76,6 +81,41 @@ def test_a_rank_whose_own_thread_is_not_heard_either_is_named():
     assert (finding.ranks, finding.severity) == ([1], "critical")
     assert finding.text == f"rank 1 is not heard though its process lives; rank 0 waits in {REDUCE}"
     assert "GIL" in finding.advice
+
+
+def test_a_silent_rank_that_answered_a_signal_is_named_with_its_line():
+    finding = named([stack(0, blocked=REDUCE), stack(1, "train.py:40 spin")], silent=[1])
+    assert finding.text.startswith("rank 1 is not heard though its process lives: in train.py:40 spin")
+    assert finding.evidence["waiting"] == [0]
+    assert [group["ranks"] for group in finding.evidence["stacks"]] == [[0], [1]]
+
+
+@pytest.mark.parametrize(
+    ("held", "text", "advice"),
+    [
+        (Held(77, "stopped"), "rank 1 is stopped (SIGSTOP or Ctrl-Z)", "kill -CONT 77"),
+        (Held(77, "traced"), "rank 1 is held by a debugger", "77"),
+        (Held(77, "kernel", "nfs_wait"), "rank 1 hangs in the kernel (nfs_wait), where no signal reaches", "dmesg"),
+        (Held(77, "kernel"), "rank 1 hangs in the kernel, where no signal reaches", "dmesg"),
+    ],
+)
+def test_a_process_that_the_kernel_does_not_let_run_is_told_as_such(held, text, advice):
+    finding = named([stack(0, blocked=REDUCE)], silent=[1], held={1: held})
+    assert finding.text == f"{text}; rank 0 waits in {REDUCE}"
+    assert advice in finding.advice
+    assert (finding.ranks, finding.severity) == ([1], "critical")
+    assert finding.evidence["held"] == {"1": {"how": held.how, "where": held.where}}
+
+
+def test_of_a_run_that_is_over_nothing_is_said_of_what_lives():
+    finding = named([stack(0, blocked=REDUCE)], silent=[1], over=True)
+    assert finding.text == f"rank 1 was not heard any more; rank 0 waits in {REDUCE}"
+
+
+def test_several_that_are_stopped_are_named_together_with_their_pids():
+    finding = named([stack(2, blocked=REDUCE)], silent=[0, 1], held={0: Held(7, "stopped"), 1: Held(8, "stopped")})
+    assert finding.text.startswith("ranks 0-1 are stopped")
+    assert finding.advice == "Have them go on: kill -CONT 7 8"
 
 
 def test_without_stacks_nothing_is_said():

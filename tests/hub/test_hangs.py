@@ -1,5 +1,7 @@
 """Real ranks that stand still: who it is and where is named in time, and forgotten once they go on."""
 
+import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -17,11 +19,11 @@ SCRIPT = Path(__file__).parents[1] / "probe" / "scripts" / "standing.py"
 class Watched:
     """A run of the script under a supervisor and a hub, seen as a viewer sees it."""
 
-    def __init__(self, launch, folder, how, rank, nproc):
+    def __init__(self, launch, folder, how, rank, nproc, step):
         self.marker = folder / "go-on"
         self.started = launch(
             *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(nproc)),
-            *(str(SCRIPT), str(self.marker), "--how", how, "--rank", str(rank)),
+            *(str(SCRIPT), str(self.marker), "--how", how, "--rank", str(rank), "--step", str(step)),
         )
         self.source = source.LiveSource(self.started.run)
 
@@ -43,8 +45,8 @@ class Watched:
 def watch(launch, home):
     made = []
 
-    def start(how, rank, nproc=3):
-        made.append(Watched(launch, home, how, rank, nproc))
+    def start(how, rank, nproc=3, step=20):
+        made.append(Watched(launch, home, how, rank, nproc, step))
         return made[-1]
 
     yield start
@@ -87,13 +89,41 @@ def test_a_rank_whose_workers_bring_nothing_is_named(watch):
     watched.until(lambda s: s.step > 40, "going on", 30)
 
 
-def test_a_rank_whose_every_thread_is_held_up_is_named_too(watch):
+def test_a_rank_that_holds_the_gil_is_named_with_its_line(watch, home):
+    os.mkfifo(home / "go-on.pipe")
     watched = watch("lock", rank=1)
-    shot = watched.hang()
+    watched.hang()
+    shot = watched.until(lambda s: " in standing.py:" in s.verdict, "its line", 30)
     (finding,) = [f for f in shot.findings if f.kind == "hang"]
     assert (finding.ranks, finding.severity, finding.evidence["silent"]) == ([1], "critical", [1])
-    assert "rank 1 is not heard though its process lives" in finding.text
+    assert finding.text.startswith("rank 1 is not heard though its process lives: in standing.py:")
+    assert any(frame.endswith(" keeps_the_lock") for frame in shot.ranks[1].stack.frames)
+    (home / "go-on.pipe").write_bytes(b"x")
     watched.until(lambda s: s.state in {"running", "slow"} and s.step > 40, "going on", 30)
+
+
+def test_a_rank_that_was_stopped_is_told_as_such_and_goes_on(watch):
+    watched = watch("nothing", rank=1)
+    pid = watched.until(lambda s: s.step >= 19, "steps", 60).ranks[1].pid
+    os.kill(pid, signal.SIGSTOP)
+    shot = watched.until(lambda s: s.state == "stalled" and "stopped" in s.verdict, "a stopped rank", 30)
+    (finding,) = [f for f in shot.findings if f.kind == "hang"]
+    assert (finding.ranks, finding.severity) == ([1], "critical")
+    assert finding.advice == f"Have it go on: kill -CONT {pid}"
+    os.kill(pid, signal.SIGCONT)
+    watched.until(lambda s: s.state in {"running", "slow"} and s.step > shot.step + 20, "going on", 30)
+
+
+def test_a_hang_in_the_very_first_step_is_named(watch):
+    watched = watch("sleep", rank=1, nproc=2, step=1)
+    shot = watched.until(lambda s: s.state == "stalled", "a start that stands still", 90)
+    assert shot.step == 0
+    (finding,) = [f for f in shot.findings if f.kind == "hang"]
+    assert (finding.ranks, finding.severity, finding.since_step) == ([1], "critical", 1)
+    assert shot.verdict.startswith("rank 1 does not reach DDP's gradient all-reduce: in standing.py:")
+    watched.marker.touch()
+    after = watched.until(lambda s: s.state in {"running", "slow"} and s.step > 20, "training", 30)
+    assert not [f for f in after.findings if f.kind == "hang"]
 
 
 def test_a_run_that_is_stopped_while_it_stands_still_says_so_in_its_report(watch):

@@ -1,16 +1,22 @@
 """Real ranks on gloo, from torchrun to the report."""
 
+import os
+import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from ddpmon import runs
+from ddpmon import runs, source
 from ddpmon.export import report
+from ddpmon.hub.recording import recording_path
+from tests.conftest import wait_for
 
 pytestmark = pytest.mark.e2e
 MNIST = Path(__file__).parents[2] / "training" / "mnist.py"
+SCRIPTS = Path(__file__).parents[1] / "probe" / "scripts"
 
 
 def run(home, *arguments):
@@ -44,3 +50,26 @@ def test_the_rank_that_raised_is_named_first(home):
     assert made["verdict"].startswith("rank 1 failed first: RuntimeError: ")
     assert "exit 1; 1 other then stopped" in made["verdict"]
     assert made["ranks"][1]["exit"]["code"] == 1
+
+
+@pytest.mark.parametrize("ends", ["killed", "stopped"])
+def test_what_ranks_could_not_hand_over_at_their_end_is_recorded_all_the_same(launch, ends):
+    """The hub stands still before the last steps; it is killed once the ranks have left, or never goes on by itself."""
+    script = (str(SCRIPTS / "small_ddp.py"), "--steps", "60", "--slow", "other:0")
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    started = launch(*torchrun, *script)
+    watched = source.LiveSource(started.run)
+    wait_for(lambda: (shot := watched.snapshot()) and shot.step >= 10, 60)
+    watched.close()
+    os.kill(started.run.hub.pid, signal.SIGSTOP)
+    if ends == "killed":
+        wait_for(lambda: len(list(started.folder.glob("tail/*-*[0-9]"))) == 2, 60)
+        os.kill(started.run.hub.pid, signal.SIGKILL)
+    ended = started.until_gone(60)
+    assert ended.state() == "done"
+    made = report.build(ended)
+    assert (made["steps"]["records_lost"], [rank["steps"] for rank in made["ranks"]]) == (0, [60, 60])
+    with sqlite3.connect(f"file:{recording_path(ended.id)}?mode=ro", uri=True) as db:
+        found = db.execute("SELECT rank, count(*), max(step) FROM steps JOIN processes ON id = process GROUP BY rank")
+        assert found.fetchall() == [(0, 60, 60), (1, 60, 60)]
+    assert not (started.folder / "tail").exists()

@@ -79,12 +79,14 @@ def test_the_command_sees_the_probes_environment_an_empty_stdin_and_default_sign
             print(os.environ["PYTHONPATH"], os.environ["DDPMON_RUN_ID"], os.environ["DDPMON_SOCKET"], sep="\\n")
             print(sys.stdin.read() == "", signal.getsignal(signal.SIGINT) is signal.default_int_handler)
             print(signal.getsignal(signal.SIGHUP) is signal.SIG_DFL, signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+            print(os.environ["DDPMON_RUN_DIR"])
             """
         )
     finally:
         signal.signal(signal.SIGINT, before)
     started.until_gone()
-    path, run_id, socket, first, second = started.log("launcher").splitlines()[:5]
+    path, run_id, socket, first, second, folder = started.log("launcher").splitlines()[:6]
+    assert folder == str(started.folder)
     assert path.endswith("/ddpmon/probe/inject:/somewhere")
     assert run_id == started.id
     assert socket == runs.ingest_address(started.id)

@@ -1,0 +1,256 @@
+"""Two runs side by side: which is faster, by how much and how certainly, and what made the difference.
+
+Compared are the lengths of steps once each run has settled. Where a step of one run does more work than the other's
+(samples, tokens), it is work per second that counts. The certainty covers how steps vary within each run; how much two
+runs of the same thing differ (machine, neighbours) only further runs can tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log, log1p
+
+import numpy as np
+
+from ddpmon.analysis.arrays import Floats
+from ddpmon.analysis.resampling import Ratio, Resampled, ratio, resampled
+from ddpmon.analysis.world import World
+from ddpmon.messages import Finding
+
+FIRST_STEPS = 5
+"""Always left out: buffers, kernels and DDP's buckets are laid out in them."""
+FEWEST_STEPS = 20
+"""That are compared, after what is left out."""
+MOST_STEPS = 20_000
+"""The last ones; more make the interval no narrower than two runs differ anyway."""
+ALIKE = 0.01
+"""Closer than this is called the same: two runs of the same differ by as much."""
+DRIFT = 0.1
+LOSS_STEPS = 20
+_BATCH = 5
+
+
+@dataclass(frozen=True)
+class Side:
+    """One run, as far as it is compared. Work is that of all ranks together."""
+
+    window: tuple[int, int]
+    """First and last step that is compared."""
+    steps: int
+    left_out: int
+    """Steps at the beginning, until the run had settled."""
+    ranks: int
+    step_ms_p50: float
+    step_ms_mean: float
+    halves_ms: tuple[float, float]
+    """Median step of the first and of the second half."""
+    samples: float
+    """A step; 0: not known."""
+    tokens: float
+    phases_ms: Floats
+    """[7] In the order of PHASES, mean over ranks and steps."""
+    path_ms: Floats
+    """[7] The same of each step's critical rank: what the step's length is made of."""
+    critical_rank: int | None
+    """That was the last most often; None: nobody waited."""
+    critical_share: float | None
+    drawn: Resampled
+
+    def per_s(self, work: float) -> float | None:
+        """Work per second, over all that is compared."""
+        return work / self.step_ms_mean * 1e3 if work else None
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Mean losses where both runs had done equally much."""
+
+    step_a: int
+    step_b: int
+    a: float
+    b: float
+    higher: bool
+    """B's is, beyond chance: it learned less until there."""
+    lower: bool
+    same: str
+    """What is equal there: "step" or "samples"."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """B against A. Ratios are of speed: over 1, B is faster."""
+
+    a: Side
+    b: Side
+    unit: str
+    """Of work that speed is counted in: "steps", or "samples" or "tokens" where a step's differ."""
+    median: Ratio
+    mean: Ratio
+    losses: Losses | None
+    gone: Sequence[Finding]
+    new: Sequence[Finding]
+    kept: Sequence[tuple[Finding, Finding]]
+    """As they were in A and as they are in B."""
+
+    @property
+    def by_mean(self) -> bool:
+        """The median does not tell how the runs differ: there are long pauses in few steps."""
+        median, mean = _effect(self.median), _effect(self.mean)
+        return abs(mean) > (2 * abs(median) if median * mean > 0 else 0.0)
+
+    @property
+    def speed(self) -> Ratio:
+        return self.mean if self.by_mean else self.median
+
+    @property
+    def outcome(self) -> str:
+        """What B certainly is: "faster", "slower" or else "same"."""
+        effect = _effect(self.speed)
+        return "faster" if effect > 0 else "slower" if effect < 0 else "same"
+
+    @property
+    def slower_by(self) -> float:
+        """So much slower B is at least, in its median or its mean step: 0.1 takes 10% longer. 0: perhaps not at all."""
+        return max(0.0, 1 / self.median.high - 1, 1 / self.mean.high - 1)
+
+
+def _effect(speed: Ratio) -> float:
+    """Logarithm of the part of a ratio that is certain; 0 where two runs of the same may differ by as much."""
+    if not speed.certain or abs(log(speed.value)) <= log1p(ALIKE):
+        return 0.0
+    return log(speed.low) if speed.low > 1 else log(speed.high)
+
+
+def compare(a: World, b: World, found_a: Sequence[Finding] = (), found_b: Sequence[Finding] = ()) -> Comparison:
+    """Compare two runs, each with at least FIRST_STEPS + FEWEST_STEPS steps."""
+    one, other = side(a), side(b)
+    unit, work = _work(one, other)
+    median = ratio(one.drawn.median, one.drawn.medians, other.drawn.median, other.drawn.medians)
+    mean = ratio(one.drawn.mean, one.drawn.means, other.drawn.mean, other.drawn.means)
+    gone, new, kept = _changes(found_a, found_b)
+    return Comparison(
+        one, other, unit, median.times(work), mean.times(work), _losses(a, b, one, other), gone, new, kept
+    )
+
+
+def side(world: World) -> Side:
+    """What is compared of a run."""
+    lengths = world.step_ms
+    begin = max(0, len(world) - MOST_STEPS)
+    begin = max(begin, FIRST_STEPS)
+    begin += settled(lengths[begin:])
+    part, lengths = world.between(begin, len(world)), np.maximum(lengths[begin:], 1e-3)
+    all_ms = np.concatenate([part.phases_ms, part.wait_ms[..., None], part.transfer_ms[..., None]], axis=2)
+    last = np.where(part.critical >= 0, part.critical, part.own_ms.argmax(axis=1))
+    waited_for = part.critical[part.critical >= 0]
+    counts = np.bincount(waited_for, minlength=len(part.ranks))
+    half = len(part) // 2
+    return Side(
+        window=(int(part.step[0]), int(part.step[-1])),
+        steps=len(part),
+        left_out=begin,
+        ranks=len(part.ranks),
+        step_ms_p50=float(np.median(lengths)),
+        step_ms_mean=float(lengths.mean()),
+        halves_ms=(float(np.median(lengths[:half])), float(np.median(lengths[half:]))),
+        samples=float(part.samples.sum(axis=1).mean()),
+        tokens=float(part.tokens.sum(axis=1).mean()),
+        phases_ms=all_ms.mean(axis=(0, 1)),
+        path_ms=all_ms[np.arange(len(part)), last].mean(axis=0),
+        critical_rank=part.ranks[int(counts.argmax())] if len(waited_for) else None,
+        critical_share=float(counts.max() / len(waited_for)) if len(waited_for) else None,
+        drawn=resampled(lengths),
+    )
+
+
+def settled(lengths: Floats) -> int:
+    """Index of the first step after a beginning unlike the rest; at most half of the steps, and FEWEST_STEPS are left.
+
+    White's MSER-5 rule (1997): of all beginnings, leave out the one that makes the standard error of what remains
+    smallest; here of medians of five steps, and only if that at least halves its square. A change of the level in the
+    first half (a fault that began or went away there) is a beginning as well.
+    """
+    batches = len(lengths) // _BATCH
+    most = min(batches // 2, (len(lengths) - FEWEST_STEPS) // _BATCH)
+    if most < 1:
+        return 0
+    medians = np.median(lengths[: batches * _BATCH].reshape(batches, _BATCH), axis=1)[::-1]
+    medians = medians - medians.mean()
+    left = np.arange(1, batches + 1)
+    spread = np.cumsum(medians**2) / left - (np.cumsum(medians) / left) ** 2
+    errors = (spread / left)[::-1][: most + 1]
+    best = int(errors.argmin())
+    return best * _BATCH if errors[best] <= errors[0] / 2 else 0
+
+
+def _work(a: Side, b: Side) -> tuple[str, float]:
+    """What a step's work is counted in, and how many times as much of it B does in a step."""
+    for unit, mine, theirs in (("tokens", a.tokens, b.tokens), ("samples", a.samples, b.samples)):
+        if mine > 0 and theirs > 0:
+            work = theirs / mine
+            return (unit, work) if abs(work - 1) > ALIKE else ("steps", 1.0)
+    return "steps", 1.0
+
+
+def _changes(
+    before: Sequence[Finding], now: Sequence[Finding]
+) -> tuple[list[Finding], list[Finding], list[tuple[Finding, Finding]]]:
+    """Findings that are gone, new, and in both; costliest first. What is for information only is no difference."""
+    was, there = _by_what(before), _by_what(now)
+    gone = [finding for key, finding in was.items() if key not in there]
+    new = [finding for key, finding in there.items() if key not in was]
+    kept = [(finding, there[key]) for key, finding in was.items() if key in there]
+    return sorted(gone, key=_cost), sorted(new, key=_cost), sorted(kept, key=lambda pair: _cost(pair[1]))
+
+
+def _by_what(found: Sequence[Finding]) -> dict[tuple[object, ...], Finding]:
+    """Findings by what they are about: a kind of trouble of the world, or of one rank and phase."""
+    alone = {"straggler", "load_imbalance", "periodic_straggler", "rank_failed"}
+    return {
+        (f.kind, *((f.phase, *f.ranks) if f.kind in alone else ())): f for f in reversed(found) if f.severity != "info"
+    }
+
+
+def _cost(finding: Finding) -> float:
+    return -(finding.cost_ms or 0.0)
+
+
+def _losses(a: World, b: World, one: Side, other: Side) -> Losses | None:
+    """None where no losses are known, or the runs have no stretch in common."""
+    by_samples = one.samples > 0 and other.samples > 0 and abs(other.samples / one.samples - 1) > ALIKE
+    steps_a, loss_a = _loss_by_step(a)
+    steps_b, loss_b = _loss_by_step(b)
+    if not len(steps_a) or not len(steps_b):
+        return None
+    per_a, per_b = (one.samples, other.samples) if by_samples else (1.0, 1.0)
+    end = min(steps_a[-1] * per_a, steps_b[-1] * per_b)
+    upto_a, upto_b = (int(np.searchsorted(s, end / p + 1e-6)) for s, p in ((steps_a, per_a), (steps_b, per_b)))
+    if min(upto_a, upto_b) < 1:
+        return None
+    begin = min(steps_a[max(0, upto_a - LOSS_STEPS)] * per_a, steps_b[max(0, upto_b - LOSS_STEPS)] * per_b)
+    last_a = loss_a[:upto_a][steps_a[:upto_a] * per_a >= begin - 1e-6]
+    last_b = loss_b[:upto_b][steps_b[:upto_b] * per_b >= begin - 1e-6]
+    if min(len(last_a), len(last_b)) < 2:
+        return None
+    error = float(np.sqrt(last_a.var(ddof=1) / len(last_a) + last_b.var(ddof=1) / len(last_b)))
+    mean_a, mean_b = float(last_a.mean()), float(last_b.mean())
+    bound = max(3 * error, ALIKE * abs(mean_a))
+    finite = np.isfinite(mean_a), np.isfinite(mean_b)
+    return Losses(
+        int(steps_a[upto_a - 1]),
+        int(steps_b[upto_b - 1]),
+        mean_a,
+        mean_b,
+        higher=mean_b - mean_a > bound if all(finite) else bool(finite[0] and not finite[1]),
+        lower=mean_a - mean_b > bound if all(finite) else bool(finite[1] and not finite[0]),
+        same="samples" if by_samples else "step",
+    )
+
+
+def _loss_by_step(world: World) -> tuple[Floats, Floats]:
+    """Steps in which ranks told a loss, and its mean over them."""
+    known = world.has_loss.sum(axis=1)
+    rows = known > 0
+    sums = np.where(world.has_loss, world.loss, 0.0).sum(axis=1)
+    return world.step[rows].astype(np.float64), sums[rows] / known[rows]

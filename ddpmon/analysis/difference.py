@@ -1,0 +1,118 @@
+"""The one sentence about two runs: whether the second is faster, by how much, how certainly, and why."""
+
+from __future__ import annotations
+
+from ddpmon.analysis.compare import ALIKE, DRIFT, Comparison
+from ddpmon.analysis.resampling import Ratio
+from ddpmon.messages import PHASES, Finding
+
+_EXPLAINS = 0.25
+"""Share of the difference that a finding must have cost to be named as its reason."""
+_WHAT = {
+    "straggler": "rank {rank}'s {phase}",
+    "load_imbalance": "rank {rank}'s larger share of the work",
+    "periodic_straggler": "rank {rank}'s pauses",
+    "moving_straggler": "waiting for ranks that are late in turn",
+    "data_bound": "waiting for data",
+    "communication_bound": "waiting for the all-reduce's transfer",
+    "gc_pauses": "garbage collection",
+    "cpu_starved": "waiting for cores",
+    "gpu_throttled": "waiting for throttled GPUs",
+}
+_PATH = {
+    "wait": "the critical rank waits",
+    "transfer": "the all-reduce transfers",
+}
+
+
+def sentence(found: Comparison) -> str:
+    """What people read first."""
+    speed, where = found.speed, _where(found)
+    if found.outcome == "same":
+        told = f"B is {times(speed.value)}x as fast as A{where}, {interval(speed)}"
+        if speed.certain:
+            return f"as fast, to within {ALIKE:.0%}: {told}" + _learned(found)
+        steps = f"{found.a.steps:,} and {found.b.steps:,}" if found.a.steps != found.b.steps else f"{found.a.steps:,}"
+        return f"no difference that these {steps} steps can show ({told})" + _learned(found)
+    if found.outcome == "faster":
+        head = f"B is {times(speed.value)}x as fast as A{where} ({interval(speed)})"
+    else:
+        slow = Ratio(1 / speed.value, 1 / speed.high, 1 / speed.low)
+        head = f"B is {times(slow.value)}x as slow as A{where} ({interval(slow)})"
+    why = _why(found)
+    return head + (f": {why}" if why else "") + _learned(found)
+
+
+def notes(found: Comparison) -> list[str]:
+    """What has to be known to read the comparison."""
+    a, b = found.a, found.b
+    told = []
+    if found.unit != "steps":
+        mine, theirs = (a.tokens, b.tokens) if found.unit == "tokens" else (a.samples, b.samples)
+        told.append(f"a step has {mine:,.0f} {found.unit} in A and {theirs:,.0f} in B: {found.unit}/s are compared")
+    elif a.ranks != b.ranks and not (a.samples and b.samples):
+        told.append(
+            f"A has {a.ranks} ranks and B {b.ranks}; how many samples a step has is not known: steps are compared"
+        )
+    told += [
+        f"{name} ran unevenly: the median step took {first:.1f} ms in its first half, {second:.1f} ms in its second"
+        for name, (first, second) in (("A", a.halves_ms), ("B", b.halves_ms))
+        if max(first, second) > (1 + DRIFT) * min(first, second)
+    ]
+    if found.by_mean:
+        told.append(
+            f"the median is {times(found.median.value)}x as fast: the difference is in few steps that take long"
+        )
+    if found.losses is None:
+        told.append("losses cannot be compared: none are known at the same step of both")
+    return told
+
+
+def times(value: float) -> str:
+    """A ratio, with as many digits as tell it from 1: 1.004, 1.32, 12.3."""
+    return f"{value:.3f}" if abs(value - 1) < 0.0995 else f"{value:.2f}" if value < 9.995 else f"{value:,.1f}"
+
+
+def interval(speed: Ratio) -> str:
+    """95% 1.29 to 1.35, with as many digits as tell its ends from each other and from 1."""
+    close = min(abs(speed.low - 1), abs(speed.high - 1)) < 0.0995 or speed.high - speed.low < 0.02
+    digits = 3 if close else 2 if speed.high < 9.995 else 1
+    return f"95% {speed.low:,.{digits}f} to {speed.high:,.{digits}f}"
+
+
+def _where(found: Comparison) -> str:
+    work = "" if found.unit == "steps" else f" in {found.unit}/s"
+    return f"{work}, in the mean of all steps" if found.by_mean else work
+
+
+def _why(found: Comparison) -> str:
+    faster = found.outcome == "faster"
+    a, b = found.a, found.b
+    if found.unit != "steps":
+        mine, theirs = (a.tokens, b.tokens) if found.unit == "tokens" else (a.samples, b.samples)
+        length = b.step_ms_mean / a.step_ms_mean if found.by_mean else b.step_ms_p50 / a.step_ms_p50
+        return f"a step has {times(theirs / mine)}x the {found.unit} and takes {times(length)}x as long"
+    saved = (a.path_ms - b.path_ms) * (1 if faster else -1)
+    for finding in found.gone if faster else found.new:
+        cost = finding.cost_ms
+        if finding.kind in _WHAT and cost is not None and cost >= _EXPLAINS * float(saved.sum()):
+            return f"{_named(finding)}, {cost:.1f} ms a step in {'A, is gone' if faster else 'B, is new'}"
+    most = int(saved.argmax())
+    if saved[most] <= 0:
+        return ""
+    phase = PHASES[most]
+    where = _PATH.get(phase, f"{phase} of the critical rank takes")
+    return f"{where} {b.path_ms[most]:.1f} ms a step instead of {a.path_ms[most]:.1f}"
+
+
+def _named(finding: Finding) -> str:
+    return _WHAT[finding.kind].format(rank=finding.ranks[0] if finding.ranks else "?", phase=finding.phase or "steps")
+
+
+def _learned(found: Comparison) -> str:
+    """What is to be said of the loss: that faster is not better where less was learned."""
+    losses = found.losses
+    if losses is None or not losses.higher:
+        return ""
+    at = f"step {losses.step_b:,}" if losses.same == "step" else "the same number of samples"
+    return f"; but its loss at {at} is {losses.b:.4g}, A's {losses.a:.4g}"

@@ -1,0 +1,38 @@
+"""Reads what faulthandler wrote of a rank's main thread."""
+
+from __future__ import annotations
+
+import re
+
+from ddpmon.messages import MAX_FRAMES
+from ddpmon.messages.folder import Places
+
+FRAME_CHARS = 200
+_FRAME = re.compile(r'  File (?:"(.*)"|\?\?\?), line (\d{1,9}|\?\?\?) in (.*)')
+_ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U00([0-9a-f]{6}))")
+
+
+def frames(dump: bytes, places: Places) -> tuple[list[str], int | None]:
+    """Frames as a Stack holds them, innermost first, and the index of the first that is no library's.
+
+    dump: of one thread. A last line without an end was not written yet.
+    """
+    told: list[str] = []
+    own = None
+    for line in dump.decode("ascii", "replace").split("\n")[:-1]:
+        found = _FRAME.fullmatch(line)
+        if not found or len(told) == MAX_FRAMES:
+            continue
+        file, number, function = (_ESCAPE.sub(_character, part or "???") for part in found.groups())
+        if file.startswith(places.ours):
+            continue
+        name, is_library = places.place(file)
+        if own is None and not is_library:
+            own = len(told)
+        told.append(f"{name}:{number} {function}"[:FRAME_CHARS])
+    return told, own
+
+
+def _character(escape: re.Match[str]) -> str:
+    code = int(next(filter(None, escape.groups())), 16)
+    return chr(code) if code <= 0x10FFFF and not 0xD800 <= code < 0xE000 else "?"

@@ -1,0 +1,146 @@
+"""Finds out where ranks of this machine are that are not heard though their processes live.
+
+The kernel tells which of them it does not let run. Another may hold the GIL in compiled code, so that the thread that
+would tell of it does not run: it is sent STACK_SIGNAL, which a handler in C answers. Sent to a process that does not
+catch it, that signal kills, and it wakes a process from a sleep: it goes only to a rank that offered to answer, of a
+run that stands still, and not often.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from ddpmon.analysis.hangs import Held
+from ddpmon.hub.dumps import frames
+from ddpmon.hub.processes import RankProcess
+from ddpmon.messages import Stack, WireError
+from ddpmon.messages.folder import STACK_SIGNAL, STACKS, Places
+from ddpmon.messages.wire import check_stack
+from ddpmon.runs import Process
+
+ASK_S = 4.0
+"""How often a rank is signalled, at most. A stack counts for twice that."""
+DUMP_BYTES = 1 << 20
+
+
+@dataclass
+class _Asked:
+    """What was seen of a silent rank last, and when it was signalled."""
+
+    state: str = ""
+    at: float | None = None
+    answered: bool = True
+
+
+class Silent:
+    """Looks at ranks that are not heard. run_dir: where they leave their answers."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._folder = run_dir / STACKS
+        self._asked: dict[int, _Asked] = {}
+
+    def look(self, process: RankProcess, now: float, since_us: int) -> bool:
+        """Look at a silent rank, take its answer, ask it; says whether there was a stack.
+
+        since_us: when the step it is in began. A process is asked when it was silent the last time too: a hub that was
+        held up itself hears its ranks again at once.
+        """
+        if process.process is None or process.gone:
+            return False
+        pid = process.process.pid
+        first = pid not in self._asked
+        asked = self._asked.setdefault(pid, _Asked())
+        before, asked.state = asked.state, _state(pid)
+        process.held = _held(pid, asked.state, before)
+        heard = False
+        if not asked.answered and (stack := self._answer(process, since_us)):
+            asked.answered = heard = True
+            process.tell_stack(stack, now)
+        if asked.state in {"R", "S"} and not first and (asked.at is None or now - asked.at >= ASK_S):
+            asked.at = now
+            asked.answered = not self._ask(process.process)
+        return heard
+
+    def heard(self, process: RankProcess) -> None:
+        """It speaks for itself (again)."""
+        process.held = None
+        self._asked.pop(process.hello.pid, None)
+
+    def clear(self) -> None:
+        """The run is over: remove the offers that killed ranks could not take back."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _ask(self, process: Process) -> bool:
+        """Signal a process if it is the one that was meant, offered to answer and catches the signal."""
+        offer = self._folder / f"{process.pid}.stack"
+        try:
+            handle = os.pidfd_open(process.pid)
+        except OSError:
+            return False
+        try:
+            # The handle first: what is found out below is true of the process that it stands for.
+            if not process.alive() or not _catches(process.pid):
+                return False
+            os.truncate(offer, 0)
+            signal.pidfd_send_signal(handle, STACK_SIGNAL)
+        except OSError:
+            return False
+        finally:
+            os.close(handle)
+        return True
+
+    def _answer(self, process: RankProcess, since_us: int) -> Stack | None:
+        path = self._folder / str(process.hello.pid)
+        try:
+            places = msgspec.json.decode(Path(f"{path}.json").read_bytes(), type=Places)
+            with Path(f"{path}.stack").open("rb") as file:
+                told, own = frames(file.read(DUMP_BYTES), places)
+            stack = Stack(
+                rank=process.rank,
+                pid=process.hello.pid,
+                time_us=time.monotonic_ns() // 1000,
+                step=process.steps,
+                since_us=since_us,
+                phase=process.phase,
+                frames=told,
+                own=own,
+            )
+            check_stack(stack)
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError, WireError):
+            return None
+        return stack if told else None
+
+
+def _state(pid: int) -> str:
+    """A process's state as the kernel has it (R, S, D, T, t); "" if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""
+
+
+def _held(pid: int, state: str, before: str) -> Held | None:
+    if state == "T":
+        return Held(pid, "stopped")
+    if state == "t":
+        return Held(pid, "traced")
+    if state == before == "D":  # once is an ordinary read from a disk
+        where = ""
+        with contextlib.suppress(OSError):
+            where = Path(f"/proc/{pid}/wchan").read_text().strip("0 \n")[:64]
+        return Held(pid, "kernel", where)
+    return None
+
+
+def _catches(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text(errors="replace")
+    mask = next((line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")), "0")
+    return bool(int(mask, 16) >> (STACK_SIGNAL - 1) & 1)

@@ -1,0 +1,95 @@
+"""Whether ranks of this machine work: what they and all processes below them used over the last seconds."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from ddpmon.analysis.starts import BUSY_BYTES_PER_S, BUSY_CORES, BUSY_GPU_PERCENT
+from ddpmon.hub.processes import RankProcess
+
+LOOK_S = 2.0
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+class Used(NamedTuple):
+    """What a process and those below it had used at a moment."""
+
+    at: float
+    cpu_s: float
+    moved_bytes: int
+    """Read and written, files and pipes."""
+    pids: frozenset[int]
+
+
+class Working:
+    """Keeps what ranks used over the last `window_s` seconds."""
+
+    def __init__(self, window_s: float) -> None:
+        self._window_s = window_s
+        self._looked_at = float("-inf")
+        self._used: dict[int, deque[Used]] = {}
+
+    def look(self, pids: Iterable[int], now: float) -> None:
+        """Look at processes, every LOOK_S at most: it reads the whole process table."""
+        if now - self._looked_at < LOOK_S:
+            return
+        self._looked_at = now
+        children = _children()
+        for pid in pids:
+            used = self._used.setdefault(pid, deque())
+            used.append(_used(pid, children, now))
+            while len(used) > 1 and used[1].at <= now - self._window_s:
+                used.popleft()
+
+    def idle(self, process: RankProcess) -> bool:
+        """Whether it did nothing over the window; False also where that is not known for so long."""
+        used = self._used.get(process.hello.pid)
+        if not used or used[-1].at - used[0].at < self._window_s or used[0].pids != used[-1].pids:
+            return False
+        first, last = used[0], used[-1]
+        seconds = last.at - first.at
+        samples = list(process.samples)[-int(self._window_s) :]  # one a second
+        return (
+            last.cpu_s - first.cpu_s < BUSY_CORES * seconds
+            and last.moved_bytes - first.moved_bytes < BUSY_BYTES_PER_S * seconds
+            and not any((sample.gpu_percent or 0.0) > BUSY_GPU_PERCENT for sample in samples)
+        )
+
+
+def _children() -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for entry in os.scandir("/proc"):
+        if entry.name.isdecimal() and (fields := _stat(int(entry.name))):
+            found.setdefault(int(fields[1]), []).append(int(entry.name))
+    return found
+
+
+def _stat(pid: int) -> list[str]:
+    """Fields of /proc/PID/stat from the state on; empty if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _used(root: int, children: dict[int, list[int]], now: float) -> Used:
+    pids = [root]
+    ticks = moved = 0
+    for pid in pids:
+        pids += children.get(pid, ())
+        if fields := _stat(pid):
+            ticks += sum(map(int, fields[11:15]))  # its own, and that of children it has waited for
+        moved += _moved(pid)
+    return Used(now, ticks / TICKS_PER_S, moved, frozenset(pids))
+
+
+def _moved(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.startswith(("rchar:", "wchar:")))

@@ -1,0 +1,88 @@
+"""Tells the hub where the main thread is although no other thread of this process gets to run.
+
+Compiled code that keeps the GIL starves the sending thread too. What still runs is a signal handler in C: that of
+faulthandler writes the Python stack of the thread that gets the signal, which is the main one, into a file of the run's
+folder. The hub signals a rank only while that file is there: it means that the signal is ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import os
+
+import msgspec
+
+from ddpmon.messages.folder import STACK_SIGNAL, STACKS, Places
+from ddpmon.probe.folder import folder
+
+
+class _Armed:
+    """What is armed in this process."""
+
+    def __init__(self, path: str, file: int, handler: int) -> None:
+        self.path = path
+        self.file = file
+        self.handler = handler
+        """Address of faulthandler's."""
+        self.offered = True
+
+
+_armed: _Armed | None = None
+_SIGACTION_BYTES = 256
+"""Enough for struct sigaction anywhere; it begins with the handler's address."""
+
+
+def _handler() -> int:
+    """Address of the signal's handler, whoever set it, in Python or in C; 0: it has none. Takes 1 µs."""
+    found = ctypes.create_string_buffer(_SIGACTION_BYTES)
+    if ctypes.CDLL(None).sigaction(STACK_SIGNAL, None, found):
+        return 1
+    return ctypes.c_void_p.from_buffer(found).value or 0
+
+
+def arm(places: Places) -> None:
+    """Answer from now on. Nothing happens where the signal is used (or ignored), or the run has no folder here."""
+    global _armed
+    if _armed is not None or _handler():
+        return
+    inside = folder(STACKS)
+    if inside is None:
+        return
+    path = os.path.join(inside, str(os.getpid()))
+    try:
+        with open(f"{path}.json", "wb") as file:
+            file.write(msgspec.json.encode(places))
+        # For appending: the hub empties it before it asks.
+        stack = os.open(f"{path}.stack", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_TRUNC, 0o600)
+        faulthandler.register(STACK_SIGNAL, file=stack, all_threads=False, chain=False)
+    except (OSError, RuntimeError, ValueError):
+        return  # a full disk, say: the rank is watched all the same
+    _armed = _Armed(path, stack, _handler())
+
+
+def keep(training_on_main: bool) -> None:
+    """Withdraw the offer once it does not hold: the script took the signal, or trains on another thread."""
+    if _armed is not None and _armed.offered and not (training_on_main and _handler() == _armed.handler):
+        withdraw()
+
+
+def withdraw() -> None:
+    """Take the offer back. The handler stays: without it, a signal that is on its way would kill."""
+    if _armed is not None and _armed.offered:
+        _armed.offered = False
+        for kind in ("stack", "json"):
+            with contextlib.suppress(OSError):
+                os.unlink(f"{_armed.path}.{kind}")
+
+
+def forked() -> None:
+    """This process is a forked child: the answer is its parent's to give, the signal free again."""
+    global _armed
+    if _armed is None:
+        return
+    armed, _armed = _armed, None
+    if _handler() == armed.handler:  # else faulthandler would put back what was there before the script's own
+        faulthandler.unregister(STACK_SIGNAL)
+        os.close(armed.file)

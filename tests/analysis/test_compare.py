@@ -1,0 +1,269 @@
+"""Two runs side by side: what is claimed, and what is not."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ddpmon.analysis.compare import FEWEST_STEPS, FIRST_STEPS, compare, settled
+from ddpmon.analysis.difference import interval, notes, sentence, times
+from ddpmon.analysis.findings import Evidence, findings
+from ddpmon.analysis.resampling import Ratio
+from ddpmon.messages import Finding
+from tests.worlds import own_times, records, world_of
+
+
+def run(own=None, *, steps=300, ranks=4, late_ms=0.0, seed=0, **told):
+    """The world of a run; late_ms: rank 2's data takes so much longer."""
+    if own is None:
+        own = own_times(steps, ranks, noise=0.05, seed=seed)
+        own[:, 2, 0] += late_ms
+    return world_of(records(own, **told))
+
+
+def falling(steps, begin=2.0, rate=0.01, ranks=4, seed=0):
+    """Losses that fall with every step."""
+    noise = 0.01 * np.random.default_rng(seed).standard_normal((steps, ranks))
+    return begin * np.exp(-rate * np.arange(steps))[:, None] + noise
+
+
+def compared(a, b):
+    return compare(a, b, findings(a, Evidence()), findings(b, Evidence()))
+
+
+def test_a_fix_that_helped_is_told_with_its_reason():
+    found = compared(run(late_ms=20), run(seed=1))
+    assert found.outcome == "faster"
+    assert found.median.value == pytest.approx(54.2 / 34.7, rel=0.02)
+    assert found.median.low < 54.2 / 34.7 < found.median.high * 1.02
+    assert found.median.high - found.median.low < 0.03
+    assert [f.kind for f in found.gone] == ["straggler"]
+    assert not found.new
+    told = sentence(found)
+    assert told.startswith("B is 1.56x as fast as A (95% 1.5")
+    assert ": rank 2's data, 19." in told
+    assert told.endswith(" ms a step in A, is gone")
+
+
+def test_a_regression_is_told_with_its_reason():
+    found = compared(run(seed=1), run(late_ms=20))
+    assert found.outcome == "slower"
+    assert found.slower_by == pytest.approx(0.56, abs=0.02)
+    assert [f.kind for f in found.new] == ["straggler"]
+    assert sentence(found).startswith("B is 1.56x as slow as A (95% 1.5")
+    assert sentence(found).endswith(" ms a step in B, is new")
+
+
+def test_what_no_finding_explains_is_told_by_the_phase_of_the_critical_rank():
+    faster = own_times(300, 4, noise=0.05)
+    faster[..., 2] *= 0.6
+    found = compared(run(), run(faster))
+    assert found.outcome == "faster"
+    assert ": backward of the critical rank takes " in sentence(found)
+    assert found.a.path_ms.sum() == pytest.approx(found.a.step_ms_mean, rel=1e-3)
+
+
+def test_a_finding_that_cost_little_is_no_reason():
+    a, b = run(), run(own_times(300, 4, noise=0.05) * 0.5)
+    small = Finding("straggler", "warn", "rank 1 is slow", [1], "data", cost_ms=0.4)
+    assert "rank 1" not in sentence(compare(a, b, [small], []))
+    large = Finding("straggler", "warn", "", [1], "data", cost_ms=9.0)
+    assert "rank 1's data, 9.0 ms a step in A, is gone" in sentence(compare(a, b, [large], []))
+
+
+def test_the_same_again_is_no_difference():
+    found = compared(run(), run(seed=1))
+    assert found.outcome == "same"
+    assert found.slower_by == 0
+    assert sentence(found).startswith("no difference that these 295 steps can show (B is ")
+
+
+def test_a_difference_smaller_than_that_of_two_runs_of_the_same_is_none():
+    own = own_times(2000, 2)
+    own += 0.002 * np.random.default_rng(0).standard_normal(own.shape)
+    found = compared(run(own), run(own * 0.996))
+    assert found.median.certain
+    assert found.outcome == "same"
+    assert sentence(found).startswith("as fast, to within 1%: B is 1.003")
+
+
+def test_noise_makes_the_interval_wide_not_the_claim_bold():
+    noisy = own_times(60, 4, noise=1.5, seed=3)
+    found = compared(run(noisy), run(own_times(60, 4, noise=1.5, seed=4) * 0.97))
+    assert found.outcome == "same"
+    assert found.median.high - found.median.low > 0.1
+
+
+def test_pauses_in_few_steps_show_in_the_mean():
+    own = own_times(400, 4, noise=0.05)
+    own[::20, 1, 4] += 400
+    found = compared(run(), run(own))
+    assert found.by_mean
+    assert found.outcome == "slower"
+    assert found.slower_by > 0.3
+    assert "in the mean of all steps" in sentence(found)
+    assert any("in few steps that take long" in note for note in notes(found))
+
+
+def test_pauses_outweigh_a_median_that_is_a_little_faster():
+    own = own_times(400, 4, noise=0.05) * 0.9
+    own[::20, 1, 4] += 400
+    found = compared(run(), run(own))
+    assert found.median.value > 1.05
+    assert found.by_mean
+    assert found.outcome == "slower"
+
+
+def test_a_run_that_drifts_is_called_uneven_and_widens_the_interval():
+    own = own_times(300, 4, noise=0.05)
+    drifting = own * np.linspace(0.8, 1.4, 300)[:, None, None]
+    found = compared(run(), run(drifting))
+    even = compared(run(), run(seed=1))
+    assert found.median.high - found.median.low > 5 * (even.median.high - even.median.low)
+    (note,) = [note for note in notes(found) if "unevenly" in note]
+    assert note.startswith("B ran unevenly: the median step took ")
+
+
+def test_steps_until_a_run_has_settled_are_left_out():
+    own = own_times(300, 4, noise=0.05)
+    own[:60] *= 3
+    found = compared(run(own), run(seed=1))
+    assert 60 <= found.a.left_out <= 75
+    assert found.outcome == "same"
+    assert found.b.left_out == FIRST_STEPS
+
+
+def test_a_run_that_is_even_has_nothing_but_its_first_steps_left_out():
+    left_out = [settled(run(seed=seed).step_ms) for seed in range(30)]
+    assert np.mean([cut == 0 for cut in left_out]) > 0.8
+    assert settled(np.full(300, 5.0)) == 0
+    assert settled(np.r_[np.full(10, 50.0), np.full(12, 5.0)]) == 0
+
+
+def test_worlds_of_different_sizes_are_compared_by_what_they_get_done():
+    found = compared(run(ranks=4), run(ranks=8))
+    assert found.unit == "samples"
+    assert found.speed.value == pytest.approx(2, rel=0.03)
+    assert sentence(found).startswith("B is 1.9")
+    assert " in samples/s (95% " in sentence(found)
+    assert notes(found)[0] == "a step has 256 samples in A and 512 in B: samples/s are compared"
+
+
+def test_without_samples_only_steps_can_be_compared_and_that_is_said():
+    found = compared(run(ranks=4, samples=0), run(ranks=8, samples=0))
+    assert found.unit == "steps"
+    assert notes(found)[0].startswith("A has 4 ranks and B 8")
+
+
+def test_a_larger_batch_in_a_longer_step_is_no_slower():
+    found = compared(run(samples=64), run(own_times(300, 4, noise=0.05) * 2, samples=192))
+    assert found.unit == "samples"
+    assert found.outcome == "faster"
+    assert found.slower_by == 0
+
+
+def test_faster_with_a_higher_loss_is_said_in_the_same_sentence():
+    a = run(late_ms=20, loss=falling(300))
+    b = run(seed=1, loss=falling(300, rate=0.003, seed=1))
+    found = compared(a, b)
+    assert found.losses.higher
+    assert (found.losses.step_a, found.losses.same) == (301, "step")
+    assert "; but its loss at step 301 is 0.8" in sentence(found)
+    assert compared(b, a).losses.lower
+    assert "loss" not in sentence(compared(b, a))
+
+
+def test_a_shorter_run_is_compared_at_the_step_it_reached():
+    found = compared(run(steps=300, loss=falling(300)), run(steps=120, loss=falling(120, seed=1)))
+    assert (found.losses.step_a, found.losses.step_b) == (121, 121)
+    assert not found.losses.higher
+    assert not found.losses.lower
+
+
+def test_with_other_batches_losses_are_compared_after_as_many_samples():
+    small = run(samples=64, loss=falling(300, rate=0.01))
+    large = run(samples=128, loss=falling(300, rate=0.02, seed=1))
+    found = compared(small, large)
+    assert found.losses.same == "samples"
+    assert (found.losses.step_a, found.losses.step_b) == (301, 150)
+    assert not found.losses.higher
+
+
+def test_a_loss_that_is_no_number_is_higher_than_one_that_is():
+    lost = falling(300, seed=1)
+    lost[280:] = np.nan
+    found = compared(run(loss=falling(300)), run(loss=lost))
+    assert found.losses.higher
+    assert "is nan, A's" in sentence(found)
+    assert not compared(run(loss=lost), run(loss=lost)).losses.higher
+
+
+def test_runs_without_a_step_in_common_have_no_losses_to_compare():
+    late = world_of(records(own_times(100, 4), first=5000, loss=falling(100)))
+    found = compared(run(steps=100, loss=falling(100)), late)
+    assert found.losses is None
+    assert any("losses cannot be compared" in note for note in notes(found))
+
+
+def test_a_finding_in_both_is_neither_gone_nor_new():
+    was = Finding("straggler", "warn", "a", [2], "data", cost_ms=20.0)
+    now = Finding("straggler", "warn", "b", [2], "data", cost_ms=5.0)
+    other = Finding("straggler", "warn", "c", [1], "data", cost_ms=5.0)
+    seen = Finding("straggler", "info", "d", [3], "data", cost_ms=1.0)
+    found = compare(run(), run(seed=1), [was, seen], [other, now])
+    assert found.kept == [(was, now)]
+    assert found.new == [other]
+    assert found.gone == []
+
+
+def test_one_rank_that_waits_for_nobody_can_be_compared():
+    found = compared(run(own_times(100, 1, noise=0.05)), run(own_times(100, 1, noise=0.05, seed=1) * 0.5))
+    assert found.a.critical_rank is None
+    assert found.outcome == "faster"
+
+
+def test_the_fewest_steps_are_enough_to_compare():
+    fewest = FIRST_STEPS + FEWEST_STEPS
+    found = compared(run(steps=fewest, late_ms=30), run(steps=fewest, seed=1))
+    assert found.outcome == "faster"
+    assert found.a.steps == FEWEST_STEPS
+
+
+step_times = st.lists(st.floats(0.5, 5000), min_size=30, max_size=120).map(
+    lambda lengths: run(np.array(lengths)[:, None, None] * np.full((1, 2, 5), 0.2))
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(step_times)
+def test_a_run_never_differs_from_itself(world):
+    found = compare(world, world)
+    assert found.outcome == "same"
+    assert found.slower_by == 0
+    assert found.median.value == found.mean.value == 1
+    assert found.median.low <= 1 <= found.median.high
+
+
+@settings(max_examples=30, deadline=None)
+@given(step_times, step_times)
+def test_the_other_way_round_everything_is_inverted(a, b):
+    one, other = compare(a, b), compare(b, a)
+    for mine, theirs in ((one.median, other.median), (one.mean, other.mean)):
+        assert mine.value == pytest.approx(1 / theirs.value)
+        assert (mine.low, mine.high) == pytest.approx((1 / theirs.high, 1 / theirs.low))
+    assert {one.outcome, other.outcome} in ({"same"}, {"faster", "slower"})
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [(1.0, "1.000"), (1.0042, "1.004"), (0.95, "0.950"), (1.324, "1.32"), (9.999, "10.0"), (1234.5, "1,234.5")],
+)
+def test_ratios_have_the_digits_that_tell_them_from_1(value, told):
+    assert times(value) == told
+
+
+def test_an_interval_has_the_digits_that_tell_its_ends_apart():
+    assert interval(Ratio(1.3, 1.29, 1.35)) == "95% 1.29 to 1.35"
+    assert interval(Ratio(1.0, 0.99, 1.018)) == "95% 0.990 to 1.018"
+    assert interval(Ratio(1.56, 1.559, 1.563)) == "95% 1.559 to 1.563"
+    assert interval(Ratio(12.1, 5.381, 16.13)) == "95% 5.4 to 16.1"

@@ -1,0 +1,78 @@
+"""When the first step stands still, and what is only a slow start."""
+
+from dataclasses import replace
+
+import pytest
+
+from ddpmon.analysis.life import Signs, state
+from ddpmon.analysis.starts import START_S, Starting, start_still_s
+from ddpmon.messages import Collective, Stack
+
+
+def at(rank, line, blocked=None, issued=0):
+    collective = Collective(blocked) if blocked else None
+    return Stack(rank, 1, 9_000_000, 0, 1_000_000, 4, [line], 0, collective, bool(blocked), {"0": issued})
+
+
+def waits(rank, still_s=40.0, collective="barrier", **more):
+    """Busy or not: waiting for a GPU keeps a core busy."""
+    return Starting(still_s, stack=at(rank, "train.py:9 main", collective, issued=1), **more)
+
+
+def works(rank, still_s=30.0, idle=True, **more):
+    return Starting(still_s, idle, stack=at(rank, "train.py:5 load"), **more)
+
+
+def still(*ranks, world_size=None):
+    return start_still_s(dict(enumerate(ranks)), world_size or len(ranks))
+
+
+def test_ranks_that_wait_for_one_that_does_nothing_stand_still():
+    assert still(waits(0), works(1), waits(2)) == 30.0
+
+
+@pytest.mark.parametrize(
+    ("ranks", "why"),
+    [
+        ([waits(0), works(1, idle=False)], "it computes, downloads or compiles"),
+        ([waits(0), works(1, still_s=START_S - 1)], "its line changed a moment ago"),
+        ([waits(0, still_s=START_S - 1), works(1)], "the other arrived a moment ago"),
+        ([waits(0), Starting(40.0, idle=False)], "it cannot say where it is, but is busy"),
+        ([works(0), works(1)], "nobody waits, and there is no model yet"),
+        ([waits(0, idle=True), waits(1, idle=True)], "all wait for the backend, and there is no model yet"),
+        ([waits(0, has_model=True), waits(1, has_model=True)], "all wait for the backend, which is busy"),
+        ([Starting(0.0, gone=True), Starting(0.0, gone=True)], "all have left"),
+    ],
+)
+def test_a_slow_start_is_no_standstill(ranks, why):
+    assert still(*ranks) is None, why
+
+
+def test_a_rank_that_is_not_heard_and_does_nothing_holds_the_others_up():
+    assert still(waits(0), Starting(35.0, idle=True)) == 35.0
+
+
+def test_a_world_that_is_not_complete_is_waited_for():
+    assert still(waits(0), works(1), world_size=3) is None
+
+
+def test_a_world_with_models_that_all_rests_stands_still_though_nobody_is_missing():
+    rests = dict(idle=True, has_model=True)
+    assert still(waits(0, **rests), waits(1, **rests)) == 40.0
+    assert still(works(0, has_model=True), works(1, has_model=True)) == 30.0
+
+
+def test_ranks_that_wait_for_one_that_left_stand_still():
+    assert still(waits(0), Starting(0.0, gone=True)) == 40.0
+
+
+def test_a_rank_in_another_collective_holds_the_rest_up_however_busily_it_waits():
+    other = replace(waits(1, collective="broadcast"), stack=at(1, "train.py:7 main", "broadcast", issued=0))
+    assert still(waits(0), other, waits(2)) == 40.0
+
+
+def test_a_start_that_stands_still_is_a_stall_until_it_comes_on():
+    assert state(Signs("running", start_still_s=16.0)) == "stalled"
+    assert state(Signs("running", start_still_s=16.0, all_left=True)) == "waiting"
+    assert state(Signs("running")) == "waiting"
+    assert state(Signs("failed", start_still_s=16.0)) == "failed"

@@ -1,0 +1,63 @@
+"""The last steps: who arrived last, and how long they had been without the rank that holds the others back."""
+
+import numpy as np
+import pytest
+
+from ddpmon.analysis.timeline import timeline
+from ddpmon.messages import Finding
+from tests.worlds import own_times, records, world_of
+
+
+def world(extra_ms, late=2, ranks=4, steps=30):
+    own = own_times(steps, ranks)
+    own[:, late, 0] += extra_ms
+    return world_of(records(own))
+
+
+def finding(rank, **facts):
+    return Finding("straggler", "warn", "", [rank], cost_ms=12.0, **facts)
+
+
+def test_the_late_rank_comes_first_and_mending_it_gives_the_others_step():
+    told = timeline(world(12.0), 5, [finding(2)])
+    assert len(told.world) == 5
+    assert told.order[0] == 2
+    assert sorted(told.order) == [0, 1, 2, 3]
+    assert told.mended == 2
+    assert told.world.step_ms == pytest.approx([45.0] * 5)
+    assert told.mended_ms == pytest.approx([33.0] * 5)
+
+
+def test_without_a_finding_only_a_rank_that_was_last_every_time_is_mended():
+    assert timeline(world(12.0), 5, []).mended == 2
+    own = own_times(6, 3)
+    for step in range(6):
+        own[step, step % 3, 0] += 5.0
+    told = timeline(world_of(records(own)), 1, [])
+    assert told.mended is None
+    assert told.mended_ms == [None]
+
+
+@pytest.mark.parametrize(
+    "told", [finding(9), finding(2, until_step=12), Finding("data_bound", "warn", "", [0, 1, 2, 3], cost_ms=1.0)]
+)
+def test_a_finding_that_is_over_or_of_no_one_rank_mends_nobody(told):
+    assert timeline(world(0.0), 4, [told]).mended is None
+
+
+def test_a_rank_that_was_faster_in_a_step_is_not_made_slower():
+    own = own_times(10, 3)
+    own[:, 1, 0] += 12.0
+    own[-1, 1] /= 2
+    told = timeline(world_of(records(own)), 10, [finding(1)])
+    assert told.mended_ms[-1] == pytest.approx(told.world.step_ms[-1])
+    assert (np.array(told.mended_ms) <= told.world.step_ms + 1e-9).all()
+
+
+def test_one_rank_alone_is_told_of_and_never_mended():
+    told = timeline(world(0.0, late=0, ranks=1), 4, [finding(0)])
+    assert (told.mended, told.order) == (None, [0])
+
+
+def test_more_steps_than_there_are_gives_those_there_are():
+    assert len(timeline(world(1.0, steps=3), 99, []).world) == 3

@@ -1,0 +1,193 @@
+"""A silent rank is asked by a signal only where that is safe, and its answer is read."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ddpmon.hub.processes import RankProcess
+from ddpmon.hub.silent import ASK_S, Silent
+from ddpmon.messages import PROTOCOL, STAGE_TRAINING, Hello
+from ddpmon.messages.folder import STACK_SIGNAL, STACKS
+from ddpmon.runs import Process
+from tests.hub.conftest import until
+
+ARMED = """
+import ctypes, os, sys
+from ddpmon.messages.folder import Places
+from ddpmon.probe import answer
+def holds_the_lock():
+    ctypes.PyDLL(None).read(0, ctypes.create_string_buffer(1), 1)
+def plain():
+    os.read(0, 1)
+answer.arm(Places("/nowhere/", [], []))
+print("ready", flush=True)
+{then}
+"""
+
+
+class Rank:
+    def __init__(self, folder, source):
+        self.program = subprocess.Popen(
+            [sys.executable, "-c", source], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env=os.environ | {"DDPMON_RUN_DIR": str(folder)},
+        )  # fmt: skip
+        assert self.program.stdout.readline() == "ready\n"
+        pid = self.program.pid
+        hello = Hello(PROTOCOL, "run", 1, 1, 2, 0, "here", pid, STAGE_TRAINING)
+        self.process = RankProcess(1, 0, hello, Process.of(pid), steps=7)
+
+    def state(self):
+        return Path(f"/proc/{self.program.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "run"
+    path.mkdir(mode=0o700)
+    return path
+
+
+@pytest.fixture
+def rank(folder):
+    made = []
+
+    def start(then, source=ARMED):
+        made.append(Rank(folder, source.format(then=then)))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.program.kill()
+        one.program.wait()
+        one.program.stdin.close()
+        one.program.stdout.close()
+
+
+def asked(silent, rank):
+    """Look until there is an answer, each time as if the pause between two signals were over."""
+    now = [0.0]
+
+    def answered():
+        now[0] += ASK_S + 1
+        return silent.look(rank.process, now[0], 5) and "holds_the_lock" in str(rank.process.stack.frames)
+
+    return until(answered, "an answer from where the lock is held")
+
+
+def test_a_rank_that_holds_the_gil_tells_its_line_and_is_not_disturbed(folder, rank):
+    held = rank("holds_the_lock()")
+    asked(Silent(folder), held)
+    stack = held.process.stack
+    assert stack.frames[-2:] == ["<string>:6 holds_the_lock", "<string>:11 <module>"]
+    assert (stack.rank, stack.step, stack.since_us, stack.blocked) == (1, 7, 5, False)
+    assert held.program.poll() is None
+    held.program.stdin.write("x")
+    held.program.stdin.flush()
+    assert held.program.wait(20) == 0
+
+
+def test_a_process_that_does_not_catch_the_signal_is_not_sent_it(folder, rank):
+    """The offer is there, as one is after exec: the program that made it is gone."""
+    careless = rank("", source="import os\nprint('ready', flush=True)\nos.read(0, 1)")
+    offer = folder / STACKS / f"{careless.program.pid}.stack"
+    offer.parent.mkdir(mode=0o700)
+    offer.touch()
+    silent = Silent(folder)
+    for now in range(0, 60, 6):
+        assert not silent.look(careless.process, float(now), 5)
+    assert careless.program.poll() is None
+    os.kill(careless.program.pid, STACK_SIGNAL)
+    assert careless.program.wait(20) == -STACK_SIGNAL, "and it would have killed it"
+
+
+def test_a_rank_is_asked_when_it_is_silent_twice_and_then_not_often(folder, rank):
+    held = rank("holds_the_lock()")
+    until(lambda: held.state() == "S", "it reads")
+    silent = Silent(folder)
+    sent = []
+    silent._ask = lambda process: sent.append(process) or True
+    for now in (0.0, 0.5, 1.0, 2.0, 0.5 + ASK_S, 1.0 + ASK_S):
+        silent.look(held.process, now, 5)
+    assert len(sent) == 2
+    silent.heard(held.process)
+    silent.look(held.process, 100.0, 5)
+    assert len(sent) == 2
+
+
+def test_a_stopped_process_is_told_as_such_and_not_signalled(folder, rank):
+    stopped = rank("holds_the_lock()")
+    os.kill(stopped.program.pid, signal.SIGSTOP)
+    until(lambda: stopped.state() == "T", "it is stopped")
+    silent = Silent(folder)
+    for now in (0.0, 5.0, 10.0):
+        assert not silent.look(stopped.process, now, 5)
+        assert (stopped.process.held.pid, stopped.process.held.how) == (stopped.program.pid, "stopped")
+    os.kill(stopped.program.pid, signal.SIGCONT)
+    until(lambda: stopped.state() == "S", "it goes on")
+    assert (folder / STACKS / f"{stopped.program.pid}.stack").read_bytes() == b""
+    silent.look(stopped.process, 15.0, 5)
+    assert stopped.process.held is None
+
+
+def test_a_process_that_the_kernel_holds_is_told_as_such_if_it_stays(folder, rank):
+    """A parent waits uninterruptibly until its spawned child runs its program; the child waits for a pipe before."""
+    pipe = folder / "pipe"
+    os.mkfifo(pipe)
+    held = rank(f"os.posix_spawn('/bin/true', ['true'], {{}}, file_actions=[(0, 5, {str(pipe)!r}, os.O_RDONLY, 0)])")
+    until(lambda: held.state() == "D", "it waits in the kernel")
+    silent = Silent(folder)
+    silent.look(held.process, 0.0, 5)
+    assert held.process.held is None, "once may be an ordinary read"
+    silent.look(held.process, 5.0, 5)
+    assert (held.process.held.how, held.state()) == ("kernel", "D")
+    pipe.write_bytes(b"")
+    assert held.program.wait(20) == 0
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "import signal; signal.signal({number}, lambda *_: print('mine', flush=True)); answer.keep(True); plain()",
+        "answer.keep(False); plain()",
+        "answer.withdraw(); plain()",
+    ],
+)
+def test_an_offer_that_does_not_hold_any_more_is_withdrawn(folder, rank, script):
+    own = rank(f"{script.format(number=STACK_SIGNAL)}")
+    until(lambda: not list((folder / STACKS).iterdir()), "nothing is offered")
+    silent = Silent(folder)
+    for now in range(0, 30, 6):
+        assert not silent.look(own.process, float(now), 5)
+    own.program.stdin.close()
+    assert own.program.wait(20) == 0
+    assert own.program.stdout.read() == "", "the script's own handler never ran"
+
+
+@pytest.mark.parametrize("before", ["lambda *_: None", "signal.SIG_IGN"])
+def test_a_signal_that_the_script_uses_is_left_to_it(folder, rank, before):
+    source = f"import signal; signal.signal({STACK_SIGNAL}, {before})\n" + ARMED
+    rank("plain()", source=source)
+    assert not (folder / STACKS).exists()
+
+
+def test_a_forked_child_does_not_answer_and_leaves_its_parents_offer(folder, rank):
+    parent = rank(
+        "pid = os.fork()\nif not pid: answer.forked(); answer.withdraw(); os._exit(0)\nos.waitpid(pid, 0)\n"
+        "print('ready', flush=True)\nholds_the_lock()"
+    )
+    assert parent.program.stdout.readline() == "ready\n"
+    asked(Silent(folder), parent)
+    assert "holds_the_lock" in parent.process.stack.frames[-2]
+
+
+def test_without_a_folder_of_this_user_alone_nothing_is_offered(folder, rank):
+    folder.chmod(0o755)
+    rank("plain()")
+    assert not (folder / STACKS).exists()
+    began = time.monotonic()
+    assert not Silent(folder).look(rank("plain()").process, began, 5)

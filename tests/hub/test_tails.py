@@ -1,0 +1,178 @@
+"""What ranks leave in the run's folder reaches the recording, and nothing else that lies there does any harm."""
+
+import sqlite3
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddpmon import messages
+from ddpmon.hub.recording import recorded_snapshot, recording_path
+from ddpmon.hub.tails import Tails
+from ddpmon.messages import PROTOCOL, STAGE_TRAINING, Batch, Bye, Hello
+from ddpmon.messages.folder import TAILS, pack_tail, unpack_tail
+from tests.hub.conftest import until
+from tests.worlds import own_times, records
+
+PID = 4_100_000
+
+
+def left_by(run_id, rank, steps=(), *, first=1, pid=PID, world_size=2):
+    """The frames of a rank that ended unheard: `steps` in batches of five."""
+    hello = Hello(PROTOCOL, run_id, rank, rank, world_size, 0, "elsewhere", pid, STAGE_TRAINING)
+    batches = [steps[i : i + 5] for i in range(0, len(steps), 5)]
+    told = [
+        Batch(rank, pid, first + i, time.monotonic_ns() // 1000, STAGE_TRAINING, batch[-1].step, 0, steps=list(batch))
+        for i, batch in enumerate(batches)
+    ]
+    bye = Bye(rank, pid, first + len(batches) - 1)
+    return [messages.encode(message) for message in (hello, *told, bye)]
+
+
+def leave(folder, name, content):
+    (folder / TAILS).mkdir(mode=0o700, exist_ok=True)
+    draft = folder / TAILS / f"{name}.new"
+    draft.write_bytes(content)
+    draft.rename(folder / TAILS / name)
+
+
+def recorded(run_id):
+    with sqlite3.connect(f"file:{recording_path(run_id)}?mode=ro", uri=True) as db:
+        return db.execute(
+            "SELECT rank, count(*), max(step) FROM steps JOIN processes ON id = process GROUP BY rank"
+        ).fetchall()
+
+
+def test_what_ranks_left_before_there_was_a_hub_is_recorded_and_goes_away(stage):
+    stage.save(world_size=2)
+    told = records(own_times(60, 2), first=1)
+    for rank in (0, 1):
+        leave(stage.dir, f"{rank}-{PID + rank}", pack_tail(left_by(stage.run.id, rank, told[rank], pid=PID + rank)))
+    stage.hub()
+    shot = stage.viewer().until(lambda s: s.step == 60 and s.window == (2, 60), "all is there")
+    assert (shot.records_lost, [view.health for view in shot.ranks]) == (0, ["left", "left"])
+    stage.finish()
+    assert recorded(stage.run.id) == [(0, 60, 60), (1, 60, 60)]
+    assert not (stage.dir / TAILS).exists()
+    assert recorded_snapshot(stage.run).records_lost == 0
+
+
+def test_what_was_heard_already_is_not_recorded_twice(stage):
+    stage.save(world_size=2)
+    told = records(own_times(40, 2), first=1)
+    stage.hub()
+    rank = stage.rank(0)
+    rank.join()
+    for i in range(0, 20, 5):
+        rank.batch(told[0][i : i + 5])
+    rank.acknowledged(4)
+    leave(stage.dir, f"0-{rank.pid}", pack_tail(left_by(stage.run.id, 0, told[0][10:], first=3, pid=rank.pid)))
+    shot = stage.viewer().until(lambda s: s.ranks[0].health == "left", "its goodbye")
+    assert (shot.ranks[0].steps, shot.records_lost) == (40, 0)
+    stage.finish()
+    assert recorded(stage.run.id) == [(0, 40, 40)]
+
+
+def test_what_an_earlier_attempt_left_does_not_disturb_the_current_one(stage):
+    """Of rank 0 there is a process in this attempt already, of rank 1 not yet."""
+    stage.save(world_size=2)
+    told = records(own_times(40, 2), first=1)
+    stage.hub()
+    old, new = stage.rank(0, pid=PID), stage.rank(0, pid=PID + 5)
+    old.join()
+    old.batch(told[0][:5])
+    old.acknowledged(1)
+    new.join(restart=1)
+    new.batch(told[0][:30])
+    new.acknowledged(1)
+    leave(stage.dir, f"0-{PID}", pack_tail(left_by(stage.run.id, 0, told[0][5:15], first=2)))
+    leave(stage.dir, f"1-{PID + 1}", pack_tail(left_by(stage.run.id, 1, told[1][:15], pid=PID + 1)))
+    until(lambda: not list((stage.dir / TAILS).iterdir()), "they are taken in")
+    second = stage.rank(1, pid=PID + 6)
+    second.join(restart=1)
+    assert stage.viewer().get().ranks[1].pid == PID + 6
+    second.batch(told[1][:30])
+    shot = stage.viewer().until(lambda s: s.window == (2, 30), "the new attempt's steps")
+    assert [(view.pid, view.health) for view in shot.ranks] == [(PID + 5, "ok"), (PID + 6, "ok")]
+    stage.finish()
+    with sqlite3.connect(f"file:{recording_path(stage.run.id)}?mode=ro", uri=True) as db:
+        found = db.execute("SELECT pid, attempt, count(*) FROM steps JOIN processes ON id = process GROUP BY pid")
+        assert found.fetchall() == [(PID, 0, 15), (PID + 1, -1, 15), (PID + 5, 1, 30), (PID + 6, 1, 30)]
+
+
+def test_a_hub_that_is_told_to_end_at_once_takes_them_first(stage):
+    stage.save(world_size=1)
+    hub = stage.hub()
+    hub.send_signal(19)  # SIGSTOP: it cannot look before it is told to end
+    told = records(own_times(30, 1), first=1)
+    leave(stage.dir, f"0-{PID}", pack_tail(left_by(stage.run.id, 0, told[0], world_size=1)))
+    stage.end()
+    hub.send_signal(18)
+    assert hub.wait(20) == 0
+    assert recorded(stage.run.id) == [(0, 30, 30)]
+
+
+def test_damaged_and_foreign_files_are_said_once_and_left_alone(stage):
+    stage.save(world_size=2)
+    told = records(own_times(30, 2), first=1)
+    whole = pack_tail(left_by(stage.run.id, 1, told[1], pid=PID + 1))
+    leave(stage.dir, "notes.txt", b"mine")
+    leave(stage.dir, f"0-{PID}", b"\x00" * 1000)
+    leave(stage.dir, f"1-{PID + 1}", whole[:-30])
+    leave(stage.dir, f"1-{PID + 2}", whole)
+    (stage.dir / TAILS / f"0-{PID + 3}").mkdir()
+    stage.hub()
+    viewer = stage.viewer()
+    shot = viewer.until(lambda s: s.ranks[1].steps == 25, "what could be read")
+    said = [event.text for event in shot.events if TAILS in event.text]
+    assert sorted(text.partition(" cannot be read: ")[2][:26] for text in said) == [
+        "frame 1 of 8 is another ra",
+        "it does not begin as one",
+        "it is cut short or damaged",
+        "it is no file of a rank",
+        "it is no file of a rank",
+    ]
+    leave(stage.dir, "more", b"")
+    shot = viewer.until(lambda s: any("/more " in event.text for event in s.events), "the next one")
+    assert len([event for event in shot.events if TAILS in event.text]) == 6
+    stage.finish()
+    assert (stage.dir / TAILS / "notes.txt").read_bytes() == b"mine"
+
+
+frames = st.lists(st.binary(min_size=1, max_size=200), max_size=8)
+
+
+@given(frames)
+def test_frames_come_back_as_they_were(given_frames):
+    assert unpack_tail(pack_tail(given_frames)) == (given_frames, "")
+
+
+@given(frames, st.data())
+def test_a_file_that_is_cut_short_gives_its_first_frames(given_frames, data):
+    content = pack_tail(given_frames)
+    cut = data.draw(st.integers(0, len(content)))
+    found, trouble = unpack_tail(content[:cut])
+    assert found == given_frames[: len(found)]
+    assert trouble or content[:cut] == pack_tail(found)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("run")
+
+
+@given(
+    content=st.binary(max_size=300) | frames.map(pack_tail),
+    where=st.integers(0, 400),
+    flip=st.binary(max_size=6),
+)
+def test_arbitrary_bytes_are_taken_or_refused_but_never_crash(folder, content, where, flip):
+    real = pack_tail(left_by("run", 0, records(own_times(5, 1), first=1)[0]))
+    for damaged in (content, real[:where] + flip + real[where + len(flip) :]):
+        leave(folder, f"0-{PID}", damaged)
+        took, said = [], []
+        taken = Tails(folder, took.append, said.append).look()
+        assert bool(taken) != bool(said)
+        for _, frame in took:
+            assert messages.decode_from_rank(frame).pid == PID

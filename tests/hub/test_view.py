@@ -1,0 +1,64 @@
+"""What the snapshot says of all-reduce, of efficiency and of the machines."""
+
+import pytest
+
+from ddpmon.hub.processes import RankProcess, Registry
+from ddpmon.hub.store import Clock, Store
+from ddpmon.hub.view import snapshot
+from ddpmon.messages import STAGE_TRAINING, Environment, Hello, decode_snapshot, encode
+from ddpmon.runs import Run
+from tests.worlds import own_times, records
+
+RUN = Run(
+    id="20261120-141502-7f3a", name="mnist", argv=[], script="mnist.py", script_args=[], cwd="/", host="n0",
+    boot_id="", created_at=1000.0, world_size=4, ended_at=1060.0, exit_code=0,
+)  # fmt: skip
+
+
+def shown(told, world_size=4):
+    """The snapshot of a run whose ranks told this, as a viewer receives it."""
+    registry = Registry(RUN.id, world_size, RUN.host)
+    store = Store(RUN, registry, Clock(0, RUN.created_at))
+    for rank, steps in told.items():
+        hello = Hello(
+            1, RUN.id, rank, rank, world_size, 0, "n0", 100 + rank, STAGE_TRAINING,
+            device_name="H200", cores=16, compute_threads=4, torch_version="2.13.0", backend="gloo", parameters=7,
+            gradient_bytes=28, buffer_bytes=8, restart=1,
+        )  # fmt: skip
+        process = RankProcess(rank + 1, 0, hello, stage=STAGE_TRAINING, steps=len(steps) + 1, left=True)
+        registry.restore([process])
+        store.add_steps(process, process.fresh(steps))
+    store.digest(final=True)
+    store.judge(1060.0, 1060.0)
+    return decode_snapshot(encode(snapshot(store, "e", 1, 1060.0, 1060.0)))
+
+
+def test_one_slow_rank_costs_waiting_and_load_balance():
+    own = own_times(100, 4)
+    own[:, 2, 0] += 20
+    seen = shown(records(own, transfer=6.0))
+    cost, tree = seen.all_reduce, seen.efficiency
+    assert cost.wait_ms == pytest.approx(15.0)
+    assert cost.transfer_ms == pytest.approx(6.0)
+    assert cost.payload_bytes > 0
+    assert cost.beside_ms == pytest.approx(0.0)
+    assert cost.gain_without_waiting > 1.1
+    assert cost.gain_with_even_transfer == pytest.approx(1.0)
+    step = seen.ranks[0].step_ms
+    assert cost.exposed_share == pytest.approx(21.0 / step)
+    assert tree.parallel == pytest.approx(tree.load_balance * tree.communication)
+    assert tree.load_balance == pytest.approx(tree.load_balance_persistent * tree.load_balance_moving)
+    assert tree.load_balance_moving == pytest.approx(1.0)
+    assert tree.communication == pytest.approx(1 - 6.0 / step)
+
+
+def test_one_rank_alone_has_nobody_to_wait_for():
+    seen = shown(records(own_times(100, 1)), world_size=1)
+    assert seen.all_reduce is None
+    assert seen.efficiency is None
+
+
+def test_a_rank_says_what_it_runs_on():
+    seen = shown(records(own_times(10, 2)), world_size=3)
+    assert seen.ranks[1].environment == Environment("H200", 16, 4, "2.13.0", "gloo", 7, 28, 8, 1)
+    assert seen.ranks[2].environment is None

@@ -1,0 +1,107 @@
+"""What only one screen shows is built for the viewers that wish for it, and for nobody else."""
+
+import time
+
+import pytest
+
+from ddpmon import runs
+from ddpmon.messages import HeatWish, Next, TimelineWish, WireError, Wish, decode_next, decode_snapshot, encode
+from ddpmon.replay import ReplaySource
+from ddpmon.source import LiveSource, RecordedSource
+from tests.conftest import wait_for
+from tests.recordings import BEGAN, record
+from tests.worlds import own_times, records
+
+HEAT = Wish(heat=HeatWish("own", 1, 10, 60))
+LAST = Wish(timeline=TimelineWish(3, 2))
+
+
+def train(stage, steps=50, late=1):
+    stage.save(world_size=2)
+    own = own_times(steps, 2)
+    own[:, late, 1] += 12.0
+    told = records(own, first=1)
+    for rank in (stage.rank(rank, world_size=2) for rank in range(2)):
+        rank.join()
+        rank.batch(told[rank.rank])
+        rank.acknowledged(1)
+
+
+def asked(stage, wish):
+    viewer = stage.viewer()
+    viewer.socket.send(encode(Next(wish=wish)))
+    assert viewer.socket.poll(20_000)
+    return decode_snapshot(viewer.socket.recv())
+
+
+def test_each_viewer_gets_what_it_wishes_for(stage):
+    stage.hub()
+    train(stage)
+    stage.viewer().until(lambda s: s.window == (2, 50), "the steps")
+    heat, last, plain = (asked(stage, wish) for wish in (HEAT, LAST, Wish()))
+    assert (heat.heat.last_step, heat.heat.columns, len(heat.heat.rows)) == (50, 51, 2)
+    assert len(heat.heat.cells) == 102
+    assert heat.timeline is None
+    assert [step.step for step in last.timeline.steps] == [48, 49, 50]
+    assert [row.rank for row in last.timeline.rows] == [1, 0]
+    assert (plain.heat, plain.timeline) == (None, None)
+
+
+def test_a_live_source_is_granted_a_new_wish_and_goes_on_being_so_after_the_end(stage):
+    stage.hub()
+    train(stage)
+    source = LiveSource(stage.run)
+    try:
+        wait_for(lambda: (s := source.snapshot()) and s.window == (2, 50))
+        assert source.snapshot().heat is None
+        source.wish(HEAT)
+        wait_for(lambda: source.snapshot().heat)
+        source.wish(LAST)
+        wait_for(lambda: source.snapshot().timeline and not source.snapshot().heat)
+        stage.finish()
+        wait_for(lambda: source.snapshot().state == "done")
+        source.wish(HEAT)
+        assert wait_for(lambda: source.snapshot().heat).last_step == 50
+    finally:
+        source.close()
+    recorded = RecordedSource(runs.load(stage.run.id))
+    recorded.wish(LAST)
+    assert recorded.snapshot().timeline.steps[-1].step == 50
+
+
+def test_a_replay_shows_the_heat_of_the_moment(home):
+    source = ReplaySource(record(events=[(30.0, "late")]))
+    try:
+        source.toggle()
+        source.wish(HEAT)
+        source.jump(1)
+        shown = wait_for(lambda: (s := source.snapshot()) and s.at == BEGAN + 30 and s.heat and s)
+        assert shown.heat.last_step == shown.step
+        assert shown.heat.rows[2].hot_share > 0.5
+        source.wish(Wish())
+        wait_for(lambda: source.snapshot().heat is None)
+    finally:
+        source.close()
+
+
+def test_nothing_to_show_yet_is_no_error(stage):
+    stage.hub()
+    shown = asked(stage, Wish(HeatWish(), TimelineWish()))
+    assert (shown.heat, shown.timeline) == (None, None)
+    assert time.time() - shown.at < 60
+
+
+@pytest.mark.parametrize("wish", [
+    Wish(HeatWish(metric="lunch")), Wish(HeatWish(steps=3)), Wish(HeatWish(rows=0)), Wish(HeatWish(columns=10_000)),
+    Wish(timeline=TimelineWish(steps=0)), Wish(timeline=TimelineWish(rows=10_000)),
+    Wish(timeline=TimelineWish(first=-1)),
+])  # fmt: skip
+def test_wishes_that_cannot_be_are_refused(wish):
+    with pytest.raises(WireError):
+        decode_next(encode(Next(wish=wish)))
+
+
+def test_an_older_viewer_wishes_for_nothing():
+    import msgspec
+
+    assert decode_next(msgspec.msgpack.encode(["next", 3, "e"])) == Next(3, "e", Wish())
