@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from ddpmon.cli.within import Within
+
 EXIT_CODES = """
     \b
     Exit code: the run's (torchrun's; 0 done), 130 if it was stopped, 143 if
@@ -23,7 +25,7 @@ def _watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--name", help="What to call the run; the script's name otherwise."),
         click.option(
             "--grace",
-            type=click.FloatRange(0, 86_400),
+            type=Within(0, 86_400),
             default=20.0,
             metavar="SECONDS",
             show_default=True,
@@ -37,7 +39,7 @@ def _watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--headless", is_flag=True, help="Lines instead of the dashboard (as without a terminal)."),
         click.option(
             "--every",
-            type=click.FloatRange(0.2, 86_400),
+            type=Within(0.2, 86_400),
             default=5.0,
             metavar="SECONDS",
             show_default=True,

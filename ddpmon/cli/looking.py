@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ddpmon.cli.within import Within
+
 if TYPE_CHECKING:
     from ddpmon.runs import Run
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 @click.option("--headless", is_flag=True, help="Lines instead of the dashboard (as without a terminal).")
 @click.option(
     "--every",
-    type=click.FloatRange(0.2, 86_400),
+    type=Within(0.2, 86_400),
     default=5.0,
     metavar="SECONDS",
     show_default=True,
@@ -106,16 +108,23 @@ def _duration(seconds: float) -> str:
 
 @click.command()
 @click.argument("run", required=False)
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--format", "form", type=click.Choice(["text", "json", "md"]), default="text", show_default=True)
 def report(run: str | None, form: str) -> None:
-    """What happened in a run, and what to do about it."""
+    """What happened in a run, and what to do about it.
+
+    json has everything; md is Markdown for a pull request or a chat.
+    """
     import json
 
     from ddpmon import runs
+    from ddpmon.export import markdown
     from ddpmon.export import report as reports
 
     built = reports.build(runs.find(run))
-    print(json.dumps(built, indent=1) if form == "json" else reports.text(built))
+    if form == "json":
+        print(json.dumps(built, indent=1))
+    else:
+        print(reports.text(built) if form == "text" else markdown.report(built))
 
 
 @click.command()

@@ -31,7 +31,7 @@ def status(run: str | None, as_json: bool) -> int:
     from ddpmon import runs
 
     found = runs.find(run)
-    snapshot = _now(found)
+    snapshot = now(found)
     if as_json:
         _print_json(found, snapshot)
     else:
@@ -44,7 +44,7 @@ def once(run: Run) -> int:
     """Print the head and the rank table of this moment; the exit code of ddpmon status."""
     from ddpmon.tui.text import table_text
 
-    snapshot = _now(run)
+    snapshot = now(run)
     for line in _head(run, snapshot):
         print(line)
     if snapshot is not None:
@@ -63,7 +63,7 @@ def exit_code(run: Run, snapshot: Snapshot | None) -> int:
     return WELL
 
 
-def _now(run: Run) -> Snapshot | None:
+def now(run: Run) -> Snapshot | None:
     """The run's snapshot; None if its hub does not answer, or it left no recording."""
     from ddpmon.errors import RecordingError
     from ddpmon.source import attach

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import textwrap
+import statistics
 from typing import Any
 
+from ddpmon.export.columns import columns, cut, wrapped
 from ddpmon.hub.recording import recorded_report
+from ddpmon.messages import PHASES
 from ddpmon.runs import Run
 
 MOST_RANKS = 32
-_COLUMNS = ("rank", "own ms", "vs med", "data", "fwd", "bwd", "opt", "other", "wait", "transf", "crit", "loss")
-_WIDTHS = (5, 8, 7, 7, 7, 7, 5, 6, 7, 7, 5, 9)
+"""More are folded into the worst and the median."""
+WORST_RANKS = 16
+MOST_FINDINGS = 8
+"""That the text tells; all are in the JSON."""
+COLUMNS = ("rank", "own ms", "vs med", "data", "fwd", "bwd", "opt", "other", "wait", "transf", "crit", "loss")
+_WIDTHS = (5, 7, 7, 7, 7, 7, 6, 7, 7, 7, 5, 8)
+UNKNOWN = "–"
 
 
 def build(run: Run) -> dict[str, Any]:
@@ -19,41 +26,59 @@ def build(run: Run) -> dict[str, Any]:
 
 
 def text(report: dict[str, Any], width: int = 80) -> str:
-    """The report for people: verdict, why, next, then the numbers. No line is longer than `width`."""
-    lines = _head(report["run"], width)
-    lines += _paragraph("Verdict", report["verdict"], width)
-    findings = report["findings"]
-    for finding in findings:
-        if finding["kind"] != "rank_failed" and finding["text"] not in report["verdict"]:
-            lines += _paragraph("Why", finding["text"], width)
-    for finding in findings:
-        if finding.get("advice"):
-            lines += _paragraph("Next", finding["advice"], width)
+    """The report for people: verdict, why, next, then the numbers. No line is longer than `width` columns."""
+    lines = wrapped(title(report["run"]), width)
+    for word, sentence in sentences(report):
+        lines += wrapped(sentence, width, f"{word:<9}", " " * 9)
     if report["steps"]["window"]:
-        lines += ["", *_numbers(report, width)]
+        lines.append("")
+        for fact in facts(report):
+            lines += wrapped(fact, width)
         lines += ["", *_table(report["ranks"], width)]
     return "\n".join(lines)
 
 
-def _head(run: dict[str, Any], width: int) -> list[str]:
+def title(run: dict[str, Any]) -> str:
+    """Which run it is, and how it stands."""
     code = "" if run["exit_code"] is None else f", exit code {run['exit_code']}"
     ranks = f"{run['world_size']} rank{'s' if run['world_size'] != 1 else ''}"
-    return textwrap.wrap(f"{run['name']} ({run['id']}): {run['state']}{code}, {ranks}", width)
+    return f"{run['name']} ({run['id']}): {run['state']}{code}, {ranks}"
 
 
-def _paragraph(word: str, sentence: str, width: int) -> list[str]:
-    return textwrap.wrap(sentence, width, initial_indent=f"{word:<9}", subsequent_indent=" " * 9)
+def sentences(report: dict[str, Any]) -> list[tuple[str, str]]:
+    """What people read first: ("Verdict", …), then what is behind it ("Why"), then what to do ("Next")."""
+    findings = report["findings"]
+    why = [
+        finding["text"]
+        for finding in findings
+        if finding["kind"] != "rank_failed" and finding["text"] not in report["verdict"]
+    ]
+    advice = list(dict.fromkeys(finding["advice"] for finding in findings if finding.get("advice")))
+    told = [("Verdict", report["verdict"] or "nothing to tell yet")]
+    told += [("Why", sentence) for sentence in _first(why, "finding")]
+    told += [("Next", sentence) for sentence in _first(advice, "piece of advice", "pieces of advice")]
+    return told
 
 
-def _numbers(report: dict[str, Any], width: int) -> list[str]:
+def _first(told: list[str], one: str, many: str | None = None) -> list[str]:
+    left = len(told) - MOST_FINDINGS
+    if left <= 0:
+        return told
+    what = one if left == 1 else many or f"{one}s"
+    return [*told[:MOST_FINDINGS], f"and {left:,} more {what}: ddpmon report --format json has all"]
+
+
+def facts(report: dict[str, Any]) -> list[str]:
+    """The numbers of the whole world, one line each."""
     steps, efficiency, reduce = report["steps"], report["efficiency"], report["all_reduce"]
     window = f", means over {steps['window'][0]:,} to {steps['window'][1]:,}"
     step = steps["step_ms"]
-    facts = [
+    rate = steps["samples_per_s"]
+    return [
         f"steps {steps['count']:,}{window}; lost {steps['records_lost']:,}",
         (
             f"step ms mean {_ms(step['mean'])}  p50 {_ms(step['p50'])}  p95 {_ms(step['p95'])}  max {_ms(step['max'])}"
-            f"  samples/s {_ms(steps['samples_per_s'])}"
+            f"  samples/s {UNKNOWN if rate is None else f'{rate:,.1f}' if rate < 1000 else f'{rate:,.0f}'}"
         ),
         (
             f"all-reduce wait {_ms(reduce['wait_ms'])} ms  transfer {_ms(reduce['transfer_ms'])} ms"
@@ -64,41 +89,67 @@ def _numbers(report: dict[str, Any], width: int) -> list[str]:
             f" x communication {_share(efficiency['communication'])}"
         ),
     ]
-    return [line for fact in facts for line in textwrap.wrap(fact, width)]
+
+
+def rows(ranks: list[dict[str, Any]]) -> list[tuple[tuple[str, ...], dict[str, Any] | None]]:
+    """The cells of the rank table, most own time first, each with how its rank ended if that was badly.
+
+    Ranks that ended badly come first. Of very many ranks there are the worst and, as rank "med", the median.
+    """
+    ordered = sorted(ranks, key=lambda rank: (not _ended_badly(rank), -(rank["own_ms"] or 0), rank["rank"]))
+    median = _median([rank["own_ms"] for rank in ranks])
+    shown = ordered if len(ordered) <= MOST_RANKS else ordered[:WORST_RANKS]
+    told = [(_row(rank, median), rank["exit"] if _ended_badly(rank) else None) for rank in shown]
+    if len(ordered) > len(shown):
+        told.append((_row(_median_rank(ranks), median), None))
+    return told
+
+
+def folded(ranks: list[dict[str, Any]]) -> str:
+    """What the rank table leaves out; "" if that is nothing."""
+    if len(ranks) <= MOST_RANKS:
+        return ""
+    return f"and {len(ranks) - WORST_RANKS:,} further ranks; med is the median of all {len(ranks):,}"
+
+
+def how_it_ended(how: dict[str, Any]) -> str:
+    """How a rank ended, in words."""
+    words = [f"exit {how['code']}" if how["code"] is not None else "", how["signal"] or "", how["error"] or ""]
+    return ", ".join(word for word in words if word)
+
+
+def _median_rank(ranks: list[dict[str, Any]]) -> dict[str, Any]:
+    values = {name: _median([rank[name] for rank in ranks]) for name in ("own_ms", "critical_share", "loss")}
+    phases = {name: _median([rank["phases_ms"][name] for rank in ranks]) for name in PHASES}
+    return {"rank": "med", "phases_ms": phases, **values}
+
+
+def _median(values: list[float | None]) -> float | None:
+    return statistics.median(known) if (known := [value for value in values if value is not None]) else None
+
+
+def _row(rank: dict[str, Any], median: float | None) -> tuple[str, ...]:
+    own = rank["own_ms"]
+    over = own - median if own is not None and median is not None else None
+    return (
+        str(rank["rank"]),
+        _ms(own),
+        _ms(over, "+"),
+        *(_ms(rank["phases_ms"][name]) for name in PHASES),
+        _share(rank["critical_share"]),
+        _loss(rank["loss"]),
+    )
 
 
 def _table(ranks: list[dict[str, Any]], width: int) -> list[str]:
-    """Ranks with the most own time first; those that ended badly are listed in any case."""
-    ordered = sorted(ranks, key=lambda rank: (not _ended_badly(rank), -(rank["own_ms"] or 0), rank["rank"]))
-    shown = ordered[:MOST_RANKS]
-    own = sorted(rank["own_ms"] for rank in ranks if rank["own_ms"] is not None)
-    median = (own[(len(own) - 1) // 2] + own[len(own) // 2]) / 2 if own else None
-    lines = [_cells(_COLUMNS, width)]
-    for rank in shown:
-        phases = rank["phases_ms"]
-        over = rank["own_ms"] - median if rank["own_ms"] is not None and median is not None else None
-        values = [phases[name] for name in ("data", "forward", "backward", "optimizer", "other", "wait", "transfer")]
-        loss = rank["loss"]
-        row = (
-            str(rank["rank"]),
-            _ms(rank["own_ms"]),
-            "–" if over is None else f"{over:+.1f}",
-            *map(_ms, values),
-            _share(rank["critical_share"]),
-            "–" if loss is None else f"{loss:.4g}",
-        )
+    lines = [_cells(COLUMNS, width)]
+    for row, how in rows(ranks):
         lines.append(_cells(row, width))
-        if _ended_badly(rank):
-            lines.append(_how_it_ended(rank["exit"], width))
-    if len(ordered) > len(shown):
-        lines.append(f"and {len(ordered) - len(shown)} further ranks")
+        if how:
+            lines.append(cut(" " * 6 + how_it_ended(how), width))
+    if more := folded(ranks):
+        lines += wrapped(more, width)
     return lines
-
-
-def _how_it_ended(how: dict[str, Any], width: int) -> str:
-    words = [f"exit {how['code']}" if how["code"] is not None else "", how["signal"] or "", how["error"] or ""]
-    line = " " * 6 + ", ".join(word for word in words if word)
-    return line if len(line) <= width else line[: width - 1] + "…"
 
 
 def _ended_badly(rank: dict[str, Any]) -> bool:
@@ -109,19 +160,32 @@ def _ended_badly(rank: dict[str, Any]) -> bool:
 def _cells(row: tuple[str, ...], width: int) -> str:
     """Columns from the left, as many as fit."""
     line = ""
-    for cell, columns in zip(row, _WIDTHS, strict=True):
-        grown = line + cell.rjust(columns)
-        if len(grown) > width:
+    for cell, room in zip(row, _WIDTHS, strict=True):
+        grown = line + cell.rjust(room)
+        if columns(grown) > width:
             break
         line = grown
     return line
 
 
-def _ms(value: float | None) -> str:
+def _ms(value: float | None, sign: str = "") -> str:
+    """Milliseconds in at most five characters and a sign: 1.42, 53.0, 12345, 2e+06."""
     if value is None:
-        return "–"
-    return f"{value:.1f}" if value < 1000 else f"{value:,.0f}"
+        return UNKNOWN
+    size = abs(value)
+    if size >= 99_999.5:
+        return f"{value:{sign}.0e}"
+    return f"{value + 0.0:{sign}.{2 if size < 9.995 else 1 if size < 999.95 else 0}f}"
+
+
+def _loss(value: float | None) -> str:
+    """A loss in at most seven characters."""
+    if value is None:
+        return UNKNOWN
+    return next((told for form in (".4g", ".3g", ".1e") if len(told := f"{value:{form}}") <= 7), f"{value:.0e}")
 
 
 def _share(value: float | None) -> str:
-    return "–" if value is None else f"{value:.0%}"
+    if value is None:
+        return UNKNOWN
+    return f"{value:.0%}" if abs(value) < 9.995 else ">999%"

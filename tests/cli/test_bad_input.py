@@ -61,6 +61,7 @@ def test_a_bad_name(cli, script, name):
         ["run"],
         ["run", "--no-such-option", "train.py"],
         ["run", "--grace", "soon", "train.py"],
+        ["run", "--grace", "nan", "train.py"],
         ["run", "--max-restarts", "-1", "train.py"],
         ["run", "--nnodes", "2", "SCRIPT"],
         ["run", "--nnodes", "2", "--node-rank", "5", "--rdzv-endpoint", "h:1", "SCRIPT"],

@@ -26,7 +26,7 @@ def test_the_exit_code_says_how_it_stands(made, state, code):
 def test_a_hub_that_does_not_answer_needs_a_look(made, living, cli, monkeypatch):
     run = made(ended_at=None, exit_code=None, supervisor=living)
     monkeypatch.setattr(standing, "ANSWER_S", 0.1)
-    assert standing.exit_code(run, standing._now(run)) == 1
+    assert standing.exit_code(run, standing.now(run)) == 1
 
 
 def test_a_run_that_ended_is_told_from_its_recording(cli, made):

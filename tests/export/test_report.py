@@ -6,14 +6,17 @@ import math
 import time
 
 import pytest
+from hypothesis import HealthCheck, given, settings
 
 from ddpmon.analysis.report import report as make_report
 from ddpmon.export import report
+from ddpmon.export.columns import columns
 from ddpmon.hub.processes import RankProcess, Registry
 from ddpmon.hub.store import Clock, Store
 from ddpmon.hub.view import snapshot
 from ddpmon.messages import PHASES, STAGE_TRAINING, Hello
 from ddpmon.runs import Run
+from tests.export import made as made_up
 from tests.worlds import own_times, records
 
 RUN = Run(
@@ -63,7 +66,7 @@ def test_it_has_exactly_the_fields_of_schema_1():
         "rank", "host", "pid", "device", "steps", "own_ms", "phases_ms", "critical_share", "late_ms", "loss",
         "samples_per_s", "gpu", "cpu_percent", "rss_bytes", "cpu_starved_share", "exit",
         "tokens_per_s", "learning_rate", "gc_ms", "major_faults_per_s", "read_bytes_per_s", "written_bytes_per_s",
-        "threads",
+        "threads", "named_ms",
     }  # fmt: skip
     assert tuple(made["ranks"][0]["phases_ms"]) == PHASES
     assert set(made["efficiency"]) == {
@@ -138,14 +141,45 @@ def test_people_read_verdict_why_and_next_first():
     assert words[1:3] == ["Verdict", "Next"]
 
 
-def test_the_slowest_rank_is_first_in_the_table_and_a_big_world_is_cut():
+def test_the_slowest_rank_is_first_in_the_table():
+    lines = report.text(slow_run()).splitlines()
+    head = next(i for i, line in enumerate(lines) if line.startswith(" rank"))
+    assert lines[head + 1].split()[:4] == ["2", "47.0", "+20.0", "22.0"]
+
+
+def test_of_very_many_ranks_the_worst_and_the_median_are_told():
     run = dataclasses.replace(RUN, world_size=48)
     own = own_times(30, 48)
     own[:, 40, 0] += 20
     lines = report.text(built(records(own), run)).splitlines()
     head = next(i for i, line in enumerate(lines) if line.startswith(" rank"))
     assert lines[head + 1].split()[0] == "40"
-    assert lines[-1] == "and 16 further ranks"
+    assert lines[-2].split()[:4] == ["med", "27.0", "+0.00", "2.00"]
+    assert lines[-1] == "and 32 further ranks; med is the median of all 48"
+    assert len(lines) - head == 1 + 16 + 2
+
+
+def test_advice_is_given_once_and_of_very_many_findings_the_first_are_told():
+    made = slow_run()
+    first = made["findings"][0]
+    made["findings"] = [{**first, "text": f"rank {rank} is slow"} for rank in range(12)]
+    lines = report.text(made).splitlines()
+    assert sum(line.startswith("Next") for line in lines) == 1
+    told = [line for line in lines if line.startswith("Why")]
+    assert len(told) == 9
+    assert told[-1] == "Why      and 3 more findings: ddpmon report --format json has all"
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(made_up.reports())
+def test_any_report_fits_80_columns_and_its_table_has_12_columns(made):
+    lines = report.text(made).splitlines()
+    assert max(map(columns, lines)) <= 80
+    assert all(line.isprintable() for line in lines)
+    head = next((i for i, line in enumerate(lines) if line.startswith(" rank")), len(lines))
+    rows = [line for line in lines[head:] if not line.startswith((" " * 6, "and "))]
+    assert all(len(row.replace("own ms", "own").replace("vs med", "vs").split()) == 12 for row in rows)
+    assert len(rows) <= report.MOST_RANKS + 1
 
 
 def test_how_a_rank_ended_badly_is_beneath_it():
@@ -155,6 +189,14 @@ def test_how_a_rank_ended_badly_is_beneath_it():
     at = next(i for i, line in enumerate(lines) if "ValueError" in line)
     assert lines[at].strip() == "exit 1, ValueError: no such class"
     assert lines[at - 1].split()[0] == "1"
+
+
+def test_an_error_in_wide_letters_is_cut_where_the_line_ends():
+    made = slow_run()
+    made["ranks"][1]["exit"] = {"code": 1, "signal": None, "error": "UnicodeError: \x1b[2J" + "日本語" * 40}
+    (line,) = [line for line in report.text(made).splitlines() if "UnicodeError" in line]
+    assert columns(line) in {79, 80}
+    assert line.endswith(("日…", "本…", "語…"))
 
 
 def test_a_run_that_never_started_is_reported_from_what_is_known(home):

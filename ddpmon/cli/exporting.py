@@ -1,0 +1,99 @@
+"""ddpmon export: a recording for other tools."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+import click
+
+if TYPE_CHECKING:
+    from ddpmon.runs import Run
+
+
+HELP = """What was recorded of a run, for other tools.
+
+    \b
+    csv          one row a rank and step
+    perfetto     a trace for ui.perfetto.dev: a track for each rank, phases as
+                 slices; --last 1000 keeps it small
+    openmetrics  how the run stands now, for Prometheus
+
+    The first step of a process has no beginning and is left out. RUN is a run's name, the beginning of its id, or
+    nothing for the latest.
+"""
+
+
+@click.command(help=HELP)
+@click.argument("run", required=False)
+@click.option("--format", "form", type=click.Choice(["csv", "openmetrics", "perfetto"]), required=True)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Instead of standard output.",
+)
+@click.option("--last", type=click.IntRange(1), metavar="STEPS", help="Only so many steps, the last ones.")
+def export(run: str | None, form: str, output: Path | None, last: int | None) -> None:
+    """Write it to standard output or a file."""
+    from ddpmon import runs
+    from ddpmon.errors import UsageError
+
+    if last is not None and form == "openmetrics":
+        raise UsageError("--last is for csv and perfetto: openmetrics tells how the run stands now")
+    found = runs.find(run)
+    with _opened(output) as file:
+        if form == "openmetrics":
+            _write_state(found, file)
+        else:
+            _write_steps(found, form, last, file)
+
+
+def _write_state(run: Run, file: TextIO) -> None:
+    from ddpmon.cli.standing import now
+    from ddpmon.errors import HubUnreachableError
+    from ddpmon.export import openmetrics
+
+    snapshot = now(run)
+    if snapshot is None:
+        raise HubUnreachableError(f"{run.name} ({run.id}) is {run.state()}, and its hub does not answer")
+    file.write(openmetrics.text(snapshot))
+
+
+def _write_steps(run: Run, form: str, last: int | None, file: TextIO) -> None:
+    from ddpmon.export import spreadsheet, trace
+    from ddpmon.export.steps import pieces
+    from ddpmon.hub.recording import Recording
+
+    with Recording(run) as recording:
+        found = pieces(recording, last)
+        if form == "csv":
+            spreadsheet.write(found, recording.clock, file)
+        else:
+            trace.write(found, run.name, file)
+
+
+@contextlib.contextmanager
+def _opened(output: Path | None) -> Iterator[TextIO]:
+    """Standard output, or a file that is there whole or not at all."""
+    from ddpmon.errors import UsageError
+
+    if output is None:
+        yield sys.stdout
+        return
+    if not output.name:
+        raise UsageError("--output '': a file's name")
+    draft = output.with_name(f"{output.name}.part")
+    try:
+        with draft.open("w", encoding="utf-8") as file:
+            yield file
+        draft.replace(output)
+    except OSError as error:
+        raise UsageError(f"cannot write {output}: {error.strerror}") from None
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink()

@@ -1,0 +1,63 @@
+"""Text in so many columns of a terminal, in which a wide character takes two and a combining one none."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from ddpmon.plain import plain
+
+_BREAKS = re.compile(r"\s*[\r\n\v\f]\s*")
+
+
+def columns(text: str) -> int:
+    """How many columns printable text takes."""
+    return len(text) if text.isascii() else sum(map(_columns_of, text))
+
+
+def _columns_of(letter: str) -> int:
+    if unicodedata.category(letter) in {"Mn", "Me"}:
+        return 0
+    return 2 if unicodedata.east_asian_width(letter) in {"W", "F"} else 1
+
+
+def cut(text: str, width: int) -> str:
+    """One line of at most `width` columns, with … where something is missing."""
+    text = plain(text)
+    return text if columns(text) <= width else _beginning(text, width - 1).rstrip() + "…"
+
+
+def wrapped(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
+    """Text in lines of at most `width` columns; the first begins with `first`, the others with `rest`.
+
+    Lines break at spaces; a word that is longer than a line is cut into several.
+    """
+    lines = [first]
+    begun = False
+    for word in plain(_BREAKS.sub(" ", text)).split(" "):
+        joined = f"{lines[-1]} {word}" if begun else lines[-1] + word
+        if columns(joined) <= width:
+            lines[-1] = joined
+            begun = begun or bool(word)
+            continue
+        if begun:
+            lines.append(rest)
+        left = word
+        while columns(lines[-1] + left) > width:
+            part = _beginning(left, width - columns(lines[-1])) or left[:1]
+            lines[-1] += part
+            left = left[len(part) :]
+            lines.append(rest)
+        lines[-1] += left
+        begun = bool(word)
+    return [line.rstrip() for line in lines]
+
+
+def _beginning(text: str, width: int) -> str:
+    """As many of its letters as fit."""
+    taken = 0
+    for at, letter in enumerate(text):
+        taken += _columns_of(letter)
+        if taken > width:
+            return text[:at]
+    return text

@@ -1,0 +1,67 @@
+"""Markdown for a pull request or a chat: the report, and the pieces that any table of ours is made of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from ddpmon.export import report as reports
+from ddpmon.plain import plain
+
+_MEANS_SOMETHING = re.compile(r"([\\`*_\[\]<>|~$&])")
+_NOBODY = "\u2060"
+"""A word joiner: what an exception said must not mention people ("@name") where Markdown does."""
+
+
+def escaped(text: str) -> str:
+    """Text from anywhere as one line that Markdown shows as it is, in a table's cell too."""
+    return _MEANS_SOMETHING.sub(r"\\\1", plain(" ".join(text.split()))).replace("@", "@" + _NOBODY)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], words: Collection[int] = ()) -> list[str]:
+    """The lines of a table; every cell is escaped here. words: indices of the columns that hold no numbers."""
+    aligned = [":---" if column in words else "---:" for column in range(len(head))]
+    return [_row(head), f"| {' | '.join(aligned)} |", *map(_row, rows)]
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(escaped(cell) for cell in cells)} |"
+
+
+def report(made: dict[str, Any]) -> str:
+    """The report of `ddpmon report --format md`: verdict, why, next, then the ranks and the findings."""
+    lines = [f"### {escaped(reports.title(made['run']))}"]
+    for word, sentence in reports.sentences(made):
+        lines += ["", f"**{word}:** {escaped(sentence)}"]
+    if made["steps"]["window"]:
+        lines += ["", *(f"- {escaped(fact)}" for fact in reports.facts(made))]
+        told = reports.rows(made["ranks"])
+        lines += ["", *table(reports.COLUMNS, [row for row, _ in told])]
+        if more := reports.folded(made["ranks"]):
+            lines += ["", escaped(more)]
+    ended = [(row[0], reports.how_it_ended(how)) for row, how in reports.rows(made["ranks"]) if how]
+    if ended:
+        lines += ["", *table(("rank", "how it ended"), ended, words={1})]
+    if made["findings"]:
+        lines += [
+            "",
+            *table(("finding", "severity", "since step", "ms a step", "what"), _findings(made), words={0, 1, 4}),
+        ]
+    return "\n".join(lines)
+
+
+def _findings(made: dict[str, Any]) -> list[tuple[str, ...]]:
+    found = made["findings"][: reports.MOST_FINDINGS]
+    rows: list[tuple[str, ...]] = [
+        (
+            finding["kind"],
+            finding["severity"],
+            reports.UNKNOWN if finding["since_step"] is None else f"{finding['since_step']:,}",
+            reports.UNKNOWN if finding["cost_ms"] is None else f"{finding['cost_ms']:.1f}",
+            finding["text"],
+        )
+        for finding in found
+    ]
+    left = len(made["findings"]) - len(found)
+    return [*rows, (f"and {left:,} more", "", "", "", "")] if left > 0 else rows

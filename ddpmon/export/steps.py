@@ -1,0 +1,66 @@
+"""Every recorded step of a run, its ranks side by side, a piece at a time: for what leaves for other tools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+import msgspec
+
+from ddpmon.analysis.alignment import Rows
+from ddpmon.analysis.waits import split
+from ddpmon.analysis.world import World
+from ddpmon.errors import RecordingError
+from ddpmon.hub.processes import RankProcess
+from ddpmon.hub.recording import Recording
+from ddpmon.messages import Step
+
+RECORDS = 20_000
+"""Read at once, about."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Consecutive steps of the same ranks: `records[i][j]` is what `world.ranks[j]` told of the i-th step."""
+
+    attempt: int
+    """0, and one more each time the ranks were restarted."""
+    records: list[list[Step]]
+    world: World
+    complete: bool
+    """Every rank told of them. Else nobody's wait can be known, and the world's wait and transfer mean nothing."""
+
+
+def pieces(recording: Recording, last: int | None = None) -> Iterator[Piece]:
+    """All steps but each process's first, which has no beginning. RecordingError if they cannot be read.
+
+    last: of the latest attempt only, and so many of its steps at most.
+    """
+    attempts: dict[int, dict[int, RankProcess]] = {}
+    for process in recording.processes():
+        if process.last_step:
+            attempts.setdefault(process.attempt, {})[process.rank] = process
+    for attempt in sorted(attempts) if last is None else sorted(attempts)[-1:]:
+        seats = attempts[attempt]
+        end = max(process.last_step for process in seats.values()) + 1
+        begin = 2 if last is None else max(2, end - last)
+        size = max(1, RECORDS // len(seats))
+        for first in range(begin, end, size):
+            yield from _side_by_side(recording, attempt, seats, first, min(end, first + size))
+
+
+def _side_by_side(
+    recording: Recording, attempt: int, seats: dict[int, RankProcess], begin: int, end: int
+) -> Iterator[Piece]:
+    own_clocks = {rank for rank, process in seats.items() if process.hello.device_clock}
+    told: dict[int, dict[int, Step]] = {}
+    try:
+        for rank in sorted(seats):
+            for step in recording.steps(seats[rank].id, begin, end):
+                told.setdefault(step.step, {})[rank] = step
+        for ranks, numbers in groupby(sorted(told), key=lambda number: tuple(told[number])):
+            records = [[told[number][rank] for rank in ranks] for number in numbers]
+            yield Piece(attempt, records, split(Rows(ranks, records), own_clocks=own_clocks), len(ranks) == len(seats))
+    except (msgspec.MsgspecError, TypeError, ValueError, ArithmeticError) as error:
+        raise RecordingError(f"{recording.path} cannot be read: {error}") from None

@@ -1,0 +1,74 @@
+"""`ddpmon export --format perfetto`: Chrome's trace format, which ui.perfetto.dev and chrome://tracing open.
+
+A process for each attempt, a track for each rank; on it the steps, and in each its phases. How long a phase took was
+measured; a phase that came in several parts is drawn as one, in the order that training loops usually have.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, TextIO
+
+from ddpmon.export.steps import Piece
+from ddpmon.messages import OWN_PHASES
+
+ORDER = ("optimizer", "other", "data", "forward", "backward")
+"""A step begins when the gradients are there: with the optimizer's update from them."""
+
+
+def write(pieces: Iterable[Piece], name: str, file: TextIO) -> None:
+    """Write the whole trace. name: of the run."""
+    file.write('{"displayTimeUnit": "ms", "traceEvents": [\n')
+    events = (json.dumps(event, allow_nan=False) for event in _events(pieces, name))
+    file.write(next(events, ""))
+    file.writelines(f",\n{event}" for event in events)
+    file.write("\n]}\n")
+
+
+def _events(pieces: Iterable[Piece], name: str) -> Iterator[dict[str, Any]]:
+    """Times are in µs since the first step began."""
+    named: set[tuple[int, int]] = set()
+    zero: int | None = None
+    for piece in pieces:
+        if zero is None:
+            zero = min(record.end_us - record.length_us for record in piece.records[0])
+        for rank in piece.world.ranks:
+            if (piece.attempt, rank) not in named:
+                named.add((piece.attempt, rank))
+                yield from _names(piece.attempt, rank, name)
+        for i in range(len(piece.records)):
+            for j in range(len(piece.world.ranks)):
+                yield from _step(piece, i, j, zero)
+
+
+def _names(attempt: int, rank: int, name: str) -> Iterator[dict[str, Any]]:
+    again = f", attempt {attempt + 1}" if attempt else ""
+    for what, args in (
+        ("process_name", {"name": f"{name}{again}"}),
+        ("thread_name", {"name": f"rank {rank}"}),
+        ("thread_sort_index", {"sort_index": rank}),
+    ):
+        yield {"ph": "M", "name": what, "pid": attempt + 1, "tid": rank + 1, "args": args}
+
+
+def _step(piece: Piece, i: int, j: int, zero: int) -> Iterator[dict[str, Any]]:
+    world, record = piece.world, piece.records[i][j]
+    where = {"ph": "X", "pid": piece.attempt + 1, "tid": world.ranks[j] + 1}
+    begin = record.end_us - record.length_us - zero
+    facts = {"step": record.step, "samples": record.samples, "loss": None if record.loss is None else str(record.loss)}
+    if piece.complete and world.critical[i] >= 0:
+        facts["waited for"] = f"rank {world.ranks[int(world.critical[i])]}"
+    args = {key: value for key, value in facts.items() if value}
+    yield {**where, "name": f"step {record.step}", "cat": "step", "ts": begin, "dur": record.length_us, "args": args}
+    lengths = [(phase, float(world.phases_ms[i, j, OWN_PHASES.index(phase)])) for phase in ORDER]
+    if piece.complete:
+        lengths += [("wait", float(world.wait_ms[i, j])), ("transfer", float(world.transfer_ms[i, j]))]
+    else:
+        lengths.append(("wait or transfer", float(world.wait_ms[i, j] + world.transfer_ms[i, j])))
+    at = 0
+    for phase, ms in lengths:
+        dur = min(round(ms * 1e3), record.length_us - at)
+        if dur > 0:
+            yield {**where, "name": phase, "cat": "phase", "ts": begin + at, "dur": dur}
+            at += dur

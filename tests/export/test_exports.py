@@ -1,0 +1,188 @@
+"""What leaves for other tools is read back as they would, and says what the recording says."""
+
+import csv
+import io
+import json
+import math
+import re
+import sqlite3
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddpmon.errors import RecordingError
+from ddpmon.export import openmetrics, spreadsheet, trace
+from ddpmon.export.steps import pieces
+from ddpmon.hub.recording import Recording, recording_path
+from ddpmon.messages import PHASES
+from tests.recordings import record
+from tests.tui import snapshots
+from tests.worlds import own_times
+
+SAMPLE = re.compile(r'(?P<name>[a-z_]+)\{(?P<labels>(?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\} (?P<value>\S+)')
+LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
+
+
+def written(run, form, last=None):
+    file = io.StringIO()
+    with Recording(run) as recording:
+        if form == "csv":
+            spreadsheet.write(pieces(recording, last), recording.clock, file)
+        else:
+            trace.write(pieces(recording, last), run.name, file)
+    return file.getvalue()
+
+
+def rows_of(run, last=None):
+    return list(csv.DictReader(io.StringIO(written(run, "csv", last))))
+
+
+def story(steps=30, ranks=3):
+    own = own_times(steps, ranks)
+    own[:, 1, 2] += 10
+    return own
+
+
+def lose(run, rank, step):
+    """Take a record out of the recording."""
+    with sqlite3.connect(recording_path(run.id)) as db:
+        db.execute("DELETE FROM steps WHERE step = ? AND process = ?", (step, rank + 1))
+    db.close()
+
+
+def test_the_csv_has_a_row_for_each_rank_and_step_whose_phases_add_up(home):
+    rows = rows_of(record(story(), created_at=1000.0))
+    assert [(int(row["step"]), int(row["rank"])) for row in rows] == [(s, r) for s in range(2, 31) for r in range(3)]
+    for row in rows:
+        assert sum(float(row[f"{phase}_ms"]) for phase in PHASES) == pytest.approx(float(row["length_ms"]), abs=0.01)
+    assert {(row["rank"], row["critical"]) for row in rows} == {("0", "0"), ("1", "1"), ("2", "0")}
+    late, waits = rows[1], rows[0]
+    assert (float(late["backward_ms"]), float(late["wait_ms"]), float(late["transfer_ms"])) == (25.0, 0.0, 6.0)
+    assert float(waits["wait_ms"]) == 10.0
+    assert float(late["loss"]) == pytest.approx(2.0 * 0.999)
+    assert (late["samples"], late["tokens"], late["learning_rate"]) == ("64", "", "")
+    ends = [float(row["end_unix_s"]) for row in rows[::3]]
+    assert ends == pytest.approx([ends[0] + 0.043 * i for i in range(29)], abs=1e-4)
+
+
+def test_a_step_that_a_rank_lost_has_no_waits(home):
+    run = record(story())
+    lose(run, 2, 10)
+    rows = {(row["step"], row["rank"]): row for row in rows_of(run)}
+    assert ("10", "2") not in rows
+    assert (rows["10", "0"]["wait_ms"], rows["10", "0"]["critical"]) == ("", "")
+    assert float(rows["10", "0"]["forward_ms"]) == 8.0
+    assert float(rows["11", "0"]["wait_ms"]) == 10.0
+
+
+def test_restarted_ranks_are_a_further_attempt_and_last_means_its_last_steps(home):
+    run = record(story(40), restarts=(25,))
+    assert {row["attempt"] for row in rows_of(run)} == {"0", "1"}
+    assert len(rows_of(run)) == 3 * (24 + 14)
+    last = rows_of(run, last=5)
+    assert {(row["attempt"], row["step"]) for row in last} == {("1", str(step)) for step in range(11, 16)}
+
+
+def test_a_loss_that_is_no_number_is_written_as_what_it_is(home):
+    run = record(story(), loss=[[math.nan] * 3] * 30)
+    assert {row["loss"] for row in rows_of(run)} == {"nan"}
+    json.loads(written(run, "perfetto"), parse_constant=pytest.fail)
+
+
+def test_the_trace_has_a_track_for_each_rank_on_which_phases_lie_inside_their_steps(home):
+    run = record(story(), restarts=(20,))
+    events = json.loads(written(run, "perfetto"))["traceEvents"]
+    names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    assert names == {(attempt, rank + 1): f"rank {rank}" for attempt in (1, 2) for rank in range(3)}
+    assert {e["args"]["name"] for e in events if e["name"] == "process_name"} == {"told", "told, attempt 2"}
+    slices = [e for e in events if e["ph"] == "X"]
+    steps = [e for e in slices if e["cat"] == "step"]
+    assert len(steps) == 3 * (19 + 9)
+    assert min(e["ts"] for e in steps) == 0
+    assert {e["args"]["waited for"] for e in steps} == {"rank 1"}
+    for one in steps[::7]:
+        inside = [
+            e
+            for e in slices
+            if e["cat"] == "phase"
+            and (e["pid"], e["tid"]) == (one["pid"], one["tid"])
+            and one["ts"] <= e["ts"] < one["ts"] + one["dur"]
+        ]
+        assert sum(e["dur"] for e in inside) == one["dur"]
+        assert all(a["ts"] + a["dur"] == b["ts"] for a, b in pairwise(inside))
+        waits = [] if one["tid"] == 2 else ["wait"]
+        assert [e["name"] for e in inside] == ["optimizer", "other", "data", "forward", "backward", *waits, "transfer"]
+
+
+def test_a_trace_of_a_run_without_steps_is_a_trace(home):
+    run = record(story(1))
+    assert json.loads(written(run, "perfetto"))["traceEvents"] == []
+    assert rows_of(run) == []
+
+
+def test_a_damaged_recording_is_said_to_be_one(home):
+    run = record(story())
+    with sqlite3.connect(recording_path(run.id)) as db:
+        db.execute("UPDATE steps SET length_us = 'long' WHERE step = 7")
+    db.close()
+    with pytest.raises(RecordingError, match="cannot be read"):
+        rows_of(run)
+
+
+def metrics(text):
+    """What a Prometheus would take from it: {(name, labels): value}, and the type of each family."""
+    lines = text.split("\n")
+    assert lines[-2:] == ["# EOF", ""]
+    values, types, family = {}, {}, ""
+    for line in lines[:-2]:
+        if line.startswith("# TYPE "):
+            _, _, family, kind = line.split(" ")
+            assert family not in types
+            types[family] = kind
+        elif line.startswith("# "):
+            assert line.split(" ")[2] == family
+        else:
+            found = SAMPLE.fullmatch(line)
+            assert found, line
+            assert found["name"] == family + ("_total" if types[family] == "counter" else "")
+            key = found["name"], tuple(LABEL.findall(found["labels"]))
+            assert key not in values
+            values[key] = float(found["value"])
+    return values, types
+
+
+def test_metrics_tell_the_snapshot_in_base_units():
+    shot = snapshots.slow()
+    values, types = metrics(openmetrics.text(shot))
+    mine = (("run", shot.run.name), ("run_id", shot.run.id))
+    assert values["ddpmon_run_state", (*mine, ("state", "slow"))] == 1
+    assert sum(value for (name, _), value in values.items() if name == "ddpmon_run_state") == 1
+    assert values["ddpmon_steps_total", mine] == shot.step
+    rank = shot.ranks[13]
+    assert values["ddpmon_rank_own_seconds", (*mine, ("rank", "13"))] == pytest.approx(rank.own_ms / 1e3)
+    wait = values["ddpmon_rank_phase_seconds", (*mine, ("rank", "13"), ("phase", "wait"))]
+    assert wait == pytest.approx(rank.phases_ms[5] / 1e3)
+    assert types["ddpmon_steps"] == "counter"
+
+
+@pytest.mark.parametrize("state", snapshots.STATES)
+def test_every_state_of_a_run_has_metrics_that_can_be_read(state):
+    values, _ = metrics(openmetrics.text(snapshots.STATES[state]()))
+    assert values
+
+
+@given(st.text(), st.none() | st.floats())
+def test_any_name_and_any_number_can_be_read_back(name, loss):
+    shot = snapshots.running(2)
+    shot = snapshots.replace(shot, loss=loss, run=snapshots.replace(shot.run, name=name))
+    text = openmetrics.text(shot)
+    values, _ = metrics(text)
+    ((labels, told),) = [(dict(key[1]), v) for key, v in values.items() if key[0] == "ddpmon_loss"] or [({}, None)]
+    if loss is None:
+        assert told is None
+    else:
+        assert told == loss or (math.isnan(told) and math.isnan(loss))
+        back = re.sub(r'\\(["\\n])', lambda found: "\n" if found[1] == "n" else found[1], labels["run"])
+        assert back == name
