@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import dataclass
 from typing import Protocol
 
 import zmq
@@ -11,12 +12,47 @@ import zmq
 from ddpmon import runs
 from ddpmon.errors import RecordingError, RunNotFoundError
 from ddpmon.logs import Log, Reader, Said
-from ddpmon.messages import END_STATES, Next, Snapshot, WireError, decode_snapshot, encode
+from ddpmon.messages import END_STATES, Next, Snapshot, WireError, Wish, decode_snapshot, encode
 from ddpmon.runs import Run
 
 POLL_MS = 250
 ASK_AGAIN_S = 3.0
 """A live hub answers every second; a request that this long went unanswered met no hub."""
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """A place in a recording."""
+
+    at_s: float
+    """Since the recording's beginning."""
+    length_s: float
+    speed: float = 1.0
+    """Seconds of the run in a second."""
+    paused: bool = False
+
+
+class Tape(Protocol):
+    """A recording that plays. Calls return at once; the snapshot follows."""
+
+    @property
+    def cursor(self) -> Cursor:
+        """Where it is."""
+
+    def toggle(self) -> None:
+        """Pause, or go on; at the end, begin again."""
+
+    def skip(self, by: int) -> None:
+        """Forward (1) or back (-1) by a piece of the whole."""
+
+    def step(self, by: int) -> None:
+        """To the end of the next step (1) or of the one before (-1), and pause there."""
+
+    def jump(self, by: int) -> None:
+        """To the next event (1) or the one before (-1)."""
+
+    def faster(self, by: int) -> None:
+        """Twice as fast (1) or half as fast (-1)."""
 
 
 class Source(Protocol):
@@ -26,8 +62,15 @@ class Source(Protocol):
     def stoppable(self) -> bool:
         """Whether the run can be stopped from here."""
 
+    @property
+    def tape(self) -> Tape | None:
+        """What moves through time where a recording is played; None: the run is shown as it is now or was last."""
+
     def snapshot(self) -> Snapshot | None:
         """The newest snapshot; None before the first. The same object as long as nothing new came."""
+
+    def wish(self, wish: Wish) -> None:
+        """Have the parts of the snapshot that only some screens show come with it from now on."""
 
     def silent_for(self) -> float:
         """Seconds since the hub was last heard while it should speak; 0.0 for a recording or an ended run."""
@@ -52,11 +95,16 @@ class FakeSource:
         self.stops: list[bool] = []
         self.said: list[Said] = []
         """What the ranks print next."""
+        self.tape: Tape | None = None
+        self.wished = Wish()
         self.closed = False
         self._log = Log(self._take_said)
 
     def snapshot(self) -> Snapshot | None:
         return self.current
+
+    def wish(self, wish: Wish) -> None:
+        self.wished = wish
 
     def silent_for(self) -> float:
         return self.silent
@@ -81,13 +129,18 @@ class LiveSource:
     It reconnects by itself. If the run ends while no hub answers, what the recording tells takes its place.
     """
 
+    tape = None
+
     def __init__(self, run: Run) -> None:
         self._run = run
         self._log = Log(Reader(run))
         self._snapshot: Snapshot | None = None
+        self._wish = self._asked = self._answered = Wish()
+        """What is wished for; what the last request asked for, and what the last answer holds."""
         self._heard_at = time.monotonic()
         self._ended = False
         self._closing = threading.Event()
+        self._wished = threading.Event()
         self._thread = threading.Thread(target=self._read, name="ddpmon-source", daemon=True)
         self._thread.start()
 
@@ -97,6 +150,10 @@ class LiveSource:
 
     def snapshot(self) -> Snapshot | None:
         return self._snapshot
+
+    def wish(self, wish: Wish) -> None:
+        self._wish = wish
+        self._wished.set()
 
     def silent_for(self) -> float:
         return 0.0 if self._ended else time.monotonic() - self._heard_at
@@ -111,6 +168,7 @@ class LiveSource:
 
     def close(self) -> None:
         self._closing.set()
+        self._wished.set()
         self._thread.join(2.0)
 
     def _read(self) -> None:
@@ -128,10 +186,30 @@ class LiveSource:
         finally:
             socket.close()
             context.term()
+        self._grant_from_the_recording()
+
+    def _grant_from_the_recording(self) -> None:
+        """Once the run has ended nobody answers: what is wished for then comes from its recording."""
+        from ddpmon.hub.parts import with_parts
+        from ddpmon.hub.recording import recorded_state
+
+        store = None
+        while not self._closing.is_set():
+            self._wished.clear()
+            if self._wish != self._answered and self._snapshot is not None:
+                try:
+                    store = store or recorded_state(runs.load(self._run.id))[1]
+                except (RecordingError, RunNotFoundError):
+                    return
+                self._answered = self._wish
+                self._snapshot = with_parts(self._snapshot, store, self._answered)
+            self._wished.wait()
 
     def _ask(self, socket: zmq.Socket[bytes]) -> None:
         newest = self._snapshot
-        request = Next(newest.version, newest.epoch) if newest else Next()
+        self._asked = self._wish
+        known = newest is not None and self._asked == self._answered
+        request = Next(newest.version, newest.epoch, self._asked) if newest and known else Next(wish=self._asked)
         try:
             socket.send(encode(request), zmq.NOBLOCK)
         except zmq.Again:
@@ -152,8 +230,10 @@ class LiveSource:
                 continue
             self._heard_at = time.monotonic()
             newest = self._snapshot
-            if newest is None or (newest.epoch, newest.version) != (answer.epoch, answer.version):
+            same = newest is not None and (newest.epoch, newest.version) == (answer.epoch, answer.version)
+            if not same or self._asked != self._answered:
                 self._snapshot = answer
+            self._answered = self._asked
             if answer.state in END_STATES:
                 self._ended = True
             return
@@ -178,16 +258,25 @@ class RecordedSource:
     """A run that has ended, as its dashboard stood at the end."""
 
     stoppable = False
+    tape = None
 
     def __init__(self, run: Run) -> None:
         """Read a run's recording; RecordingError says what is wrong with it."""
-        from ddpmon.hub.recording import recorded_snapshot  # numpy with it, which a live run's viewer never needs
+        from ddpmon.hub.recording import recorded_state  # numpy with it, which a live run's viewer never needs
 
-        self._snapshot = recorded_snapshot(run)
+        self._snapshot, self._store = recorded_state(run)
+        self._wish = Wish()
         self._log = Log(Reader(run))
 
     def snapshot(self) -> Snapshot | None:
         return self._snapshot
+
+    def wish(self, wish: Wish) -> None:
+        from ddpmon.hub.parts import with_parts
+
+        if wish != self._wish:
+            self._wish = wish
+            self._snapshot = with_parts(self._snapshot, self._store, wish)
 
     def silent_for(self) -> float:
         return 0.0

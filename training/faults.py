@@ -1,6 +1,7 @@
 """Faults to order, so that anyone can see what a dashboard says about them.
 
-    --slow PHASE:RANK:MS     a rank that takes MS milliseconds longer in one phase of each step
+    --slow PHASE:RANK:MS     a rank that takes MS milliseconds longer in one phase of each step; with :FIRST-LAST
+                             behind it, only in these steps
     --uneven RANK:FACTOR     a rank whose batches are FACTOR times as large
     --fail RANK:STEP         a rank that raises at a step
 
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple, Self
 
 import torch
 from torch import nn
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, get_worker_info
 
 PHASES = ("data", "forward", "backward", "optimizer", "other")
 
@@ -25,6 +26,8 @@ class Slow(NamedTuple):
     phase: str
     rank: int
     ms: float
+    first: int = 1
+    last: float = math.inf
 
 
 class Uneven(NamedTuple):
@@ -39,14 +42,19 @@ class Fail(NamedTuple):
 
 def slow(text: str) -> Slow:
     try:
-        phase, rank, ms = text.split(":")
-        fault = Slow(phase, int(rank), float(ms))
+        phase, rank, ms, *steps = text.split(":", maxsplit=3)
+        first, _, last = steps[0].partition("-") if steps else ("1", "", "inf")
+        fault = Slow(phase, int(rank), float(ms), int(first), math.inf if last == "inf" else int(last))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not PHASE:RANK:MS, as in backward:2:30") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not PHASE:RANK:MS, as in backward:2:30, nor with :FIRST-LAST behind it"
+        ) from None
     if phase not in PHASES:
         raise argparse.ArgumentTypeError(f"{text!r}: there is no phase {phase!r}, only {', '.join(PHASES)}")
     if not 0 <= fault.ms < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r}: {ms} is no delay in milliseconds")
+    if not 1 <= fault.first <= fault.last:
+        raise argparse.ArgumentTypeError(f"{text!r}: {first}-{last} are no steps, which count from 1")
     return fault
 
 
@@ -79,8 +87,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=slow,
         action="append",
         default=[],
-        metavar="PHASE:RANK:MS",
-        help=f"RANK takes MS milliseconds longer in PHASE: {', '.join(PHASES)}",
+        metavar="PHASE:RANK:MS[:FIRST-LAST]",
+        help=f"RANK takes MS milliseconds longer in PHASE, in some steps or all: {', '.join(PHASES)}",
     )
     group.add_argument(
         "--uneven",
@@ -108,70 +116,82 @@ def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
                 parser.error(f"argument --{option}: no rank {fault.rank} in a world of {args.world_size}")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Faults:
     """The faults of this rank."""
 
-    delay_s: dict[str, float]
+    delays: list[Slow]
     factor: float
     fail_at: int | None
+    step: int = 1
+    """The one that the training loop is in."""
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> Self:
-        delay_s = dict.fromkeys(PHASES, 0.0)
-        for fault in args.slow:
-            if fault.rank == args.rank:
-                delay_s[fault.phase] += fault.ms / 1e3
+        delays = [fault for fault in args.slow if fault.rank == args.rank and fault.ms]
         factor = math.prod(fault.factor for fault in args.uneven if fault.rank == args.rank)
         fail_at = min((fault.step for fault in args.fail if fault.rank == args.rank), default=None)
-        return cls(delay_s, factor, fail_at)
+        return cls(delays, factor, fail_at)
 
     @classmethod
     def none(cls) -> Self:
-        return cls(dict.fromkeys(PHASES, 0.0), 1.0, None)
+        return cls([], 1.0, None)
+
+    def delayed(self, phase: str) -> bool:
+        """Whether this rank is to be slow in a phase, in whatever steps."""
+        return any(fault.phase == phase for fault in self.delays)
+
+    def delay(self, phase: str, step: int | None = None) -> None:
+        """Be as slow in a phase of a step as was asked for. step: None is the one that the training loop is in."""
+        at = self.step if step is None else step
+        ms = sum(fault.ms for fault in self.delays if fault.phase == phase and fault.first <= at <= fault.last)
+        if ms:
+            time.sleep(ms / 1e3)
 
     def dataset(self, dataset: Dataset[Any]) -> Dataset[Any]:
         """The dataset, slow or with larger batches where this rank's is to be."""
-        if self.delay_s["data"] or self.factor != 1:
-            return FaultyDataset(dataset, self.delay_s["data"], self.factor)
+        if self.delayed("data") or self.factor != 1:
+            return FaultyDataset(dataset, self)
         return dataset
 
     def inject(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Slow down forward, backward and optimizer. model: the one inside DistributedDataParallel."""
-        if self.delay_s["forward"]:
+        if self.delayed("forward"):
             model.register_forward_pre_hook(self._slow_forward)
-        if self.delay_s["backward"]:
+        if self.delayed("backward"):
             model.register_forward_hook(self._slow_backward)
-        if self.delay_s["optimizer"]:
-            optimizer.register_step_pre_hook(lambda *_: time.sleep(self.delay_s["optimizer"]))
+        if self.delayed("optimizer"):
+            optimizer.register_step_pre_hook(lambda *_: self.delay("optimizer"))
 
     def between_phases(self, step: int) -> None:
         """What the training loop itself does besides its phases: here it is slow, or fails."""
-        if self.delay_s["other"]:
-            time.sleep(self.delay_s["other"])
+        self.step = step
+        self.delay("other")
         if step == self.fail_at:
             raise RuntimeError(f"failed at step {step}, as --fail asked for")
 
     def _slow_forward(self, module: nn.Module, inputs: Any) -> None:
         if module.training:
-            time.sleep(self.delay_s["forward"])
+            self.delay("forward")
 
     def _slow_backward(self, module: nn.Module, inputs: Any, output: torch.Tensor) -> None:
         # The hook runs when the gradient reaches the model's output: inside backward, before any parameter's
         # gradient is ready. It returns None: the gradient stays as it is.
         if output.requires_grad:
-            output.register_hook(lambda _: time.sleep(self.delay_s["backward"]))
+            output.register_hook(lambda _: self.delay("backward"))
 
 
 class FaultyDataset(Dataset[Any]):
     """A dataset that needs longer for each batch, or hands out more samples than asked for.
 
     The DataLoader fetches a whole batch through __getitems__; with workers, in one of those, where a slow dataset
-    hides behind the training for as long as they keep up, as in real life.
+    hides behind the training for as long as they keep up, as in real life. It counts steps by the batches that it was
+    asked for, of which a worker gets every n-th.
     """
 
-    def __init__(self, dataset: Dataset[Any], delay_s: float, factor: float) -> None:
-        self.dataset, self.delay_s, self.factor = dataset, delay_s, factor
+    def __init__(self, dataset: Dataset[Any], faults: Faults) -> None:
+        self.dataset, self.faults = dataset, faults
+        self.batches = 0
 
     def __len__(self) -> int:
         return len(self.dataset)  # type: ignore[arg-type]
@@ -180,6 +200,9 @@ class FaultyDataset(Dataset[Any]):
         return self.dataset[index]
 
     def __getitems__(self, indices: list[int]) -> list[Any]:
-        time.sleep(self.delay_s)
-        size = max(1, round(len(indices) * self.factor))
+        worker = get_worker_info()
+        step = 1 + (self.batches if worker is None else self.batches * worker.num_workers + worker.id)
+        self.batches += 1
+        self.faults.delay("data", step)
+        size = max(1, round(len(indices) * self.faults.factor))
         return [self.dataset[indices[i % len(indices)]] for i in range(size)]

@@ -9,8 +9,11 @@ import sys
 import click
 
 import ddpmon
+from ddpmon.cli.comparing import diff
+from ddpmon.cli.exporting import export
 from ddpmon.cli.launching import exec_, run
 from ddpmon.cli.looking import attach, logs, ls, report
+from ddpmon.cli.replaying import demo, replay
 from ddpmon.cli.standing import status
 from ddpmon.cli.stopping import stop
 from ddpmon.errors import DdpmonError, UsageError
@@ -23,6 +26,7 @@ HELP = """Watch PyTorch DistributedDataParallel runs in the terminal.
     \b
     ddpmon run --nproc 4 train.py --lr 0.1     start a run and watch it
     ddpmon attach                              watch it again, from any terminal
+    ddpmon demo                                see it on a recorded run, without torch
 
     RUN is a run's name, the beginning of its id, or nothing for the latest.
 """
@@ -37,7 +41,7 @@ def commands(context: click.Context) -> None:
         print(context.get_help())
 
 
-for command in (run, exec_, attach, ls, status, logs, stop, report):
+for command in (run, exec_, attach, ls, status, logs, stop, report, replay, demo, diff, export):
     commands.add_command(command)
 
 

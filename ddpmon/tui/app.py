@@ -9,14 +9,14 @@ from collections.abc import Iterable
 from functools import partial
 from typing import ClassVar
 
-from textual.app import App, SystemCommand
+from textual.app import SystemCommand
 from textual.binding import BindingType
 from textual.screen import Screen
 from textual.theme import Theme
 
 from ddpmon.errors import DdpmonError
 from ddpmon.launch import stop
-from ddpmon.messages import Snapshot
+from ddpmon.messages import Wish
 from ddpmon.runs import Run
 from ddpmon.source import Source, attach
 from ddpmon.tui import keys, numbers, workarounds
@@ -25,16 +25,20 @@ from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import plain
 from ddpmon.tui.outcome import Outcome
 from ddpmon.tui.palette import ANSI_THEME, THEMES, Palette, pick
+from ddpmon.tui.passage import Passage
 from ddpmon.tui.screens.allruns import Runs
 from ddpmon.tui.screens.ask import Answer, Ask
+from ddpmon.tui.screens.comm import Comm
+from ddpmon.tui.screens.devices import Devices
+from ddpmon.tui.screens.heat import Heat
 from ddpmon.tui.screens.help import Help
 from ddpmon.tui.screens.inspect import Inspect
 from ddpmon.tui.screens.logs import Logs
 from ddpmon.tui.screens.prompt import FilterPrompt
 from ddpmon.tui.screens.ranks import Ranks
-from ddpmon.tui.screens.view import View
+from ddpmon.tui.screens.timeline import Timeline
+from ddpmon.tui.screens.view import RankCursor, View
 from ddpmon.tui.screens.world import World
-from ddpmon.tui.widgets.ranktable import RankTable
 
 FRAME_S = 0.5
 FIRST_FRAME_S = 0.05
@@ -42,7 +46,7 @@ FIRST_FRAME_S = 0.05
 NOTICE_FRAMES = 6
 
 
-class DdpmonApp(App[None]):
+class DdpmonApp(Passage):
     """The dashboard over one source.
 
     readonly: the run cannot be stopped from here. owns_run: this viewer belongs to the command that started the run,
@@ -56,7 +60,7 @@ class DdpmonApp(App[None]):
 
     def __init__(self, source: Source, *, readonly: bool = False, owns_run: bool = False) -> None:
         # Textual makes greys of NO_COLOR, unless it may use the terminal's own colours: then it leaves none.
-        super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
+        super().__init__(source, True if "NO_COLOR" in os.environ else None)
         self.animation_level = "none"
         for theme in THEMES:
             self.register_theme(theme)
@@ -66,16 +70,16 @@ class DdpmonApp(App[None]):
             self.theme = "ddpmon-dark"
         # Textual took the stylesheet's variables before it knew these themes.
         self.stylesheet.set_variables(self.get_css_variables())
-        self.source = source
         self._own_source = source
         """Given by the caller, who closes it; another one, opened here, is closed here."""
         self.readonly = readonly
         self.owns_run = owns_run
         self.world, self.ranks, self.inspect = World(), Ranks(), Inspect()
+        self.heat, self.comm, self.timeline, self.devices = Heat(), Comm(), Timeline(), Devices()
         self.logs, self.runs = Logs(), Runs()
         self.views: dict[str, View] = {
-            "world": self.world, "ranks": self.ranks, "inspect": self.inspect, "logs": self.logs,
-            "runs": self.runs,
+            "world": self.world, "ranks": self.ranks, "inspect": self.inspect, "heat": self.heat, "comm": self.comm,
+            "timeline": self.timeline, "devices": self.devices, "logs": self.logs, "runs": self.runs,
         }  # fmt: skip
         self._inspected_from = self.DEFAULT_MODE
         for name, view in self.views.items():
@@ -85,8 +89,6 @@ class DdpmonApp(App[None]):
         """Id of the run that is watched; empty: the one given by the caller."""
         self._stopping: set[str] = set()
         """What a stop was asked for, named in the same way."""
-        self._newest: Snapshot | None = None
-        self._held: Snapshot | None = None
         self._notice: str = ""
         self._notice_left = 0
 
@@ -108,10 +110,10 @@ class DdpmonApp(App[None]):
         self.set_interval(FRAME_S, self.tick)
 
     def _on_theme_changed(self, theme: Theme) -> None:
-        self._show()
+        self.show()
 
     def _await_first(self) -> None:
-        if self._newest is None:
+        if self.newest is None:
             self.tick()
         else:
             self._first.stop()
@@ -123,13 +125,14 @@ class DdpmonApp(App[None]):
         if not self.is_headless and workarounds.terminal_gone():
             self.leave()
             return
-        self._newest = self.source.snapshot()
+        self.source.wish(self.view.wish)
+        self.take()
         if self._notice_left:
             self._notice_left -= 1
-        self._show()
+        self.show()
 
-    def _show(self) -> None:
-        if self.current_mode == "logs" and self._held is None:
+    def show(self) -> None:
+        if self.current_mode == "logs" and self.held is None:
             self.logs.output.printed = self.source.logs()
             self.logs.output.printed.poll()
         self.view.show(self.frame, self.palette)
@@ -137,18 +140,16 @@ class DdpmonApp(App[None]):
     @property
     def frame(self) -> Frame:
         """What is shown now."""
-        behind = None
-        if self._held is not None and self._newest is not None:
-            behind = max(0.0, float(round(self._newest.at - self._held.at)))
         silent = self.source.silent_for()
         return Frame(
-            snapshot=self._held or self._newest,
+            snapshot=self.shown,
             silent_s=float(int(silent)) if silent > 1 else 0.0,
-            behind_s=behind,
+            behind_s=self.behind_s,
             can_stop=self._stoppable_here,
             notice=self._notice if self._notice_left else self._standing_notice,
             view=self.current_mode,
             filter=self.filter,
+            cursor=self.place,
         )
 
     @property
@@ -164,14 +165,14 @@ class DdpmonApp(App[None]):
     def say(self, text: str) -> None:
         """Show a line in the key bar for a few seconds."""
         self._notice, self._notice_left = text, NOTICE_FRAMES
-        self._show()
+        self.show()
 
     # --- the run ---
 
     @property
     def ended(self) -> bool:
         """Whether the run has ended."""
-        return Frame(self._newest).ended
+        return Frame(self.newest).ended
 
     @property
     def can_stop(self) -> bool:
@@ -182,7 +183,7 @@ class DdpmonApp(App[None]):
     def _other(self) -> Run | None:
         """The run under the cursor of the Runs screen, if it is not the one that is watched."""
         listed = self.runs.list.chosen_run() if self.current_mode == "runs" else None
-        watched = "" if self._newest is None else self._newest.run.id
+        watched = "" if self.newest is None else self.newest.run.id
         return None if listed is None or listed.run.id == watched else listed.run
 
     @property
@@ -208,7 +209,7 @@ class DdpmonApp(App[None]):
     @property
     def run_name(self) -> str:
         """How the run that is watched is called in questions."""
-        return "the run" if self._newest is None else plain(self._newest.run.name) or "the run"
+        return "the run" if self.newest is None else plain(self.newest.run.name) or "the run"
 
     def stop_run(self, *, now: bool, other: Run | None = None) -> None:
         """Ask the run to stop: the one that is watched, or another."""
@@ -224,7 +225,7 @@ class DdpmonApp(App[None]):
         self._notice_left = 0
         if other is not None:
             self.say(f"stopping {plain(other.name)}…  x kills it now")
-        self._show()
+        self.show()
 
     def leave(self) -> None:
         """End the dashboard; the run is not touched."""
@@ -299,7 +300,9 @@ class DdpmonApp(App[None]):
         if name == "logs" and self.current_mode == "inspect":
             self.logs.output.of(self.inspect.inspection.rank)
         await self.switch_mode(name)
-        self._show()
+        self.show()
+        if self.view.wish != Wish():
+            self.call_after_refresh(self.view.ask)  # once it knows its size
 
     def action_filter(self) -> None:
         before = "" if self.filter is None else self.filter.text
@@ -312,13 +315,13 @@ class DdpmonApp(App[None]):
         """None: leave it as it was."""
         if wanted is not None:
             self.filter = wanted if wanted.text else None
-            self._show()
+            self.show()
 
     async def action_inspect(self) -> None:
         cursor = self.view.cursor
-        rank = cursor.chosen_rank() if isinstance(cursor, RankTable) else None
+        rank = cursor.chosen_rank() if isinstance(cursor, RankCursor) else None
         if rank is None:
-            self.say("no rank to inspect yet")
+            self.say("no rank under the cursor")
             return
         self._inspected_from = self.current_mode
         self.inspect.inspection.open(rank)
@@ -336,7 +339,7 @@ class DdpmonApp(App[None]):
                 return
             self._let_go()
             self._watched = key
-            self.source, self._held, self._newest = opened, None, opened.snapshot()
+            self.watch_other(opened)
             self.logs.output.of(None)
         await self.action_go("world")
 
@@ -350,16 +353,12 @@ class DdpmonApp(App[None]):
     async def action_back(self) -> None:
         """From the inspected rank to where it was chosen, with the cursor on it."""
         cursor = self.views[self._inspected_from].cursor
-        if isinstance(cursor, RankTable):
+        if isinstance(cursor, RankCursor):
             cursor.choose(self.inspect.inspection.rank)
         await self.action_go(self._inspected_from)
 
-    def action_freeze(self) -> None:
-        self._held = self._newest if self._held is None else None
-        self._show()
-
     def action_copy(self) -> None:
-        snapshot = self._held or self._newest
+        snapshot = self.shown
         if snapshot is None:
             self.say("nothing to copy yet")
             return

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from ddpmon.messages import END_STATES, Snapshot
+from ddpmon.source import Cursor
 from ddpmon.tui.filters import Filter
 
 STALE_AFTER_S = 3.0
@@ -31,6 +32,7 @@ LOOKS = {
     "stopped": Look("■", "STOPPED", "strong"),
     "lost": Look("✖", "LOST", "bad"),
     "stale": Look("◌", "STALE", "warn"),
+    "replay": Look("↺", "REPLAY", "info"),
     "starting": Look("◌", "STARTING", "info"),
 }
 
@@ -53,6 +55,8 @@ class Frame:
     """The screen that is shown."""
     filter: Filter | None = None
     """Which ranks are listed."""
+    cursor: Cursor | None = None
+    """Where in a recording it plays; None: no recording plays."""
 
     @property
     def ended(self) -> bool:

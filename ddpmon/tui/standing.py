@@ -6,7 +6,7 @@ from ddpmon.messages import RankView
 from ddpmon.tui.frame import finite
 from ddpmon.tui.lines import Line
 
-_GRADES = ((0.15, "█", "bad"), (0.10, "▆", "warn"), (0.05, "▃", "text"))
+GRADES = ((0.15, "█", "bad"), (0.10, "▆", "warn"), (0.05, "▃", "text"))
 
 LEGEND: Line = [
     ("· <5%", "muted"), ("  ▃ 5%  ▆ 10%  █ 15%+", "muted"), ("  ? silent", "muted"), ("  ✖ dead", "muted"),
@@ -42,7 +42,7 @@ def grade(rank: RankView) -> tuple[int, str, str]:
         return 8, "?", "muted" if rank.health == "missing" else "warn"
     over = finite(rank.over_median)
     if over is not None:
-        for order, (least, glyph, role) in enumerate(_GRADES):
+        for order, (least, glyph, role) in enumerate(GRADES):
             if over >= least:
                 return 7 - order, glyph, role
     known = over is not None and rank.health == "ok"

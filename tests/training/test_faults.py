@@ -1,5 +1,7 @@
 """Ordered faults lie where they were ordered, on the rank they were ordered for, and nowhere else."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -66,6 +68,30 @@ def test_slow_delays_its_phase_once_per_step_and_changes_no_weight(monkeypatch, 
     assert torch.equal(slow.weights(), plain.weights())
 
 
+@pytest.mark.parametrize("phase", PHASES)
+def test_slow_may_be_for_some_steps_only(monkeypatch, slept, phase):
+    trainer = Trainer(Faults.of(parse(monkeypatch, "--slow", f"{phase}:1:30:2-2")))
+    seen = []
+    for number in (1, 2, 3):
+        trainer.step(number)
+        seen.append(len(slept))
+    assert seen == [0, 1, 1]
+    assert slept == [(phase, 0.03)]
+
+
+def test_workers_count_steps_as_the_training_does(monkeypatch):
+    ordered = Faults.of(parse(monkeypatch, "--slow", "data:1:30:2-3"))
+    asked = []
+    monkeypatch.setattr(Faults, "delay", lambda self, phase, step=None: asked.append(step))
+    for worker in range(2):
+        told = SimpleNamespace(num_workers=2, id=worker)
+        monkeypatch.setattr(faults, "get_worker_info", lambda told=told: told)
+        dataset = ordered.dataset(TensorDataset(torch.zeros(8, 1)))
+        for _ in range(2):
+            dataset.__getitems__([0, 1])
+    assert asked == [1, 3, 2, 4]
+
+
 def test_slow_leaves_other_ranks_alone(monkeypatch, slept):
     words = [word for phase in PHASES for word in ("--slow", f"{phase}:1:30")]
     Trainer(Faults.of(parse(monkeypatch, *words, rank=0))).step()
@@ -111,6 +137,9 @@ def test_fail_raises_at_its_step(monkeypatch):
         (("--slow", "data:one:30"), "not PHASE:RANK:MS"),
         (("--slow", "data:1:-3"), "no delay"),
         (("--slow", "data:1:nan"), "no delay"),
+        (("--slow", "data:1:30:9-3"), "9-3 are no steps"),
+        (("--slow", "data:1:30:0-3"), "0-3 are no steps"),
+        (("--slow", "data:1:30:3"), "not PHASE:RANK:MS"),
         (("--slow", "data:2:30"), "no rank 2 in a world of 2"),
         (("--uneven", "1"), "not RANK:FACTOR"),
         (("--uneven", "1:0"), "0 times as large"),

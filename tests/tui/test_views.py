@@ -90,7 +90,7 @@ def test_a_frozen_screen_does_not_go_on_printing():
     assert "late" in drive(source, "7", "space", more, "space")[1]
 
 
-@pytest.mark.parametrize("keys", [("2",), ("enter",), ("2", "enter"), ("7",), ("8",)])
+@pytest.mark.parametrize("keys", [("2",), ("4",), ("6",), ("enter",), ("2", "enter"), ("7",), ("8",)])
 def test_before_the_first_snapshot_every_screen_stands(keys):
     _, text = drive(FakeSource(), *keys)
     assert "STARTING" in text
@@ -185,7 +185,7 @@ def test_an_equal_world_marks_no_phase():
     assert "wait\n" not in text
 
 
-@pytest.mark.parametrize("keys", [("2",), ("enter",), ("7",), ("8",)])
+@pytest.mark.parametrize("keys", [("2",), ("4",), ("6",), ("enter",), ("7",), ("8",)])
 @pytest.mark.parametrize("size", [(59, 11), (20, 5), (1, 1)])
 def test_every_screen_is_its_head_alone_on_a_small_terminal(keys, size):
     _, alone = drive(snapshots.slow(), size=size)

@@ -20,6 +20,7 @@ _WORDS = (
     ("transfer", "from the last arrival to the end of the synchronisation"),
     ("data", "blocked in the DataLoader"),
     ("other", "the rest of the step on the main thread: logging, evaluation, checkpoints"),
+    ("no core", "share of the time in which the training thread could run, but no core was free for it"),
     ("last", "share of the steps in which this rank was the last to arrive"),
     ("▲ ? ✖", "rank that holds the others back, is silent, is dead"),
     ("▃ ▆ █", "own time 5%, 10%, 15% and more over the median of all ranks"),
@@ -66,7 +67,7 @@ class Help(ModalScreen[None]):
     def __init__(self, palette: Palette, frame: Frame) -> None:
         super().__init__()
         self._colours = palette
-        self._of = Frame(can_stop=frame.can_stop, view=frame.view)
+        self._of = Frame(can_stop=frame.can_stop, view=frame.view, cursor=frame.cursor)
         self.pane = HelpPane()
 
     def compose(self) -> ComposeResult:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.screen import Screen
 
+from ddpmon.messages import Wish
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.palette import Palette
+from ddpmon.tui.passage import AT_ONCE_S, Passage
 from ddpmon.tui.screens.plan import LEAST_HEIGHT, LEAST_WIDTH
 from ddpmon.tui.widgets.head import Head
 from ddpmon.tui.widgets.keybar import KeyBar
@@ -27,6 +29,17 @@ class Cursor(Protocol):
         """By a screenful."""
 
 
+@runtime_checkable
+class RankCursor(Cursor, Protocol):
+    """A cursor that is on a rank."""
+
+    def chosen_rank(self) -> int | None:
+        """The rank under the cursor."""
+
+    def choose(self, rank: int) -> None:
+        """Put the cursor on a rank."""
+
+
 class View(Screen[None]):
     """A screen of the dashboard. Below 60x12 its head is all that is shown."""
 
@@ -41,6 +54,11 @@ class View(Screen[None]):
         self.shown = Frame()
         self.head = Head(id="head")
         self.keys = KeyBar(id="keys")
+
+    @property
+    def wish(self) -> Wish:
+        """What it needs in a snapshot that other screens do not."""
+        return Wish()
 
     @property
     def panes(self) -> tuple[Pane, ...]:
@@ -65,6 +83,12 @@ class View(Screen[None]):
     def share_out(self) -> None:
         """Give every pane its place in the screen as it is now."""
         raise NotImplementedError
+
+    def ask(self) -> None:
+        """Have what this screen wishes for now come as soon as it can."""
+        if isinstance(self.app, Passage):
+            self.app.tick()
+            self.app.set_timer(AT_ONCE_S, self.app.tick)
 
     def action_move(self, by: int) -> None:
         self.cursor.move(by)

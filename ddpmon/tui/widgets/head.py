@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ddpmon.messages import Snapshot
 from ddpmon.tui import numbers
-from ddpmon.tui.frame import SEVERITY_ROLES, Frame
+from ddpmon.tui.frame import LOOKS, SEVERITY_ROLES, Frame
 from ddpmon.tui.lines import Line, cut, cut_sentence, plain, size, wrap
 from ddpmon.tui.widgets.pane import Pane
 
@@ -47,16 +47,31 @@ def state_line(frame: Frame, width: int) -> Line:
         word += f" {numbers.duration(frame.silent_s)}"
     elif snapshot is not None and snapshot.state == "stalled" and snapshot.verdict_since is not None:
         word += f" {numbers.duration(snapshot.at - snapshot.verdict_since)}"
-    items: list[_Item] = [(0, [(f"{look.glyph} {word:<7}", look.role)])]
+    items: list[_Item] = _replay(frame, wide=width >= 110)
+    items.append((0, [(f"{look.glyph} {word:<7}", look.role)]))
     if frame.behind_s is not None:
-        items.append((1, [(f"frozen, {numbers.duration(frame.behind_s)} behind", "warn")]))
+        items.append((1, [(f"‖ FROZEN {numbers.duration(frame.behind_s)}", "warn")]))
     if snapshot is not None:
-        items += _progress(snapshot, frame.ended, wide=width >= 110)
+        items += _progress(snapshot, frame, wide=width >= 110)
     return _join(items, width)
 
 
-def _progress(snapshot: Snapshot, ended: bool, wide: bool) -> list[_Item]:
-    run = snapshot.run
+def _replay(frame: Frame, wide: bool) -> list[_Item]:
+    """↺ REPLAY 2m14s ━━━━── 10m32s  x4, where a recording plays."""
+    cursor, look = frame.cursor, LOOKS["replay"]
+    if cursor is None:
+        return []
+    share = cursor.at_s / cursor.length_s if cursor.length_s > 0 else 1.0
+    speed = "paused" if cursor.paused else f"x{cursor.speed:g}"
+    return [
+        (0, [(f"{look.glyph} {look.word} {numbers.duration(cursor.at_s):>6}", look.role)]),
+        (2, [_ATTACHED, *bar(share, 24 if wide else 10)]),
+        (1, [_ATTACHED, (f"{numbers.duration(cursor.length_s)} {speed:<6}", look.role)]),
+    ]
+
+
+def _progress(snapshot: Snapshot, frame: Frame, wide: bool) -> list[_Item]:
+    run, ended = snapshot.run, frame.ended
     ranks = f"{numbers.count(run.world_size)} rank{'s' * (run.world_size != 1)}"
     if snapshot.state == "waiting":
         there = sum(rank.health != "missing" for rank in snapshot.ranks)
@@ -68,7 +83,7 @@ def _progress(snapshot: Snapshot, ended: bool, wide: bool) -> list[_Item]:
     step = f"step {numbers.count(snapshot.step)}" + (f"/{numbers.count(total)}" if total else "")
     if snapshot.step or total:
         items.append((3, [(step, "text")]))
-    if total:
+    if total and frame.cursor is None:
         share = snapshot.step / total
         items.append((7, [_ATTACHED, *bar(share, 24 if wide else 10)]))
         items.append((4, [_ATTACHED, (f"{numbers.percent(min(1.0, share)):>4}", "text")]))
@@ -78,9 +93,9 @@ def _progress(snapshot: Snapshot, ended: bool, wide: bool) -> list[_Item]:
         if run.ended_at is not None and run.started_at:
             items.append((6, [(f"took {numbers.duration(run.ended_at - run.started_at)}", "muted")]))
     else:
-        if snapshot.eta_s is not None:
+        if snapshot.eta_s is not None and frame.cursor is None:
             items.append((6, [(f"ETA {numbers.duration(snapshot.eta_s)}", "muted")]))
-        if run.started_at:
+        if run.started_at and frame.cursor is None:
             items.append((8, [(f"up {numbers.duration(snapshot.at - run.started_at)}", "muted")]))
     return items
 

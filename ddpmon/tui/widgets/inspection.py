@@ -61,6 +61,16 @@ def _times(digits: int) -> tuple[_Row, ...]:
     )
 
 
+def _named(name: str, digits: int) -> _Row:
+    """What the script named with `ddpmon.phase`: a part of the phases."""
+    return _Row(
+        cut(f"in {plain(name)}", _NAME - 1),
+        lambda rank: rank.named_ms.get(name),
+        lambda value: numbers.aligned_ms(value, digits),
+        marked=True,
+    )
+
+
 _OTHERS = (
     _Row("loss", lambda rank: rank.loss, numbers.loss),
     _Row("learning rate", lambda rank: rank.learning_rate, numbers.loss),
@@ -122,9 +132,27 @@ def _process(rank: RankView, width: int) -> list[Line]:
     role = "warn" if rank.health in {"silent", "dead"} else "text"
     rows = wrap(", ".join(facts), width - 2)
     lines: list[Line] = [title("process", width), *([(f" {row}", role)] for row in rows)]
+    lines += [[(f" {row}", "text")] for row in wrap(", ".join(_environment(rank)), width - 2) if row]
     if rank.gpu is not None and rank.gpu.throttled:
         lines.append([(f" ▲ its GPU holds its clocks down: {plain(rank.gpu.throttled)}", "warn")])
     return lines
+
+
+def _environment(rank: RankView) -> list[str]:
+    """What it runs on and with."""
+    known = rank.environment
+    if known is None:
+        return []
+    facts = [plain(known.device_name), f"torch {plain(known.torch_version)}" if known.torch_version else ""]
+    facts.append(plain(known.backend))
+    for count, what in (
+        (known.parameters, "parameters in DDP"),
+        (known.cores, "cores"),
+        (known.compute_threads, "compute threads"),
+        (known.restart, "restarts"),
+    ):
+        facts.append(f"{count:,} {what.removesuffix('s') if count == 1 else what}" if count else "")
+    return [fact for fact in facts if fact]
 
 
 def _findings(rank: RankView, snapshot: Snapshot, width: int) -> list[Line]:
@@ -181,7 +209,9 @@ def inspection(snapshot: Snapshot, rank: RankView, width: int) -> list[Line]:
     beside = width >= _SIDE_BY_SIDE
     left_width = width // 2 - 1 if beside else width
     right_width = width - left_width - 1 if beside else width
-    times = _beside(_times(decimals(snapshot.ranks)), rank, snapshot)
+    digits = decimals(snapshot.ranks)
+    named = [_named(name, digits) for name in dict.fromkeys(name for each in snapshot.ranks for name in each.named_ms)]
+    times = _beside((*_times(digits), *named), rank, snapshot)
     others = _beside(_OTHERS, rank, snapshot)
     if not times and not others:
         left: list[Line] = [[(" nothing measured yet", "muted")]]

@@ -49,7 +49,15 @@ class Pane(Widget):
         before, self._rows = self._rows, self.draw(self.frame, width, height)[:height]
         changed = [y for y in range(max(len(before), len(self._rows))) if before[y : y + 1] != self._rows[y : y + 1]]
         if changed:
-            self.refresh(*(Region(0, y, width, 1) for y in changed))
+            rows = [(y, *self.span(before[y : y + 1], self._rows[y : y + 1], width)) for y in changed]
+            self.refresh(*(Region(first, y, end - first, 1) for y, first, end in rows))
+
+    def span(self, before: list[Line], after: list[Line], width: int) -> tuple[int, int]:
+        """The columns of a row that are painted again when it changed: from the first to before the second.
+
+        before, after: the row, or nothing where there is none.
+        """
+        return 0, width
 
     def on_resize(self, event: events.Resize) -> None:
         self._rows = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from textual import events
 
@@ -17,7 +18,6 @@ from ddpmon.tui.widgets.columns import ARRIVING, MEASURED, SPLIT_LEGEND, choose,
 from ddpmon.tui.widgets.pane import Pane
 from ddpmon.tui.widgets.worldmap import arriving, everyone
 
-_WAIT = PHASES.index("wait")
 _SPLIT_LEAST = 24
 """Columns below which a split bar says nothing."""
 _SPLIT_ROOM = 42
@@ -33,22 +33,24 @@ class Sort:
     trouble_first: bool = False
 
 
-def _down(value: float | None) -> float | None:
+def down(value: float | None) -> float | None:
+    """A key that puts the largest first."""
     return None if finite(value) is None or value is None else -value
 
 
-def _wait(rank: RankView) -> float | None:
-    phases = rank.phases_ms or ()
-    return finite(phases[_WAIT]) if len(phases) > _WAIT else None
+def phase_ms(rank: RankView, name: str) -> float | None:
+    """What a phase takes of a rank's step."""
+    place, phases = PHASES.index(name), rank.phases_ms or ()
+    return finite(phases[place]) if len(phases) > place else None
 
 
 SORTS = (
-    Sort("slowest first", lambda rank: _down(rank.own_ms), trouble_first=True),
+    Sort("slowest first", lambda rank: down(rank.own_ms), trouble_first=True),
     Sort("by rank", lambda rank: rank.rank),
-    Sort("shortest wait first", _wait),
+    Sort("shortest wait first", lambda rank: phase_ms(rank, "wait")),
     Sort(
         "highest loss first",
-        lambda rank: -math.inf if rank.loss is not None and finite(rank.loss) is None else _down(rank.loss),
+        lambda rank: -math.inf if rank.loss is not None and finite(rank.loss) is None else down(rank.loss),
     ),
 )
 
@@ -103,15 +105,18 @@ def table(snapshot: Snapshot, ranks: list[RankView], width: int, chosen: int | N
 class RankTable(Pane):
     """The rank table with its cursor and scrolling. The cursor stays on its rank when the order changes."""
 
+    orders: ClassVar[tuple[Sort, ...]] = SORTS
+
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.chosen: int | None = None
-        self._sort = 0
+        self.order = 0
+        """Index into `orders`."""
         self._top = 0
 
     def listed(self, snapshot: Snapshot) -> list[RankView]:
         """The ranks that are listed, in their order."""
-        return self.kept(ordered(snapshot, SORTS[self._sort]))
+        return self.kept(ordered(snapshot, self.orders[self.order]))
 
     def kept(self, ranks: list[RankView]) -> list[RankView]:
         """Those that the filter lets through."""
@@ -129,7 +134,7 @@ class RankTable(Pane):
 
     def heading(self, snapshot: Snapshot | None, width: int) -> Line:
         """The title."""
-        order = SORTS[self._sort]
+        order = self.orders[self.order]
         early = order.trouble_first and snapshot is not None and arriving(snapshot)
         return self.title("ranks, the last to arrive first" if early else f"ranks, {order.name}", snapshot, width)
 
@@ -163,7 +168,7 @@ class RankTable(Pane):
 
     def cycle_sort(self) -> None:
         """The next order."""
-        self._sort = (self._sort + 1) % len(SORTS)
+        self.order = (self.order + 1) % len(self.orders)
         self._top = 0
         self.redraw()
 
@@ -217,10 +222,13 @@ class RankTable(Pane):
     def on_click(self, event: events.Click) -> None:
         """Choose the rank that was clicked."""
         snapshot = self.frame.snapshot
-        if snapshot is None or event.y < 2:
-            return
-        ranks = self.listed(snapshot)
-        place = self._top + event.y - 2
-        if place < len(ranks):
-            self.chosen = ranks[place].rank
+        rank = None if snapshot is None else self.rank_at(snapshot, event.y)
+        if rank is not None:
+            self.chosen = rank.rank
             self.redraw()
+
+    def rank_at(self, snapshot: Snapshot, y: int) -> RankView | None:
+        """The rank on a line of the table."""
+        ranks = self.listed(snapshot)
+        place = self._top + y - 2
+        return ranks[place] if y >= 2 and place < len(ranks) else None

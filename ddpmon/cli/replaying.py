@@ -1,0 +1,88 @@
+"""ddpmon replay and demo: a recording in the dashboard, with a time cursor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ddpmon.cli.within import Within
+
+if TYPE_CHECKING:
+    from ddpmon.runs import Run
+
+SHIPPED = Path(__file__).parent.parent / "demo"
+"""The recording that comes with the package; screenshots/demo.py makes it."""
+DEMO_SPEED = 4.0
+_SPEED: dict[str, Any] = {
+    "type": Within(0.125, 1024),
+    "metavar": "X",
+    "show_default": True,
+    "help": "Seconds of the run in a second; < and > change it.",
+}
+
+
+@click.command()
+@click.argument("run", required=False)
+@click.option("--speed", default=1.0, **_SPEED)
+def replay(run: str | None, speed: float) -> int:
+    """The dashboard on a recording, through time.
+
+    space pauses, [ and ] move, { and } jump between events, , and . go step by step, < and > change the speed.
+    """
+    from ddpmon import runs
+
+    _terminal("replay", "ddpmon report RUN tells it as text")
+    return _play(runs.find(run), speed)
+
+
+@click.command()
+@click.option("--speed", default=DEMO_SPEED, **_SPEED)
+def demo(speed: float) -> int:
+    """A run that ships with ddpmon, played: four ranks, one of them late for a while. Needs no torch and no GPU."""
+    import os
+    import tempfile
+
+    _terminal("demo", "ddpmon run --headless --nproc 4 SCRIPT prints lines")
+    with tempfile.TemporaryDirectory(prefix="ddpmon-") as home:
+        os.environ["DDPMON_HOME"] = home
+        return _play(unpack(), speed)
+
+
+def unpack() -> Run:
+    """Put the run that ships with ddpmon among the runs of $DDPMON_HOME."""
+    import gzip
+    import json
+
+    from ddpmon import runs
+
+    run_id = json.loads((SHIPPED / "run.json").read_text())["id"]
+    folder = runs.private_dir(runs.run_dir(run_id))
+    (folder / "run.json").write_bytes((SHIPPED / "run.json").read_bytes())
+    (folder / "telemetry.db").write_bytes(gzip.decompress((SHIPPED / "telemetry.db.gz").read_bytes()))
+    for log in SHIPPED.glob("stdout.*.log"):
+        rank = folder / "logs" / "ranks" / run_id / "attempt_0" / log.name.split(".")[1]
+        rank.mkdir(parents=True)
+        (rank / "stdout.log").write_bytes(log.read_bytes())
+    return runs.load(run_id)
+
+
+def _terminal(command: str, instead: str) -> None:
+    from ddpmon.cli import watching
+    from ddpmon.errors import UsageError
+
+    if not watching.interactive():
+        raise UsageError(f"{command} is a dashboard and needs a terminal; {instead}")
+
+
+def _play(run: Run, speed: float) -> int:
+    from ddpmon.replay import ReplaySource
+    from ddpmon.tui.app import watch
+
+    source = ReplaySource(run, speed)
+    try:
+        watch(source, readonly=True)
+    finally:
+        source.close()
+    return 0

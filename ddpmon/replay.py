@@ -1,0 +1,173 @@
+"""A recording played through time: the same door as a live run's, with a cursor."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import msgspec
+
+from ddpmon.errors import RecordingError
+from ddpmon.logs import Log, Reader
+from ddpmon.messages import Snapshot, Wish
+from ddpmon.runs import Run
+from ddpmon.source import Cursor
+
+FRAME_S = 0.25
+SLOWEST, FASTEST = 0.125, 1024.0
+PIECES = 60
+"""Into how many pieces `skip` divides a recording."""
+BACK_S = 1.5
+LEAD_S = 1.0
+"""How long before the end of the first step a replay begins: what comes before it is the start of the processes."""
+
+
+class ReplaySource:
+    """Plays a run's recording. A thread of its own reads it and follows the cursor."""
+
+    stoppable = False
+
+    def __init__(self, run: Run, speed: float = 1.0) -> None:
+        """Open a run's recording; RecordingError says what is wrong with it, or that there is nothing in it."""
+        from ddpmon.hub.player import Player  # numpy with it, which a live run's viewer never needs
+
+        self._player = Player(run)
+        self._log = Log(Reader(run))
+        self._begin, self._end = self._player.begin, self._player.end
+        self._speed = min(FASTEST, max(SLOWEST, speed))
+        self._paused = False
+        self._at = max(self._begin, self._player.first_step - LEAD_S)
+        self._moved_at = time.monotonic()
+        self._snapshot: Snapshot | None = None
+        self._shown: float | None = None
+        self._wish = Wish()
+        self._keys: list[tuple[str, int]] = []
+        self._pressed = True
+        """A key was, so that what it did is shown at once."""
+        self._closing = False
+        self._turn = threading.Condition()
+        self._thread = threading.Thread(target=self._play, name="ddpmon-replay", daemon=True)
+        self._thread.start()
+
+    @property
+    def tape(self) -> ReplaySource:
+        return self
+
+    @property
+    def cursor(self) -> Cursor:
+        with self._turn:
+            self._move()
+            return Cursor(self._at - self._begin, self._end - self._begin, self._speed, self._paused)
+
+    def toggle(self) -> None:
+        with self._turn:
+            self._move()
+            if self._at >= self._end:
+                self._at, self._paused = max(self._begin, self._player.first_step - LEAD_S), False
+            else:
+                self._paused = not self._paused
+            self._pressed = True
+            self._turn.notify()
+
+    def skip(self, by: int) -> None:
+        self._press("skip", by)
+
+    def step(self, by: int) -> None:
+        self._press("step", by)
+
+    def jump(self, by: int) -> None:
+        self._press("jump", by)
+
+    def faster(self, by: int) -> None:
+        with self._turn:
+            self._move()
+            self._speed = min(FASTEST, max(SLOWEST, self._speed * 2.0**by))
+
+    def snapshot(self) -> Snapshot | None:
+        return self._snapshot
+
+    def wish(self, wish: Wish) -> None:
+        with self._turn:
+            if wish != self._wish:
+                self._wish, self._pressed = wish, True
+                self._turn.notify()
+
+    def silent_for(self) -> float:
+        return 0.0
+
+    def logs(self) -> Log:
+        """All that was printed: lines carry no time."""
+        return self._log
+
+    def stop(self, now: bool = False) -> None:
+        """Nothing runs."""
+
+    def close(self) -> None:
+        with self._turn:
+            self._closing = True
+            self._turn.notify()
+        self._thread.join(5.0)
+
+    def _press(self, what: str, by: int) -> None:
+        with self._turn:
+            self._keys.append((what, by))
+            self._pressed = True
+            self._turn.notify()
+
+    def _move(self) -> None:
+        """Bring the cursor to now."""
+        now = time.monotonic()
+        if not self._paused:
+            self._at = min(self._end, self._at + (now - self._moved_at) * self._speed)
+            self._paused = self._at >= self._end
+        self._moved_at = now
+
+    def _play(self) -> None:
+        try:
+            while (at := self._next()) is not None:
+                self._snapshot = self._player.at(at, self._wish)
+                self._shown = at
+        except RecordingError as error:
+            self._give_up(str(error))
+        finally:
+            self._player.close()
+
+    def _next(self) -> float | None:
+        """Wait for the next moment that is to be shown; None: closed."""
+        with self._turn:
+            self._move()
+            while not self._closing and not self._pressed and self._shown == self._at:
+                self._turn.wait()
+                self._move()
+            if not self._closing and not self._pressed:
+                self._turn.wait(FRAME_S)
+                self._move()
+            if self._closing:
+                return None
+            self._pressed = False
+            pressed, self._keys = self._keys, []
+            at = self._at
+        for what, by in pressed:
+            at = self._wanted(what, by, at)
+        with self._turn:
+            if pressed:
+                self._at, self._moved_at = min(self._end, max(self._begin, at)), time.monotonic()
+                self._paused = self._paused or self._at >= self._end or pressed[-1][0] == "step"
+            return self._at
+
+    def _wanted(self, what: str, by: int, at: float) -> float:
+        if what == "step":
+            return self._player.step_from(at, by)
+        if what == "jump":
+            # While it plays, what was jumped to is past already: back means the one before that.
+            grace = 0.0 if by > 0 or self._paused else BACK_S * self._speed
+            return self._player.event_from(at - grace, by)
+        return at + by * max(1.0, (self._end - self._begin) / PIECES)
+
+    def _give_up(self, why: str) -> None:
+        """Stay where it is, and say why."""
+        with self._turn:
+            self._paused = True
+        shown = self._snapshot
+        if shown is not None:
+            self._snapshot = msgspec.structs.replace(shown, verdict=why, severity="critical", version=shown.version + 1)

@@ -1,0 +1,106 @@
+"""An app over one source, and the keys that move it through time: hold still, step back, play a recording."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+
+from textual.app import App
+
+from ddpmon.messages import Snapshot
+from ddpmon.source import Cursor, Source, Tape
+
+AT_ONCE_S = 0.1
+"""What a recording needs to follow a key, mostly."""
+KEPT = 240
+"""Snapshots of a small world that are kept to step back to: two minutes."""
+KEPT_RANKS = 8192
+"""Ranks in all kept snapshots together, so that a large world's take no more memory."""
+KEPT_LEAST = 4
+
+
+class Passage(App[None]):
+    """What is shown may be older than the newest snapshot: held still, or a place in a recording."""
+
+    def __init__(self, source: Source, ansi_color: bool | None) -> None:
+        super().__init__(ansi_color=ansi_color)
+        self.source = source
+        self.newest: Snapshot | None = None
+        self.held: Snapshot | None = None
+        """What is shown instead of the newest."""
+        self._kept: deque[Snapshot] = deque(maxlen=KEPT)
+
+    def tick(self) -> None:
+        """One frame."""
+        raise NotImplementedError
+
+    def show(self) -> None:
+        """Show what is to be shown now."""
+        raise NotImplementedError
+
+    def take(self) -> None:
+        """Take the newest snapshot from the source."""
+        newest = self.newest = self.source.snapshot()
+        if newest is None or self.source.tape is not None or (self._kept and self._kept[-1] is newest):
+            return
+        self._kept.append(newest)
+        most = max(KEPT_LEAST, KEPT_RANKS // max(1, newest.run.world_size))
+        while len(self._kept) > most:
+            self._kept.popleft()
+
+    def watch_other(self, source: Source) -> None:
+        """Watch another source from now on."""
+        self.source, self.held, self.newest = source, None, source.snapshot()
+        self._kept.clear()
+
+    @property
+    def shown(self) -> Snapshot | None:
+        """The snapshot that is shown."""
+        return self.held or self.newest
+
+    @property
+    def behind_s(self) -> float | None:
+        """How much older the shown snapshot is than the newest; None: it is not held."""
+        if self.held is None or self.newest is None:
+            return None
+        return max(0.0, float(round(self.newest.at - self.held.at)))
+
+    @property
+    def place(self) -> Cursor | None:
+        """Where a recording plays, in whole seconds."""
+        if self.source.tape is None:
+            return None
+        cursor = self.source.tape.cursor
+        return replace(cursor, at_s=float(int(cursor.at_s)))
+
+    def action_freeze(self) -> None:
+        if self.source.tape is not None:
+            self._play(lambda tape: tape.toggle())
+            return
+        self.held = self.newest if self.held is None else None
+        self.show()
+
+    def action_skip(self, by: int) -> None:
+        if self.source.tape is not None:
+            self._play(lambda tape: tape.skip(by))
+        elif self.shown is not None:
+            place = next((i for i, kept in enumerate(self._kept) if kept is self.shown), 0 if by < 0 else -1)
+            self.held = self._kept[max(0, min(place + by, len(self._kept) - 1))]
+            self.show()
+
+    def action_jump(self, by: int) -> None:
+        self._play(lambda tape: tape.jump(by))
+
+    def action_one_step(self, by: int) -> None:
+        self._play(lambda tape: tape.step(by))
+
+    def action_faster(self, by: int) -> None:
+        self._play(lambda tape: tape.faster(by))
+
+    def _play(self, wish: Callable[[Tape], None]) -> None:
+        """Ask the recording that plays, if one does; it is shown as soon as it is there."""
+        if self.source.tape is not None:
+            wish(self.source.tape)
+            self.tick()
+            self.set_timer(AT_ONCE_S, self.tick)

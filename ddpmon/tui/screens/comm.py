@@ -1,0 +1,119 @@
+"""Comm: what does all-reduce cost, and why?"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Container, Vertical
+
+from ddpmon.messages import Snapshot
+from ddpmon.tui import keys
+from ddpmon.tui.frame import Frame
+from ddpmon.tui.lines import Line, cut_sentence, plain
+from ddpmon.tui.screens.plan import LEAST_HEIGHT, LEAST_WIDTH, WIDE
+from ddpmon.tui.screens.view import View
+from ddpmon.tui.widgets import bucketlist, cost
+from ddpmon.tui.widgets.bucketlist import BucketList
+from ddpmon.tui.widgets.cost import Cost
+from ddpmon.tui.widgets.pane import Pane
+from ddpmon.tui.widgets.waits import Waits
+
+_LEAST_LIST = 10
+"""Lines that each of two lists needs to stand below the other."""
+
+
+def why_no_buckets(snapshot: Snapshot) -> str:
+    """What keeps the buckets from being shown."""
+    told = next((note for note in snapshot.notes if note.startswith("buckets:")), None)
+    return told or "buckets: not recorded; ddpmon run --buckets SCRIPT shows them"
+
+
+class Hint(Pane):
+    """Where the buckets are not in sight: how they come there."""
+
+    buckets_shown = False
+
+    def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
+        if frame.snapshot is None:
+            return []
+        count = len(frame.snapshot.buckets)
+        if count:
+            other = "the ranks" if self.buckets_shown else f"the all-reduce of {count} bucket{'s' * (count != 1)}"
+            return [[(" b ", "key"), (other, "muted")]]
+        return [[(" " + cut_sentence(plain(why_no_buckets(frame.snapshot)), width - 1), "muted")]]
+
+
+class Comm(View):
+    """What all-reduce costs, each rank's share of it, and DDP's buckets."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("comm")]
+    DEFAULT_CSS = """
+    Comm #lists { width: 1fr; height: 1fr; overflow: hidden hidden; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cost = Cost(id="cost")
+        self.waits = Waits(id="waits")
+        self.buckets = BucketList(id="buckets")
+        self.hint = Hint(id="hint")
+        self.lists = Container(self.waits, self.buckets, id="lists")
+        self._arranged: tuple[object, ...] = ()
+
+    def compose(self) -> ComposeResult:
+        yield Vertical(self.head, self.cost, self.lists, self.hint, self.keys)
+
+    @property
+    def cursor(self) -> Waits | BucketList:
+        return self.buckets if self.buckets.active else self.waits
+
+    @property
+    def panes(self) -> tuple[Pane, ...]:
+        return self.head, self.cost, self.waits, self.buckets, self.hint, self.keys
+
+    def share_out(self) -> None:
+        width, height = self.app.size
+        snapshot = self.shown.snapshot
+        recorded = snapshot is not None and bool(snapshot.buckets)
+        self.buckets.active = self.buckets.active and recorded
+        whole = width >= LEAST_WIDTH and height >= LEAST_HEIGHT
+        keybar = int(whole or height >= 5)
+        body = height - 4
+        said = 1 if snapshot is None else len(cost.cost(snapshot, width)) + 1
+        told = min(said, max(3, body - 8))
+        beside, below = width >= WIDE, body - told >= 2 * _LEAST_LIST
+        together = recorded and (beside or below)
+        hint = int(whole and not together)
+        lists = body - told - hint
+        ranks = 0 if snapshot is None else max(snapshot.run.world_size, len(snapshot.ranks))
+        most = 0 if snapshot is None else min(bucketlist.needed(snapshot), lists // 2)
+        arranged = (width, height, recorded, self.buckets.active, told, ranks, most)
+        if arranged == self._arranged:
+            return
+        self._arranged = arranged
+        for part, lines in (
+            (self.head, 3 if whole else max(1, height - keybar)), (self.cost, told * whole), (self.hint, hint),
+            (self.lists, lists * whole), (self.keys, keybar),
+        ):  # fmt: skip
+            part.display = lines > 0
+            part.styles.height = lines
+        self.hint.buckets_shown = self.buckets.active
+        self.lists.styles.layout = "horizontal" if beside else "vertical"
+        self.waits.display = together or not self.buckets.active
+        self.buckets.display = recorded and (together or self.buckets.active)
+        self.waits.styles.height = min(ranks + 2, lists - most) if together and not beside else "1fr"
+        self.buckets.styles.margin = (0, 0, 0, int(together and beside))
+
+    def action_sort(self) -> None:
+        self.waits.cycle_sort()
+
+    def action_buckets(self) -> None:
+        """The keys that move go to the buckets, or back to the ranks."""
+        if self.shown.snapshot is None or not self.shown.snapshot.buckets:
+            return  # the hint on the screen says how to record them
+        self.buckets.active = not self.buckets.active
+        self.share_out()
+        for pane in (self.waits, self.buckets, self.hint):
+            pane.redraw()

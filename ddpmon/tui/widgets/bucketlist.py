@@ -1,0 +1,146 @@
+"""DDP's buckets along the backward: when each was handed over, how long its all-reduce took, what is in it."""
+
+from __future__ import annotations
+
+from textual import events
+
+from ddpmon.messages import BucketView, Snapshot
+from ddpmon.tui import numbers
+from ddpmon.tui.frame import Frame, finite
+from ddpmon.tui.lines import Line, cut, fit, plain, title, wrap
+from ddpmon.tui.widgets.pane import Pane
+
+_LEGEND: Line = [("╌ wait ", "wait"), (" ═ transfer ", "comm"), (" │ backward ends ", "muted")]
+_HEADER = f"{'bucket':>9}{'MB':>8}{'handed over':>13}{'done':>8}{'transfer':>10}"
+_BAR_LEAST = 16
+
+
+def name(bucket: BucketView, buckets: list[BucketView]) -> str:
+    """DDP's number of a bucket, with the model's where there are several."""
+    several = any(each.model != buckets[0].model for each in buckets)
+    return f"{bucket.model}.{bucket.index}" if several else str(bucket.index)
+
+
+def span(buckets: list[BucketView]) -> tuple[float, float]:
+    """The first hand-over and the last end, ms after the start of the step."""
+    starts = [value for each in buckets if (value := finite(each.launch_ms)) is not None]
+    ends = [value for each in buckets if (value := finite(each.end_ms)) is not None]
+    return min(starts, default=0.0), max(ends, default=0.0)
+
+
+def bucket_bar(bucket: BucketView, first: float, last: float, ready: float, width: int) -> Line:
+    """From hand-over to end on a scale from `first` to `last`; `ready` is when the last bucket was handed over."""
+    known = all(finite(value) is not None for value in (bucket.launch_ms, bucket.end_ms, bucket.transfer_ms))
+    if not known or not last > first or not first <= bucket.launch_ms <= bucket.end_ms <= last:
+        return []
+
+    def column(at: float) -> int:
+        return max(0, min(width - 1, int((at - first) / (last - first) * width)))
+
+    start, end, mark = column(bucket.launch_ms), column(bucket.end_ms), column(ready)
+    moving = column(max(bucket.launch_ms, bucket.end_ms - max(0.0, bucket.transfer_ms)))
+    cells = [(" ", "text")] * width
+    cells[mark] = ("│", "rule")
+    for place in range(start, end + 1):
+        cells[place] = ("═", "comm") if place >= moving else ("╌", "wait")
+    line: Line = []
+    for glyph, role in cells:
+        if line and line[-1][1] == role:
+            line[-1] = (line[-1][0] + glyph, role)
+        else:
+            line.append((glyph, role))
+    return line
+
+
+def bucket_lines(buckets: list[BucketView], shown: range, width: int, chosen: int | None) -> list[Line]:
+    """The header and a line for each of the buckets at `shown`."""
+    first, last = span(buckets)
+    ready = max((value for each in buckets if (value := finite(each.launch_ms)) is not None), default=0.0)
+    room = width - len(_HEADER) - 3
+    header = _HEADER
+    if room >= _BAR_LEAST:
+        header += f"  {f'{first:,.1f} ms':<{room // 2}}{f'{last:,.1f} ms':>{room - room // 2}}"
+    lines: list[Line] = [[(header, "muted")]]
+    for place in shown:
+        bucket = buckets[place]
+        under = "+select" if place == chosen else ""
+        line: Line = [
+            (f"{name(bucket, buckets):>9}", "strong" + under),
+            (f"{numbers.ms(bucket.payload_bytes / 1e6):>8}", "text" + under),
+            (f"{numbers.ms(bucket.launch_ms):>13}{numbers.ms(bucket.end_ms):>8}", "text" + under),
+            (f"{numbers.ms(bucket.transfer_ms):>10}", "comm" + under),
+        ]
+        if room >= _BAR_LEAST:
+            bar = bucket_bar(bucket, first, last, ready, room)
+            line += [("  ", "text" + under), *((text, role + under) for text, role in bar)]
+        lines.append(fit(line, width, "text" + under) if under else line)
+    return lines
+
+
+def contents(bucket: BucketView, label: str, width: int, height: int) -> list[Line]:
+    """The parameters in a bucket, in `height` lines."""
+    names = [plain(each) for each in bucket.parameters]
+    rows = wrap(f"in bucket {label}: {', '.join(names) or 'no names known'}", width - 3)
+    if len(rows) > height > 0:
+        rows = rows[:height]
+        rows[-1] = cut(rows[-1].rstrip(",") + f", … {len(names):,} in all", width - 2)
+    return [[(f" {'  ' if place else ''}{row}", "text")] for place, row in enumerate(rows[:height])]
+
+
+class BucketList(Pane):
+    """The buckets with a cursor, and the parameters of the one under it."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.chosen = 0
+        self.active = False
+        """The keys that move are this list's."""
+        self._top = 0
+
+    def _buckets(self) -> list[BucketView]:
+        return [] if self.frame.snapshot is None else self.frame.snapshot.buckets
+
+    def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
+        heading = title("buckets along the backward ", width, _LEGEND)
+        buckets = self._buckets()
+        if not buckets:
+            return [heading]
+        self.chosen = max(0, min(self.chosen, len(buckets) - 1))
+        bucket = buckets[self.chosen]
+        told = contents(bucket, name(bucket, buckets), width - 1, self._told(height, len(buckets)))
+        room = max(1, height - 2 - len(told))
+        self._top = max(self.chosen - room + 1, min(self._top, self.chosen, len(buckets) - room), 0)
+        shown = range(self._top, min(len(buckets), self._top + room))
+        lines = [heading, *bucket_lines(buckets, shown, width - 1, self.chosen if self.active else None)]
+        below = len(buckets) - shown.stop
+        if below > 0 and len(lines) > 3:
+            lines[-1] = [(f" ↓ {below + 1} more buckets", "muted")]
+        return [*lines, *told]
+
+    @staticmethod
+    def _told(height: int, buckets: int) -> int:
+        """Lines for the names: what the buckets leave over, and at least a third where there is room at all."""
+        return 0 if height < 6 else max(2, min(12, height - 2 - buckets), height // 4)
+
+    def move(self, by: int | None = None, *, to: int | None = None) -> None:
+        """Move the cursor by so many lines, or to a line (negative: from the end)."""
+        count = len(self._buckets())
+        if count:
+            self.chosen = max(0, min(count - 1, self.chosen + (by or 0) if to is None else to % count))
+            self.redraw()
+
+    def page(self, direction: int) -> None:
+        """Move the cursor by a screenful."""
+        self.move(direction * max(1, self.size.height - 4))
+
+    def on_click(self, event: events.Click) -> None:
+        """Choose the bucket that was clicked."""
+        place = self._top + event.y - 2
+        if event.y >= 2 and place < len(self._buckets()):
+            self.chosen = place
+            self.redraw()
+
+
+def needed(snapshot: Snapshot) -> int:
+    """Lines with all buckets and some of the names."""
+    return len(snapshot.buckets) + 5

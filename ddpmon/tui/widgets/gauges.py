@@ -1,0 +1,138 @@
+"""The columns of the devices: a number of each rank's machine, some with a bar, and which of them fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ddpmon.messages import Gpu, RankView
+from ddpmon.tui import numbers
+from ddpmon.tui.frame import finite
+from ddpmon.tui.lines import Line, plain
+
+_BAR_LEAST, _BAR_MOST = 5, 22
+
+Get = Callable[[RankView], float | None]
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """One column. `keep` says which go first when it gets narrow (the highest)."""
+
+    head: str
+    width: int
+    """Of the number, with a space before it."""
+    keep: int
+    value: Get
+    text: Callable[[float], str]
+    full: Get | None = None
+    """What fills the bar, of a rank; 0: the largest value of all ranks does. None: no bar."""
+    always_bar: bool = False
+    """The bar is as dear as the number; where no column has such a one, all bars are."""
+    low_is_worse: bool = False
+    names: bool = False
+    """It says which one it is: nothing to compare."""
+
+    def worst(self, ranks: Sequence[RankView]) -> RankView | None:
+        """The rank whose value is the worst of these."""
+        having = [rank for rank in ranks if finite(self.value(rank)) is not None]
+        pick = min if self.low_is_worse else max
+        return pick(having, key=lambda rank: finite(self.value(rank)) or 0.0) if having else None
+
+
+def _gpu(get: Callable[[Gpu], float | None]) -> Get:
+    return lambda rank: None if rank.gpu is None else finite(get(rank.gpu))
+
+
+def _whole(value: float) -> str:
+    return f"{value:.0f}" if abs(value) < 99_999 else numbers.short(value)
+
+
+def _hundred(_: RankView) -> float:
+    return 100.0
+
+
+def _largest(_: RankView) -> float:
+    return 0.0
+
+
+def device_number(rank: RankView) -> float | None:
+    """K of cuda:K."""
+    number = rank.device.rpartition(":")[2]
+    return float(number) if rank.device.startswith("cuda:") and number.isdecimal() and number.isascii() else None
+
+
+GAUGES = (
+    Gauge("gpu", 5, 8, device_number, _whole, names=True),
+    Gauge("busy%", 6, 0, _gpu(lambda gpu: gpu.percent), _whole, _hundred, always_bar=True, low_is_worse=True),
+    Gauge(
+        "gpu GiB", 8, 1, _gpu(lambda gpu: gpu.memory_used_bytes), numbers.gigabytes,
+        _gpu(lambda gpu: gpu.memory_total_bytes), always_bar=True,
+    ),
+    Gauge("of", 4, 9, _gpu(lambda gpu: gpu.memory_total_bytes), lambda value: f"{value / 2**30:.0f}"),
+    Gauge("°C", 4, 2, _gpu(lambda gpu: gpu.temperature_c), _whole),
+    Gauge("W", 5, 7, _gpu(lambda gpu: gpu.power_w), _whole),
+    Gauge("MHz", 6, 6, _gpu(lambda gpu: gpu.clock_mhz), _whole, low_is_worse=True),
+    Gauge("cpu%", 6, 3, lambda rank: finite(rank.cpu_percent), _whole, _largest),
+    Gauge("no core", 8, 4, lambda rank: finite(rank.cpu_starved_share), numbers.percent, lambda _: 1.0),
+    Gauge("mem GiB", 8, 5, lambda rank: rank.rss_bytes, numbers.gigabytes, _largest),
+    Gauge("read/s", 8, 10, lambda rank: finite(rank.read_bytes_per_s), numbers.short),
+    Gauge("write/s", 8, 11, lambda rank: finite(rank.written_bytes_per_s), numbers.short),
+    Gauge("threads", 8, 12, lambda rank: rank.threads, _whole),
+    Gauge("faults/s", 9, 13, lambda rank: finite(rank.major_faults_per_s), numbers.short),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A column as it is shown: its bar takes `bar` columns (0: none), and `largest` fills one without a measure."""
+
+    gauge: Gauge
+    bar: int
+    largest: float
+
+    @property
+    def heading(self) -> str:
+        """The head in its place."""
+        return f"{self.gauge.head:>{self.gauge.width}}" + " " * (self.bar + (self.bar > 0))
+
+    def cell(self, rank: RankView | None, role: str, under: str) -> Line:
+        """Number and bar of a rank; None: nothing is known."""
+        value = None if rank is None else self.gauge.value(rank)
+        text = numbers.NONE if value is None else self.gauge.text(value)
+        line: Line = [(f"{plain(text):>{self.gauge.width}}", role + under)]
+        if not self.bar or self.gauge.full is None or rank is None:
+            return [*line, (" " * (self.bar + (self.bar > 0)), "text" + under)] if self.bar else line
+        whole = finite(self.gauge.full(rank)) or self.largest
+        share = min(1.0, max(0.0, value / whole)) if value is not None and whole > 0 else 0.0
+        done = round(share * self.bar) if share < 1 else self.bar
+        return [
+            *line, (" ", "text" + under), ("━" * done, ("info" if role == "text" else role) + under),
+            ("─" * (self.bar - done), "rule" + under),
+        ]  # fmt: skip
+
+
+def place(ranks: Sequence[RankView], width: int) -> list[Placed]:
+    """The columns that some rank has a value for and that fit in `width`; what is left over goes to the bars."""
+    chosen = [gauge for gauge in GAUGES if any(gauge.value(rank) is not None for rank in ranks)]
+
+    dear = [gauge for gauge in chosen if gauge.always_bar] or [gauge for gauge in chosen if gauge.full is not None]
+
+    def needs(gauge: Gauge) -> int:
+        return gauge.width + (_BAR_LEAST + 1 if gauge in dear else 0)
+
+    while chosen and sum(map(needs, chosen)) > width:
+        chosen.remove(max(chosen, key=lambda gauge: gauge.keep))
+    left = width - sum(map(needs, chosen))
+    bars = [gauge for gauge in chosen if gauge in dear]
+    for gauge in chosen:
+        if gauge.full is not None and gauge not in dear and left > _BAR_LEAST:
+            bars.append(gauge)
+            left -= _BAR_LEAST + 1
+    bar = min(_BAR_MOST, _BAR_LEAST + left // len(bars)) if bars else 0
+    return [Placed(gauge, bar if gauge in bars else 0, _most(gauge, ranks)) for gauge in chosen]
+
+
+def _most(gauge: Gauge, ranks: Sequence[RankView]) -> float:
+    least = 100.0 if gauge.head.endswith("%") else 0.0
+    return max([least, *(value for rank in ranks if (value := finite(gauge.value(rank))) is not None)])

@@ -1,0 +1,211 @@
+"""The last steps, rank by rank: what each did when, who arrived last, and the same steps with the late rank mended."""
+
+from __future__ import annotations
+
+from textual import events
+
+from ddpmon.messages import HEAT_MOST, PHASES, Snapshot, TimelineRow, TimelineStep, TimelineView, TimelineWish
+from ddpmon.tui import numbers
+from ddpmon.tui.frame import Frame
+from ddpmon.tui.lines import Line, cut, cut_sentence, fit, title
+from ddpmon.tui.screens.plan import WIDE
+from ddpmon.tui.widgets.pane import Pane
+from ddpmon.tui.widgets.worldmap import arriving, short_host
+
+IN_TIME = (
+    ("optimizer", "▒", "muted"),
+    ("other", "·", "muted"),
+    ("data", "░", "data"),
+    ("forward", "─", "compute"),
+    ("backward", "━", "compute"),
+    ("wait", "╌", "wait"),
+    ("transfer", "═", "comm"),
+)
+"""A step opens with the optimizer's update from the last gradients."""
+LAST = "◆"
+WIDTHS = (30, 15, 60)
+"""Columns of a step, about."""
+_BELOW = 4
+_LABEL = 16
+_ORDER = tuple(PHASES.index(name) for name, _, _ in IN_TIME)
+
+
+_SHORT = {"optimizer": "opt", "forward": "fwd", "backward": "bwd", "transfer": "transf"}
+
+
+def legend(width: int) -> Line:
+    """What the glyphs stand for, in about so many columns."""
+    line: Line = []
+    for name, glyph, role in IN_TIME:
+        said = name if width >= WIDE else _SHORT.get(name, name)
+        line.append((f"{'  ' if line else ''}{glyph} {said}", role))
+    return [*line, (f"  {LAST} last", "warn")]
+
+
+def bar(phases_ms: tuple[float, ...], scale: float, width: int, *, last: bool) -> Line:
+    """One step of one rank. scale: columns a millisecond. last: it arrived last, which is marked."""
+    line: Line = []
+    if len(phases_ms) < len(PHASES):
+        return line
+    total, filled, arrival = 0.0, 0, 0
+    for place, (name, glyph, role) in zip(_ORDER, IN_TIME, strict=True):
+        total += max(0.0, phases_ms[place])
+        end = min(width, round(total * scale))
+        if name == "wait":
+            arrival = filled
+        if end > filled:
+            line.append((glyph * (end - filled), role))
+            filled = end
+    return _marked(line, arrival - 1) if last and arrival else line
+
+
+def _marked(line: Line, column: int) -> Line:
+    """The line with the mark of the last to arrive in a column."""
+    marked: Line = []
+    at = 0
+    for text, role in line:
+        if at <= column < at + len(text):
+            place = column - at
+            marked += [(text[:place], role), (LAST, "warn"), (text[place + 1 :], role)]
+        else:
+            marked.append((text, role))
+        at += len(text)
+    return [piece for piece in marked if piece[0]]
+
+
+def what_if(view: TimelineView) -> str:
+    """What mending would gain, in words."""
+    if view.mended is None:
+        return "no rank is late for long: there is none to mend"
+    real = sum(step.length_ms for step in view.steps)
+    mended = sum(step.mended_ms or step.length_ms for step in view.steps)
+    if mended <= 0:
+        return ""
+    gain = real / mended
+    return (
+        f"with rank {view.mended} as its peers these steps take {numbers.ms(mended)} ms instead of "
+        f"{numbers.ms(real)}: {gain:.2f}x"
+    )
+
+
+class LastSteps(Pane):
+    """The timeline with its cursor."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.width_of_a_step = WIDTHS[0]
+        self.place = 0
+        """Of the rank under the cursor, in the order of arrival."""
+        self._first = 0
+
+    @property
+    def rows(self) -> int:
+        """Ranks that fit."""
+        return max(1, self.size.height - 2 - _BELOW)
+
+    @property
+    def wish(self) -> TimelineWish:
+        """What it needs to fill its place."""
+        steps = max(1, (self.size.width - _LABEL) // self.width_of_a_step)
+        return TimelineWish(min(HEAT_MOST, steps), min(HEAT_MOST, self.rows), self._first)
+
+    def _view(self, snapshot: Snapshot | None) -> TimelineView | None:
+        timeline = None if snapshot is None else snapshot.timeline
+        return timeline if timeline is not None and timeline.steps and timeline.rows else None
+
+    def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
+        view = self._view(frame.snapshot)
+        if view is None or height < 2 + _BELOW:
+            early = frame.snapshot is None or arriving(frame.snapshot)
+            said = "no step yet" if early else "coming…" if frame.behind_s is None else "not kept; space goes on"
+            return [title("the last steps", width), [(f" {said}", "muted")]]
+        heading = "the last step" if len(view.steps) == 1 else f"the last {len(view.steps)} steps"
+        signs = legend(width)
+        self.place = max(0, min(self.place, view.ranks - 1))
+        names = [f"{cut(short_host(row.host), _LABEL - 9):>{_LABEL - 9}} {row.rank:>6} " for row in view.rows]
+        each = (width - _LABEL) // len(view.steps)
+        longest = max(step.length_ms for step in view.steps)
+        scale = (each - 1) / longest if longest > 0 else 0.0
+        lines = [title(heading, width, signs), self._heads(view, each)]
+        air = int(2 * len(view.rows) <= height - 2 - _BELOW)
+        for place, (row, name) in enumerate(zip(view.rows, names, strict=True)):
+            under = "+select" if place + self._first == self.place else ""
+            mark = "▲" if row.rank == view.mended else " "
+            line: Line = [(f"{mark}{name}", ("warn" if mark != " " else "text") + under)]
+            lines += [line + self._bars(view, row, scale, each), *[[]] * air]
+        return [*lines[: height - _BELOW], [], *self._real_and_mended(view, scale, each, width)]
+
+    @staticmethod
+    def _heads(view: TimelineView, each: int) -> Line:
+        line: Line = [(" " * _LABEL, "text")]
+        for step in view.steps:
+            said = f"step {numbers.count(step.step)}  {numbers.ms(step.length_ms)} ms"
+            said = said if len(said) < each else f"{numbers.ms(step.length_ms)} ms"
+            line.append((f"{cut(said, each - 1):<{each}}", "muted"))
+        return line
+
+    @staticmethod
+    def _bars(view: TimelineView, row: TimelineRow, scale: float, each: int) -> Line:
+        line: Line = []
+        for step, phases in zip(view.steps, row.phases_ms, strict=False):
+            line += fit(bar(phases, scale, each - 1, last=step.critical == row.rank), each)
+        return line
+
+    def _real_and_mended(self, view: TimelineView, scale: float, each: int, width: int) -> list[Line]:
+        """The steps as they were, and as they would have been."""
+        words: Line = [(" " + cut_sentence(what_if(view), width - 1), "text")]
+        if view.mended is None:
+            return [words]
+
+        def row(name: str, role: str, of: str) -> Line:
+            line: Line = [(f" {cut(name, _LABEL - 1):<{_LABEL - 1}}", role)]
+            for step in view.steps:
+                length = _length(step, of)
+                line += fit([("━" * min(each - 1, round(length * scale)), role)], each)
+            return line
+
+        name = f"rank {view.mended} mended"
+        name = name if len(name) < _LABEL else f"{view.mended} mended"
+        return [row("as it was", "warn", "real"), row(name, "ok", "mended"), words]
+
+    def move(self, by: int | None = None, *, to: int | None = None) -> None:
+        """Move the cursor by so many ranks, or to one (negative: from the end)."""
+        view = self._view(self.frame.snapshot)
+        if view is None:
+            return
+        place = to % view.ranks if to is not None else self.place + (by or 0)
+        self.place = max(0, min(place, view.ranks - 1))
+        self._first = max(self.place - self.rows + 1, min(self._first, self.place))
+        self.redraw()
+
+    def page(self, direction: int) -> None:
+        """Move the cursor by a screenful."""
+        self.move(direction * self.rows)
+
+    def chosen_rank(self) -> int | None:
+        """The rank under the cursor."""
+        view = self._view(self.frame.snapshot)
+        place = self.place - self._first
+        return view.rows[place].rank if view is not None and 0 <= place < len(view.rows) else None
+
+    def choose(self, rank: int) -> None:
+        """Put the cursor on a rank, if it is in sight."""
+        view = self._view(self.frame.snapshot)
+        ranks = [] if view is None else [row.rank for row in view.rows]
+        if rank in ranks:
+            self.place = self._first + ranks.index(rank)
+            self.redraw()
+
+    def on_click(self, event: events.Click) -> None:
+        """Choose the rank that was clicked."""
+        view = self._view(self.frame.snapshot)
+        if view is None or event.y < 2:
+            return
+        air = int(2 * len(view.rows) <= self.size.height - 2 - _BELOW)
+        place = (event.y - 2) // (1 + air)
+        if place < len(view.rows):
+            self.move(to=self._first + place)
+
+
+def _length(step: TimelineStep, of: str) -> float:
+    return step.length_ms if of == "real" or step.mended_ms is None else step.mended_ms

@@ -1,0 +1,148 @@
+"""Ranks by host, and what is wrong with the machine of a rank: what the devices' screen lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ddpmon.messages import RankView, Snapshot
+from ddpmon.tui import numbers, standing
+from ddpmon.tui.frame import finite
+from ddpmon.tui.lines import plain
+from ddpmon.tui.widgets.columns import HEALTH_WORDS
+from ddpmon.tui.widgets.worldmap import everyone, short_host
+
+NOWHERE = "no host yet"
+_OF_DEVICES = {
+    "gpu_throttled": ("throttled", ("°C", "MHz")),
+    "gpu_memory": ("GPU nearly full", ("gpu GiB",)),
+    "cpu_starved": ("no core free", ("no core",)),
+    "memory_growth": ("memory grows", ("mem GiB",)),
+}
+"""Kinds of findings that are about machines, in the order of what is said of a rank, and the columns that show it."""
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What is wrong with a rank's machine; the higher the order, the more it needs a look."""
+
+    order: int = 0
+    glyph: str = " "
+    role: str = "text"
+    words: str = ""
+    heads: tuple[str, ...] = ()
+    """The columns that show it."""
+
+
+WELL = Trouble()
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A host and its ranks, in the order in which they are listed."""
+
+    host: str
+    ranks: Sequence[RankView]
+
+
+def troubles(snapshot: Snapshot) -> dict[int, Trouble]:
+    """What is wrong, by rank; those that are well are left out."""
+    blamed: dict[int, Trouble] = {}
+    for kind in reversed(_OF_DEVICES):
+        for finding in snapshot.findings:
+            if finding.kind == kind:
+                role = {"warn": "warn", "critical": "bad"}.get(finding.severity, "text")
+                blamed |= dict.fromkeys(finding.ranks, Trouble(6, "▲", role, *_OF_DEVICES[kind]))
+    found = {}
+    for rank in everyone(snapshot):
+        order, glyph, role = standing.grade(rank)
+        if order >= 8:
+            found[rank.rank] = Trouble(order, glyph, role, HEALTH_WORDS.get(rank.health, plain(rank.health)))
+        elif rank.gpu is not None and rank.gpu.throttled:
+            heads = _OF_DEVICES["gpu_throttled"][1]
+            found[rank.rank] = Trouble(7, "▲", "warn", plain(rank.gpu.throttled), heads)
+        elif rank.rank in blamed:
+            found[rank.rank] = blamed[rank.rank]
+    return found
+
+
+def machines(ranks: Iterable[RankView]) -> list[Machine]:
+    """Hosts in the order of the first of their ranks."""
+    groups: dict[str, list[RankView]] = {}
+    for rank in ranks:
+        groups.setdefault(short_host(rank.host) or NOWHERE, []).append(rank)
+    return [Machine(host, group) for host, group in groups.items()]
+
+
+def _counted(names: Iterable[str]) -> str:
+    """8 × NVIDIA H100, of which a machine may have several kinds."""
+    counts: dict[str, int] = {}
+    for name in names:
+        counts[name] = counts.get(name, 0) + 1
+    return " + ".join(f"{count:,} × {name}" for name, count in counts.items())
+
+
+def _devices(ranks: Sequence[RankView]) -> dict[tuple[str, str], RankView]:
+    """One rank for each GPU: ranks may share one."""
+    return {(rank.host, rank.device): rank for rank in ranks if rank.gpu is not None or rank.device.startswith("cuda")}
+
+
+def _cores(ranks: Sequence[RankView]) -> int:
+    """Of all hosts; ranks of a host share its cores, unless each was given its own."""
+    by_host: dict[str, list[int]] = {}
+    for rank in ranks:
+        if rank.environment is not None and rank.environment.cores:
+            by_host.setdefault(rank.host, []).append(rank.environment.cores)
+    return sum(max(cores) for cores in by_host.values())
+
+
+def facts(ranks: Sequence[RankView], *, hosts: int = 0) -> list[str]:
+    """What these machines have and how much of it is used, the most telling first."""
+    told = [f"{hosts} hosts"] if hosts > 1 else []
+    told.append(f"{len(ranks):,} rank{'s' * (len(ranks) != 1)}")
+    gpus = list(_devices(ranks).values())
+    if gpus:
+        named = [plain(rank.environment.device_name) if rank.environment else "" for rank in gpus]
+        told.append(_counted(name or "GPU" for name in named))
+    told += _gpu_facts([rank for rank in gpus if rank.gpu is not None], several=hosts > 0)
+    busy = [value for rank in ranks if (value := finite(rank.cpu_percent)) is not None]
+    cores = _cores(ranks)
+    if busy:
+        used = f"{sum(busy) / 100:,.1f}"
+        told.append(f"ranks use {used} of {cores:,} cores" if cores else f"ranks use {used} cores")
+    resident = [rank.rss_bytes for rank in ranks if rank.rss_bytes is not None]
+    if resident:
+        total = sum(resident) / 2**30
+        told.append(f"memory {total:,.0f} GiB" if total >= 100 else f"memory {total:.1f} GiB")
+    return told
+
+
+def _gpu_facts(gpus: Sequence[RankView], *, several: bool) -> list[str]:
+    told = []
+    loads = [v for rank in gpus if rank.gpu and (v := finite(rank.gpu.percent)) is not None]
+    watts = [v for rank in gpus if rank.gpu and (v := finite(rank.gpu.power_w)) is not None]
+    hot = {v: rank for rank in gpus if rank.gpu and (v := finite(rank.gpu.temperature_c)) is not None}
+    if loads:
+        told.append(f"busy {numbers.percent(sum(loads) / len(loads) / 100)}")
+    if watts:
+        told.append(f"{sum(watts) / 1e3:,.1f} kW")
+    if hot and several:
+        told.append(f"hottest {max(hot):.0f} °C (rank {hot[max(hot)].rank})")
+    return told
+
+
+def why_no_gpu(snapshot: Snapshot) -> str:
+    """Why GPUs' counters are missing, on all ranks or some; empty where none is missed."""
+    note = next((plain(note) for note in snapshot.notes if "GPU counters" in note), "")
+    measured = any(rank.gpu is not None for rank in snapshot.ranks)
+    if note or measured or not snapshot.ranks:
+        return note
+    heard = [rank for rank in snapshot.ranks if rank.health != "missing"]
+    if any(rank.device.startswith("cuda") for rank in heard):
+        return "no GPU counters yet"
+    return "no GPU: the ranks compute on the CPU" if heard else ""
+
+
+def worst_first(found: Mapping[int, Trouble], rank: RankView) -> int:
+    """A key that puts trouble first."""
+    return -found.get(rank.rank, WELL).order

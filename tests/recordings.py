@@ -1,0 +1,75 @@
+"""Recordings of made-up runs, written by the recorder as a live hub would have."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+
+from ddpmon import runs
+from ddpmon.hub.processes import RankProcess
+from ddpmon.hub.recorder import Recorder
+from ddpmon.hub.recording import Recording, recording_path
+from ddpmon.hub.store import Clock
+from ddpmon.messages import PROTOCOL, STAGE_ENDED, Batch, Event, Hello, Sample
+from tests.worlds import own_times, records
+
+BEGAN = 1_789_000_000.0
+FIRST_S = 5.0
+"""From the start of the run to its first step."""
+
+
+def story(steps=1800, ranks=4, late=2, begin=600, end=1200, extra_ms=12.0):
+    """Own times of a world in which one rank is late for a stretch: 33 ms a step, 45 in the stretch."""
+    own = own_times(steps, ranks, noise=0.02)
+    own[begin:end, late, 0] += extra_ms
+    return own
+
+
+def record(own=None, *, loss=None, restarts=(), events=(), dead=(), **changes):
+    """Write a run that has ended, and its recording; returns the run.
+
+    own: [S, R, 5] ms. restarts: step numbers at which every rank is replaced by a new process.
+    """
+    own = story() if own is None else own
+    steps, ranks, _ = own.shape
+    if loss is None:
+        loss = np.repeat(2.0 * 0.999 ** np.arange(steps)[:, None], ranks, axis=1)
+    run = runs.Run(
+        id="20260909-120000-7f3a", name="told", argv=["torchrun"], script="train.py", script_args=[], cwd="/",
+        host="here", boot_id=runs.boot_id(), created_at=BEGAN, world_size=ranks,
+    )  # fmt: skip
+    run = dataclasses.replace(run, **changes)
+    runs.create(run)
+    recorder = Recorder(recording_path(run.id), run.id, Clock(0, BEGAN))
+    bounds = [0, *restarts, steps]
+    now_us, number = round(FIRST_S * 1e6), 0
+    for attempt, (first, last) in enumerate(itertools.pairwise(bounds)):
+        told = records(own[first:last], first=1, loss=loss[first:last], start_us=now_us)
+        for rank in range(ranks):
+            number += 1
+            process = told_by(run, number, attempt, rank, told[rank], dead=rank in dead)
+            end_us = told[rank][-1].end_us if told[rank] else now_us
+            samples = [Sample(at, 90.0, 1 << 30) for at in range(now_us - 500_000, end_us, 1_000_000)]
+            batch = Batch(rank, process.hello.pid, 1, 0, 4, last - first, 0, steps=told[rank], samples=samples)
+            recorder.process(process)
+            recorder.batch(process, batch, told[rank])
+        now_us = end_us + 2_000_000
+    recorder.write()
+    with Recording(run) as recording:
+        store = recording.store()
+        recorder.checkpoint(store.registry.attempt, store.history_step, store.loss_history, store.own_history)
+    recorder.event([Event(BEGAN + at, "info", text) for at, text in events])
+    recorder.close()
+    if run.ended_at is None:
+        run = dataclasses.replace(run, ended_at=BEGAN + now_us / 1e6, exit_code=0)
+        runs.save(run)
+    return run
+
+
+def told_by(run, number, attempt, rank, steps, *, dead=False):
+    """A process as it was last known."""
+    hello = Hello(PROTOCOL, run.id, rank, rank, run.world_size, 0, "here", 4_000_000 + number, 4, restart=attempt)
+    return RankProcess(
+        number, attempt, hello, stage=STAGE_ENDED, seq=1, steps=len(steps), last_step=len(steps), records=len(steps),
+        left=not dead, dead=dead,
+    )  # fmt: skip

@@ -1,0 +1,128 @@
+"""A replay is a source with a cursor: keys move it, and the snapshot follows."""
+
+import sqlite3
+
+import pytest
+
+from ddpmon.errors import RecordingError
+from ddpmon.hub.recording import recording_path
+from ddpmon.replay import ReplaySource
+from tests.conftest import wait_for
+from tests.recordings import BEGAN, record
+
+
+@pytest.fixture
+def source(home):
+    run = record(events=[(4.0, "connected"), (30.0, "late"), (60.0, "well again")])
+    made = ReplaySource(run)
+    made.toggle()
+    yield made
+    made.close()
+
+
+def shown(source, condition):
+    return wait_for(lambda: (s := source.snapshot()) is not None and condition(s) and s)
+
+
+def test_it_begins_just_before_the_first_step_and_plays_to_the_end(home):
+    source = ReplaySource(record(), speed=1024.0)
+    assert not source.stoppable
+    assert shown(source, lambda s: True).step <= 200
+    assert shown(source, lambda s: s.state == "done").step == 1800
+    wait_for(lambda: source.cursor.paused)
+    assert source.cursor.at_s == source.cursor.length_s
+    for _ in range(10):
+        source.faster(-1)
+    source.toggle()
+    shown(source, lambda s: s.state != "done")
+    source.close()
+
+
+def test_while_it_is_paused_nothing_moves_and_the_snapshot_is_the_same(source):
+    source.jump(1)
+    late = shown(source, lambda s: s.at == BEGAN + 30)
+    assert source.cursor.paused
+    assert source.cursor.at_s == pytest.approx(30)
+    assert source.snapshot() is late
+
+
+def test_jumps_go_from_event_to_event_and_back(source):
+    source.jump(1)
+    assert shown(source, lambda s: s.at == BEGAN + 30).events[-1].text == "late"
+    source.jump(1)
+    assert shown(source, lambda s: s.at == BEGAN + 60).events[-1].text == "well again"
+    source.jump(-1)
+    shown(source, lambda s: s.at == BEGAN + 30)
+    source.jump(-1)
+    source.jump(-1)
+    shown(source, lambda s: s.step == 0)
+
+
+def test_steps_and_pieces(source):
+    source.jump(1)
+    step = shown(source, lambda s: s.at == BEGAN + 30).step
+    source.step(1)
+    shown(source, lambda s: s.step == step + 1)
+    source.step(-1)
+    shown(source, lambda s: s.step == step)
+    at = source.cursor.at_s
+    source.skip(1)
+    wait_for(lambda: source.cursor.at_s == pytest.approx(at + source.cursor.length_s / 60, abs=0.01))
+    source.skip(-1)
+    wait_for(lambda: source.cursor.at_s == pytest.approx(at, abs=0.01))
+    for _ in range(99):
+        source.skip(-1)
+    wait_for(lambda: source.cursor.at_s == 0)
+
+
+def test_the_speed_has_bounds(source):
+    for _ in range(30):
+        source.faster(1)
+    assert source.cursor.speed == 1024
+    for _ in range(30):
+        source.faster(-1)
+    assert source.cursor.speed == 0.125
+
+
+def test_damage_in_the_middle_is_a_sentence_on_the_screen(home):
+    run = record()
+    with sqlite3.connect(recording_path(run.id)) as db:
+        db.execute("UPDATE steps SET syncs = x'c1' WHERE step = 1000")
+    db.close()
+    source = ReplaySource(run, speed=256.0)
+    told = shown(source, lambda s: s.severity == "critical")
+    assert "cannot be read" in told.verdict
+    assert "\n" not in told.verdict
+    source.toggle()
+    source.close()
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda path: path.write_bytes(b"nothing of the kind" * 99), "cannot be read"),
+        (lambda path: path.write_bytes(path.read_bytes()[:5000]), "cannot be read"),
+        (lambda path: path.write_bytes(b""), "cannot be read"),
+        (lambda path: path.unlink(), "does not exist"),
+        (lambda path: execute(path, "UPDATE meta SET value = 99 WHERE key = 'schema'"), "newer ddpmon (schema 99)"),
+        (lambda path: execute(path, "DELETE FROM meta"), "is damaged"),
+        (lambda path: execute(path, "UPDATE processes SET hello = x'00'"), "cannot be read"),
+        (lambda path: execute(path, "DELETE FROM steps"), "nothing to replay"),
+        (lambda path: execute(path, "DELETE FROM processes"), "nothing to replay"),
+        (lambda path: execute(path, "UPDATE steps SET end_us = 'later'"), "cannot be read"),
+    ],
+    ids=["no database", "cut off", "empty", "gone", "newer", "no meta", "no hello", "no steps", "no ranks", "no time"],
+)
+def test_what_cannot_be_played_is_refused_in_one_line(home, damage, words):
+    run = record()
+    damage(recording_path(run.id))
+    with pytest.raises(RecordingError) as error:
+        ReplaySource(run)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def execute(path, statement):
+    with sqlite3.connect(path) as db:
+        db.execute(statement)
+    db.close()

@@ -1,0 +1,187 @@
+"""Comm: what all-reduce costs and why, rank by rank and bucket by bucket."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddpmon.messages import BucketView, EfficiencyView, RankView
+from ddpmon.source import FakeSource
+from ddpmon.tui import lines
+from ddpmon.tui.widgets import bucketlist, cost, waits
+from tests.tui import golden, measured, snapshots
+from tests.tui.driving import drive
+
+SIZES = ((80, 24), (160, 50))
+sizes = pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+STATES = {"waiting": snapshots.waiting, "cores": measured.cpu, "slow": measured.slow, "many": measured.many}
+number = st.floats() | st.floats(0, 1e4)
+replace = snapshots.replace
+
+
+def blocked(text: str) -> list[int]:
+    """The ranks of the bars, in their order."""
+    rows = text.split("─wait and transfer", maxsplit=1)[1].splitlines()[2:-2]
+    return [int(row[1:].split()[0]) for row in rows if row[1:].strip()]
+
+
+@sizes
+@pytest.mark.parametrize("state", STATES)
+def test_comm(state, size):
+    golden.check(f"comm-{state}-{size[0]}x{size[1]}", drive(STATES[state](), "4", size=size)[1])
+
+
+@sizes
+def test_comm_with_buckets(size):
+    golden.check(f"comm-buckets-{size[0]}x{size[1]}", drive(measured.bucketed(), *"4bjj", size=size)[1])
+
+
+def test_buckets_stand_below_the_ranks_where_there_is_height_and_beside_them_where_there_is_width():
+    _, text = drive(measured.bucketed(), "4", size=(100, 50))
+    rows = text.splitlines()
+    assert next(y for y, row in enumerate(rows) if "─buckets" in row) > next(
+        y for y, row in enumerate(rows) if "─wait and transfer" in row
+    )
+    _, text = drive(measured.bucketed(), "4", size=(160, 30))
+    assert any("─wait and transfer" in row and "─buckets" in row for row in text.splitlines())
+    _, text = drive(measured.bucketed(), "4", size=(80, 24))
+    assert "─buckets" not in text
+    assert "b the all-reduce of 14 buckets" in text
+
+
+def test_b_goes_to_the_buckets_and_back():
+    _, text = drive(measured.bucketed(), *"4bG")
+    assert "in bucket 13: transformer.h.-2" in text
+    app, text = drive(measured.bucketed(), *"4bjb", "j")
+    assert "─wait and transfer" in text
+    assert app.comm.waits.chosen == 13
+    assert app.comm.buckets.chosen == 1
+    app, text = drive(measured.bucketed(), *"4b", "enter")
+    assert app.current_mode == "comm"
+    assert "no rank under the cursor" in text
+
+
+def test_without_buckets_it_says_how_to_record_them_or_why_there_are_none():
+    app, text = drive(measured.slow(), *"4b")
+    assert "ddpmon run --buckets SCRIPT" in text
+    assert not app.comm.buckets.active
+    told = replace(measured.slow(), notes=["buckets: recorded for models on the CPU only"])
+    assert "recorded for models on the CPU only" in drive(told, "4")[1]
+
+
+def test_buckets_that_are_gone_give_the_keys_back_to_the_ranks():
+    source = FakeSource(measured.bucketed())
+
+    def gone(app, _):
+        source.current = measured.slow()
+        app.tick()
+
+    app, text = drive(source, *"4b", gone, "j")
+    assert app.comm.cursor is app.comm.waits
+    assert "─wait and transfer" in text
+
+
+def test_the_rank_that_the_others_wait_for_comes_first_and_s_changes_the_order():
+    assert blocked(drive(measured.slow(), "4")[1])[0] == 13
+    _, text = drive(measured.slow(), *"4s")
+    assert "longest wait first" in text
+    assert 13 not in blocked(text)
+    assert "longest transfer first" in drive(measured.slow(), *"4ss")[1]
+    assert blocked(drive(measured.slow(), *"4sss")[1])[:3] == [0, 1, 2]
+
+
+def test_the_filter_holds_here_and_enter_inspects():
+    _, text = drive(measured.slow(), "4", "slash", *"13", "enter")
+    assert "1 of 64 ranks: 13" in text
+    assert blocked(text) == [13]
+    app, text = drive(measured.slow(), "4", "j", "j", "enter", "right_square_bracket", "escape")
+    assert app.current_mode == "comm"
+    assert app.comm.waits.chosen == 53
+
+
+@pytest.mark.parametrize(("weak", "branch", "said"), [
+    ("load_balance_persistent", "persistent", "rank 13 is slow"),
+    ("load_balance_moving", "moving", "a different rank is late each time"),
+    ("communication", "communication", "transfer takes 20% of a step"),
+])  # fmt: skip
+def test_the_tree_marks_the_leaf_that_costs_most(weak, branch, said):
+    well = dict.fromkeys(
+        ("parallel", "load_balance", "load_balance_persistent", "load_balance_moving", "communication"), 0.99
+    )
+    rows = cost.tree(EfficiencyView(**{**well, weak: 0.8}), measured.slow().ranks, 160)
+    texts = ["".join(text for text, _ in row) for row in rows]
+    marked = [text for text in texts if text.startswith("▲")]
+    assert len(marked) == 1
+    assert branch in marked[0]
+    assert said in marked[0]
+    assert not any("▲" in row[0][0] for row in cost.tree(EfficiencyView(**well), [], 160))
+
+
+def test_without_gradients_it_says_so_and_the_efficiency_stays():
+    calm = replace(measured.slow(), all_reduce=None, all_reduce_ms=None)
+    _, text = drive(calm, "4")
+    assert "no gradients are synchronised" in text
+    assert "parallel efficiency" in text
+    assert "if nobody waited" not in text
+    assert "one rank alone" in drive(replace(calm, run=replace(calm.run, world_size=1)), "4")[1]
+
+
+@given(wait=number, transfer=number, longest=number, width=st.integers(0, 80))
+def test_a_bar_never_leaves_its_scale(wait, transfer, longest, width):
+    rank = RankView(0, phases_ms=(0.0, 0.0, 0.0, 0.0, 0.0, wait, transfer))
+    assert lines.size(waits.blocked_bar(rank, longest, width)) <= width
+
+
+def test_two_tones_share_one_scale():
+    rank = RankView(0, phases_ms=(0.0, 0.0, 0.0, 0.0, 0.0, 30.0, 10.0))
+    assert waits.blocked_bar(rank, 80.0, 40) == [("╌" * 15, "wait"), ("═" * 5, "comm")]
+    assert waits.blocked_bar(RankView(0), 80.0, 40) == []
+
+
+@given(launch=number, end=number, transfer=number, payload=st.integers(0, 1 << 40), width=st.integers(30, 200))
+def test_any_bucket_can_be_drawn(launch, end, transfer, payload, width):
+    buckets = [
+        BucketView(0, 0, payload, launch, end, transfer, ["\x1b[31m"]),
+        BucketView(1, 0, 1, 1.0, 2.0, 0.5, []),
+    ]
+    for row in bucketlist.bucket_lines(buckets, range(2), width, 0)[1:]:
+        assert lines.size(lines.fit(row, width)) == width
+    assert "\x1b" not in str(bucketlist.contents(buckets[0], "0.0", width, 3))
+
+
+def test_a_bucket_waits_until_all_ranks_have_it_and_then_transfers():
+    bucket = BucketView(0, 0, 1, 20.0, 80.0, 20.0, [])
+    text = "".join(piece for piece, _ in bucketlist.bucket_bar(bucket, 0.0, 100.0, 90.0, 10))
+    assert text == "  ╌╌╌╌═══│"
+
+
+def test_any_state_at_any_size():
+    made = [make() for make in (*snapshots.ODD.values(), *snapshots.STATES.values(), *measured.MADE.values())]
+    sizes = [(10, 3), (300, 100), (60, 12), (61, 13), (149, 20), (150, 12), (80, 24)]
+    source = FakeSource(made[0])
+
+    async def walk(app, pilot):
+        for place, source.current in enumerate(made * 2):
+            width, height = sizes[place % len(sizes)]
+            await pilot.resize_terminal(width, height)
+            app.screen.action_buckets()
+            app.tick()
+            await pilot.pause()
+            rows = app.screen._compositor.render_strips()
+            assert [row.cell_length for row in rows] == [width] * height
+
+    drive(source, "4", walk)
+
+
+def test_numbers_that_are_none_are_shown_as_such():
+    nan = math.nan
+    broken = replace(
+        measured.bucketed(),
+        all_reduce=replace(measured.slow().all_reduce, wait_ms=nan, transfer_ms=math.inf, gain_without_waiting=nan),
+        efficiency=EfficiencyView(nan, math.inf, -1.0, nan, 2.0),
+        bus_bandwidth_gb_s=nan,
+        buckets=[BucketView(0, 0, -5, nan, math.inf, -math.inf, []), BucketView(0, 1, 1, 3.0, 1.0, 9.0, [])],
+    )
+    _, text = drive(broken, "4", size=(160, 50))
+    assert "nan" in text

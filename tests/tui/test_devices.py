@@ -1,0 +1,203 @@
+"""Devices: what the machines do, by host; many hosts fold and keep what is wrong in sight."""
+
+from functools import partial
+
+import pytest
+
+from ddpmon.messages import Environment, Finding, Gpu, RankView
+from ddpmon.source import FakeSource
+from ddpmon.tui import lines
+from ddpmon.tui.widgets import gauges, machines
+from tests.tui import golden, measured, snapshots
+from tests.tui.driving import drive
+
+SIZES = ((80, 24), (160, 50))
+sizes = pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+STATES = {
+    "waiting": snapshots.waiting, "cores": measured.cpu, "slow": measured.slow, "many": measured.many,
+    "plain": snapshots.four_on_cpu,
+}  # fmt: skip
+replace = snapshots.replace
+
+
+def heading(text: str) -> str:
+    return next(row for row in text.splitlines() if "what are the machines doing" in row)
+
+
+def below(text: str) -> list[str]:
+    """The list's lines, without the keys."""
+    rows = text.splitlines()
+    return rows[next(y for y, row in enumerate(rows) if "busy%" in row or "cpu%" in row) + 1 : -1]
+
+
+@sizes
+@pytest.mark.parametrize("state", STATES)
+def test_devices(state, size):
+    golden.check(f"devices-{state}-{size[0]}x{size[1]}", drive(STATES[state](), "6", size=size)[1])
+
+
+def test_a_thousand_ranks_fold_and_keep_what_is_wrong_on_top():
+    _, text = drive(measured.many(), "6")
+    rows = below(text)
+    assert "300" in rows[1]
+    assert "dead" in rows[1]
+    assert "813" in rows[3]
+    assert "thermal" in rows[3]
+    assert "77" in rows[5]
+    assert "the worst per host" in heading(text)
+
+
+def test_f_opens_every_rank_and_folds_again():
+    _, text = drive(measured.slow(), *"6f")
+    assert sum(row.lstrip("▲ ")[:1].isdigit() for row in below(text)) > 10
+    assert "worst per host" not in heading(text)
+    assert drive(measured.slow(), *"6ff")[1] == drive(measured.slow(), "6")[1]
+
+
+def test_every_rank_can_be_reached_and_the_cursor_is_always_in_sight():
+    def walk(app, _):
+        listed = app.devices.devices
+
+        def went(*moves):
+            seen = set()
+            for move in moves:
+                move()
+                seen.add(listed.chosen)
+                assert sum(any("select" in role for _, role in row) for row in listed._rows) == 1
+            return seen
+
+        assert went(app.screen.action_first, *[partial(listed.move, 1)] * 70) == set(range(64))
+        assert went(app.screen.action_last, *[partial(listed.page, -1)] * 8) >= {63, 13}
+        went(*[partial(listed.move, 1)] * 20, listed.fold, partial(listed.move, -1), listed.fold)
+
+    drive(measured.slow(), *"6f", walk)
+
+
+def test_a_host_with_many_ranks_in_trouble_counts_them_and_shows_the_worst():
+    calm = measured.slow()
+    starved = Finding(kind="cpu_starved", severity="warn", text="", ranks=list(range(16, 24)))
+    _, text = drive(replace(calm, findings=[starved]), "6")
+    rows = [row for row in below(text) if "no core free" in row]
+    assert len(rows) == 2
+    assert "node02 ×8" in rows[0]
+    assert "8: no core free" in rows[0]
+
+
+def test_sorting_groups_by_the_worst_rank_and_skips_what_nobody_measured():
+    _, text = drive(measured.slow(), *"6sss")
+    assert "hottest GPU first" in heading(text)
+    assert "node01" in below(text)[0]
+    _, text = drive(measured.cpu(), *"6s")
+    assert "busiest CPU first" in heading(text)
+    assert [row.split()[1] for row in below(text)[1:5]] == ["3", "2", "1", "0"]
+    assert drive(measured.cpu(), *"6sssss")[1] == drive(measured.cpu(), "6")[1]
+
+
+def test_the_filter_holds_here_and_enter_inspects_the_rank_under_the_cursor():
+    _, text = drive(measured.slow(), "6", "slash", *"gpumem>63", "enter")
+    assert "of 64 ranks: gpumem>63" in heading(text)
+    app, text = drive(measured.slow(), "6", "slash", *"rank:13", "enter", "j", "enter", "escape")
+    assert app.current_mode == "devices"
+    assert app.devices.devices.chosen == 13
+    assert "no rank fits" in drive(measured.slow(), "6", "slash", *"nowhere", "enter")[1]
+
+
+def test_a_click_chooses_a_rank_and_no_host():
+    async def click(app, pilot):
+        for y in (3, 2, 1, 0):
+            await pilot.click(app.devices.devices, offset=(10, y))
+        assert app.devices.devices.chosen is None
+        await pilot.click(app.devices.devices, offset=(10, 5))
+
+    app, _ = drive(measured.slow(), *"6f", click)
+    assert app.devices.devices.chosen == 8
+
+
+def test_missing_counters_are_explained_once():
+    _, text = drive(measured.cpu(), "6")
+    assert text.count("NVML") == 1
+    assert "busy%" not in text
+    assert "no GPU: the ranks compute on the CPU" in drive(snapshots.four_on_cpu(), "6")[1]
+    calm = snapshots.running(8, 8)
+    unmeasured = replace(calm, ranks=[replace(rank, gpu=None) for rank in calm.ranks])
+    assert "no GPU counters yet" in drive(unmeasured, "6")[1]
+    assert machines.why_no_gpu(measured.slow()) == ""
+
+
+def test_a_gpu_or_a_core_that_ranks_share_counts_once():
+    shared = [
+        RankView(
+            rank, host="n0", device="cuda:0", cpu_percent=50.0, gpu=Gpu(percent=80.0, power_w=300.0),
+            environment=Environment(device_name="H200", cores=16),
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    told = machines.facts(shared)
+    assert "1 × H200" in told
+    assert "0.3 kW" in told
+    assert "ranks use 1.0 of 16 cores" in told
+
+
+def test_narrow_screens_keep_the_gpu_and_drop_the_rest_in_order():
+    ranks = measured.slow().ranks
+    heads = [[column.gauge.head for column in gauges.place(ranks, width)] for width in (12, 30, 60, 140)]
+    assert heads[0] == ["busy%"]
+    assert heads[1][:2] == ["busy%", "gpu GiB"]
+    assert "°C" in heads[2]
+    assert "faults/s" in heads[3]
+    assert gauges.place(ranks, 3) == []
+
+
+@pytest.mark.parametrize("make", [measured.slow, measured.cpu, snapshots.running])
+def test_columns_never_need_more_than_they_were_given(make):
+    ranks = make().ranks
+    for width in range(3, 160):
+        columns = gauges.place(ranks, width)
+        assert sum(len(column.heading) for column in columns) <= width
+        for column in columns:
+            assert {lines.size(column.cell(rank, "text", "")) for rank in ranks} == {len(column.heading)}
+
+
+def test_any_state_at_any_size():
+    made = [make() for make in (*snapshots.ODD.values(), *snapshots.STATES.values(), *measured.MADE.values())]
+    sizes = [(10, 3), (300, 100), (60, 12), (61, 13), (149, 20), (150, 12), (80, 24)]
+    source = FakeSource(made[0])
+
+    async def walk(app, pilot):
+        for place, source.current in enumerate(made * 2):
+            width, height = sizes[place % len(sizes)]
+            await pilot.resize_terminal(width, height)
+            app.screen.action_fold()
+            app.screen.action_sort()
+            app.screen.action_move(1)
+            app.tick()
+            await pilot.pause()
+            rows = app.screen._compositor.render_strips()
+            assert [row.cell_length for row in rows] == [width] * height
+
+    drive(source, "6", walk)
+
+
+@pytest.mark.parametrize("key", ["4", "6", "enter"])
+def test_names_from_outside_cannot_write_to_the_terminal(key):
+    evil = "\x1b[2J\x1b]0;owned\x07\r\n"
+    calm = measured.bucketed()
+    ranks = [
+        replace(
+            rank, host=evil, device=evil,
+            gpu=replace(rank.gpu, throttled=evil), environment=Environment(evil, torch_version=evil, backend=evil),
+        )
+        for rank in calm.ranks
+    ]  # fmt: skip
+    buckets = [replace(bucket, parameters=[evil]) for bucket in calm.buckets]
+    for notes in ([evil], ["buckets: " + evil, "no GPU counters: " + evil]):
+        shown = replace(calm, ranks=ranks, buckets=buckets if evil in notes else [], notes=notes)
+        for size in SIZES:
+            _, text = drive(shown, key, size=size)
+            assert not {ch for ch in text if not ch.isprintable()} - {"\n"}
+
+
+def test_inspect_says_what_a_rank_runs_on():
+    _, text = drive(measured.slow(), "enter", size=(160, 50))
+    assert "NVIDIA H100 80GB HBM3, torch 2.13.0, nccl, 124,439,808 parameters in DDP" in text
+    assert "1 compute thread" in text

@@ -1,0 +1,120 @@
+"""Moving through time: a recording that plays, and the last snapshots of a run that goes on."""
+
+import pytest
+
+from ddpmon.source import FakeSource
+from ddpmon.tui import keys, passage
+from tests.tui import golden, snapshots
+from tests.tui.driving import drive
+from tests.tui.tape import replaying
+
+SIZES = ((80, 24), (160, 50))
+sizes = pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+
+
+@sizes
+def test_replay(size):
+    golden.check(f"replay-{size[0]}x{size[1]}", drive(replaying(snapshots.slow()), size=size)[1])
+
+
+@sizes
+def test_replay_paused_at_its_end(size):
+    source = replaying(snapshots.done(), at_s=632.0, paused=True)
+    golden.check(f"replay-end-{size[0]}x{size[1]}", drive(source, size=size)[1])
+
+
+def test_the_keys_move_the_recording():
+    source = replaying(snapshots.slow())
+    drive(source, "[", "]", "{", "}", ",", ".", "<", ">")
+    assert source.tape.asked == [
+        ("skip", -1), ("skip", 1), ("jump", -1), ("jump", 1), ("step", -1), ("step", 1), ("faster", -1), ("faster", 1),
+    ]  # fmt: skip
+
+
+def test_space_pauses_and_goes_on_and_does_not_freeze():
+    source = replaying(snapshots.slow())
+    app, text = drive(source, "space")
+    assert source.tape.cursor.paused
+    assert "REPLAY" in text
+    assert "paused" in text.splitlines()[0]
+    assert "space go on" in text.splitlines()[-1]
+    assert app.held is None
+    assert "x4" in drive(source, "space")[1].splitlines()[0]
+
+
+@pytest.mark.parametrize("opening", ["enter", "7"])
+def test_where_brackets_go_from_rank_to_rank_they_do_not_move_time(opening):
+    source = replaying(snapshots.slow())
+    drive(source, opening, "]", "[", "}")
+    assert source.tape.asked == [("jump", 1)]
+
+
+def test_a_replay_can_be_left_but_not_stopped_or_frozen():
+    _, text = drive(replaying(snapshots.slow()), "question_mark", size=(140, 60))
+    assert "to the next event" in text
+    assert "hold the screen still" not in text
+    assert "stop the run (asks" not in text
+    assert "q quit" in drive(replaying(snapshots.slow()))[1].splitlines()[-1]
+    _, live = drive(snapshots.slow(), "question_mark", size=(140, 60))
+    assert "to the next event" not in live
+    assert "hold the screen still" in live
+
+
+def test_no_two_keys_of_a_screen_do_different_things():
+    """Keys that mean one thing live and another in a replay share their action."""
+    for view in ("world", "ranks", "inspect", "logs", "runs", "comm", "devices"):
+        names = [name for binding in keys.bindings(view) for name in binding.key.split(",")]
+        assert len(names) == len(set(names)), view
+
+
+def passing(count):
+    """A run that goes on, and a function that lets a second of it pass."""
+    source = FakeSource(snapshots.slow())
+    first = source.current
+
+    def pass_(app, _):
+        for _ in range(count):
+            now = source.current
+            source.current = snapshots.replace(now, version=now.version + 1, at=now.at + 1, step=now.step + 1)
+            app.tick()
+
+    return source, first, pass_
+
+
+def test_brackets_hold_a_live_run_and_step_through_its_last_snapshots():
+    source, first, later = passing(10)
+    app, text = drive(source, later, "[", "[", "[", size=(160, 50))
+    assert app.shown.step == first.step + 7
+    assert "FROZEN 3s" in text.splitlines()[0]
+    assert f"{first.step + 7:,}" in text.splitlines()[0]
+    source, first, later = passing(10)
+    assert drive(source, later, "[", "[", "]")[0].shown.step == first.step + 9
+    source, first, later = passing(10)
+    assert drive(source, later, *["["] * 40)[0].shown.step == first.step
+    source, first, later = passing(10)
+    assert drive(source, later, "[", *["]"] * 9)[0].shown.step == first.step + 10
+
+
+def test_what_comes_while_it_is_held_is_kept_and_shown_afterwards():
+    source, first, later = passing(5)
+    app, text = drive(source, later, "space", later, "]", "]", size=(160, 50))
+    assert app.shown.step == first.step + 7
+    assert "FROZEN 3s" in text
+    source, first, later = passing(5)
+    app, text = drive(source, later, "[", later, "space", size=(160, 50))
+    assert app.shown.step == first.step + 10
+    assert "FROZEN" not in text
+
+
+def test_what_is_kept_is_bounded_and_less_of_a_large_world():
+    source, _, later = passing(passage.KEPT + 20)
+    app, _ = drive(source, later, *["["] * 2)
+    assert len(app._kept) == 8192 // 64
+    source = FakeSource(snapshots.running(4, 4))
+    app, _ = drive(source, *[lambda app, _: step(app, source) for _ in range(passage.KEPT + 20)])
+    assert len(app._kept) == passage.KEPT
+
+
+def step(app, source):
+    source.current = snapshots.replace(source.current, version=source.current.version + 1)
+    app.take()

@@ -1,0 +1,101 @@
+"""Timeline: the last steps as bars, the last to arrive marked, and the steps without the rank that is late."""
+
+import numpy as np
+import pytest
+
+from ddpmon.messages import PHASES, TimelineStep, TimelineView
+from ddpmon.source import FakeSource
+from ddpmon.tui.widgets.laststeps import IN_TIME, LAST, bar, what_if
+from tests.tui import golden, snapshots, through_time
+from tests.tui.driving import drive
+
+SIZES = ((80, 24), (160, 50))
+sizes = pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+
+
+@sizes
+def test_slow(size):
+    golden.check(f"timeline-slow-{size[0]}x{size[1]}", drive(through_time.slow(), "5", size=size)[1])
+
+
+@sizes
+def test_even(size):
+    source = through_time.slow(4, late=1, extra_ms=0.0)
+    source.store.findings = []
+    golden.check(f"timeline-even-{size[0]}x{size[1]}", drive(source, "5", size=size)[1])
+
+
+@sizes
+def test_many(size):
+    _, text = drive(through_time.slow(1024, late=813, steps=40, begin=30, per_host=8), "5", size=size)
+    golden.check(f"timeline-many-{size[0]}x{size[1]}", text)
+    assert text.splitlines()[5].startswith("▲node101")
+
+
+def test_every_phase_has_its_glyph():
+    assert {name for name, _, _ in IN_TIME} == set(PHASES)
+    assert len({glyph for _, glyph, _ in IN_TIME}) == len(PHASES)
+
+
+def test_a_bar_tells_the_phases_in_their_order_and_to_scale():
+    phases = dict(data=2, forward=3, backward=4, optimizer=1, other=1, wait=5, transfer=2)
+    drawn = "".join(text for text, _ in bar(tuple(phases[name] for name in PHASES), 2.0, 40, last=False))
+    assert drawn == "▒▒··░░░░──────━━━━━━━━╌╌╌╌╌╌╌╌╌╌════"
+    marked = "".join(text for text, _ in bar((2, 3, 4, 1, 1, 0, 2), 2.0, 40, last=True))
+    assert marked == "▒▒··░░░░──────━━━━━━━◆════"
+
+
+def test_a_bar_never_leaves_its_place():
+    for scale in (0.0, 0.1, 3.0, 1e6):
+        assert len("".join(text for text, _ in bar((9.0,) * 7, scale, 20, last=True))) <= 20
+    assert bar((1.0,), 1.0, 20, last=True) == []
+    assert "".join(t for t, _ in bar((0.0,) * 7, 1.0, 20, last=True)) == ""
+
+
+def test_what_mending_gains_in_words():
+    steps = [TimelineStep(1, 45.0, 2, 33.0), TimelineStep(2, 45.0, 2, 33.0)]
+    assert what_if(TimelineView(steps, [], 4, 2)) == (
+        "with rank 2 as its peers these steps take 66.0 ms instead of 90.0: 1.36x"
+    )
+    assert "none to mend" in what_if(TimelineView(steps, [], 4, None))
+
+
+def test_the_latest_to_arrive_is_marked_and_the_mended_step_is_shorter():
+    _, text = drive(through_time.slow(), "5", size=(80, 40))
+    rows = [row for row in text.splitlines() if LAST in row and "last" not in row]
+    assert [row.count(LAST) for row in rows] == [2]
+    assert rows[0].startswith("▲ node01      5")
+    real, mended = (next(row for row in text.splitlines() if word in row) for word in ("as it was", "mended"))
+    assert real.count("━") > mended.count("━") > 0.5 * real.count("━")
+
+
+def test_more_and_fewer_steps():
+    def headings(*keys):
+        return drive(through_time.slow(), "5", *keys, size=(160, 50))[1].splitlines()[4].count(" ms")
+
+    assert headings() == 4
+    assert headings("w") == 9
+    assert headings("w", "w") == 2
+    assert headings("w", "w", "w") == 4
+
+
+def test_the_cursor_reaches_every_rank_and_inspects_it():
+    source = through_time.slow(64, late=5, per_host=8)
+    app, _ = drive(source, "5", "G", "enter")
+    last = int(np.argsort(source.store.world.last(2).wait_ms.mean(axis=0), kind="stable")[-1])
+    assert app.inspect.inspection.rank == last
+    source = through_time.slow(64, late=5, per_host=8)
+    app, _ = drive(source, "5", "j", "j", "g", "enter", "escape")
+    assert app.current_mode == "timeline"
+    assert app.inspect.inspection.rank == 5
+
+
+@pytest.mark.parametrize(("make", "said"), [(snapshots.waiting, "no step yet"), (snapshots.slow, "coming…")])
+def test_before_there_is_something_it_says_so(make, said):
+    assert said in drive(FakeSource(make()), "5")[1]
+
+
+def test_any_size_can_be_drawn():
+    for size in [(1, 1), (60, 12), (61, 13), (300, 100), (80, 14)]:
+        app, _ = drive(through_time.slow(), "5", "w", "j", "G", size=size)
+        assert app._exception is None
