@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import msgspec
+
 from ddpmon.analysis.hangs import Held
 from ddpmon.messages import STAGE_ENDED, STAGE_GROUP, Hello, Layout, Sample, Stack, Step
 from ddpmon.runs import Process
@@ -105,6 +107,11 @@ class RankProcess:
         before, self.stack, self.stack_at = self.stack, stack, now
         if before is None or self.still_since is None or _place(before) != _place(stack):
             self.still_since = now
+
+    def stands(self, stack: Stack, now: float) -> None:
+        """While no rank comes on, it is still where this stack told."""
+        elapsed_us = round((now - self.stack_at) * 1e6)
+        self.stood = msgspec.structs.replace(stack, time_us=stack.time_us + elapsed_us)
 
     @property
     def last_stand(self) -> Stack | None:

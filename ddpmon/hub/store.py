@@ -216,7 +216,7 @@ class Store:
         where = standstill(self.registry, signs, now)
         if where is not None and not where.over and not where.gone:
             for rank, stack in where.stacks.items():
-                seats[rank].stood = stack
+                seats[rank].stands(stack, now)
         found = findings(self.world, self._evidence(where), self.findings)
         self._tell_changes(found, unix)
         self.findings = found

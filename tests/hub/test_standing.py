@@ -113,10 +113,10 @@ def test_a_rank_that_its_killed_peer_set_free_does_not_hide_who_was_missing(stor
     first, second = store.registry.seats.values()
 
     def at(process, *frames, blocked):
-        return msgspec.structs.replace(stack(process, *frames, blocked=blocked), time_us=12_000_000, step=200)
+        return msgspec.structs.replace(stack(process, *frames, blocked=blocked), time_us=9_000_000, step=200)
 
-    first.tell_stack(at(first, "train.py:9 main", blocked=True), 111.0)
-    second.tell_stack(at(second, "train.py:5 load", "train.py:9 main", blocked=False), 111.0)
+    first.tell_stack(at(first, "train.py:9 main", blocked=True), 109.0)
+    second.tell_stack(at(second, "train.py:5 load", "train.py:9 main", blocked=False), 109.0)
     assert judged(store, 111.0) == "stalled"
     first.tell_stack(at(first, "train.py:30 clean_up", blocked=False), 111.5)
     store.run = dataclasses.replace(store.run, stopping=True, exit_code=1, ended_at=time.time())

@@ -15,6 +15,8 @@ import pyte
 
 DEADLINE_S = 30.0
 _UNKNOWN_TO_PYTE = re.compile(rb"\x1b\[[<>=?][0-9;]*u|\x1b\[\?[0-9;]*\$p|\x1b\[>[0-9;]*[a-z]")
+_CUT_OFF = re.compile(rb"\x1b(\[[0-9;<>=?$]*)?\Z")
+"""The beginning of a sequence whose rest is still to come."""
 
 
 class Terminal:
@@ -25,6 +27,7 @@ class Terminal:
         self.screen = pyte.Screen(columns, rows)
         self._stream = pyte.ByteStream(self.screen)
         self.raw = b""
+        self._held = b""
         # The size is set before the program starts, so that it never sees another one.
         self.master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -46,7 +49,10 @@ class Terminal:
         except OSError:  # Linux's end of file on a pty whose program is gone
             return False
         self.raw += data
-        self._stream.feed(_UNKNOWN_TO_PYTE.sub(b"", data))
+        whole = self._held + data
+        cut = _CUT_OFF.search(whole)
+        self._held = whole[cut.start() :] if cut else b""
+        self._stream.feed(_UNKNOWN_TO_PYTE.sub(b"", whole.removesuffix(self._held)))
         return bool(data)
 
     def wait_for(self, text: str) -> str:
@@ -57,6 +63,13 @@ class Terminal:
             if text in "\n".join(self.screen.display):
                 return "\n".join(self.screen.display)
         raise AssertionError(f"{text!r} never came; the screen shows:\n" + "\n".join(self.screen.display))
+
+    def wait_for_output(self, written: bytes) -> None:
+        """Until the program has written this, wherever it stands on the screen or stood."""
+        end = time.monotonic() + DEADLINE_S
+        while written not in self.raw:
+            assert time.monotonic() < end, f"{written!r} was never written"
+            self.read()
 
     def press(self, keys: bytes) -> None:
         os.write(self.master, keys)
