@@ -49,8 +49,12 @@ IDLE_S = 0.25
 HEARTBEAT_S = 1.0
 SAMPLE_S = 1.0
 GOODBYE_S = 0.5
-STEPS_PER_BATCH = 50
-"""The GIL is offered to the training thread after each: encoding one takes 0.1 ms."""
+STEPS_PER_BATCH = 20
+"""The training thread gets the GIL after each: encoding one takes 0.1 ms."""
+FRAMES_AT_ONCE = 4
+"""Frames that are sent or heard before it gets it too."""
+MAKE_WAY_S = 0.001
+"""Long enough for it to wake up and take the GIL; a mere offer would be taken back before."""
 READING_S = 5.0
 """How long a step waits for its loss to arrive from the device."""
 
@@ -109,26 +113,40 @@ class Sender(threading.Thread):
 
     def _turn(self) -> bool:
         """One round: hear the hub, gather, send. Says whether there were steps."""
-        self._receive()
+        if self._receive():
+            self._make_way()
         now = time.monotonic()
         if now - self._last_sample >= SAMPLE_S:
             self._last_sample = now
-            self._samples.append(self._sampler.sample())
+            self._samples.append(self._sampler.sample(self._make_way))
+            self._make_way()
             answer.keep(self._listener.thread == threading.main_thread().ident)
         self._report_exception()
         busy = self._gather(now)
+        if busy:
+            self._make_way()
         self._send()
         if self._whereabouts.due(now):
             with contextlib.suppress(zmq.Again):  # only the latest matters
                 self._socket.send(encode(self._whereabouts.take(now)), zmq.NOBLOCK)
         return busy
 
-    def _receive(self) -> None:
+    def _make_way(self) -> None:
+        """Let the training thread have the GIL, as long as there is one."""
+        if not self._stopping.is_set():
+            time.sleep(MAKE_WAY_S)
+
+    def _receive(self) -> bool:
+        """Hear what the hub says; whether it said something."""
+        heard = 0
         while True:
             try:
                 frame = self._socket.recv(zmq.NOBLOCK)
             except zmq.Again:
-                return
+                return heard > 0
+            heard += 1
+            if heard % FRAMES_AT_ONCE == 0:
+                self._make_way()
             try:
                 message = decode_to_rank(frame)
             except WireError:
@@ -153,7 +171,7 @@ class Sender(threading.Thread):
         if steps or scalars or digests or self._samples or now - self._last_batch >= HEARTBEAT_S:
             self._add_batch(steps, scalars, digests)
             while len(steps) == STEPS_PER_BATCH:
-                time.sleep(0)  # let the training thread have the GIL between two stretches
+                self._make_way()
                 if steps := self._steps(now):
                     self._add_batch(steps, [], [])
             self._last_batch = now
@@ -226,6 +244,7 @@ class Sender(threading.Thread):
 
     def _send(self) -> None:
         """Send what the socket takes; the rest stays in the outbox."""
+        sent = 0
         identity = self._listener.identity
         try:
             if self._told != identity.version:
@@ -235,6 +254,9 @@ class Sender(threading.Thread):
             while (frame := self._outbox.next()) is not None:
                 self._socket.send(frame.payload, zmq.NOBLOCK)
                 self._outbox.sent()
+                sent += 1
+                if sent % FRAMES_AT_ONCE == 0:
+                    self._make_way()
         except zmq.Again:
             pass
 
