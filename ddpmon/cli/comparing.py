@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ddpmon.cli.within import Within
+from ddpmon.cli.options import Within
 
 
 @click.command()

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ddpmon.cli.within import Within
+from ddpmon.cli.options import Within, lines
 
 EXIT_CODES = """
     \b
@@ -36,15 +36,7 @@ def _watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
             is_flag=True,
             help="Record every bucket's all-reduce too; costs a further pass over the gradients.",
         ),
-        click.option("--headless", is_flag=True, help="Lines instead of the dashboard (as without a terminal)."),
-        click.option(
-            "--every",
-            type=Within(0.2, 86_400),
-            default=5.0,
-            metavar="SECONDS",
-            show_default=True,
-            help="Time between two lines.",
-        ),
+        lines,
     ):
         function = option(function)
     return function

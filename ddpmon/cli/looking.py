@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ddpmon.cli.within import Within
+from ddpmon.cli.options import lines
 
 if TYPE_CHECKING:
     from ddpmon.runs import Run
@@ -15,15 +15,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("run", required=False)
-@click.option("--headless", is_flag=True, help="Lines instead of the dashboard (as without a terminal).")
-@click.option(
-    "--every",
-    type=Within(0.2, 86_400),
-    default=5.0,
-    metavar="SECONDS",
-    show_default=True,
-    help="Time between two lines.",
-)
+@lines
 @click.option("--once", is_flag=True, help="Print the head and the rank table as they are now, and leave.")
 def attach(run: str | None, headless: bool, every: float, once: bool) -> int:
     """Watch a run. Leaving never stops it.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddpmon.cli.within import Within
+from ddpmon.cli.options import Within
 
 if TYPE_CHECKING:
     from ddpmon.runs import Run

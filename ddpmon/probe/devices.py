@@ -70,8 +70,8 @@ class Sampler:
         make_way()
         self._sample_io(sample)
         self._find_gpu()
-        make_way()
         if self._handle is not None:
+            make_way()
             self._sample_gpu(sample)
         return sample
 
