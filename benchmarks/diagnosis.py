@@ -1,16 +1,19 @@
 """How well faults are named: real torchrun runs on gloo under `ddpmon run --headless`, a fault injected into each.
 
     python benchmarks/diagnosis.py           all kinds, phases, sizes and step lengths, and 30 clean runs (an hour)
-    python benchmarks/diagnosis.py --quick   one of each kind, in under three minutes
+    python benchmarks/diagnosis.py --quick   one of each kind, in about three minutes
+    python benchmarks/diagnosis.py --keep D  leaves the recordings in D, to look at what went wrong
 
 Printed for each run: whether kind, rank and phase in the report are right; how many steps and seconds after the fault
-began it was named, the hub's own pace included; findings above `info` that should not be there; and the gain that the
-report predicts against the real one: the median step of the same run with the fault over that without it.
+began it was named, and after its end withdrawn, the hub's own pace included; findings above `info` that should not be
+there; and the gain that the report predicts against the real one: the median step of the same run with the fault over
+that without it. For a rank that hangs, or is killed: the seconds from its last step until it was named.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import os
@@ -29,7 +32,7 @@ from ddpmon.analysis.world import World
 from ddpmon.hub.recording import REPORT_RECORDS, Recording
 
 SCRIPT = Path(__file__).parent / "diagnosis_steps.py"
-BUDGET_S = 150.0
+BUDGET_S = 200.0
 """After which a quick look begins no further run."""
 EXPECTED = {
     "persistent": "straggler",
@@ -37,7 +40,11 @@ EXPECTED = {
     "periodic": "periodic_straggler",
     "transient": "straggler",
     "uneven": "load_imbalance",
+    "hang": "hang",
+    "dead": "rank_failed",
 }
+ENDS = {"hang", "dead"}
+"""Kinds that end the steps."""
 NOT_OF_RANKS = {"cpu_starved", "telemetry_lost"}
 """True of a machine that is too busy; counted apart."""
 
@@ -63,32 +70,38 @@ class Case:
 
     def __str__(self) -> str:
         who = "" if self.kind in {"none", "moving"} else ",".join(map(str, self.ranks))
-        what = "" if self.kind in {"none", "uneven"} else self.phase
-        size = "" if self.kind == "none" else f"{self.size:.0%}"
+        what = "" if self.kind in {"none", "uneven", *ENDS} else self.phase
+        size = "" if self.kind in {"none", *ENDS} else f"{self.size:.0%}"
         return f"{self.kind:10} {who:4} {what:9} {size:>4} {self.step_ms:4.0f}{' bn' if self.norm else '   '}"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """right: None for a clean run. named: seconds and steps; predicted, real: gains."""
+    """right: None for a clean run. named, withdrawn: seconds and steps; predicted, real: gains."""
 
     right: bool | None
     named: tuple[float, int] | None
     false: list[str]
     busy: list[str]
-    predicted: float | None
-    real: float | None
+    predicted: float | None = None
+    real: float | None = None
+    withdrawn: tuple[float, int] | None = None
 
 
-def run(case: Case, nproc: int) -> Outcome:
-    with tempfile.TemporaryDirectory(prefix="ddpmon-d") as home:
+def run(case: Case, nproc: int, keep: Path | None) -> Outcome:
+    with contextlib.ExitStack() as stack:
+        if keep is None:
+            home = stack.enter_context(tempfile.TemporaryDirectory(prefix="ddpmon-d"))
+        else:
+            keep.mkdir(parents=True, exist_ok=True)
+            home = tempfile.mkdtemp(prefix="-".join(str(case).split()) + "-", dir=keep)
         os.environ["DDPMON_HOME"] = home
         command = [sys.executable, "-m", "ddpmon", "run", "--headless", "--nproc", str(nproc), str(SCRIPT)]
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
         done = subprocess.run(
             [*command, *case.arguments()], env=environment, capture_output=True, text=True, check=False
         )
-        if done.returncode:
+        if bool(done.returncode) != (case.kind == "dead"):
             raise SystemExit(f"{case}: exit {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
         (folder,) = (Path(home) / "runs").iterdir()
         report = json.loads((folder / "report.json").read_text())
@@ -103,28 +116,46 @@ def judge(case: Case, report: dict, world: World, events: list) -> Outcome:
     busy = sorted({f["kind"] for f in told if f["kind"] in NOT_OF_RANKS})
     told = [f for f in told if f["kind"] not in NOT_OF_RANKS]
     if case.kind == "none":
-        return Outcome(None, None, [f["text"] for f in told], busy, None, None)
+        return Outcome(None, None, [f["text"] for f in told], busy)
     kind = EXPECTED[case.kind]
+    if case.kind == "hang":  # It came on again, and the report of a run that went well has no hang.
+        words = f"rank {case.ranks[0]} does not reach"
+        right = any(words in event.text and SCRIPT.name in event.text for _, event in events)
+        return Outcome(right, named(case, world, events, words), [f["text"] for f in told], busy)
     if case.kind == "transient":
         told = [f for f in report["findings"] if f["kind"] == kind]
     mine = [f for f in told if f["kind"] == kind and (case.kind == "moving" or f["ranks"][0] in case.ranks)]
     ranks = {rank for f in mine for rank in f["ranks"]}
     right = ranks >= set(case.ranks) if case.kind != "moving" else bool(mine)
-    right = right and (case.kind == "uneven" or all(f["phase"] == case.phase for f in mine))
+    right = right and (case.kind in {"uneven", "dead"} or all(f["phase"] == case.phase for f in mine))
     if case.kind == "periodic":
         right = right and all(f["evidence"]["every"] == case.every for f in mine)
     if case.kind == "transient":
         right = right and all(abs(f["until_step"] - case.end) <= 3 for f in mine if f["until_step"])
     false = [f["text"] for f in told if f not in mine]
-    return Outcome(right, named(case, world, events), false, busy, *gains(case, mine, world))
+    return Outcome(
+        right, named(case, world, events), false, busy, *gains(case, mine, world), withdrawn(case, world, events)
+    )
 
 
-def named(case: Case, world: World, events: list) -> tuple[float, int] | None:
-    """Seconds and steps from the end of the first step with the fault to the event that names its rank."""
-    first = int(np.searchsorted(world.step, case.begin))
+def withdrawn(case: Case, world: World, events: list) -> tuple[float, int] | None:
+    """Seconds and steps from the first step without the fault to the event that takes the finding back."""
+    if case.kind != "transient":
+        return None
+    last = int(np.searchsorted(world.step, case.end))
     for clock, event in events:
         ends = np.array([clock.unix_at(int(us)) for us in world.end_us])
-        words = "another rank" if case.kind == "moving" else f"rank {case.ranks[0]} "
+        if event.at >= ends[last] and f"rank {case.ranks[0]} keeps up again" in event.text:
+            return event.at - ends[last], int(np.searchsorted(ends, event.at)) - last
+    return None
+
+
+def named(case: Case, world: World, events: list, words: str = "") -> tuple[float, int] | None:
+    """Seconds and steps from the end of the first step with the fault (of the last, if it ends them) to its event."""
+    words = words or ("another rank" if case.kind == "moving" else f"rank {case.ranks[0]} ")
+    first = int(np.searchsorted(world.step, case.begin)) - (case.kind in ENDS)
+    for clock, event in events:
+        ends = np.array([clock.unix_at(int(us)) for us in world.end_us])
         if event.at >= ends[first] and words in event.text and event.severity != "info":
             return event.at - ends[first], int(np.searchsorted(ends, event.at)) - first
     return None
@@ -132,7 +163,7 @@ def named(case: Case, world: World, events: list) -> tuple[float, int] | None:
 
 def gains(case: Case, mine: list, world: World) -> tuple[float | None, float | None]:
     """Predicted by the finding, and real. A burst is over, and a rhythm is in few steps: not compared."""
-    if not mine or case.kind in {"transient", "periodic"}:
+    if not mine or case.kind in {"transient", "periodic", "dead"}:
         return None, None
     faulty = world.step >= case.begin
     length = world.length_ms.max(axis=1)
@@ -154,6 +185,8 @@ def quick() -> list[Case]:
         replace(base, kind="transient", ranks=(3,), phase="optimizer", size=0.5, begin=60, end=100),
         replace(base, kind="uneven", ranks=(1,), size=0.5),
         replace(base, kind="persistent", ranks=(0,), phase="backward", size=0.25, norm=True),
+        replace(base, kind="hang", ranks=(2,), steps=80),
+        replace(base, kind="dead", ranks=(3,)),
     ]
 
 
@@ -173,6 +206,8 @@ def everything() -> list[Case]:
             replace(base, kind="transient", ranks=(3,), phase="data", end=100),
             replace(base, kind="uneven", ranks=(2,)),
         ]
+    for rank in range(4):
+        cases += [Case("hang", (rank,), steps=80), Case("dead", (rank,))]
     return cases
 
 
@@ -183,6 +218,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--nproc", type=int, default=4)
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="for the recordings")
     args = parser.parse_args()
     cases = quick() if args.quick else everything()
     load = os.getloadavg()[0]
@@ -195,7 +231,7 @@ def main() -> None:
         if args.quick and time.monotonic() - began > BUDGET_S:
             print(f"no time left: {len(cases) - len(outcomes)} of {len(cases)} runs were not made")
             break
-        outcome = run(case, args.nproc)
+        outcome = run(case, args.nproc, args.keep)
         outcomes.append((case, outcome))
         print(line(case, outcome), flush=True)
     summary(outcomes)
@@ -204,19 +240,28 @@ def main() -> None:
 
 def line(case: Case, outcome: Outcome) -> str:
     right = {None: "-", True: "yes", False: "NO"}[outcome.right]
-    after = f"{outcome.named[1]:4} steps {outcome.named[0]:4.1f} s" if outcome.named else ""
+    after = pace(outcome.named) + (", over" + pace(outcome.withdrawn) if outcome.withdrawn else "")
     told = f"{outcome.predicted:.2f}/{outcome.real:.2f}" if outcome.predicted and outcome.real else ""
     busy = f"  ({', '.join(outcome.busy)})" if outcome.busy else ""
     return f"{case!s}  {right:5}  {after:17}  {told:>14}  {'; '.join(outcome.false) or 0}{busy}"
 
 
+def pace(after: tuple[float, int] | None) -> str:
+    return f"{after[1]:4} steps {after[0]:4.1f} s" if after else ""
+
+
 def summary(outcomes: list[tuple[Case, Outcome]]) -> None:
+    slow = [(c, o) for c, o in outcomes if c.kind not in {"none", *ENDS}]
     for name, chosen in (
-        ("25% and more", [o for c, o in outcomes if c.kind != "none" and c.size >= 0.25]),
-        ("10%", [o for c, o in outcomes if c.kind != "none" and c.size < 0.25]),
+        ("25% and more", [o for c, o in slow if c.size >= 0.25]),
+        ("10%", [o for c, o in slow if c.size < 0.25]),
+        ("hangs", [o for c, o in outcomes if c.kind == "hang"]),
+        ("killed ranks", [o for c, o in outcomes if c.kind == "dead"]),
     ):
         if chosen:
-            print(f"right at {name}: {sum(bool(o.right) for o in chosen)} of {len(chosen)}")
+            seconds = sorted(o.named[0] for o in chosen if o.named)
+            spread = f"; named after {statistics.median(seconds):.1f} s, at most {seconds[-1]:.1f} s" if seconds else ""
+            print(f"right at {name}: {sum(bool(o.right) for o in chosen)} of {len(chosen)}{spread}")
     clean = [o for c, o in outcomes if c.kind == "none"]
     print(f"clean runs with a finding above info: {sum(bool(o.false) for o in clean)} of {len(clean)}")
     for name, chosen in (

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import time
 
 import torch
@@ -13,8 +15,9 @@ from torch.utils.data import DataLoader, Dataset
 
 PHASES = ("data", "forward", "backward", "optimizer", "other")
 SHARES = {"data": 0.05, "forward": 0.3, "backward": 0.5, "optimizer": 0.1, "other": 0.05}
-KINDS = ("none", "persistent", "moving", "periodic", "transient", "uneven")
+KINDS = ("none", "persistent", "moving", "periodic", "transient", "uneven", "hang", "dead")
 BATCH = 8
+HANG_S = 30.0
 
 
 class Schedule:
@@ -37,7 +40,11 @@ class Schedule:
         args = self.args
         length = args.step_ms * SHARES[phase]
         if self.at_fault():
-            if args.kind == "uneven":
+            if args.kind == "hang":
+                length = HANG_S * 1e3 if self.step == args.begin and phase == args.phase else length
+            elif args.kind == "dead":
+                os.kill(os.getpid(), signal.SIGKILL)
+            elif args.kind == "uneven":
                 length *= 1 + args.size
             elif phase == args.phase:
                 length += args.step_ms * args.size
