@@ -26,23 +26,42 @@ def changes(before: Sequence[Finding], now: Sequence[Finding], last_step: int | 
     """Severity and sentence of each change, worst first.
 
     A late rank is one thing whether it is slow or has more work; it is over when it is told with its last step, or
-    not at all. last_step: of the window, to tell how many steps it took.
+    not at all. What was no reason to act and has become one is told again. last_step: of the window, to tell how many
+    steps it took.
     """
     was, there = _lasting(before), _lasting(now)
-    told = [(f.severity, f.text) for key, f in there.items() if key not in was and f.kind != "rank_failed"]
-    late_before = {f.ranks[0] for f in before if f.kind in LATE}
-    told += [(f.severity, f.text) for f in now if f.until_step is not None and f.ranks[0] not in late_before]
+    told = [
+        (f.severity, f.text)
+        for key, f in there.items()
+        if f.kind != "rank_failed" and (key not in was or (was[key].severity, f.severity) == ("info", "warn"))
+    ]
+    known = [f for f in before if f.kind in LATE]
+    told += [(f.severity, f.text) for f in now if f.until_step is not None and not _told(f, known)]
     told.sort(key=lambda item: ("critical", "warn", "info").index(item[0]))
     for key, finding in was.items():
         if key in there:
             continue
         if finding.kind in LATE:
-            over = next((f for f in now if f.kind in LATE and f.ranks == finding.ranks), None)
-            told.append(("info", f"rank {finding.ranks[0]} keeps up again" + _cost(over or finding, last_step)))
+            over = [f for f in now if f.kind in LATE and f.ranks == finding.ranks]
+            told.append(
+                (
+                    "info",
+                    f"rank {finding.ranks[0]} keeps up again" + _cost(max(over, key=_end, default=finding), last_step),
+                )
+            )
         elif finding.kind in GONE:
             ranks = " ".join(map(str, finding.ranks))
             told.append(("info", GONE[finding.kind].format(ranks=ranks) + _cost(finding, last_step)))
     return told
+
+
+def _told(over: Finding, known: Sequence[Finding]) -> bool:
+    """Whether a stretch that is over was known before, while it lasted or after."""
+    return any(f.ranks == over.ranks and (f.until_step is None or _end(f) >= (over.since_step or 0)) for f in known)
+
+
+def _end(finding: Finding) -> int:
+    return finding.until_step or 0
 
 
 def _lasting(found: Sequence[Finding]) -> dict[tuple[object, ...], Finding]:

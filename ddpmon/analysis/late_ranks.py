@@ -27,6 +27,8 @@ SOME = 64
 """Peers that are enough to tell what is usual."""
 ALIKE = 0.15
 """What one sample takes on ranks that are equally fast differs by less."""
+CARRIES = 0.1
+"""Of the excess: what the phase with the largest share has in the median step, where it is not mere long steps."""
 HALF = 0.5
 """Share of the excess that a cause must account for."""
 
@@ -43,16 +45,23 @@ def late_ranks(
     whose lateness is told otherwise.
     """
     columns = {rank: column for column, rank in enumerate(world.ranks)}
-    known = {f.ranks[0]: f for f in before if f.kind in KINDS and len(f.ranks) == 1 and f.ranks[0] in columns}
-    lasting = [columns[rank] for rank, finding in known.items() if finding.until_step is None]
-    stretches = late(world, lasting, skip)
+    mine = [f for f in before if f.kind in KINDS and len(f.ranks) == 1 and f.ranks[0] in columns]
+    known = {f.ranks[0]: f for f in mine if f.until_step is None}
+    past = [f for f in mine if f.until_step is not None and f.until_step >= world.step[0]]
+    over: dict[int, int] = {}
+    for f in past:
+        column, last = columns[f.ranks[0]], int(np.searchsorted(world.step, f.until_step or 0))
+        over[column] = max(last, over.get(column, 0))
+    stretches = late(world, [columns[rank] for rank in known], skip, over)
     now = [stretch for stretch in stretches if not stretch.over]
     found = []
     for stretch in stretches:
         rank = world.ranks[stretch.column]
         partners = [] if stretch.over else [other for other in now if other is not stretch]
-        found.append(_Case(world, stretch, partners, known.get(rank), conditions or {}).finding())
-    return found
+        case = _Case(world, stretch, partners, known.get(rank), conditions or {})
+        if case.phases_ms.max() >= CARRIES * stretch.over_ms:
+            found.append(case.finding())
+    return found + past
 
 
 class _Case:
@@ -79,8 +88,10 @@ class _Case:
         self.phase = OWN_PHASES[int(self.phases_ms.argmax())]
         # While all of them are late: before that, fixing one alone did gain something.
         common = world.between(max(stretch.first, *(other.first for other in partners), 0), stretch.last + 1)
-        self.alone = gain(common, self.column, seen=world)
-        self.together = gain(common, [self.column, *self.partners], seen=world) if partners else self.alone
+        # Chance may make it less than nothing.
+        self.alone = max(1.0, gain(common, self.column, seen=world))
+        together = gain(common, [self.column, *self.partners], seen=world) if partners else self.alone
+        self.together = max(self.alone, together)
         starved = conditions[self.rank].starved_share if self.rank in conditions else None
         self.starved = starved
         self.host = lone_host([world.ranks[c] for c in (self.column, *self.partners)], conditions)

@@ -3,7 +3,7 @@
 Noise has that too: with equal chances the last of R ranks is late in every step. So it is a finding only where chance
 of one kind cannot make it: in most steps one rank stands apart from all others by far more than those lie apart
 (of two ranks, the one or the other is late and they hardly ever arrive together), or where own times follow the
-samples or tokens of each step.
+samples or tokens of each step. The last steps alone must show it: it begins and ends with them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ddpmon.analysis.arrays import Floats
+from ddpmon.analysis.change_points import onset
 from ddpmon.analysis.summary import efficiency
 from ddpmon.analysis.verdict import rank_list
 from ddpmon.analysis.what_if import gain_all_at_median
@@ -21,8 +22,9 @@ from ddpmon.analysis.world import World
 from ddpmon.messages import OWN_PHASES, Finding
 
 FEWEST_STEPS = 40
-MANY, FEW_STEPS = 64, 200
-"""In a world of so many ranks fewer steps tell as much."""
+RECENT = 60
+BEGINS, STAYS = 1.2, 0.7
+"""Of what is asked for in the last steps, to be told and to remain so; few steps tell it badly."""
 APART = 2.5
 """How many times as far as the others lie apart the last one stands apart, in the median step."""
 TOGETHER = 0.12
@@ -41,30 +43,31 @@ def moving_straggler(world: World, before: Sequence[Finding] = ()) -> list[Findi
     ranks = len(world.ranks)
     if ranks < 2 or len(world) < FEWEST_STEPS:
         return []
-    if ranks > MANY:
-        world = world.last(FEW_STEPS)
     known = next((f for f in before if f.kind == "moving_straggler"), None)
-    scale = 0.7 if known else 1.0
-    own = world.own_ms
-    critical = np.bincount(world.critical[world.critical >= 0], minlength=ranks) / len(world)
-    if critical.max() > MOST + 0.1 * (ranks == 2):
+    scale = STAYS if known else BEGINS
+    recent = world.last(RECENT)
+    half = len(recent) // 2
+    # Entered where both halves have it: a burst of noise has it once.
+    halves = [] if known else [recent.between(0, half), recent.between(half, len(recent))]
+    if not (_shows(recent, scale) and all(_shows(part, STAYS) for part in halves)):
         return []
+    begin = onset(world.slowest_ms - world.typical_ms, len(world) - 1, near=RECENT)
+    begin = min(begin, len(world) - FEWEST_STEPS)
+    first_step = int(world.step[begin])
+    world = world.between(begin, len(world))
+    critical = _critical(world)
     unit, follows = _work(world)
-    if not (_stands_apart(own, scale) or follows >= scale * FOLLOWS):
-        return []
     factor = gain_all_at_median(world) if ranks > 2 else _gain_of_two(world)
-    worth = factor - 1 >= scale * (WORTH - 1)
-    if not worth:
+    if factor - 1 < min(scale, 1.0) * (WORTH - 1):
         return []
     over = float((world.slowest_ms - world.typical_ms).mean()) * (2 if ranks == 2 else 1)
-    last = own.argmax(axis=1)
+    last = world.own_ms.argmax(axis=1)
     rows = np.arange(len(world))
     phase = OWN_PHASES[int((world.phases_ms[rows, last] - np.median(world.phases_ms, axis=1)).mean(axis=0).argmax())]
     involved = np.flatnonzero(critical >= 0.5 / ranks).tolist()
     balance = efficiency(world).load_balance_moving
-    even = follows >= scale * FOLLOWS
+    even = follows >= min(scale, 1.0) * FOLLOWS
     cause = f"uneven {unit} make another rank late each step" if even else "another rank is late each step"
-    since = known.since_step if known else int(world.step[0])
     return [
         Finding(
             "moving_straggler",
@@ -72,12 +75,26 @@ def moving_straggler(world: World, before: Sequence[Finding] = ()) -> list[Findi
             fitting(f"{cause}: {over:+.1f} ms {phase}", f"; {factor:.2f}x if even", f", load balance {balance:.0%}"),
             [world.ranks[column] for column in involved] if len(involved) < ranks else list(world.ranks),
             phase,
-            since,
+            known.since_step if known else first_step,
             cost_ms=float(world.step_ms.mean()) * (1 - 1 / factor),
             evidence={"load_balance_moving": balance, "over_median_ms": over, "gain": factor, "follows_work": follows},
             advice=_advice(world, phase, unit if even else "", rank_list(involved, ranks)),
         )
     ]
+
+
+def _shows(world: World, scale: float) -> bool:
+    """Whether it is in these steps. scale: of what is asked for."""
+    most = MOST + 0.1 * (len(world.ranks) == 2)
+    if _critical(world).max() > most:
+        return False
+    return _stands_apart(world.own_ms, scale) or _work(world)[1] >= min(scale, 1.0) * FOLLOWS
+
+
+def _critical(world: World) -> Floats:
+    """[R] Share of the steps in which each was the critical rank."""
+    share: Floats = np.bincount(world.critical[world.critical >= 0], minlength=len(world.ranks)) / len(world)
+    return share
 
 
 def _stands_apart(own: Floats, scale: float) -> bool:

@@ -9,6 +9,7 @@ below FALSE_ALARMS (Bonferroni).
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from math import comb
 
@@ -28,10 +29,12 @@ KEPT = 0.8
 """Share of the places of a rhythm that are long."""
 PAIRS = 0.6
 """Share of neighbouring places that are both long for a rhythm to be tried."""
+MISSED = 2
+"""Of the last FEWEST places of a rhythm that is known; more of them without a long step end it."""
 PERIODS = 20
 """Rhythms that are tried."""
-WORTH = 1.02
-"""Times faster without: less is told, but no reason to act."""
+WORTH, TOLD = 1.02, 1.005
+"""Times faster without: less is no reason to act; and less not told."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +49,8 @@ class Rhythm:
     """By how much a long step exceeds the usual."""
 
 
-def rhythms(world: World) -> list[Rhythm]:
-    """The columns with a rhythm, worst first."""
+def rhythms(world: World, known: Collection[int] = ()) -> list[Rhythm]:
+    """The columns with a rhythm, worst first. known: those that had one when last looked at."""
     if len(world.ranks) < 2 or len(world) < 2 * FEWEST:
         return []
     excess, typical = world.excess_ms, float(np.median(world.typical_ms))
@@ -65,7 +68,8 @@ def rhythms(world: World) -> list[Rhythm]:
     found = []
     for place in np.flatnonzero((long.sum(axis=0) >= FEWEST) & (share <= 0.6)).tolist():
         column = int(some[place])
-        rhythm = _rhythm(world.step, np.flatnonzero(long[:, place]), float(share[place]))
+        missed = MISSED if column in known else MISSED - 1
+        rhythm = _rhythm(world.step, np.flatnonzero(long[:, place]), float(share[place]), missed)
         if rhythm is not None:
             every, kept = rhythm
             over = float(np.median(excess[kept, place]) - usual[place])
@@ -83,8 +87,11 @@ def _over_neighbours(values: Floats) -> Floats:
     return over
 
 
-def _rhythm(steps: Ints, at: Ints, share: float) -> tuple[int, Ints] | None:
-    """The period of long steps, and those that keep to it; None if chance can bring them about."""
+def _rhythm(steps: Ints, at: Ints, share: float, missed: int) -> tuple[int, Ints] | None:
+    """The period of long steps, and those that keep to it; None if chance can bring them about.
+
+    missed: it is over if more of the last FEWEST places had no long step.
+    """
     numbers = steps[at]
     gaps = numbers[:, None] - numbers[None, :]
     seen = np.bincount(gaps[gaps > 1], minlength=2)
@@ -97,7 +104,8 @@ def _rhythm(steps: Ints, at: Ints, share: float) -> tuple[int, Ints] | None:
         hits = int(in_time.sum())
         tried = every * PERIODS
         if hits >= FEWEST and hits >= KEPT * places and tried * _tail(hits - 1, places - 1, share) < FALSE_ALARMS:
-            return every, at[in_time]
+            last = np.isin(steps[steps % every == phase][-FEWEST:], numbers)
+            return (every, at[in_time]) if last.sum() >= len(last) - missed else None  # and so its multiples are over
     return None
 
 
@@ -108,8 +116,8 @@ def _tail(hits: int, places: int, share: float) -> float:
     return float(sum(comb(places, k) * share**k * (1 - share) ** (places - k) for k in range(hits, places + 1)))
 
 
-def periodic(world: World, found: Rhythm, known: Finding | None = None) -> Finding:
-    """The finding about a rhythm. known: the one made of it before."""
+def periodic(world: World, found: Rhythm, known: Finding | None = None) -> Finding | None:
+    """The finding about a rhythm, if it is worth telling. known: the one made of it before."""
     column, rank = found.column, world.ranks[found.column]
     others = np.delete(np.arange(len(world.ranks)), column)
     over = world.phases_ms[:, column] - np.median(world.phases_ms[:, others], axis=1)
@@ -117,9 +125,12 @@ def periodic(world: World, found: Rhythm, known: Finding | None = None) -> Findi
     mended = world.own_ms[:, column].copy()
     mended[found.at] -= found.over_ms
     slowest = np.maximum(world.own_ms[:, others].max(axis=1), mended)
-    real = world.step_ms
-    simulated = float((real - world.slowest_ms + slowest).sum())
+    begun = int(found.at[0])
+    real = world.step_ms[begun:]
+    simulated = float((real - world.slowest_ms[begun:] + slowest[begun:]).sum())
     factor = float(real.sum()) / simulated if simulated > 0 else 1.0
+    if not known and factor < TOLD:
+        return None
     since = known.since_step if known and known.since_step is not None else int(world.step[found.at[0]])
     worth = factor - 1 >= (WORTH - 1) * (0.5 if known and known.severity == "warn" else 1.0)
     head = f"rank {rank} takes {found.over_ms:+.0f} ms {phase} every {found.every} steps"

@@ -3,12 +3,13 @@
 A rank is late over a stretch if its mean excess over its peers there (`excess.steady` first) is at least 8% of a
 typical own time, and exceeds chance: z standard errors (`excess.chance`, which knows noise that lasts), with z for a
 share of false alarms of FALSE_ALARMS over all ranks and stretches looked at together (Bonferroni). What was found
-before stays while half of that is left. The first and last steps come from `change_points`.
+before stays while half of that is left. The first and last steps come from `change_points`. A stretch that is over
+stays told, and what comes after it is judged by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from statistics import NormalDist
@@ -50,11 +51,22 @@ class Late:
     over: bool = False
     """The rank keeps up again."""
 
+    def moved(self, by: int) -> Late:
+        """The same in a window that begins so many steps earlier."""
+        if not by:
+            return self
+        return replace(self, first=self.first + by, last=self.last + by, from_the_start=False)
 
-def late(world: World, known: Collection[int] = (), skip: Collection[int] = ()) -> list[Late]:
+
+def late(
+    world: World,
+    known: Collection[int] = (),
+    skip: Collection[int] = (),
+    over: Mapping[int, int] | None = None,
+) -> list[Late]:
     """Columns that are late now, worst first, then those that were for a while.
 
-    known: late when last looked at.
+    known: late when last looked at. over: by column, the last index of a stretch that is known to be over.
     """
     if len(world.ranks) < 2 or len(world) < FEWEST_STEPS:
         return []
@@ -65,11 +77,14 @@ def late(world: World, known: Collection[int] = (), skip: Collection[int] = ()) 
 
     share = np.ones(smooth.shape[1])
     share[list(known)] = STAYS
+    over = over or {}
     now: list[Late] = []
     past: list[Late] = []
-    for column, length in _exceeding(sums, noise, least, share):
+    for column, length in _exceeding(sums, noise, least, share, over):
         if column not in skip:
-            found = _stretch(excess[:, column], smooth[:, column], noise, column, length)
+            after = over.get(column, -1) + 1
+            found = _stretch(excess[after:, column], smooth[after:, column], noise, column, length)
+            found = found and found.moved(after)
             if found is not None:
                 (past if found.over else now).append(found)
     now = [stretch for stretch in now if stretch.over_ms >= least * STAYS]
@@ -79,6 +94,12 @@ def late(world: World, known: Collection[int] = (), skip: Collection[int] = ()) 
     taken = {stretch.column for stretch in now} | set(skip)
     past = [stretch for stretch in past if stretch.column not in taken and stretch.over_ms >= least]
     taken |= {stretch.column for stretch in past}
+    for column in set(known) - taken:
+        after = over.get(column, -1) + 1
+        gone = _past(excess[after:, column], smooth[after:, column], column)
+        if gone is not None and gone.over_ms >= least * STAYS:
+            past.append(gone.moved(after))
+    taken |= set(known) | set(over)
     for column, inside in _bursts(sums, noise, least):
         if column not in taken:
             found = _burst(excess[:, column], column, inside)
@@ -94,16 +115,21 @@ def deviations(tries: int) -> float:
     return NormalDist().inv_cdf(1 - FALSE_ALARMS / tries)
 
 
-def _exceeding(sums: Floats, noise: Chance, least: float, share: Floats) -> list[tuple[int, int]]:
+def _exceeding(
+    sums: Floats, noise: Chance, least: float, share: Floats, over: Mapping[int, int]
+) -> list[tuple[int, int]]:
     """Columns whose last steps are late beyond chance, and how many steps show it best."""
     steps = len(sums) - 1
+    lasted = np.full(len(share), steps)
+    for column, last in over.items():
+        lasted[column] = steps - last - 1
     lengths = [n for n in STRETCHES if n < steps] + [steps]
     z = deviations(len(share) * len(lengths))
     best, length = np.zeros(len(share)), np.zeros(len(share), int)
     for n in lengths:
         mean = (sums[-1] - sums[-1 - n]) / n
         times = mean / np.maximum(share * np.maximum(noise.bound_ms(n, z), least), 1e-9)
-        better = times > np.maximum(best, 1.0)
+        better = (times > np.maximum(best, 1.0)) & (n <= lasted)
         best[better], length[better] = times[better], n
     return [(column, int(length[column])) for column in np.flatnonzero(length).tolist()]
 
@@ -121,12 +147,19 @@ def _stretch(excess: Floats, smooth: Floats, noise: Chance, column: int, length:
         recent = float(smooth[-n:].mean())
         error = float(noise.bound_ms(n, GONE)[column])
         if recent < typical / 2 and recent < typical - error:
-            inside = int(np.convolve(smooth, np.ones(8), "valid").argmax()) + 4 + EDGE
-            found = _burst(excess, column, min(inside, end))
-            return found if found.last < end - EDGE else None
+            return _past(excess, smooth, column)
     if end + 1 - begin < RECENT[0] and level < before:
         return None
     return Late(column, begin, end, level, begin <= EDGE)
+
+
+def _past(excess: Floats, smooth: Floats, column: int) -> Late | None:
+    """The stretch around the latest steps, if it has ended."""
+    if len(smooth) < SHORTEST:
+        return None
+    inside = int(np.convolve(smooth, np.ones(SHORTEST), "valid").argmax()) + SHORTEST // 2 + EDGE
+    found = _burst(excess, column, inside)
+    return found if found.last < len(excess) - 1 - EDGE and found.last - found.first + 1 >= SHORTEST else None
 
 
 def _burst(excess: Floats, column: int, inside: int) -> Late:

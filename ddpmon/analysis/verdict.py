@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ddpmon.analysis.summary import Summary
+from ddpmon.analysis.words import fitting
 from ddpmon.messages import Finding
 
 EVEN = (0.02, 0.05, 0.10)
@@ -74,6 +75,10 @@ def running(found: Sequence[Finding], summary: Summary | None) -> tuple[str, str
         return "training has begun; too few steps to compare ranks", "info"
     if len(summary.ranks) == 1:
         return f"one rank; a step takes {summary.step_ms_p50:.1f} ms", "info"
+    over = max((f for f in found if f.until_step is not None), key=lambda f: f.until_step or 0, default=None)
+    if over:
+        until = f"rank {over.ranks[0]} was slow until step {over.until_step:,}"
+        return max((fitting("all ranks keep up", f"; {words}") for words in (over.text, until)), key=len), "info"
     behind = float(abs(summary.over_median).max())
     for bound in EVEN:
         if behind <= bound:

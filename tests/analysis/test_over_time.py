@@ -1,0 +1,72 @@
+"""What is told of made-up runs that are looked at again and again, as a hub does."""
+
+import pytest
+
+from ddpmon.analysis.events import changes
+from ddpmon.analysis.findings import Evidence, findings
+from tests.analysis.test_stragglers import STEP_MS, clean
+from tests.worlds import records, world_of
+
+WINDOW, EVERY = 600, 10
+
+
+def told(own):
+    """[(step, severity, sentence)] of a run whose window is looked at every EVERY steps."""
+    world, before, log = world_of(records(own)), [], []
+    for end in range(20, len(world) + 1, EVERY):
+        part = world.between(max(0, end - WINDOW), end)
+        found = findings(part, Evidence(), before)
+        last = int(part.step[-1])
+        log += [(last, severity, text) for severity, text in changes(before, found, last)]
+        before = found
+    return log
+
+
+@pytest.mark.parametrize("kind", ["even", "garbage", "hiccups"])
+@pytest.mark.parametrize("end", [230, 450])
+@pytest.mark.parametrize("size", [0.25, 1.0])
+def test_a_straggler_is_told_once_and_taken_back_once_and_nothing_comes_after_it(kind, end, size):
+    for seed in (0, 1):
+        own = clean(kind, 900, 4, seed)
+        own[150:end, seed, seed] += size * STEP_MS
+        alarm, *rest = [text for step, severity, text in told(own) if step > 150]
+        assert alarm.startswith(f"rank {seed} is slow")
+        assert [text.partition(";")[0] for text in rest] == [f"rank {seed} keeps up again"]
+
+
+def test_a_rank_that_is_slow_again_is_told_again_with_when_that_began():
+    own = clean("even", 700, 4, 3)
+    own[150:230, 2, 1] += 12
+    own[500:, 2, 0] += 12
+    alarms = [text for _, severity, text in told(own) if severity == "warn"]
+    assert ["forward since step 152" in alarms[0], "data since step 502" in alarms[1]] == [True, True]
+    assert len(alarms) == 2
+
+
+@pytest.mark.parametrize("kind", ["even", "garbage"])
+def test_taking_turns_is_told_soon_after_it_begins_and_taken_back_soon_after_it_ends(kind):
+    own = clean(kind, 1200, 4, 5)
+    for step in range(300, 600):
+        own[step, step * 7 // 3 % 4, 1] += STEP_MS
+    (begun, severity, alarm), (gone, _, over) = told(own)
+    assert severity == "warn"
+    assert alarm.startswith("another rank is late each step")
+    assert over.startswith("ranks no longer take turns")
+    assert 300 < begun <= 365
+    assert 600 < gone <= 665
+
+
+def test_a_rhythm_is_taken_back_when_three_of_its_places_were_missed():
+    own = clean("even", 900, 4, 6)
+    own[300:600:10, 0, 4] += STEP_MS
+    *_, (gone, severity, over) = told(own)
+    assert severity == "info"
+    assert over.startswith("rank 0 keeps its rhythm no longer")
+    assert 620 <= gone <= 640
+
+
+def test_a_straggler_that_becomes_worth_acting_on_is_told_again():
+    own = clean("garbage", 300, 4, 1)
+    own[150:, 1, 1] += 0.1 * STEP_MS
+    severities = [severity for _, severity, text in told(own) if text.startswith("rank 1 is slow")]
+    assert severities[:2] == ["info", "warn"]
