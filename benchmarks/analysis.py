@@ -6,8 +6,9 @@
 
 The made-up ranks take 30 ms steps; one is late in the second half of the window, so that every detector has work.
 "From scratch" is findings and means of a window that nothing is known of. An update is what a hub does once a second:
-it aligns the records of the steps that have come, splits their waits, moves the window on, and says again what is
-found. Printed are medians, and what share of a core one update a second takes, and looking at it twice, as a hub does.
+it aligns the records of the steps that have come, splits their waits, moves the window on, takes a new sample of every
+rank's process, and says again what is found. Printed are medians, and what share of a core one update a second takes,
+and looking at it twice, as a hub does.
 """
 
 from __future__ import annotations
@@ -16,17 +17,21 @@ import argparse
 import dataclasses
 import statistics
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from ddpmon.analysis.alignment import Aligner
+from ddpmon.analysis.cpu import Cpu
 from ddpmon.analysis.findings import Evidence, findings
 from ddpmon.analysis.summary import loss_trend, summarise
 from ddpmon.analysis.waits import split
 from ddpmon.analysis.window import Window
-from ddpmon.messages import SYNC_GRADIENTS, Step, Sync
+from ddpmon.hub.processes import SAMPLES, RankProcess
+from ddpmon.hub.samples import Recently
+from ddpmon.messages import PROTOCOL, SYNC_GRADIENTS, Hello, Sample, Step, Sync
 
 STEPS = 600
 OWN_MS = (2.0, 8.0, 15.0, 1.0, 1.0)
@@ -39,6 +44,8 @@ class Cost:
     scratch_ms: float
     rows_ms: float
     """Of an update: records into the window."""
+    evidence_ms: float
+    """Of an update: what the samples of the ranks' processes say."""
     judge_ms: float
     """Of an update: means and findings."""
 
@@ -75,13 +82,42 @@ def measure(ranks: int, updates: int, steps_per_s: int) -> Cost:
         _take(aligner, window, told(ranks, 50, 2 + first, first >= STEPS // 2))
     world = window.world()
     found = findings(world, Evidence())
-    scratch = [_ms(lambda: _judge(dataclasses.replace(world), found)) for _ in range(9)]
-    rows, judge = [], []
+    scratch = [_ms(lambda: _judge(dataclasses.replace(world), found, Evidence())) for _ in range(9)]
+    ranks_told = [process(rank, ranks) for rank in range(ranks)]
+    recently = Recently()
+    rows, evidence, judge = [], [], []
     for update in range(updates):
         new = told(ranks, steps_per_s, 2 + STEPS + update * steps_per_s, late=True)
         rows.append(_ms(lambda new=new: _take(aligner, window, new)))
-        judge.append(_ms(lambda: _judge(window.world(), found)))
-    return Cost(*(statistics.median(times) for times in (scratch, rows, judge)))
+        for one in ranks_told:
+            one.samples.append(sample(SAMPLES + update))
+        evidence.append(_ms(lambda: _evidence(recently, ranks_told)))
+        known = _evidence(recently, ranks_told)
+        judge.append(_ms(lambda known=known: _judge(window.world(), found, known)))
+    # Samples are worked in every third second, of a third of the ranks at a time.
+    return Cost(
+        statistics.median(scratch), statistics.median(rows), statistics.fmean(evidence), statistics.median(judge)
+    )
+
+
+def process(rank: int, ranks: int) -> RankProcess:
+    hello = Hello(PROTOCOL, "run", rank, rank, ranks, 0, "host", 1 + rank, 4)
+    samples = deque((sample(second) for second in range(SAMPLES)), maxlen=SAMPLES)
+    return RankProcess(rank, 0, hello, samples=samples, trains_since_us=0)
+
+
+def sample(second: int) -> Sample:
+    return Sample((100 + second) * 1_000_000, 90.0, 1 << 30, starved_share=0.01, major_faults_per_s=0.0)
+
+
+def _evidence(recently: Recently, ranks: list[RankProcess]) -> Evidence:
+    recent = [(one, recently.of(one)) for one in ranks]
+    return Evidence(
+        cpu=[Cpu(one.rank, "host", told.starved, 1, 1) for one, told in recent],
+        memory=[told.memory for _, told in recent if told.memory],
+        conditions=[told.conditions for _, told in recent],
+        world_size=len(ranks),
+    )
 
 
 def _take(aligner: Aligner, window: Window, records: list[list[Step]]) -> None:
@@ -91,10 +127,10 @@ def _take(aligner: Aligner, window: Window, records: list[list[Step]]) -> None:
         window.append(split(rows))
 
 
-def _judge(world, before) -> None:
+def _judge(world, before, evidence) -> None:
     summarise(world)
     loss_trend(world)
-    findings(world, Evidence(), before)
+    findings(world, evidence, before)
 
 
 def _ms(work: Callable[[], None]) -> float:
@@ -113,12 +149,13 @@ def main() -> None:
         f"window of {STEPS} steps; {args.steps_per_s} new steps in an update; CPU time, medians of 9 from scratch and"
         f" of {args.updates} updates"
     )
-    print("ranks  from scratch     update  its records  its findings  of a core at 1/s    2/s")
+    print("ranks  from scratch     update  its records  its samples  its findings  of a core at 1/s    2/s")
     for ranks in args.ranks:
         cost = measure(ranks, args.updates, args.steps_per_s)
-        update = cost.rows_ms + cost.judge_ms
+        update = cost.rows_ms + cost.evidence_ms + cost.judge_ms
         print(
-            f"{ranks:5}  {cost.scratch_ms:9.1f} ms  {update:6.1f} ms  {cost.rows_ms:8.1f} ms  {cost.judge_ms:9.1f} ms"
+            f"{ranks:5}  {cost.scratch_ms:9.1f} ms  {update:6.1f} ms  {cost.rows_ms:8.1f} ms"
+            f"  {cost.evidence_ms:8.1f} ms  {cost.judge_ms:9.1f} ms"
             f"  {update / 1e3:16.1%}  {(update + cost.judge_ms) / 1e3:5.1%}",
             flush=True,
         )

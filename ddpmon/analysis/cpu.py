@@ -44,7 +44,7 @@ def cpu_starved(told: Sequence[Cpu], world_size: int, before: Sequence[Finding] 
     found = []
     for host, ranks in hosts.items():
         scale = 0.5 if host in known else 1.0
-        shares = {one.rank: float(np.mean(one.starved)) for one in ranks}
+        shares = {one.rank: starved_share(one.starved) or 0.0 for one in ranks}
         starved = sorted(rank for rank, share in shares.items() if share >= scale * NOTABLE)
         if starved:
             found.append(_finding(host, ranks, shares, starved, world_size))

@@ -13,6 +13,7 @@ _WHAT = {
     "load_imbalance": "rank {rank}'s larger share of the work",
     "periodic_straggler": "rank {rank}'s pauses",
     "moving_straggler": "waiting for ranks that are late in turn",
+    "slow_link": "rank {rank}'s slow link",
     "data_bound": "waiting for data",
     "communication_bound": "waiting for the all-reduce's transfer",
     "gc_pauses": "garbage collection",

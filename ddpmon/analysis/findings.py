@@ -7,11 +7,11 @@ until clearly less than its threshold is left, so that it does not flap. Each ki
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ddpmon.analysis.causes import causes
 from ddpmon.analysis.conditions import Conditions
-from ddpmon.analysis.cpu import Cpu, cpu_starved, starved_share
+from ddpmon.analysis.cpu import Cpu, cpu_starved
 from ddpmon.analysis.gpus import gpu_throttled
 from ddpmon.analysis.hangs import Standstill, hang
 from ddpmon.analysis.imbalance import imbalance
@@ -54,8 +54,13 @@ class Evidence:
     """Where buckets are recorded."""
 
 
-def findings(world: World | None, evidence: Evidence, before: Sequence[Finding] = ()) -> list[Finding]:
-    """Everything found, worst first. `before`: what the previous call returned."""
+def findings(
+    world: World | None, evidence: Evidence, before: Sequence[Finding] = (), longer: World | None = None
+) -> list[Finding]:
+    """Everything found, worst first. `before`: what the previous call returned.
+
+    longer: the same world with more steps before it, for what comes every so many steps.
+    """
     found = []
     if evidence.failed:
         rank, cause = evidence.failed
@@ -68,7 +73,8 @@ def findings(world: World | None, evidence: Evidence, before: Sequence[Finding] 
         found.append(replicas_differ(evidence.difference, evidence.world_size))
     found += gradients_not_synchronised(evidence.unsynchronised, evidence.world_size)
     if world is not None:
-        costly = imbalance(world, before, _conditions(evidence)) + causes(world, before, evidence.bus_bandwidth_gb_s)
+        conditions = {one.rank: one for one in evidence.conditions}
+        costly = imbalance(world, before, conditions, longer) + causes(world, before, evidence.bus_bandwidth_gb_s)
         if evidence.named:
             costly = explained(costly, evidence.named, world)
         found += sorted(costly, key=lambda f: (f.until_step is not None, f.severity == "info", -(f.cost_ms or 0.0)))
@@ -79,15 +85,6 @@ def findings(world: World | None, evidence: Evidence, before: Sequence[Finding] 
     if evidence.lost:
         found.append(_telemetry_lost(evidence))
     return found
-
-
-def _conditions(evidence: Evidence) -> dict[int, Conditions]:
-    """By rank, with the share of time that its thread waits for a core."""
-    known = {one.rank: one for one in evidence.conditions}
-    for one in evidence.cpu:
-        mine = known.get(one.rank, Conditions(one.rank, one.host))
-        known[one.rank] = replace(mine, starved_share=starved_share(one.starved))
-    return known
 
 
 def _loss_not_finite(loss: Loss) -> Finding:

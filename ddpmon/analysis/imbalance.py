@@ -19,19 +19,24 @@ SHARE = 1.5
 
 
 def imbalance(
-    world: World, before: Sequence[Finding] = (), conditions: Mapping[int, Conditions] | None = None
+    world: World,
+    before: Sequence[Finding] = (),
+    conditions: Mapping[int, Conditions] | None = None,
+    longer: World | None = None,
 ) -> list[Finding]:
     """Late ranks, those late every so many steps, or another one each step; the costliest first.
 
-    before: what was found last. conditions: what ranks' processes and devices did, by rank, where known.
+    before: what was found last. conditions: what ranks' processes and devices did, by rank, where known. longer: the
+    same world with more steps before it.
     """
     if len(world.ranks) < 2:
         return []
     columns = {rank: column for column, rank in enumerate(world.ranks)}
     known = {columns[f.ranks[0]]: f for f in before if f.kind == "periodic_straggler" and f.ranks[0] in columns}
-    regular = rhythms(world, known)
+    longer = world if longer is None else longer
+    regular = rhythms(longer, known)
     found = late_ranks(world, before, conditions, skip=[rhythm.column for rhythm in regular])
-    found += [told for rhythm in regular if (told := periodic(world, rhythm, known.get(rhythm.column)))]
+    found += [told for rhythm in regular if (told := periodic(longer, rhythm, known.get(rhythm.column)))]
     moving = moving_straggler(_after_what_is_over(world, found), before)
     # Ranks that take turns may each be late for some steps, or every so many.
     if moving and not any(_is_one_ranks_matter(f, moving[0]) for f in found):

@@ -40,17 +40,21 @@ class Memory:
 
 def memory_growth(told: Sequence[Memory], world_size: int) -> list[Finding]:
     """One finding about all ranks whose memory grew all along, by the same pace or not."""
-    growing: dict[int, tuple[float, float, float]] = {}
+    alike: dict[int, list[Memory]] = {}
     for one in told:
-        if len(one.rss_bytes) < FEWEST_SAMPLES or one.trained_s < SETTLED_S:
-            continue
-        sizes, seconds = np.array(one.rss_bytes, float), np.array(one.seconds)
-        floors = [part.min() for part in np.array_split(sizes, PARTS)]
+        if len(one.rss_bytes) >= FEWEST_SAMPLES and one.trained_s >= SETTLED_S:
+            alike.setdefault(len(one.rss_bytes), []).append(one)
+    growing: dict[int, tuple[float, float, float]] = {}
+    for ranks_alike in alike.values():
+        sizes = np.array([one.rss_bytes for one in ranks_alike], float)
+        floors = np.array([part.min(axis=1) for part in np.array_split(sizes, PARTS, axis=1)])
         grown = floors[-1] - floors[0]
-        if (np.diff(floors) > 0).all() and grown >= max(LEAST_BYTES, GROWS * floors[0]):
-            begun = [part[0] for part in np.array_split(seconds, PARTS)]
-            per_s = grown / max(begun[-1] - begun[0], 1e-3)
-            growing[one.rank] = (per_s, sizes[-1], per_s * 3600 / sizes[-1])
+        grows = (np.diff(floors, axis=0) > 0).all(axis=0) & (grown >= np.maximum(LEAST_BYTES, GROWS * floors[0]))
+        for i in np.flatnonzero(grows).tolist():
+            begun = [part[0] for part in np.array_split(np.array(ranks_alike[i].seconds), PARTS)]
+            per_s = float(grown[i] / max(begun[-1] - begun[0], 1e-3))
+            size = float(sizes[i, -1])
+            growing[ranks_alike[i].rank] = (per_s, size, per_s * 3600 / size)
     if not growing:
         return []
     worst = max(growing, key=lambda rank: growing[rank][0])

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ddpmon.analysis.alignment import Rows
 from ddpmon.analysis.arrays import Floats, Ints
+from ddpmon.analysis.late_ranks import ADVICE
 from ddpmon.analysis.world import World
 from ddpmon.messages import Finding, Step
 
@@ -82,6 +83,8 @@ def explained(found: Sequence[Finding], named: NamedTimes, world: World) -> list
 
 
 def _explained(finding: Finding, named: NamedTimes, world: World) -> Finding:
+    if "named" in finding.evidence:
+        return finding  # of a stretch that is over, and was told before
     first = max(finding.since_step or 0, int(world.step[0]))
     last = int(world.step[-1]) if finding.until_step is None else finding.until_step
     steps = int(((world.step >= first) & (world.step <= last)).sum())
@@ -100,9 +103,11 @@ def _explained(finding: Finding, named: NamedTimes, world: World) -> Finding:
     # Of names that lie within each other all hold the excess: the innermost one has the least besides.
     name = min((name for name in excess if excess[name] >= INNER * most), key=lambda name: times[name][0])
     mine, theirs = times[name]
+    look = ADVICE.get(finding.phase or "", "").format(rank=rank)
+    rest = (finding.advice or "").replace(look, "").strip()
     return msgspec.structs.replace(
         finding,
         evidence=finding.evidence | {"named": name, "named_ms": mine, "peers_named_ms": theirs},
         advice=f"Look in {name}: rank {rank} spends {mine:.1f} ms a step in it, its peers {theirs:.1f}."
-        + (f" {finding.advice}" if finding.advice else ""),
+        + (f" {rest}" if rest else ""),
     )

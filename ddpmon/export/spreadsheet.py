@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Iterable
 from typing import TextIO
 
@@ -13,9 +14,10 @@ from ddpmon.messages import PHASES
 COLUMNS = (
     *("attempt", "step", "rank", "end_unix_s", "length_ms"),
     *(f"{phase}_ms" for phase in PHASES),
-    *("critical", "loss", "samples", "tokens", "learning_rate", "gc_ms"),
+    *("critical", "loss", "samples", "tokens", "learning_rate", "gc_ms", "named_ms"),
 )
-"""Phases add up to length_ms. What is not known is empty; critical is 1 for the rank that was waited for, else 0."""
+"""Phases add up to length_ms. What is not known is empty; critical is 1 for the rank that was waited for, else 0.
+named_ms is a JSON object of what the script named with `ddpmon.phase`, which is part of the phases."""
 
 
 def write(pieces: Iterable[Piece], clock: Clock, file: TextIO) -> None:
@@ -38,5 +40,6 @@ def write(pieces: Iterable[Piece], clock: Clock, file: TextIO) -> None:
                         *(None if ms is None else f"{ms:.3f}" for ms in blocked),
                         *(critical, record.loss, record.samples or None, record.tokens or None, record.learning_rate),
                         f"{world.gc_ms[i, j]:.3f}",
+                        json.dumps({name: us / 1e3 for name, us in record.named_us.items()}) if record.named_us else "",
                     )
                 )

@@ -59,6 +59,7 @@ def _step(piece: Piece, i: int, j: int, zero: int) -> Iterator[dict[str, Any]]:
     facts = {"step": record.step, "samples": record.samples, "loss": None if record.loss is None else str(record.loss)}
     if piece.complete and world.critical[i] >= 0:
         facts["waited for"] = f"rank {world.ranks[int(world.critical[i])]}"
+    facts |= {f"in {name}": f"{us / 1e3:.3f} ms" for name, us in record.named_us.items()}
     args = {key: value for key, value in facts.items() if value}
     yield {**where, "name": f"step {record.step}", "cat": "step", "ts": begin, "dur": record.length_us, "args": args}
     lengths = [(phase, float(world.phases_ms[i, j, OWN_PHASES.index(phase)])) for phase in ORDER]

@@ -81,12 +81,6 @@ class RankProcess:
         """The latest."""
         return self.samples[-1] if self.samples else None
 
-    def starved(self) -> list[float]:
-        """Shares of the latest seconds of training in which its training thread got no core."""
-        since = self.trains_since_us
-        told = [] if since is None else [s.starved_share for s in self.samples if s.time_us > since + SAMPLE_US]
-        return [share for share in told if share is not None]
-
     @property
     def settled(self) -> bool:
         """Whether it has proven to be a rank: in a process group, or training."""

@@ -4,21 +4,66 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ddpmon.analysis.conditions import Conditions
+from ddpmon.analysis.cpu import starved_share
 from ddpmon.analysis.memory import Memory
 from ddpmon.hub.processes import SAMPLE_US, RankProcess
+from ddpmon.messages import Sample
+
+AGAIN_US = 3_000_000
+FEW = 10
+"""Samples, up to which each new one counts."""
 
 
-def conditions(process: RankProcess) -> Conditions:
-    """Means of the latest seconds of training."""
-    since = process.trains_since_us
+@dataclass(frozen=True)
+class Recent:
+    """What the samples of the latest seconds come to, of a rank."""
+
+    time_us: int
+    """Of the latest sample."""
+    starved: list[float]
+    """Shares of the latest seconds of training in which its training thread got no core."""
+    conditions: Conditions
+    memory: Memory | None
+    """None: there is no sample."""
+
+
+class Recently:
+    """Of all ranks, worked out anew every AGAIN_US: a thousand ranks have thirty samples each."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, Recent] = {}
+
+    def of(self, process: RankProcess) -> Recent:
+        """Of one."""
+        known, last = self._known.get(process.id), process.sample
+        if known is None or last is None or not 0 <= last.time_us - known.time_us < self._again_us(process):
+            known = self._known[process.id] = _recent(process)
+        return known
+
+    def _again_us(self, process: RankProcess) -> int:
+        return AGAIN_US if len(process.samples) > FEW else 1
+
+
+def _recent(process: RankProcess) -> Recent:
+    last, since = process.sample, process.trains_since_us
     told = [] if since is None else [s for s in process.samples if s.time_us > since + SAMPLE_US]
+    starved = [s.starved_share for s in told if s.starved_share is not None]
+    return Recent(
+        last.time_us if last else 0, starved, _conditions(process, told, starved), _memory(process) if last else None
+    )
+
+
+def _conditions(process: RankProcess, told: Sequence[Sample], starved: Sequence[float]) -> Conditions:
+    """Means of the latest seconds of training."""
     reasons = Counter(s.gpu_throttled for s in told if s.gpu_throttled)
     most = reasons.most_common(1)
     return Conditions(
         process.rank,
         process.hello.host,
+        starved_share(starved),
         major_faults_per_s=_mean([s.major_faults_per_s for s in told]),
         read_bytes_per_s=_mean([s.read_bytes_per_s for s in told]),
         gpu_clock_mhz=_mean([s.gpu_clock_mhz for s in told]),
@@ -32,7 +77,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def memory(process: RankProcess) -> Memory:
+def _memory(process: RankProcess) -> Memory:
     """Of the latest seconds; there must be a sample."""
     known = [(s.time_us, s.rss_bytes) for s in process.samples if s.rss_bytes is not None]
     last = process.samples[-1]

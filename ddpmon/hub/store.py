@@ -13,7 +13,6 @@ from ddpmon.analysis import verdict
 from ddpmon.analysis.alignment import Aligner
 from ddpmon.analysis.buckets import BucketTimes, bucket_times
 from ddpmon.analysis.clocks import Clocks
-from ddpmon.analysis.conditions import Conditions
 from ddpmon.analysis.cpu import Cpu
 from ddpmon.analysis.events import changes
 from ddpmon.analysis.findings import Evidence, Loss, findings
@@ -28,7 +27,7 @@ from ddpmon.analysis.waits import split
 from ddpmon.analysis.window import Window
 from ddpmon.analysis.world import World
 from ddpmon.hub.processes import RankProcess, Registry
-from ddpmon.hub.samples import conditions, memory
+from ddpmon.hub.samples import Recently
 from ddpmon.hub.standing import standstill, start_stands_s
 from ddpmon.messages import END_STATES, OWN_PHASES, Digest, Event, Failure, Finding, Step
 from ddpmon.runs import Run
@@ -111,7 +110,7 @@ class Store:
         self.idle: frozenset[int] = frozenset()
         """Ranks whose processes do nothing; looked for before the first step only."""
         self._pauses = Pauses()
-        self._known_conditions: dict[int, tuple[int, Conditions]] = {}
+        self.recently = Recently()
         self.bad_loss: Loss | None = None
         self._replicas = Replicas()
         self._reduced: deque[dict[int, Step]] = deque(
@@ -217,7 +216,7 @@ class Store:
         if where is not None and not where.over and not where.gone:
             for rank, stack in where.stacks.items():
                 seats[rank].stands(stack, now)
-        found = findings(self.world, self._evidence(where), self.findings)
+        found = findings(self.world, self._evidence(where), self.findings, self._window.world())
         self._tell_changes(found, unix)
         self.findings = found
         before = self.state
@@ -232,6 +231,7 @@ class Store:
 
     def _evidence(self, standstill: Standstill | None) -> Evidence:
         processes = self.registry.seats.values()
+        there = [(p, self.recently.of(p)) for p in processes if not (p.left and self.live)]
         failed = (self.first_failure.rank, self.first_failure.cause) if self.first_failure else None
         if failed is None and self.failures:
             first = failing.first((), self.failures, {})
@@ -246,23 +246,14 @@ class Store:
             difference=self._replicas.difference(),
             unsynchronised=[Unsynchronised(p.rank, p.unsynchronised, p.unsynchronised_at, p.steps) for p in processes],
             cpu=[
-                Cpu(p.rank, p.hello.host, p.starved(), p.hello.cores, p.hello.compute_threads)
-                for p in processes
-                if not (p.left and self.live)
+                Cpu(p.rank, p.hello.host, recent.starved, p.hello.cores, p.hello.compute_threads)
+                for p, recent in there
             ],
-            memory=[memory(p) for p in processes if p.samples and not p.left],
-            conditions=[self._conditions(p) for p in processes if not (p.left and self.live)],
+            memory=[recent.memory for p, recent in there if recent.memory and not p.left],
+            conditions=[recent.conditions for _, recent in there],
             bus_bandwidth_gb_s=self.bucket_times().bus_bandwidth_gb_s if self._transfers_count() else None,
             named=self._named,
         )
-
-    def _conditions(self, process: RankProcess) -> Conditions:
-        """Worked out once a sample: a thousand ranks have thirty samples each."""
-        last = process.samples[-1].time_us if process.samples else 0
-        known = self._known_conditions.get(process.id)
-        if known is None or known[0] != last:
-            known = self._known_conditions[process.id] = (last, conditions(process))
-        return known[1]
 
     def _transfers_count(self) -> bool:
         """Whether the bandwidth of buckets matters: it takes a while to work out."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ddpmon.analysis.cpu import starved_share
 from ddpmon.analysis.summary import Summary
 from ddpmon.analysis.what_if import gain_with_even_transfer, gain_without_waiting
 from ddpmon.analysis.world import World
@@ -113,7 +112,7 @@ def _ranks(store: Store, now: float) -> list[RankView]:
                 rss_bytes=sample.rss_bytes if sample else None,
                 gpu=_gpu(sample) if sample else None,
                 exit=exits.get(rank),
-                cpu_starved_share=starved_share(process.starved()),
+                cpu_starved_share=store.recently.of(process).conditions.starved_share,
                 learning_rate=process.learning_rate,
                 major_faults_per_s=sample.major_faults_per_s if sample else None,
                 read_bytes_per_s=sample.read_bytes_per_s if sample else None,

@@ -44,7 +44,7 @@ def test_a_straggler_is_told_with_the_name_it_loses_its_time_in():
     assert finding.evidence["named"] == "augment"
     assert finding.evidence["named_ms"] == pytest.approx(21.5)
     assert finding.evidence["peers_named_ms"] == pytest.approx(1.5)
-    assert finding.advice.startswith("Look in augment: rank 2 spends 21.5 ms a step in it, its peers 1.5.")
+    assert finding.advice.startswith("Look in augment: rank 2 spends 21.5 ms a step in it, its peers 1.5. Its batches")
 
 
 def test_of_names_inside_each_other_the_innermost_is_told():
@@ -72,6 +72,16 @@ def test_late_ranks_are_compared_with_those_that_are_not():
     own[:, 3, 0] += 19
     both = found(own, augment=[1500, 1500, 21_500, 20_500])
     assert [f.evidence["peers_named_ms"] for f in both] == [pytest.approx(1.5)] * 2
+
+
+def test_what_is_over_and_was_told_is_not_told_of_anew():
+    told = steps(records(late()), augment=[1500, 1500, 21500, 1500])
+    named = NamedTimes(100)
+    named.append(rows_of(told))
+    (finding,) = findings(world_of(told), Evidence(named=named))
+    over = msgspec.structs.replace(finding, until_step=int(finding.since_step) + 50)
+    after = findings(world_of(told), Evidence(named=named), [over])
+    assert [f.advice for f in after if f.until_step] == [finding.advice]
 
 
 def test_without_names_findings_are_what_they_were():

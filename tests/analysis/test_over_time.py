@@ -70,3 +70,12 @@ def test_a_straggler_that_becomes_worth_acting_on_is_told_again():
     own[150:, 1, 1] += 0.1 * STEP_MS
     severities = [severity for _, severity, text in told(own) if text.startswith("rank 1 is slow")]
     assert severities[:2] == ["info", "warn"]
+
+
+def test_a_rhythm_of_long_steps_is_found_though_few_of_them_are_looked_at_for_the_rest():
+    own = clean("even", 400, 4, 7)
+    own[20::50, 2, 4] += STEP_MS
+    world = world_of(records(own))
+    assert findings(world.last(60), Evidence()) == []
+    (finding,) = findings(world.last(60), Evidence(), longer=world)
+    assert (finding.kind, finding.ranks, finding.evidence["every"]) == ("periodic_straggler", [2], 50)

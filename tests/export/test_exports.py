@@ -8,6 +8,7 @@ import re
 import sqlite3
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -186,3 +187,17 @@ def test_any_name_and_any_number_can_be_read_back(name, loss):
         assert told == loss or (math.isnan(told) and math.isnan(loss))
         back = re.sub(r'\\(["\\n])', lambda found: "\n" if found[1] == "n" else found[1], labels["run"])
         assert back == name
+
+
+def test_what_the_script_named_is_told_of_its_steps(home):
+    run = record(story())
+    with sqlite3.connect(recording_path(run.id)) as db:
+        named = msgspec.msgpack.encode({"augment": 1500})
+        db.execute("UPDATE steps SET named = ? WHERE step = 10 AND process = 2", (named,))
+    db.close()
+    told = {(row["step"], row["rank"]): row["named_ms"] for row in rows_of(run)}
+    assert json.loads(told.pop(("10", "1"))) == {"augment": 1.5}
+    assert set(told.values()) == {""}
+    events = json.loads(written(run, "perfetto"))["traceEvents"]
+    steps = [e for e in events if e.get("cat") == "step" and "in augment" in e["args"]]
+    assert [(e["name"], e["tid"], e["args"]["in augment"]) for e in steps] == [("step 10", 2, "1.500 ms")]

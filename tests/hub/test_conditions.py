@@ -3,7 +3,7 @@
 import pytest
 
 from ddpmon.hub.processes import RankProcess
-from ddpmon.hub.samples import conditions
+from ddpmon.hub.samples import Recently
 from ddpmon.messages import PROTOCOL, Hello, Sample
 
 SECOND = 1_000_000
@@ -14,6 +14,10 @@ def process(samples, trains_since_us=10 * SECOND):
     return RankProcess(1, 0, hello, samples=samples, trains_since_us=trains_since_us)
 
 
+def of(*args, **kwargs):
+    return Recently().of(process(*args, **kwargs)).conditions
+
+
 def samples(count, first=20, **values):
     return [Sample((first + i) * SECOND, **values) for i in range(count)]
 
@@ -21,7 +25,7 @@ def samples(count, first=20, **values):
 def test_they_are_means_of_the_seconds_of_training():
     before = samples(5, first=1, gpu_clock_mhz=300.0, read_bytes_per_s=1e9, gpu_throttled="thermal")
     during = samples(4, gpu_clock_mhz=1700.0, read_bytes_per_s=2e6) + samples(4, 24, gpu_clock_mhz=1500.0)
-    made = conditions(process(before + during))
+    made = of(before + during)
     assert (made.rank, made.host) == (1, "there")
     assert made.gpu_clock_mhz == pytest.approx(1600)
     assert made.read_bytes_per_s == pytest.approx(2e6)
@@ -31,10 +35,23 @@ def test_they_are_means_of_the_seconds_of_training():
 
 @pytest.mark.parametrize(("held", "reason"), [(2, ""), (3, "thermal"), (6, "thermal")])
 def test_clocks_are_held_down_if_they_are_for_half_of_the_time(held, reason):
-    made = conditions(process(samples(held, gpu_throttled="thermal") + samples(6 - held, 30, gpu_throttled="")))
+    made = of(samples(held, gpu_throttled="thermal") + samples(6 - held, 30, gpu_throttled=""))
     assert made.gpu_throttled == reason
 
 
 def test_before_the_first_step_nothing_is_known():
-    made = conditions(process(samples(5, gpu_clock_mhz=1700.0, gpu_throttled="thermal"), trains_since_us=None))
+    made = of(samples(5, gpu_clock_mhz=1700.0, gpu_throttled="thermal"), trains_since_us=None)
     assert (made.gpu_clock_mhz, made.gpu_throttled) == (None, "")
+
+
+def test_a_new_sample_is_worked_in_and_an_old_one_not_again():
+    known, rank = Recently(), process(samples(4, starved_share=0.5, rss_bytes=100))
+    first = known.of(rank)
+    assert (first.starved, first.memory.rss_bytes) == ([0.5] * 4, [100] * 4)
+    assert known.of(rank) is first
+    rank.samples.append(Sample(30 * SECOND, starved_share=0.1))
+    assert known.of(rank).starved == [0.5] * 4 + [0.1]
+
+
+def test_a_rank_without_samples_has_no_memory_to_tell_of():
+    assert Recently().of(process([])).memory is None

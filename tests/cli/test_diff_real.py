@@ -1,0 +1,43 @@
+"""Two real runs, one with a late rank and one without, and what `ddpmon diff` says of them."""
+
+import json
+
+import pytest
+
+LOOP = """
+import sys, time, torch
+import torch.distributed as dist
+
+late_s = float(sys.argv[1])
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(160):
+    time.sleep(0.02)
+    loss = model(torch.randn(4, 8)).square().mean()
+    if dist.get_rank() == 1:
+        time.sleep(late_s)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.e2e
+def test_a_fix_is_told_with_how_much_it_helped_and_a_relapse_fails_a_check(cli, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(LOOP)
+    for name, late_s in (("late", "0.02"), ("fixed", "0")):
+        told = cli("run", "--nproc", "2", "--name", name, str(script), late_s, timeout=90)
+        assert told.returncode == 0, told.stdout + told.stderr
+    made = json.loads(cli("diff", "late", "fixed", "--format", "json").stdout)
+    assert made["outcome"] == "faster"
+    assert 1.3 < made["speed"]["median"]["low"] < 2.2
+    assert [(gone["kind"], gone["ranks"]) for gone in made["findings"]["gone"]] == [("straggler", [1])]
+    back = cli("diff", "fixed", "late", "--fail-slower", "10")
+    assert back.returncode == 1
+    assert "FAIL: B is at least" in back.stdout
+    assert cli("diff", "late", "fixed", "--fail-slower", "10").returncode == 0
