@@ -1,6 +1,6 @@
 """Ranks that take longer every so many steps: logging, checkpoints, evaluation on one rank.
 
-A long step is one whose excess over the peers leaves the rank's usual, and its neighbours, by at least a quarter of a
+A long step is one whose excess over the peers leaves the rank's usual, and its neighbours, by at least an eighth of a
 typical own time and NOISE times what it strays downwards. With a share q of steps long, chance lets at least h of n
 places of one rhythm be long with the upper tail of the binomial distribution; times the rhythms tried it must stay
 below FALSE_ALARMS (Bonferroni).
@@ -21,7 +21,7 @@ from ddpmon.analysis.world import World
 from ddpmon.messages import OWN_PHASES, Finding
 
 FALSE_ALARMS = 1e-5
-LONG = 0.25
+LONG = 0.12
 NOISE = 2.0
 FEWEST = 4
 """Long steps that make a rhythm."""

@@ -79,3 +79,11 @@ def test_a_rhythm_of_long_steps_is_found_though_few_of_them_are_looked_at_for_th
     assert findings(world.last(60), Evidence()) == []
     (finding,) = findings(world.last(60), Evidence(), longer=world)
     assert (finding.kind, finding.ranks, finding.evidence["every"]) == ("periodic_straggler", [2], 50)
+
+
+@pytest.mark.parametrize("kind", ["even", "garbage"])
+def test_a_rhythm_of_a_quarter_of_a_step_is_a_warning(kind):
+    own = clean(kind, 240, 4, 8)
+    own[10::7, 0, 4] += 0.25 * STEP_MS
+    found = [(f.kind, f.ranks, f.severity) for f in findings(world_of(records(own)), Evidence())]
+    assert ("periodic_straggler", [0], "warn") in found
