@@ -22,9 +22,12 @@ from ddpmon.analysis.world import World
 from ddpmon.messages import OWN_PHASES, Finding
 
 FEWEST_STEPS = 40
-RECENT = 60
-BEGINS, STAYS = 1.2, 0.7
-"""Of what is asked for in the last steps, to be told and to remain so; few steps tell it badly."""
+FEW, MANY = 24, 60
+"""Last steps that are looked at."""
+BEGINS = {FEW: 2.0, MANY: 1.2}
+"""How many times what is asked for they must show for it to be told: few steps tell it badly."""
+STAYS = 0.7
+"""Of what is asked for, to remain told."""
 APART = 2.5
 """How many times as far as the others lie apart the last one stands apart, in the median step."""
 TOGETHER = 0.12
@@ -44,21 +47,20 @@ def moving_straggler(world: World, before: Sequence[Finding] = ()) -> list[Findi
     if ranks < 2 or len(world) < FEWEST_STEPS:
         return []
     known = next((f for f in before if f.kind == "moving_straggler"), None)
-    scale = STAYS if known else BEGINS
-    recent = world.last(RECENT)
-    half = len(recent) // 2
-    # Entered where both halves have it: a burst of noise has it once.
-    halves = [] if known else [recent.between(0, half), recent.between(half, len(recent))]
-    if not (_shows(recent, scale) and all(_shows(part, STAYS) for part in halves)):
+    if not (_shows(world.last(MANY), STAYS) if known else _begins(world)):
         return []
-    begin = onset(world.slowest_ms - world.typical_ms, len(world) - 1, near=RECENT)
-    begin = min(begin, len(world) - FEWEST_STEPS)
-    first_step = int(world.step[begin])
+    if known:
+        begin = int(np.searchsorted(world.step, known.since_step or 0))
+    else:
+        begin = onset(world.slowest_ms - world.typical_ms, len(world) - 1, near=FEW // 2)
+    begin = min(begin, len(world) - FEW // 2)
+    since = int(world.step[begin])
     world = world.between(begin, len(world))
     critical = _critical(world)
     unit, follows = _work(world)
     factor = gain_all_at_median(world) if ranks > 2 else _gain_of_two(world)
-    if factor - 1 < min(scale, 1.0) * (WORTH - 1):
+    scale = STAYS if known else 1.0
+    if factor - 1 < scale * (WORTH - 1):
         return []
     over = float((world.slowest_ms - world.typical_ms).mean()) * (2 if ranks == 2 else 1)
     last = world.own_ms.argmax(axis=1)
@@ -66,7 +68,7 @@ def moving_straggler(world: World, before: Sequence[Finding] = ()) -> list[Findi
     phase = OWN_PHASES[int((world.phases_ms[rows, last] - np.median(world.phases_ms, axis=1)).mean(axis=0).argmax())]
     involved = np.flatnonzero(critical >= 0.5 / ranks).tolist()
     balance = efficiency(world).load_balance_moving
-    even = follows >= min(scale, 1.0) * FOLLOWS
+    even = follows >= scale * FOLLOWS
     cause = f"uneven {unit} make another rank late each step" if even else "another rank is late each step"
     return [
         Finding(
@@ -75,12 +77,23 @@ def moving_straggler(world: World, before: Sequence[Finding] = ()) -> list[Findi
             fitting(f"{cause}: {over:+.1f} ms {phase}", f"; {factor:.2f}x if even", f", load balance {balance:.0%}"),
             [world.ranks[column] for column in involved] if len(involved) < ranks else list(world.ranks),
             phase,
-            known.since_step if known else first_step,
+            known.since_step if known else since,
             cost_ms=float(world.step_ms.mean()) * (1 - 1 / factor),
             evidence={"load_balance_moving": balance, "over_median_ms": over, "gain": factor, "follows_work": follows},
             advice=_advice(world, phase, unit if even else "", rank_list(involved, ranks)),
         )
     ]
+
+
+def _begins(world: World) -> bool:
+    """Whether some number of last steps shows it, and both halves of them do: a burst of noise comes once."""
+    for steps, scale in BEGINS.items():
+        recent = world.last(steps)
+        half = len(recent) // 2
+        parts = recent.between(0, half), recent.between(half, len(recent))
+        if _shows(recent, scale) and all(_shows(part, STAYS) for part in parts):
+            return True
+    return False
 
 
 def _shows(world: World, scale: float) -> bool:

@@ -33,7 +33,7 @@ MISSED = 2
 """Of the last FEWEST places of a rhythm that is known; more of them without a long step end it."""
 PERIODS = 20
 """Rhythms that are tried."""
-WORTH, TOLD = 1.02, 1.005
+WORTH, TOLD = 1.02, 1.01
 """Times faster without: less is no reason to act; and less not told."""
 
 

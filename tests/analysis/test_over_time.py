@@ -52,7 +52,7 @@ def test_taking_turns_is_told_soon_after_it_begins_and_taken_back_soon_after_it_
     assert severity == "warn"
     assert alarm.startswith("another rank is late each step")
     assert over.startswith("ranks no longer take turns")
-    assert 300 < begun <= 365
+    assert 300 < begun <= 335
     assert 600 < gone <= 665
 
 
