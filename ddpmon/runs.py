@@ -2,7 +2,8 @@
 
 A run lives in `$DDPMON_HOME/runs/<id>/` (or `~/.local/state/ddpmon/runs/<id>/`), mode 0700:
 
-    run.json       what was started, where, with what; written by the supervisor after its creation
+    run.json       what was started, where, with what; written through `update` after its creation, by the supervisor
+                   and by who renames the run
     telemetry.db   the recording
     logs/          each rank's stdout and stderr, and what supervisor and hub had to say
     report.json    the report, once the run has ended
@@ -14,7 +15,9 @@ most 107 bytes and `$XDG_RUNTIME_DIR` vanishes at logout.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fcntl
 import json
 import os
 import re
@@ -22,14 +25,16 @@ import secrets
 import shutil
 import stat
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ddpmon.errors import RunNotFoundError, UnsafePathError, UsageError
+from ddpmon.errors import DdpmonError, RunNotFoundError, UnsafePathError, UsageError
 
 SOCKET_PATH_MAX = 107
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+LOCK_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,8 @@ class Run:
     """How long the ranks may take to end after a stop was asked for."""
     buckets: bool = False
     """The probe records every bucket's all-reduce."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Variables that were set for it, beside those of whoever started it."""
 
     @property
     def ended(self) -> bool:
@@ -186,10 +193,16 @@ def new_id() -> str:
     return time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
 
 
+def check_name(name: str) -> str:
+    """A name that works as an argument and as a part of a path."""
+    if not NAME.fullmatch(name):
+        raise UsageError(f"--name {name!r}: letters, digits, '.', '_' and '-' only, 64 at most")
+    return name
+
+
 def create(run: Run) -> Path:
     """Make a run's folder with its run.json; returns the folder."""
-    if not NAME.fullmatch(run.name):
-        raise UsageError(f"--name {run.name!r}: letters, digits, '.', '_' and '-' only, 64 at most")
+    check_name(run.name)
     private_dir(home())
     private_dir(runs_dir())
     path = private_dir(run_dir(run.id))
@@ -201,9 +214,69 @@ def create(run: Run) -> Path:
 def save(run: Run) -> None:
     """Write run.json whole or not at all."""
     path = run_dir(run.id) / "run.json"
-    draft = path.with_suffix(".json.new")
-    draft.write_text(json.dumps(dataclasses.asdict(run), indent=1))
-    draft.replace(path)
+    draft = path.with_name(f"run.json.{secrets.token_hex(4)}")
+    try:
+        draft.write_text(json.dumps(dataclasses.asdict(run), indent=1))
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def update(run_id: str, **changes: Any) -> Run:
+    """Change fields of run.json, and leave to others what they changed meanwhile; returns the run as it is now.
+
+    RunNotFoundError if it is missing or damaged, OSError if it cannot be written.
+    """
+    with _alone(run_id):
+        run = dataclasses.replace(load(run_id), **changes)
+        save(run)
+    return run
+
+
+@contextlib.contextmanager
+def _alone(run_id: str) -> Iterator[None]:
+    """Keep every other writer of a run's run.json out."""
+    path = run_dir(run_id) / "run.json.lock"
+    try:
+        lock = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    except FileNotFoundError:
+        raise RunNotFoundError(f"no run {run_id}; ddpmon ls shows what there is") from None
+    try:
+        _lock(lock)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _lock(file: int) -> None:
+    """Wait for a lock, but not for ever: a supervisor must not hang on a writer that was stopped.
+
+    Where the file system knows no locks there is none: two writers at the same moment are rare.
+    """
+    deadline = time.monotonic() + LOCK_S
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return
+            time.sleep(0.01)
+        except OSError:
+            return
+        else:
+            return
+
+
+def rename(run: Run, name: str) -> Run:
+    """Give a run another name, whether it runs or has ended; returns it as it is now.
+
+    UsageError if it is no name, DdpmonError if run.json cannot be written.
+    """
+    check_name(name)
+    try:
+        return update(run.id, name=name)
+    except OSError as error:
+        raise DdpmonError(f"{run.name} ({run.id}) cannot be renamed: {error.strerror}") from None
 
 
 def load(run_id: str) -> Run:
@@ -221,14 +294,19 @@ def load(run_id: str) -> Run:
         raise RunNotFoundError(f"{path} cannot be read: {error}") from None
 
 
-def all_runs() -> list[Run]:
-    """Every readable run of this user, oldest first."""
+def all_ids() -> list[str]:
+    """The ids of all runs of this user, readable or not, oldest first. What begins with a dot is being deleted."""
     try:
-        ids = sorted(entry.name for entry in runs_dir().iterdir() if (entry / "run.json").exists())
+        entries = [entry for entry in runs_dir().iterdir() if not entry.name.startswith(".")]
     except OSError:
         return []
+    return sorted(entry.name for entry in entries if (entry / "run.json").exists())
+
+
+def all_runs() -> list[Run]:
+    """Every readable run of this user, oldest first."""
     found = []
-    for run_id in ids:
+    for run_id in all_ids():
         try:
             found.append(load(run_id))
         except RunNotFoundError:

@@ -34,7 +34,7 @@ def diff(a: str, b: str | None, fail_slower: float | None, form: str) -> int:
     """
     import json
 
-    from ddpmon import runs
+    from ddpmon import comparison, runs
     from ddpmon.errors import DdpmonError, UsageError
     from ddpmon.export import diff as diffs
 
@@ -42,7 +42,7 @@ def diff(a: str, b: str | None, fail_slower: float | None, form: str) -> int:
         first, second = runs.find(a), runs.find(b)
         if b is None and first.id == second.id:
             raise UsageError(f"{a} is the latest run itself ({first.id}); name the run to compare it with")
-        made = diffs.build(first, second)
+        made = comparison.build(first, second)
     except UsageError:
         raise
     except DdpmonError as error:  # 1 would say that B is slower

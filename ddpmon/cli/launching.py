@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ddpmon.cli.options import Within, lines
+from ddpmon.cli.options import Within, lines, notifications
 
 EXIT_CODES = """
     \b
@@ -36,6 +36,7 @@ def _watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
             is_flag=True,
             help="Record every bucket's all-reduce too; costs a further pass over the gradients.",
         ),
+        notifications,
         lines,
     ):
         function = option(function)
@@ -78,34 +79,32 @@ def run(
     buckets: bool,
     headless: bool,
     every: float,
+    notify: str,
     script: str,
     args: tuple[str, ...],
 ) -> int:
     """Start a script on torchrun; the option's help says the rest."""
     from ddpmon import runs
-    from ddpmon.launch import spec, torchrun
+    from ddpmon.launch.prepare import Asked, prepare
+    from ddpmon.launch.remembered import remember, typed
+    from ddpmon.launch.torchrun import Nodes
 
-    ranks = spec.processes(nproc)
-    if module:
-        spec.check_module(script)
-    else:
-        spec.check_script(script)
-    nodes = torchrun.Nodes(nnodes, node_rank, rdzv_endpoint)
-    run_name = spec.check_name(name) if name is not None else spec.name_for(script)
-    spec.check_torch()
-    run_id = runs.new_id()
-    command = torchrun.command(
+    asked = Asked(
         script,
         list(args),
-        module=module,
-        nproc=ranks,
-        nodes=nodes,
+        module,
+        nproc,
+        name,
+        nodes=Nodes(nnodes, node_rank, rdzv_endpoint),
         max_restarts=max_restarts,
         grace_s=grace,
-        log_dir=str(runs.run_dir(run_id) / "logs" / "ranks"),
+        buckets=buckets,
     )
-    wanted = spec.Spec(command, run_name, script, list(args), ranks * nnodes, nnodes, grace, buckets)
-    return _start(wanted, run_id, headless, every)
+    run_id = runs.new_id()
+    wanted = prepare(asked, run_id)
+    if nnodes == 1:
+        remember(typed(asked))
+    return _start(wanted, run_id, headless, every, notify)
 
 
 @click.command(
@@ -118,7 +117,9 @@ def run(
 )
 @_watch_options
 @click.argument("cmd", nargs=-1, type=click.UNPROCESSED, required=True)
-def exec_(name: str | None, grace: float, buckets: bool, headless: bool, every: float, cmd: tuple[str, ...]) -> int:
+def exec_(
+    name: str | None, grace: float, buckets: bool, headless: bool, every: float, notify: str, cmd: tuple[str, ...]
+) -> int:  # fmt: skip
     """Run a command line of the user's own."""
     import shutil
 
@@ -129,12 +130,12 @@ def exec_(name: str | None, grace: float, buckets: bool, headless: bool, every: 
     if shutil.which(cmd[0]) is None:
         raise UsageError(f"no program {cmd[0]}")
     script = next((word for word in cmd if word.endswith(".py")), cmd[0])
-    run_name = spec.check_name(name) if name is not None else spec.name_for(script)
+    run_name = runs.check_name(name) if name is not None else spec.name_for(script)
     wanted = spec.Spec(list(cmd), run_name, cmd[0], list(cmd[1:]), grace_s=grace, buckets=buckets)
-    return _start(wanted, runs.new_id(), headless, every)
+    return _start(wanted, runs.new_id(), headless, every, notify)
 
 
-def _start(wanted: Any, run_id: str, headless: bool, every: float) -> int:
+def _start(wanted: Any, run_id: str, headless: bool, every: float, notify: str) -> int:
     from ddpmon import runs
     from ddpmon.cli import watching
     from ddpmon.errors import RunNotFoundError
@@ -145,7 +146,7 @@ def _start(wanted: Any, run_id: str, headless: bool, every: float) -> int:
         with watching.Signals() as signals:
             return watching.follow(start(wanted, run_id), every, signals, owns_run=True)
     try:
-        return watching.dashboard(start(wanted, run_id), every, owns_run=True)
+        return watching.dashboard(start(wanted, run_id), every, owns_run=True, notify=notify)
     except KeyboardInterrupt:
         # before the dashboard could take the key: whoever just started this wants it gone
         with contextlib.suppress(RunNotFoundError):

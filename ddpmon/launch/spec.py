@@ -8,11 +8,11 @@ import os
 import re
 import sys
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ddpmon.errors import UsageError
-from ddpmon.runs import NAME
 
 MOST_PROCESSES = 1024
 """On one machine; more is a slip of the finger, and would bring the machine down."""
@@ -34,17 +34,23 @@ class Spec:
     grace_s: float = 20.0
     buckets: bool = False
     """Record every bucket's all-reduce."""
+    cwd: str | None = None
+    """Where it runs; None: here."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that are set for it."""
 
 
-def check_script(path: str) -> None:
-    """A file that Python can compile."""
-    file = Path(path)
+def check_script(path: str, cwd: str | None = None) -> None:
+    """A file that Python can compile, as seen from a folder."""
+    file = Path(cwd or "", path)
     if file.is_dir():
         raise UsageError(f"{path} is a folder; give the script in it")
     try:
         source = file.read_bytes()
     except FileNotFoundError:
-        raise UsageError(f"no script {path}" + ("" if file.is_absolute() else f" in {Path.cwd()}")) from None
+        raise UsageError(
+            f"no script {path}" + ("" if Path(path).is_absolute() else f" in {cwd or os.getcwd()}")
+        ) from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     try:
@@ -58,17 +64,18 @@ def check_script(path: str) -> None:
         raise UsageError(f"{path} is not Python: {error}") from None
 
 
-def check_module(name: str) -> None:
-    """A module that `python -m NAME` would find from here. Imports nothing, not even its packages."""
+def check_module(name: str, cwd: str | None = None) -> None:
+    """A module that `python -m NAME` would find from a folder. Imports nothing, not even its packages."""
+    folder = cwd or os.getcwd()
     parts = name.split(".")
     if not all(part.isidentifier() for part in parts):
         raise UsageError(f"-m {name}: not the name of a module")
-    spec = importlib.machinery.PathFinder.find_spec(parts[0], [os.getcwd()]) or _find(parts[0], None)
+    spec = importlib.machinery.PathFinder.find_spec(parts[0], [folder]) or _find(parts[0], None)
     for end in range(2, len(parts) + 1):
         where = spec and spec.submodule_search_locations
         spec = _find(".".join(parts[:end]), list(where)) if where else None
     if spec is None:
-        raise UsageError(f"no module {name} from {os.getcwd()}")
+        raise UsageError(f"no module {name} from {folder}")
     if (where := spec.submodule_search_locations) and _find(f"{name}.__main__", list(where)) is None:
         raise UsageError(f"-m {name}: a package without __main__; give the module in it")
 
@@ -125,10 +132,3 @@ def name_for(script: str) -> str:
     """A run's name from what it runs: training/mnist.py is mnist, package.train is train."""
     last = script.rstrip("/").rpartition("/")[2].removesuffix(".py").rpartition(".")[2]
     return re.sub(r"[^A-Za-z0-9._-]+", "-", last).lstrip("._-")[:64] or "run"
-
-
-def check_name(name: str) -> str:
-    """A name that works as an argument and as a part of a path."""
-    if not NAME.fullmatch(name):
-        raise UsageError(f"--name {name!r}: letters, digits, '.', '_' and '-' only, 64 at most")
-    return name

@@ -29,7 +29,7 @@ def start(spec: Spec, run_id: str) -> runs.Run:
         argv=spec.command,
         script=spec.script,
         script_args=spec.script_args,
-        cwd=os.getcwd(),
+        cwd=spec.cwd or os.getcwd(),
         host=platform.node(),
         boot_id=runs.boot_id(),
         created_at=time.time(),
@@ -38,14 +38,15 @@ def start(spec: Spec, run_id: str) -> runs.Run:
         versions=versions(),
         grace_s=spec.grace_s,
         buckets=spec.buckets,
+        environment=dict(spec.environment),
     )
     runs.make_socket_dir(run_id)
     runs.create(run)
-    return supervise(run_id)
+    return supervise(run_id, cwd=run.cwd)
 
 
-def supervise(run_id: str, *options: str) -> runs.Run:
-    """Start a run's supervisor, detached from this process, and wait until it has signed run.json."""
+def supervise(run_id: str, *options: str, cwd: str | None = None) -> runs.Run:
+    """Start a run's supervisor in a folder, detached from this process, and wait until it has signed run.json."""
     log = runs.run_dir(run_id) / "logs" / "supervisor.log"
     before = runs.load(run_id).supervisor
     # -P: a file of the working directory must not stand in for a module of the standard library
@@ -57,6 +58,7 @@ def supervise(run_id: str, *options: str) -> runs.Run:
             stdout=output,
             stderr=output,
             start_new_session=True,
+            cwd=cwd,
             check=False,
         )
     deadline = time.monotonic() + START_S

@@ -1,8 +1,8 @@
 """python -m ddpmon.launch.supervisor RUN_ID: the parent of a run's command and of its hub.
 
 Standard library only. It lives in a session of its own, so that no closed terminal reaches it, and adopts
-every orphan below it, so that no process of the run can outlive the run. It alone writes run.json after its
-creation.
+every orphan below it, so that no process of the run can outlive the run. It writes run.json after its creation;
+nobody else changes anything in there but the run's name.
 
     SIGTERM, SIGINT   stop: the ranks get the run's grace to end by themselves; a second one means now
     SIGUSR1           stop now
@@ -22,7 +22,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ddpmon import runs
-from ddpmon.errors import DdpmonError
+from ddpmon.errors import DdpmonError, RunNotFoundError
 from ddpmon.launch import env, processes
 from ddpmon.launch.keeper import HubKeeper
 from ddpmon.launch.life import HUB_END_S, Do, Life
@@ -50,6 +50,8 @@ class Supervisor:
         self.hub = HubKeeper(run.id, say)
         self.exit_code: int | None = None
         self._told = ""
+        self._unwritten: dict[str, Any] = {}
+        """Changes of `run` that are not in run.json yet."""
 
     def supervise(self) -> None:
         """Start the run (or find what is left of it), wait for its end, sweep, and tell the hub."""
@@ -65,8 +67,13 @@ class Supervisor:
 
     def _update(self, **changes: Any) -> None:
         self.run = dataclasses.replace(self.run, **changes)
+        self._unwritten |= changes
         try:
-            runs.save(self.run)
+            try:
+                self.run = runs.update(self.run.id, **self._unwritten)
+            except RunNotFoundError:  # somebody damaged it
+                runs.save(self.run)
+            self._unwritten = {}
         except OSError as error:  # a full disk is no reason to leave a run alone
             say(f"cannot write run.json: {error}")
 
@@ -86,7 +93,7 @@ class Supervisor:
         return True
 
     def _environment(self) -> dict[str, str]:
-        return env.armed(self.run.id, os.environ, buckets=self.run.buckets)
+        return env.armed(self.run.id, {**os.environ, **self.run.environment}, buckets=self.run.buckets)
 
     def _until_over(self) -> None:
         while True:

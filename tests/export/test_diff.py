@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ddpmon import comparison
 from ddpmon.analysis.compare import Comparison, Losses, Side
 from ddpmon.analysis.resampling import Ratio, Resampled
 from ddpmon.export import diff
@@ -74,7 +75,7 @@ def comparisons(draw):
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(comparisons())
 def test_any_comparison_fits_80_columns_and_gives_whole_tables(found):
-    made = diff.diff(RUN, dataclasses.replace(RUN, name="n" * 64), found)
+    made = comparison.diff(RUN, dataclasses.replace(RUN, name="n" * 64), found)
     json.dumps(made, allow_nan=False)
     lines = diff.text(made).splitlines()
     assert max(map(columns, lines)) <= 80
@@ -117,7 +118,7 @@ def made_with(finding):
         Resampled(1.0, 1.0, np.ones(2), np.ones(2)),
     )
     same = Ratio(1.0, 1.0, 1.0)
-    return diff.diff(RUN, RUN, Comparison(lone, lone, "steps", same, same, None, [finding], [], []))
+    return comparison.diff(RUN, RUN, Comparison(lone, lone, "steps", same, same, None, [finding], [], []))
 
 
 def test_the_gate_lets_pass_what_is_not_certainly_slower_than_allowed():

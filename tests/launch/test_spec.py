@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ddpmon import runs
 from ddpmon.errors import UsageError
 from ddpmon.launch import spec
 from ddpmon.runs import NAME
@@ -108,7 +109,7 @@ def test_a_run_is_named_after_its_script(script, name):
 
 @pytest.mark.parametrize("name", ["", "-x", "a b", "../up", "a/b", "x" * 65, "ä"])
 def test_a_name_that_could_be_an_option_or_a_path_is_refused(name):
-    refused(spec.check_name, name)
+    refused(runs.check_name, name)
 
 
 def test_a_python_without_torch_is_told_so(monkeypatch):

@@ -1,0 +1,191 @@
+"""Two runs side by side, from their recordings: as plain values, and as the cells and sentences that people read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from ddpmon.analysis.compare import FEWEST_STEPS, FIRST_STEPS, Comparison, Side, compare
+from ddpmon.analysis.difference import notes, sentence
+from ddpmon.analysis.resampling import Ratio
+from ddpmon.analysis.world import World
+from ddpmon.errors import UsageError
+from ddpmon.hub.recording import recorded_store
+from ddpmon.messages import PHASES, Finding
+from ddpmon.runs import Run
+
+SCHEMA = 1
+UNKNOWN = "–"
+MOST_FINDINGS = 8
+CERTAINTY = "95% is chance within each run (block bootstrap over its steps), not how far two runs of the same differ"
+
+
+def build(a: Run, b: Run) -> dict[str, Any]:
+    """B against A, schema 1. UsageError if one has too few steps, RecordingError if one cannot be read."""
+    (world_a, findings_a), (world_b, findings_b) = _read(a), _read(b)
+    return diff(a, b, compare(world_a, world_b, findings_a, findings_b))
+
+
+def _read(run: Run) -> tuple[World, list[Finding]]:
+    store = recorded_store(run)
+    found, needed = 0 if store.world is None else len(store.world), FIRST_STEPS + FEWEST_STEPS
+    if store.world is None or found < needed:
+        raise UsageError(f"{run.name} ({run.id}) has {found} recorded steps; a comparison needs {needed}")
+    return store.world, store.findings
+
+
+def diff(a: Run, b: Run, found: Comparison) -> dict[str, Any]:
+    """A comparison as plain values. What is not known is None."""
+    losses = found.losses
+    return {
+        "schema": SCHEMA,
+        "verdict": sentence(found),
+        "outcome": found.outcome,
+        "speed": {
+            "unit": found.unit,
+            "measure": "mean" if found.by_mean else "median",
+            "median": _ratio(found.median),
+            "mean": _ratio(found.mean),
+        },
+        "slower_by": round(found.slower_by, 4),
+        "a": _side(a, found.a),
+        "b": _side(b, found.b),
+        "loss": None
+        if losses is None
+        else {
+            "same": losses.same,
+            "step_a": losses.step_a,
+            "step_b": losses.step_b,
+            "a": _loss_number(losses.a),
+            "b": _loss_number(losses.b),
+            "b_is": "higher" if losses.higher else "lower" if losses.lower else "alike",
+        },
+        "findings": {
+            "gone": [msgspec.to_builtins(finding) for finding in found.gone],
+            "new": [msgspec.to_builtins(finding) for finding in found.new],
+            "kept": [{"a": msgspec.to_builtins(was), "b": msgspec.to_builtins(now)} for was, now in found.kept],
+        },
+        "notes": notes(found),
+    }
+
+
+def _side(run: Run, found: Side) -> dict[str, Any]:
+    return {
+        "id": run.id,
+        "name": run.name,
+        "state": run.state(),
+        "world_size": found.ranks,
+        "steps": {"compared": found.steps, "window": list(found.window), "left_out": found.left_out},
+        "step_ms": {"p50": _number(found.step_ms_p50), "mean": _number(found.step_ms_mean)},
+        "samples_per_step": _number(found.samples) if found.samples else None,
+        "tokens_per_step": _number(found.tokens) if found.tokens else None,
+        "samples_per_s": _number(found.per_s(found.samples)),
+        "tokens_per_s": _number(found.per_s(found.tokens)),
+        "phases_ms": {name: _number(ms) for name, ms in zip(PHASES, found.phases_ms.tolist(), strict=True)},
+        "critical_path_ms": {name: _number(ms) for name, ms in zip(PHASES, found.path_ms.tolist(), strict=True)},
+        "critical": {"rank": found.critical_rank, "share": _number(found.critical_share)},
+    }
+
+
+def _ratio(ratio: Ratio) -> dict[str, float | None]:
+    return {"value": _number(ratio.value), "low": _number(ratio.low), "high": _number(ratio.high)}
+
+
+def _number(value: float | None) -> float | None:
+    """A number as JSON can hold it."""
+    return None if value is None or not math.isfinite(value) else round(value, 4)
+
+
+def _loss_number(value: float) -> float | None:
+    """A loss with six digits, however small it is."""
+    return float(f"{value:.6g}") if math.isfinite(value) else None
+
+
+def what(side: dict[str, Any]) -> str:
+    """Which run it is, and which of its steps were compared."""
+    steps = side["steps"]
+    ranks = f"{side['world_size']} rank{'s' if side['world_size'] != 1 else ''}"
+    window = f"{steps['compared']:,} steps compared, {steps['window'][0]:,} to {steps['window'][1]:,}"
+    return f"{side['name']} ({side['id']}): {side['state']}, {ranks}, {window}"
+
+
+def numbers(made: dict[str, Any]) -> list[tuple[str, ...]]:
+    """Speed, work and loss as cells: what it is, A, B, B - A."""
+    a, b = made["a"], made["b"]
+    rows: list[tuple[str, float | None, float | None, Callable[..., str]]] = [
+        ("step ms, median", a["step_ms"]["p50"], b["step_ms"]["p50"], _quantity),
+        ("step ms, mean", a["step_ms"]["mean"], b["step_ms"]["mean"], _quantity),
+        ("samples/s", a["samples_per_s"], b["samples_per_s"], _quantity),
+        ("tokens/s", a["tokens_per_s"], b["tokens_per_s"], _quantity),
+        ("samples a step", a["samples_per_step"], b["samples_per_step"], _count),
+        ("tokens a step", a["tokens_per_step"], b["tokens_per_step"], _count),
+    ]
+    loss = made["loss"]
+    if loss is not None:
+        at = "same samples" if loss["same"] == "samples" else f"step {loss['step_a']:,}"
+        rows.append((f"loss at {at}", loss["a"], loss["b"], _loss))
+    return [_row(*row) for row in rows if row[1] is not None or row[2] is not None]
+
+
+def phases(made: dict[str, Any]) -> list[tuple[str, ...]]:
+    """Each phase, mean over ranks, then of the critical rank: what the step's length is made of."""
+    a, b = made["a"], made["b"]
+    return [
+        _row(name, a["phases_ms"][name], b["phases_ms"][name], _quantity)
+        + _row(name, a["critical_path_ms"][name], b["critical_path_ms"][name], _quantity)[1:]
+        for name in PHASES
+    ]
+
+
+def _row(name: str, a: float | None, b: float | None, told: Callable[..., str]) -> tuple[str, ...]:
+    return (name, told(a), told(b), told(b - a if a is not None and b is not None else None, "+"))
+
+
+def _quantity(value: float | None, sign: str = "") -> str:
+    if value is None:
+        return UNKNOWN
+    size = abs(value)
+    if size >= 1e7:
+        return f"{value:{sign}.2e}"
+    digits = 2 if size < 9.995 else 1 if size < 999.95 else 0
+    return f"{round(value, digits) + 0.0:{sign},.{digits}f}"
+
+
+def _count(value: float | None, sign: str = "") -> str:
+    """As a number without a fraction, if it is one."""
+    whole = value is not None and value.is_integer() and abs(value) < 1e7
+    return f"{value:{sign},.0f}" if whole else _quantity(value, sign)
+
+
+def _loss(value: float | None, sign: str = "") -> str:
+    return UNKNOWN if value is None else f"{value:{sign}.4g}"
+
+
+def facts(made: dict[str, Any]) -> list[tuple[str, str]]:
+    """What else there is to say, each with the word it is told under."""
+    who = []
+    for name in ("a", "b"):
+        critical = made[name]["critical"]
+        who.append(
+            f"nobody waited in {name.upper()}"
+            if critical["rank"] is None
+            else f"rank {critical['rank']} is last in {critical['share']:.0%} of {name.upper()}'s steps"
+        )
+    told = [("Who", ", ".join(who))]
+    found = made["findings"]
+    for word, texts in (
+        ("Gone", [finding["text"] for finding in found["gone"]]),
+        ("New", [finding["text"] for finding in found["new"]]),
+        ("Both", [f"{pair['b']['text']} (A: {_cost(pair['a'])}, B: {_cost(pair['b'])})" for pair in found["kept"]]),
+    ):
+        told += [(word, said) for said in texts[:MOST_FINDINGS]]
+        if len(texts) > MOST_FINDINGS:
+            told.append((word, f"and {len(texts) - MOST_FINDINGS:,} more: --format json has all"))
+    return told + [("Note", said) for said in made["notes"]]
+
+
+def _cost(finding: dict[str, Any]) -> str:
+    return "?" if finding["cost_ms"] is None else f"{finding['cost_ms']:.1f} ms a step"

@@ -1,0 +1,127 @@
+"""From what a person asked for to what is started, with every check before: a run of its own, or one once more."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ddpmon import runs
+from ddpmon.errors import UsageError
+from ddpmon.launch import spec, torchrun
+from ddpmon.launch.spec import Spec
+from ddpmon.launch.torchrun import Nodes
+from ddpmon.runs import Run
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OURS = "DDPMON_"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What `ddpmon run` takes."""
+
+    script: str
+    """A file, or with `module` what python -m would take."""
+    args: list[str] = field(default_factory=list)
+    module: bool = False
+    nproc: str = "1"
+    """Ranks on this machine: a number, gpu, cpu or auto."""
+    name: str | None = None
+    """None: after the script."""
+    cwd: str | None = None
+    """Where it runs; None: here."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    nodes: Nodes = field(default_factory=Nodes)
+    max_restarts: int = 0
+    grace_s: float = 20.0
+    buckets: bool = False
+
+
+def prepare(asked: Asked, run_id: str) -> Spec:
+    """What is to be started under an id from `runs.new_id`. UsageError says what is wrong."""
+    check_folder(asked.cwd)
+    check_environment(asked.environment)
+    ranks = spec.processes(asked.nproc)
+    if asked.module:
+        spec.check_module(asked.script, asked.cwd)
+    else:
+        spec.check_script(asked.script, asked.cwd)
+    name = runs.check_name(asked.name) if asked.name is not None else spec.name_for(asked.script)
+    spec.check_torch()
+    command = torchrun.command(
+        asked.script,
+        asked.args,
+        module=asked.module,
+        nproc=ranks,
+        nodes=asked.nodes,
+        max_restarts=asked.max_restarts,
+        grace_s=asked.grace_s,
+        log_dir=_log_dir(run_id),
+    )
+    return Spec(
+        command,
+        name,
+        asked.script,
+        asked.args,
+        ranks * asked.nodes.count,
+        asked.nodes.count,
+        asked.grace_s,
+        asked.buckets,
+        asked.cwd,
+        asked.environment,
+    )
+
+
+def again(run: Run, run_id: str) -> Spec:
+    """The same run once more, under another id: command, name, folder, and the variables that were set for it.
+
+    UsageError where it still runs, spans machines, or what it needs is no longer there.
+    """
+    if run.state() == "running":
+        raise UsageError(f"{run.name} is running; stop it first, then start it again")
+    if run.nnodes > 1:
+        raise UsageError(f"{run.name} ran on {run.nnodes} machines: start it again on each of them")
+    check_folder(run.cwd)
+    logs = [word for word in run.argv if word.startswith("--log-dir=") and word.endswith(f"/{run.id}/logs/ranks")]
+    if logs:  # started by `ddpmon run`
+        ours = run.argv[: run.argv.index("--")] if "--" in run.argv else run.argv
+        module = "-m" in ours[ours.index(logs[0]) :]
+        (spec.check_module if module else spec.check_script)(run.script, run.cwd)
+        spec.check_torch()
+    if not run.argv:
+        raise UsageError(f"{run.name}: what it ran is not recorded")
+    if shutil.which(os.path.join(run.cwd, run.argv[0]) if "/" in run.argv[0] else run.argv[0]) is None:
+        raise UsageError(f"no program {run.argv[0]}")
+    return Spec(
+        [f"--log-dir={_log_dir(run_id)}" if word in logs[:1] else word for word in run.argv],
+        run.name,
+        run.script,
+        run.script_args,
+        run.world_size if logs else 0,
+        grace_s=run.grace_s,
+        buckets=run.buckets,
+        cwd=run.cwd,
+        environment=run.environment,
+    )
+
+
+def check_folder(path: str | None) -> None:
+    """A folder to run in; None is where we are."""
+    if path is not None and not os.path.isdir(path):
+        raise UsageError(f"no folder {path}")
+
+
+def check_environment(variables: Mapping[str, str]) -> None:
+    """Variables that can be set, and are none of ours."""
+    for name in variables:
+        if not _VARIABLE.fullmatch(name):
+            raise UsageError(f"environment: {name!r} is no variable; KEY=VALUE is wanted")
+        if name.startswith(_OURS):
+            raise UsageError(f"environment: {name} is for ddpmon itself to set; start ddpmon with it")
+
+
+def _log_dir(run_id: str) -> str:
+    return str(runs.run_dir(run_id) / "logs" / "ranks")

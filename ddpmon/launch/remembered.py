@@ -1,0 +1,113 @@
+"""The last launch as it was typed, with which the form begins: `$DDPMON_HOME/launch.json`, for its user alone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shlex
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from ddpmon import runs
+from ddpmon.errors import UnsafePathError, UsageError
+from ddpmon.launch.prepare import Asked
+
+_LONGEST = 100_000
+"""Bytes of the file; more was not written by us."""
+
+
+@dataclass(frozen=True)
+class Typed:
+    """The fields of the form."""
+
+    script: str = ""
+    """A file, or -m and a module."""
+    arguments: str = ""
+    """As a shell would split them."""
+    processes: str = "1"
+    name: str = ""
+    """Empty: after the script."""
+    environment: str = ""
+    """KEY=VALUE, several with spaces between."""
+    folder: str = ""
+    """Empty: where ddpmon was started."""
+
+    def asked(self) -> Asked:
+        """What is meant by it. UsageError where that cannot be told."""
+        script = self.script.strip()
+        if not script:
+            raise UsageError("no script: a file, or -m and a module")
+        module = script.startswith("-m ")
+        return Asked(
+            script.removeprefix("-m ").strip() if module else os.path.expanduser(script),
+            _split("arguments", self.arguments),
+            module,
+            self.processes.strip() or "1",
+            self.name.strip() or None,
+            os.path.abspath(os.path.expanduser(self.folder.strip())) if self.folder.strip() else None,
+            dict(_variable(word) for word in _split("environment", self.environment)),
+        )
+
+
+def typed(asked: Asked) -> Typed:
+    """How it would be typed."""
+    return Typed(
+        f"-m {asked.script}" if asked.module else asked.script,
+        shlex.join(asked.args),
+        asked.nproc,
+        asked.name or "",
+        shlex.join(f"{name}={value}" for name, value in asked.environment.items()),
+        asked.cwd or os.getcwd(),
+    )
+
+
+def _split(field: str, text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"{field}: {str(error).lower()}") from None
+
+
+def _variable(word: str) -> tuple[str, str]:
+    name, equals, value = word.partition("=")
+    if not equals:
+        raise UsageError(f"environment: {word!r} is no variable; KEY=VALUE is wanted")
+    return name, value
+
+
+def last() -> Typed:
+    """What was last started, or empty fields where nothing readable is kept."""
+    try:
+        if _path().stat().st_size > _LONGEST:
+            return Typed()
+        raw = json.loads(_path().read_text())
+    except (OSError, ValueError, RecursionError):
+        return Typed()
+    if not isinstance(raw, dict):
+        return Typed()
+    names = {each.name for each in fields(Typed)}
+    kept = {
+        name: value
+        for name, value in raw.items()
+        if name in names and isinstance(value, str) and (value.isprintable() or not value)
+    }
+    return Typed(**kept)
+
+
+def remember(started: Typed) -> None:
+    """Keep what was started. A full disk is no reason not to have started it."""
+    draft = _path().with_name(f".launch-{secrets.token_hex(4)}.json")
+    with contextlib.suppress(OSError, UnsafePathError):
+        runs.private_dir(runs.home())
+        try:
+            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+                json.dump(asdict(started), file, indent=1)
+            draft.replace(_path())
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+def _path() -> Path:
+    return runs.home() / "launch.json"

@@ -1,0 +1,78 @@
+"""Delete a run: all that is kept of it, or nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import shutil
+from pathlib import Path
+
+from ddpmon import runs
+from ddpmon.errors import DdpmonError, UsageError
+from ddpmon.launch import processes
+from ddpmon.runs import Run
+
+_ASIDE = ".deleted-"
+
+
+def size_bytes(run: Run) -> int:
+    """What a run takes on the disk."""
+    total = 0
+    for folder, _, files in os.walk(runs.run_dir(run.id)):
+        for name in files:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(folder, name)).st_size
+    return total
+
+
+def size_text(run: Run) -> str:
+    """The same for people: 12 MB."""
+    size = float(size_bytes(run))
+    for unit in ("bytes", "kB", "MB"):
+        if size < 999.5:
+            return f"{size:.0f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"
+
+
+def check(run: Run) -> Run:
+    """The run as it is now, if nothing of it lives any more; UsageError says what does."""
+    run = runs.load(run.id)
+    if run.state() == "running":
+        raise UsageError(f"{run.name} ({run.id}) is running; stop it first")
+    if not run.ended and run.host != platform.node():  # a home that several machines share
+        raise UsageError(f"{run.name} ({run.id}) was started on {run.host} and may still run there; delete it there")
+    if run.supervisor is not None and run.supervisor.alive():
+        raise UsageError(f"{run.name} ({run.id}) is just ending; try again in a moment")
+    if run.boot_id == runs.boot_id() and (left := processes.with_run_id(run.id)):
+        raise UsageError(f"{run.name} ({run.id}) has {len(left)} processes left; ddpmon stop {run.id} ends them")
+    return run
+
+
+def delete(run: Run) -> None:
+    """Delete a run's folder and its sockets. UsageError where something of it lives: then nothing is deleted.
+
+    The folder is renamed first, so that there is never half of a run. DdpmonError if it cannot be, or if the disk
+    keeps what is no run any more.
+    """
+    run = check(run)
+    folder = runs.run_dir(run.id)
+    aside = folder.with_name(_ASIDE + run.id)
+    try:
+        folder.rename(aside)
+    except OSError as error:
+        raise DdpmonError(f"{folder} cannot be deleted: {error.strerror}") from None
+    runs.remove_sockets(run.id)
+    _remove(aside)
+    for other in folder.parent.glob(f"{_ASIDE}*"):  # what somebody else began and did not end
+        shutil.rmtree(other, ignore_errors=True)
+
+
+def _remove(aside: Path) -> None:
+    try:
+        shutil.rmtree(aside)
+    except OSError as error:
+        if not aside.exists():  # somebody else was faster
+            return
+        raise DdpmonError(f"the run is gone, but not all of {aside}: {error.strerror or error}") from None

@@ -1,0 +1,57 @@
+"""ddpmon rename and rm."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddpmon import runs
+from tests.cli.test_bad_input import refused
+from tests.tui.terminal import Terminal
+
+
+def test_rename_gives_another_name(cli, made):
+    run = made()
+    told = cli("rename", "mnist", "before")
+    assert (told.returncode, told.stdout) == (0, f"mnist ({run.id}) is now before\n")
+    assert runs.load(run.id).name == "before"
+
+
+def test_rename_refuses_what_is_no_name_and_what_is_no_run(cli, made):
+    made()
+    assert "--name 'a b'" in refused(cli("rename", "mnist", "a b"))
+    assert "no run 'nothing'" in refused(cli("rename", "nothing", "name"), 1)
+
+
+def test_rm_deletes_when_told_so(cli, made):
+    gone, kept = made(), made(name="other")
+    told = cli("rm", "mnist", "--yes")
+    assert told.returncode == 0
+    assert told.stdout.startswith(f"deleted mnist ({gone.id}), done, ")
+    assert [run.id for run in runs.all_runs()] == [kept.id]
+
+
+def test_rm_without_a_terminal_deletes_nothing_unless_told_so(cli, made):
+    made()
+    assert "give --yes" in refused(cli("rm", "mnist"))
+    assert len(runs.all_runs()) == 1
+
+
+@pytest.mark.parametrize(("answer", "left"), [(b"n", 1), (b"\r", 1), (b"y", 0)])
+def test_rm_asks(made, answer, left):
+    made()
+    with Terminal("ddpmon", "rm", "mnist") as terminal:
+        terminal.wait_for("Delete mnist")
+        terminal.press(answer + b"\r")
+        assert terminal.wait_end() == 0
+    assert len(runs.all_runs()) == left
+
+
+def test_rm_refuses_what_runs(cli, made, living):
+    made(ended_at=None, exit_code=None, supervisor=living)
+    assert "is running; stop it first" in refused(cli("rm", "mnist", "--yes"))
+    assert len(runs.all_runs()) == 1
+
+
+def test_rm_wants_to_be_told_which(cli, made):
+    made()
+    assert "Missing argument 'RUN'" in refused(cli("rm"))

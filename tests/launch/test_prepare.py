@@ -1,0 +1,111 @@
+"""What is started: as it was asked for, or once more; and what is refused before anything starts."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from ddpmon import runs
+from ddpmon.errors import UsageError
+from ddpmon.launch import spec
+from ddpmon.launch.prepare import Asked, again, prepare
+from ddpmon.launch.torchrun import Nodes
+
+
+@pytest.fixture(autouse=True)
+def with_torch(monkeypatch):
+    """Whether torch is installed is for other tests."""
+    monkeypatch.setattr(spec, "check_torch", lambda: None)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "train.py").write_text("print('trained')\n")
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "train.py").write_text("")
+    return tmp_path
+
+
+def started(wanted, run_id, **changes) -> runs.Run:
+    """The run that `start` would make of it, as it ended."""
+    run = runs.Run(
+        id=run_id, name=wanted.name, argv=wanted.command, script=wanted.script, script_args=wanted.script_args,
+        cwd=wanted.cwd, host="here", boot_id=runs.boot_id(), created_at=1.0, world_size=wanted.world_size,
+        nnodes=wanted.nnodes, ended_at=2.0, exit_code=0, grace_s=wanted.grace_s, buckets=wanted.buckets,
+        environment=dict(wanted.environment),
+    )  # fmt: skip
+    return dataclasses.replace(run, **changes)
+
+
+def test_scripts_and_modules_are_looked_for_in_the_folder_they_run_in(folder):
+    wanted = prepare(Asked("train.py", ["--lr", "0.1"], nproc="3", cwd=str(folder)), "id-1")
+    assert (wanted.name, wanted.world_size, wanted.cwd) == ("train", 3, str(folder))
+    assert wanted.command[-4:] == ["--", "train.py", "--lr", "0.1"]
+    assert "--nproc-per-node=3" in wanted.command
+    module = prepare(Asked("package.train", module=True, cwd=str(folder)), "id-1")
+    assert module.command[-3:] == ["-m", "--", "package.train"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"script": "nothing.py"}, "no script nothing.py in "),
+        ({"script": "no.such", "module": True}, "no module no.such from "),
+        ({"nproc": "0"}, "from 1 to 1024"),
+        ({"nproc": "many"}, "a number, gpu, cpu or auto"),
+        ({"name": "a b"}, "--name 'a b'"),
+        ({"cwd": "/no/such/folder"}, "no folder /no/such/folder"),
+        ({"environment": {"A B": "1"}}, "'A B' is no variable"),
+        ({"environment": {"": "1"}}, "KEY=VALUE is wanted"),
+        ({"environment": {"DDPMON_SOCKET": "ipc:///tmp/other"}}, "DDPMON_SOCKET is for ddpmon itself"),
+    ],
+)
+def test_what_cannot_be_started_is_refused_in_one_line(folder, changes, said):
+    with pytest.raises(UsageError) as caught:
+        prepare(dataclasses.replace(Asked("train.py", cwd=str(folder)), **changes), "id-1")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_run_is_started_again_as_it_was_but_for_where_its_ranks_write(folder):
+    asked = Asked(
+        "train.py", ["--log-dir=/x/id-1/logs/ranks"], nproc="2", name="mine", cwd=str(folder),
+        environment={"OMP_NUM_THREADS": "1"}, max_restarts=2, grace_s=7.0, buckets=True,
+    )  # fmt: skip
+    first = prepare(asked, "id-1")
+    second = again(started(first, "id-1"), "id-2")
+    assert second == dataclasses.replace(prepare(asked, "id-2"), script_args=first.script_args)
+
+
+def test_a_command_that_was_armed_is_started_again_as_it_was(folder):
+    command = ["python3", "-m", "torch.distributed.run", "--log-dir=/somewhere", "train.py"]
+    armed = spec.Spec(command, "mine", "python3", command[1:], cwd=str(folder))
+    assert again(started(armed, "id-1"), "id-2") == armed
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"nnodes": 2}, "on 2 machines"),
+        ({"cwd": "/no/such/folder"}, "no folder /no/such/folder"),
+        ({"script": "gone.py"}, "no script gone.py"),
+        ({"argv": []}, "is not recorded"),
+        ({"argv": ["/no/such/python", "train.py"]}, "no program /no/such/python"),
+        ({"ended_at": None, "supervisor": "alive"}, "stop it first"),
+    ],
+)
+def test_what_cannot_be_started_again_says_why(folder, changes, said):
+    import os
+
+    run = started(prepare(Asked("train.py", cwd=str(folder)), "id-1"), "id-1")
+    if "supervisor" in changes:
+        changes = {**changes, "supervisor": runs.Process.of(os.getpid())}
+    with pytest.raises(UsageError) as caught:
+        again(dataclasses.replace(run, **changes), "id-2")
+    assert said in str(caught.value)
+
+
+def test_only_one_machine_of_several_is_never_started_again(folder):
+    asked = Asked("train.py", cwd=str(folder), nodes=Nodes(2, 0, "127.0.0.1:29500"))
+    assert prepare(asked, "id-1").world_size == 2

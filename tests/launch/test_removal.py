@@ -1,0 +1,122 @@
+"""Deleting a run: all of it or nothing, and never one of which something lives."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+
+from ddpmon import runs
+from ddpmon.errors import DdpmonError, UsageError
+from ddpmon.launch import removal
+
+
+@pytest.fixture
+def run(home):
+    made = runs.Run(
+        id="20260101-000001-0001", name="mnist", argv=["torchrun"], script="mnist.py", script_args=[], cwd="/",
+        host=platform.node(), boot_id=runs.boot_id(), created_at=1.0, world_size=4, ended_at=2.0, exit_code=0,
+    )  # fmt: skip
+    folder = runs.create(made)
+    (folder / "telemetry.db").write_bytes(b"x" * 300_000)
+    (folder / "logs" / "hub.log").write_text("words")
+    runs.make_socket_dir(made.id)
+    return made
+
+
+@pytest.fixture
+def living(home):
+    """A process that lives, to stand for a supervisor."""
+    with subprocess.Popen(["sleep", "600"]) as sleeper:
+        yield runs.Process.of(sleeper.pid)
+        sleeper.kill()
+
+
+def changed(run, **changes):
+    return runs.update(run.id, **changes)
+
+
+def test_all_of_it_goes_its_sockets_too(run):
+    told = (runs.run_dir(run.id) / "run.json").stat().st_size
+    assert removal.size_bytes(run) == 300_000 + len("words") + told
+    assert removal.size_text(run) == f"{(300_005 + told) / 1000:.0f} kB"
+    removal.delete(run)
+    assert list(runs.runs_dir().iterdir()) == []
+    assert not runs.socket_dir(run.id).exists()
+
+
+def test_what_runs_is_refused_and_stays_whole(run, living):
+    run = changed(run, ended_at=None, exit_code=None, supervisor=living)
+    with pytest.raises(UsageError, match="is running; stop it first"):
+        removal.delete(run)
+    assert (runs.run_dir(run.id) / "telemetry.db").exists()
+    assert runs.load(run.id) == run
+
+
+def test_what_is_just_ending_is_refused(run, living):
+    """run.json says that it ended, but its hub may still be writing the report."""
+    with pytest.raises(UsageError, match="just ending"):
+        removal.delete(changed(run, supervisor=living))
+
+
+def test_a_run_is_judged_by_what_it_is_now_not_by_what_was_shown(run, living):
+    changed(run, ended_at=None, exit_code=None, supervisor=living)
+    with pytest.raises(UsageError, match="is running"):
+        removal.delete(run)
+
+
+def test_a_lost_run_of_which_a_process_lives_is_refused(run):
+    lost = changed(run, ended_at=None, exit_code=None, supervisor=runs.Process(2**22 + 1, 1))
+    program = "import sys; sys.stdout.write('up'); sys.stdout.flush(); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        env={**os.environ, "DDPMON_RUN_ID": run.id},
+    ) as left:  # fmt: skip
+        left.stdout.read(2)
+        with pytest.raises(UsageError, match="1 processes left; ddpmon stop"):
+            removal.delete(lost)
+        left.stdin.close()
+    removal.delete(lost)
+    assert runs.all_ids() == []
+
+
+def test_a_run_that_may_still_run_on_another_machine_is_left_to_that_one(run):
+    """Machines that share a home see each other's runs as lost."""
+    elsewhere = changed(run, ended_at=None, exit_code=None, host="node07", boot_id="another")
+    assert elsewhere.state() == "lost"
+    with pytest.raises(UsageError, match="started on node07 and may still run there"):
+        removal.delete(elsewhere)
+    removal.delete(changed(run, ended_at=2.0, exit_code=0))
+    assert runs.all_ids() == []
+
+
+def test_where_it_cannot_be_moved_away_nothing_is_deleted(run, monkeypatch):
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("pathlib.Path.rename", refuse)
+    with pytest.raises(DdpmonError, match="cannot be deleted: Permission denied"):
+        removal.delete(run)
+    assert removal.size_bytes(run) >= 300_000
+    assert runs.load(run.id) == run
+
+
+def test_what_the_disk_keeps_is_no_run_any_more_is_told_and_goes_with_the_next(run, monkeypatch):
+    other = runs.create(dataclasses.replace(run, id="20260101-000002-0002"))
+
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", refuse)
+        patch.setattr(runs, "remove_sockets", lambda _: None)
+        with pytest.raises(DdpmonError, match="the run is gone, but not all of"):
+            removal.delete(run)
+    assert [each.id for each in runs.all_runs()] == [other.name]
+    assert (runs.runs_dir() / f".deleted-{run.id}" / "telemetry.db").exists()
+    removal.delete(runs.load(other.name))
+    assert list(runs.runs_dir().iterdir()) == []

@@ -1,0 +1,130 @@
+"""run.json with more than one writer, and other names for runs."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import threading
+import time
+
+import pytest
+
+from ddpmon import runs
+from ddpmon.errors import DdpmonError, RunNotFoundError, UsageError
+from tests.conftest import wait_for
+
+
+@pytest.fixture
+def run(home):
+    made = runs.Run(
+        id="20260101-000001-0001", name="mnist", argv=["torchrun"], script="mnist.py", script_args=[], cwd="/",
+        host="here", boot_id=runs.boot_id(), created_at=1.0, world_size=4, ended_at=2.0, exit_code=0,
+    )  # fmt: skip
+    runs.create(made)
+    return made
+
+
+def test_another_name_is_found_by_it(run):
+    assert runs.rename(run, "after-the-fix").name == "after-the-fix"
+    assert runs.find("after-the-fix").id == run.id
+    with pytest.raises(RunNotFoundError):
+        runs.find("mnist")
+
+
+@pytest.mark.parametrize("name", ["", "-x", "a b", "../up", "a/b", "x" * 65, "ä"])
+def test_the_names_that_ddpmon_run_refuses_are_refused(run, name):
+    with pytest.raises(UsageError, match="--name"):
+        runs.rename(run, name)
+    assert runs.load(run.id) == run
+
+
+def test_a_run_that_was_deleted_meanwhile_cannot_be_renamed(run):
+    import shutil
+
+    shutil.rmtree(runs.run_dir(run.id))
+    with pytest.raises(RunNotFoundError, match="no run"):
+        runs.rename(run, "later")
+
+
+def test_a_disk_that_takes_nothing_is_one_line(run, monkeypatch):
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(runs, "save", full)
+    with pytest.raises(DdpmonError, match="cannot be renamed: No space left on device"):
+        runs.rename(run, "later")
+
+
+def test_two_writers_do_not_undo_each_other(run):
+    """As the supervisor ends a run while somebody renames it, many times over."""
+
+    def write(field, values):
+        for value in values:
+            runs.update(run.id, **{field: value})
+
+    names = [f"name-{number}" for number in range(100)]
+    threads = [
+        threading.Thread(target=write, args=("name", names)),
+        threading.Thread(target=write, args=("exit_code", range(100))),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    now = runs.load(run.id)
+    assert (now.name, now.exit_code) == ("name-99", 99)
+
+
+def test_a_writer_that_hangs_does_not_hold_up_the_others_for_ever(run, monkeypatch):
+    monkeypatch.setattr(runs, "LOCK_S", 0.05)
+    held = os.open(runs.run_dir(run.id) / "run.json.lock", os.O_WRONLY | os.O_CREAT)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    assert runs.update(run.id, exit_code=3).exit_code == 3
+    os.close(held)
+
+
+def test_a_running_run_keeps_the_name_it_was_given_when_its_supervisor_writes_how_it_ended(launch, tmp_path):
+    started = launch("sh", "-c", f"until [ -e {tmp_path}/go ]; do sleep 0.05; done; exit 3")
+    wait_for(lambda: started.run.agent)
+    runs.rename(started.run, "another")
+    (tmp_path / "go").touch()
+    ended = started.until_gone()
+    assert (ended.name, ended.exit_code, ended.state()) == ("another", 3, "failed")
+
+
+def test_a_run_json_that_somebody_damaged_is_whole_again_at_the_end(launch, tmp_path):
+    started = launch("sh", "-c", f"until [ -e {tmp_path}/go ]; do sleep 0.05; done")
+    wait_for(lambda: started.run.agent)
+    (started.folder / "run.json").write_text("{")
+    (tmp_path / "go").touch()
+
+    def ended():
+        try:
+            return started.run.ended
+        except RunNotFoundError:
+            return False
+
+    wait_for(ended)
+    assert started.until_gone().state() == "done"
+
+
+def test_what_is_being_deleted_is_no_run(run):
+    folder = runs.run_dir(run.id)
+    folder.rename(folder.with_name(f".deleted-{run.id}"))
+    assert runs.all_ids() == []
+    assert runs.all_runs() == []
+
+
+def test_variables_that_were_set_for_a_run_reach_its_command(home):
+    from ddpmon.launch import spec, start, stop
+
+    wanted = spec.Spec(["sh", "-c", "env"], "test", "env", cwd=str(home), environment={"GREETING": "two words"})
+    run = start.start(wanted, runs.new_id())
+    ended = stop.wait_until_gone(run, 30.0)
+    assert ended is not None
+    printed = (runs.run_dir(run.id) / "logs" / "launcher.log").read_text().splitlines()
+    assert "GREETING=two words" in printed
+    assert f"PWD={home}" in printed
+    assert json.loads((runs.run_dir(run.id) / "run.json").read_text())["environment"] == {"GREETING": "two words"}
+    assert time.time() > run.created_at
