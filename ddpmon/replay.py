@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 
 import msgspec
 
@@ -26,6 +27,7 @@ class ReplaySource:
     """Plays a run's recording. A thread of its own reads it and follows the cursor."""
 
     stoppable = False
+    askable = False
 
     def __init__(self, run: Run, speed: float = 1.0) -> None:
         """Open a run's recording; RecordingError says what is wrong with it, or that there is nothing in it."""
@@ -98,6 +100,9 @@ class ReplaySource:
     def logs(self) -> Log:
         """All that was printed: lines carry no time."""
         return self._log
+
+    def ask(self, ranks: Sequence[int] = ()) -> None:
+        """Nobody is there to answer."""
 
     def stop(self, now: bool = False) -> None:
         """Nothing runs."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
+from socket import socketpair
 from typing import Protocol
 
 import zmq
@@ -12,7 +16,7 @@ import zmq
 from ddpmon import runs
 from ddpmon.errors import RecordingError, RunNotFoundError
 from ddpmon.logs import Log, Reader, Said
-from ddpmon.messages import END_STATES, Next, Snapshot, WireError, Wish, decode_snapshot, encode
+from ddpmon.messages import END_STATES, Ask, Next, Snapshot, WireError, Wish, decode_snapshot, encode
 from ddpmon.runs import Run
 
 POLL_MS = 250
@@ -78,6 +82,13 @@ class Source(Protocol):
     def logs(self) -> Log:
         """What the ranks printed, as far as it was written on this machine; always the same object."""
 
+    @property
+    def askable(self) -> bool:
+        """Whether ranks can be asked where they are: not those of a recording, which tells what they said then."""
+
+    def ask(self, ranks: Sequence[int] = ()) -> None:
+        """Ask ranks, or all of them, where they are now; the answers come with the stacks that are wished for."""
+
     def stop(self, now: bool = False) -> None:
         """Ask the run to stop; `now` skips the grace. Returns at once."""
 
@@ -92,6 +103,8 @@ class FakeSource:
         self.current = snapshot
         self.silent = silent
         self.stoppable = stoppable
+        self.askable = stoppable
+        self.asks: list[list[int]] = []
         self.stops: list[bool] = []
         self.said: list[Said] = []
         """What the ranks print next."""
@@ -116,6 +129,9 @@ class FakeSource:
         said, self.said = self.said, []
         return said
 
+    def ask(self, ranks: Sequence[int] = ()) -> None:
+        self.asks.append(list(ranks))
+
     def stop(self, now: bool = False) -> None:
         self.stops.append(now)
 
@@ -139,6 +155,9 @@ class LiveSource:
         """What is wished for; what the last request asked for, and what the last answer holds."""
         self._heard_at = time.monotonic()
         self._ended = False
+        self._asks: deque[Ask] = deque()
+        self._asking, self._asked_for = socketpair()
+        """What wakes the thread when someone asks or wishes, and where it hears it."""
         self._closing = threading.Event()
         self._wished = threading.Event()
         self._thread = threading.Thread(target=self._read, name="ddpmon-source", daemon=True)
@@ -152,8 +171,23 @@ class LiveSource:
         return self._snapshot
 
     def wish(self, wish: Wish) -> None:
-        self._wish = wish
-        self._wished.set()
+        if wish != self._wish:
+            self._wish = wish
+            self._wished.set()
+            self._wake()
+
+    @property
+    def askable(self) -> bool:
+        return not self._ended
+
+    def ask(self, ranks: Sequence[int] = ()) -> None:
+        if not self._ended:
+            self._asks.append(Ask(list(ranks)))
+            self._wake()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):  # it was closed
+            self._asking.send(b".")
 
     def silent_for(self) -> float:
         return 0.0 if self._ended else time.monotonic() - self._heard_at
@@ -170,6 +204,8 @@ class LiveSource:
         self._closing.set()
         self._wished.set()
         self._thread.join(2.0)
+        self._asking.close()
+        self._asked_for.close()
 
     def _read(self) -> None:
         context = zmq.Context(io_threads=1)
@@ -179,6 +215,9 @@ class LiveSource:
         socket.setsockopt(zmq.RECONNECT_IVL, 100)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
         socket.connect(runs.view_address(self._run.id))
+        self._poller = zmq.Poller()
+        self._poller.register(socket, zmq.POLLIN)
+        self._poller.register(self._asked_for, zmq.POLLIN)
         try:
             while not self._closing.is_set() and not self._ended:
                 self._ask(socket)
@@ -215,11 +254,25 @@ class LiveSource:
         except zmq.Again:
             pass  # earlier requests wait for a hub already
 
+    def _pass_on(self, socket: zmq.Socket[bytes]) -> None:
+        """Send what was asked. Where no hub takes it, nobody waits for it later."""
+        while self._asks:
+            with contextlib.suppress(zmq.Again):
+                socket.send(encode(self._asks.popleft()), zmq.NOBLOCK)
+
     def _hear(self, socket: zmq.Socket[bytes]) -> None:
         """Wait for the answer to a request; return without one when it is time to ask again."""
         asked_at = time.monotonic()
         while not self._closing.is_set() and time.monotonic() - asked_at < ASK_AGAIN_S:
-            if not socket.poll(POLL_MS):
+            ready = dict(self._poller.poll(POLL_MS))
+            if self._asked_for.fileno() in ready:
+                self._asked_for.recv(4096)
+                self._pass_on(socket)
+                if self._wish != self._asked:
+                    return  # which the hub answers at once
+            if socket not in ready:
+                if ready:
+                    continue
                 self._look_for_the_end()
                 if self._ended:
                     return
@@ -231,7 +284,8 @@ class LiveSource:
             self._heard_at = time.monotonic()
             newest = self._snapshot
             same = newest is not None and (newest.epoch, newest.version) == (answer.epoch, answer.version)
-            if not same or self._asked != self._answered:
+            # An answer to an earlier wish may have been on its way; the one to this wish then has the same version.
+            if not same or self._asked != self._answered or answer != newest:
                 self._snapshot = answer
             self._answered = self._asked
             if answer.state in END_STATES:
@@ -258,6 +312,7 @@ class RecordedSource:
     """A run that has ended, as its dashboard stood at the end."""
 
     stoppable = False
+    askable = False
     tape = None
 
     def __init__(self, run: Run) -> None:
@@ -283,6 +338,9 @@ class RecordedSource:
 
     def logs(self) -> Log:
         return self._log
+
+    def ask(self, ranks: Sequence[int] = ()) -> None:
+        """Nobody is there to answer."""
 
     def stop(self, now: bool = False) -> None:
         """Nothing runs."""

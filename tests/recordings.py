@@ -10,7 +10,7 @@ from ddpmon.hub.processes import RankProcess
 from ddpmon.hub.recorder import Recorder
 from ddpmon.hub.recording import Recording, recording_path
 from ddpmon.hub.store import Clock
-from ddpmon.messages import PROTOCOL, STAGE_ENDED, Batch, Event, Hello, Sample
+from ddpmon.messages import PROTOCOL, STAGE_ENDED, Batch, Event, Hello, Sample, Scalar
 from tests.worlds import own_times, records
 
 BEGAN = 1_789_000_000.0
@@ -25,10 +25,12 @@ def story(steps=1800, ranks=4, late=2, begin=600, end=1200, extra_ms=12.0):
     return own
 
 
-def record(own=None, *, loss=None, restarts=(), events=(), dead=(), **changes):
+def record(own=None, *, loss=None, restarts=(), events=(), dead=(), accuracy=False, sums=None, **changes):
     """Write a run that has ended, and its recording; returns the run.
 
     own: [S, R, 5] ms. restarts: step numbers at which every rank is replaced by a new process.
+    sums: makes of the sums since the start what is written down of them.
+    accuracy: rank 0 logs one every tenth step: a thousandth of its number.
     """
     own = story() if own is None else own
     steps, ranks, _ = own.shape
@@ -50,14 +52,22 @@ def record(own=None, *, loss=None, restarts=(), events=(), dead=(), **changes):
             process = told_by(run, number, attempt, rank, told[rank], dead=rank in dead)
             end_us = told[rank][-1].end_us if told[rank] else now_us
             samples = [Sample(at, 90.0, 1 << 30) for at in range(now_us - 500_000, end_us, 1_000_000)]
-            batch = Batch(rank, process.hello.pid, 1, 0, 4, last - first, 0, steps=told[rank], samples=samples)
+            tenth = range(10, last - first + 1, 10) if accuracy and rank == 0 else ()
+            batch = Batch(
+                rank, process.hello.pid, 1, 0, 4, last - first, 0, steps=told[rank], samples=samples,
+                scalars=[Scalar(step, "accuracy", step / 1000) for step in tenth],
+            )  # fmt: skip
             recorder.process(process)
             recorder.batch(process, batch, told[rank])
         now_us = end_us + 2_000_000
-    recorder.write()
+    while recorder.backlog:
+        recorder.write()
     with Recording(run) as recording:
         store = recording.store()
-        recorder.checkpoint(store.registry.attempt, store.history_step, store.loss_history, store.own_history)
+        recorder.checkpoint(
+            store.registry.attempt, store.history_step, store.histories.saved(),
+            sums(store.since_start.sums) if sums else store.since_start.sums,
+        )  # fmt: skip
     recorder.event([Event(BEGAN + at, "info", text) for at, text in events])
     recorder.close()
     if run.ended_at is None:

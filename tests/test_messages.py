@@ -30,7 +30,7 @@ from ddpmon.messages import (
     Sync,
     WireError,
     decode_from_rank,
-    decode_next,
+    decode_from_viewer,
     decode_snapshot,
     decode_to_rank,
     encode,
@@ -63,7 +63,7 @@ def test_a_message_comes_out_as_it_went_in(message):
 
 @given(frame=st.binary(max_size=300))
 def test_noise_gives_a_wire_error_at_most(frame):
-    for decode in (decode_from_rank, decode_to_rank, decode_next, decode_snapshot):
+    for decode in (decode_from_rank, decode_to_rank, decode_from_viewer, decode_snapshot):
         try:
             decode(frame)
         except WireError:

@@ -50,7 +50,7 @@ def hang(found: Standstill) -> Finding | None:
     awaited = _awaited([stacks[rank] for rank in waiting])
     groups = [
         {"ranks": ranks, "line": line_of(stacks[ranks[0]]), "frames": list(stacks[ranks[0]].frames)}
-        for ranks in _alike(stacks)
+        for ranks in alike(stacks)
     ]
     text, advice = _words(found, late, waiting, awaited)
     return Finding(
@@ -105,12 +105,26 @@ def _awaited(waiting: Sequence[Stack]) -> Collective | None:
     return max(names, key=lambda one: (names.count(one), one.sequence is not None), default=None)
 
 
-def _alike(stacks: Mapping[int, Stack]) -> list[list[int]]:
+def alike(stacks: Mapping[int, Stack]) -> list[list[int]]:
     """Ranks with identical stacks together, the fewest first: who is alone is of most interest."""
     groups: dict[tuple[str, ...], list[int]] = {}
     for rank in sorted(stacks):
         groups.setdefault(tuple(stacks[rank].frames), []).append(rank)
     return sorted(groups.values(), key=lambda ranks: (len(ranks), ranks))
+
+
+def why_no_stack(
+    rank: int, *, heard: bool, gone: bool = False, held: Held | None = None, unanswered: bool = False
+) -> str:
+    """Why a rank cannot tell where it is now, in one line; empty if nothing is in its way."""
+    if not heard:
+        return f"rank {rank} was not heard yet"
+    if gone:
+        return f"rank {rank} has ended"
+    if held is not None:
+        text, advice = _silence(Standstill(0.0, {}, silent=[rank], held={rank: held}))
+        return f"{text}. {advice}"
+    return f"rank {rank} lives, but did not answer" if unanswered else ""
 
 
 def line_of(stack: Stack) -> str:

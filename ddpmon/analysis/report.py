@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from ddpmon.analysis.since_start import Sums, efficiency_since
 from ddpmon.analysis.summary import Summary
 from ddpmon.analysis.what_if import gain, gain_all_at_median, gain_with_even_transfer, gain_without_waiting
 from ddpmon.analysis.world import World
@@ -15,9 +16,12 @@ from ddpmon.messages import END_STATES, PHASES, Finding, RankView, Snapshot
 
 SCHEMA = 1
 MOST_GAINS = 8
+EFFICIENCIES = ("parallel", "load_balance", "load_balance_persistent", "load_balance_moving", "communication")
 
 
-def report(snapshot: Snapshot, world: World | None, summary: Summary | None) -> dict[str, Any]:
+def report(
+    snapshot: Snapshot, world: World | None, summary: Summary | None, since_start: Sums | None = None
+) -> dict[str, Any]:
     """All of a run: `snapshot` at its end (or now), `world` and `summary` of the steps that the report covers."""
     run = snapshot.run
     gradients = summary if summary and summary.gradient_bytes else None
@@ -46,10 +50,8 @@ def report(snapshot: Snapshot, world: World | None, summary: Summary | None) -> 
             "records_lost": snapshot.records_lost,
         },
         "ranks": [_rank(view) for view in snapshot.ranks],
-        "efficiency": {
-            name: _number(getattr(summary.efficiency, name) if summary else None)
-            for name in ("parallel", "load_balance", "load_balance_persistent", "load_balance_moving", "communication")
-        },
+        "efficiency": {name: _number(getattr(summary.efficiency, name) if summary else None) for name in EFFICIENCIES},
+        "efficiency_since_start": _since_start(summary, since_start) if summary and since_start else None,
         "all_reduce": {
             "bytes_per_step": round(gradients.gradient_bytes) if gradients else None,
             "wait_ms": _number(gradients.exposed_wait_ms if gradients else None),
@@ -62,6 +64,14 @@ def report(snapshot: Snapshot, world: World | None, summary: Summary | None) -> 
         "verdict": snapshot.verdict,
         "findings": [msgspec.to_builtins(finding) for finding in snapshot.findings],
     }
+
+
+def _since_start(summary: Summary, sums: Sums) -> dict[str, Any] | None:
+    """The efficiencies of all steps that were counted; None where the report covers them all."""
+    if summary.window[0] <= sums.first:
+        return None
+    tree = efficiency_since(sums)
+    return {"window": [sums.first, sums.last]} | {name: _number(getattr(tree, name)) for name in EFFICIENCIES}
 
 
 def _rank(view: RankView) -> dict[str, Any]:

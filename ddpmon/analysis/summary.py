@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ddpmon.analysis.arrays import Bools, Floats
 from ddpmon.analysis.world import World
+from ddpmon.messages import Finding
+
+CHANGES = frozenset({"straggler", "load_imbalance", "moving_straggler"})
+"""Kinds of findings that know the step from which things are different."""
+FEWEST_STEPS = 12
+
+
+def since_change(world: World, found: Sequence[Finding]) -> World:
+    """The steps since the last change that is known: means over it would tell of neither side.
+
+    FEWEST_STEPS at least, where there are as many.
+    """
+    told = [f for f in found if f.kind in CHANGES]
+    begins = [f.since_step if f.until_step is None else f.until_step + 1 for f in told]
+    latest = max((step for step in begins if step is not None), default=0)
+    first = min(int(np.searchsorted(world.step, latest)), len(world) - FEWEST_STEPS)
+    return world.between(first, len(world)) if first > 0 else world
 
 
 @dataclass(frozen=True)
@@ -105,10 +123,12 @@ def _rate(total: Floats, seconds: Floats) -> Floats:
 
 def efficiency(world: World) -> Efficiency:
     """The POP tree of a window; 1.0 where there was no own time at all."""
-    step = float(world.mean("length_ms").mean())
-    means = world.mean("own_ms")
-    mean, worst = float(means.mean()), float(means.max())
-    slowest = float(world.slowest_ms.mean())
+    return efficiency_of(world.mean("own_ms"), float(world.slowest_ms.mean()), float(world.mean("length_ms").mean()))
+
+
+def efficiency_of(own_ms: Floats, slowest: float, step: float) -> Efficiency:
+    """The POP tree of means over steps: each rank's own time, the largest own time of a step, a step's length."""
+    mean, worst = float(own_ms.mean()), float(own_ms.max())
     if not (step > 0 and slowest > 0 and worst > 0):
         return Efficiency(1.0, 1.0, 1.0, 1.0, 1.0)
     return Efficiency(

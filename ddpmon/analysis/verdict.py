@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from ddpmon.analysis.summary import Summary
 from ddpmon.analysis.words import fitting
 from ddpmon.messages import Finding
+
+if TYPE_CHECKING:
+    from ddpmon.analysis.summary import Summary  # numpy with it, which the dashboard of a live run never needs
 
 EVEN = (0.02, 0.05, 0.10)
 """How close to the median all own times can be said to be: few values, so that the sentence stays put."""
@@ -116,6 +119,14 @@ def ended(
         return f"done{took}: no training step was seen", "warn"
     worst = _worst([f for f in found if f.kind != "rank_failed"])
     return f"done: {steps:,} steps{took}" + (f"; {worst.text}" if worst else ""), worst.severity if worst else "info"
+
+
+def beside_state(verdict: str) -> str:
+    """What the sentence of a run that is over tells where its state is shown beside it: of one that is done, what was
+    found in it, and only if that is nothing how many steps it took.
+    """
+    steps, _, found = verdict.removeprefix("done: ").partition("; ")
+    return (found or steps) if verdict.startswith("done: ") else verdict
 
 
 def duration(seconds: float) -> str:

@@ -11,9 +11,11 @@ import click
 import ddpmon
 from ddpmon.cli.comparing import diff
 from ddpmon.cli.exporting import export
+from ddpmon.cli.keeping import rename, rm
 from ddpmon.cli.launching import exec_, run
 from ddpmon.cli.looking import attach, logs, ls, report
 from ddpmon.cli.replaying import demo, replay
+from ddpmon.cli.stacking import stack
 from ddpmon.cli.standing import status
 from ddpmon.cli.stopping import stop
 from ddpmon.errors import DdpmonError, UsageError
@@ -29,6 +31,9 @@ HELP = """Watch PyTorch DistributedDataParallel runs in the terminal.
     ddpmon demo                                see it on a recorded run, without torch
 
     RUN is a run's name, the beginning of its id, or nothing for the latest.
+
+    In the dashboard ? shows the keys. DDPMON_THEME=dark, light or ansi (the
+    terminal's own sixteen) chooses its colours, NO_COLOR=1 leaves none.
 """
 
 
@@ -41,7 +46,7 @@ def commands(context: click.Context) -> None:
         print(context.get_help())
 
 
-for command in (run, exec_, attach, ls, status, logs, stop, report, replay, demo, diff, export):
+for command in (run, exec_, attach, ls, status, stack, logs, stop, rename, rm, report, replay, demo, diff, export):
     commands.add_command(command)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ddpmon.cli.options import lines
+from ddpmon.cli.options import lines, notifications
 
 if TYPE_CHECKING:
     from ddpmon.runs import Run
@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("run", required=False)
 @lines
+@notifications
 @click.option("--once", is_flag=True, help="Print the head and the rank table as they are now, and leave.")
-def attach(run: str | None, headless: bool, every: float, once: bool) -> int:
+@click.option("--readonly", is_flag=True, help="No key of this dashboard can stop or change anything.")
+def attach(run: str | None, headless: bool, every: float, notify: str, once: bool, readonly: bool) -> int:
     """Watch a run. Leaving never stops it.
 
     Exit code: 0 after leaving, else the run's. With --once as that of ddpmon status.
@@ -31,7 +33,7 @@ def attach(run: str | None, headless: bool, every: float, once: bool) -> int:
 
         return standing.once(found)
     if not headless and watching.interactive():
-        return watching.dashboard(found, every, owns_run=False)
+        return watching.dashboard(found, every, owns_run=False, notify=notify, readonly=readonly)
     with watching.Signals() as signals:
         return watching.follow(found, every, signals, owns_run=False)
 

@@ -19,6 +19,19 @@ class Within(click.FloatRange):
         return number
 
 
+def notifications(function: Callable[..., Any]) -> Callable[..., Any]:
+    """How the dashboard says it when the run gets worse or ends: `notify`."""
+    return click.option(
+        "--notify",
+        type=click.Choice(("off", "bell", "desktop", "both")),
+        default="off",
+        envvar="DDPMON_NOTIFY",
+        show_default=True,
+        show_envvar=True,
+        help="When the run needs a look, stalls, fails or ends: ring the terminal's bell, notify the desktop.",
+    )(function)
+
+
 def lines(function: Callable[..., Any]) -> Callable[..., Any]:
     """Lines instead of the dashboard: `headless` and `every`."""
     every = click.option(

@@ -21,8 +21,13 @@ STOPPED = 130
 
 
 def interactive() -> bool:
-    """Whether a dashboard can be shown and steered here."""
-    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    """Whether a dashboard can be shown and steered here. UsageError: it was asked for in colours that there are not."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"):
+        return False
+    from ddpmon.tui.palette import chosen_theme
+
+    chosen_theme(os.environ)  # before a run is started that nobody would see
+    return True
 
 
 class Signals:
@@ -51,17 +56,18 @@ class Signals:
             self.terminated |= number == signal.SIGTERM
 
 
-def dashboard(run: runs.Run, every_s: float, owns_run: bool) -> int:
+def dashboard(run: runs.Run, every_s: float, owns_run: bool, notify: str = "off", *, readonly: bool = False) -> int:
     """The dashboard until it is left; then the exit code for this command.
 
-    owns_run: this command started the run.
+    owns_run: this command started the run. notify: one of `tui.notify.WAYS`. readonly: nothing can be stopped
+    from it.
     """
     from ddpmon.tui.app import watch
     from ddpmon.tui.outcome import Outcome
 
     source = attach(run)
     try:
-        outcome = watch(source, owns_run=owns_run)
+        outcome = watch(source, readonly=readonly, owns_run=owns_run, notify=notify)
         last = source.snapshot()
     finally:
         source.close()

@@ -70,7 +70,7 @@ def _first(told: list[str], one: str, many: str | None = None) -> list[str]:
 
 def facts(report: dict[str, Any]) -> list[str]:
     """The numbers of the whole world, one line each."""
-    steps, efficiency, reduce = report["steps"], report["efficiency"], report["all_reduce"]
+    steps, reduce = report["steps"], report["all_reduce"]
     window = f", means over {steps['window'][0]:,} to {steps['window'][1]:,}"
     step = steps["step_ms"]
     rate = steps["samples_per_s"]
@@ -84,11 +84,21 @@ def facts(report: dict[str, Any]) -> list[str]:
             f"all-reduce wait {_ms(reduce['wait_ms'])} ms  transfer {_ms(reduce['transfer_ms'])} ms"
             f"  exposed {_share(reduce['exposed_share'])} of the step"
         ),
-        (
-            f"efficiency {_share(efficiency['parallel'])} = load balance {_share(efficiency['load_balance'])}"
-            f" x communication {_share(efficiency['communication'])}"
-        ),
+        _efficiency(report["efficiency"]),
+        *_since_start(report.get("efficiency_since_start")),
     ]
+
+
+def _efficiency(tree: dict[str, Any]) -> str:
+    return (
+        f"efficiency {_share(tree['parallel'])} = load balance {_share(tree['load_balance'])}"
+        f" x communication {_share(tree['communication'])}"
+    )
+
+
+def _since_start(tree: dict[str, Any] | None) -> list[str]:
+    """Of all steps, where the means are of fewer."""
+    return [f"of all steps {tree['window'][0]:,} to {tree['window'][1]:,}: {_efficiency(tree)}"] if tree else []
 
 
 def rows(ranks: list[dict[str, Any]]) -> list[tuple[tuple[str, ...], dict[str, Any] | None]]:

@@ -42,6 +42,8 @@ class Collector:
         self._store = store
         self._recorder = recorder
         self._epoch = epoch
+        self.told_where_at = float("-inf")
+        """When a rank last told where it is."""
         self.bad_frames = 0
         """Frames that were no message of ours."""
 
@@ -79,6 +81,7 @@ class Collector:
                 self._batch(process, message, now)
             elif isinstance(message, Stack):
                 process.tell_stack(message, now)
+                self.told_where_at = now
                 self._recorder.process(process)
             else:
                 self._bye(process, message)
@@ -111,6 +114,8 @@ class Collector:
             self._store.registry.seat(process)
         self._store.add_steps(process, fresh, now)
         self._store.add_digests(process, batch.digests)
+        self._store.add_samples(process, batch.samples)
+        self._store.add_logged(process, batch.scalars)
         self._recorder.batch(process, batch, fresh)
 
     def _bye(self, process: RankProcess, bye: Bye) -> None:
@@ -144,6 +149,10 @@ class Collector:
         for process in self._store.registry.seats.values():
             if process.greeted and not process.gone:
                 self._send(process.identity, Where())
+
+    def ask_for_viewer(self, process: RankProcess) -> None:
+        """Ask one rank, which may well come on, for its stack."""
+        self._send(process.identity, Where(brief=True))
 
     def record(self) -> None:
         """Write a part of what waits, and tell the ranks that it is safe."""

@@ -8,13 +8,16 @@ import secrets
 import signal
 import socket
 import time
+from collections.abc import Sequence
 
 import zmq
 
 from ddpmon import runs
+from ddpmon.analysis.history import BINS
 from ddpmon.analysis.starts import START_S
 from ddpmon.analysis.verdict import Waiting
 from ddpmon.errors import DdpmonError, RecordingError
+from ddpmon.hub.asking import Asking
 from ddpmon.hub.collector import Collector
 from ddpmon.hub.endings import read_ending
 from ddpmon.hub.parts import with_parts
@@ -36,6 +39,8 @@ TICK_S = 0.5
 LOOK_S = 1.0
 MEND_S = 5.0
 CHECKPOINT_S = 10.0
+CHECKPOINT_ROWS = BINS // 4
+"""Of each resolution of the charts: a hub that is killed leaves them coarser than one that ends."""
 DRAIN_S = 0.3
 ASK_WHERE_S = 3.0
 ORPHANED_S = 5.0
@@ -59,7 +64,8 @@ class Hub:
             raise
         self._epoch = secrets.token_hex(4)
         self._collector = Collector(self._sockets.ingest, self._store, self._recorder, self._epoch)
-        self._viewers = Viewers(self._sockets.view, self._build, self._with_parts, self._epoch)
+        self._viewers = Viewers(self._sockets.view, self._build, self._with_parts, self._ask, self._epoch)
+        self._asking = Asking(self._store.registry, self._collector.ask_for_viewer)
         folder = runs.run_dir(run_id)
         self._silent = Silent(folder)
         self._working = Working(START_S)
@@ -86,6 +92,8 @@ class Hub:
                 now = time.monotonic()
                 if self._sockets.ingest in ready and self._collector.receive(now, time.time()):
                     self._heard_at = now
+                    if self._collector.told_where_at == now:
+                        self._viewers.hurry()
                 if self._sockets.view in ready:
                     self._viewers.receive(now)
                 if self._recorder.backlog_is_large:
@@ -146,10 +154,16 @@ class Hub:
             store.idle = frozenset(process.rank for process in here if self._working.idle(process))
         since = store.stands_since
         for process in seats.values():
-            if process.health(now) != "silent":
+            asked = self._asking.unheard(process, now)
+            if process.health(now) != "silent" and not asked:
                 self._silent.heard(process)
-            elif store.state == "stalled" and self._silent.look(process, now, int((since or process.heard_at) * 1e6)):
+            elif (asked or store.state == "stalled") and self._silent.look(
+                process, now, int((since or process.heard_at) * 1e6)
+            ):
                 self._recorder.process(process)
+                self._viewers.hurry()
+        if self._asking.look(now):
+            self._viewers.hurry()
 
     def _take_left(self, frames: list[bytes]) -> None:
         self._collector.take(frames, time.monotonic(), time.time())
@@ -193,9 +207,10 @@ class Hub:
         self._trouble = trouble is not None
         store.notes = self._notes()
 
-    def _checkpoint(self) -> None:
+    def _checkpoint(self, *, final: bool = False) -> None:
         store = self._store
-        self._recorder.checkpoint(store.registry.attempt, store.history_step, store.loss_history, store.own_history)
+        histories = store.histories.saved(BINS if final else CHECKPOINT_ROWS)
+        self._recorder.checkpoint(store.registry.attempt, store.history_step, histories, store.since_start.sums)
 
     def _notes(self) -> list[str]:
         notes = []
@@ -227,6 +242,10 @@ class Hub:
     def _build(self, version: int) -> Snapshot:
         return snapshot(self._store, self._epoch, version, time.monotonic(), time.time())
 
+    def _ask(self, ranks: Sequence[int]) -> None:
+        self._asking.ask(ranks, time.monotonic())
+        self._viewers.hurry()
+
     def _with_parts(self, shot: Snapshot, wish: Wish) -> Snapshot:
         return with_parts(shot, self._store, wish)
 
@@ -248,7 +267,7 @@ class Hub:
                 self._recorder.process(process)
         store.digest(final=over)
         store.judge(now, unix)
-        self._checkpoint()
+        self._checkpoint(final=True)
         self._record(now, unix)
         self._recorder.close()
         if not over:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import bisect
+
 import msgspec
 
 from ddpmon.analysis.heat import HOT, code, fold, folded, hot_since, worst
 from ddpmon.analysis.timeline import timeline
+from ddpmon.hub.costs import cost_view
+from ddpmon.hub.inspecting import inspect_view, stack_views
 from ddpmon.hub.store import Store
 from ddpmon.messages import (
     HeatRow,
     HeatView,
     HeatWish,
+    RankSpans,
+    SeriesView,
+    SeriesWish,
     Snapshot,
     TimelineRow,
     TimelineStep,
@@ -19,16 +26,27 @@ from ddpmon.messages import (
     Wish,
 )
 
-HOT_WAIT = 0.5
-"""A wait of half of the step."""
+_HOT = {"wait": 0.5, "gpu": 0.5}
+"""A wait of half of the step; a GPU that does nothing for half of the time."""
 
 
 def with_parts(shot: Snapshot, store: Store, wish: Wish) -> Snapshot:
     """The snapshot, with what is wished for."""
-    if wish.heat is None and wish.timeline is None:
+    if wish == Wish():
         return shot
-    heat = _heat(store, wish.heat) if wish.heat else None
-    return msgspec.structs.replace(shot, heat=heat, timeline=_timeline(store, wish.timeline) if wish.timeline else None)
+    return msgspec.structs.replace(
+        shot,
+        heat=_heat(store, wish.heat) if wish.heat else None,
+        timeline=_timeline(store, wish.timeline) if wish.timeline else None,
+        cost=cost_view(store, wish.cost) if wish.cost else None,
+        inspect=inspect_view(store, wish.inspect) if wish.inspect else None,
+        stacks=stack_views(store) if wish.stacks else [],
+        series=_series(store, wish.series) if wish.series else None,
+    )
+
+
+def _series(store: Store, wish: SeriesWish) -> SeriesView | None:
+    return store.histories.view(wish.name, wish.span_s, wish.end_s, wish.points)
 
 
 def _host(store: Store, rank: int) -> str:
@@ -41,21 +59,27 @@ def _heat(store: Store, wish: HeatWish) -> HeatView | None:
     grid = heat.grid(wish.metric, wish.steps, wish.columns)
     if grid is None:
         return None
-    rows = fold([_host(store, rank) for rank in heat.ranks], wish.rows)
-    cells = folded(grid.cells, rows)
-    least = code(grid, HOT_WAIT if wish.metric == "wait" else HOT)
+    wanted = [column for column, rank in enumerate(heat.ranks) if wish.ranks is None or within(rank, wish.ranks)]
+    ranks, of_ranks = [heat.ranks[column] for column in wanted], grid.cells[wanted]
+    rows = fold([_host(store, rank) for rank in ranks], wish.rows)
+    cells = folded(of_ranks, rows)
+    least = code(grid, _HOT.get(wish.metric, HOT))
     told = []
     for row, line in zip(rows, cells, strict=True):
         share, place = (0.0, None) if wish.metric == "loss" else hot_since(line, least)
         since = None if place is None else max(1, (grid.first_bin + place) * grid.steps)
-        ends = heat.ranks[row.columns[0]], heat.ranks[row.columns[-1]]
-        told.append(
-            HeatRow(row.hosts, ends, len(row.columns), heat.ranks[worst(grid.cells, row)], round(share, 4), since)
-        )
+        ends = ranks[row.columns[0]], ranks[row.columns[-1]]
+        told.append(HeatRow(row.hosts, ends, len(row.columns), ranks[worst(of_ranks, row)], round(share, 4), since))
     return HeatView(
         wish.metric, grid.steps, grid.first_bin, cells.shape[1], grid.last_step, grid.low, grid.high, told,
         cells.tobytes(),
     )  # fmt: skip
+
+
+def within(rank: int, spans: RankSpans) -> bool:
+    """Whether a rank is among those that are wished for."""
+    place = bisect.bisect_right(spans, rank, key=lambda span: span[0])
+    return place > 0 and rank <= spans[place - 1][1]
 
 
 def _timeline(store: Store, wish: TimelineWish) -> TimelineView | None:
@@ -65,7 +89,8 @@ def _timeline(store: Store, wish: TimelineWish) -> TimelineView | None:
     world = told.world
     phases = [world.phases_ms, world.wait_ms[..., None], world.transfer_ms[..., None]]
     rows = []
-    for column in told.order[wish.first : wish.first + wish.rows]:
+    order = [each for each in told.order if wish.ranks is None or within(world.ranks[each], wish.ranks)]
+    for column in order[wish.first : wish.first + wish.rows]:
         each = [
             tuple(round(float(value), 3) for values in phases for value in values[i, column]) for i in range(len(world))
         ]
@@ -80,4 +105,4 @@ def _timeline(store: Store, wish: TimelineWish) -> TimelineView | None:
         for i in range(len(world))
     ]
     mended = None if told.mended is None else world.ranks[told.mended]
-    return TimelineView(steps, rows, len(world.ranks), mended)
+    return TimelineView(steps, rows, len(order), mended)

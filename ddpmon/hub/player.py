@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import msgspec
 
 from ddpmon.analysis.findings import Loss
-from ddpmon.analysis.history import History
 from ddpmon.analysis.verdict import Waiting
 from ddpmon.errors import RecordingError
 from ddpmon.hub.parts import with_parts
@@ -126,6 +125,7 @@ class _Track:
         known = self.known
         fresh = self._recording.samples(known.id, self._sampled_us, now_us)
         process.samples.extend(fresh)
+        store.add_samples(process, fresh)
         if fresh:
             self._sampled_us = fresh[-1].time_us
             process.heard_at = max(process.heard_at, store.clock.unix_at(self._sampled_us))
@@ -184,7 +184,6 @@ class Player:
         self._last = recording.store()
         self._last.judge(self.end, self.end)
         self._final = snapshot(self._last, EPOCH, 1, self.end, self.end)
-        self._loss, self._own = self._last.loss_history, self._last.own_history
         self._marks: list[_Mark] = []
         self._mark_s = max(MARK_S, (self.end - self.begin) / MARKS_MOST)
         self._store: Store | None = None
@@ -201,6 +200,7 @@ class Player:
         with self._readable():
             store = self._go(max(unix, self.begin))
         store.events = deque(self._events_until(self._now), maxlen=EVENTS)
+        store.histories.logged_of(self._last.histories, self._now - self._run.created_at)
         self._version += 1
         return with_parts(snapshot(store, EPOCH, self._version, self._now, self._now), store, wish)
 
@@ -269,9 +269,7 @@ class Player:
         place = bisect.bisect_right(self._marks, to, key=_at)
         mark = self._marks[place - 1] if place and self._marks[place - 1].at > reach else None
         at = mark.at if mark else reach
-        loss, own = self._loss, self._own
-        if self._store is not None and self._now >= at:
-            loss, own = self._store.loss_history, self._store.own_history
+        known = self._last if self._store is None or self._now < at else self._store
         registry = Registry(self._run.id, self._run.world_size, self._run.host)
         self._seat(registry, at, self._us(self._lead(at) if mark else at))
         store = Store(self._run, registry, self._recording.clock, live=True)
@@ -280,8 +278,7 @@ class Player:
         self._feed(store, self._us(at))
         store.history_step = store.step
         seconds = at - self._run.created_at
-        store.loss_history = History([bucket for bucket in loss.buckets if bucket.seconds <= seconds])
-        store.own_history = History([bucket for bucket in own.buckets if bucket.seconds <= seconds])
+        store.histories = known.histories.until(seconds)
         if mark:
             store.findings, store.state, store.verdict_since = mark.findings, mark.state, mark.verdict_since
             store.bad_loss = mark.bad_loss

@@ -65,6 +65,10 @@ class RankProcess:
     """When a stack first told of the place where it still is, by the hub's clock; None: it told of none."""
     held: Held | None = None
     """The kernel does not let it run."""
+    asked_at: float | None = None
+    """When a viewer asked where it is, by the hub's clock; None: it has answered, or nobody did."""
+    unanswered: bool = False
+    """It did not answer the last time."""
     learning_rate: float | None = None
     trains_since_us: int | None = None
     """End of the first step that is known, on its own clock: before it, samples tell of imports and set-up."""
@@ -99,6 +103,7 @@ class RankProcess:
     def tell_stack(self, stack: Stack, now: float) -> None:
         """Take a stack, and notice whether it is where the last one was."""
         before, self.stack, self.stack_at = self.stack, stack, now
+        self.asked_at, self.unanswered = None, False
         if before is None or self.still_since is None or _place(before) != _place(stack):
             self.still_since = now
 

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from ddpmon.analysis.history import Bucket, History
+from ddpmon.analysis.since_start import Sums
 from ddpmon.hub import schema
+from ddpmon.hub.histories import SavedHistories
 from ddpmon.hub.processes import RankProcess
 from ddpmon.hub.store import Clock
 from ddpmon.messages import Batch, Event, Failure, Step
@@ -26,10 +27,9 @@ class Checkpoint(msgspec.Struct):
 
     attempt: int
     step: int
-    loss: list[Bucket]
-    own: list[Bucket]
-    loss_per_bucket: int = 1
-    own_per_bucket: int = 1
+    since_start: Sums | None = None
+    histories: SavedHistories | None = None
+    """None: written by a ddpmon that kept two quantities alone."""
 
 
 class _Entry(NamedTuple):
@@ -96,11 +96,9 @@ class Recorder:
     def failure(self, failure: Failure) -> None:
         self._failures.append(failure)
 
-    def checkpoint(self, attempt: int, step: int, loss: History, own: History) -> None:
-        """Keep the histories up to `step`."""
-        self._checkpoint = msgspec.msgpack.encode(
-            Checkpoint(attempt, step, loss.buckets, own.buckets, loss.per_bucket, own.per_bucket)
-        )
+    def checkpoint(self, attempt: int, step: int, histories: SavedHistories, since_start: Sums | None = None) -> None:
+        """Keep the histories up to `step`, and the sums since the start."""
+        self._checkpoint = msgspec.msgpack.encode(Checkpoint(attempt, step, since_start, histories))
 
     def recorded(self, process: RankProcess) -> int:
         """Up to which batch a process's are settled."""

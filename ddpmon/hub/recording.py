@@ -11,17 +11,18 @@ from typing import Any, Self
 import msgspec
 
 from ddpmon import runs
-from ddpmon.analysis.history import History
 from ddpmon.analysis.report import report
+from ddpmon.analysis.since_start import SinceStart
 from ddpmon.analysis.verdict import Waiting
 from ddpmon.errors import RecordingError
 from ddpmon.hub import schema
 from ddpmon.hub.endings import read_ending
+from ddpmon.hub.histories import Histories
 from ddpmon.hub.processes import SAMPLES, RankProcess, Registry
 from ddpmon.hub.recorder import Checkpoint
 from ddpmon.hub.store import WINDOW_S, WINDOW_STEPS, Clock, Store
 from ddpmon.hub.view import snapshot
-from ddpmon.messages import Digest, Event, Failure, Hello, Layout, Sample, Snapshot, Stack, Step
+from ddpmon.messages import MAX_US, Digest, Event, Failure, Hello, Layout, Sample, Scalar, Snapshot, Stack, Step
 from ddpmon.runs import Process, Run
 
 REPORT_RECORDS = 400_000
@@ -93,17 +94,20 @@ class Recording:
         room = steps if records is None else max(1, min(steps, last))
         store = Store(self.run, registry, self.clock, room, window_s)
         saved = self._checkpoint()
-        if saved:
-            store.loss_history = History(saved.loss, saved.loss_per_bucket)
-            store.own_history = History(saved.own, saved.own_per_bucket)
+        since = self._restore_histories(store, saved, last)
         if saved and saved.attempt == registry.attempt:
-            store.history_step = saved.step
-            first = min(saved.step, last - steps) + 1
+            store.history_step = since
+            store.since_start = SinceStart(saved.since_start)
+            first = min(since, last - steps) + 1
         else:
             first = 1
         for begin in range(max(1, first), last + 1, CHUNK_STEPS):
             for process in ids.values():
-                store.add_steps(process, self.steps(process.id, begin, begin + CHUNK_STEPS))
+                told = self.steps(process.id, begin, begin + CHUNK_STEPS)
+                store.add_steps(process, told)
+                if told and any(sample.gpu_percent is not None for sample in process.samples):
+                    span = told[0].end_us - told[0].length_us, told[-1].end_us
+                    store.add_samples(process, self.samples(process.id, *span))
             store.digest()
         store.digest(final=self.run.ended)
         for process in ids.values():
@@ -120,6 +124,24 @@ class Recording:
             for process in registry.seats.values():
                 process.dead = not process.left
         return store
+
+    def _restore_histories(self, store: Store, saved: Checkpoint | None, last: int) -> int:
+        """Give a store the histories that a hub left, and what was sampled and logged since; returns up to which step.
+
+        A recording of an older ddpmon holds none of them: unless it is long, it is gone through from its first step.
+        """
+        seats = store.registry.seats
+        if saved and saved.histories:
+            store.histories = Histories.restored(saved.histories)
+        whole = saved is None or (saved.histories is None and last * len(seats) <= REPORT_RECORDS)
+        since = 0 if saved is None or whole or saved.attempt != store.registry.attempt else saved.step
+        began_us = self.clock.us_at(self.run.created_at)
+        for rank, process in seats.items():
+            store.add_logged(process, self.scalars(process.id, since))
+            if whole or (saved and saved.histories):
+                after_us = int(began_us + store.histories.sampled_s * 1e6)
+                store.histories.add_samples(rank, self.samples(process.id, after_us, MAX_US), began_us)
+        return since
 
     def processes(self) -> Iterator[RankProcess]:
         """Every process that said it is a rank, as it was last known."""
@@ -163,6 +185,11 @@ class Recording:
         """A process's samples after one moment and up to another."""
         query = self._select("samples", schema.SAMPLES, "WHERE process = ? AND time_us > ? AND time_us <= ?")
         return [Sample(*values) for values in self._rows(query, process, after_us, until_us)]
+
+    def scalars(self, process: int, after: int) -> list[Scalar]:
+        """What a process's script logged after a step."""
+        rows = self._rows("SELECT step, name, value FROM scalars WHERE process = ? AND step > ?", process, after)
+        return [Scalar(step, name, float(value)) for step, name, value in rows if value is not None]
 
     def span_us(self, process: int) -> tuple[int, int] | None:
         """When a process was first and last heard of, by its samples and steps; None: never."""
@@ -262,7 +289,8 @@ def recorded_state(run: Run) -> tuple[Snapshot, Store]:
 def recorded_report(run: Run) -> dict[str, Any]:
     """The report of a run, from its recording. RecordingError if it cannot be told."""
     store = recorded_store(run)
-    return report(snapshot(store, EPOCH, 1, _end(run), _end(run)), store.world, store.summary)
+    shot = snapshot(store, EPOCH, 1, _end(run), _end(run))
+    return report(shot, store.world, store.summary, store.since_start.sums)
 
 
 def recorded_store(run: Run) -> Store:

@@ -2,8 +2,8 @@
 
 The kernel tells which of them it does not let run. Another may hold the GIL in compiled code, so that the thread that
 would tell of it does not run: it is sent STACK_SIGNAL, which a handler in C answers. Sent to a process that does not
-catch it, that signal kills, and it wakes a process from a sleep: it goes only to a rank that offered to answer, of a
-run that stands still, and not often.
+catch it, that signal kills, and it wakes a process from a sleep: it goes only to a rank that offered to answer, not
+often, and only if the run stands still or someone asked where the rank is and nothing was heard of it since.
 """
 
 from __future__ import annotations

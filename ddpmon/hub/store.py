@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ddpmon.analysis import failures as failing
 from ddpmon.analysis import verdict
 from ddpmon.analysis.alignment import Aligner
@@ -18,18 +20,20 @@ from ddpmon.analysis.events import changes
 from ddpmon.analysis.findings import Evidence, Loss, findings
 from ddpmon.analysis.hangs import Standstill
 from ddpmon.analysis.heat import Heat
-from ddpmon.analysis.history import History, spread
 from ddpmon.analysis.life import Pauses, Signs, state
 from ddpmon.analysis.named import NamedTimes
+from ddpmon.analysis.past import Past
 from ddpmon.analysis.replicas import Replicas, Unsynchronised
-from ddpmon.analysis.summary import Summary, loss_trend, summarise
+from ddpmon.analysis.since_start import SinceStart
+from ddpmon.analysis.summary import Summary, loss_trend, since_change, summarise
 from ddpmon.analysis.waits import split
 from ddpmon.analysis.window import Window
 from ddpmon.analysis.world import World
-from ddpmon.hub.processes import RankProcess, Registry
+from ddpmon.hub.histories import Histories
+from ddpmon.hub.processes import SAMPLE_US, RankProcess, Registry
 from ddpmon.hub.samples import Recently
 from ddpmon.hub.standing import standstill, start_stands_s
-from ddpmon.messages import END_STATES, OWN_PHASES, Digest, Event, Failure, Finding, Step
+from ddpmon.messages import END_STATES, OWN_PHASES, Digest, Event, Failure, Finding, Sample, Scalar, Step
 from ddpmon.runs import Run
 
 WINDOW_STEPS = 600
@@ -49,6 +53,9 @@ class Clock:
 
     def unix_at(self, monotonic_us: int) -> float:
         return self.unix + (monotonic_us - self.monotonic_us) / 1e6
+
+    def us_at(self, unix: float) -> float:
+        return self.monotonic_us + (unix - self.unix) * 1e6
 
 
 @dataclass(frozen=True)
@@ -79,9 +86,10 @@ class Store:
         """A hub is at it: the run is not lost as long as there is something to hear."""
         self.registry = registry
         self.clock = clock
-        self.loss_history = History()
-        self.own_history = History()
+        self.histories = Histories()
         self.heat = Heat()
+        self.since_start = SinceStart()
+        self.past = Past()
         self.history_step = 0
         """The histories hold everything up to this step."""
         self.failures: list[Failure] = []
@@ -92,6 +100,8 @@ class Store:
         self.ending = Ending()
         self.waiting = verdict.Waiting(registry.world_size)
         self.world: World | None = None
+        self.means_of: World | None = None
+        """The steps of it that `summary` tells of."""
         self.summary: Summary | None = None
         self.loss: float | None = None
         self.loss_falls: bool | None = None
@@ -113,6 +123,8 @@ class Store:
         self.recently = Recently()
         self.bad_loss: Loss | None = None
         self._replicas = Replicas()
+        self._sampled_us: dict[int, int] = {}
+        """When each process's latest sample was taken, by its own clock."""
         self._reduced: deque[dict[int, Step]] = deque(
             maxlen=BUCKET_STEPS if window_s is not None else min(window_steps, BUCKET_STEPS_MOST)
         )
@@ -141,6 +153,24 @@ class Store:
         if self.registry.is_seated(process):
             self._replicas.add(process.rank, digests)
 
+    def add_samples(self, process: RankProcess, samples: Sequence[Sample]) -> None:
+        """Take samples of a rank that were not taken before."""
+        if not self.registry.is_seated(process):
+            return
+        if process.hello.host == self.registry.host:  # another host's clock tells nothing of when they were taken
+            self.histories.add_samples(process.rank, samples, self.clock.us_at(self.run.created_at))
+        for sample in samples:
+            before = self._sampled_us.get(process.id, 0)
+            if sample.gpu_percent is not None and sample.time_us > before:
+                since = max(before, sample.time_us - SAMPLE_US)
+                self.heat.sample(process.rank, since, sample.time_us, sample.gpu_percent)
+                self._sampled_us[process.id] = sample.time_us
+
+    def add_logged(self, process: RankProcess, scalars: Sequence[Scalar]) -> None:
+        """Take what a rank's script logged."""
+        if self.registry.is_seated(process):
+            self.histories.add_logged(process.rank, scalars)
+
     def resume(self, now: float) -> None:
         """Go on live from a recording. now: seconds of the hub's own clock."""
         self.live = True
@@ -158,8 +188,10 @@ class Store:
         self._clocks = Clocks(self.registry.host)
         self._window = Window(self._window.steps)
         self._named = NamedTimes(self._window.steps)
-        self.world = self.summary = None
+        self.world = self.means_of = self.summary = None
         self.history_step = 0
+        self.histories.forget_logged()
+        self.since_start = SinceStart()
         self._pauses = Pauses()
         self.bad_loss = None
         self._replicas = Replicas()
@@ -175,25 +207,31 @@ class Store:
             part = split(rows, self._clocks.offsets_us(rows, hosts), own_clocks)
             self._window.append(part)
             self._remember(part)
-            self.heat.append(part)
+            ends = np.array([step.end_us for step in rows.steps[-1]], np.int64)
+            self.heat.append(part, part.end_us[-1] - ends)  # a step ends at the same moment everywhere
+            self.since_start.append(part)
+            self.past.append(part)
             self._named.append(rows)
             if rows.steps[-1][0].buckets:
                 self._reduced.extend(dict(zip(rows.ranks, row, strict=True)) for row in rows.steps)
+        self.histories.end_seconds(final=final)
+        self.heat.lay()
         self.world = self._window.world(self._window_s)
         if self.world is not None:
-            self.summary = summarise(self.world)
+            self._summarise(self.world)
             self.loss, self.loss_falls = loss_trend(self.world)
 
+    def _summarise(self, world: World) -> None:
+        """Means, of a live view over the steps since the last change: the table says the same as the verdict."""
+        self.means_of = world if self._window_s is None else since_change(world, self.findings)
+        self.summary = summarise(self.means_of)
+
     def _remember(self, part: World) -> None:
-        losses = spread(part.loss, part.has_loss)
-        owns = spread(part.own_ms)
-        for i, number in enumerate(part.step.tolist()):
-            if number <= self.history_step:
-                continue
-            seconds = self.clock.unix_at(int(part.end_us[i])) - self.run.created_at
-            self.loss_history.add(seconds, *losses[i])
-            self.own_history.add(seconds, *owns[i])
-            self.history_step = number
+        part = part.between(int(np.searchsorted(part.step, self.history_step, side="right")), len(part))
+        if len(part):
+            seconds = (part.end_us - self.clock.us_at(self.run.created_at)) / 1e6
+            self.histories.add_steps(part, seconds.astype(np.float64))
+            self.history_step = int(part.step[-1])
 
     def judge(self, now: float, unix: float) -> None:
         """Bring findings, state and verdict up to date. now: seconds of the hub's own clock."""
@@ -218,7 +256,10 @@ class Store:
                 seats[rank].stands(stack, now)
         found = findings(self.world, self._evidence(where), self.findings, self._window.world())
         self._tell_changes(found, unix)
+        changed = [(f.since_step, f.until_step) for f in found] != [(f.since_step, f.until_step) for f in self.findings]
         self.findings = found
+        if changed and self.world is not None:
+            self._summarise(self.world)
         before = self.state
         slow = any(f.severity != "info" and f.cost_ms is not None for f in found)
         self.state = state(replace(signs, slow=slow))
@@ -246,8 +287,7 @@ class Store:
             difference=self._replicas.difference(),
             unsynchronised=[Unsynchronised(p.rank, p.unsynchronised, p.unsynchronised_at, p.steps) for p in processes],
             cpu=[
-                Cpu(p.rank, p.hello.host, recent.starved, p.hello.cores, p.hello.compute_threads)
-                for p, recent in there
+                Cpu(p.rank, p.hello.host, recent.starved, p.hello.cores, p.hello.compute_threads) for p, recent in there
             ],
             memory=[recent.memory for p, recent in there if recent.memory and not p.left],
             conditions=[recent.conditions for _, recent in there],
@@ -338,6 +378,11 @@ class Store:
             return {}
         means = self._named.mean_ms(world.ranks, int(world.step[0]), int(world.step[-1]), len(world))
         return {rank: {name: float(ms[i]) for name, ms in means.items()} for i, rank in enumerate(world.ranks)}
+
+    def last_steps(self, steps: int) -> World | None:
+        """The last steps, at most so many and at most those of the window; None before the first."""
+        world = self._window.world()
+        return None if world is None else world.last(steps)
 
     def bucket_times(self) -> BucketTimes:
         """Of the last steps in which buckets were recorded."""

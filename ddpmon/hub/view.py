@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ddpmon.analysis.summary import Summary
+from ddpmon.analysis.summary import Efficiency, Summary
 from ddpmon.analysis.what_if import gain_with_even_transfer, gain_without_waiting
 from ddpmon.analysis.world import World
 from ddpmon.hub.store import Store
 from ddpmon.messages import (
+    END_STATES,
     STAGES,
     AllReduceView,
     EfficiencyView,
@@ -70,15 +71,16 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
         records_lost=store.records_lost,
         window=summary.window if summary else None,
         ranks=ranks,
-        loss_series=store.loss_history.series(),
-        own_series=store.own_history.series(),
+        loss_series=store.histories.series("loss"),
+        own_series=store.histories.series("own"),
         findings=store.findings,
         events=list(store.events),
         notes=_notes(store),
         buckets=buckets.buckets,
         bus_bandwidth_gb_s=buckets.bus_bandwidth_gb_s,
-        all_reduce=_all_reduce(store.world, summary),
-        efficiency=_efficiency(summary),
+        all_reduce=all_reduce_view(store.means_of, summary),
+        efficiency=efficiency_view(summary.efficiency) if summary and len(summary.ranks) > 1 else None,
+        quantities=store.histories.names,
     )
 
 
@@ -89,6 +91,7 @@ def _ranks(store: Store, now: float) -> list[RankView]:
     means = _means(summary) if summary else []
     named = store.named_ms()
     exits = _exits(store)
+    standing = store.state == "stalled" or store.state in END_STATES
     views = []
     for rank in range(store.registry.world_size or store.run.world_size):
         process = seats.get(rank)
@@ -118,7 +121,7 @@ def _ranks(store: Store, now: float) -> list[RankView]:
                 read_bytes_per_s=sample.read_bytes_per_s if sample else None,
                 written_bytes_per_s=sample.written_bytes_per_s if sample else None,
                 threads=sample.threads if sample else None,
-                stack=process.stack,
+                stack=process.stack if standing else None,
                 environment=_environment(hello),
                 named_ms=named.get(rank, {}),
                 **mean,
@@ -160,7 +163,8 @@ def _means(summary: Summary) -> list[dict[str, Any]]:
     ]
 
 
-def _all_reduce(world: World | None, summary: Summary | None) -> AllReduceView | None:
+def all_reduce_view(world: World | None, summary: Summary | None) -> AllReduceView | None:
+    """What the gradient synchronisation of some steps costs; None where there is none, or nobody to wait for."""
     if world is None or summary is None or not summary.gradient_bytes or len(summary.ranks) < 2:
         return None
     return AllReduceView(
@@ -174,10 +178,8 @@ def _all_reduce(world: World | None, summary: Summary | None) -> AllReduceView |
     )
 
 
-def _efficiency(summary: Summary | None) -> EfficiencyView | None:
-    if summary is None or len(summary.ranks) < 2:
-        return None
-    known = summary.efficiency
+def efficiency_view(known: Efficiency) -> EfficiencyView:
+    """The tree of efficiencies as viewers get it."""
     return EfficiencyView(
         known.parallel,
         known.load_balance,

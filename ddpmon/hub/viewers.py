@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 import zmq
 
 from ddpmon.hub.sockets import Socket
-from ddpmon.messages import Snapshot, WireError, Wish, decode_next, encode
+from ddpmon.messages import Ask, Snapshot, WireError, Wish, decode_from_viewer, encode
 
 EVERY_S = 0.5
 """A new snapshot at most this often."""
+HURRY_S = 0.1
+"""The same when something came that someone waits for."""
 AGAIN_S = 1.0
 """A viewer that waits gets at least the old one again, to know that the hub lives."""
 MOST = 256
@@ -22,6 +24,7 @@ class Viewers:
     """Knows who waits for what. A viewer that does not ask costs nothing.
 
     build(version): makes the snapshot of this moment. with_parts(snapshot, wish): adds what a viewer wishes for.
+    ask(ranks): asks ranks where they are, all of them if there is none in it.
     """
 
     def __init__(
@@ -29,11 +32,13 @@ class Viewers:
         socket: Socket,
         build: Callable[[int], Snapshot],
         with_parts: Callable[[Snapshot, Wish], Snapshot],
+        ask: Callable[[Sequence[int]], None],
         epoch: str,
     ) -> None:
         self._socket = socket
         self._build = build
         self._with_parts = with_parts
+        self._ask = ask
         self._epoch = epoch
         self._waiting: dict[bytes, tuple[int, float]] = {}
         """Connection: the version it has, and when it must hear something."""
@@ -43,16 +48,20 @@ class Viewers:
         self._frames: dict[Wish, bytes] = {}
         """The current snapshot as it is sent, by what is wished for beside it."""
         self._built_at = float("-inf")
+        self._every_s = EVERY_S
 
     def receive(self, now: float) -> None:
         """Take requests; the latest of each viewer counts."""
         for _ in range(MOST):
             try:
                 frames = self._socket.recv_multipart(zmq.NOBLOCK)
-                request = decode_next(frames[1]) if len(frames) == 2 else None
+                request = decode_from_viewer(frames[1]) if len(frames) == 2 else None
             except zmq.Again:
                 return
             except WireError:
+                continue
+            if isinstance(request, Ask):
+                self._ask(request.ranks)
                 continue
             if request is None or (len(self._waiting) >= MOST and frames[0] not in self._waiting):
                 continue
@@ -68,13 +77,17 @@ class Viewers:
         """Answer whoever can be answered now."""
         if not self._waiting:
             return
-        if now - self._built_at >= EVERY_S or self._current is None:
+        if now - self._built_at >= self._every_s or self._current is None:
             self._renew(now)
         assert self._current is not None  # noqa: S101  _renew made it
         for identity, (version, due) in list(self._waiting.items()):
             if version != self._current.version or now >= due:
                 del self._waiting[identity]
                 self._send(identity)
+
+    def hurry(self) -> None:
+        """Something came that someone waits for, in a part perhaps: have a new snapshot soon."""
+        self._every_s = HURRY_S
 
     def take_leave(self, now: float) -> None:
         """Give the last snapshot to everyone who lately asked for one, asked again or not."""
@@ -92,10 +105,10 @@ class Viewers:
             self._socket.send_multipart([identity, self._frames[wish]], zmq.NOBLOCK)
 
     def _renew(self, now: float) -> None:
-        old = self._current
+        old, same_again = self._current, self._every_s == EVERY_S
         new = self._build(old.version + 1 if old else 1)
-        self._built_at = now
-        if old and msgspec.structs.replace(new, version=old.version, at=old.at) == old:
+        self._built_at, self._every_s = now, EVERY_S
+        if old and same_again and msgspec.structs.replace(new, version=old.version, at=old.at) == old:
             return  # nothing happened: the same version again
         self._current = new
         self._frames.clear()
@@ -105,4 +118,4 @@ class Viewers:
         if not self._waiting:
             return None
         soonest = min(due for _, due in self._waiting.values())
-        return max(0.0, min(soonest, max(self._built_at + EVERY_S, now)) - now)
+        return max(0.0, min(soonest, max(self._built_at + self._every_s, now)) - now)

@@ -249,5 +249,8 @@ class Ack(msgspec.Struct, array_like=True, tag="ack"):
 class Where(msgspec.Struct, array_like=True, tag="where"):
     """The hub wants this rank's `Stack`."""
 
+    brief: bool = False
+    """Of a rank that may well come on: what would stop it for a moment is left out."""
+
 
 ToRank: TypeAlias = Welcome | Ack | Where

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
 from ddpmon.messages.ranks import Stack
+from ddpmon.messages.words import COST_WINDOWS
+
+RankSpans: TypeAlias = tuple[tuple[int, int], ...]
+"""First and last of each run of ranks, rising; empty: no rank."""
 
 
 class HeatWish(msgspec.Struct, array_like=True, frozen=True):
@@ -19,6 +23,8 @@ class HeatWish(msgspec.Struct, array_like=True, frozen=True):
     rows: int = 16
     """At most."""
     columns: int = 64
+    ranks: RankSpans | None = None
+    """Only these; None: all."""
 
 
 class TimelineWish(msgspec.Struct, array_like=True, frozen=True):
@@ -29,6 +35,37 @@ class TimelineWish(msgspec.Struct, array_like=True, frozen=True):
     """Ranks, at most: the latest to arrive."""
     first: int = 0
     """So many ranks are left out before them."""
+    ranks: RankSpans | None = None
+    """Only these; None: all."""
+
+
+class CostWish(msgspec.Struct, array_like=True, frozen=True):
+    """What a viewer wants to know of what all-reduce costs."""
+
+    over: str = COST_WINDOWS[0]
+    """One of COST_WINDOWS."""
+
+
+class InspectWish(msgspec.Struct, array_like=True, frozen=True):
+    """What a viewer that inspects a rank wants of it."""
+
+    rank: int = 0
+    steps: int = 1
+    """In a column: one of HEAT_STEPS."""
+    columns: int = 40
+
+
+class SeriesWish(msgspec.Struct, array_like=True, frozen=True):
+    """What a viewer that shows a quantity over time wants of it."""
+
+    name: str = "loss"
+    """One of a snapshot's `quantities`."""
+    span_s: float | None = None
+    """How far back from the end; None: from the run's start."""
+    end_s: float | None = None
+    """Since the run started; None: now."""
+    points: int = 512
+    """At most, and two beside them."""
 
 
 class Wish(msgspec.Struct, array_like=True, frozen=True):
@@ -36,6 +73,11 @@ class Wish(msgspec.Struct, array_like=True, frozen=True):
 
     heat: HeatWish | None = None
     timeline: TimelineWish | None = None
+    cost: CostWish | None = None
+    inspect: InspectWish | None = None
+    stacks: bool = False
+    """Where every rank was last."""
+    series: SeriesWish | None = None
 
 
 class Next(msgspec.Struct, array_like=True, tag="next"):
@@ -44,6 +86,16 @@ class Next(msgspec.Struct, array_like=True, tag="next"):
     version: int = 0
     epoch: str = ""
     wish: Wish = Wish()
+
+
+class Ask(msgspec.Struct, array_like=True, tag="ask"):
+    """A viewer asks ranks where they are now. The answer comes with the snapshots that it wishes for."""
+
+    ranks: list[int] = msgspec.field(default_factory=list)
+    """Empty: all of them."""
+
+
+FromViewer: TypeAlias = Next | Ask
 
 
 class Gpu(msgspec.Struct, frozen=True):
@@ -127,7 +179,7 @@ class RankView(msgspec.Struct, frozen=True):
     written_bytes_per_s: float | None = None
     threads: int | None = None
     stack: Stack | None = None
-    """Where its training thread was when it was last asked, or last said so by itself."""
+    """Where its training thread was last, of a run that stands still or has ended."""
     environment: Environment | None = None
     named_ms: dict[str, float] = msgspec.field(default_factory=dict)
     """Time inside each `ddpmon.phase` that any rank of the world had, mean per step, part of the phases."""
@@ -186,6 +238,27 @@ class Series(msgspec.Struct, frozen=True):
     high: list[float | None] = msgspec.field(default_factory=list)
 
 
+class SeriesView(msgspec.Struct, frozen=True):
+    """A quantity over a stretch of time for all ranks at once, oldest first; all lists are equally long."""
+
+    name: str
+    seconds: list[float]
+    """Since the run started, of the last step in each point."""
+    steps: list[int]
+    """The number of that step; 0: not known."""
+    low: list[float | None]
+    median: list[float | None]
+    """Of a point of several steps: the mean of their medians."""
+    high: list[float | None]
+    worst: list[int | None]
+    """The rank with the highest value, or the lowest where that is the one to look at; None: nobody is known to be."""
+    merged: int = 1
+    """So many steps are in a point, or seconds of samples."""
+    first_s: float = 0.0
+    """When the quantity was first told of, and last."""
+    last_s: float = 0.0
+
+
 class Event(msgspec.Struct, frozen=True):
     """Something that happened to the run."""
 
@@ -235,7 +308,7 @@ class HeatRow(msgspec.Struct, array_like=True, frozen=True):
     worst: int
     """The rank that is worst over all columns."""
     hot_share: float = 0.0
-    """Of the columns: at least 5% over the median; of waits half of the step."""
+    """Of the columns: at least 5% over the median; of waits half of the step, of GPUs idle for half of the time."""
     hot_since: int | None = None
     """The step since which all are; None: the last one is not."""
 
@@ -251,7 +324,8 @@ class HeatView(msgspec.Struct, frozen=True):
     columns: int
     last_step: int
     low: float
-    """What a cell of 1 stands for, and one of 254: fractions over the median, of the step, or losses."""
+    """What a cell of 1 stands for, and one of 254: fractions over the median, of the step, of the time
+    in which the GPU did nothing, or losses."""
     high: float
     rows: list[HeatRow]
     cells: bytes
@@ -286,9 +360,67 @@ class TimelineView(msgspec.Struct, frozen=True):
     rows: list[TimelineRow]
     """The latest to arrive first."""
     ranks: int
-    """In the world."""
+    """In the world, of those that were wished for."""
     mended: int | None = None
     """The rank that holds the others back, whose own time is its peers' in `mended_ms`."""
+
+
+class CostView(msgspec.Struct, frozen=True):
+    """What all-reduce costs, and the efficiencies, over other steps than the snapshot's window."""
+
+    over: str
+    """One of COST_WINDOWS."""
+    window: tuple[int, int]
+    """The first and the last step."""
+    steps: int
+    """That are told of."""
+    all_reduce: AllReduceView | None
+    efficiency: EfficiencyView | None
+    slowest: int | None = None
+    """The rank with the most own time."""
+    slowest_over: float | None = None
+    """Its own time over the world's median, as a fraction."""
+
+
+class StackView(msgspec.Struct, frozen=True):
+    """Where a rank's training thread was last, as far as it told."""
+
+    rank: int
+    stack: Stack | None = None
+    at: float | None = None
+    """When it was there, Unix seconds; None: on a host whose clock is another."""
+    asked: bool = False
+    """A viewer asked, and it has not answered yet."""
+    why: str = ""
+    """Why it cannot tell, in words; empty: nothing is in its way."""
+
+
+class PastRow(msgspec.Struct, array_like=True, frozen=True):
+    """One quantity of a rank through time, beside the median of its peers."""
+
+    name: str
+    """"own", one of PHASES, "step" or "loss"."""
+    low: float
+    """What a cell of 1 stands for, and one of 254: milliseconds, or losses."""
+    high: float
+    mine: bytes
+    """A cell a column. 0: nothing known; 255: not finite."""
+    peers: bytes
+    longer: str = ""
+    """Since when it takes longer than its peers, in words; empty: it does not."""
+
+
+class InspectView(msgspec.Struct, frozen=True):
+    """One rank through time, and where it is."""
+
+    rank: int
+    steps: int
+    """In a column."""
+    columns: int
+    last_step: int
+    rows: list[PastRow]
+    """Empty before its first step."""
+    where: StackView
 
 
 class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
@@ -339,6 +471,16 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     """Where it is wished for."""
     timeline: TimelineView | None = None
     """Where it is wished for."""
+    quantities: list[str] = msgspec.field(default_factory=list)
+    """What can be wished for over time: of STEP_SERIES and SAMPLE_SERIES what the run has, and "log:NAME" of logs."""
+    series: SeriesView | None = None
+    """Where it is wished for."""
+    cost: CostView | None = None
+    """Where it is wished for."""
+    inspect: InspectView | None = None
+    """Where it is wished for."""
+    stacks: list[StackView] = msgspec.field(default_factory=list)
+    """Where they are wished for."""
 
 
 class Refused(msgspec.Struct, array_like=True, tag="refused"):

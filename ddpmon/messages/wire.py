@@ -7,11 +7,13 @@ from typing import TypeVar
 import msgspec
 
 from ddpmon.messages.ranks import Batch, Failure, FromRank, Hello, Stack, ToRank
-from ddpmon.messages.viewers import Next, Snapshot
+from ddpmon.messages.viewers import Ask, FromViewer, RankSpans, SeriesWish, Snapshot
 from ddpmon.messages.words import (
+    COST_WINDOWS,
     HEAT_METRICS,
     HEAT_MOST,
     HEAT_STEPS,
+    LOGGED,
     MAX_FRAMES,
     MAX_NAME,
     MAX_NAMES,
@@ -22,6 +24,7 @@ from ddpmon.messages.words import (
     MAX_WORLD,
     OWN_PHASES,
     PHASES,
+    SERIES_MOST,
     STAGES,
     SYNC_KINDS,
 )
@@ -29,7 +32,7 @@ from ddpmon.messages.words import (
 _encoder = msgspec.msgpack.Encoder()
 _from_rank: msgspec.msgpack.Decoder[FromRank] = msgspec.msgpack.Decoder(FromRank)
 _to_rank: msgspec.msgpack.Decoder[ToRank] = msgspec.msgpack.Decoder(ToRank)
-_next = msgspec.msgpack.Decoder(Next)
+_from_viewer: msgspec.msgpack.Decoder[FromViewer] = msgspec.msgpack.Decoder(FromViewer)
 _snapshot = msgspec.msgpack.Decoder(Snapshot)
 
 encode = _encoder.encode
@@ -72,20 +75,49 @@ def decode_to_rank(frame: bytes) -> ToRank:
     return _decode(_to_rank, frame)
 
 
-def decode_next(frame: bytes) -> Next:
-    """Decode a viewer's request."""
-    request = _decode(_next, frame)
-    heat, timeline = request.wish.heat, request.wish.timeline
+def decode_from_viewer(frame: bytes) -> FromViewer:
+    """Decode and check what a viewer sent."""
+    request = _decode(_from_viewer, frame)
+    if isinstance(request, Ask):
+        _check(len(request.ranks) <= MAX_WORLD, "number of ranks", len(request.ranks))
+        _check(all(0 <= rank < MAX_WORLD for rank in request.ranks), "rank", request.ranks[:4])
+        return request
+    heat, timeline, inspect = request.wish.heat, request.wish.timeline, request.wish.inspect
     if heat is not None:
         _check(heat.metric in HEAT_METRICS, "metric", heat.metric[:40])
         _check(heat.steps in HEAT_STEPS, "steps in a column", heat.steps)
         _check(0 < heat.rows <= HEAT_MOST and 0 < heat.columns <= HEAT_MOST, "size of the heat map", heat.rows)
+        _check_spans(heat.ranks)
     if timeline is not None:
         _check(
             0 < timeline.steps <= HEAT_MOST and 0 < timeline.rows <= HEAT_MOST, "size of the timeline", timeline.rows
         )
         _check(0 <= timeline.first < MAX_WORLD, "first rank", timeline.first)
+        _check_spans(timeline.ranks)
+    if request.wish.cost is not None:
+        _check(request.wish.cost.over in COST_WINDOWS, "steps that the cost is of", request.wish.cost.over[:40])
+    if request.wish.series is not None:
+        _check_series(request.wish.series)
+    if inspect is not None:
+        _check(0 <= inspect.rank < MAX_WORLD, "rank", inspect.rank)
+        _check(inspect.steps in HEAT_STEPS, "steps in a column", inspect.steps)
+        _check(0 < inspect.columns <= HEAT_MOST, "columns", inspect.columns)
     return request
+
+
+def _check_series(wish: SeriesWish) -> None:
+    _check(len(wish.name) <= len(LOGGED) + 256, "quantity", wish.name[:40])
+    _check(wish.span_s is None or 0 < wish.span_s < MAX_US, "span of a series", wish.span_s)
+    _check(wish.end_s is None or 0 <= wish.end_s < MAX_US, "end of a series", wish.end_s)
+    _check(0 < wish.points <= SERIES_MOST, "points of a series", wish.points)
+
+
+def _check_spans(spans: RankSpans | None) -> None:
+    """That they rise, so that there are never more of them than ranks."""
+    end = -1
+    for first, last in spans or ():
+        _check(end < first <= last < MAX_WORLD, "ranks", (first, last))
+        end = last
 
 
 def decode_snapshot(frame: bytes) -> Snapshot:

@@ -25,13 +25,26 @@ SYNC_KINDS = ("gradients", "buffers", "collective")
 """Kinds of synchronisation, by index: DDP's gradient all-reduce, DDP's buffer broadcast, one the script calls."""
 SYNC_GRADIENTS, SYNC_BUFFERS, SYNC_COLLECTIVE = range(3)
 
-HEAT_METRICS = ("own", "wait", "step", "loss")
-"""What the heat map can show: own time over the step's median, wait as a share of the step, the step's length over
-the median, loss."""
+HEAT_METRICS = ("own", *OWN_PHASES, "wait", "step", "loss", "gpu")
+"""What the heat map can show: own time over the step's median, each phase over the peers' as a share of own time, wait
+as a share of the step, the step's length over the median, loss, GPU utilization."""
 HEAT_STEPS = (1, 8, 64, 512)
 """Steps that one of its columns may stand for."""
 HEAT_MOST = 512
 """Rows and columns that a viewer may ask for."""
+COST_WINDOWS = ("window", "last", "start")
+"""Steps that costs are told of: those that all means are of, the last COST_STEPS, all since the run's start."""
+COST_STEPS = 50
+
+STEP_SERIES = ("loss", "step", "own", "wait", "transfer", "samples")
+"""What every step tells of each rank over time: loss; the step's length, own time, wait and transfer in ms;
+samples/s."""
+SAMPLE_SERIES = ("gpu", "gpu_memory", "cpu", "rss")
+"""What each second tells of each rank: its GPU's utilization in percent and memory in bytes, CPU percent, memory."""
+LOGGED = "log:"
+"""What the names of values that scripts log begin with."""
+SERIES_MOST = 2048
+"""Points that a viewer may ask for."""
 
 STAGES = ("importing", "connected", "group", "model", "training", "ended")
 """How far a rank has come: torch imported, process group up, model wrapped in DDP, first step done, left."""

@@ -160,7 +160,7 @@ class Sender(threading.Thread):
                     self._outbox.send_again()
                 self._epoch = message.epoch
             elif isinstance(message, Where):
-                self._whereabouts.asked = True
+                self._whereabouts.ask(brief=message.brief)
 
     def _gather(self, now: float) -> bool:
         """Turn what the training thread left into frames; an empty one is the heartbeat."""

@@ -53,13 +53,20 @@ class Whereabouts:
     """Knows when to tell of a listener's training thread, and tells it."""
 
     def __init__(self, listener: Listener) -> None:
-        self.asked = False
+        self._asked = False
         """The hub wants to know."""
+        self._brief = False
+        """Only where it is: the run comes on, as far as the hub knows."""
         self._listener = listener
         self._longest_ns = 0
         self._told_at = 0.0
         self._last: tuple[list[str], dict[str, int]] = ([], {})
         self._recorded: tuple[Collective | None, bool] | None = None
+
+    def ask(self, *, brief: bool) -> None:
+        """The hub wants to know. brief: the Flight Recorder, which stops the process for a moment, is left alone."""
+        self._brief = brief and (self._brief or not self._asked)
+        self._asked = True
 
     def finished(self, length_ns: int) -> None:
         """A step took this long."""
@@ -67,7 +74,7 @@ class Whereabouts:
 
     def due(self, now: float) -> bool:
         """Whether to tell: the hub asked, or the step takes far longer than one ever did."""
-        return self.asked or (now - self._told_at >= EVERY_S and self._overdue())
+        return self._asked or (now - self._told_at >= EVERY_S and self._overdue())
 
     def _overdue(self) -> bool:
         so_far = time.monotonic_ns() - self._listener.clock.start
@@ -76,15 +83,16 @@ class Whereabouts:
     def take(self, now: float) -> Stack:
         """The training thread's stack at this moment."""
         listener, clock = self._listener, self._listener.clock
-        self.asked = False
-        self._told_at = now
+        brief, self._asked, self._brief = self._brief, False, False
         frames, own, library = _walk(sys._current_frames().get(listener.thread or 0))
         issued = collectives.issued()
+        if not brief:
+            self._told_at = now
         # Asking the Flight Recorder stops the process for a moment. It is done once for a thread that stands still.
         if (frames, issued) != self._last:
             self._last = (frames, issued)
             self._recorded = None
-        elif self._recorded is None:
+        elif self._recorded is None and not brief:
             self._recorded = collectives.recorded()
         collective, blocked = self._collective(library)
         return Stack(

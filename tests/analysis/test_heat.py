@@ -21,6 +21,7 @@ from ddpmon.analysis.heat import (
     hot_since,
     worst,
 )
+from ddpmon.messages import OWN_PHASES
 from tests.worlds import own_times, records, world_of
 
 
@@ -152,3 +153,27 @@ def test_folding_a_thousand_ranks_hides_no_hot_one():
 )
 def test_since_when_a_row_is_hot(cells, share, since):
     assert hot_since(np.array(cells, np.uint8), 50) == (pytest.approx(share), since)
+
+
+@pytest.mark.parametrize("phase", OWN_PHASES)
+def test_a_phase_is_told_over_the_peers_as_a_share_of_own_time(phase):
+    own = own_times(60, 4)
+    own[30:, 1, OWN_PHASES.index(phase)] += 27 * 0.4
+    heat = heat_of(own)
+    for metric in OWN_PHASES:
+        told = values(heat.grid(metric, 1, 60))
+        assert told[[0, 2, 3]] == pytest.approx(0.0, abs=0.005)
+        assert told[1, :30] == pytest.approx(0.0, abs=0.005)
+        assert told[1, 31:] == pytest.approx(0.4 if metric == phase else 0.0, abs=0.005)
+
+
+def test_one_of_two_ranks_is_told_over_its_only_peer():
+    own = own_times(20, 2)
+    own[:, 1, 0] += 27 * 0.1
+    told = values(heat_of(own).grid("data", 1, 20))
+    assert told[1] == pytest.approx(0.1 / 1.05, abs=0.005)
+
+
+def test_nothing_is_folded_to_nothing():
+    assert fold([], 10) == []
+    assert folded(np.zeros((0, 7), np.uint8), []).shape == (0, 7)

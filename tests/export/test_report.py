@@ -54,6 +54,7 @@ def test_it_has_exactly_the_fields_of_schema_1():
         "steps",
         "ranks",
         "efficiency",
+        "efficiency_since_start",
         "all_reduce",
         "what_if",
         "verdict",

@@ -3,9 +3,10 @@
 import time
 
 import pytest
+import zmq
 
 from ddpmon import runs
-from ddpmon.messages import HeatWish, Next, TimelineWish, WireError, Wish, decode_next, decode_snapshot, encode
+from ddpmon.messages import HeatWish, Next, TimelineWish, WireError, Wish, decode_from_viewer, decode_snapshot, encode
 from ddpmon.replay import ReplaySource
 from ddpmon.source import LiveSource, RecordedSource
 from tests.conftest import wait_for
@@ -98,10 +99,26 @@ def test_nothing_to_show_yet_is_no_error(stage):
 ])  # fmt: skip
 def test_wishes_that_cannot_be_are_refused(wish):
     with pytest.raises(WireError):
-        decode_next(encode(Next(wish=wish)))
+        decode_from_viewer(encode(Next(wish=wish)))
 
 
 def test_an_older_viewer_wishes_for_nothing():
     import msgspec
 
-    assert decode_next(msgspec.msgpack.encode(["next", 3, "e"])) == Next(3, "e", Wish())
+    assert decode_from_viewer(msgspec.msgpack.encode(["next", 3, "e"])) == Next(3, "e", Wish())
+
+
+def test_a_new_wish_does_not_wait_for_the_answer_to_the_last_request(stage, monkeypatch):
+    monkeypatch.setattr("ddpmon.source.ASK_AGAIN_S", 1e6)
+    runs.make_socket_dir(stage.run.id)
+    hub = stage.context.socket(zmq.ROUTER)
+    hub.bind(runs.view_address(stage.run.id))
+    source = LiveSource(stage.run)
+    try:
+        for wish in (Wish(), HEAT, LAST):
+            source.wish(wish)
+            assert hub.poll(20_000), "it waits for an answer"
+            assert decode_from_viewer(hub.recv_multipart()[1]).wish == wish
+    finally:
+        source.close()
+        hub.close(linger=0)

@@ -1,0 +1,109 @@
+"""ddpmon stack: where the ranks of a running run are."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ddpmon.messages import Snapshot, StackView
+    from ddpmon.runs import Run
+    from ddpmon.source import Source
+
+HUB_S = 5.0
+"""How long a hub may take for its first answer."""
+ANSWER_S = 8.0
+"""How long ranks may take. One that cannot answer itself is asked by a signal after a while."""
+FRESH_S = 1.0
+"""What another viewer asked so shortly before is an answer too."""
+GONE_S = 1.0
+
+
+@click.command()
+@click.argument("run", required=False)
+@click.option("--rank", type=click.IntRange(0), help="Only this rank.")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def stack(run: str | None, rank: int | None, as_json: bool) -> int:
+    """Where every rank's training thread is now: its Python stack, innermost first, identical ones once.
+
+    The script's own innermost line is marked. The ranks go on meanwhile; nothing has to be installed in them, and no
+    right to trace them is needed. Exit code: 0 if all answered, else 1.
+    """
+    import msgspec
+
+    from ddpmon import runs
+    from ddpmon.errors import DdpmonError
+    from ddpmon.export import stacks
+    from ddpmon.source import attach
+
+    found = runs.find(run)
+    if found.state() != "running":
+        raise DdpmonError(_over(found))
+    source = attach(found)
+    try:
+        told, fresh, world_size = _asked(source, found, rank)
+    finally:
+        source.close()
+    now = time.time()
+    if as_json:
+        ranks = stacks.facts(told, fresh, now)
+        print(msgspec.json.format(msgspec.json.encode({"id": found.id, "name": found.name, "ranks": ranks})).decode())
+    else:
+        print("\n".join(stacks.text(told, fresh, world_size, now)))
+    return 0 if len(fresh) == len(told) else 1
+
+
+def _over(run: Run) -> str:
+    return f"{run.name} ({run.id}) is {run.state()}: no rank is there to ask; ddpmon report tells how it ended"
+
+
+def _asked(source: Source, run: Run, rank: int | None) -> tuple[list[StackView], set[int], int]:
+    """What ranks told, which of them did so now, and how many there are; DdpmonError if nobody can be asked."""
+    from ddpmon.errors import DdpmonError, HubUnreachableError, UsageError
+    from ddpmon.messages import END_STATES, Wish
+
+    source.wish(Wish(stacks=True))
+    shot = _wait(source, HUB_S, lambda shot: bool(shot.stacks))
+    if shot is None:
+        raise HubUnreachableError(f"the hub of {run.name} ({run.id}) does not answer; see logs/hub.log in its folder")
+    if shot.state in END_STATES or not source.askable:
+        raise DdpmonError(_over(run))
+    world_size = len(shot.stacks)
+    if rank is not None and rank >= world_size:
+        raise UsageError(f"--rank {rank}: {run.name} ({run.id}) has ranks 0 to {world_size - 1}")
+    before = {view.rank: view.stack for view in shot.stacks}
+    asked_at = time.time()
+    source.ask([] if rank is None else [rank])
+
+    def wanted(shot: Snapshot) -> list[StackView]:
+        return [view for view in shot.stacks if rank is None or view.rank == rank]
+
+    def is_fresh(view: StackView) -> bool:
+        if view.asked or view.stack is None or view.why:
+            return False
+        if view.at is None:
+            return before.get(view.rank) != view.stack
+        return view.at > asked_at - FRESH_S
+
+    def settled(shot: Snapshot) -> bool:
+        new = shot.at > asked_at or time.time() > asked_at + GONE_S
+        return all(is_fresh(view) or (new and view.why and not view.asked) for view in wanted(shot))
+
+    last = _wait(source, ANSWER_S, settled) or source.snapshot() or shot
+    told = wanted(last)
+    return told, {view.rank for view in told if is_fresh(view)}, world_size
+
+
+def _wait(source: Source, seconds: float, fits: Callable[[Snapshot], bool]) -> Snapshot | None:
+    """The first snapshot that fits; None if none does within so many seconds."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        shot = source.snapshot()
+        if shot is not None and fits(shot):
+            return shot
+        time.sleep(0.02)
+    return None

@@ -1,0 +1,66 @@
+"""Where the ranks of a run are, as text and for programs: identical Python stacks once, with all their ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ddpmon.analysis.hangs import alike, line_of
+from ddpmon.analysis.verdict import rank_list
+from ddpmon.messages import OWN_PHASES, Stack, StackView
+from ddpmon.plain import plain
+
+
+def text(told: Sequence[StackView], fresh: set[int], world_size: int, now: float) -> list[str]:
+    """Lines. fresh: ranks that answered; now: Unix seconds, to tell how old the other stacks are."""
+    stacks = {view.rank: view.stack for view in told if view.rank in fresh and view.stack}
+    lines: list[str] = []
+    for ranks in alike(stacks):
+        lines += [_heading(_who(ranks, world_size), stacks[ranks[0]]), *_frames(stacks[ranks[0]]), ""]
+    for view in told:
+        if view.rank in fresh:
+            continue
+        lines.append(plain(view.why) or f"rank {view.rank} did not answer")
+        if view.stack:
+            age = "" if view.at is None else f", {max(0.0, now - view.at):.0f} s ago"
+            lines += [f"  where it was last{age}:", *_frames(view.stack)]
+        lines.append("")
+    return lines[:-1]
+
+
+def facts(told: Sequence[StackView], fresh: set[int], now: float) -> list[dict[str, Any]]:
+    """A dictionary a rank."""
+    return [_facts(view, now) | {"answered": view.rank in fresh} for view in told]
+
+
+def _who(ranks: Sequence[int], world_size: int) -> str:
+    listed = rank_list(ranks, world_size)
+    return f"rank {listed}" if len(ranks) == 1 else "all ranks" if listed == "all" else f"ranks {listed}"
+
+
+def _heading(who: str, stack: Stack) -> str:
+    line = plain(line_of(stack))
+    if stack.collective is None or not stack.blocked:
+        return f"{who} in {line}"
+    return f"{who} {'waits' if who.startswith('rank ') else 'wait'} in {plain(stack.collective.name)}, from {line}"
+
+
+def _frames(stack: Stack) -> list[str]:
+    return [f"  {'›' if place == stack.own else ' '} {plain(frame)}" for place, frame in enumerate(stack.frames)]
+
+
+def _facts(view: StackView, now: float) -> dict[str, Any]:
+    stack = view.stack
+    known: dict[str, Any] = {"rank": view.rank, "why": view.why or None}
+    if stack is None:
+        return known | {"frames": None}
+    return known | {
+        "pid": stack.pid,
+        "step": stack.step,
+        "phase": OWN_PHASES[stack.phase],
+        "age_s": None if view.at is None else round(max(0.0, now - view.at), 3),
+        "frames": stack.frames,
+        "own_frame": stack.own,
+        "collective": stack.collective.name if stack.collective else None,
+        "waits": stack.blocked,
+    }

@@ -1,0 +1,51 @@
+"""Asks ranks where they are when a viewer wants to know, and not more often than a rank may be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ddpmon.hub.processes import RankProcess, Registry
+
+EVERY_S = 0.5
+"""A rank is asked at most this often, however many viewers ask. Who asks in between gets the same answer."""
+UNHEARD_S = 1.5
+"""A rank that was asked and says nothing at all for so long is asked by a signal, where it offers that."""
+GIVE_UP_S = 6.0
+
+
+class Asking:
+    """Knows who was asked when. ask(process): asks a rank that its sending thread can answer."""
+
+    def __init__(self, registry: Registry, ask: Callable[[RankProcess], None]) -> None:
+        self._registry = registry
+        self._ask = ask
+        self._last: dict[int, float] = {}
+
+    def ask(self, ranks: Sequence[int], now: float) -> None:
+        """Ask these ranks, or all of them if there is none. Those that are gone and those that do not exist are not."""
+        seats = self._registry.seats
+        for rank in dict.fromkeys(ranks) if ranks else list(seats):
+            process = seats.get(rank)
+            if process is None or process.gone or not process.greeted:
+                continue
+            if now - self._last.get(process.id, float("-inf")) < EVERY_S:
+                continue
+            self._last[process.id] = now
+            if process.asked_at is None:
+                process.asked_at = now
+            self._ask(process)
+
+    @staticmethod
+    def unheard(process: RankProcess, now: float) -> bool:
+        """Whether it was asked and nothing at all was heard of it since."""
+        asked = process.asked_at
+        return asked is not None and now - asked >= UNHEARD_S and process.heard_at < asked
+
+    def look(self, now: float) -> bool:
+        """Wait no longer for who does not answer; says whether there was one."""
+        gave_up = False
+        for process in self._registry.seats.values():
+            if process.asked_at is not None and (process.gone or now - process.asked_at >= GIVE_UP_S):
+                process.asked_at, process.unanswered = None, not process.gone
+                gave_up = True
+        return gave_up

@@ -1,0 +1,168 @@
+"""One rank through time beside its peers: right in every bin, honest where nothing is known, and in bounded memory."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from ddpmon.analysis import past
+from ddpmon.analysis.past import BINS, MOST, NOT_FINITE, NOTHING, Past
+from ddpmon.messages import HEAT_STEPS, PHASES
+from tests.worlds import OWN, own_times, records, world_of
+
+
+def fed(own, *, loss=None, parts=1, first=1):
+    world = world_of(records(own, loss=loss, first=first))
+    made = Past()
+    for begin in range(0, len(world), -(-len(world) // parts)):
+        made.append(world.between(begin, begin + -(-len(world) // parts)))
+    return made
+
+
+def rows(made, rank, steps=1, columns=40):
+    return {row.name: row for row in made.courses(rank, steps, columns).rows}
+
+
+def values(row, of="mine"):
+    """Cells as milliseconds, NaN where nothing is known."""
+    cells = np.frombuffer(getattr(row, of), np.uint8).astype(float)
+    known = (cells != NOTHING) & (cells != NOT_FINITE)
+    return np.where(known, (cells - 1) / (MOST - 1) * (row.high - row.low) + row.low, np.nan)
+
+
+def late(steps=100, ranks=4, begin=60, extra_ms=9.0):
+    own = own_times(steps, ranks)
+    own[begin:, 2, 1] += extra_ms
+    return own
+
+
+def test_each_phase_is_told_in_milliseconds_beside_the_peers():
+    told = rows(fed(late()), 2)
+    assert list(told) == ["own", *PHASES, "step"]
+    forward = told["forward"]
+    assert values(forward) == pytest.approx([OWN[1] + 9.0] * 40, rel=0.01)
+    assert values(forward, "peers") == pytest.approx([OWN[1]] * 40, abs=0.2)
+    assert values(told["wait"]) == pytest.approx([0.0] * 40, abs=0.1)
+    assert values(told["wait"], "peers") == pytest.approx([9.0] * 40, rel=0.02)
+
+
+@pytest.mark.parametrize(("steps", "columns", "words"), [
+    (1, 90, "since step 61"), (1, 30, "in all of these steps"), (8, 40, "since about step 56"),
+])  # fmt: skip
+def test_it_says_since_when_a_phase_takes_longer(steps, columns, words):
+    told = rows(fed(late()), 2, steps, columns)
+    assert told["forward"].longer == words
+    assert told["own"].longer == words
+    assert {name for name, row in told.items() if row.longer} == {"own", "forward"}
+
+
+def test_what_is_over_again_is_not_told_and_one_fast_step_does_not_hide_what_goes_on():
+    own = late()
+    own[90:, 2, 1] -= 9.0
+    assert not rows(fed(own), 2, columns=90)["forward"].longer
+    own = late()
+    own[80, 2, 1] -= 9.0
+    assert rows(fed(own), 2, columns=90)["forward"].longer == "since step 61"
+
+
+def test_a_peer_is_not_told_to_be_slow_and_noise_is_not_told_at_all():
+    assert not any(row.longer for row in rows(fed(late()), 0).values())
+    for rank in range(4):
+        assert not any(row.longer for row in rows(fed(own_times(200, 4, noise=0.02)), rank, 8).values())
+
+
+def test_it_does_not_matter_in_how_many_parts_the_steps_come():
+    own = own_times(300, 3, noise=0.05)
+    for steps in HEAT_STEPS:
+        whole, parts = (fed(own, parts=n).courses(1, steps, 60) for n in (1, 77))
+        assert whole.columns == parts.columns
+        for a, b in zip(whole.rows, parts.rows, strict=True):
+            assert a.high == pytest.approx(b.high, rel=1e-5)
+            assert np.abs(np.frombuffer(a.mine, np.uint8).astype(int) - np.frombuffer(b.mine, np.uint8)).max() <= 1
+            assert np.abs(np.frombuffer(a.peers, np.uint8).astype(int) - np.frombuffer(b.peers, np.uint8)).max() <= 1
+
+
+def test_medians_that_are_kept_are_those_that_are_worked_out_anew():
+    world = world_of(records(own_times(300, 5, noise=0.2, seed=4), first=1))
+    kept = Past()
+    for begin in range(0, 300, 7):
+        kept.append(world.between(begin, begin + 7))
+        kept.courses(3, 8, 40)
+        fresh = Past()
+        fresh.append(world.between(0, begin + 7))
+        for a, b in zip(kept.courses(3, 8, 40).rows, fresh.courses(3, 8, 40).rows, strict=True):
+            assert np.abs(np.frombuffer(a.peers, np.uint8).astype(int) - np.frombuffer(b.peers, np.uint8)).max() <= 1
+
+
+def test_the_loss_is_told_beside_the_peers_and_what_is_no_number_as_such():
+    loss = np.tile(np.linspace(2.0, 1.0, 50)[:, None], (1, 3))
+    loss[:, 1] += 0.5
+    loss[40, 1] = np.nan
+    loss[45, 1] = np.inf
+    told = rows(fed(own_times(50, 3), loss=loss), 1, columns=50)["loss"]
+    assert (told.low, told.high) == pytest.approx((1.0, 2.5))
+    assert [place for place, cell in enumerate(told.mine) if cell == NOT_FINITE] == [40, 45]
+    assert values(told)[0] == pytest.approx(2.5, abs=0.01)
+    assert values(told, "peers")[0] == pytest.approx(2.0, abs=0.01)
+    assert "loss" not in rows(fed(own_times(50, 3)), 1)
+
+
+def test_peers_without_a_loss_are_left_out_of_its_median():
+    world = world_of(records(own_times(30, 3), loss=np.ones((30, 3)), first=1))
+    has = world.has_loss.copy()
+    has[:, 0] = False
+    made = Past()
+    made.append(dataclasses.replace(world, has_loss=has))
+    assert set(rows(made, 1)["loss"].peers) - {NOTHING} == {1}
+    assert "loss" not in rows(made, 0)
+
+
+def test_one_rank_alone_has_no_peers_and_is_not_slow():
+    told = rows(fed(own_times(40, 1)), 0)
+    assert set(told["own"].peers) == {NOTHING}
+    assert not any(row.longer for row in told.values())
+
+
+def test_steps_that_are_missing_leave_a_gap():
+    world = world_of(records(own_times(50, 2), first=1))
+    made = Past()
+    made.append(world.between(0, 20))
+    made.append(world.between(30, 50))
+    assert [place for place, cell in enumerate(rows(made, 1, columns=50)["own"].mine) if cell == NOTHING] == [
+        *range(20, 30)
+    ]  # fmt: skip
+
+
+def test_memory_is_bounded_and_the_old_goes():
+    made = fed(own_times(3 * BINS, 2), parts=9)
+    assert made.courses(0, 1, 512).columns == BINS
+    assert set(rows(made, 0, columns=512)["own"].mine) & {NOTHING} == set()
+
+
+def test_one_very_slow_step_does_not_press_the_others_flat():
+    own = own_times(60, 2)
+    own[30, 0, 0] += 5000.0
+    assert rows(fed(own), 0, columns=60)["own"].high < 100
+    assert rows(fed(own), 0, columns=60)["own"].mine[30] == MOST
+
+
+def test_nothing_is_known_before_the_first_step_or_of_a_rank_that_is_not_there():
+    assert Past().courses(0, 1, 40) is None
+    assert fed(own_times(10, 2)).courses(7, 1, 40) is None
+    assert fed(own_times(10, 2)).courses(0, 3, 40) is None
+
+
+def test_other_ranks_or_a_restart_begin_anew():
+    made = fed(own_times(50, 2))
+    made.append(world_of(records(own_times(10, 3), first=1)))
+    assert made.ranks == (0, 1, 2)
+    assert made.courses(2, 1, 40).last_step == 10
+    made.append(world_of(records(own_times(5, 3), first=1)))
+    assert made.last_step == 5
+
+
+def test_few_medians_are_kept():
+    made = fed(own_times(30, 12))
+    for rank in range(12):
+        made.courses(rank, 1, 20)
+    assert len(made._peers) <= past._CACHED

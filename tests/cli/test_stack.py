@@ -1,0 +1,140 @@
+"""ddpmon stack: where every rank is, of a run that goes on, one that stands still, and one that cannot be asked."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from ddpmon import runs
+from ddpmon.cli import stacking
+from ddpmon.export import stacks
+from ddpmon.launch import stop
+from ddpmon.messages import Collective, Stack, StackView
+from ddpmon.source import LiveSource
+from tests.conftest import wait_for
+
+SCRIPT = Path(__file__).parents[1] / "probe" / "scripts" / "standing.py"
+
+
+@pytest.fixture
+def run(launch, home):
+    """Start three real ranks of which one stands still at a step; returns (run, what is seen of it)."""
+    made = []
+
+    def start(how, step=20):
+        marker = home / "go-on"
+        os.mkfifo(f"{marker}.pipe")
+        started = launch(
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"),
+            *(str(SCRIPT), str(marker), "--how", how, "--rank", "1", "--step", str(step)),
+        )
+        source = LiveSource(started.run)
+        made.append((started, source))
+        wait_for(lambda: (s := source.snapshot()) and s.step >= 19, 90)
+        return started.run, source
+
+    yield start
+    for started, source in made:
+        source.close()
+        stop.request(started.run, now=True)
+        stop.wait_until_gone(started.run, 30)
+
+
+@pytest.mark.e2e
+def test_every_rank_of_a_run_that_goes_on_says_where_it_is(run, cli):
+    _, source = run("nothing")
+    told = cli("stack")
+    assert (told.returncode, told.stderr) == (0, "")
+    assert "standing.py:" in told.stdout
+    assert "<module>" in told.stdout
+    facts = json.loads(cli("stack", "--json").stdout)["ranks"]
+    assert [(rank["rank"], rank["answered"]) for rank in facts] == [(0, True), (1, True), (2, True)]
+    assert all(any(frame.endswith(" main") for frame in rank["frames"]) for rank in facts)
+    assert all(rank["age_s"] < 30 and rank["step"] >= 19 for rank in facts)
+    assert source.snapshot().state in {"running", "slow"}
+    one = cli("stack", "--rank", "2").stdout
+    assert one.startswith("rank 2 ")
+    assert "rank 0" not in one
+    before = source.snapshot().step
+    wait_for(lambda: source.snapshot().step > before + 20)
+    none = cli("stack", "--rank", "3")
+    assert (none.returncode, none.stdout) == (2, "")
+    assert none.stderr.splitlines() == [f"ddpmon: --rank 3: test ({runs.find(None).id}) has ranks 0 to 2"]
+
+
+@pytest.mark.e2e
+def test_a_rank_that_holds_the_gil_answers_and_one_that_was_stopped_says_so(run, cli):
+    _, source = run("lock")
+    told = cli("stack")
+    assert told.returncode == 0
+    first, *_ = told.stdout.split("\n\n")
+    assert first.startswith("rank 1 in standing.py:")
+    assert "keeps_the_lock" in first
+    assert "ranks 0 2 wait in DDP's gradient all-reduce" in told.stdout
+    pid = source.snapshot().ranks[0].pid
+    os.kill(pid, signal.SIGSTOP)
+    told = cli("stack", "--rank", "0")
+    os.kill(pid, signal.SIGCONT)
+    assert told.returncode == 1
+    assert told.stdout.splitlines()[0] == f"rank 0 is stopped (SIGSTOP or Ctrl-Z). Have it go on: kill -CONT {pid}"
+
+
+def test_a_run_that_has_ended_cannot_be_asked(cli, made):
+    run = made()
+    told = cli("stack")
+    assert (told.returncode, told.stdout) == (1, "")
+    assert told.stderr == (
+        f"ddpmon: mnist ({run.id}) is done: no rank is there to ask; ddpmon report tells how it ended\n"
+    )
+    assert cli("stack", "nowhere").stderr == "ddpmon: no run 'nowhere'; ddpmon ls shows what there is\n"
+    assert "Usage" not in cli("stack", "--rank", "-1").stdout
+    assert cli("stack", "--rank", "-1").returncode == 2
+
+
+def test_a_hub_that_does_not_answer_is_one_line(made, living, monkeypatch):
+    from click.testing import CliRunner
+
+    made(ended_at=None, exit_code=None, supervisor=living)
+    monkeypatch.setattr(stacking, "HUB_S", 0.1)
+    told = CliRunner().invoke(stacking.stack, [])
+    assert "does not answer; see logs/hub.log" in str(told.exception)
+
+
+def stack_of(rank, *frames, own=0, waits=None):
+    return Stack(
+        rank, 900 + rank, 0, 12, 0, 2, list(frames), own, Collective(waits) if waits else None, waits is not None
+    )  # fmt: skip
+
+
+def test_identical_stacks_are_told_once_and_the_odd_one_first():
+    told = [StackView(r, stack_of(r, "train.py:12 main", waits="all_reduce"), 100.0) for r in range(8)]
+    told[5] = StackView(5, stack_of(5, "torch/x.py:3 read", "data.py:4 load\x1b[2J", own=1), 100.0)
+    told[6] = StackView(6, stack_of(6, "train.py:9 main"), 60.0, why="rank 6 is held by a debugger")
+    told[7] = StackView(7, why="rank 7 was not heard yet")
+    fresh = set(range(6))
+    assert stacks.text(told, fresh, 8, 101.0) == [
+        "rank 5 in data.py:4 load",
+        "    torch/x.py:3 read",
+        "  › data.py:4 load",
+        "",
+        "ranks 0-4 wait in all_reduce, from train.py:12 main",
+        "  › train.py:12 main",
+        "",
+        "rank 6 is held by a debugger",
+        "  where it was last, 41 s ago:",
+        "  › train.py:9 main",
+        "",
+        "rank 7 was not heard yet",
+    ]
+    facts = stacks.facts(told, fresh, 101.0)
+    assert facts[7] == {"rank": 7, "why": "rank 7 was not heard yet", "frames": None, "answered": False}
+    assert (facts[5]["own_frame"], facts[5]["waits"], facts[5]["phase"]) == (1, False, "backward")
+
+
+def test_a_rank_without_any_python_code_is_no_error():
+    assert stacks.text([StackView(0, stack_of(0, own=None), 1.0)], {0}, 1, 1.0) == ["rank 0 in no Python code"]

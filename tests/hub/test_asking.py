@@ -1,0 +1,245 @@
+"""A viewer asks ranks where they are: any rank, at any time, and no rank more often than it may be asked."""
+
+import time
+
+import pytest
+import zmq
+from msgspec import structs
+
+from ddpmon.hub import asking
+from ddpmon.hub.processes import RankProcess, Registry
+from ddpmon.hub.viewers import Viewers
+from ddpmon.messages import (
+    PROTOCOL,
+    STAGE_TRAINING,
+    Ask,
+    Hello,
+    InspectWish,
+    Next,
+    RunView,
+    Snapshot,
+    Stack,
+    StackView,
+    Where,
+    WireError,
+    Wish,
+    decode_from_viewer,
+    decode_snapshot,
+    decode_to_rank,
+    encode,
+)
+from ddpmon.source import LiveSource
+from tests.conftest import wait_for
+from tests.worlds import own_times, records
+
+FRAMES = ["train.py:12 main", "train.py:20 <module>"]
+
+
+def joined(stage, count=2):
+    stage.save(world_size=count)
+    ranks = [stage.rank(rank, world_size=count) for rank in range(count)]
+    for rank in ranks:
+        rank.join()
+    return ranks
+
+
+def tells(rank, frames=FRAMES):
+    """What a probe answers."""
+    now = time.monotonic_ns() // 1000
+    rank.socket.send(encode(Stack(rank.rank, rank.pid, now, rank.step, now, 1, list(frames), 0)))
+
+
+def heard(rank, wait_ms=0):
+    """Everything that the hub has told a rank and was not read yet."""
+    found = []
+    while rank.socket.poll(wait_ms):
+        found.append(decode_to_rank(rank.socket.recv()))
+    return found
+
+
+def test_the_rank_that_is_asked_is_asked_and_its_answer_reaches_who_wishes_for_it(stage):
+    stage.hub()
+    first, second = joined(stage)
+    source, other = LiveSource(stage.run), LiveSource(stage.run)
+    try:
+        source.wish(Wish(inspect=InspectWish(1, 1, 10)))
+        other.wish(Wish(stacks=True))
+        assert wait_for(lambda: (s := source.snapshot()) and s.inspect).where.stack is None
+        source.ask([1])
+        assert second.answer(Where).brief
+        assert wait_for(lambda: source.snapshot().inspect.where.asked)
+        tells(second)
+        told = wait_for(lambda: (w := source.snapshot().inspect.where).stack and w)
+        assert (told.rank, told.stack.frames, told.asked, told.why) == (1, FRAMES, False, "")
+        told = wait_for(lambda: (s := other.snapshot().stacks) and s[1].stack and s)
+        assert [view.stack and view.stack.frames for view in told] == [None, FRAMES]
+        assert all(rank.stack is None for rank in other.snapshot().ranks)  # they travel to who wishes for them
+        assert not [message for message in heard(first) if isinstance(message, Where)]
+    finally:
+        source.close()
+        other.close()
+
+
+def test_all_ranks_are_asked_where_none_is_named(stage):
+    stage.hub()
+    ranks = joined(stage, 3)
+    viewer = stage.viewer()
+    viewer.socket.send(encode(Ask()))
+    assert all(rank.answer(Where).brief for rank in ranks)
+
+
+def test_however_many_ask_a_rank_is_not_asked_more_often_than_it_may_be(stage):
+    stage.hub()
+    (only,) = joined(stage, 1)
+    viewers = [stage.viewer() for _ in range(4)]
+    began = time.monotonic()
+    for _ in range(50):
+        for viewer in viewers:
+            viewer.socket.send(encode(Ask([0, 0, 0])))
+    for viewer in viewers:
+        viewer.get()  # the hub has read everything before it
+    asked = [message for message in heard(only, 50) if isinstance(message, Where)]
+    assert 1 <= len(asked) <= 1 + (time.monotonic() - began) / asking.EVERY_S
+
+
+def test_a_question_to_nobody_is_no_error(stage):
+    stage.hub()
+    (only,) = joined(stage, 1)
+    viewer = stage.viewer()
+    viewer.socket.send(encode(Ask([7, 99_999])))
+    viewer.socket.send(encode(Next(wish=Wish(inspect=InspectWish(7, 1, 10), stacks=True))))
+    assert viewer.socket.poll(20_000)
+    shown = decode_snapshot(viewer.socket.recv())
+    assert shown.inspect.where.why == "rank 7 was not heard yet"
+    assert (shown.inspect.rows, len(shown.stacks)) == ([], 1)
+    assert not [message for message in heard(only) if isinstance(message, Where)]
+
+
+@pytest.mark.parametrize("bad", [
+    Ask([-1]), Ask([1 << 40]), Next(wish=Wish(inspect=InspectWish(-1))), Next(wish=Wish(inspect=InspectWish(0, 3))),
+    Next(wish=Wish(inspect=InspectWish(0, 1, 0))), Next(wish=Wish(inspect=InspectWish(0, 1, 10_000))),
+])  # fmt: skip
+def test_questions_that_cannot_be_are_refused(bad):
+    with pytest.raises(WireError):
+        decode_from_viewer(encode(bad))
+
+
+def test_a_damaged_question_does_no_harm(stage):
+    stage.hub()
+    viewer = stage.viewer()
+    for frame in (b"", b"\x92\xa3ask", encode(["ask", "all"]), encode(["ask", [None]]), encode(["lunch"])):
+        viewer.socket.send(frame)
+    assert viewer.get().state == "waiting"
+
+
+def test_an_older_probe_understands_the_question():
+    assert decode_to_rank(encode(["where"])) == Where()
+    assert decode_from_viewer(encode(Ask([3]))) == Ask([3])
+
+
+class Asked:
+    """Ranks without a hub."""
+
+    def __init__(self, ranks=2):
+        self.registry = Registry("r", ranks, "here")
+        self.asked = []
+        for rank in range(ranks):
+            hello = Hello(PROTOCOL, "r", rank, rank, ranks, 0, "here", 4_000_000 + rank, STAGE_TRAINING)
+            self.registry.seats[rank] = RankProcess(rank + 1, 0, hello, greeted=True, heard_at=10.0)
+        self.asking = asking.Asking(self.registry, lambda process: self.asked.append(process.rank))
+
+
+def test_a_rank_that_says_nothing_at_all_is_to_be_asked_otherwise_and_one_that_speaks_is_not():
+    made = Asked()
+    made.asking.ask([], 10.0)
+    silent, speaks = made.registry.seats.values()
+    silent.heard_at, speaks.heard_at = 9.9, 10.4
+    assert not made.asking.unheard(silent, 11.0)
+    assert made.asking.unheard(silent, 10.0 + asking.UNHEARD_S)
+    assert not made.asking.unheard(speaks, 10.0 + asking.UNHEARD_S)
+
+
+def test_nobody_waits_forever_and_a_late_answer_still_counts():
+    made = Asked(1)
+    (process,) = made.registry.seats.values()
+    made.asking.ask([0], 10.0)
+    assert not made.asking.look(10.0 + asking.GIVE_UP_S - 0.1)
+    assert made.asking.look(10.0 + asking.GIVE_UP_S)
+    assert (process.asked_at, process.unanswered) == (None, True)
+    process.tell_stack(Stack(0, 4_000_000, 0, 1, 0, 1, FRAMES), 17.0)
+    assert not process.unanswered
+
+
+def test_those_that_are_gone_are_not_asked():
+    made = Asked(3)
+    made.registry.seats[1].left = True
+    made.registry.seats[2].greeted = False
+    made.asking.ask([0, 1, 2, 7], 10.0)
+    assert made.asked == [0]
+
+
+def test_the_next_question_is_passed_on_once_it_may_be():
+    made = Asked(1)
+    for at in (10.0, 10.1, 10.0 + asking.EVERY_S, 10.1 + asking.EVERY_S):
+        made.asking.ask([0], at)
+    assert made.asked == [0, 0]
+
+
+def test_a_course_through_time_comes_with_the_wish_for_it(stage):
+    stage.hub()
+    stage.save(world_size=2)
+    own = own_times(50, 2)
+    own[20:, 1, 1] += 12.0
+    told = records(own, first=1)
+    for rank in (stage.rank(rank, world_size=2) for rank in range(2)):
+        rank.join()
+        rank.batch(told[rank.rank])
+        rank.acknowledged(1)
+    viewer = stage.viewer()
+    viewer.until(lambda s: s.window == (2, 50), "the steps")
+    viewer.socket.send(encode(Next(wish=Wish(inspect=InspectWish(1, 1, 40)))))
+    assert viewer.socket.poll(20_000)
+    shown = decode_snapshot(viewer.socket.recv()).inspect
+    assert (shown.rank, shown.steps, shown.columns, shown.last_step) == (1, 1, 40, 50)
+    rows = {row.name: row for row in shown.rows}
+    assert rows["forward"].longer == "since step 21"
+    assert rows["backward"].longer == ""
+    assert viewer.get().inspect is None
+
+
+class Line:
+    """The viewers' socket, without one."""
+
+    def __init__(self):
+        self.come, self.gone = [], []
+
+    def recv_multipart(self, _):
+        if not self.come:
+            raise zmq.Again
+        return self.come.pop(0)
+
+    def send_multipart(self, frames, _):
+        self.gone.append(decode_snapshot(frames[1]))
+
+
+def test_what_only_a_part_tells_is_sent_though_nothing_else_has_changed():
+    line, told = Line(), []
+    shot = Snapshot("e", 0, 5.0, RunView("r", "n", 1), "running", "all is well")
+
+    def parts(shot, _):
+        return structs.replace(shot, stacks=[StackView(0, why=str(len(told)))])
+
+    asked = []
+    viewers = Viewers(line, lambda version: structs.replace(shot, version=version), parts, asked.append, "e")
+    line.come = [[b"a", encode(Next(wish=Wish(stacks=True)))], [b"b", encode(Ask([4]))]]
+    viewers.receive(10.0)
+    viewers.serve(10.0)
+    assert (asked, [each.version for each in line.gone]) == ([[4]], [1])
+    told.append("an answer")
+    line.come = [[b"a", encode(Next(1, "e", Wish(stacks=True)))]]
+    viewers.receive(10.6)
+    viewers.serve(10.6)
+    assert len(line.gone) == 1  # nothing else has changed
+    viewers.hurry()
+    viewers.serve(10.8)
+    assert (line.gone[-1].version, line.gone[-1].stacks[0].why) == (2, "1")

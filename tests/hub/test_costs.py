@@ -1,0 +1,177 @@
+"""What all-reduce costs over the steps that a viewer wishes for, through a hub, its death and its recording."""
+
+import msgspec
+import pytest
+
+from ddpmon import runs
+from ddpmon.errors import RecordingError
+from ddpmon.export import report
+from ddpmon.messages import (
+    CostWish,
+    HeatWish,
+    Next,
+    Sample,
+    TimelineWish,
+    WireError,
+    Wish,
+    decode_from_viewer,
+    decode_snapshot,
+    encode,
+)
+from ddpmon.source import RecordedSource
+from tests.hub.conftest import until
+from tests.recordings import record, story
+from tests.worlds import own_times, records
+
+START, LAST = Wish(cost=CostWish("start")), Wish(cost=CostWish("last"))
+
+
+def asked(stage, wish):
+    viewer = stage.viewer()
+    viewer.socket.send(encode(Next(wish=wish)))
+    assert viewer.socket.poll(20_000)
+    return decode_snapshot(viewer.socket.recv())
+
+
+def train(stage, steps=300, samples=()):
+    """Rank 1 is late in the first half alone. Both tell of their steps side by side."""
+    stage.save(world_size=2)
+    own = own_times(steps, 2)
+    own[: steps // 2, 1, 1] += 12.0
+    told = records(own, first=1)
+    ranks = [stage.rank(rank, world_size=2) for rank in range(2)]
+    for rank in ranks:
+        rank.join()
+    for begin in range(0, steps, 50):
+        for rank in ranks:
+            rank.batch(told[rank.rank][begin : begin + 50], samples=[] if begin else list(samples))
+            rank.acknowledged(rank.seq)
+
+
+def test_each_window_has_its_own_efficiencies(stage):
+    stage.hub()
+    train(stage)
+    stage.viewer().until(lambda s: s.window and s.window[1] == 300, "the steps")
+    shown = {over: asked(stage, Wish(cost=CostWish(over))).cost for over in ("window", "last", "start")}
+    assert {over: cost.window for over, cost in shown.items()} == {
+        "window": (2, 300), "last": (251, 300), "start": (2, 300),
+    }  # fmt: skip
+    assert [cost.steps for cost in shown.values()] == [299, 50, 299]
+    assert shown["last"].efficiency.load_balance == pytest.approx(1.0, abs=1e-3)
+    assert shown["start"].efficiency.load_balance == pytest.approx(0.91, abs=0.01)
+    assert shown["start"].efficiency.parallel == pytest.approx(shown["window"].efficiency.parallel)
+    assert shown["start"].slowest == 1
+    assert shown["start"].all_reduce.wait_ms == pytest.approx(shown["window"].all_reduce.wait_ms)
+    assert shown["start"].all_reduce.payload_bytes == shown["window"].all_reduce.payload_bytes
+    assert asked(stage, Wish()).cost is None
+
+
+def test_before_the_first_step_there_is_nothing_to_tell(stage):
+    stage.hub()
+    assert asked(stage, START).cost is None
+    assert asked(stage, LAST).cost is None
+
+
+def test_the_count_goes_on_where_a_hub_died(stage):
+    hub = stage.hub()
+    train(stage)
+    stage.viewer().until(lambda s: s.window and s.window[1] == 300, "the steps")
+    before = asked(stage, START).cost
+    hub.kill()
+    hub.wait()
+    stage.hub()
+    shown = until(lambda: asked(stage, START).cost, "what the recording tells")
+    assert (shown.window, shown.steps) == ((2, 300), 299)
+    assert shown.efficiency.load_balance == pytest.approx(before.efficiency.load_balance)
+
+
+def test_a_recording_tells_of_all_steps_though_it_is_not_read_from_the_first(home):
+    run = record(story(steps=1800, begin=600, end=1200))
+    source = RecordedSource(run)
+    source.wish(START)
+    shown = source.snapshot().cost
+    assert (shown.window, shown.steps) == ((2, 1800), 1799)
+    assert source.snapshot().window[0] > 2
+    assert shown.efficiency.load_balance < source.snapshot().efficiency.load_balance - 0.03
+
+
+def test_without_sums_the_count_begins_where_reading_does(home):
+    run = record(story(steps=1800), sums=lambda _: None)
+    source = RecordedSource(run)
+    source.wish(START)
+    shown = source.snapshot().cost
+    assert shown.window == (1201, 1800)
+    assert shown.steps == 600
+
+
+def test_the_report_tells_of_all_steps_where_it_covers_fewer(home, monkeypatch):
+    run = record(story(steps=1800, begin=600, end=1200))
+    whole = report.build(run)
+    assert whole["efficiency_since_start"] is None  # it covers them all
+    assert "all steps" not in report.text(whole)
+    monkeypatch.setattr("ddpmon.hub.recording.REPORT_RECORDS", 2400)
+    part = report.build(run)
+    assert part["steps"]["window"] == [1201, 1800]
+    assert part["efficiency_since_start"]["window"] == [2, 1800]
+    assert part["efficiency_since_start"]["load_balance"] == pytest.approx(
+        whole["efficiency"]["load_balance"], abs=1e-3
+    )
+    assert part["efficiency_since_start"]["load_balance"] < part["efficiency"]["load_balance"] - 0.03
+    (line,) = [line for line in report.text(part).splitlines() if "steps 2 to 1,800" in line]
+    assert "efficiency" in line
+
+
+@pytest.mark.parametrize("gpu", [None, 35.0])
+def test_gpu_utilization_reaches_the_heat_map_live_and_from_the_recording(stage, gpu):
+    stage.hub()
+    wish = Wish(heat=HeatWish("gpu", 8, 10, 60))
+    samples = [Sample(at, 90.0, 1 << 30, gpu_percent=gpu) for at in range(2_000_000, 9_000_000, 1_000_000)]
+    train(stage, samples=samples)
+    stage.viewer().until(lambda s: s.window and s.window[1] == 300, "the steps")
+    stage.finish()
+    source = RecordedSource(runs.load(stage.run.id))
+    source.wish(wish)
+    heat = source.snapshot().heat
+    known = [cell for cell in heat.cells if cell]
+    assert bool(known) is (gpu is not None)
+    assert {round((cell - 1) / 253, 2) for cell in known} == ({0.65} if gpu else set())
+    assert all(row.hot_share > 0.9 for row in heat.rows) is (gpu is not None)
+
+
+@pytest.mark.parametrize("spans", [((3, 2),), ((-1, 2),), ((0, 4), (4, 6)), ((5, 6), (1, 2)), ((0, 1 << 30),)])
+def test_ranks_that_cannot_be_are_refused(spans):
+    for wish in (Wish(heat=HeatWish(ranks=spans)), Wish(timeline=TimelineWish(ranks=spans))):
+        with pytest.raises(WireError, match="ranks out of range"):
+            decode_from_viewer(encode(Next(wish=wish)))
+
+
+def test_ranks_that_can_be_are_not():
+    for spans in (None, (), ((0, 0),), ((0, 3), (5, 5), (6, 900))):
+        wish = Wish(heat=HeatWish(ranks=spans), timeline=TimelineWish(ranks=spans))
+        assert decode_from_viewer(encode(Next(wish=wish))).wish == wish
+        hash(wish)
+
+
+def test_a_window_that_nobody_knows_is_refused():
+    with pytest.raises(WireError, match="steps that the cost is of"):
+        decode_from_viewer(encode(Next(wish=Wish(cost=CostWish("forever")))))
+
+
+def test_a_hub_leaves_out_the_ranks_that_were_not_wished_for(home):
+    source = RecordedSource(record(story(steps=100, begin=10, end=90)))
+    source.wish(Wish(heat=HeatWish(rows=8, ranks=((1, 2), (7, 9))), timeline=TimelineWish(2, 8, ranks=((0, 1),))))
+    shown = source.snapshot()
+    assert [row.ranks for row in shown.heat.rows] == [(1, 1), (2, 2)]
+    assert len(shown.heat.cells) == 2 * shown.heat.columns
+    assert {row.rank for row in shown.timeline.rows} == {0, 1}
+    assert shown.timeline.ranks == 2
+    source.wish(Wish(heat=HeatWish(ranks=()), timeline=TimelineWish(ranks=())))
+    shown = source.snapshot()
+    assert (shown.heat.rows, shown.heat.cells) == ([], b"")
+    assert (shown.timeline.rows, shown.timeline.ranks) == ([], 0)
+
+
+def test_sums_in_a_recording_that_cannot_be_are_told_in_one_line(home):
+    run = record(story(steps=100), sums=lambda sums: msgspec.structs.replace(sums, own_ms=[1.0]))
+    with pytest.raises(RecordingError, match=r"telemetry\.db cannot be read: sums of no step, or of other ranks$"):
+        RecordedSource(run)

@@ -1,0 +1,74 @@
+"""A rank says where it is when it is asked, at once and as cheaply as the question allows."""
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from ddpmon.messages import check_stack
+from ddpmon.probe import collectives, stack
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """(Whereabouts of a thread that stands still, how often the Flight Recorder was asked)."""
+    let_go, there, dumps = threading.Event(), threading.Event(), []
+
+    def stands_still():
+        there.set()
+        let_go.wait(60)
+
+    thread = threading.Thread(target=stands_still)
+    thread.start()
+    assert there.wait(30)
+    monkeypatch.setattr(collectives, "recorded", lambda: dumps.append(1) or (None, False))
+    clock = SimpleNamespace(start=0, step=7, phase=1)
+    listener = SimpleNamespace(thread=thread.ident, clock=clock, identity=SimpleNamespace(rank=3))
+    yield stack.Whereabouts(listener), dumps
+    let_go.set()
+    thread.join()
+
+
+def test_nobody_who_is_not_asked_says_anything(made):
+    where, _ = made
+    where._listener.clock.start = 1 << 62  # its step has only just begun
+    assert not where.due(1000.0)
+    where.ask(brief=True)
+    assert where.due(1000.0)
+    told = where.take(1000.0)
+    check_stack(told)
+    assert (told.rank, told.step, told.phase) == (3, 7, 1)
+    assert any("stands_still" in frame for frame in told.frames)
+    assert not where.due(1000.0)
+
+
+def test_for_a_viewer_the_flight_recorder_is_left_alone_however_often_it_asks(made):
+    where, dumps = made
+    for _ in range(5):
+        where.ask(brief=True)
+        where.take(1000.0)
+    assert not dumps
+    for _ in range(5):
+        where.ask(brief=False)
+        where.take(1000.0)
+    assert len(dumps) == 1  # once for a thread that stands still
+
+
+def test_who_asks_briefly_takes_nothing_from_who_wants_to_know_all(made):
+    where, dumps = made
+    where.ask(brief=True)
+    where.take(1000.0)
+    for order in ((True, False), (False, True)):
+        for brief in order:
+            where.ask(brief=brief)
+        where.take(1000.0)
+    assert len(dumps) == 1
+
+
+def test_being_asked_does_not_put_off_what_it_would_say_by_itself(made):
+    where, _ = made
+    assert where.due(1000.0)  # its step takes far too long
+    where.take(1000.0)
+    where.ask(brief=True)
+    where.take(1001.5)
+    assert where.due(1000.0 + stack.EVERY_S)
