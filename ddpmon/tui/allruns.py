@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from ddpmon import runs
 from ddpmon.errors import RunNotFoundError
 from ddpmon.runs import Run
+
+_LARGEST = 1 << 26
+"""Bytes of a report.json that is read."""
 
 
 @dataclass(frozen=True)
@@ -23,29 +28,61 @@ class Listed:
         return self.state in {"running", "stopping"}
 
 
+class _Report(msgspec.Struct):
+    """What is read of a report.json."""
+
+    verdict: str = ""
+
+
 class AllRuns:
-    """Reads the runs' folder. What run.json says of a run that has ended never changes."""
+    """Reads the runs' folder: of a run that has ended only what was written since."""
 
     def __init__(self) -> None:
-        self._ended: dict[str, Listed] = {}
+        self._ended: dict[str, tuple[tuple[int, int, int], Listed]] = {}
+        self._verdicts: dict[str, str] = {}
 
     def read(self) -> list[Listed]:
         """All readable runs, the latest first."""
-        try:
-            names = sorted(entry.name for entry in runs.runs_dir().iterdir() if (entry / "run.json").exists())
-        except OSError:
-            return []
         found = []
-        for name in names:
-            listed = self._ended.get(name)
-            if listed is None:
-                try:
-                    run = runs.load(name)
-                except RunNotFoundError:
-                    continue  # a damaged folder must not hide the others
-                state = run.state()
-                listed = Listed(run, "stopping" if state == "running" and run.stopping else state)
-                if run.ended:
-                    self._ended[name] = listed
+        for run_id in runs.all_ids():
+            try:
+                listed = self._read(run_id)
+            except (OSError, RunNotFoundError):
+                continue  # a damaged folder must not hide the others
             found.append(listed)
         return sorted(found, key=lambda listed: listed.run.created_at, reverse=True)
+
+    def _read(self, run_id: str) -> Listed:
+        written = (runs.run_dir(run_id) / "run.json").stat()
+        stamp = (written.st_mtime_ns, written.st_ino, written.st_size)
+        known = self._ended.get(run_id)
+        if known is not None and known[0] == stamp:
+            return known[1]
+        run = runs.load(run_id)
+        state = run.state()
+        listed = Listed(run, "stopping" if state == "running" and run.stopping else state)
+        if run.ended:
+            self._ended[run_id] = stamp, listed
+        return listed
+
+    def verdict(self, listed: Listed) -> str:
+        """What the report of a run that has ended says of it, in one sentence; "" where there is none."""
+        run = listed.run
+        if listed.runs:
+            return ""
+        known = self._verdicts.get(run.id)
+        if known is None:
+            known = _verdict(run)
+            if known or run.supervisor is None or not run.supervisor.alive():  # else the report may still come
+                self._verdicts[run.id] = known
+        return known
+
+
+def _verdict(run: Run) -> str:
+    path = runs.run_dir(run.id) / "report.json"
+    try:
+        if path.stat().st_size > _LARGEST:
+            return ""
+        return msgspec.json.decode(path.read_bytes(), type=_Report).verdict
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return run.error or ""

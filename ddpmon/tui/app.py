@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Iterable
 from functools import partial
 from typing import ClassVar
 
+from rich.console import RenderableType
 from textual.app import SystemCommand
 from textual.binding import BindingType
 from textual.screen import Screen
@@ -18,16 +20,19 @@ from ddpmon.errors import DdpmonError
 from ddpmon.launch import stop
 from ddpmon.messages import Wish
 from ddpmon.runs import Run
-from ddpmon.source import Source, attach
-from ddpmon.tui import keys, numbers, workarounds
+from ddpmon.source import Source
+from ddpmon.tui import changes, keys, numbers, workarounds
 from ddpmon.tui.filters import Filter
 from ddpmon.tui.frame import Frame
+from ddpmon.tui.launching import Launching
 from ddpmon.tui.lines import plain
+from ddpmon.tui.notify import Worsening, sequence
 from ddpmon.tui.outcome import Outcome
-from ddpmon.tui.palette import ANSI_THEME, THEMES, Palette, pick
-from ddpmon.tui.passage import Passage
+from ddpmon.tui.palette import ANSI_THEME, THEMES, Palette, chosen_theme, pick
+from ddpmon.tui.passage import AT_ONCE_S
 from ddpmon.tui.screens.allruns import Runs
 from ddpmon.tui.screens.ask import Answer, Ask
+from ddpmon.tui.screens.chart import Chart
 from ddpmon.tui.screens.comm import Comm
 from ddpmon.tui.screens.devices import Devices
 from ddpmon.tui.screens.heat import Heat
@@ -44,13 +49,16 @@ FRAME_S = 0.5
 FIRST_FRAME_S = 0.05
 """Until the first snapshot: the screen fills as soon as there is something to show."""
 NOTICE_FRAMES = 6
+ANSWER_FRAMES = 10
+"""Frames in quick succession after a rank was asked something."""
 
 
-class DdpmonApp(Passage):
+class DdpmonApp(Launching):
     """The dashboard over one source.
 
     readonly: the run cannot be stopped from here. owns_run: this viewer belongs to the command that started the run,
-    so that Ctrl-C may mean either of the two and is asked about; a mere viewer just leaves.
+    so that Ctrl-C may mean either of the two and is asked about; a mere viewer just leaves. notify: one of
+    `notify.WAYS`.
     """
 
     TITLE = "ddpmon"
@@ -58,7 +66,9 @@ class DdpmonApp(Passage):
     BINDINGS: ClassVar[list[BindingType]] = [binding for binding in keys.bindings("") if binding.priority]
     DEFAULT_MODE = "world"
 
-    def __init__(self, source: Source, *, readonly: bool = False, owns_run: bool = False) -> None:
+    def __init__(
+        self, source: Source, *, readonly: bool = False, owns_run: bool = False, notify: str = "off"
+    ) -> None:  # fmt: skip
         # Textual makes greys of NO_COLOR, unless it may use the terminal's own colours: then it leaves none.
         super().__init__(source, True if "NO_COLOR" in os.environ else None)
         self.animation_level = "none"
@@ -66,29 +76,31 @@ class DdpmonApp(Passage):
             self.register_theme(theme)
         if self.no_color or self.console.color_system in {None, "standard", "windows"}:
             self.theme = ANSI_THEME
+        elif (chosen := chosen_theme(os.environ)) is not None:
+            self.theme = chosen
         elif self.theme == "textual-dark":
             self.theme = "ddpmon-dark"
         # Textual took the stylesheet's variables before it knew these themes.
         self.stylesheet.set_variables(self.get_css_variables())
-        self._own_source = source
-        """Given by the caller, who closes it; another one, opened here, is closed here."""
         self.readonly = readonly
         self.owns_run = owns_run
         self.world, self.ranks, self.inspect = World(), Ranks(), Inspect()
         self.heat, self.comm, self.timeline, self.devices = Heat(), Comm(), Timeline(), Devices()
         self.logs, self.runs = Logs(), Runs()
+        self.chart = Chart(self.world.choice)
         self.views: dict[str, View] = {
             "world": self.world, "ranks": self.ranks, "inspect": self.inspect, "heat": self.heat, "comm": self.comm,
             "timeline": self.timeline, "devices": self.devices, "logs": self.logs, "runs": self.runs,
+            "chart": self.chart,
         }  # fmt: skip
         self._inspected_from = self.DEFAULT_MODE
         for name, view in self.views.items():
             self.add_mode(name, partial(_same, view))
         self.filter: Filter | None = None
-        self._watched = ""
-        """Id of the run that is watched; empty: the one given by the caller."""
         self._stopping: set[str] = set()
         """What a stop was asked for, named in the same way."""
+        self._tells = notify
+        self._worsening = Worsening(begun=owns_run)
         self._notice: str = ""
         self._notice_left = 0
 
@@ -98,10 +110,23 @@ class DdpmonApp(Passage):
         return self.views[self.current_mode]
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """What the command palette (ctrl+p) offers beside nothing: the theme, the help and the way out."""
-        yield SystemCommand("Theme", "Change the colours", self.action_change_theme)
-        yield SystemCommand("Help", "Keys and words", self.action_help)
-        yield SystemCommand("Detach", "Leave the dashboard; the run goes on", self.action_detach)
+        """What the command palette (ctrl+p) offers: whatever a key would do now, and the themes.
+
+        What is no more than a movement, and Textual's own themes, are found by typing.
+        """
+        frame = self.frame
+        for key in keys.available(frame):
+            if key.action != "app.command_palette":
+                at_once = bool(key.label or key.opens)
+                yield SystemCommand(*keys.command(key, frame), partial(self._run_command, key.action), at_once)
+        for name in () if self.no_color else sorted(self.available_themes):
+            take = partial(setattr, self, "theme", name)
+            ours = any(theme.name == name for theme in THEMES)
+            yield SystemCommand(f"Theme: {name}", "these colours until the dashboard is left", take, ours)
+
+    async def _run_command(self, action: str) -> None:
+        """What the command palette was asked for, on the screen that is shown."""
+        await self.run_action(action, self.view, {"screen": self.view})
 
     def on_mount(self) -> None:
         self.theme_changed_signal.subscribe(self, self._on_theme_changed)
@@ -127,13 +152,22 @@ class DdpmonApp(Passage):
             return
         self.source.wish(self.view.wish)
         self.take()
+        self._tell_outside()
         if self._notice_left:
             self._notice_left -= 1
         self.show()
 
+    def _tell_outside(self) -> None:
+        """A bell or a notification, between two frames: all that is written goes through the driver's one queue."""
+        newest = self.newest
+        if self._tells == "off" or newest is None or not self._worsening.news(newest, time.monotonic()):
+            return
+        if self._driver is not None:
+            self._driver.write(sequence(self._tells, newest, os.environ))
+
     def show(self) -> None:
-        if self.current_mode == "logs" and self.held is None:
-            self.logs.output.printed = self.source.logs()
+        if self.current_mode in {"logs", "inspect"} and self.held is None:
+            self.logs.output.printed = self.inspect.inspection.printed = self.source.logs()
             self.logs.output.printed.poll()
         self.view.show(self.frame, self.palette)
 
@@ -146,9 +180,11 @@ class DdpmonApp(Passage):
             silent_s=float(int(silent)) if silent > 1 else 0.0,
             behind_s=self.behind_s,
             can_stop=self._stoppable_here,
+            readonly=self.readonly,
             notice=self._notice if self._notice_left else self._standing_notice,
             view=self.current_mode,
             filter=self.filter,
+            series=None if self.newest is None else self.newest.series,
             cursor=self.place,
         )
 
@@ -160,6 +196,8 @@ class DdpmonApp(Passage):
 
     @property
     def _standing_notice(self) -> str:
+        if self.ended and self.held is not None and self.held is not self.newest and self.source.tape is None:
+            return "the run has ended meanwhile; space shows how"
         return "stopping…  x kills it now   q leaves" if self.stop_asked and not self.ended else ""
 
     def say(self, text: str) -> None:
@@ -180,26 +218,12 @@ class DdpmonApp(Passage):
         return self.source.stoppable and not self.readonly and not self.ended
 
     @property
-    def _other(self) -> Run | None:
-        """The run under the cursor of the Runs screen, if it is not the one that is watched."""
-        listed = self.runs.list.chosen_run() if self.current_mode == "runs" else None
-        watched = "" if self.newest is None else self.newest.run.id
-        return None if listed is None or listed.run.id == watched else listed.run
-
-    @property
     def _stoppable_here(self) -> bool:
         """Whether `x` does something."""
         if self._other is None:
             return self.can_stop
         listed = self.runs.list.chosen_run()
         return listed is not None and listed.runs and not self.readonly
-
-    def _key(self, other: Run | None) -> str:
-        """What `_watched` and `_stopping` hold of a run; None: the one that is watched."""
-        if other is None:
-            return self._watched
-        first = self._own_source.snapshot()
-        return "" if first is not None and first.run.id == other.id else other.id
 
     @property
     def stop_asked(self) -> bool:
@@ -226,6 +250,9 @@ class DdpmonApp(Passage):
         if other is not None:
             self.say(f"stopping {plain(other.name)}…  x kills it now")
         self.show()
+
+    def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
+        super()._display(screen, changes.lean(renderable))
 
     def leave(self) -> None:
         """End the dashboard; the run is not touched."""
@@ -316,6 +343,8 @@ class DdpmonApp(Passage):
         if wanted is not None:
             self.filter = wanted if wanted.text else None
             self.show()
+            if self.view.wish != Wish():
+                self.view.ask()
 
     async def action_inspect(self) -> None:
         cursor = self.view.cursor
@@ -327,28 +356,18 @@ class DdpmonApp(Passage):
         self.inspect.inspection.open(rank)
         await self.action_go("inspect")
 
-    async def action_open(self) -> None:
-        """Watch the run under the cursor on all screens."""
-        other = self._other
-        if other is not None:
-            key = self._key(other)
-            try:
-                opened = attach(other) if key else self._own_source
-            except DdpmonError as error:
-                self.say(str(error))
-                return
-            self._let_go()
-            self._watched = key
-            self.watch_other(opened)
-            self.logs.output.of(None)
-        await self.action_go("world")
-
-    def _let_go(self) -> None:
-        if self.source is not self._own_source:
-            self.source.close()
-
-    def on_unmount(self) -> None:
-        self._let_go()
+    def action_stack(self) -> None:
+        """Ask the inspected rank where it is. It changes nothing, so that who may only look may ask too."""
+        pane = self.inspect.inspection
+        if self.held is not None:
+            self.say("the screen is held: space goes on, then p asks")
+            return
+        pane.show_stack()
+        if not self.source.askable:
+            self.say("a recording answers nothing: stacks as recorded only")
+            return
+        self.source.ask([pane.rank])
+        self.set_interval(AT_ONCE_S, self.tick, repeat=ANSWER_FRAMES)
 
     async def action_back(self) -> None:
         """From the inspected rank to where it was chosen, with the cursor on it."""
@@ -371,9 +390,9 @@ def _same(view: View) -> View:
     return view
 
 
-def watch(source: Source, *, readonly: bool = False, owns_run: bool = False) -> Outcome:
+def watch(source: Source, *, readonly: bool = False, owns_run: bool = False, notify: str = "off") -> Outcome:
     """Show a source in this terminal until the person leaves or the terminal goes away; says how it was left."""
-    app = DdpmonApp(source, readonly=readonly, owns_run=owns_run)
+    app = DdpmonApp(source, readonly=readonly, owns_run=owns_run, notify=notify)
 
     async def run() -> None:
         loop = asyncio.get_running_loop()

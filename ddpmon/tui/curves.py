@@ -16,38 +16,67 @@ def mean(values: Sequence[float]) -> float:
     return math.fsum(value / len(values) for value in values)
 
 
-def curve(seconds: Sequence[float], values: Values, columns: int, reduce: Callable[[Sequence[float]], float]) -> Curve:
-    """One value per column, the first and the last point at the edges.
+def column(at: float, span: tuple[float, float], columns: int) -> int:
+    """The column of a moment, where those of a span are the first and the last; beyond them for others."""
+    whole = span[1] - span[0]
+    share = (at - span[0]) / whole if 0 < whole < math.inf else 0.0
+    return round((columns - 1) * min(2.0, max(-1.0, share)))
+
+
+def curve(
+    seconds: Sequence[float],
+    values: Values,
+    columns: int,
+    reduce: Callable[[Sequence[float]], float],
+    span: tuple[float, float] | None = None,
+) -> Curve:
+    """One value per column, the first and the last point at the edges, or the two moments of a span.
 
     Points that fall into one column are reduced to one value; columns between two points are interpolated. A missing,
     nan or infinite value breaks the curve.
     """
     points = [(at, finite(value)) for at, value in zip(seconds, values, strict=False) if math.isfinite(at)]
+    result: Curve = [None] * max(0, columns)
     if not points or columns <= 0:
-        return [None] * max(0, columns)
-    start, end = points[0][0], points[-1][0]
-    whole = end - start
-    gathered: list[list[float]] = [[] for _ in range(columns)]
-    broken = [False] * columns
+        return result
+    span = span or (points[0][0], points[-1][0])
+    gathered: dict[int, list[float]] = {}
     for at, value in points:
-        share = (at - start) / whole if 0 < whole < math.inf else 0.0
-        column = round((columns - 1) * min(1.0, max(0.0, share)))
-        if value is None:
-            broken[column] = True
-        else:
-            gathered[column].append(value)
-    result: Curve = [reduce(values) if values else None for values in gathered]
-    before: int | None = None
-    for column, value in enumerate(result):
-        if broken[column] and value is None:
+        known = gathered.setdefault(column(at, span, columns), [])
+        if value is not None:
+            known.append(value)
+    before: tuple[int, float] | None = None
+    for place in sorted(gathered):
+        if not gathered[place]:
             before = None
-        if value is None:
             continue
-        if before is not None and (left := result[before]) is not None:
-            for between in range(before + 1, column):
-                share = (between - before) / (column - before)
-                result[between] = left * (1 - share) + value * share
-        before = column
+        here = place, reduce(gathered[place])
+        if before is not None:
+            for between in range(max(0, before[0] + 1), min(columns, place)):
+                share = (between - before[0]) / (place - before[0])
+                result[between] = before[1] * (1 - share) + here[1] * share
+        if 0 <= place < columns:
+            result[place] = here[1]
+        before = here
+    return result
+
+
+def smoothed(values: Values, weight: float) -> list[float | None]:
+    """An exponential moving average that begins without a bias; what is no number stays as it is.
+
+    TensorBoard's formula (classicSmoothing in webapp/widgets/line_chart_v2/data_transformer.ts), the weight from 0 to
+    below 1; its correction is that of Adam's moments (Kingma and Ba 2015). It runs over the points that are given, so
+    the same weight smooths a longer stretch of time where a point stands for more steps.
+    """
+    result: list[float | None] = []
+    last, bias = 0.0, 1.0
+    for each in values:
+        if (value := finite(each)) is None:
+            result.append(each)
+            continue
+        last = last * weight + value * (1 - weight)
+        bias *= weight
+        result.append(last / (1 - bias))
     return result
 
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from ddpmon.messages import PHASES, RankView
+from ddpmon.messages import PHASES, RankSpans, RankView
 
 _TERM = re.compile(r"([a-z]+)(>=|<=|>|<|=|:)(.*)")
 _RANKS = re.compile(r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*")
@@ -41,6 +41,19 @@ class Filter:
     def lets(self, rank: RankView) -> bool:
         """Whether this rank is listed."""
         return all(term(rank) for term in self.terms)
+
+
+def spans(wanted: Filter | None, ranks: Iterable[RankView]) -> RankSpans | None:
+    """The ranks that a filter lets through, as a hub is told of them; None: no filter."""
+    if wanted is None:
+        return None
+    found: list[tuple[int, int]] = []
+    for number in sorted(rank.rank for rank in ranks if wanted.lets(rank)):
+        if found and number == found[-1][1] + 1:
+            found[-1] = (found[-1][0], number)
+        else:
+            found.append((number, number))
+    return tuple(found)
 
 
 def parse(text: str) -> Filter:

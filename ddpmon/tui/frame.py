@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ddpmon.messages import END_STATES, Snapshot
+from ddpmon.messages import END_STATES, SeriesView, Snapshot
 from ddpmon.source import Cursor
 from ddpmon.tui.filters import Filter
 
@@ -49,12 +49,16 @@ class Frame:
     behind_s: float | None = None
     """How much newer the newest snapshot is than this one; None when the screen is not frozen."""
     can_stop: bool = False
+    readonly: bool = False
+    """This viewer may not stop anything."""
     notice: str = ""
     """What the last key did, in the key bar."""
     view: str = "world"
     """The screen that is shown."""
     filter: Filter | None = None
     """Which ranks are listed."""
+    series: SeriesView | None = None
+    """What is wished for over time. Of the newest snapshot: the past stays as it was, also for a held screen."""
     cursor: Cursor | None = None
     """Where in a recording it plays; None: no recording plays."""
 

@@ -59,6 +59,13 @@ def cut(text: str, width: int) -> str:
     return set_cell_size(text, width - 1).rstrip() + "…"
 
 
+def padded(text: str, width: int, *, left: bool = False) -> str:
+    """Text in exactly `width` columns, cut as by `cut`; to the right of them, or to the left."""
+    text = cut(text, width)
+    space = " " * (width - cell_len(text))
+    return text + space if left else space + text
+
+
 def cut_sentence(text: str, width: int) -> str:
     """A sentence in at most `width` columns, ended after a clause if one ends late enough, else after a word."""
     if cell_len(text) <= width:
@@ -75,6 +82,19 @@ def cut_sentence(text: str, width: int) -> str:
     return (words[:place] if place >= width // 2 else words).rstrip(" ,;:") + "…"
 
 
+def _pieces(word: str, width: int) -> list[str]:
+    """A word in pieces of at most `width` columns, or of one character where that is wider; linear in its length."""
+    pieces, taken = [""], 0
+    for character in word:
+        columns = cell_len(character)
+        if taken + columns > width and pieces[-1]:
+            pieces.append("")
+            taken = 0
+        pieces[-1] += character
+        taken += columns
+    return pieces
+
+
 def wrap(text: str, width: int) -> list[str]:
     """Text in lines of at most `width` columns, broken at spaces where there are any."""
     width = max(1, width)
@@ -87,12 +107,8 @@ def wrap(text: str, width: int) -> list[str]:
             continue
         if row:
             wrapped.append(row)
-        row = word
-        while cell_len(row) > width:
-            part = set_cell_size(row, width)
-            kept = len(part.rstrip()) or 1
-            wrapped.append(row[:kept] if cell_len(row[:kept]) <= width else part)
-            row = row[kept:]
+        *full, row = _pieces(word, width)
+        wrapped += full
     return [*wrapped, row] if row or not wrapped else wrapped
 
 

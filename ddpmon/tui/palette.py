@@ -2,51 +2,54 @@
 
 Colours are Okabe and Ito's, which people with any colour vision can tell apart; no two states differ by red and
 green. A colour is never alone: what is wrong is also bold and carries a glyph, so NO_COLOR and sixteen colours
-lose nothing.
+lose nothing. Text has a contrast of at least 4.5 to 1 (WCAG 2.2, 1.4.3) on every background that it stands on.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 
 from rich.style import Style
 from textual.theme import Theme
 
+from ddpmon.errors import UsageError
+
 _DARK = {
     "text": "#d5dbe4",
     "strong": "bold #ffffff",
-    "muted": "#8a93a3",
+    "muted": "#99a2b1",
     "title": "#aab3c0",
     "rule": "#465062",
     "ok": "#4fb99f",
     "warn": "bold #e69f00",
-    "bad": "bold #e8743b",
+    "bad": "bold #f0814a",
     "info": "#56b4e9",
     "comm": "#7aa6d8",
-    "data": "#cc79a7",
+    "data": "#d68ab4",
     "compute": "#c3cad5",
     "wait": "#9aa3b2",
     "key": "bold #ffffff",
     "band": "on #263242",
-    "select": "on #2d4258",
+    "select": "on #22344a",
 }
 _LIGHT = {
     "text": "#20262e",
     "strong": "bold #000000",
-    "muted": "#5f6875",
+    "muted": "#565f6b",
     "title": "#4a535f",
     "rule": "#b4bcc6",
     "ok": "#00674f",
-    "warn": "bold #8a5a00",
+    "warn": "bold #7d5100",
     "bad": "bold #a53a00",
     "info": "#00609a",
     "comm": "#2f5f9e",
     "data": "#8c3f6b",
     "compute": "#3a434e",
-    "wait": "#6a7380",
+    "wait": "#56606c",
     "key": "bold #000000",
     "band": "on #dbe5ee",
-    "select": "on #c5daee",
+    "select": "on #cfe1f0",
 }
 # The terminal's own foreground wherever a colour says nothing: its bright black is invisible in some schemes.
 _ANSI = {
@@ -59,7 +62,7 @@ _ANSI = {
     "warn": "bold yellow",
     "bad": "bold red",
     "info": "cyan",
-    "comm": "blue",
+    "comm": "",
     "data": "magenta",
     "compute": "",
     "wait": "",
@@ -74,16 +77,40 @@ ROLES = tuple(_DARK)
 ANSI_THEME = "ansi-dark"
 """Textual's own theme of a terminal's sixteen colours and its own background, which fits light ones as well."""
 
+
+def _theme(name: str, colours: dict[str, str], background: str, panel: str, *, dark: bool) -> Theme:
+    """What Textual draws by itself (the command palette), in the same colours."""
+    hues = {role: colours[role].split()[-1] for role in ("info", "warn", "bad", "ok", "text")}
+    return Theme(
+        name=name, primary=hues["info"], warning=hues["warn"], error=hues["bad"], success=hues["ok"],
+        foreground=hues["text"], background=background, surface=background, panel=panel, dark=dark,
+    )  # fmt: skip
+
+
 THEMES = (
-    Theme(
-        name="ddpmon-dark", primary="#56b4e9", warning="#e69f00", error="#e8743b", success="#4fb99f",
-        foreground="#d5dbe4", background="#101419", surface="#101419", panel="#19202a", dark=True,
-    ),
-    Theme(
-        name="ddpmon-light", primary="#00609a", warning="#8a5a00", error="#a53a00", success="#00674f",
-        foreground="#20262e", background="#ffffff", surface="#ffffff", panel="#edf1f5", dark=False,
-    ),
-)  # fmt: skip
+    _theme("ddpmon-dark", _DARK, "#101419", "#19202a", dark=True),
+    _theme("ddpmon-light", _LIGHT, "#ffffff", "#edf1f5", dark=False),
+)
+
+VARIABLE = "DDPMON_THEME"
+_CHOICES = {"dark": "ddpmon-dark", "light": "ddpmon-light", "ansi": ANSI_THEME}
+_LIGHT_BACKGROUNDS = {"7", "15"}
+"""White and bright white, as COLORFGBG counts a terminal's colours."""
+
+
+def chosen_theme(environment: Mapping[str, str]) -> str | None:
+    """The theme that a person chose for good in $DDPMON_THEME, else the light one if the terminal says it is light.
+
+    Some terminals (rxvt, Konsole, iTerm2) set COLORFGBG to "foreground;background". None: nothing is known. UsageError:
+    there is no such theme.
+    """
+    wanted = environment.get(VARIABLE, "").strip().lower()
+    if wanted:
+        if wanted not in _CHOICES:
+            raise UsageError(f"{VARIABLE} is {environment[VARIABLE]!r}; it takes dark, light or ansi")
+        return _CHOICES[wanted]
+    _, separator, background = environment.get("COLORFGBG", "").rpartition(";")
+    return "ddpmon-light" if separator and background in _LIGHT_BACKGROUNDS else None
 
 
 class Palette:

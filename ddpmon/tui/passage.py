@@ -44,6 +44,10 @@ class Passage(App[None]):
         newest = self.newest = self.source.snapshot()
         if newest is None or self.source.tape is not None or (self._kept and self._kept[-1] is newest):
             return
+        last = self._kept[-1] if self._kept else None
+        if last is not None and last is not self.held and (last.epoch, last.version) == (newest.epoch, newest.version):
+            self._kept[-1] = newest  # the same moment, with what another screen wished for
+            return
         self._kept.append(newest)
         most = max(KEPT_LEAST, KEPT_RANKS // max(1, newest.run.world_size))
         while len(self._kept) > most:

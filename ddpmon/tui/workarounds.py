@@ -5,8 +5,28 @@ from __future__ import annotations
 import os
 import sys
 import termios
+from typing import Literal
 
 from textual.driver import Driver
+from textual.widgets import OptionList
+
+
+def page_only_through_lines_that_are_there() -> None:
+    """Keep PgUp and PgDn in the command palette from ending the app.
+
+    In a terminal too narrow for a single column of it the list has options but no lines, and Textual looks up the line
+    of the highlighted one all the same.
+    """
+    move_page = OptionList._move_page  # noqa: SLF001
+
+    def move(self: OptionList, direction: Literal[-1, 1]) -> None:
+        if self._index_to_line:
+            move_page(self, direction)
+
+    OptionList._move_page = move  # type: ignore[method-assign]  # noqa: SLF001
+
+
+page_only_through_lines_that_are_there()
 
 
 def terminal_gone() -> bool:

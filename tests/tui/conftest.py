@@ -9,7 +9,8 @@ def plain_terminal(monkeypatch, tmp_path):
     monkeypatch.setenv("DDPMON_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLORTERM", "truecolor")
-    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name in ("NO_COLOR", "DDPMON_THEME", "COLORFGBG"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     yield

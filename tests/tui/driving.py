@@ -34,3 +34,9 @@ def drive(source, *steps, size=(80, 24), **options):
         return app, text
 
     return asyncio.run(run())
+
+
+async def settle(app, pilot):
+    """Until what goes on beside the screen is done."""
+    await app.workers.wait_for_complete()
+    await pilot.pause()

@@ -1,6 +1,6 @@
 """Runs the dashboard on a made-up snapshot in this terminal: what the pty tests start, and good for looking.
 
-python -m tests.tui.show STATE [--silent SECONDS] [--owns-run] [--readonly]
+python -m tests.tui.show STATE [--silent SECONDS] [--owns-run] [--readonly] [--notify WAY]
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ if __name__ == "__main__":
     parser.add_argument("--silent", type=float, default=0.0)
     parser.add_argument("--owns-run", action="store_true")
     parser.add_argument("--readonly", action="store_true")
+    parser.add_argument("--notify", default="off")
     parser.add_argument("--outcome", help="write here how it was left")
     given = parser.parse_args()
     made = {**snapshots.STATES, **snapshots.ODD, **measured.MADE}.get(given.state)
     source = FakeSource(made() if made else None, given.silent)
     source.said = snapshots.said(source.current.run.world_size if source.current else 0)
-    outcome = watch(source, readonly=given.readonly, owns_run=given.owns_run)
+    outcome = watch(source, readonly=given.readonly, owns_run=given.owns_run, notify=given.notify)
     if given.outcome:
         Path(given.outcome).write_text(f"{outcome.value} {source.stops}")
     print(f"left: {outcome.value}", flush=True)

@@ -7,7 +7,7 @@ import math
 import msgspec
 
 from ddpmon.logs import LAUNCHER, Said
-from ddpmon.messages import Event, Exit, Finding, Gpu, RankView, RunView, Series, Snapshot
+from ddpmon.messages import Collective, Event, Exit, Finding, Gpu, RankView, RunView, Series, Snapshot, Stack
 
 STARTED = 1_789_000_000.0
 STEPS = 12_486
@@ -200,7 +200,10 @@ def waiting() -> Snapshot:
 
 def stalled() -> Snapshot:
     calm = running(8, 8)
-    ranks = [replace(rank, health="silent" if rank.rank == 5 else "ok") for rank in calm.ranks]
+    ranks = [
+        replace(rank, stack=stack(rank, late=rank.rank == 5), health="silent" if rank.rank == 5 else "ok")
+        for rank in calm.ranks
+    ]
     return replace(
         calm,
         state="stalled",
@@ -209,7 +212,59 @@ def stalled() -> Snapshot:
         ranks=ranks,
         eta_s=None,
         verdict="no step for 74 s: rank 5 (node00 gpu5) has not arrived; the others wait for it in all-reduce.",
-        findings=[Finding(kind="hang", severity="critical", text="rank 5 has not arrived", ranks=[5])],
+        findings=[
+            Finding(
+                kind="hang",
+                severity="critical",
+                text="rank 5 has not arrived",
+                ranks=[5],
+                advice="Look at what rank 5 does in data.py:41 __getitem__.",
+            )
+        ],
+    )
+
+
+def stack(rank: RankView, *, late: bool) -> Stack:
+    """Where a rank is while one reads a file that does not come, and the others wait for it."""
+    frames = [
+        "torch/autograd/graph.py:829 _engine_run_backward",
+        "train.py:198 step",
+        "train.py:187 main",
+    ]
+    if late:
+        frames = ["data.py:41 __getitem__", "torch/utils/data/dataloader.py:708 __next__", "train.py:187 main"]
+    return Stack(
+        rank=rank.rank, pid=rank.pid, time_us=0, step=rank.steps, since_us=0, phase=0 if late else 2,
+        frames=frames, own=0 if late else 1, collective=Collective("DDP's gradient all-reduce"), blocked=not late,
+    )  # fmt: skip
+
+
+def first_steps() -> Snapshot:
+    """Training has begun, and there is too little of it to compare the ranks."""
+    calm = running(8, 8)
+    bare = [replace(rank, steps=3, own_ms=None, over_median=None, step_ms=None, phases_ms=None, late_ms=None,
+                    critical_share=None, loss=None, samples_per_s=None) for rank in calm.ranks]  # fmt: skip
+    return replace(
+        calm,
+        at=STARTED + 52,
+        verdict="training has begun; too few steps to compare ranks",
+        step=3,
+        eta_s=None,
+        step_ms_p50=None,
+        step_ms_max=None,
+        loss=4.851,
+        loss_falls=None,
+        all_reduce_ms=None,
+        wait_share=None,
+        samples_per_s=None,
+        window=None,
+        ranks=bare,
+        loss_series=Series([50.0, 51.0, 52.0], [4.93, 4.88, 4.82], [4.95, 4.9, 4.85], [4.97, 4.92, 4.88]),
+        own_series=Series(),
+        events=[
+            Event(at=STARTED + 41, severity="info", text="8 of 8 ranks connected in 41 s"),
+            Event(at=STARTED + 50, severity="info", text="first step after 50 s"),
+        ],
     )
 
 
@@ -355,6 +410,7 @@ def said(ranks: int) -> list[Said]:
 
 STATES = {
     "waiting": waiting,
+    "first_steps": first_steps,
     "running": running,
     "cpu": four_on_cpu,
     "slow": slow,

@@ -1,5 +1,7 @@
 """A real terminal: a child process in a pty, and pyte to read what it shows."""
 
+from __future__ import annotations
+
 import fcntl
 import os
 import pty
@@ -10,20 +12,35 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Callable
 
 import pyte
 
 DEADLINE_S = 30.0
 _UNKNOWN_TO_PYTE = re.compile(rb"\x1b\[[<>=?][0-9;]*u|\x1b\[\?[0-9;]*\$p|\x1b\[>[0-9;]*[a-z]")
+_ASKS_FOR_SYNCHRONISED = b"\x1b[?2026$p"
+_HAS_SYNCHRONISED = b"\x1b[?2026;2$y"
 _CUT_OFF = re.compile(rb"\x1b(\[[0-9;<>=?$]*)?\Z")
 """The beginning of a sequence whose rest is still to come."""
 
 
 class Terminal:
-    """`python -m MODULE ARGS` in a terminal of its own."""
+    """`python -m MODULE ARGS`, or another program with its arguments, in a terminal of its own."""
 
-    def __init__(self, *arguments: str, columns: int = 80, rows: int = 24, controlling: bool = True) -> None:
-        """`controlling`: the terminal tells the program when it goes away, as an ssh session's does."""
+    def __init__(
+        self,
+        *arguments: str,
+        columns: int = 80,
+        rows: int = 24,
+        controlling: bool = True,
+        program: tuple[str, ...] = (sys.executable, "-m"),
+        synchronised: bool = False,
+    ) -> None:
+        """A terminal with a program in it.
+
+        controlling: the terminal tells the program when it goes away, as an ssh session's does. synchronised: it says
+        that it has synchronised output (mode 2026), as most do.
+        """
         self.screen = pyte.Screen(columns, rows)
         self._stream = pyte.ByteStream(self.screen)
         self.raw = b""
@@ -32,8 +49,9 @@ class Terminal:
         self.master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.before = termios.tcgetattr(slave)
-        command = [sys.executable, "-m", *arguments]
-        login = f"import os; os.login_tty(0); os.execv({command[0]!r}, {command!r})"
+        self._synchronised = synchronised
+        command = [*program, *arguments]
+        login = f"import os; os.login_tty(0); os.execvp({command[0]!r}, {command!r})"
         self.process = subprocess.Popen(
             [sys.executable, "-c", login] if controlling else command,
             stdin=slave, stdout=slave, stderr=slave, env={**os.environ, "TERM": "xterm-256color"},
@@ -49,20 +67,26 @@ class Terminal:
         except OSError:  # Linux's end of file on a pty whose program is gone
             return False
         self.raw += data
+        if self._synchronised and _ASKS_FOR_SYNCHRONISED in data:
+            os.write(self.master, _HAS_SYNCHRONISED)
         whole = self._held + data
         cut = _CUT_OFF.search(whole)
         self._held = whole[cut.start() :] if cut else b""
         self._stream.feed(_UNKNOWN_TO_PYTE.sub(b"", whole.removesuffix(self._held)))
         return bool(data)
 
-    def wait_for(self, text: str) -> str:
+    def wait_for(self, text: str, within: float = DEADLINE_S) -> str:
         """The screen once it shows `text`."""
-        end = time.monotonic() + DEADLINE_S
+        return self.wait_until(lambda shown: text in shown, repr(text), within)
+
+    def wait_until(self, holds: Callable[[str], bool], what: str, within: float = DEADLINE_S) -> str:
+        """The screen once `holds` is true of it. what: how it is called if it never is."""
+        end = time.monotonic() + within
         while time.monotonic() < end:
             self.read()
-            if text in "\n".join(self.screen.display):
+            if holds("\n".join(self.screen.display)):
                 return "\n".join(self.screen.display)
-        raise AssertionError(f"{text!r} never came; the screen shows:\n" + "\n".join(self.screen.display))
+        raise AssertionError(f"{what} never came; the screen shows:\n" + "\n".join(self.screen.display))
 
     def wait_for_output(self, written: bytes) -> None:
         """Until the program has written this, wherever it stands on the screen or stood."""

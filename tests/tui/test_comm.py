@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpmon.messages import BucketView, EfficiencyView, RankView
+from ddpmon.messages import BucketView, CostView, CostWish, EfficiencyView, RankView, Wish
 from ddpmon.source import FakeSource
 from ddpmon.tui import lines
 from ddpmon.tui.widgets import bucketlist, cost, waits
-from tests.tui import golden, measured, snapshots
+from tests.tui import golden, measured, snapshots, through_time
 from tests.tui.driving import drive
 
 SIZES = ((80, 24), (160, 50))
@@ -109,13 +109,53 @@ def test_the_tree_marks_the_leaf_that_costs_most(weak, branch, said):
     well = dict.fromkeys(
         ("parallel", "load_balance", "load_balance_persistent", "load_balance_moving", "communication"), 0.99
     )
-    rows = cost.tree(EfficiencyView(**{**well, weak: 0.8}), measured.slow().ranks, 160)
+    rows = cost.tree(cost.branches(EfficiencyView(**{**well, weak: 0.8}), 13, 0.17), 160)
     texts = ["".join(text for text, _ in row) for row in rows]
     marked = [text for text in texts if text.startswith("▲")]
     assert len(marked) == 1
     assert branch in marked[0]
     assert said in marked[0]
-    assert not any("▲" in row[0][0] for row in cost.tree(EfficiencyView(**well), [], 160))
+    assert not any("▲" in row[0][0] for row in cost.tree(cost.branches(EfficiencyView(**well)), 160))
+
+
+def test_w_goes_through_the_windows_and_the_title_says_which():
+    def title(*keys):
+        source = through_time.slow(steps=240)
+        return source, drive(source, "4", *keys, size=(120, 40))[1]
+
+    source, text = title()
+    assert source.wished == Wish()
+    assert "wait and transfer in a step" in text
+    source, text = title("w")
+    assert source.wished == Wish(cost=CostWish("last"))
+    assert "and why: the last 50 steps, 191–240" in text
+    assert "rank 5 is slow: +33" in text
+    assert "wait and transfer in steps 11,887–12,486" in text
+    source, text = title("w", "w")
+    assert "and why: since the start, steps 1–240" in text
+    assert "rank 5 is slow: +13" in text
+    assert "if every transfer" not in text
+    source, text = title("w", "w", "w")
+    assert source.wished == Wish()
+    assert "wait and transfer in a step" in text
+
+
+def test_any_window_can_be_drawn_at_any_size():
+    for size in [(1, 1), (10, 3), (60, 12), (61, 13), (300, 100), (80, 14)]:
+        app, _ = drive(through_time.slow(), "4", "w", "w", "s", size=size)
+        assert app._exception is None
+
+
+def test_a_count_that_began_late_says_since_when():
+    sums = CostView("start", (4_001, 9_000), 5_000, None, None)
+    assert cost.of_steps(sums) == "all since step 4,001, to 9,000"
+    assert cost.of_steps(replace(sums, window=(2, 9_000))) == "since the start, steps 2–9,000"
+
+
+def test_until_another_window_has_come_the_title_names_the_one_that_is_shown():
+    app, text = drive(FakeSource(measured.slow()), "4", "w", size=(160, 50))
+    assert "and why: steps 11,887–12,486" in text
+    assert app.comm.cost.over == "last"
 
 
 def test_without_gradients_it_says_so_and_the_efficiency_stays():

@@ -2,13 +2,14 @@
 
 import math
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddpmon.messages import Series
 from ddpmon.tui import curves, numbers
 from ddpmon.tui.lines import size
-from ddpmon.tui.widgets.chart import chart
+from ddpmon.tui.widgets.chart import Style, chart
 
 
 def test_points_fall_into_their_columns_and_gaps_are_interpolated():
@@ -18,6 +19,23 @@ def test_points_fall_into_their_columns_and_gaps_are_interpolated():
 
 def test_what_is_missing_breaks_the_curve():
     assert curves.curve([0, 1, 2, 3, 4], [1, None, math.nan, 4, 5], 5, curves.mean) == [1, None, None, 4, 5]
+
+
+def test_a_span_cuts_the_curve_where_it_leaves_it():
+    assert curves.curve([0, 10, 20], [0, 10, 20], 3, curves.mean, (5, 15)) == [5, 10, 15]
+    assert curves.curve([0, 10], [0, 10], 3, curves.mean, (20, 30)) == [None] * 3
+    assert curves.column(25, (10, 20), 11) == 15
+    assert curves.column(15, (10, 10), 11) == 0
+
+
+def test_smoothing_begins_without_a_bias_and_skips_what_is_no_number():
+    assert curves.smoothed([5.0] * 4, 0.9) == [pytest.approx(5.0)] * 4
+    assert curves.smoothed([1.0, 3.0], 0.6) == [pytest.approx(1.0), pytest.approx((0.24 + 1.2) / 0.64)]
+    told = curves.smoothed([2.0, None, math.nan, math.inf, 2.0], 0.6)
+    assert told[:2] == [pytest.approx(2.0), None]
+    assert math.isnan(told[2])
+    assert told[3:] == [math.inf, pytest.approx(2.0)]
+    assert curves.smoothed([], 0.9) == []
 
 
 def test_nothing_to_show():
@@ -42,10 +60,8 @@ numbers_ = st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True))
 )  # fmt: skip
 def test_any_series_is_a_chart_of_the_asked_size(points, width, height, log, clip):
     seconds, low, median, high = ([point[i] for point in points] for i in range(4))
-    lines = chart(
-        Series(seconds, low, median, high), "loss", ("warn", "info"), width, height,
-        label=numbers.loss, log=log, clip=clip,
-    )  # fmt: skip
+    style = Style(numbers.loss, ("warn", "info"), log=log, clip=clip, smoothing=0.9 * log)
+    lines = chart(Series(seconds, low, median, high), "loss", style, width, height)
     assert len(lines) <= max(1, height) or height == 0
     assert all(size(line) <= max(width, 20) for line in lines)
 

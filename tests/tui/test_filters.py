@@ -4,8 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpmon.tui.filters import QUANTITIES, FilterError, parse
-from tests.tui import golden, snapshots
+from ddpmon.logs import LAUNCHER, Said
+from ddpmon.source import FakeSource
+from ddpmon.tui.filters import QUANTITIES, FilterError, parse, spans
+from tests.tui import golden, snapshots, through_time
 from tests.tui.driving import drive
 
 WORLD = snapshots.replace(
@@ -98,6 +100,39 @@ def test_the_filter_is_the_same_on_world_ranks_and_inspect():
     assert "rank 7" not in text
     _, text = drive(WORLD, "slash", *typed("8"), "enter", "escape")
     assert "of 64 ranks" not in text
+
+
+@pytest.mark.parametrize(("text", "found"), [
+    ("1-3,7", ((1, 3), (7, 7))), ("0-99", ((0, 63),)), ("own>300", ((13, 13),)), ("own>9999", ()),
+])  # fmt: skip
+def test_a_hub_is_told_of_the_ranks_in_spans(text, found):
+    assert spans(parse(text), WORLD.ranks) == found
+    assert spans(None, WORLD.ranks) is None
+
+
+def test_the_filter_holds_for_the_logs():
+    source = FakeSource(WORLD)
+    source.said = [Said(rank, "out", ["all say this", f"only {rank}"]) for rank in range(64)]
+    _, text = drive(source, "7", "slash", *"8-9", "enter", size=(80, 24))
+    assert "output of some ranks, following    / 2 of 64 ranks: 8-9" in text
+    printed = [row.split(maxsplit=1) for row in text.splitlines()[4:-1] if row.strip()]
+    assert printed == [["8-9", "all say this"], ["8", "only 8"], ["9", "only 9"]]
+    source.said = [Said(8, "out", ["only 8"]), Said(LAUNCHER, "launcher", ["torchrun"])]
+    app, text = drive(source, "7", "slash", *"8-9", "enter", *["right_square_bracket"] * 3)
+    assert app.logs.output.rank is None  # after 8 and 9 come all again, no launcher
+    app, text = drive(source, "7", "slash", *"8-9", "enter", "right_square_bracket")
+    assert "output of rank 8" in text
+    assert "of 64 ranks" not in text
+    assert "no rank fits the filter" in drive(source, "7", "slash", *"99", "enter")[1]
+    assert "torchrun" in drive(source, "7", "slash", *"8-9", "enter", "escape")[1]
+
+
+def test_a_filter_is_the_same_on_every_screen_that_lists_ranks():
+    for key in "1234567":
+        app, text = drive(through_time.slow(16), "slash", *"3", "enter", key, size=(120, 40))
+        assert "/ 1 of 16 ranks: 3" in text, app.current_mode
+        assert "esc" not in text.splitlines()[-1]
+        assert "of 16 ranks" not in drive(through_time.slow(16), "slash", *"3", "enter", key, "escape")[1]
 
 
 def test_a_filter_that_cannot_be_read_is_not_taken():

@@ -17,7 +17,7 @@ sizes = pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{siz
 @sizes
 @pytest.mark.parametrize("presses", range(len(HEAT_METRICS)), ids=HEAT_METRICS)
 def test_each_metric(presses, size):
-    _, text = drive(through_time.slow(), "3", *["m"] * presses, size=size)
+    _, text = drive(through_time.slow(gpu=True), "3", *["m"] * presses, size=size)
     golden.check(f"heat-{HEAT_METRICS[presses]}-{size[0]}x{size[1]}", text)
 
 
@@ -28,6 +28,67 @@ def test_a_thousand_ranks_fold_and_keep_the_worst(size):
     golden.check(f"heat-many-{size[0]}x{size[1]}", text)
     assert "█" in "".join(row for row in text.splitlines() if "node101" in row or "-node10" in row)
     assert "rank 813, worst of" in text
+
+
+def test_gpu_utilization_is_offered_where_a_gpu_tells_it_and_what_it_does_not_tell_is_blank():
+    _, text = drive(through_time.slow(), "3", "M")
+    assert "heat: loss" in text
+    _, text = drive(through_time.slow(gpu=True), "3", "M")
+    rows = {row[8]: row for row in text.splitlines()[4:] if row[8:9].isdigit()}
+    assert set(rows["3"][10:]) <= set(" │")
+    assert rows["5"].count("▆") > 10
+    assert "█" not in rows["0"] + rows["4"]
+    assert "rank 5 on node01: under 50% busy" in text
+    _, text = drive(through_time.slow(gpu=True), "3", "M", "g", "j", "j", "j")
+    assert "rank 3 on node00: nothing known" in text
+
+
+def test_metrics_go_round_both_ways():
+    for presses, metric in enumerate(HEAT_METRICS[:-1]):
+        assert drive(through_time.slow(), "3", *"m" * presses)[0].heat.map.metric == metric
+    assert drive(through_time.slow(), "3", *"mmM")[0].heat.map.metric == HEAT_METRICS[1]
+
+
+def test_a_rule_parts_hosts_where_there_is_room():
+    def ruled(source, **options):
+        return sum(set(row) == {"─"} for row in drive(source, "3", **options)[1].splitlines())
+
+    assert ruled(through_time.slow()) == 1
+    assert ruled(through_time.slow(16, per_host=4)) == 0
+    assert ruled(through_time.slow(16, per_host=4), size=(80, 26)) == 3
+    assert ruled(through_time.slow(4, late=1, per_host=4)) == 0
+    assert ruled(through_time.slow(6, per_host=1)) == 0
+
+
+def test_f_folds_to_a_row_for_each_host():
+    source = through_time.slow(24, per_host=4)
+    app, text = drive(source, "3", "f", lambda app, _: app.tick())
+    assert source.wished.heat.rows == 6
+    assert "heat by host" in text
+    assert "node01   4-7" in text
+    assert "rank 5, worst of 4-7" in text
+    assert app.heat.map.chosen_rank() == 5
+    assert "heat by host" not in drive(source, "3", "f", "f")[1]
+
+
+def test_the_filter_holds_here():
+    source = through_time.slow(16, per_host=4)
+    app, text = drive(source, "3", "slash", *"1,4-6", "enter", lambda app, _: app.tick())
+    assert source.wished.heat.ranks == ((1, 1), (4, 6))
+    assert "/ 4 of 16 ranks: 1,4-6" in text
+    assert [row.ranks for row in source.current.heat.rows] == [(1, 1), (4, 4), (5, 5), (6, 6)]
+    assert app.heat.map.chosen_rank() == 5
+    assert "no rank fits the filter" in drive(source, "3", "slash", *"99", "enter")[1]
+    _, text = drive(source, "3", "slash", *"99", "enter", "escape")
+    assert "of 16 ranks" not in text
+    assert source.wished.heat.ranks is None
+
+
+def test_ranks_that_a_filter_takes_out_of_a_row_are_not_said_to_be_in_it():
+    source = through_time.slow(64, late=5, per_host=8)
+    _, text = drive(source, "3", "slash", *"!7,3-4", "enter", "f", lambda app, _: app.tick())
+    assert "0…6" in text
+    assert "worst of 0…6" in text
 
 
 def test_columns_of_several_steps():
@@ -99,12 +160,20 @@ def test_a_click_chooses_a_row():
     app, _ = drive(through_time.slow(), "3", click)
     assert app.heat.map.chosen == 0
 
+    def at(y):
+        async def click(app, pilot):
+            await pilot.click(app.heat.map, offset=(20, y))
+
+        return drive(through_time.slow(), "3", click)[0].heat.map.chosen
+
+    assert [at(8), at(9), at(10)] == [3, None, 4]  # a rule lies between
+
 
 def test_it_asks_for_what_fits_and_other_screens_for_nothing():
     source = through_time.slow()
     drive(source, "3", "m", size=(100, 30))
-    assert source.wished.heat == HeatWish("wait", 1, 23, 96)
-    drive(source, "3", "1")
+    assert source.wished.heat == HeatWish("data", 1, 23, 96)
+    drive(source, "3", "1", lambda app, _: app.tick())
     assert source.wished.heat is None
 
 
@@ -113,9 +182,22 @@ def test_before_there_is_something_it_says_so(make, said):
     assert said in drive(FakeSource(make()), "3")[1]
 
 
+def test_what_was_not_kept_of_a_held_screen_is_not_said_to_be_there():
+    def hold(app, _):
+        app.action_freeze()
+
+    _, text = drive(through_time.slow(16), "3", hold, "slash", *"3-5", "enter")
+    assert "/ 3 of 16 ranks: 3-5" in text
+    assert "not kept; space goes on" in text
+    _, text = drive(through_time.slow(16), "3", hold, "slash", *"3-5", "enter", "escape")
+    assert "not kept" not in text
+    _, text = drive(through_time.slow(16), "3", hold, "slash", *"3-5", "enter", "space")
+    assert "not kept" not in text
+
+
 def test_any_size_can_be_drawn():
-    for size in [(1, 1), (60, 12), (61, 13), (300, 100), (80, 14)]:
-        app, _ = drive(through_time.slow(), "3", "m", "w", "j", size=size)
+    for size in [(1, 1), (10, 3), (60, 12), (61, 13), (300, 100), (80, 14)]:
+        app, _ = drive(through_time.slow(gpu=True), "3", "M", "w", "f", "j", "f", "slash", *"3-9", "enter", size=size)
         assert app._exception is None
 
 
@@ -133,6 +215,6 @@ def test_a_new_column_repaints_that_column_alone():
 
     drive(source, "3", one_more)
     assert source.current.heat.last_step == 241
-    rows = [region for region in painted if 1 <= region.y <= 16]
+    rows = [region for region in painted if 1 <= region.y <= 17]
     assert len(rows) == 16
     assert max(region.width for region in rows) <= 2

@@ -1,13 +1,14 @@
 """The Runs screen: what is listed, how another run is watched, and how one is stopped."""
 
 import dataclasses
+import json
 import subprocess
 
 import pytest
 
 from ddpmon import runs
 from ddpmon.source import FakeSource
-from ddpmon.tui import app as app_module
+from ddpmon.tui import launching
 from ddpmon.tui.allruns import AllRuns
 from ddpmon.tui.outcome import Outcome
 from tests.tui import golden, snapshots
@@ -27,6 +28,11 @@ def made(number, **changes):
     return run
 
 
+def report(run, verdict):
+    """The report of a run, as far as it is looked at here."""
+    (runs.run_dir(run.id) / "report.json").write_text(json.dumps({"schema": 1, "verdict": verdict, "ranks": [1]}))
+
+
 @pytest.fixture
 def living():
     """A process that stands for a supervisor and ends when it is asked to."""
@@ -39,8 +45,8 @@ def living():
 def several(living, monkeypatch):
     """Five runs: done, failed, lost, running, and the one that is watched."""
     monkeypatch.setattr("ddpmon.tui.widgets.runlist.time.time", lambda: NOW)
-    made(1)
-    made(2, exit_code=3, name="a-rather-long-name-for-a-run")
+    report(made(1), "done: 12,400 steps in 8m20s; rank 3 is slow: +12.4 ms data since step 210; 1.35x if fixed")
+    report(made(2, exit_code=3, name="a-rather-long-name-for-a-run"), "rank 1 failed first: ValueError: no such file")
     made(3, ended_at=None, exit_code=None, supervisor=runs.Process(2**22 + 1, 1), world_size=0)
     made(4, ended_at=None, exit_code=None, supervisor=runs.Process.of(living.pid))
     made(5, id=snapshots.running().run.id, name="gpt2-124m", ended_at=None, exit_code=None,
@@ -64,7 +70,7 @@ def test_a_run_can_be_watched_and_left_for_the_first_one_again(several, monkeypa
             snapshots.done().run, id=run.id, name=run.name))))  # fmt: skip
         return opened[-1]
 
-    monkeypatch.setattr(app_module, "attach", attach)
+    monkeypatch.setattr(launching, "attach", attach)
     first = FakeSource(snapshots.slow())
     app, text = drive(first, "8", "j", "enter")
     assert "run-4" in text.splitlines()[0]
@@ -116,7 +122,7 @@ def test_ctrl_c_asks_about_the_run_that_is_watched_wherever_the_cursor_is(severa
 
 def test_what_is_done_to_another_run_before_its_hub_answers_is_not_taken_for_the_first_one(several, monkeypatch):
     silent = FakeSource()
-    monkeypatch.setattr(app_module, "attach", lambda run: silent)
+    monkeypatch.setattr(launching, "attach", lambda run: silent)
     first = FakeSource(snapshots.slow())
     app, text = drive(first, "8", "j", "enter", "x", "s")
     assert "stopping" in text.splitlines()[-1]
@@ -132,13 +138,51 @@ def test_what_has_ended_or_is_read_only_cannot_be_stopped(several, living):
     assert living.poll() is None
 
 
-def test_what_has_ended_is_read_once_and_what_runs_again(living):
+def test_what_has_ended_is_read_once_until_it_is_written_again_and_what_runs_always(living, monkeypatch):
     ended = made(1)
     going = made(2, ended_at=None, exit_code=None, supervisor=runs.Process.of(living.pid))
     all_runs = AllRuns()
     assert [each.state for each in all_runs.read()] == ["running", "done"]
-    (runs.run_dir(ended.id) / "run.json").write_text("damaged")
+    loaded, load = [], runs.load
+    monkeypatch.setattr(runs, "load", lambda run_id: loaded.append(run_id) or load(run_id))
     runs.save(dataclasses.replace(going, stopping=True))
     assert [each.state for each in all_runs.read()] == ["stopping", "done"]
+    assert loaded == [going.id]
     runs.save(dataclasses.replace(going, stopping=True, ended_at=1.0, exit_code=1))
-    assert [each.state for each in all_runs.read()] == ["stopped", "done"]
+    runs.save(dataclasses.replace(ended, name="another"))
+    assert [(each.state, each.run.name) for each in all_runs.read()] == [("stopped", "run-2"), ("done", "another")]
+
+
+def test_the_verdict_of_a_run_that_has_ended_comes_from_its_report():
+    for number, verdict in (
+        (1, "done: 700 steps in 5m00s; rank 2 is slow: +12 ms data"),
+        (2, "done: 9 steps in 3.0 s"),
+    ):
+        report(made(number), verdict)
+    made(3, exit_code=127, error="cannot start torchrun: No such file or directory")
+    (runs.run_dir(made(4).id) / "report.json").write_text("{")
+    _, text = drive(snapshots.slow(), "8", "G")
+    lines = {row.split()[2]: row for row in text.splitlines() if row.split()[1:2] in (["DONE"], ["FAILED"])}
+    assert lines["run-1"].endswith("rank 2 is slow: +12 ms data")
+    assert lines["run-2"].endswith("  9 steps in 3.0 s")
+    assert lines["run-3"].endswith("cannot start torchrun: No such…")
+    assert lines["run-4"].endswith("–")
+    assert "done: 700 steps in 5m00s; rank 2 is slow: +12 ms data" in text, "whole under the cursor"
+
+
+def test_variables_of_a_run_are_told_but_for_secrets():
+    made(1, environment={"OMP_NUM_THREADS": "1", "WANDB_API_KEY": "geheim"})
+    assert " OMP_NUM_THREADS=1 WANDB_API_KEY=… train.py --lr 0.1   in /" in drive(snapshots.slow(), "8")[1]
+
+
+def test_a_report_is_read_once_and_one_that_is_not_there_yet_again(living):
+    run = made(1, supervisor=runs.Process.of(living.pid))
+    all_runs = AllRuns()
+    (listed,) = all_runs.read()
+    assert all_runs.verdict(listed) == ""
+    path = runs.run_dir(run.id) / "report.json"
+    path.write_text('{"verdict": "done: 9 steps"}')
+    assert all_runs.verdict(listed) == "done: 9 steps"
+    path.unlink()
+    assert all_runs.verdict(listed) == "done: 9 steps"
+    assert all_runs.verdict(dataclasses.replace(listed, state="running")) == ""

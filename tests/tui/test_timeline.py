@@ -90,9 +90,58 @@ def test_the_cursor_reaches_every_rank_and_inspects_it():
     assert app.inspect.inspection.rank == 5
 
 
+def tick(app, _):
+    """Ask once more, now that every pane surely has its size."""
+    app.tick()
+
+
+def test_the_filter_holds_here():
+    source = through_time.slow(64, late=5, per_host=8)
+    app, text = drive(source, "5", "G", "slash", *"3-5", "enter", tick)
+    assert source.wished.timeline.ranks == ((3, 5),)
+    assert "/ 3 of 64 ranks: 3-5" in text
+    assert {row.rank for row in source.current.timeline.rows} == {3, 4, 5}
+    assert app.timeline.steps.chosen_rank() == 5  # the first of them: the place of before was another rank's
+    app, text = drive(source, "5", "slash", *"3-5", "enter", tick, "G", "G")
+    assert app.timeline.steps.place == 2
+    assert "no rank fits the filter" in drive(source, "5", "slash", *"99", "enter", tick)[1]
+    drive(source, "5", "slash", *"99", "enter", "escape", tick)
+    assert len(source.current.timeline.rows) > 3
+
+
+def test_fewer_ranks_than_were_scrolled_past_are_shown_from_the_first():
+    source = through_time.slow(64, late=5, per_host=8)
+
+    def fewer(app, _):
+        ranks = [snapshots.replace(rank, own_ms=99.0 if rank.rank < 2 else 1.0) for rank in source.plain.ranks]
+        source.plain = snapshots.replace(source.plain, ranks=ranks)
+        source.current = source.plain
+        source.wished = None
+        app.tick()
+        app.tick()
+        app.tick()
+
+    _, text = drive(source, "5", "slash", *("o", "w", "n", "greater_than_sign", "9"), "enter", "G", fewer)
+    assert "/ 2 of 64 ranks: own>9" in text
+    assert len(source.current.timeline.rows) == 2
+
+
 @pytest.mark.parametrize(("make", "said"), [(snapshots.waiting, "no step yet"), (snapshots.slow, "coming…")])
 def test_before_there_is_something_it_says_so(make, said):
     assert said in drive(FakeSource(make()), "5")[1]
+
+
+def test_what_was_not_kept_of_a_held_screen_is_not_said_to_be_there():
+    def hold(app, _):
+        app.action_freeze()
+
+    _, text = drive(through_time.slow(16), "5", hold, "slash", *"3-5", "enter")
+    assert "/ 3 of 16 ranks: 3-5" in text
+    assert "not kept; space goes on" in text
+    _, text = drive(through_time.slow(16), "5", hold, "slash", *"3-5", "enter", "escape")
+    assert "not kept" not in text
+    _, text = drive(through_time.slow(16), "5", hold, "slash", *"3-5", "enter", "space")
+    assert "not kept" not in text
 
 
 def test_any_size_can_be_drawn():

@@ -174,7 +174,7 @@ def test_inspect_says_where_a_rank_is_and_what_it_waits_in():
         collective=Collective("DDP's gradient all-reduce"), blocked=True,
     )  # fmt: skip
     ranks = [snapshots.replace(rank, stack=stack if rank.rank == 5 else None) for rank in stalled.ranks]
-    _, text = drive(snapshots.replace(stalled, ranks=ranks), "enter", "G")
+    _, text = drive(snapshots.replace(stalled, ranks=ranks), "enter")
     assert "› train.py:212 main" in text
     assert "waits in DDP's gradient all-reduce" in text
 

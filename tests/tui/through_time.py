@@ -5,6 +5,9 @@ from types import SimpleNamespace
 import numpy as np
 
 from ddpmon.analysis.heat import Heat
+from ddpmon.analysis.past import Past
+from ddpmon.analysis.since_start import SinceStart
+from ddpmon.hub.histories import Histories
 from ddpmon.hub.parts import with_parts
 from ddpmon.messages import Finding
 from ddpmon.source import FakeSource
@@ -12,17 +15,35 @@ from tests.tui import snapshots
 from tests.worlds import own_times, records, world_of
 
 
-def store_of(own, *, per_host=8, loss=None, findings=()):
-    """What a hub's store knows of a world, as far as the parts of a snapshot need it."""
+def store_of(own, *, per_host=8, loss=None, findings=(), gpu=None):
+    """What a hub's store knows of a world, as far as the parts of a snapshot need it.
+
+    gpu: what the GPU of a rank works in percent, by rank and second of the run.
+    """
     world = world_of(records(own, loss=loss, first=1))
-    heat = Heat()
+    heat, since_start = Heat(), SinceStart()
     heat.append(world)
+    since_start.append(world)
+    for second in range(2, int(world.end_us[-1] / 1e6) + 1) if gpu else ():
+        for rank in world.ranks:
+            heat.sample(rank, (second - 1) * 1_000_000, second * 1_000_000, gpu(rank, second))
+    heat.lay()
+    past = Past()
+    past.append(world)
+    histories = Histories()
+    histories.add_steps(world, world.end_us / 1e6)
     seats = {
-        rank: SimpleNamespace(hello=SimpleNamespace(host=f"node{rank // per_host:02}")) for rank in range(own.shape[1])
-    }
+        rank: SimpleNamespace(
+            hello=SimpleNamespace(host=f"node{rank // per_host:02}"), stack=None, asked_at=None, unanswered=False,
+            held=None, left=False, dead=False,
+        )
+        for rank in range(own.shape[1])
+    }  # fmt: skip
     return SimpleNamespace(
-        heat=heat, world=world, findings=list(findings), registry=SimpleNamespace(seats=seats, world_size=len(seats))
-    )
+        since_start=since_start, last_steps=world.last,
+        heat=heat, past=past, histories=histories, world=world, findings=list(findings),
+        registry=SimpleNamespace(seats=seats, world_size=len(seats), host="node00"),
+    )  # fmt: skip
 
 
 class GrantingSource(FakeSource):
@@ -38,8 +59,11 @@ class GrantingSource(FakeSource):
             self.current = with_parts(self.plain, self.store, wish)
 
 
-def slow(ranks=8, late=5, steps=240, begin=140, extra_ms=9.0, per_host=4) -> GrantingSource:
-    """One rank is late from a step on, another every tenth step."""
+def slow(ranks=8, late=5, steps=240, begin=140, extra_ms=9.0, per_host=4, gpu=False) -> GrantingSource:
+    """One rank is late from a step on, another every tenth step.
+
+    gpu: each rank has one, which works most of the time; the late rank's works ever less, and rank 3's tells nothing.
+    """
     own = own_times(steps, ranks, noise=0.004, seed=2)
     own[begin:, late, 0] += extra_ms
     if ranks > 2:
@@ -47,5 +71,11 @@ def slow(ranks=8, late=5, steps=240, begin=140, extra_ms=9.0, per_host=4) -> Gra
     loss = 2 * 0.99 ** np.arange(steps)[:, None] + 0.01 * np.arange(ranks)[None]
     loss[steps // 2, 1 % ranks] = np.nan
     found = [Finding("straggler", "warn", "", [late], cost_ms=9.0, since_step=begin + 1)]
-    shot = snapshots.running(ranks, per_host, gpu=False, own_ms=27.0)
-    return GrantingSource(shot, store_of(own, per_host=per_host, loss=loss, findings=found))
+    shot = snapshots.running(ranks, per_host, gpu=gpu, own_ms=27.0)
+
+    def works(rank, second):
+        return np.nan if rank == 3 else 96.0 - 10 * (second - 1) if rank == late else 96.0
+
+    return GrantingSource(
+        shot, store_of(own, per_host=per_host, loss=loss, findings=found, gpu=works if gpu else None)
+    )  # fmt: skip

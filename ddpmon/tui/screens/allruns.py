@@ -1,4 +1,4 @@
-"""Runs: what else runs?"""
+"""Runs: what else runs, and what ran before?"""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Runs(OnePane):
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("runs")]
 
     def __init__(self) -> None:
-        self.list = RunList(id="runs")
-        super().__init__(self.list)
         self._all = AllRuns()
+        self.list = RunList(self._all.verdict, id="runs")
+        super().__init__(self.list)
         self._read_at: float | None = None
 
     @property
@@ -38,3 +38,7 @@ class Runs(OnePane):
             self._read_at = now
             self.list.listed = self._all.read()
         super().show(frame, palette)
+
+    def read_again(self) -> None:
+        """Read the runs' folder at the next frame: something in it was changed from here."""
+        self._read_at = None

@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container, Vertical
 
-from ddpmon.messages import Snapshot
+from ddpmon.messages import COST_WINDOWS, Snapshot, Wish
 from ddpmon.tui import keys
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut_sentence, plain
@@ -81,7 +81,9 @@ class Comm(View):
         whole = width >= LEAST_WIDTH and height >= LEAST_HEIGHT
         keybar = int(whole or height >= 5)
         body = height - 4
-        said = 1 if snapshot is None else len(cost.cost(snapshot, width)) + 1
+        said = 1 if snapshot is None else len(cost.cost(snapshot, width, self.cost.over)) + 1
+        shown = None if snapshot is None else cost.told(snapshot, self.cost.over)
+        self.waits.tells_steps = shown is not None and shown.over != COST_WINDOWS[0]
         told = min(said, max(3, body - 8))
         beside, below = width >= WIDE, body - told >= 2 * _LEAST_LIST
         together = recorded and (beside or below)
@@ -105,6 +107,14 @@ class Comm(View):
         self.buckets.display = recorded and (together or self.buckets.active)
         self.waits.styles.height = min(ranks + 2, lists - most) if together and not beside else "1fr"
         self.buckets.styles.margin = (0, 0, 0, int(together and beside))
+
+    @property
+    def wish(self) -> Wish:
+        return Wish(cost=self.cost.wish)
+
+    def action_window(self) -> None:
+        self.cost.over = COST_WINDOWS[(COST_WINDOWS.index(self.cost.over) + 1) % len(COST_WINDOWS)]
+        self.ask()
 
     def action_sort(self) -> None:
         self.waits.cycle_sort()

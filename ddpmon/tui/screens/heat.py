@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 
-from ddpmon.messages import HEAT_METRICS, HEAT_STEPS, Wish
+from ddpmon.messages import HEAT_STEPS, Wish
 from ddpmon.tui import keys
 from ddpmon.tui.screens.view import OnePane
 from ddpmon.tui.widgets.heatmap import HeatMap
@@ -29,8 +29,14 @@ class Heat(OnePane):
     def wish(self) -> Wish:
         return Wish(heat=self.map.wish)
 
-    def action_metric(self) -> None:
-        self.map.metric = HEAT_METRICS[(HEAT_METRICS.index(self.map.metric) + 1) % len(HEAT_METRICS)]
+    def action_metric(self, by: int) -> None:
+        metrics = self.map.metrics
+        place = metrics.index(self.map.metric) if self.map.metric in metrics else 0
+        self.map.metric = metrics[(place + by) % len(metrics)]
+        self.ask()
+
+    def action_fold(self) -> None:
+        self.map.by_host = not self.map.by_host
         self.ask()
 
     def action_window(self) -> None:

@@ -11,7 +11,7 @@ from textual.screen import ModalScreen
 from ddpmon.tui import keys
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, title, wrap
-from ddpmon.tui.palette import Palette
+from ddpmon.tui.palette import VARIABLE, Palette
 from ddpmon.tui.widgets.pane import Pane
 
 _WORDS = (
@@ -24,6 +24,11 @@ _WORDS = (
     ("last", "share of the steps in which this rank was the last to arrive"),
     ("▲ ? ✖", "rank that holds the others back, is silent, is dead"),
     ("▃ ▆ █", "own time 5%, 10%, 15% and more over the median of all ranks"),
+    ("○ ◔ ◑ ◕ ●", "how far a rank has come before the first step: importing torch, imported, group, model, training"),
+    (
+        "colours",
+        f"{VARIABLE}=dark, light or ansi (the terminal's own) chooses them for good, Ctrl-P for now; NO_COLOR=1: none",
+    ),
 )
 
 
@@ -67,7 +72,7 @@ class Help(ModalScreen[None]):
     def __init__(self, palette: Palette, frame: Frame) -> None:
         super().__init__()
         self._colours = palette
-        self._of = Frame(can_stop=frame.can_stop, view=frame.view, cursor=frame.cursor)
+        self._of = Frame(can_stop=frame.can_stop, readonly=frame.readonly, view=frame.view, cursor=frame.cursor)
         self.pane = HelpPane()
 
     def compose(self) -> ComposeResult:

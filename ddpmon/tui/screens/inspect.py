@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 
+from ddpmon.messages import Wish
 from ddpmon.tui import keys
 from ddpmon.tui.screens.view import OnePane
 from ddpmon.tui.widgets.inspection import Inspection
@@ -24,5 +25,14 @@ class Inspect(OnePane):
     def cursor(self) -> Inspection:
         return self.inspection
 
+    @property
+    def wish(self) -> Wish:
+        return Wish(inspect=self.inspection.wish)
+
+    def action_window(self) -> None:
+        self.inspection.widen()
+        self.ask()
+
     def action_step(self, by: int) -> None:
         self.inspection.step(by)
+        self.ask()

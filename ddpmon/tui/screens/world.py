@@ -8,10 +8,12 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 
+from ddpmon.messages import Wish
 from ddpmon.tui import keys
+from ddpmon.tui.charted import Choice
 from ddpmon.tui.screens.plan import WIDE, Plan, most_map_lines, plan
 from ddpmon.tui.screens.view import View
-from ddpmon.tui.widgets.chart import LossChart, OwnChart
+from ddpmon.tui.widgets.chart import ChosenChart, OwnChart
 from ddpmon.tui.widgets.events import EventList
 from ddpmon.tui.widgets.failure import FailurePane, failure_lines
 from ddpmon.tui.widgets.pane import Pane
@@ -31,13 +33,14 @@ class World(View):
 
     def __init__(self) -> None:
         super().__init__()
-        self.loss = LossChart(id="loss")
+        self.choice = Choice()
+        self.chosen = ChosenChart(self.choice, id="chosen")
         self.own = OwnChart(id="own")
         self.failure = FailurePane(id="failure")
         self.happened = EventList(id="events")
         self.map = WorldMap(id="map")
         self.table = RankTable(id="table")
-        self.charts = Horizontal(self.loss, self.own, id="charts")
+        self.charts = Horizontal(self.chosen, self.own, id="charts")
         self.left = Vertical(self.failure, self.charts, id="left")
         self.upper = Horizontal(self.left, self.happened, id="upper")
         self._plan: tuple[Plan, int] | None = None
@@ -50,9 +53,13 @@ class World(View):
         return self.table
 
     @property
+    def wish(self) -> Wish:
+        return Wish(series=self.chosen.wish)
+
+    @property
     def panes(self) -> tuple[Pane, ...]:
         """Everything that shows a frame."""
-        return self.head, self.loss, self.own, self.failure, self.happened, self.map, self.table, self.keys
+        return self.head, self.chosen, self.own, self.failure, self.happened, self.map, self.table, self.keys
 
     def share_out(self) -> None:
         width, height = self.app.size
@@ -84,5 +91,14 @@ class World(View):
         self.table.cycle_sort()
 
     def action_log_scale(self) -> None:
-        self.loss.log_scale = not self.loss.log_scale
-        self.loss.redraw()
+        self.choice.log = not self.choice.log
+        self.chosen.redraw()
+
+    def action_smooth(self) -> None:
+        self.choice.next_smoothing()
+        self.chosen.redraw()
+
+    def action_metric(self, by: int) -> None:
+        self.choice.next_name(self.shown.snapshot, by)
+        self.chosen.redraw()
+        self.ask()

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ddpmon.messages import Series, Snapshot
+from ddpmon.messages import SERIES_MOST, Series, SeriesView, SeriesWish, Snapshot
 from ddpmon.tui import curves, numbers
 from ddpmon.tui.braille import BLANK, Canvas
+from ddpmon.tui.charted import Choice, quantity
 from ddpmon.tui.frame import Frame, finite
-from ddpmon.tui.lines import Line, title
+from ddpmon.tui.lines import Line, cut, title
 from ddpmon.tui.widgets.pane import Pane
 
 LABEL = 7
 """Columns of the axis on the left: a space, five or six for the number, a space."""
+LOG = ", log scale"
+ALWAYS_TOLD = ("loss", "own")
+"""Quantities that are in every snapshot, over the whole run."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +30,17 @@ class Curve:
 
 
 def plot(
-    band: tuple[curves.Curve, curves.Curve], lines: list[Curve], bounds: tuple[float, float], width: int, height: int
+    band: tuple[curves.Curve, curves.Curve],
+    lines: list[Curve],
+    bounds: tuple[float, float],
+    width: int,
+    height: int,
+    cursor: int | None = None,
 ) -> list[Line]:
-    """`height` lines of `width` cells. Values are given per column of dots; those out of bounds stay at the edge."""
+    """`height` lines of `width` cells. Values are given per column of dots; those out of bounds stay at the edge.
+
+    cursor: the column of cells that is marked.
+    """
     low, high = bounds
     last, whole = 4 * height - 1, high - low
 
@@ -57,6 +69,8 @@ def plot(
                     role = of
             if dots:
                 mark = chr(BLANK + dots)
+            elif x == cursor:
+                mark, role = "│", "title"
             if spans[x][0] <= y <= spans[x][1]:
                 role += "+band"
             if pieces and pieces[-1][1] == role:
@@ -86,65 +100,163 @@ def _logarithm(values: curves.Values) -> curves.Curve:
     return [math.log10(value) if (value := finite(each)) is not None and value > 0 else None for each in values]
 
 
-def chart(
-    series: Series, name: str, roles: tuple[str | None, str], width: int, height: int, *,
-    label: Callable[[float | None], str], log: bool = False, clip: bool = False, empty: str = "",
-) -> list[Line]:  # fmt: skip
-    """Title, axis and curves. `roles` of the highest rank's curve (None: only the band shows it) and of the median."""
+@dataclass(frozen=True)
+class Style:
+    """How a series is drawn."""
+
+    label: Callable[[float | None], str]
+    roles: tuple[str | None, str]
+    """Of the curve at the worst end (None: only the band shows it) and of the median."""
+    worst: str = "high"
+    """The worst end: "high" or "low"."""
+    log: bool = False
+    clip: bool = False
+    """Whether a few values far over all others may be cut off."""
+    smoothing: float = 0.0
+    """Weight of the moving average that is drawn over the median; 0: none is."""
+
+
+def drawn(
+    series: Series | SeriesView,
+    style: Style,
+    width: int,
+    height: int,
+    span: tuple[float, float] | None = None,
+    cursor: int | None = None,
+) -> list[Line] | None:
+    """Axis and curves in lines of `width` columns; None: there is nothing to draw, or no room.
+
+    span: the first and the last moment; None: those of the series. cursor: a column of cells right of the axis.
+    """
+    columns = width - LABEL
+    if columns < 2 or height < 1:
+        return None
     low, median, high = ([finite(v) for v in values] for values in (series.low, series.median, series.high))
-    if log:
-        low, median, high = _logarithm(low), _logarithm(median), _logarithm(high)
-    span = series.seconds[-1] - series.seconds[0] if series.seconds else None
-    heading = name + (", log scale" if log else "")
-    if span and len(heading) + len(numbers.span(span)) + 3 < width:
-        heading += f", {numbers.span(span)}"
-    newest = next((value for value in reversed(series.median) if value is not None), None)
-    if newest is not None and not math.isfinite(newest):
-        heading += f" · now {label(newest)}"
-    lines = [title(heading, width)]
-    columns, rows = width - LABEL, height - 1
-    bounds = curves.limits(low, median, high)
-    if bounds is None or columns < 2 or rows < 1:
-        note = empty if bounds is None else ""
-        return [*lines, *([[("  " + note, "muted")]] if note and rows > 0 else [])]
+    smooth = curves.smoothed(median, style.smoothing) if style.smoothing else []
+    if style.log:
+        low, median, high, smooth = (_logarithm(values) for values in (low, median, high, smooth))
+    seconds = series.seconds
+    inside = [span is None or span[0] <= at <= span[1] for at in seconds]
+    lows, medians, highs = (
+        [v for v, there in zip(each, inside, strict=False) if there] for each in (low, median, high)
+    )
+    bounds = curves.limits(lows, medians, highs)
+    if bounds is None:
+        return None
     bottom, top = bounds
     clipped = False
-    if clip and (highest := curves.ceiling(high)) is not None and bottom < highest < top:
+    if style.clip and (highest := curves.ceiling(highs)) is not None and bottom < highest < top:
         top, clipped = highest, True
     dots = 2 * columns
-    drawn = [Curve(curves.curve(series.seconds, median, dots, curves.mean), roles[1])]
-    upper = curves.curve(series.seconds, high, dots, max)
-    if roles[0] is not None:
-        drawn.insert(0, Curve(upper, roles[0]))
-    lower = curves.curve(series.seconds, low, dots, min)
-    cells = plot((lower, upper), drawn, (bottom, top), columns, rows)
-    marks = {rows - 1: bottom, rows // 2: bottom / 2 + top / 2 if rows >= 5 else None, 0: top}
+    upper = curves.curve(seconds, high, dots, max, span)
+    lower = curves.curve(seconds, low, dots, min, span)
+    middle = curves.curve(seconds, median, dots, curves.mean, span)
+    lines = [Curve(middle, "muted" if smooth else style.roles[1])]
+    if style.roles[0] is not None:
+        lines.insert(0, Curve(upper if style.worst == "high" else lower, style.roles[0]))
+    if smooth:
+        lines.append(Curve(curves.curve(seconds, smooth, dots, curves.mean, span), "strong"))
+    cells = plot((lower, upper), lines, (bottom, top), columns, height, cursor)
+    marks = {height - 1: bottom, height // 2: bottom / 2 + top / 2 if height >= 5 else None, 0: top}
+    labelled: list[Line] = []
     for y, line in enumerate(cells):
         value = marks.get(y)
-        text = "" if value is None else label(_power(value) if log else value)
+        text = "" if value is None else style.label(_power(value) if style.log else value)
         if y == 0 and clipped:
             text += "+"
         if y and bottom == top:
             text = ""
-        lines.append([(f" {text:<{LABEL - 1}}"[:LABEL], "muted"), *line])
-    return lines
+        labelled.append([(f" {text:<{LABEL - 1}}"[:LABEL], "muted"), *line])
+    return labelled
+
+
+def empty_note(series: Series | SeriesView, *, log: bool, otherwise: str) -> str:
+    """Why nothing is drawn."""
+    if log and any(finite(value) is not None for value in series.median):
+        return "nothing over zero: a log scale has no place for it; l shows it"
+    return "no finite value" if any(value is not None for value in series.median) else otherwise
+
+
+def chart(
+    series: Series | SeriesView, name: str, style: Style, width: int, height: int, *, empty: str = ""
+) -> list[Line]:
+    """Title, axis and curves of a whole run."""
+    span = series.seconds[-1] - series.seconds[0] if series.seconds else None
+    heading = name + (LOG if style.log else "")
+    if span and len(heading) + len(numbers.span(span)) + 3 < width:
+        heading += f", {numbers.span(span)}"
+    newest = next((value for value in reversed(series.median) if value is not None), None)
+    if newest is not None and not math.isfinite(newest):
+        heading += f" · now {style.label(newest)}"
+    lines = [title(heading, width)]
+    cells = drawn(series, style, width, height - 1)
+    if cells is not None:
+        return [*lines, *cells]
+    note = empty_note(series, log=style.log, otherwise=empty) if width - LABEL >= 2 else ""
+    return [*lines, *([[("  " + cut(note, width - 2), "muted")]] if note and height > 1 else [])]
 
 
 def _power(exponent: float) -> float:
     return math.pow(10.0, min(300.0, exponent))
 
 
-class LossChart(Pane):
-    """The loss: median over ranks on the band between the lowest and the highest."""
+def wished(frame: Frame, choice: Choice) -> SeriesView | Series | None:
+    """What is known of the chosen quantity; None: nothing came yet."""
+    if frame.series is not None and frame.series.name == choice.name:
+        return frame.series
+    return always_told(frame, choice)
 
-    log_scale = False
+
+def always_told(frame: Frame, choice: Choice) -> Series | None:
+    """The chosen quantity over the whole run, if every snapshot has it."""
+    if frame.snapshot is None or choice.name not in ALWAYS_TOLD:
+        return None
+    return frame.snapshot.loss_series if choice.name == "loss" else frame.snapshot.own_series
+
+
+def held_s(frame: Frame) -> float | None:
+    """When the held screen was shown, since the run started; None: it is not held."""
+    if frame.behind_s is None or frame.snapshot is None:
+        return None
+    return max(0.0, frame.snapshot.at - frame.snapshot.run.started_at)
+
+
+def style_of(choice: Choice, frame: Frame) -> Style:
+    """How the chosen quantity is drawn."""
+    shown = quantity(choice.name)
+    alarmed = choice.name == "own" and frame.snapshot is not None and frame.snapshot.severity != "info"
+    roles = ("warn" if alarmed else "info" if shown.worst else None), "text" if shown.worst else "info"
+    return Style(shown.label, roles, shown.worst or "high", choice.log, shown.time, choice.smoothing)
+
+
+class ChosenChart(Pane):
+    """The chosen quantity over the whole run: median, worst end and the band between lowest and highest."""
+
+    def __init__(self, choice: Choice, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.choice = choice
+
+    @property
+    def wish(self) -> SeriesWish | None:
+        """What it needs in a snapshot that is not always there."""
+        if self.choice.name in ALWAYS_TOLD:
+            return None
+        width = self.size.width or self.app.size.width // 2
+        points = max(1, min(SERIES_MOST, 2 * (width - LABEL)))
+        return SeriesWish(self.choice.name, None, held_s(self.frame), points)
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
-        series = Series() if frame.snapshot is None else frame.snapshot.loss_series
-        return chart(
-            series, "loss", (None, "info"), width, height, label=numbers.loss, log=self.log_scale,
-            empty=_nothing(frame.snapshot, "no loss seen yet"),
-        )  # fmt: skip
+        choice = self.choice
+        style = style_of(choice, frame)
+        if choice.name == "loss":
+            style = replace(style, roles=(None, "info"))
+        series = always_told(frame, choice) or wished(frame, choice)
+        empty = "coming…" if series is None else nothing(frame.snapshot, choice.name)
+        name = quantity(choice.name).title
+        curves_shown = f": {style.worst}est, median"
+        if style.roles[0] is not None and len(name + curves_shown) + len(LOG) * style.log + 2 <= width:
+            name += curves_shown
+        return chart(series or Series(), name, style, width, height, empty=empty)
 
 
 class OwnChart(Pane):
@@ -152,12 +264,11 @@ class OwnChart(Pane):
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         series = Series() if frame.snapshot is None else frame.snapshot.own_series
-        alarmed = frame.snapshot is not None and frame.snapshot.severity != "info"
-        return chart(
-            series, "own ms per step: slowest, median", ("warn" if alarmed else "info", "text"), width, height,
-            label=numbers.ms, clip=True, empty=_nothing(frame.snapshot, "no steps yet"),
-        )  # fmt: skip
+        style = style_of(Choice("own"), frame)
+        name = "own ms per step: slowest, median"
+        return chart(series, name, style, width, height, empty=nothing(frame.snapshot, "own"))
 
 
-def _nothing(snapshot: Snapshot | None, otherwise: str) -> str:
-    return otherwise if snapshot is not None and snapshot.step else "no steps yet"
+def nothing(snapshot: Snapshot | None, name: str) -> str:
+    """Why there is no value of a quantity."""
+    return f"no {name} seen yet" if name == "loss" and snapshot is not None and snapshot.step else "no steps yet"

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from rich.cells import cell_len
+
 from ddpmon.messages import PHASES, RankView
 from ddpmon.tui import numbers
 from ddpmon.tui.frame import finite
-from ddpmon.tui.lines import Line, cut, plain
+from ddpmon.tui.lines import Line, padded, plain
 from ddpmon.tui.standing import failed
 from ddpmon.tui.widgets.worldmap import short_host
 
@@ -45,11 +47,7 @@ class Column:
 
     def cell(self, text: str) -> str:
         """The text in this column's width, a space before it."""
-        return (
-            f" {cut(text, self.width - 1):<{self.width - 1}}"
-            if self.left
-            else f"{cut(text, self.width - 1):>{self.width}}"
-        )
+        return " " + padded(text, self.width - 1, left=self.left)
 
 
 def _phase(name: str) -> Callable[[RankView, int], str]:
@@ -126,7 +124,7 @@ def choose(columns: tuple[Column, ...], ranks: list[RankView], width: int) -> li
     """The columns that fit in `width`, in their order. GPU columns only where a rank has one."""
     with_gpu = any(rank.gpu is not None or rank.device.startswith("cuda") for rank in ranks)
     with_exit = any(failed(rank) for rank in ranks)
-    host = min(17, max([5, *(len(short_host(rank.host)) + 1 for rank in ranks)]))
+    host = min(17, max([5, *(cell_len(short_host(rank.host)) + 1 for rank in ranks)]))
     chosen = [
         replace(column, width=host) if column.head == "host" else column
         for column in columns

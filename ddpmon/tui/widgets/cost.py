@@ -5,7 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ddpmon.messages import AllReduceView, EfficiencyView, RankView, Snapshot
+from ddpmon.messages import (
+    COST_STEPS,
+    COST_WINDOWS,
+    AllReduceView,
+    CostView,
+    CostWish,
+    EfficiencyView,
+    RankView,
+    Snapshot,
+)
 from ddpmon.tui import numbers
 from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, cut_sentence, size, title
@@ -19,6 +28,8 @@ _SHOWN_AS_ALL = 0.995
 _WORTH_A_LINE = 0.05
 """Share of all blocked time."""
 _BAR_LEAST, _BAR_MOST = 10, 40
+_FIRST_STEP = 2
+"""Of those that have a length: the first one holds everything since the process started."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +46,15 @@ def _left(value: float) -> str:
     return numbers.percent(1 - value)
 
 
-def branches(efficiency: EfficiencyView, ranks: list[RankView]) -> list[Branch]:
-    """The tree from its root on: parallel = load balance x communication, load balance = persistent x moving."""
+def branches(efficiency: EfficiencyView, slowest: int | None = None, over: float | None = None) -> list[Branch]:
+    """The tree from its root on: parallel = load balance x communication, load balance = persistent x moving.
+
+    slowest: the rank with the most own time, which is `over` the median.
+    """
     e = efficiency
-    slowest = max((rank for rank in ranks if finite(rank.over_median) is not None), key=_over, default=None)
     persistent = "no rank is slower than others for long"
     if e.load_balance_persistent < _WELL and slowest is not None:
-        persistent = f"rank {slowest.rank} is slow: {numbers.over(slowest.over_median)} own time, in most steps"
+        persistent = f"rank {slowest} is slow: {numbers.over(over)} own time, in most steps"
     return [
         Branch("parallel efficiency", e.parallel, "of the ranks' time is work of their own", leaf=False),
         Branch(
@@ -72,10 +85,9 @@ def _over(rank: RankView) -> float:
     return finite(rank.over_median) or 0.0
 
 
-def tree(efficiency: EfficiencyView, ranks: list[RankView], width: int) -> list[Line]:
+def tree(made: list[Branch], width: int) -> list[Line]:
     """A line for each efficiency; the one that costs most is marked."""
     lines: list[Line] = []
-    made = branches(efficiency, ranks)
     worst = min((branch for branch in made if branch.leaf), key=lambda branch: branch.value)
     room = max(_BAR_LEAST, min(_BAR_MOST, (width - _NAME - 60) // 2))
     for branch in made:
@@ -138,10 +150,11 @@ def _beside(shown: AllReduceView) -> list[Line]:
 
 
 def _gains(shown: AllReduceView) -> Line:
-    return [
-        (" if nobody waited: ", "muted"), (_faster(shown.gain_without_waiting), "text"),
-        ("   if every transfer took its median: ", "muted"), (_faster(shown.gain_with_even_transfer), "text"),
-    ]  # fmt: skip
+    line: Line = [(" if nobody waited: ", "muted"), (_faster(shown.gain_without_waiting), "text")]
+    if shown.gain_with_even_transfer is not None:
+        even = _faster(shown.gain_with_even_transfer)
+        line += [("   if every transfer took its median: ", "muted"), (even, "text")]
+    return line
 
 
 def _nothing(snapshot: Snapshot) -> str:
@@ -154,16 +167,42 @@ def _nothing(snapshot: Snapshot) -> str:
     return "no gradients are synchronised: no model is wrapped in DDP"
 
 
-def cost(snapshot: Snapshot, width: int) -> list[Line]:
+def told(snapshot: Snapshot, over: str = COST_WINDOWS[0]) -> CostView | None:
+    """What is known of the steps `over`, else of those that all other numbers are of; None: no step yet."""
+    if snapshot.cost is not None and snapshot.cost.over == over:
+        return snapshot.cost
+    if snapshot.window is None:
+        return None
+    slowest = max((rank for rank in snapshot.ranks if finite(rank.over_median) is not None), key=_over, default=None)
+    first, last = snapshot.window
+    return CostView(
+        COST_WINDOWS[0], snapshot.window, last - first + 1, snapshot.all_reduce, snapshot.efficiency,
+        None if slowest is None else slowest.rank, None if slowest is None else slowest.over_median,
+    )  # fmt: skip
+
+
+def of_steps(shown: CostView) -> str:
+    """Which steps it is of, for the title."""
+    first, last = (numbers.count(step) for step in shown.window)
+    if shown.over == "start" and shown.window[0] > _FIRST_STEP:
+        return f"all since step {first}, to {last}"
+    return {
+        "last": f"the last {min(COST_STEPS, shown.steps)} steps, {first}–{last}",
+        "start": f"since the start, steps {first}–{last}",
+    }.get(shown.over, f"steps {first}–{last}")
+
+
+def cost(snapshot: Snapshot, width: int, over: str = COST_WINDOWS[0]) -> list[Line]:
     """All there is to say, without the title."""
-    shown = snapshot.all_reduce
+    of = told(snapshot, over)
+    shown = None if of is None else of.all_reduce
     lines: list[Line] = []
     if shown is not None:
         lines += [*_cost(shown, snapshot.bus_bandwidth_gb_s, width), *_beside(shown)]
     else:
         lines.append([(f" {_nothing(snapshot)}", "muted")])
-    if snapshot.efficiency is not None:
-        lines += tree(snapshot.efficiency, snapshot.ranks, width)
+    if of is not None and of.efficiency is not None:
+        lines += tree(branches(of.efficiency, of.slowest, of.slowest_over), width)
     if shown is not None and finite(shown.gain_without_waiting) is not None:
         lines.append(_gains(shown))
     return lines
@@ -172,12 +211,20 @@ def cost(snapshot: Snapshot, width: int) -> list[Line]:
 class Cost(Pane):
     """What all-reduce costs, and why."""
 
+    over = COST_WINDOWS[0]
+    """Of which steps it is told: one of COST_WINDOWS."""
+
+    @property
+    def wish(self) -> CostWish | None:
+        """What it needs; None: what every snapshot has."""
+        return None if self.over == COST_WINDOWS[0] else CostWish(self.over)
+
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         snapshot = frame.snapshot
         heading = "what does all-reduce cost, and why"
         if snapshot is None:
             return [title(heading, width)]
-        if snapshot.window is not None:
-            first, last = snapshot.window
-            heading += f": steps {numbers.count(first)}–{numbers.count(last)}"
-        return [title(heading, width), *cost(snapshot, width)]
+        shown = told(snapshot, self.over)
+        if shown is not None:
+            heading += f": {of_steps(shown)}"
+        return [title(heading, width), *cost(snapshot, width, self.over)]

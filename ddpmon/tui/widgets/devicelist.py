@@ -8,9 +8,10 @@ from typing import ClassVar
 
 from ddpmon.messages import RankView, Snapshot
 from ddpmon.tui.frame import Frame, finite
-from ddpmon.tui.lines import Line, cut, fit, size
+from ddpmon.tui.lines import Line, cut, fit, padded, size
 from ddpmon.tui.widgets import gauges
 from ddpmon.tui.widgets.columns import how_far
+from ddpmon.tui.widgets.heading import NO_RANK
 from ddpmon.tui.widgets.machines import WELL, Machine, Trouble, facts, machines, troubles, why_no_gpu, worst_first
 from ddpmon.tui.widgets.ranktable import SORTS, RankTable, Sort, down
 from ddpmon.tui.widgets.worldmap import arriving, everyone
@@ -118,7 +119,7 @@ class DeviceList(RankTable):
         elif self._folded and self._room - len(lines) >= 2:
             lines += [[], [(_WORST, "muted")]]
         if not listed:
-            lines.append([("  no rank fits the filter; esc shows all", "muted")])
+            lines.append(NO_RANK)
         return [self.heading(snapshot, width), *above, header, *lines]
 
     def _scroll(self, listed: list[Entry]) -> None:
@@ -233,7 +234,7 @@ def _folded(
     wrong = sum(rank.rank in found for rank in ranks)
     line: Line = [
         (worst.glyph, worst.role + under),
-        (f" {cut(_name(entry), first - 1):<{first - 1}}", "strong" + under),
+        (" " + padded(_name(entry), first - 1, left=True), "strong" + under),
     ]
     for column in columns:
         if column.gauge.names:

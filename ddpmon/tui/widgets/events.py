@@ -35,4 +35,6 @@ class EventList(Pane):
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         snapshot = frame.snapshot
-        return [title("events", width)] if snapshot is None else events(snapshot.events, snapshot.notes, width, height)
+        if snapshot is None:
+            return [title("events", width), [(" nothing yet", "muted")]]
+        return events(snapshot.events, snapshot.notes, width, height)

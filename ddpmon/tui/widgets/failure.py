@@ -1,4 +1,4 @@
-"""Why a run failed: the first failing rank's exit and the last lines of its traceback."""
+"""Why a run does not go on: how the first failing rank ended, or where every rank stands while none comes on."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut, plain, title, wrap
 from ddpmon.tui.standing import failed
 from ddpmon.tui.widgets.pane import Pane
+from ddpmon.tui.widgets.standstill import standstill
 
 
 def first_failed(snapshot: Snapshot) -> RankView | None:
@@ -51,17 +52,23 @@ _CHARTS_LEAST = 8
 """Lines below which charts are not worth their place beside the failure."""
 
 
-def failure_lines(snapshot: Snapshot | None, width: int, room: int) -> int:
-    """How many of `room` lines the failure takes: 0 for a run that did not fail; all, if charts would not fit below."""
+def trouble(snapshot: Snapshot | None, width: int, height: int) -> list[Line]:
+    """Why the run does not go on, in at most `height` lines; empty while it does, or where nothing is known."""
+    if snapshot is not None and snapshot.state == "stalled":
+        return standstill(snapshot, width, height)
     if snapshot is None or snapshot.state != "failed" or (rank := first_failed(snapshot)) is None:
-        return 0
-    needed = len(failure(rank, width, room))
-    return needed if room - needed >= _CHARTS_LEAST else room
+        return []
+    return failure(rank, width, height)
+
+
+def failure_lines(snapshot: Snapshot | None, width: int, room: int) -> int:
+    """How many of `room` lines the trouble takes: 0 for a run that goes on; all, if charts would not fit below."""
+    needed = len(trouble(snapshot, width, room))
+    return needed if not needed or room - needed >= _CHARTS_LEAST else room
 
 
 class FailurePane(Pane):
-    """Stands where the charts are once a rank has failed."""
+    """Stands where the charts are once a rank has failed, and while none comes on."""
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
-        rank = None if frame.snapshot is None else first_failed(frame.snapshot)
-        return [] if rank is None else failure(rank, width, height)
+        return trouble(frame.snapshot, width, height)

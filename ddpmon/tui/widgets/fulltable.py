@@ -6,11 +6,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from rich.cells import cell_len
+
 from ddpmon.messages import PHASES, RankView, Snapshot
 from ddpmon.tui import numbers, standing
-from ddpmon.tui.lines import Line, cut, fit, plain
+from ddpmon.tui.lines import Line, fit, padded, plain
 from ddpmon.tui.widgets.columns import HEALTH_WORDS, decimals, exit_text, how_far
-from ddpmon.tui.widgets.ranktable import RankTable
+from ddpmon.tui.widgets.ranktable import RankTable, accused
 from ddpmon.tui.widgets.worldmap import everyone, short_host
 
 Value = float | str | None
@@ -42,8 +44,7 @@ class Field:
 
     def place(self, text: str) -> str:
         """Text in this column's width."""
-        text = cut(text, self.width - 1)
-        return f" {text:<{self.width - 1}}" if self.left else f"{text:>{self.width}}"
+        return " " + padded(text, self.width - 1, left=self.left)
 
 
 def _phase(name: str) -> Callable[[RankView], Value]:
@@ -165,7 +166,7 @@ class FullTable(RankTable):
     def rows(self, snapshot: Snapshot, ranks: list[RankView], width: int) -> list[Line]:
         fields = self._fit(snapshot, width)
         digits = decimals(snapshot.ranks)
-        accused = frozenset(n for f in snapshot.findings if f.severity != "info" for n in f.ranks)
+        named = accused(snapshot)
         header: Line = [(" ", "text")]
         for field in fields:
             sorted_by = field.head == FIELDS[self._by].head
@@ -173,7 +174,7 @@ class FullTable(RankTable):
             header.append((field.place(field.head + arrow), "title" if sorted_by else "muted"))
         lines = [header]
         for rank in ranks:
-            glyph, alarm = standing.marker(rank, accused)
+            glyph, alarm = standing.marker(rank, named)
             under = "+select" if rank.rank == self.chosen else ""
             line: Line = [(glyph, alarm + under)]
             for field in fields:
@@ -186,7 +187,7 @@ class FullTable(RankTable):
         """The columns in sight; also notes how many are out of it."""
         ranks = everyone(snapshot)
         rest = [place for place in known(ranks) if place]
-        host = replace(FIELDS[HOST], width=min(17, max(7, *(len(short_host(rank.host)) + 2 for rank in ranks))))
+        host = replace(FIELDS[HOST], width=min(17, max(7, *(cell_len(short_host(rank.host)) + 2 for rank in ranks))))
         fields = [host if field is FIELDS[HOST] else field for field in FIELDS]
         room = width - 1 - fields[0].width
         # no further to the right than until the last column is in sight

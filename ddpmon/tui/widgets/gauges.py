@@ -35,9 +35,9 @@ class Gauge:
 
     def worst(self, ranks: Sequence[RankView]) -> RankView | None:
         """The rank whose value is the worst of these."""
-        having = [rank for rank in ranks if finite(self.value(rank)) is not None]
+        having = [(value, rank) for rank in ranks if (value := finite(self.value(rank))) is not None]
         pick = min if self.low_is_worse else max
-        return pick(having, key=lambda rank: finite(self.value(rank)) or 0.0) if having else None
+        return pick(having, key=lambda known: known[0])[1] if having else None
 
 
 def _gpu(get: Callable[[Gpu], float | None]) -> Get:

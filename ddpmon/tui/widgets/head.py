@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from ddpmon.messages import Snapshot
+from ddpmon.messages import STAGES, Snapshot
 from ddpmon.tui import numbers
 from ddpmon.tui.frame import LOOKS, SEVERITY_ROLES, Frame
 from ddpmon.tui.lines import Line, cut, cut_sentence, plain, size, wrap
+from ddpmon.tui.widgets.columns import STAGE_WORDS
 from ddpmon.tui.widgets.pane import Pane
+from ddpmon.tui.widgets.worldmap import arriving, everyone
 
+_HUB_STARTS_S = 10.0
+"""A hub that takes longer to answer for the first time is worth a word."""
 _Item = tuple[int, Line]
 """(rank, pieces): the item with the highest rank goes first when it gets narrow."""
 
@@ -104,12 +108,14 @@ def sentence(frame: Frame) -> tuple[str, str]:
     """(the verdict or what stands in for it, its role)."""
     snapshot = frame.snapshot
     if snapshot is None:
-        if frame.silent_s > 10:
+        if frame.cursor is not None:
+            return "reading the recording…", "text"
+        if frame.silent_s > _HUB_STARTS_S:
             return f"no answer from the hub for {numbers.duration(frame.silent_s)}; still trying", "warn"
         return "starting the hub…", "text"
     if frame.stale:
-        heard = numbers.duration(frame.silent_s)
-        return f"no word from the hub for {heard}: all values are from before; trying again", "warn"
+        heard = numbers.clock(snapshot.at)
+        return f"no word from the hub since {heard}: all values are from then. Training needs no hub.", "warn"
     return plain(snapshot.verdict) or numbers.NONE, SEVERITY_ROLES.get(snapshot.severity, "text")
 
 
@@ -155,24 +161,57 @@ def number_items(snapshot: Snapshot, width: int) -> list[_Item]:
     return items
 
 
+_ARRIVAL = ("importing", "imported", "group", "model", "training")
+"""The stages up to the end of the first step, as short as the head has room for."""
+
+
+def arrival_items(snapshot: Snapshot, width: int) -> list[_Item]:
+    """What stands for the five numbers while no step was measured: how many ranks are how far."""
+    ranks = everyone(snapshot)
+    heard = [rank.stage for rank in ranks if rank.health != "missing"]
+    names = [STAGE_WORDS[stage] for stage in STAGES[: len(_ARRIVAL)]] if width >= 110 else list(_ARRIVAL)
+    digits = len(str(len(ranks)))
+    counts = [heard.count(stage) for stage in STAGES[: len(_ARRIVAL)]]
+    return [
+        (place, [(f"{name} ", "muted"), (f"{count:>{digits}}", "strong" if count else "muted")])
+        for place, (name, count) in enumerate(
+            zip(["not heard", *names], [len(ranks) - len(heard), *counts], strict=True)
+        )
+    ]
+
+
 def head(frame: Frame, width: int, height: int) -> list[Line]:
     """The head's three lines; with more height than that (there is no room for anything else) all of it is used."""
     room = width - 1 if width > 20 else width
     margin: Line = [(" ", "text")] if width > 20 else []
     lines = [[*margin, *state_line(frame, room)]]
-    numbers_: list[_Item] = [] if frame.snapshot is None else number_items(frame.snapshot, room)
+    numbers_ = _third(frame, room)
     if height <= 3:
         return [*lines, [*margin, *verdict_line(frame, room)], [*margin, *_join(numbers_, room)]]
     text, role = sentence(frame)
-    wrapped = wrap(text, room)
-    lines += [[*margin, (row, role)] for row in wrapped[: max(1, height - 2)]]
+    wrapped, most = wrap(text, room), max(1, height - 2)
+    if len(wrapped) > most:
+        wrapped[most - 1 :] = [cut(" ".join(wrapped[most - 1 :]), room)]
+    lines += [[*margin, (row, role)] for row in wrapped]
     row: Line = []
-    for _, item in numbers_:
+    for _, whole in numbers_:
+        item = whole if size(whole) <= room else whole[:2]
         if row and size(row) + 2 + size(item) > room:
             lines.append([*margin, *row])
             row = []
         row = [*row, *([("  ", "text")] if row else []), *item]
     return [*lines, [*margin, *row]] if row else lines
+
+
+def _third(frame: Frame, width: int) -> list[_Item]:
+    """What stands in the third line."""
+    snapshot = frame.snapshot
+    if snapshot is None:
+        late = frame.cursor is None and frame.silent_s > _HUB_STARTS_S
+        return [(0, [("ddpmon ls tells whether the run lives, ddpmon logs what it prints", "muted")])] if late else []
+    if snapshot.state in {"waiting", "stalled"} and arriving(snapshot):
+        return arrival_items(snapshot, width)
+    return number_items(snapshot, width)
 
 
 class Head(Pane):

@@ -6,22 +6,38 @@ was, so that few cells are sent to the terminal.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import groupby
+
+from rich.cells import cell_len
 from textual import events
 
-from ddpmon.messages import HEAT_METRICS, HEAT_MOST, HEAT_STEPS, HeatRow, HeatView, HeatWish, Snapshot
+from ddpmon.messages import HEAT_METRICS, HEAT_MOST, HEAT_STEPS, OWN_PHASES, HeatRow, HeatView, HeatWish, Snapshot
 from ddpmon.tui import numbers
+from ddpmon.tui.filters import spans
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import Line, cut, cut_sentence, fit, size, title
+from ddpmon.tui.lines import Line, cut_sentence, fit, padded, size
 from ddpmon.tui.standing import GRADES
+from ddpmon.tui.widgets.heading import NO_RANK, Granted, heading
 from ddpmon.tui.widgets.pane import Pane
-from ddpmon.tui.widgets.worldmap import arriving, short_host
+from ddpmon.tui.widgets.worldmap import arriving, everyone, short_host
 
 TITLES = {
     "own": "own time over median",
+    **{phase: f"{phase} over peers" for phase in OWN_PHASES},
     "wait": "wait, share of step",
     "step": "step over its median",
     "loss": "loss",
+    "gpu": "GPU utilization",
 }
+_IDLE = ((0.75, "█", "bad"), (0.50, "▆", "warn"), (0.25, "▃", "text"))
+"""Marks of a GPU that does nothing for at least so much of its time."""
+_WORDS = {
+    **{phase: f"{phase} 5%+ over peers" for phase in OWN_PHASES},
+    "wait": "half of the step",
+    "gpu": "under 50% busy",
+}
+"""What a row is told to be; else over the median."""
 _EIGHTHS = "▁▂▃▄▅▆▇█"
 _ROLES = {"wait": "comm", "loss": "info"}
 _TALLEST = 3
@@ -43,8 +59,9 @@ def cell_looks(view: HeatView) -> list[_Cell]:
         if view.metric in _ROLES:
             looks.append((_EIGHTHS[min(7, int(share * 8))], _ROLES[view.metric]))
         else:
-            over = view.low + share * (view.high - view.low)
-            looks.append(next(((glyph, role) for least, glyph, role in GRADES if over >= least), ("·", "ok")))
+            value = view.low + share * (view.high - view.low)
+            grades = _IDLE if view.metric == "gpu" else GRADES
+            looks.append(next(((glyph, role) for least, glyph, role in grades if value >= least), ("·", "ok")))
     return [*looks, ("✖", "bad")]
 
 
@@ -54,7 +71,9 @@ def legend(view: HeatView) -> Line:
         return [("▁ 0%  ▄ half  █ all of it", "muted")]
     if view.metric == "loss":
         return [(f"▁ {numbers.loss(view.low)}  █ {numbers.loss(view.high)}  ✖ not finite", "muted")]
-    return [("· <5%  ▃ 5%  ▆ 10%  █ 15%+", "muted")]
+    if view.metric == "gpu":
+        return [("· busy  ▃ <75%  ▆ <50%  █ <25%", "muted")]
+    return [(f"· <5%{' of own' * (view.metric in OWN_PHASES)}  ▃ 5%  ▆ 10%  █ 15%+", "muted")]
 
 
 def labels(rows: list[HeatRow], width: int) -> list[str]:
@@ -65,10 +84,26 @@ def labels(rows: list[HeatRow], width: int) -> list[str]:
         host = first if first == last else f"{first}-{last}"
         hosts.append("" if host == before else host)
         before = host
-    ranks = [str(row.ranks[0]) if row.count == 1 else f"{row.ranks[0]}-{row.ranks[1]}" for row in rows]
+    ranks = [_span(row) for row in rows]
     right = max(map(len, ranks), default=1)
-    left = min(max(map(len, hosts), default=0), max(0, width - right - 1))
-    return [f"{cut(host, left):<{left}} {each:>{right}}" for host, each in zip(hosts, ranks, strict=True)]
+    left = min(max(map(cell_len, hosts), default=0), max(0, width - right - 1))
+    return [f"{padded(host, left, left=True)} {each:>{right}}" for host, each in zip(hosts, ranks, strict=True)]
+
+
+def _span(row: HeatRow) -> str:
+    """The ranks of a row: 0-7, or 0…7 where not all of these are in it."""
+    first, last = row.ranks
+    whole = row.count == last - first + 1
+    return str(first) if row.count == 1 else f"{first}{'-' if whole else '…'}{last}"
+
+
+def hosts_end(rows: Sequence[HeatRow]) -> set[int]:
+    """The places of rows after which another host begins; none where rows are hosts themselves, or several."""
+    ends, place = set(), 0
+    for _, group in groupby(rows, key=lambda row: row.hosts):
+        place += len(list(group))
+        ends.add(place - 1)
+    return ends - {len(rows) - 1} if len(ends) < len(rows) else set()
 
 
 def sweep(view: HeatView, place: int, width: int, looks: list[_Cell]) -> Line:
@@ -90,16 +125,15 @@ def sweep(view: HeatView, place: int, width: int, looks: list[_Cell]) -> Line:
     return line
 
 
-def in_words(view: HeatView, row: HeatRow) -> str:
-    """What a row says: whose it is, how often, since when."""
+def in_words(view: HeatView, row: HeatRow, *, known: bool = True) -> str:
+    """What a row says: whose it is, how often, since when. known: there is something to tell."""
     host = short_host(row.hosts[0]) or "no host"
-    if row.count == 1:
-        who = f"rank {row.worst} on {host}"
-    else:
-        who = f"rank {row.worst}, worst of {row.ranks[0]}-{row.ranks[1]}"
+    who = f"rank {row.worst} on {host}" if row.count == 1 else f"rank {row.worst}, worst of {_span(row)}"
+    if not known:
+        return f"{who}: nothing known"
     if view.metric == "loss":
         return who
-    over = "half of the step" if view.metric == "wait" else "5%+ over the median"
+    over = _WORDS.get(view.metric, "5%+ over the median")
     if not row.hot_share:
         return f"{who}: never {over}"
     since = "" if row.hot_since is None else f", since step {numbers.count(row.hot_since)}"
@@ -112,50 +146,77 @@ class HeatMap(Pane):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.metric, self.steps = HEAT_METRICS[0], HEAT_STEPS[0]
+        self.by_host = False
+        """A row for each host."""
         self.chosen: int | None = None
         """A rank in the row under the cursor; None: the worst row."""
-        self._tall = 1
+        self._granted = Granted()
+        self._places: list[int] = []
+        """Of each line below the title, the row that it is of; -1: of none."""
+
+    @property
+    def metrics(self) -> list[str]:
+        """What there is to show: GPU utilization where a rank has a GPU that tells."""
+        ranks = [] if self.frame.snapshot is None else self.frame.snapshot.ranks
+        gpu = any(rank.gpu is not None and rank.gpu.percent is not None for rank in ranks)
+        return [metric for metric in HEAT_METRICS if gpu or metric != "gpu"]
 
     @property
     def wish(self) -> HeatWish:
         """What it needs to fill its place."""
         width, height = self.size
+        ranks = [] if self.frame.snapshot is None else everyone(self.frame.snapshot)
+        wanted = spans(self.frame.filter, ranks)
         rows, columns = height - 1 - _BELOW, width - _LEFT
-        return HeatWish(self.metric, self.steps, max(1, min(HEAT_MOST, rows)), max(1, min(HEAT_MOST, columns)))
+        if self.by_host:
+            rows = min(rows, len({rank.host for rank in ranks if rank.host}))
+        return HeatWish(self.metric, self.steps, max(1, min(HEAT_MOST, rows)), max(1, min(HEAT_MOST, columns)), wanted)
 
     def _view(self, snapshot: Snapshot | None) -> HeatView | None:
         """What there is to show, if it is what was asked for."""
-        heat = None if snapshot is None else snapshot.heat
+        heat = None if snapshot is None or not self._granted.fits(self.frame) else snapshot.heat
         return heat if heat is not None and (heat.metric, heat.steps) == (self.metric, self.steps) else None
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         view = self._view(frame.snapshot)
         a_column = f"{self.steps} step{'s' * (self.steps > 1)}/column"
-        heading = f"heat: {TITLES[self.metric]}, {a_column}"
+        told = f"heat{' by host' * self.by_host}: {TITLES[self.metric]}, {a_column}"
         if view is None or not view.rows or height < 4:
             early = frame.snapshot is None or arriving(frame.snapshot)
             said = "no step yet" if early else "coming…" if frame.behind_s is None else "not kept; space goes on"
-            return [title(heading, width), [(f" {said}", "muted")]]
+            none = view is not None and not view.rows
+            return [heading(told, frame, width), NO_RANK if none else [(f" {said}", "muted")]]
         names = labels(view.rows, width // 3)
         room = width - len(names[0]) - 2
         first = max(1, (view.first + max(0, view.columns - room + 1)) * view.steps)
         signs = legend(view)
         span = f", steps {numbers.count(first)}-{numbers.count(view.last_step)} "
-        if len(heading) + len(span) + size(signs) + 4 <= width:
-            heading += span
-        self._tall = max(1, min(_TALLEST, (height - 1 - _BELOW) // len(view.rows)))
+        if len(told) + len(span) + size(signs) + 4 <= width and frame.filter is None:
+            told += span
+        high = height - 1 - _BELOW
+        ends = hosts_end(view.rows)
+        ends = ends if len(view.rows) + len(ends) <= high else set()
+        tall = max(1, min(_TALLEST, (high - len(ends)) // len(view.rows)))
         looks, chosen = cell_looks(view), self._place(view)
-        lines = [title(heading, width, signs)]
-        for place in range(min(len(view.rows), height - 1 - _BELOW)):
+        lines: list[Line] = []
+        self._places = []
+        for place in range(min(len(view.rows), high)):
             row = sweep(view, place, room, looks)
             under = "+select" if place == chosen else ""
-            for line in range(self._tall):
-                name = names[place] if line == self._tall // 2 else " " * len(names[0])
+            for line in range(tall):
+                name = names[place] if line == tall // 2 else " " * len(names[0])
                 lines.append([(f" {name} ", "text" + under), *row])
+            self._places += [place] * tall
+            if place in ends:
+                lines.append([("─" * width, "rule")])
+                self._places.append(-1)
+        known = any(view.cells[chosen * view.columns : (chosen + 1) * view.columns])
+        said = in_words(view, view.rows[chosen], known=known)
         return [
+            heading(told, frame, width, signs),
             *lines,
             self._now(view, len(names[0]) + 2, room),
-            fit([(" " + cut_sentence(in_words(view, view.rows[chosen]), width - 1), "text")], width),
+            fit([(" " + cut_sentence(said, width - 1), "text")], width),
         ]
 
     def span(self, before: list[Line], after: list[Line], width: int) -> tuple[int, int]:
@@ -209,5 +270,5 @@ class HeatMap(Pane):
     def on_click(self, event: events.Click) -> None:
         """Choose the row that was clicked."""
         view = self._view(self.frame.snapshot)
-        if view is not None and 0 < event.y <= len(view.rows) * self._tall:
-            self.move(to=(event.y - 1) // self._tall)
+        if view is not None and 0 < event.y <= len(self._places) and self._places[event.y - 1] >= 0:
+            self.move(to=self._places[event.y - 1])

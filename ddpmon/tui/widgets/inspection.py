@@ -2,125 +2,25 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable
-from dataclasses import dataclass
-
-from ddpmon.messages import OWN_PHASES, PHASES, RankView, Snapshot
-from ddpmon.tui import numbers, standing
-from ddpmon.tui.frame import Frame, finite
+from ddpmon.logs import Log
+from ddpmon.messages import HEAT_MOST, HEAT_STEPS, InspectWish, RankView, Snapshot
+from ddpmon.tui import standing
+from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut, fit, plain, size, title, wrap
 from ddpmon.tui.widgets.columns import HEALTH_WORDS, decimals, how_far
+from ddpmon.tui.widgets.course import LABEL, course
+from ddpmon.tui.widgets.lastoutput import last_output
 from ddpmon.tui.widgets.pane import Pane
+from ddpmon.tui.widgets.quantities import LATENESS, OTHERS, beside, named
+from ddpmon.tui.widgets.whereabouts import whereabouts
 from ddpmon.tui.widgets.worldmap import everyone, short_host
 
-_LEAST_EXCESS = 0.05
-"""Of the median own time: a phase that is longer by less is not worth a mark."""
-_SIDE_BY_SIDE = 128
+SIDE_BY_SIDE = 128
 """Columns from which the numbers and the rest stand beside each other."""
-_NAME, _NUMBER, _RANGE = 18, 11, 19
-
-Get = Callable[[RankView], float | None]
-
-
-@dataclass(frozen=True)
-class _Row:
-    name: str
-    get: Get
-    text: Callable[[float | None], str]
-    marked: bool = False
-    """An excess over the median is a slowness."""
-
-
-def _phase(name: str) -> Get:
-    place = PHASES.index(name)
-    return lambda rank: rank.phases_ms[place] if rank.phases_ms is not None and place < len(rank.phases_ms) else None
-
-
-def _percent(value: float | None) -> str:
-    return numbers.percent(None if value is None else value / 100)
-
-
-def _whole(value: float | None) -> str:
-    return numbers.NONE if finite(value) is None else f"{value:,.0f}"
-
-
-def _times(digits: int) -> tuple[_Row, ...]:
-    def ms(value: float | None) -> str:
-        return numbers.aligned_ms(value, digits)
-
-    return (
-        _Row("own ms", lambda rank: rank.own_ms, ms, marked=True),
-        *(_Row(f"  {name}", _phase(name), ms, marked=True) for name in OWN_PHASES),
-        _Row("wait", _phase("wait"), ms),
-        _Row("transfer", _phase("transfer"), ms),
-        _Row("step ms", lambda rank: rank.step_ms, ms),
-        _Row("late ms", lambda rank: rank.late_ms, ms),
-        _Row("last to arrive", lambda rank: rank.critical_share, numbers.percent),
-        _Row("gc ms", lambda rank: rank.gc_ms, numbers.ms),
-    )
-
-
-def _named(name: str, digits: int) -> _Row:
-    """What the script named with `ddpmon.phase`: a part of the phases."""
-    return _Row(
-        cut(f"in {plain(name)}", _NAME - 1),
-        lambda rank: rank.named_ms.get(name),
-        lambda value: numbers.aligned_ms(value, digits),
-        marked=True,
-    )
-
-
-_OTHERS = (
-    _Row("loss", lambda rank: rank.loss, numbers.loss),
-    _Row("learning rate", lambda rank: rank.learning_rate, numbers.loss),
-    _Row("samples/s", lambda rank: rank.samples_per_s, numbers.short),
-    _Row("tokens/s", lambda rank: rank.tokens_per_s, numbers.short),
-    _Row("GPU", lambda rank: None if rank.gpu is None else rank.gpu.percent, _percent),
-    _Row("GPU memory GiB", lambda rank: None if rank.gpu is None else rank.gpu.memory_used_bytes, numbers.gigabytes),
-    _Row("GPU power W", lambda rank: None if rank.gpu is None else rank.gpu.power_w, _whole),
-    _Row("GPU °C", lambda rank: None if rank.gpu is None else rank.gpu.temperature_c, _whole),
-    _Row("GPU clock MHz", lambda rank: None if rank.gpu is None else rank.gpu.clock_mhz, _whole),
-    _Row("CPU", lambda rank: rank.cpu_percent, _percent),
-    _Row("no core free", lambda rank: rank.cpu_starved_share, numbers.percent),
-    _Row("memory GiB", lambda rank: rank.rss_bytes, numbers.gigabytes),
-    _Row("threads", lambda rank: rank.threads, _whole),
-    _Row("disk faults/s", lambda rank: rank.major_faults_per_s, numbers.short),
-    _Row("read bytes/s", lambda rank: rank.read_bytes_per_s, numbers.short),
-    _Row("written bytes/s", lambda rank: rank.written_bytes_per_s, numbers.short),
-)
-
-
-def _beside(rows: tuple[_Row, ...], rank: RankView, snapshot: Snapshot) -> list[Line]:
-    """A line per quantity: this rank, the world's median, the range of the others. What nobody measured is left out."""
-    owns = [own for each in snapshot.ranks if (own := finite(each.own_ms)) is not None]
-    least = _LEAST_EXCESS * statistics.median(owns) if owns else 0.0
-    lines: list[Line] = []
-    for row in rows:
-        values = [value for each in snapshot.ranks if (value := finite(row.get(each))) is not None]
-        mine = row.get(rank)
-        if not values and mine is None:
-            continue
-        median = statistics.median(values) if values else None
-        others = [v for each in snapshot.ranks if each.rank != rank.rank and (v := finite(row.get(each))) is not None]
-        between = f"{row.text(min(others))}–{row.text(max(others))}" if others else numbers.NONE
-        excess = finite(mine - median) if mine is not None and median is not None else None
-        remark: Line = []
-        if row.marked and excess is not None and excess > least and others:
-            remark = [(f"  ▲ +{row.text(excess)}", "warn")]
-        elif row.name == "wait" and excess is not None and -excess > max(least, 0.5 * (median or 0.0)):
-            remark = [("  ◂ the others wait", "warn")]
-        role = "warn" if remark else "strong" if row.name == "own ms" else "text"
-        lines.append([
-            (f" {row.name:<{_NAME - 1}}", "muted" if row.name.startswith(" ") else "text"),
-            (f"{row.text(mine):>{_NUMBER}}", role), (f"{row.text(median):>{_NUMBER}}", "text"),
-            (f"{between:>{_RANGE}}", "muted"), *remark,
-        ])  # fmt: skip
-    return lines
-
-
-def _header() -> Line:
-    return [(f"{'':{_NAME}}{'this rank':>{_NUMBER}}{'median':>{_NUMBER}}{'others':>{_RANGE}}", "muted")]
+_LAST_LINES = 6
+"""Of its output, at least where there is little room."""
+_FEW_STEPS = 100
+"""Of a run: up to there a column is one step."""
 
 
 def _process(rank: RankView, width: int) -> list[Line]:
@@ -170,29 +70,16 @@ def _findings(rank: RankView, snapshot: Snapshot, width: int) -> list[Line]:
     return [title("what is known against it", width), *lines] if lines else []
 
 
-def _stack(rank: RankView, width: int) -> list[Line]:
-    stack = rank.stack
-    if stack is None or not stack.frames:
-        return []
-    lines = [title("where its training thread is, innermost first", width)]
-    if stack.collective is not None:
-        said = "waits in" if stack.blocked else "last issued"
-        lines.append([(cut(f" {said} {plain(stack.collective.name)}", width), "text")])
-    for place, row in enumerate(stack.frames):
-        own = place == stack.own
-        lines.append([(cut(f" {'›' if own else ' '} {plain(row)}", width), "strong" if own else "muted")])
-    return lines
-
-
 def _ending(rank: RankView, width: int) -> list[Line]:
     end = rank.exit
     if end is None:
         return []
     how = [f"exit code {end.code}"] if end.code is not None else []
     how += [f"ended by {plain(end.signal)}"] if end.signal else []
+    unsaid = "by an exception that nobody caught" if end.error or end.traceback else "gone without a word"
     lines: list[Line] = [
         title("how it ended", width),
-        [(f" {', '.join(how) or 'gone without a word'}", "bad" if standing.failed(rank) else "text")],
+        [(f" {', '.join(how) or unsaid}", "bad" if standing.failed(rank) else "text")],
     ]
     trace = [plain(row.rstrip()) for row in (end.traceback or "").splitlines() if row.strip()]
     error = plain(end.error or "")
@@ -204,33 +91,52 @@ def _ending(rank: RankView, width: int) -> list[Line]:
     return lines
 
 
-def inspection(snapshot: Snapshot, rank: RankView, width: int) -> list[Line]:
-    """Everything about one rank, without the title; as long as it needs to be."""
-    beside = width >= _SIDE_BY_SIDE
-    left_width = width // 2 - 1 if beside else width
-    right_width = width - left_width - 1 if beside else width
+def inspection(
+    snapshot: Snapshot,
+    rank: RankView,
+    width: int,
+    height: int = 0,
+    *,
+    asked: bool = False,
+    answers: bool = True,
+    missing: str = "",
+    printed: Log | None = None,
+) -> list[Line]:
+    """Everything about one rank, without the title; as long as it needs to be, what is most wanted first.
+
+    height: what it may fill. asked: someone wants to know where it is. answers: it can say so now. missing: said where
+    its course through time is not there. printed: what the ranks print.
+    """
+    beside_each_other = width >= SIDE_BY_SIDE
+    left_width = width // 2 - 1 if beside_each_other else width
+    right_width = width - left_width - 1 if beside_each_other else width
     digits = decimals(snapshot.ranks)
-    named = [_named(name, digits) for name in dict.fromkeys(name for each in snapshot.ranks for name in each.named_ms)]
-    times = _beside((*_times(digits), *named), rank, snapshot)
-    others = _beside(_OTHERS, rank, snapshot)
-    if not times and not others:
-        left: list[Line] = [[(" nothing measured yet", "muted")]]
-    else:
-        left = [_header(), *times, *others]
+    names = dict.fromkeys(name for each in snapshot.ranks for name in each.named_ms)
+    view = snapshot.inspect if snapshot.inspect is not None and snapshot.inspect.rank == rank.rank else None
+    times = course(rank, snapshot, view, left_width, missing)
+    others = beside((*(named(name, digits) for name in names), *LATENESS, *OTHERS), rank, snapshot)
+    left: list[Line] = [*times, *others] or [[(" nothing measured yet", "muted")]]
     trouble = [*_findings(rank, snapshot, right_width), *_ending(rank, right_width)]
-    rest = [*_process(rank, right_width), *_stack(rank, right_width)]
-    if not beside:
-        ended = rank.exit is not None and standing.failed(rank)
-        return [*trouble, *left, *rest] if ended else [*left, *trouble, *rest]
-    right = [*trouble, *rest]
-    return [
-        [
-            *fit(left[y] if y < len(left) else [], left_width),
-            (" ", "text"),
-            *(right[y] if y < len(right) else []),
+    process = _process(rank, right_width)
+    stack = whereabouts(snapshot, rank, right_width, asked=asked, answers=answers)
+    if beside_each_other:
+        right = [*stack, *trouble, *process] if asked else [*trouble, *stack, *process]
+        room = max(_LAST_LINES, height, len(left)) - len(right) - 1
+        right += last_output(printed, rank.rank, right_width, max(_LAST_LINES, room))
+        return [
+            [*fit(left[y] if y < len(left) else [], left_width), (" ", "text"), *(right[y] if y < len(right) else [])]
+            for y in range(max(len(left), len(right)))
         ]
-        for y in range(max(len(left), len(right)))
-    ]
+    process += last_output(printed, rank.rank, width, _LAST_LINES)
+    if not times:
+        others = left
+    if asked:
+        return [*stack, *trouble, *times, *others, *process]
+    if rank.exit is not None and standing.failed(rank):
+        return [*trouble, *stack, *times, *others, *process]
+    if rank.health in {"silent", "dead"} or snapshot.state == "stalled":
+        return [*trouble, *stack, *process, *times, *others]
+    return [*times, *trouble, *stack, *others, *process]
 
 
 class Inspection(Pane):
@@ -240,11 +146,38 @@ class Inspection(Pane):
         super().__init__(id=id)
         self.rank = 0
         self._top = 0
+        self.printed: Log | None = None
+        self._asked = False
+        """Someone wants to know where it is."""
+        self._steps: int | None = None
+        """In a column of its course; None: as fits the run."""
 
     def open(self, rank: int) -> None:
         """Inspect this rank."""
-        self.rank, self._top = rank, 0
+        self.rank, self._top, self._asked = rank, 0, False
         self.redraw()
+
+    def show_stack(self) -> None:
+        """Have the rank's Python stack on top."""
+        self._top, self._asked = 0, True
+        self.redraw()
+
+    @property
+    def steps(self) -> int:
+        """In a column of its course."""
+        done = 0 if self.frame.snapshot is None else self.frame.snapshot.step
+        return self._steps or HEAT_STEPS[int(done >= _FEW_STEPS)]
+
+    def widen(self) -> None:
+        """More steps in a column; after the most, one again."""
+        self._steps = HEAT_STEPS[(HEAT_STEPS.index(self.steps) + 1) % len(HEAT_STEPS)]
+
+    @property
+    def wish(self) -> InspectWish:
+        """What it needs to fill its place."""
+        width = self.size.width
+        room = (width // 2 - 1 if width >= SIDE_BY_SIDE else width) - LABEL
+        return InspectWish(self.rank, self.steps, max(1, min(HEAT_MOST, room)))
 
     def _ranks(self) -> list[RankView]:
         return [] if self.frame.snapshot is None else everyone(self.frame.snapshot)
@@ -281,12 +214,16 @@ class Inspection(Pane):
         rank = next((each for each in self._ranks() if each.rank == self.rank), None)
         if snapshot is None or rank is None:
             return [title(f"rank {self.rank}", width), [(" nothing is known of it yet", "muted")]]
-        lines = inspection(snapshot, rank, width)
+        missing = "" if not rank.steps else "coming…" if frame.behind_s is None else "not kept; space goes on"
+        lines = inspection(
+            snapshot, rank, width, height - 1,
+            asked=self._asked, answers=frame.cursor is None and not frame.ended, missing=missing, printed=self.printed,
+        )  # fmt: skip
         room = height - 1
         self._top = max(0, min(self._top, len(lines) - room))
         shown = lines[self._top : self._top + room]
         below = len(lines) - self._top - len(shown)
-        if below > 0:
+        if below > 0 and shown:
             shown[-1] = [(f" ↓ {below + 1} more lines", "muted")]
         return [self.heading(rank, width), *shown]
 

@@ -8,10 +8,13 @@ from textual import events
 
 from ddpmon.tui import keys
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import Line, cut
+from ddpmon.tui.lines import Line, cut, fit
 from ddpmon.tui.widgets.pane import Pane
 
 _SCREENS = " screens  "
+_READ_ONLY = "read-only"
+_LEAST = 36
+"""Columns below which the keys need them all."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,8 @@ def shown(frame: Frame, width: int) -> list[Placed]:
     """The keys that fit, the digits of the screens as one group."""
     placed: list[Placed] = []
     column = 1
+    if stands_read_only(frame, width):
+        width -= len(_READ_ONLY) + 2
     digits = [key for key in keys.available(frame) if key.opens]
     for key in keys.available(frame):
         if key.opens:
@@ -45,6 +50,11 @@ def shown(frame: Frame, width: int) -> list[Placed]:
     return placed
 
 
+def stands_read_only(frame: Frame, width: int) -> bool:
+    """Whether the bar says why there is no key to stop the run: a run that has ended or plays needs none."""
+    return frame.readonly and not frame.ended and frame.cursor is None and width >= _LEAST
+
+
 def keybar(frame: Frame, width: int) -> Line:
     """The key bar's line."""
     if frame.notice:
@@ -53,6 +63,8 @@ def keybar(frame: Frame, width: int) -> Line:
     for each in shown(frame, width):
         here = each.key.opens == frame.view and bool(each.key.opens)
         line += [(each.key.shown, "key+select" if here else "key"), (each.label, "muted")]
+    if stands_read_only(frame, width):
+        line = [*fit(line, width - len(_READ_ONLY) - 1), (_READ_ONLY, "info")]
     return line
 
 

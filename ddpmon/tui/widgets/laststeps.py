@@ -6,11 +6,13 @@ from textual import events
 
 from ddpmon.messages import HEAT_MOST, PHASES, Snapshot, TimelineRow, TimelineStep, TimelineView, TimelineWish
 from ddpmon.tui import numbers
-from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import Line, cut, cut_sentence, fit, title
+from ddpmon.tui.filters import spans
+from ddpmon.tui.frame import Frame, finite
+from ddpmon.tui.lines import Line, cut, cut_sentence, fit, padded
 from ddpmon.tui.screens.plan import WIDE
+from ddpmon.tui.widgets.heading import NO_RANK, Granted, heading
 from ddpmon.tui.widgets.pane import Pane
-from ddpmon.tui.widgets.worldmap import arriving, short_host
+from ddpmon.tui.widgets.worldmap import arriving, everyone, short_host
 
 IN_TIME = (
     ("optimizer", "▒", "muted"),
@@ -97,6 +99,9 @@ class LastSteps(Pane):
         self.place = 0
         """Of the rank under the cursor, in the order of arrival."""
         self._first = 0
+        self._granted = Granted()
+        self._filtered = ""
+        """The filter that `place` counts in."""
 
     @property
     def rows(self) -> int:
@@ -107,10 +112,17 @@ class LastSteps(Pane):
     def wish(self) -> TimelineWish:
         """What it needs to fill its place."""
         steps = max(1, (self.size.width - _LABEL) // self.width_of_a_step)
-        return TimelineWish(min(HEAT_MOST, steps), min(HEAT_MOST, self.rows), self._first)
+        wanted = self.frame.filter
+        if self._filtered != ("" if wanted is None else wanted.text):
+            self._filtered = "" if wanted is None else wanted.text
+            self.place = self._first = 0
+        ranks = spans(wanted, [] if self.frame.snapshot is None else everyone(self.frame.snapshot))
+        return TimelineWish(min(HEAT_MOST, steps), min(HEAT_MOST, self.rows), self._first, ranks)
 
     def _view(self, snapshot: Snapshot | None) -> TimelineView | None:
-        timeline = None if snapshot is None else snapshot.timeline
+        timeline = None if snapshot is None or not self._granted.fits(self.frame) else snapshot.timeline
+        if timeline is not None:  # a filter may leave fewer ranks than were scrolled past
+            self._first = max(0, min(self._first, timeline.ranks - self.rows))
         return timeline if timeline is not None and timeline.steps and timeline.rows else None
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
@@ -118,15 +130,17 @@ class LastSteps(Pane):
         if view is None or height < 2 + _BELOW:
             early = frame.snapshot is None or arriving(frame.snapshot)
             said = "no step yet" if early else "coming…" if frame.behind_s is None else "not kept; space goes on"
-            return [title("the last steps", width), [(f" {said}", "muted")]]
-        heading = "the last step" if len(view.steps) == 1 else f"the last {len(view.steps)} steps"
+            told = None if frame.snapshot is None or not self._granted.fits(frame) else frame.snapshot.timeline
+            none = told is not None and bool(told.steps) and not told.ranks
+            return [heading("the last steps", frame, width), NO_RANK if none else [(f" {said}", "muted")]]
+        told_of = "the last step" if len(view.steps) == 1 else f"the last {len(view.steps)} steps"
         signs = legend(width)
         self.place = max(0, min(self.place, view.ranks - 1))
-        names = [f"{cut(short_host(row.host), _LABEL - 9):>{_LABEL - 9}} {row.rank:>6} " for row in view.rows]
+        names = [f"{padded(short_host(row.host), _LABEL - 9)} {row.rank:>6} " for row in view.rows]
         each = (width - _LABEL) // len(view.steps)
-        longest = max(step.length_ms for step in view.steps)
+        longest = max(_length(step, "real") for step in view.steps)
         scale = (each - 1) / longest if longest > 0 else 0.0
-        lines = [title(heading, width, signs), self._heads(view, each)]
+        lines = [heading(told_of, frame, width, signs), self._heads(view, each)]
         air = int(2 * len(view.rows) <= height - 2 - _BELOW)
         for place, (row, name) in enumerate(zip(view.rows, names, strict=True)):
             under = "+select" if place + self._first == self.place else ""
@@ -161,7 +175,7 @@ class LastSteps(Pane):
             line: Line = [(f" {cut(name, _LABEL - 1):<{_LABEL - 1}}", role)]
             for step in view.steps:
                 length = _length(step, of)
-                line += fit([("━" * min(each - 1, round(length * scale)), role)], each)
+                line += fit([("━" * max(0, min(each - 1, round(length * scale))), role)], each)
             return line
 
         name = f"rank {view.mended} mended"
@@ -208,4 +222,4 @@ class LastSteps(Pane):
 
 
 def _length(step: TimelineStep, of: str) -> float:
-    return step.length_ms if of == "real" or step.mended_ms is None else step.mended_ms
+    return finite(step.length_ms if of == "real" or step.mended_ms is None else step.mended_ms) or 0.0

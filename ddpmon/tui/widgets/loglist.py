@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ddpmon.logs import LAUNCHER, Entry, Log, who
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import Line, cut, size, title, wrap
+from ddpmon.tui.lines import Line, cut, size, wrap
+from ddpmon.tui.widgets.heading import NO_RANK, heading
 from ddpmon.tui.widgets.pane import Pane
+from ddpmon.tui.widgets.worldmap import everyone
 
 _MOST_ROWS = 6
 """Of one entry on the screen."""
@@ -35,6 +39,8 @@ class LogList(Pane):
         self.printed: Log | None = None
         self.rank: int | None = None
         """Only what this rank printed."""
+        self._filtered = ""
+        """The filter that `_end` counts in."""
         self._end: int | None = None
         """Entries above the bottom of the screen, counted from the first there ever was; None: all, and follow."""
 
@@ -43,20 +49,37 @@ class LogList(Pane):
         if self.printed is None:
             return 0, []
         before = self.printed.total - len(self.printed.entries)
-        if self.rank is None:
+        if self.rank is not None:
+            return 0, [entry for entry in self.printed.entries if self.rank in entry.ranks]
+        kept = self._kept()
+        if kept is None:
             return before, self.printed.entries
-        return 0, [entry for entry in self.printed.entries if self.rank in entry.ranks]
+        fitting = [(entry, entry.ranks & kept) for entry in self.printed.entries]
+        return 0, [replace(entry, ranks=ranks) for entry, ranks in fitting if ranks]
+
+    def _kept(self) -> set[int] | None:
+        """The ranks that the filter lets through; None: no filter."""
+        wanted, snapshot = self.frame.filter, self.frame.snapshot
+        if wanted is None or snapshot is None:
+            return None
+        return {rank.rank for rank in everyone(snapshot) if wanted.lets(rank)}
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
+        if self._filtered != (frame.filter.text if frame.filter else ""):
+            self._filtered, self._end = frame.filter.text if frame.filter else "", None
         before, entries = self._entries()
         end = len(entries) if self._end is None else max(0, min(len(entries), self._end - before))
-        whose = "all ranks" if self.rank is None else "the launcher" if self.rank == LAUNCHER else f"rank {self.rank}"
+        every = "all ranks" if frame.filter is None else "some ranks"
+        whose = every if self.rank is None else "the launcher" if self.rank == LAUNCHER else f"rank {self.rank}"
         how = "following" if self._end is None else f"{len(entries) - end:,} more below, G follows"
-        heading = title(f"output of {whose}, {how} ", width, [("! stderr ", "muted")])
+        whole = frame if self.rank is None else replace(frame, filter=None)
+        titled = heading(f"output of {whose}, {how} ", whole, width, [("! stderr ", "muted")])
         room = height - 1
+        if not entries and self.rank is None and self._kept() == set():
+            return [titled, NO_RANK]
         if not entries:
             where = "nothing printed yet" if frame.snapshot is None or not frame.ended else "nothing was printed"
-            return [heading, [(f" {where}", "muted")]]
+            return [titled, [(f" {where}", "muted")]]
         world_size = 0 if frame.snapshot is None else frame.snapshot.run.world_size
         label = 9 if width < 100 else 14
         rows: list[Line] = []
@@ -64,7 +87,7 @@ class LogList(Pane):
             rows = [*entry_lines(entry, label, width, world_size), *rows]
             if len(rows) >= room:
                 break
-        return [heading, *rows[max(0, len(rows) - room) :]]
+        return [titled, *rows[max(0, len(rows) - room) :]]
 
     def move(self, by: int | None = None, *, to: int | None = None) -> None:
         """Scroll by so many entries, to the first (0) or to the end, which is followed from then on."""
@@ -82,9 +105,11 @@ class LogList(Pane):
         self.move(direction * max(1, self.size.height - 3))
 
     def step(self, by: int) -> None:
-        """Another rank's output: all, then each that printed something, the launcher among them."""
+        """Another rank's output: all, then each that printed something, the launcher among them unless one filters."""
         entries = [] if self.printed is None else self.printed.entries
-        ranks: list[int | None] = [None, *sorted({rank for entry in entries for rank in entry.ranks})]
+        told = {rank for entry in entries for rank in entry.ranks}
+        kept = self._kept()
+        ranks: list[int | None] = [None, *sorted(told if kept is None else told & kept)]
         place = ranks.index(self.rank) if self.rank in ranks else 0
         self.rank, self._end = ranks[(place + by) % len(ranks)], None
         self.redraw()

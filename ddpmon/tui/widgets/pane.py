@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from rich.segment import Segment
+from rich.style import Style
 from textual import events
 from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import Line, fit
+from ddpmon.tui.lines import Line, fit, size
 from ddpmon.tui.palette import DARK, Palette
 
 
@@ -25,6 +26,8 @@ class Pane(Widget):
         self.frame = Frame()
         self._palette = DARK
         self._rows: list[Line] = []
+        self._base: Style | None = None
+        self._styles: dict[str, Style] = {}
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         """The lines of this pane, at most `height` of them; longer and shorter ones are cut and filled."""
@@ -38,6 +41,7 @@ class Pane(Widget):
         if palette is not self._palette:
             self._palette = palette
             self._rows = []
+            self._forget_styles()
             self.refresh()
         self.redraw()
 
@@ -57,7 +61,14 @@ class Pane(Widget):
 
         before, after: the row, or nothing where there is none.
         """
-        return 0, width
+        if not before or not after:
+            return 0, width
+        old, new = (fit(line[0], width) for line in (before, after))
+        if any(size(line) != sum(len(text) for text, _ in line) for line in (old, new)):
+            return 0, width  # a character of two columns
+        first = _alike(old, new)
+        last = _alike([(text[::-1], role) for text, role in reversed(old)], [(t[::-1], r) for t, r in reversed(new)])
+        return (first, width - last) if first < width - last else (0, width)
 
     def on_resize(self, event: events.Resize) -> None:
         self._rows = []
@@ -67,7 +78,38 @@ class Pane(Widget):
     def render_line(self, y: int) -> Strip:
         """One row, as Textual's compositor asks for it."""
         width = self.size.width
-        # The line API does not inherit the widget's background: every segment carries it, the filling ones too.
-        base = self.rich_style
         line = fit(self._rows[y] if y < len(self._rows) else [], width)
-        return Strip([Segment(text, base + self._palette.style(role)) for text, role in line], width)
+        return Strip([Segment(text, self._style(role)) for text, role in line], width)
+
+    def _style(self, role: str) -> Style:
+        """Of a role on this widget's background: the line API does not inherit it, so every segment carries it."""
+        style = self._styles.get(role)
+        if style is None:
+            if self._base is None:
+                self._base = self.rich_style
+            style = self._styles[role] = self._base + self._palette.style(role)
+        return style
+
+    def _forget_styles(self) -> None:
+        self._base = None
+        self._styles.clear()
+
+    def notify_style_update(self) -> None:
+        """Textual's word that a stylesheet gave this widget, or one around it, another look."""
+        super().notify_style_update()
+        self._forget_styles()
+
+
+def _alike(old: Line, new: Line) -> int:
+    """Columns from the left in which two rows are the same."""
+    columns = 0
+    for (was, of), (now, role) in zip(old, new, strict=False):
+        if was == now and of == role:
+            columns += len(now)
+            continue
+        if of == role:
+            columns += next(
+                (i for i, (a, b) in enumerate(zip(was, now, strict=False)) if a != b), min(len(was), len(now))
+            )
+        break
+    return columns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from textual import events
@@ -12,9 +12,10 @@ from textual import events
 from ddpmon.messages import PHASES, STAGES, RankView, Snapshot
 from ddpmon.tui import standing
 from ddpmon.tui.frame import Frame, finite
-from ddpmon.tui.lines import Line, cut, fit, size, title
+from ddpmon.tui.lines import Line, fit, size
 from ddpmon.tui.screens.plan import WIDE
 from ddpmon.tui.widgets.columns import ARRIVING, MEASURED, SPLIT_LEGEND, choose, decimals, split_bar
+from ddpmon.tui.widgets.heading import NO_RANK, heading
 from ddpmon.tui.widgets.pane import Pane
 from ddpmon.tui.widgets.worldmap import arriving, everyone
 
@@ -58,16 +59,22 @@ SORTS = (
 def ordered(snapshot: Snapshot, sort: Sort) -> list[RankView]:
     """All ranks in the order of `sort`; while they arrive, the least far first instead of the slowest."""
     early = sort.trouble_first and arriving(snapshot)
+    late = accused(snapshot) if early else frozenset()
 
     def key(rank: RankView) -> tuple[int, bool, float, int]:
         trouble = standing.grade(rank)[0] if sort.trouble_first else 0
         if early:
             far = STAGES.index(rank.stage) if rank.stage in STAGES else len(STAGES)
-            return -trouble if trouble >= 8 else 0, False, float(far), rank.rank
+            return -trouble if trouble >= 8 else -int(rank.rank in late), False, float(far), rank.rank
         value = sort.key(rank)
         return -trouble if trouble >= 8 else 0, value is None, value or 0.0, rank.rank
 
     return sorted(everyone(snapshot), key=key)
+
+
+def accused(snapshot: Snapshot) -> frozenset[int]:
+    """The ranks that a finding names as what is wrong."""
+    return frozenset(rank for finding in snapshot.findings if finding.severity != "info" for rank in finding.ranks)
 
 
 def table(snapshot: Snapshot, ranks: list[RankView], width: int, chosen: int | None) -> list[Line]:
@@ -76,14 +83,14 @@ def table(snapshot: Snapshot, ranks: list[RankView], width: int, chosen: int | N
     split_room = _SPLIT_ROOM if measured and width >= WIDE - 1 else 0
     columns = choose(MEASURED if measured else ARRIVING, snapshot.ranks, width - 2 - split_room)
     digits = decimals(snapshot.ranks)
-    accused = frozenset(n for f in snapshot.findings if f.severity != "info" for n in f.ranks)
+    named = accused(snapshot)
     header: Line = [(" ", "text"), ("".join(column.cell(column.head) for column in columns), "muted")]
     room = width - size(header) - 1
     split = measured and room >= _SPLIT_LEAST
     lines = [[*header, *(fit(SPLIT_LEGEND, room, "muted") if split else [])]]
     longest = max((value for rank in snapshot.ranks if (value := finite(rank.step_ms)) is not None), default=0.0)
     for rank in ranks:
-        glyph, alarm = standing.marker(rank, accused)
+        glyph, alarm = standing.marker(rank, named)
         under = "+select" if rank.rank == chosen else ""
         line: Line = [(glyph, alarm + under)]
         for column in columns:
@@ -124,13 +131,10 @@ class RankTable(Pane):
         return ranks if wanted is None else [rank for rank in ranks if wanted.lets(rank)]
 
     def title(self, text: str, snapshot: Snapshot | None, width: int, legend: Line | None = None) -> Line:
-        """The title, with the filter in it."""
-        wanted = self.frame.filter
-        if wanted is None or snapshot is None:
-            return title(text, width, legend)
-        ranks = everyone(snapshot)
-        found = f"{len(self.kept(ranks)):,} of {len(ranks):,} ranks: {wanted.text} "
-        return title(f"{text.rstrip()} ", width, [("/ ", "key"), (cut(found, max(8, width - 50)), "info")])
+        """The title, with the filter in it, and where a change that is known is why the means tell of few steps."""
+        since = _since_change(snapshot)
+        text = text.rstrip() + since if since else text
+        return heading(text, replace(self.frame, snapshot=snapshot), width, legend)
 
     def heading(self, snapshot: Snapshot | None, width: int) -> Line:
         """The title."""
@@ -144,7 +148,9 @@ class RankTable(Pane):
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         snapshot = frame.snapshot
-        if snapshot is None or height < 3:
+        if snapshot is None:
+            return [self.heading(None, width), [(" no rank yet", "muted")]]
+        if height < 3:
             return [self.heading(snapshot, width)]
         ranks = self.listed(snapshot)
         shown = height - 2
@@ -153,7 +159,7 @@ class RankTable(Pane):
         if len(ranks) > shown:
             lines[1:] = self._with_scrollbar(lines[1:], width, len(ranks))
         if not ranks:
-            lines.append([("  no rank fits the filter; esc shows all", "muted")])
+            lines.append(NO_RANK)
         return [self.heading(snapshot, width), *lines]
 
     def _with_scrollbar(self, lines: list[Line], width: int, total: int) -> list[Line]:
@@ -232,3 +238,12 @@ class RankTable(Pane):
         ranks = self.listed(snapshot)
         place = self._top + y - 2
         return ranks[place] if y >= 2 and place < len(ranks) else None
+
+
+def _since_change(snapshot: Snapshot | None) -> str:
+    """From which step on the means are, where a finding's beginning or end decides it."""
+    if snapshot is None or snapshot.window is None:
+        return ""
+    first = snapshot.window[0]
+    ends = {f.since_step if f.until_step is None else f.until_step + 1 for f in snapshot.findings}
+    return f", since step {first:,} " if first in ends else ""

@@ -1,78 +1,164 @@
-"""Every run of this user, the latest first."""
+"""Every run of this user, the latest first, and more about the one under the cursor."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from textual import events
 
+from ddpmon.analysis.verdict import beside_state
 from ddpmon.tui import numbers
 from ddpmon.tui.allruns import Listed
 from ddpmon.tui.frame import LOOKS, Frame, Look
-from ddpmon.tui.lines import Line, cut, fit, plain, size, title
+from ddpmon.tui.lines import Line, cut, cut_sentence, fit, padded, plain, size, title, wrap
 from ddpmon.tui.widgets.pane import Pane
 
-_WITH_ID = 120
-"""Columns from which the ids are shown."""
+_WITH_TOOK, _WITH_ID = 100, 140
+"""Columns from which it is shown how long a run took, and its id and command."""
+_ABOUT_LINES, _WITH_ABOUT = 4, 13
+"""Lines about the run under the cursor, and the height from which they are shown."""
+_SECRET = ("KEY", "TOKEN", "SECRET", "PASS")
 _OTHER_LOOKS = {"stopping": Look("■", "STOPPING", "warn")}
 
 
-def _age(seconds: float) -> str:
-    return f"{numbers.duration(seconds)} ago"
+def _look(listed: Listed) -> Look:
+    return _OTHER_LOOKS.get(listed.state) or LOOKS.get(listed.state) or Look("●", listed.state.upper(), "text")
 
 
-def run_line(listed: Listed, now: float, width: int, *, shown: bool, under: str) -> Line:
-    """One run: whether it is the one on the other screens, state, name, ranks, age, how long, command."""
+def _command(listed: Listed) -> str:
+    return plain(" ".join([listed.run.script, *listed.run.script_args]))
+
+
+def _took(listed: Listed, now: float) -> str:
     run = listed.run
-    look = _OTHER_LOOKS.get(listed.state) or LOOKS.get(listed.state) or Look("●", listed.state.upper(), "text")
-    took = numbers.NONE if listed.state == "lost" else numbers.duration((run.ended_at or now) - run.created_at)
-    line: Line = [
-        ("›" if shown else " ", "info" + under),
-        (f" {look.glyph} {look.word:<9}", look.role + under),
-        (f" {cut(plain(run.name), 20):<20}", "strong" + under),
-        (f" {run.world_size or '?':>5}", "text" + under),
-        (f" {_age(now - run.created_at):>11}", "text" + under),
-        (f" {took:>7}", "text" + under),
-    ]
+    return numbers.NONE if listed.state == "lost" else numbers.duration((run.ended_at or now) - run.created_at)
+
+
+def _name_width(width: int) -> int:
+    return 16 if width < _WITH_TOOK else 24
+
+
+def header(width: int) -> str:
+    """The names of the columns."""
+    line = f"   {'state':<9}  {'name':<{_name_width(width)}} ranks     age"
+    if width >= _WITH_TOOK:
+        line += "    took"
+    line += "  verdict"
     if width >= _WITH_ID:
+        line += " " * (_verdict_end(width) - len(line)) + f"  {'id':<20}  command"
+    return line
+
+
+def _verdict_end(width: int) -> int:
+    """The column after the verdict's last."""
+    return width if width < _WITH_ID else width - max(54, width * 2 // 5)
+
+
+def run_line(listed: Listed, verdict: str, now: float, width: int, *, mark: str, under: str) -> Line:
+    """One run: its mark, state, name, ranks, age, what is to be said of it; with room, how long, id and command."""
+    run, look = listed.run, _look(listed)
+    line: Line = [
+        (mark, ("key" if mark == "A" else "info") + under),
+        (f" {look.glyph} {look.word:<9}", look.role + under),
+        (" " + padded(plain(run.name), _name_width(width), left=True), "strong" + under),
+        (f" {run.world_size or '?':>5}", "text" + under),
+        (f" {numbers.duration(now - run.created_at):>7}", "text" + under),
+    ]
+    if width >= _WITH_TOOK:
+        line.append((f" {_took(listed, now):>7}", "text" + under))
+    said = cut_sentence(plain(beside_state(verdict)) or numbers.NONE, max(1, _verdict_end(width) - size(line) - 2))
+    line.append(("  " + said, ("text" if verdict else "muted") + under))
+    if width >= _WITH_ID:
+        line = fit(line, _verdict_end(width), "text" + under)
         line.append((f"  {plain(run.id):<20}", "muted" + under))
-    command = plain(" ".join([run.script, *run.script_args]))
-    line.append(("  " + cut(command, max(0, width - size(line) - 2)), "muted" + under))
+        line.append(("  " + cut(_command(listed), max(0, width - size(line) - 2)), "muted" + under))
     return fit(line, width, "text" + under)
+
+
+def _value(name: str, value: str) -> str:
+    """A variable's value, unless others should not read it over a shoulder."""
+    return "…" if any(word in name.upper() for word in _SECRET) else value
+
+
+def about(listed: Listed, verdict: str, now: float, width: int) -> list[Line]:
+    """What there is to say about one run, in `_ABOUT_LINES` lines."""
+    run, look = listed.run, _look(listed)
+    facts = [f"{run.world_size} rank{'s' if run.world_size != 1 else ''}" if run.world_size else "ranks not known"]
+    if run.nnodes > 1:
+        facts[0] += f" on {run.nnodes} nodes"
+    facts += [] if listed.state == "lost" else [f"{'took' if run.ended else 'up'} {_took(listed, now)}"]
+    facts += [f"exit code {run.exit_code}"] if run.exit_code is not None else []
+    facts.append(f"id {plain(run.id)}")
+    told = wrap(plain(verdict) or f"{look.word.lower()}; nothing more is known from here", width - 2)
+    if len(told) > 2:
+        told = [told[0], cut_sentence(" ".join(told[1:]), width - 2)]
+    variables = " ".join(f"{name}={_value(name, value)}" for name, value in run.environment.items())
+    command = plain(f"{variables} {_command(listed)}".strip())
+    where = f"   in {plain(run.cwd)}"
+    room = max(0, width - 3 - len(where))
+    return [
+        title(f"{plain(run.name)}   {', '.join(facts)}", width),
+        *([(" " + row, "text" if verdict else "muted")] for row in told),
+        [(" " + (cut(command, room) + where if room > 20 else cut(command, width - 2)), "muted")],
+    ]
 
 
 class RunList(Pane):
     """The runs with a cursor, which stays on its run."""
 
-    def __init__(self, *, id: str | None = None) -> None:
+    def __init__(self, verdict: Callable[[Listed], str], *, id: str | None = None) -> None:
+        """verdict: what the report of a run that has ended says."""
         super().__init__(id=id)
         self.listed: list[Listed] = []
         self.chosen: str | None = None
         """Id of the run under the cursor."""
+        self.marked: str | None = None
+        """Id of the run that another is to be compared with."""
+        self._verdict = verdict
         self._top = 0
 
     def chosen_run(self) -> Listed | None:
         """The run under the cursor; the latest before it was moved."""
-        return next((each for each in self.listed if each.run.id == self.chosen), next(iter(self.listed), None))
+        return self.of(self.chosen) or next(iter(self.listed), None)
+
+    def of(self, run_id: str | None) -> Listed | None:
+        """The listed run of an id."""
+        return next((each for each in self.listed if each.run.id == run_id), None)
+
+    def room(self, height: int) -> int:
+        """How many runs are shown in so many lines."""
+        return max(1, height - 2 - (_ABOUT_LINES if height >= _WITH_ABOUT else 0))
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         going = sum(each.runs for each in self.listed)
-        heading = title(f"runs, the latest first: {len(self.listed):,}, {going} running", width)
+        marked = self.of(self.marked)
+        heading = f"runs, the latest first: {len(self.listed):,}, {going} running"
+        if marked is not None:
+            heading += f"   A: {plain(marked.run.name)}, c on another compares"
         if not self.listed:
-            return [heading, [(" none yet; ddpmon run --nproc 4 SCRIPT starts one", "muted")]]
-        header = f"   {'state':<9}  {'name':<20} ranks {'started':>11} {'took':>7}"
-        header += f"  {'id':<20}  command" if width >= _WITH_ID else "  command"
-        room = max(1, height - 2)
+            return [title(heading, width), [(" none yet; ddpmon run --nproc 4 SCRIPT starts one", "muted")]]
+        room = self.room(height)
         self._top = max(0, min(self._top, len(self.listed) - room))
         now = time.time()
         chosen = self.chosen_run()
-        watched = "" if frame.snapshot is None else frame.snapshot.run.id
-        return [heading, [(header, "muted")], *(
-            run_line(
-                each, now, width, shown=each.run.id == watched, under="+select" if each is chosen else ""
-            )
-            for each in self.listed[self._top : self._top + room]
-        )]  # fmt: skip
+        watched = None if frame.snapshot is None else frame.snapshot.run
+
+        def said(each: Listed) -> str:
+            known = self._verdict(each)
+            if known or frame.snapshot is None or watched is None or each.run.id != watched.id:
+                return known
+            return frame.snapshot.verdict
+
+        lines = [title(heading, width), [(header(width), "muted")]]
+        for each in self.listed[self._top : self._top + room]:
+            shown = watched is not None and each.run.id == watched.id
+            mark = "A" if each is marked else "›" if shown else " "
+            lines.append(run_line(each, said(each), now, width, mark=mark, under="+select" if each is chosen else ""))
+        if height >= _WITH_ABOUT and chosen is not None:
+            lines += [[]] * (height - _ABOUT_LINES - len(lines))
+            lines += about(chosen, said(chosen), now, width)
+        return lines
 
     def move(self, by: int | None = None, *, to: int | None = None) -> None:
         """Move the cursor by so many lines, or to a line (negative: from the end)."""
@@ -82,17 +168,16 @@ class RunList(Pane):
         place = self.listed.index(chosen) + (by or 0) if to is None else to % len(self.listed)
         place = max(0, min(place, len(self.listed) - 1))
         self.chosen = self.listed[place].run.id
-        room = max(1, self.size.height - 2)
-        self._top = max(place - room + 1, min(self._top, place))
+        self._top = max(place - self.room(self.size.height) + 1, min(self._top, place))
         self.redraw()
 
     def page(self, direction: int) -> None:
         """Move the cursor by a screenful."""
-        self.move(direction * max(1, self.size.height - 3))
+        self.move(direction * max(1, self.room(self.size.height) - 1))
 
     def on_click(self, event: events.Click) -> None:
         """Choose the run that was clicked."""
         place = self._top + event.y - 2
-        if event.y >= 2 and place < len(self.listed):
+        if 2 <= event.y < 2 + self.room(self.size.height) and place < len(self.listed):
             self.chosen = self.listed[place].run.id
             self.redraw()

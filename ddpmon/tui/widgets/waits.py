@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ddpmon.messages import RankView, Snapshot
-from ddpmon.tui import standing
+from ddpmon.tui import numbers, standing
 from ddpmon.tui.frame import finite
 from ddpmon.tui.lines import Line, fit, size
 from ddpmon.tui.widgets.columns import MEASURED, Column, choose, decimals
@@ -42,11 +42,18 @@ class Waits(RankTable):
         next(sort for sort in SORTS if sort.name == "by rank"),
     )
 
+    tells_steps = False
+    """Whether the title says which steps these are: others than those that something beside it is of."""
+
     def heading(self, snapshot: Snapshot | None, width: int) -> Line:
         if snapshot is not None and arriving(snapshot):
             return self.title("ranks, how far they are ", snapshot, width)
         order = self.orders[self.order].name
-        return self.title(f"wait and transfer in a step, {order}", snapshot, width, _LEGEND)
+        steps = "a step"
+        if self.tells_steps and snapshot is not None and snapshot.window is not None:
+            first, last = snapshot.window
+            steps = f"steps {numbers.count(first)}–{numbers.count(last)}"
+        return self.title(f"wait and transfer in {steps}, {order}", snapshot, width, _LEGEND)
 
     def rows(self, snapshot: Snapshot, ranks: list[RankView], width: int) -> list[Line]:
         if arriving(snapshot):

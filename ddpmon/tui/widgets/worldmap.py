@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import TypeAlias
 
-from ddpmon.messages import RankView, Snapshot
+from rich.cells import cell_len
+
+from ddpmon.messages import STAGES, RankView, Snapshot
 from ddpmon.tui import standing
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import Line, plain, size, title
+from ddpmon.tui.lines import Line, padded, plain, size, title
 from ddpmon.tui.widgets.pane import Pane
 
+Look: TypeAlias = Callable[[RankView], tuple[int, str, str]]
+"""(order, glyph, role) of a rank; where several share a glyph, the highest order is shown."""
 _GAP = 4
 _NOWHERE = "no host yet"
 
@@ -31,10 +37,24 @@ def short_host(host: str) -> str:
     return plain(host).partition(".")[0]
 
 
-def _glyphs(ranks: list[RankView], fold: int) -> Line:
+_FAR = ("○", "◔", "◑", "◕", "●", "●")
+"""How far a rank has come, by its place in STAGES."""
+_FAR_LEGEND: Line = [("? not heard ○ importing ◔ imported ◑ group ◕ model ● training", "muted")]
+
+
+def how_far(rank: RankView) -> tuple[int, str, str]:
+    """(order, glyph, role) of a rank on its way to the first step: the higher the order, the less far it is."""
+    order, glyph, role = standing.grade(rank)
+    if order >= 8 or rank.stage not in STAGES:
+        return order + len(STAGES), glyph, role
+    place = STAGES.index(rank.stage)
+    return len(STAGES) - place, _FAR[place], "ok" if _FAR[place] == _FAR[-1] else "muted" if place == 0 else "info"
+
+
+def _glyphs(ranks: list[RankView], fold: int, look: Look) -> Line:
     line: Line = []
     for start in range(0, len(ranks), fold):
-        _, glyph, role = max((standing.grade(rank) for rank in ranks[start : start + fold]), key=lambda grade: grade[0])
+        _, glyph, role = max((look(rank) for rank in ranks[start : start + fold]), key=lambda grade: grade[0])
         if line and line[-1][1] == role:
             line[-1] = (line[-1][0] + glyph, role)
         else:
@@ -42,25 +62,25 @@ def _glyphs(ranks: list[RankView], fold: int) -> Line:
     return line
 
 
-def _by_host(ranks: list[RankView], width: int) -> list[Line] | None:
-    """A group per host, with its name; None when a group is wider than the screen."""
+def _by_host(ranks: list[RankView], width: int, most: int, look: Look) -> list[Line] | None:
+    """A group per host, with its name; None when a group is wider than the screen, or they take too many lines."""
     groups: dict[str, list[RankView]] = {}
     for rank in ranks:
         groups.setdefault(short_host(rank.host) or _NOWHERE, []).append(rank)
     if _NOWHERE in groups and len(groups) > 1:
         groups[_NOWHERE] = groups.pop(_NOWHERE)
-    name = max(len(host) for host in groups)
+    name = max(cell_len(host) for host in groups)
     cell = name + 1 + max(map(len, groups.values()))
-    if cell + 2 > width:
-        return None
     across = max(1, (width - 1 + _GAP) // (cell + _GAP))
+    if cell + 2 > width or math.ceil(len(groups) / across) > most:
+        return None
     lines: list[Line] = []
     for place, (host, group) in enumerate(groups.items()):
         if place % across == 0:
             lines.append([(" ", "text")])
-        marks = _glyphs(group, 1)
+        marks = _glyphs(group, 1, look)
         wrong = any(standing.grade(rank)[0] >= 6 and rank.health != "missing" for rank in group)
-        label: Line = [(f"{host:<{name}} ", "strong" if wrong else "muted")]
+        label: Line = [(padded(host, name, left=True) + " ", "strong" if wrong else "muted")]
         pad = cell - size(label) - size(marks) + _GAP
         lines[-1] += [*label, *marks, (" " * pad, "text")]
     return lines
@@ -71,8 +91,9 @@ def world(snapshot: Snapshot, width: int, most: int) -> tuple[list[Line], int]:
     ranks = everyone(snapshot)
     if not ranks or width < 4 or most < 1:
         return [], 1
-    lines = _by_host(ranks, width)
-    if lines is not None and len(lines) <= most:
+    look = how_far if arriving(snapshot) else standing.grade
+    lines = _by_host(ranks, width, most, look)
+    if lines is not None:
         return lines, 1
     room = width - 2
     fold = max(1, math.ceil(len(ranks) / (room * most)))
@@ -80,7 +101,8 @@ def world(snapshot: Snapshot, width: int, most: int) -> tuple[list[Line], int]:
         fold = 1 << (fold - 1).bit_length()  # whole hosts, which have powers of two of ranks, share a glyph
     per_line = room * fold
     return [
-        [(" ", "text"), *_glyphs(ranks[start : start + per_line], fold)] for start in range(0, len(ranks), per_line)
+        [(" ", "text"), *_glyphs(ranks[start : start + per_line], fold, look)]
+        for start in range(0, len(ranks), per_line)
     ], fold
 
 
@@ -89,10 +111,11 @@ class WorldMap(Pane):
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         if frame.snapshot is None:
-            return [title("world", width)]
+            return [title("world", width), [(" no rank yet", "muted")]]
         lines, fold = world(frame.snapshot, width, height - 1)
         if arriving(frame.snapshot):
-            return [title("world: · here  ? not heard yet", width), *lines]
+            heading = "world" if fold == 1 else f"world, {fold} each"
+            return [title(heading, width, _FAR_LEGEND), *lines]
         heading = "world: own time over the median"
         if fold > 1:
             heading += f", the worst of {fold} ranks each"

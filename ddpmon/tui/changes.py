@@ -1,0 +1,113 @@
+"""What a terminal is sent for the parts of a screen that changed: those cells, and of styles only what differs.
+
+Textual sends a changed part of a row from the left edge of its widget on, and every piece of a row with its whole style
+before and a reset behind it; that is most of the bytes of a table with many colours.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from rich.color import ColorSystem
+from rich.console import Console, RenderableType
+from rich.control import Control
+from rich.style import Style
+from textual._compositor import ChopsUpdate, LayoutUpdate
+from textual.strip import Strip
+
+_Codes = tuple[str, str, str]
+"""Of a style: its attributes, its colour, its background."""
+_PLAIN: _Codes = ("", "39", "49")
+
+
+@lru_cache(4096)
+def _codes(style: Style, system: ColorSystem) -> _Codes:
+    attributes = style.without_color.render("\0", color_system=system).partition("\0")[0]
+    colour, behind = style.color, style.bgcolor
+    return (
+        attributes.removeprefix("\x1b[").removesuffix("m"),
+        ";".join(colour.downgrade(system).get_ansi_codes()) if colour else _PLAIN[1],
+        ";".join(behind.downgrade(system).get_ansi_codes(foreground=False)) if behind else _PLAIN[2],
+    )
+
+
+class _Pen:
+    """Writes strips one after the other, in the style that the last one left."""
+
+    def __init__(self, console: Console) -> None:
+        self._system = console._color_system or ColorSystem.TRUECOLOR  # noqa: SLF001  as Textual asks for it
+        self._now = _PLAIN
+        self._written: list[str] = []
+
+    def move(self, x: int, y: int) -> None:
+        """Go on at a cell."""
+        self._written.append(Control.move_to(x, y).segment.text)
+
+    def write(self, strip: Strip) -> None:
+        """A strip."""
+        for text, style, _ in strip:
+            if style is None or style.link:
+                self._to(_PLAIN)
+                self._written.append(text if style is None else style.render(text, color_system=self._system))
+            elif text:
+                self._to(_codes(style, self._system))
+                self._written.append(text)
+
+    def _to(self, codes: _Codes) -> None:
+        if codes == self._now:
+            return
+        attributes, colour, behind = codes
+        sent = []
+        if attributes != self._now[0]:
+            sent = [
+                "0",
+                *filter(None, (attributes, colour if colour != "39" else "", behind if behind != "49" else "")),
+            ]
+        else:
+            sent = [new for new, old in ((colour, self._now[1]), (behind, self._now[2])) if new != old]
+        self._written.append(f"\x1b[{';'.join(sent)}m")
+        self._now = codes
+
+    def text(self) -> str:
+        """All that was written, the terminal in no style after it."""
+        self._to(_PLAIN)
+        return "".join(self._written)
+
+
+class _Parts(ChopsUpdate):
+    """Some parts of some rows."""
+
+    def render_segments(self, console: Console) -> str:
+        pen = _Pen(console)
+        for y, first, end in self.spans:
+            at = -1
+            for right, (left, strip) in zip(self.chop_ends[y], self.chops[y].items(), strict=False):
+                if strip is None or left >= end or right <= first:
+                    continue
+                begin = max(left, first)
+                if begin != at:
+                    pen.move(begin, y)
+                at = min(right, end)
+                pen.write(strip.crop(begin - left, at - left))
+        return pen.text()
+
+
+class _Whole(LayoutUpdate):
+    """All rows."""
+
+    def render_segments(self, console: Console) -> str:
+        pen = _Pen(console)
+        for y, strips in enumerate(self.strips, self.region.y):
+            pen.move(self.region.x, y)
+            for strip in strips:
+                pen.write(strip)
+        return pen.text()
+
+
+def lean(update: RenderableType | None) -> RenderableType | None:
+    """The same update of the screen in fewer bytes."""
+    if type(update) is ChopsUpdate:
+        return _Parts(update.chops, update.spans, update.chop_ends)
+    if type(update) is LayoutUpdate:
+        return _Whole(update.strips, update.region)
+    return update

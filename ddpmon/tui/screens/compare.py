@@ -1,0 +1,159 @@
+"""Two runs side by side: did the fix help? What `ddpmon diff` tells, over the whole screen."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.screen import ModalScreen
+
+from ddpmon import comparison
+from ddpmon.errors import DdpmonError
+from ddpmon.runs import Run
+from ddpmon.tui.frame import Frame
+from ddpmon.tui.lines import Line, cut, fit, plain, size, title, wrap
+from ddpmon.tui.palette import Palette
+from ddpmon.tui.widgets.pane import Pane
+
+_OUTCOMES = {"faster": ("✔ FASTER", "ok"), "slower": ("▲ SLOWER", "warn"), "same": ("● NO DIFFERENCE", "strong")}
+_NAME, _CELL = 19, 10
+_WITH_BARS = 104
+"""Columns from which the phases have bars beside them."""
+_LONGEST_BAR = 24
+_LEAST_MS = 0.05
+"""Less than this is no bar."""
+
+
+def comparison_lines(made: dict[str, Any], width: int) -> list[Line]:
+    """What `comparison.build` made, in lines of `width` columns."""
+    word, role = _OUTCOMES.get(made["outcome"], (made["outcome"].upper(), "strong"))
+    lines: list[Line] = [[(f" {word}", role), ("   B against A", "muted")]]
+    lines += [[(" " + row, "strong")] for row in wrap(f"{plain(made['verdict'])}.", width - 2)]
+    lines.append([])
+    for name in ("a", "b"):
+        rows = wrap(plain(comparison.what(made[name])), width - 5)
+        lines += [[(f" {name.upper() if not i else ' '}  ", "key"), (row, "text")] for i, row in enumerate(rows)]
+    lines += [[], title("speed and loss", width), _cells(("", "A", "B", "B - A"), "muted")]
+    lines += [_cells(row) for row in comparison.numbers(made)]
+    lines += [[], title("ms a step: mean of all ranks, and of the critical rank, which makes its length", width)]
+    lines += _phases(made, width)
+    lines += [[], title("why", width)]
+    for word, said in comparison.facts(made):
+        rows = wrap(plain(said), width - 9)
+        lines += [[(f" {word if not i else '':<6} ", "key"), (row, "text")] for i, row in enumerate(rows)]
+    return [*lines, [], *([(" " + row, "muted")] for row in wrap(comparison.CERTAINTY, width - 2))]
+
+
+def _phases(made: dict[str, Any], width: int) -> list[Line]:
+    header = _cells(("", "A", "B", "B - A", "crit. A", "crit. B", "B - A"), "muted")
+    lines = [_cells(row) for row in comparison.phases(made)]
+    if width < _WITH_BARS:
+        return [header, *lines]
+    a, b = made["a"]["critical_path_ms"], made["b"]["critical_path_ms"]
+    changes = [0.0 if a[name] is None or b[name] is None else b[name] - a[name] for name in a]
+    most = max(map(abs, changes), default=0.0)
+    half = min(_LONGEST_BAR, (width - 7 * _CELL - _NAME) // 2)
+    header += [(" " * 4 + f"{'B has less':>{half - 1}} ", "ok"), ("│", "rule"), (" B has more", "warn")]
+    for line, change in zip(lines, changes, strict=True):
+        length = round(half * abs(change) / most) if abs(change) >= _LEAST_MS else 0
+        less, more = (length, 0) if change < 0 else (0, length)
+        line[:] = fit(line, _NAME + 6 * _CELL + 4)
+        line += [(" " * (half - less), "text"), ("█" * less, "ok"), ("│", "rule"), ("█" * more, "warn")]
+    return [header, *lines]
+
+
+def _cells(row: tuple[str, ...], role: str = "text") -> Line:
+    """A name and numbers; what does not fit is cut at the right, whole columns first."""
+    line: Line = [(f" {cut(row[0], _NAME - 1):<{_NAME - 1}}", "muted")]
+    for place, cell in enumerate(row[1:]):
+        change = role == "text" and place % 3 == 2
+        told = "strong" if cell.strip("+-0.,") else "muted"
+        line.append((f"{cell:>{_CELL}}", told if change else role))
+    return line
+
+
+class _Pane(Pane):
+    """The comparison, scrolled to `top`; before it is there, what is being done, or why it will not come."""
+
+    def __init__(self, heading: str) -> None:
+        super().__init__()
+        self.made: dict[str, Any] | None = None
+        self.error = ""
+        self.top = 0
+        self._heading = heading
+
+    def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
+        head = title(self._heading, width)
+        if self.error:
+            rows: list[Line] = [[("▲ " if not i else "  ", "warn"), (row, "warn")] for i, row in enumerate(
+                wrap(self.error, width - 3))]  # fmt: skip
+        elif self.made is None:
+            rows = [[(" reading both recordings…", "info")]]
+        else:
+            rows = [
+                line if size(line) <= width else _columns(line, width) for line in comparison_lines(self.made, width)
+            ]
+        room = max(0, height - 2)
+        self.top = max(0, min(self.top, len(rows) - room))
+        shown = rows[self.top : self.top + room]
+        more = len(rows) > room
+        foot: Line = [(" ↑ ↓", "key"), (" scroll   ", "muted")] if more else [(" ", "text")]
+        return [head, *shown, *([[]] * (room - len(shown))), [*foot, ("esc", "key"), (" back", "muted")]]
+
+
+def _columns(line: Line, width: int) -> Line:
+    """As many pieces as fit whole."""
+    fitted: Line = []
+    for piece in line:
+        if size([*fitted, piece]) > width:
+            break
+        fitted.append(piece)
+    return fitted
+
+
+class Compare(ModalScreen[None]):
+    """B against A. The recordings are read on another thread: that takes seconds."""
+
+    DEFAULT_CSS = "Compare { overflow: hidden hidden; } Compare _Pane { width: 1fr; height: 1fr; background: $panel; }"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,enter,c", "dismiss", show=False),
+        Binding("down,j", "scroll(1)", show=False),
+        Binding("up,k", "scroll(-1)", show=False),
+        Binding("pagedown,space", "scroll(10)", show=False),
+        Binding("pageup", "scroll(-10)", show=False),
+        Binding("g,home", "scroll(-10_000)", show=False),
+        Binding("G,end", "scroll(10_000)", show=False),
+    ]
+
+    def __init__(self, a: Run, b: Run, palette: Palette) -> None:
+        super().__init__()
+        self._a, self._b, self._colours = a, b, palette
+        self.pane = _Pane(f"A {plain(a.name)}   B {plain(b.name)}   did it help?")
+
+    def compose(self) -> ComposeResult:
+        yield self.pane
+
+    def on_mount(self) -> None:
+        self.pane.show(Frame(), self._colours)
+        self.run_worker(self._compare())
+
+    async def _compare(self) -> None:
+        try:
+            self.pane.made = await asyncio.to_thread(comparison.build, self._a, self._b)
+        except DdpmonError as error:
+            self.pane.error = str(error)
+        self.pane.redraw()
+
+    def action_scroll(self, by: int) -> None:
+        self.pane.top += by
+        self.pane.redraw()
+
+    def on_mouse_scroll_down(self) -> None:
+        """Further down."""
+        self.action_scroll(3)
+
+    def on_mouse_scroll_up(self) -> None:
+        """Further up."""
+        self.action_scroll(-3)

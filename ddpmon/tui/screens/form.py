@@ -1,0 +1,254 @@
+"""A form over the screen: a few fields, what is wrong with them, and one thing that it does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input
+
+from ddpmon.errors import DdpmonError
+from ddpmon.tui.frame import Frame
+from ddpmon.tui.lines import Line, cut, fit, size, wrap
+from ddpmon.tui.palette import NONE, Palette
+from ddpmon.tui.widgets.pane import Pane
+
+LEAST_WIDTH, LEAST_HEIGHT = 40, 6
+_WIDEST = 78
+_LABEL = 16
+"""Columns of the names of the fields, the box's side included."""
+_NOTE = 2
+"""Lines for what is wrong, or what the field takes."""
+_LONGEST = 4000
+"""Characters in a field."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """One line to fill in."""
+
+    name: str
+    value: str
+    help: str
+    """What it takes, while it has the focus."""
+    empty: str = ""
+    """What stands in it while it is empty: what that means."""
+
+
+class _Top(Pane):
+    def __init__(self, heading: str) -> None:
+        super().__init__(classes="edge")
+        self._heading = heading
+
+    def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
+        heading = cut(self._heading, width - 4)
+        line: Line = [("┌─", "rule"), (heading, "strong")]
+        return [[*line, ("─" * (width - size(line) - 1) + "┐", "rule")]]
+
+
+class _Label(Pane):
+    """The name of a field, and the box's left side."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(classes="label")
+        self.focused_field = False
+        self._caption = name
+
+    def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
+        mark = ("› ", "info") if self.focused_field else ("  ", "text")
+        return [[("│ ", "rule"), mark, (self._caption, "strong" if self.focused_field else "text")]]
+
+    def on_click(self) -> None:
+        """A click on the name is one on the field."""
+        if self.parent is not None:
+            self.screen.set_focus(self.parent.query_one(Input))
+
+
+class _Side(Pane):
+    def __init__(self) -> None:
+        super().__init__(classes="side")
+
+    def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
+        return [[(" │", "rule")]] * height
+
+
+class _Foot(Pane):
+    """What is wrong or what the field takes, the keys, and the box's lower side."""
+
+    def __init__(self, verb: str) -> None:
+        super().__init__(id="foot")
+        self.help, self.error, self.busy = "", "", ""
+        self._verb = verb
+
+    @property
+    def keys(self) -> tuple[tuple[str, str, str], ...]:
+        """(key, what it does, action)."""
+        return (
+            ("⏎", self._verb, "screen.take"),
+            ("tab", "next field", "app.focus_next"),
+            ("esc", "leave", "screen.leave"),
+        )
+
+    def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
+        inner = width - 4
+        if self.busy:
+            note: list[Line] = [[(self.busy, "info")]]
+        elif self.error:
+            rows = wrap(self.error, inner - 2)
+            if len(rows) > _NOTE:
+                rows = [rows[0], cut(" ".join(rows[1:]), inner - 2)]
+            note = [[("▲ " if row == 0 else "  ", "warn"), (text, "warn")] for row, text in enumerate(rows)]
+        else:
+            note = [[(row, "muted")] for row in wrap(self.help, inner)[:_NOTE]]
+        keys: Line = []
+        for key, label, _ in self.keys:
+            keys += [(key, "key"), (f" {label}   ", "muted")]
+        note = [[]] * (height - _NOTE - 2) + note
+        body = [*note, *([[]] * (height - 2 - len(note))), keys]
+        lines: list[Line] = [[("│ ", "rule"), *fit(line, inner), (" │", "rule")] for line in body]
+        return [*lines, [("└" + "─" * (width - 2) + "┘", "rule")]]
+
+    async def on_click(self, event: events.Click) -> None:
+        column = event.x - 2
+        if event.y != self.size.height - 2:
+            return
+        for key, label, action in self.keys:
+            if 0 <= column < len(key) + 1 + len(label):
+                await self.run_action(action)
+                return
+            column -= len(key) + 4 + len(label)
+
+
+class _TooSmall(Pane):
+    def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
+        text = f"this form needs {LEAST_WIDTH} columns and {LEAST_HEIGHT} lines; esc leaves it"
+        return [[(row, "warn")] for row in wrap(text, width)]
+
+
+class Form(ModalScreen[object]):
+    """Asks for a few lines; dismisses with what `take` made of them, or with None if it was left."""
+
+    DEFAULT_CSS = """
+    Form { align: center middle; background: $background 0%; overflow: hidden hidden; }
+    Form #form { background: $panel; height: auto; max-height: 100%; }
+    Form .edge { height: 1; width: 1fr; }
+    Form #fields { height: auto; scrollbar-size: 0 0; overflow: hidden auto; }
+    Form .field { height: 1; width: 1fr; }
+    Form .label { height: 1; }
+    Form .side { width: 2; height: 1; }
+    Form #foot { width: 1fr; }
+    Form #small { background: $panel; width: 100%; height: 100%; }
+    Form Input { width: 1fr; height: 1; border: none; padding: 0 1; background: $surface; color: $foreground; }
+    Form Input:focus { border: none; }
+    Form.colourless Input > .input--cursor, Form.colourless Input > .input--selection {
+        background: ansi_default; color: ansi_default; text-style: reverse;
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "leave", show=False),
+        # Priority: else what is typed quickly after a tab still goes to the field before.
+        Binding("up,shift+tab", "app.focus_previous", show=False, priority=True),
+        Binding("down,tab", "app.focus_next", show=False, priority=True),
+    ]
+
+    def __init__(
+        self,
+        heading: str,
+        fields: tuple[Field, ...],
+        take: Callable[[dict[str, str]], object],
+        palette: Palette,
+        verb: str,
+        busy: str,
+    ) -> None:
+        """take: what is done with the fields' texts by name, on another thread; what it raises is shown.
+
+        verb: what it does, beside its key. busy: what is shown meanwhile.
+        """
+        super().__init__(classes="colourless" if palette is NONE else None)
+        self._heading, self.fields, self._take, self._colours = heading, fields, take, palette
+        self._busy = busy
+        self.foot = _Foot(verb)
+        self.inputs = {
+            field.name: Input(field.value, field.empty and f"({field.empty})", max_length=_LONGEST, id=field.name)
+            for field in fields
+        }
+        self._labels = {field.name: _Label(field.name) for field in fields}
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="form"):
+            yield _Top(self._heading)
+            with Vertical(id="fields"):
+                for field in self.fields:
+                    entry = self.inputs[field.name]
+                    entry.cursor_blink = False
+                    with Horizontal(classes="field"):
+                        yield self._labels[field.name]
+                        yield entry
+                        yield _Side()
+            yield self.foot
+        yield _TooSmall(id="small")
+
+    def on_mount(self) -> None:
+        self.on_resize()
+        for pane in self.query(Pane):
+            pane.show(Frame(), self._colours)
+
+    def on_resize(self) -> None:
+        width, height = self.app.size
+        small = width < LEAST_WIDTH or height < LEAST_HEIGHT
+        box, fields = self.query_one("#form"), self.query_one("#fields")
+        box.display, self.query_one("#small").display = not small, small
+        box.styles.width = min(_WIDEST, width)
+        foot = _NOTE + 2 + int(height >= len(self.fields) + _NOTE + 4)
+        fields.styles.height = max(1, min(len(self.fields), height - foot - 1))
+        self.foot.styles.height = foot
+        for label in self._labels.values():
+            label.styles.width = _LABEL
+
+    def on_descendant_focus(self) -> None:
+        """Say what the field takes, once there is nothing wrong to be told."""
+        for field in self.fields:
+            label = self._labels[field.name]
+            label.focused_field = self.inputs[field.name] is self.focused
+            if label.focused_field:
+                self.foot.help = field.help
+            label.redraw()
+        self.foot.redraw()
+
+    @on(Input.Changed)
+    def _changed(self) -> None:
+        self.foot.error = ""
+        self.foot.redraw()
+
+    @on(Input.Submitted)
+    def _submitted(self) -> None:
+        self.action_take()
+
+    def action_take(self) -> None:
+        """Do it, unless it is being done."""
+        if not self.foot.busy:
+            self.foot.busy = self._busy
+            self.foot.redraw()
+            self.run_worker(self._work())
+
+    async def _work(self) -> None:
+        texts = {name: entry.value for name, entry in self.inputs.items()}
+        try:
+            made = await asyncio.to_thread(self._take, texts)
+        except DdpmonError as error:
+            self.foot.busy, self.foot.error = "", str(error)
+            self.foot.redraw()
+        else:
+            self.dismiss(made)
+
+    def action_leave(self) -> None:
+        """Leave it; what is being done already is waited for."""
+        if not self.foot.busy:
+            self.dismiss(None)

@@ -1,0 +1,52 @@
+"""The launch form: what `ddpmon run` takes, beginning with what was started last; and the prompt for another name."""
+
+from __future__ import annotations
+
+import os
+
+from ddpmon import runs
+from ddpmon.launch import remembered
+from ddpmon.launch.prepare import prepare
+from ddpmon.launch.remembered import Typed
+from ddpmon.launch.start import start
+from ddpmon.runs import Run
+from ddpmon.tui.lines import plain
+from ddpmon.tui.palette import Palette
+from ddpmon.tui.screens.form import Field, Form
+
+
+def launch_form(palette: Palette) -> Form:
+    """Starts a run as `ddpmon run` does, and dismisses with it."""
+    last = remembered.last()
+    fields = (
+        Field("script", last.script, "a file, or -m and a module", "train.py, or -m package.train"),
+        Field("arguments", last.arguments, "the script's own, quoted as in a shell", "none"),
+        Field("processes", last.processes, "ranks on this machine: a number, gpu (one for each), cpu or auto", "1"),
+        Field("name", last.name, "letters, digits, '.', '_' and '-'; empty: the script's name", "the script's"),
+        Field(
+            "environment", last.environment, "KEY=VALUE, several with spaces between, quoted as in a shell", "as here"
+        ),
+        Field(
+            "folder", last.folder or os.getcwd(), "where it runs; a script without / at its front is looked for there"
+        ),
+    )
+    return Form("Start a run", fields, _launch, palette, "start", "starting…")
+
+
+def _launch(texts: dict[str, str]) -> Run:
+    typed = Typed(**texts)
+    run_id = runs.new_id()
+    wanted = prepare(typed.asked(), run_id)
+    run = start(wanted, run_id)
+    remembered.remember(typed)
+    return run
+
+
+def rename_form(run: Run, palette: Palette) -> Form:
+    """Gives a run another name, and dismisses with it."""
+    field = Field("name", run.name, "letters, digits, '.', '_' and '-', 64 at most")
+
+    def take(texts: dict[str, str]) -> Run:
+        return runs.rename(run, texts["name"].strip())
+
+    return Form(f"Another name for {plain(run.name)} ({plain(run.id)})", (field,), take, palette, "rename", "renaming…")

@@ -1,0 +1,292 @@
+"""A chart that fills the screen: a cursor with the values under it, zoom, windows, smoothing."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from dataclasses import replace
+from typing import TypeAlias
+
+from textual import events
+
+from ddpmon.messages import SERIES_MOST, Series, SeriesView, SeriesWish
+from ddpmon.tui import curves, numbers
+from ddpmon.tui.charted import Choice, quantity
+from ddpmon.tui.frame import Frame, finite
+from ddpmon.tui.lines import Line, cut, fit, size, title
+from ddpmon.tui.widgets.chart import LABEL, Style, drawn, empty_note, held_s, nothing, style_of, wished
+from ddpmon.tui.widgets.pane import Pane
+
+WINDOWS_S = (3600.0, 600.0, 60.0)
+LEAST_SPAN_S = 1.0
+_BELOW = 4
+"""Lines below the curves: the axis, its times, and two of values."""
+_TICKS = 14
+"""Columns that a time on the axis takes at least."""
+Told: TypeAlias = Series | SeriesView
+
+
+def moment(seconds: float, span_s: float) -> str:
+    """A time since the run's start: 3h14m, and where little of it is shown 3h14m07.5s."""
+    if not math.isfinite(seconds):
+        return numbers.NONE
+    if span_s >= 7200 and seconds >= 3600:
+        return numbers.duration(seconds)
+    minutes, rest = divmod(max(0.0, seconds), 60.0)
+    hours, minutes = divmod(int(minutes), 60)
+    digits = 0 if span_s >= 120 else 1 if span_s >= 10 else 2
+    text = f"{math.floor(rest * 10**digits) / 10**digits:.{digits}f}s"
+    if hours:
+        return f"{hours}h{minutes:02}m{text:0>{3 + digits + bool(digits)}}"
+    return f"{minutes}m{text:0>{3 + digits + bool(digits)}}" if minutes else text
+
+
+class BigChart(Pane):
+    """The chosen quantity over a stretch of time. Times are seconds since the run started."""
+
+    def __init__(self, choice: Choice, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.choice = choice
+        self._span_s: float | None = None
+        """Shown; None: all there is."""
+        self._end_s: float | None = None
+        """Of what is shown; None: it follows the run."""
+        self._at_s: float | None = None
+        """Where the cursor is; None: at the newest."""
+
+    @property
+    def wish(self) -> SeriesWish:
+        """What it needs to fill its place."""
+        points = max(1, min(SERIES_MOST, 2 * self._columns))
+        end_s = held_s(self.frame) if self._end_s is None else max(0.0, self._end_s)
+        return SeriesWish(self.choice.name, self._span_s, end_s, points)
+
+    @property
+    def _columns(self) -> int:
+        return max(1, self.app.size.width - LABEL)  # known before the first layout
+
+    def _known(self, series: Told) -> tuple[float, float]:
+        """When the quantity was told of first and last."""
+        if isinstance(series, SeriesView):
+            first, last = series.first_s, series.last_s
+        else:
+            first, last = (series.seconds[0], series.seconds[-1]) if series.seconds else (0.0, 0.0)
+        held = held_s(self.frame)
+        return first, last if held is None else max(first, min(last, held))
+
+    def _shown(self, series: Told) -> tuple[float, float]:
+        """The first and the last moment on the chart."""
+        first, last = self._known(series)
+        end = last if self._end_s is None else min(last, self._end_s)
+        return (first if self._span_s is None else max(first, end - self._span_s)), end
+
+    # --- drawing ---
+
+    def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
+        series, choice = wished(frame, self.choice), self.choice
+        if series is None:
+            return [title(quantity(choice.name).title, width), [(" coming…", "muted")]]
+        span = self._shown(series)
+        place = self._point(series, span)
+        dots = 2 * (width - LABEL)
+        cursor = None if place is None else curves.column(series.seconds[place], span, dots) // 2
+        heading = self._heading(series, span)
+        style = style_of(choice, frame)
+        if isinstance(series, SeriesView) and all(rank is None for rank in series.worst):  # one rank tells it
+            style = replace(style, roles=(None, "info"))
+        lines = [title(heading, width, self._legend(style, width - size([(heading, "")]) - 4))]
+        cells = drawn(series, style, width, height - 1 - _BELOW, span, cursor)
+        if cells is None:
+            note = empty_note(series, log=choice.log, otherwise=nothing(frame.snapshot, choice.name))
+            return [*lines, [("  " + cut(note, width - 2), "muted")]]
+        return [*lines, *cells, *self._axis(series, span, width, cursor), *self._values(series, span, place)]
+
+    def _heading(self, series: Told, span: tuple[float, float]) -> str:
+        first, last = self._known(series)
+        text = quantity(self.choice.name).title + (", log scale" if self.choice.log else "")
+        if self.choice.log and any(value is not None and value <= 0 for value in series.low):
+            text += " (0 and less left out)"
+        if span[0] <= first and span[1] >= last:
+            return f"{text}, all {numbers.span(last - first)}"
+        which = "last " if span[1] >= last else ""
+        return f"{text}, {which}{numbers.span(span[1] - span[0])} of {numbers.span(last - first)}"
+
+    def _legend(self, style: Style, width: int) -> Line:
+        """What the curves are: as many of them as there is room for, those that are least plain first."""
+        entries = [("━", "muted" if style.smoothing else style.roles[1], "median"), (" ", "text+band", "low to high")]
+        if style.roles[0] is not None:
+            entries.insert(0, ("━", style.roles[0], f"{style.worst}est"))
+        if style.smoothing:
+            entries.insert(0, ("━", "strong", f"smoothed {style.smoothing:g}"))
+        legend: Line = []
+        for mark, role, name in entries:
+            longer: Line = [*legend, *([("  ", "muted")] if legend else []), (mark, role), (f" {name}", "muted")]
+            if size(longer) > width:
+                break
+            legend = longer
+        return legend
+
+    def _axis(self, series: Told, span: tuple[float, float], width: int, cursor: int | None) -> list[Line]:
+        """The rule, with a mark where a value is no number, and times below it."""
+        columns = width - LABEL
+        broken = {
+            curves.column(at, span, 2 * columns) // 2
+            for at, *values in zip(series.seconds, series.low, series.median, series.high, strict=False)
+            if span[0] <= at <= span[1] and any(value is not None and finite(value) is None for value in values)
+        }
+        rule: Line = [(" " * (LABEL - 1) + "└", "rule")]
+        for x in range(columns):
+            rule.append(("✖", "bad") if x in broken else ("┴", "key") if x == cursor else ("─", "rule"))
+        whole = span[1] - span[0]
+        ticks = max(1, min(6, columns // _TICKS))
+        text = " " * LABEL
+        for tick in range(ticks + 1):
+            label = moment(span[0] + whole * tick / ticks, whole)
+            place = LABEL + round((columns - 1) * tick / ticks) - (len(label) * tick) // ticks + (tick == ticks)
+            text = text.ljust(place)[:place] + label
+        return [rule, [(text, "muted")]]
+
+    def _point(self, series: Told, span: tuple[float, float]) -> int | None:
+        """The point under the cursor: the one on the chart that is nearest to it."""
+        return self._nearest(series, span, span[1] if self._at_s is None else self._at_s)
+
+    def _nearest(self, series: Told, span: tuple[float, float], at: float) -> int | None:
+        first = bisect.bisect_left(series.seconds, span[0])
+        end = bisect.bisect_right(series.seconds, span[1])
+        if first >= end:
+            return None
+        after = bisect.bisect_left(series.seconds, at, first, end)
+        near = [place for place in (after - 1, after) if first <= place < end]
+        return min(near, key=lambda place: abs(series.seconds[place] - at))
+
+    def _values(self, series: Told, span: tuple[float, float], place: int | None) -> list[Line]:
+        """What stands under the cursor, in two lines."""
+        if place is None:
+            return [[(" nothing is known of this stretch", "muted")]]
+        shown = quantity(self.choice.name)
+        when: Line = [(" at ", "muted"), (moment(series.seconds[place], min(span[1] - span[0], 60.0)), "strong")]
+        worst = None
+        if isinstance(series, SeriesView):
+            worst = series.worst[place]
+            if series.steps[place]:
+                when += [("  step ", "muted"), (numbers.count(series.steps[place]), "strong")]
+            unit = shown.told_by
+            many = f"{numbers.count(series.merged)} {unit}s" if series.merged > 1 else f"one {unit}"
+            when.append((f"   {many} a point", "muted"))
+        low, median, high = series.low[place], series.median[place], series.high[place]
+        parts: list[tuple[str, float | None]] = [("low", low), ("median", median), ("high", high)]
+        if low == high:
+            parts = [("value", median)]
+        if self.choice.smoothing:
+            parts.append(("smoothed", curves.smoothed(series.median[: place + 1], self.choice.smoothing)[-1]))
+        values: Line = []
+        for name, value in parts:
+            values += [(f" {name} ", "muted"), (f"{shown.label(value):<6}", "text")]
+            if worst is not None and name == shown.worst and self.choice.name != "step":
+                values.append((f" rank {worst} ", "warn" if self._alarmed else "info"))
+        if worst is not None and self.choice.name == "step":
+            values.append((f" rank {worst} arrived last", "info"))
+        return [when, values]
+
+    @property
+    def _alarmed(self) -> bool:
+        snapshot = self.frame.snapshot
+        return self.choice.name == "own" and snapshot is not None and snapshot.severity != "info"
+
+    def span(self, before: list[Line], after: list[Line], width: int) -> tuple[int, int]:
+        """Only what differs: a cursor that moves repaints two columns."""
+        if not before or not after or size(before[0]) != size(after[0]):
+            return 0, width
+        cells = [[(ch, role) for text, role in fit(row[0], width) for ch in text] for row in (before, after)]
+        differ = [x for x, (old, new) in enumerate(zip(*cells, strict=False)) if old != new]
+        return (differ[0], differ[-1] + 1) if differ and len(cells[0]) == len(cells[1]) == width else (0, width)
+
+    # --- keys ---
+
+    def _place(self) -> tuple[Told, tuple[float, float]] | None:
+        series = wished(self.frame, self.choice)
+        return None if series is None or not series.seconds else (series, self._shown(series))
+
+    def move(self, by: int | None = None, *, to: int | None = None) -> None:
+        """The cursor by so many columns, or to the first (0) or the newest (-1) moment."""
+        placed = self._place()
+        if placed is None:
+            return
+        series, span = placed
+        if to is not None:
+            self._go(None if to < 0 else self._known(series)[0], series)
+            return
+        place, by = self._point(series, span), by or 0
+        if place is None or not by:
+            return
+        dots = 2 * self._columns
+        # Always to the point nearest to the middle of a column, so that left undoes right.
+        wanted = 2 * (curves.column(series.seconds[place], span, dots) // 2 + by) + 0.5
+        at = span[0] + wanted / max(1, dots - 1) * (span[1] - span[0])
+        there = self._nearest(series, span, at)
+        if there is None or there == place:
+            there = place + (1 if by > 0 else -1)
+        if 0 <= wanted < dots and 0 <= there < len(series.seconds) and span[0] <= series.seconds[there] <= span[1]:
+            at = series.seconds[there]
+        self._go(at, series)
+
+    def page(self, direction: int) -> None:
+        """What is shown, by its whole length."""
+        placed = self._place()
+        if placed is not None:
+            series, span = placed
+            whole = span[1] - span[0]
+            self._go((span[1] if self._at_s is None else self._at_s) + direction * whole, series, by=direction * whole)
+
+    def _go(self, at: float | None, series: Told, by: float = 0.0) -> None:
+        """The cursor to a moment, and what is shown with it. by: move what is shown so far."""
+        first, last = self._known(series)
+        begin, end = self._shown(series)
+        if at is None or at >= last:
+            self._at_s = self._end_s = None
+        else:
+            at = self._at_s = max(first, at)
+            whole = end - begin
+            end = max(first + whole, end + by)
+            end = max(at, min(end, at + whole))
+            self._end_s = None if self._span_s is None or end >= last else end
+        self.redraw()
+
+    def zoom(self, direction: int) -> None:
+        """Half of what is shown (1), or twice as much (-1), with the cursor where it is."""
+        placed = self._place()
+        if placed is None:
+            return
+        series, (begin, end) = placed
+        first, last = self._known(series)
+        whole = (end - begin) * (0.5 if direction > 0 else 2.0)
+        if whole >= last - first:
+            self._span_s = self._end_s = None
+        elif end > begin:
+            whole = max(min(LEAST_SPAN_S, last - first), whole)
+            at = end if self._at_s is None else min(end, max(begin, self._at_s))
+            share = (at - begin) / (end - begin)
+            until = max(first + whole, at + (1 - share) * whole)
+            self._span_s, self._end_s = whole, None if until >= last else until
+        self.redraw()
+
+    def next_window(self) -> None:
+        """All there is, then the last hour, ten minutes, minute: those that are shorter than the run."""
+        placed = self._place()
+        if placed is None:
+            return
+        first, last = self._known(placed[0])
+        fit_in = [None, *(window for window in WINDOWS_S if window < last - first)]
+        now = fit_in.index(self._span_s) if self._span_s in fit_in and self._end_s is None else -1
+        self._span_s, self._end_s = fit_in[(now + 1) % len(fit_in)], None
+        if self._at_s is not None and self._span_s is not None and self._at_s < last - self._span_s:
+            self._at_s = None
+        self.redraw()
+
+    def on_click(self, event: events.Click) -> None:
+        """Put the cursor where it was clicked."""
+        placed = self._place()
+        if placed is not None and event.x >= LABEL:
+            begin, end = placed[1]
+            self._at_s = begin + (event.x - LABEL + 0.5) / self._columns * (end - begin)
+            self.redraw()

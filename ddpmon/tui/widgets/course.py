@@ -1,0 +1,128 @@
+"""What a rank's steps consist of, in numbers and through time: a row per phase, its peers' median below it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ddpmon.messages import OWN_PHASES, InspectView, PastRow, RankView, Snapshot
+from ddpmon.tui import numbers
+from ddpmon.tui.frame import finite
+from ddpmon.tui.lines import Line, fit
+from ddpmon.tui.widgets.columns import decimals
+from ddpmon.tui.widgets.quantities import NAME, NUMBER, Get, least_excess, median, phase
+
+_OVER = 9
+LABEL = NAME + 2 * NUMBER + _OVER + 2
+"""Columns of the name and the numbers."""
+LEVELS = "▁▂▃▄▅▆▇█"
+_NOTHING, _LEAST, _MOST, _NOT_FINITE = 0, 1, 254, 255
+
+
+@dataclass(frozen=True)
+class _Row:
+    name: str
+    key: str
+    """Of its course."""
+    get: Get
+    role: str = "text"
+
+
+_ROWS = (
+    _Row("own ms", "own", lambda rank: rank.own_ms, "strong"),
+    *(_Row(f"  {name}", name, phase(name), "muted") for name in OWN_PHASES),
+    _Row("wait", "wait", phase("wait")),
+    _Row("transfer", "transfer", phase("transfer")),
+    _Row("step ms", "step", lambda rank: rank.step_ms),
+    _Row("loss", "loss", lambda rank: rank.loss),
+)
+
+
+def cell(value: int) -> str:
+    """The block that stands for a cell of a course."""
+    if value == _NOTHING:
+        return " "
+    return "✖" if value == _NOT_FINITE else LEVELS[min(7, (value - _LEAST) * 8 // (_MOST - _LEAST + 1))]
+
+
+def strip(row: PastRow, over: float | None, width: int) -> tuple[Line, Line, bool]:
+    """A course of this rank and of its peers, the newest on the right; and whether this rank was ever over its peers.
+
+    over: from so many milliseconds more than the peers on, a column is marked; None: it never is.
+    """
+    unit = (row.high - row.low) / (_MOST - _LEAST)
+    mine: Line = []
+    marked = False
+    for place in range(max(0, len(row.mine) - width), len(row.mine)):
+        value, other = row.mine[place], row.peers[place] if place < len(row.peers) else 0
+        role = "calm"
+        if value == _NOT_FINITE:
+            role = "bad"
+        elif over is not None and _NOTHING < other < _NOT_FINITE and (value - other) * unit > over:
+            role, marked = "warn", True
+        if mine and mine[-1][1] == role:
+            mine[-1] = (mine[-1][0] + cell(value), role)
+        else:
+            mine.append((cell(value), role))
+    peers = "".join(cell(value) for value in row.peers[-width:])
+    calm = "compute" if marked else "wait"
+    mine = [(text, calm if role == "calm" else role) for text, role in mine]
+    pad = width - min(width, len(row.mine))
+    return [(" " * pad, "text"), *mine], [(" " * pad + peers, "muted")], marked
+
+
+def course(rank: RankView, snapshot: Snapshot, view: InspectView | None, width: int, missing: str) -> list[Line]:
+    """The rows of all phases and the loss; empty where nothing was measured. missing: said where no course is there."""
+    least = least_excess(snapshot)
+    digits = decimals(snapshot.ranks)
+    rows = {} if view is None else {row.name: row for row in view.rows}
+    room = max(0, width - LABEL)
+    lines: list[Line] = []
+    for row in _ROWS:
+        mine, middle = row.get(rank), median(row.get, snapshot)
+        if mine is None and middle is None:
+            continue
+        lines += _lines(row, mine, middle, rows.get(row.key), least, digits, room, alone=len(snapshot.ranks) < 2)
+    return [_header(view, missing, room), *lines] if lines else []
+
+
+def _header(view: InspectView | None, missing: str, room: int) -> Line:
+    heads: Line = [(f"{'':{NAME}}{'this rank':>{NUMBER}}{'median':>{NUMBER}}{'over':>{_OVER}}", "muted")]
+    if room < 12:
+        return heads
+    said = missing
+    if view is not None and view.rows:
+        steps = min(min(view.columns, room) * view.steps, view.last_step)
+        said = f"last {steps:,} steps" + (f", {view.steps} a column" if view.steps > 1 else "")
+    return [*fit(heads, LABEL), (f"{said:>{room}}" if len(said) <= room else "", "muted")]
+
+
+def _lines(
+    row: _Row, mine: float | None, middle: float | None, past: PastRow | None, least: float, digits: int, room: int,
+    *, alone: bool,
+) -> list[Line]:  # fmt: skip
+    def ms(value: float | None) -> str:
+        return numbers.aligned_ms(value, digits)
+
+    text: Callable[[float | None], str] = numbers.loss if row.key == "loss" else ms
+    slows = row.key == "own" or row.key in OWN_PHASES
+    excess = finite(mine - middle) if mine is not None and middle is not None else None
+    over, role, differs = "", row.role if row.role == "strong" else "text", False
+    if excess is not None and not alone:
+        if slows and excess > least:
+            over, role, differs = f"▲ +{ms(excess)}", "warn", True
+        elif row.key == "wait" and -excess > max(least, 0.5 * (middle or 0.0)):
+            over, role, differs = f"◂ {ms(excess)}", "warn", True
+    line: Line = [
+        (f" {row.name:<{NAME - 1}}", "muted" if row.role == "muted" else "text"), (f"{text(mine):>{NUMBER}}", role),
+        (f"{text(middle):>{NUMBER}}", "text"), (f"{over:>{_OVER}}", "warn"),
+    ]  # fmt: skip
+    if past is None or room < 12:
+        return [line]
+    drawn, peers, was_over = strip(past, least if slows and least else None, room)
+    lines = [[*fit(line, LABEL), *drawn]]
+    if not alone and (differs or was_over or row.key in {"own", "loss"}):
+        words = past.longer or ("the others wait for it" if differs and row.key == "wait" else "")
+        label: Line = [(f"    {words}", "warn" if words else "text")]
+        lines.append([*fit(label, LABEL - 12), (f"{'peers':>10}  ", "muted"), *peers])
+    return lines

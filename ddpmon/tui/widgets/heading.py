@@ -1,0 +1,34 @@
+"""The title of a pane that lists ranks: what is listed, and which ranks of how many where a filter holds."""
+
+from __future__ import annotations
+
+from ddpmon.tui.frame import Frame
+from ddpmon.tui.lines import Line, cut, title
+from ddpmon.tui.widgets.worldmap import everyone
+
+NO_RANK: Line = [("  no rank fits the filter; esc shows all", "muted")]
+
+
+class Granted:
+    """Knows the filter that a hub's rows were made for: a screen that is held still gets no others."""
+
+    def __init__(self) -> None:
+        self._filter = ""
+
+    def fits(self, frame: Frame) -> bool:
+        """Whether the rows that a frame brings are those that its filter lets through, or soon will be."""
+        wanted = "" if frame.filter is None else frame.filter.text
+        if frame.behind_s is None:
+            self._filter = wanted
+        return wanted == self._filter
+
+
+def heading(text: str, frame: Frame, width: int, legend: Line | None = None) -> Line:
+    """The title; a filter takes the legend's place in it."""
+    wanted, snapshot = frame.filter, frame.snapshot
+    if wanted is None or snapshot is None:
+        return title(text, width, legend)
+    ranks = everyone(snapshot)
+    kept = sum(map(wanted.lets, ranks))
+    found = f"{kept:,} of {len(ranks):,} ranks: {wanted.text} "
+    return title(f"{text.rstrip()} ", width, [("/ ", "key"), (cut(found, max(8, width - 50)), "info")])

@@ -1,0 +1,195 @@
+"""Every screen of a recording and of a live run in a real terminal: what it shows, and how it is painted."""
+
+import re
+import shutil
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from ddpmon import runs
+from tests.tui.terminal import Terminal
+
+pytestmark = pytest.mark.e2e
+
+TRAINING = Path(__file__).parents[2] / "training"
+LIVE_S = 120.0
+"""A machine that does other things as well imports torch in two ranks."""
+ANSWERS = {
+    b"1": ("─loss", "─own ms per step: slowest, median", "─world: own time over the median", "─ranks, slowest first"),
+    b"2": ("─ranks, trouble first, then own time", "backward", "transfer"),
+    b"3": ("─heat: own time", "<5%"),
+    b"4": ("─what does all-reduce cost, and why", "exposed", "parallel efficiency", "communication"),
+    b"5": ("─the last ", "░ data", "═ trans"),
+    b"6": ("─what are the machines doing", "no GPU: the ranks compute on the CPU", "cpu%"),
+    b"7": ("─output of all ranks", "epoch"),
+    b"8": ("─runs, the latest first", "ranks     age"),
+}
+"""What each digit's screen shows of a run on a CPU."""
+BEGIN, END = b"\x1b[?2026h", b"\x1b[?2026l"
+CLEARS = re.compile(rb"\x1b\[2J|\x1b\[3J|\x1b\[H\x1b\[0?J|\x1bc")
+
+
+def visit(terminal: Terminal) -> None:
+    """All eight screens, each by its digit, and what is on it."""
+    for digit, texts in ANSWERS.items():
+        terminal.press(digit)
+        for text in texts:
+            terminal.wait_for(text)
+
+
+def inspect_filter_help(terminal: Terminal, rank: int) -> None:
+    """The rank table's cursor to a rank, its inspection and back, a filter and away with it, the help and back."""
+    terminal.press(b"2g")
+    terminal.press(b"/")
+    terminal.wait_for("enter takes it")
+    terminal.press(f"rank:{rank}\r".encode())
+    terminal.wait_for(f"ranks: rank:{rank}")
+    terminal.press(b"\r")
+    shown = terminal.wait_for(f"─rank {rank} · ")
+    assert "this rank" in shown
+    terminal.press(b"\x1b")
+    terminal.wait_for(f"ranks: rank:{rank}")
+    terminal.press(b"\x1b")
+    terminal.wait_until(lambda shown: "rank:" not in shown, "the whole table")
+    terminal.press(b"?")
+    terminal.wait_for("─keys")
+    terminal.press(b"\x1b")
+    terminal.wait_for("trouble first, then own time")
+
+
+def step_of(shown: str) -> int:
+    """The step in the head; 0 before the first."""
+    found = re.search(r"step ([\d,]+)(?:/|\s)", shown)
+    return int(found[1].replace(",", "")) if found else 0
+
+
+def test_a_recording_answers_on_every_screen(home):
+    with Terminal("ddpmon", "demo", columns=120, rows=36) as terminal:
+        terminal.wait_for("node01")
+        terminal.press(b" ")
+        terminal.wait_for("paused")
+        terminal.press(b"{{{{{}}}")  # from the beginning: connected, the first step, a rank is late
+        shown = terminal.wait_for("rank 2 is slow: +30")
+        late = step_of(shown)
+        visit(terminal)
+        inspect_filter_help(terminal, 2)
+        terminal.press(b"....")
+        terminal.wait_until(lambda shown: 0 < step_of(shown) < late, "the step before")
+        terminal.press(b"....")
+        terminal.wait_until(lambda shown: step_of(shown) > late, "the step after")
+        terminal.press(b"....")
+        assert terminal.wait_end() == 0
+        assert b"Traceback" not in terminal.raw
+
+
+def test_a_live_run_answers_on_every_screen_and_is_stopped(home, tmp_path):
+    checkpoint = str(tmp_path / "point.pt")
+    script = [str(TRAINING / "linear_regression.py"), "--slow", "data:1:25", "--epochs", "5000"]
+    command = ["run", "--nproc", "2", "--grace", "10", *script, "--checkpoint", checkpoint, "--fresh"]
+    with Terminal("ddpmon", *command, columns=120, rows=36) as terminal:
+        terminal.wait_for("WAITING", LIVE_S)
+        terminal.wait_for("importing", LIVE_S)
+        terminal.wait_for("rank 1 is slow", LIVE_S)
+        answers = dict(ANSWERS)
+        del answers[b"7"]  # it prints nothing before its end
+        for digit, texts in answers.items():
+            terminal.press(digit)
+            for text in texts:
+                terminal.wait_for(text, LIVE_S)
+        terminal.press(b"7")
+        terminal.wait_for("─output of all ranks")
+        inspect_filter_help(terminal, 1)
+        terminal.press(b" ")
+        shown = terminal.wait_for("space go on")  # in the last row, so that those above it are painted
+        assert "FROZEN" in shown
+        frozen = step_of(shown)
+        terminal.press(b"[[")
+        shown = terminal.wait_until(lambda shown: 0 < step_of(shown) < frozen, "what was shown before")
+        assert "FROZEN" in shown
+        terminal.press(b" ")
+        terminal.wait_until(lambda shown: step_of(shown) > frozen and "FROZEN" not in shown, "the run as it is now")
+        terminal.press(b"x")
+        terminal.wait_for("Stop the run?")
+        terminal.press(b"s")
+        terminal.wait_for("■ STOPPED", LIVE_S)
+        terminal.wait_for("stopped on request after")
+        visited = terminal.wait_for("q quit")
+        assert "x stop" not in visited
+        terminal.press(b"q")
+        assert terminal.wait_end() == 130
+        assert b"Traceback" not in terminal.raw
+    assert runs.find(None).state() == "stopped"
+
+
+def painted(terminal: Terminal, frames: int) -> bytes:
+    """What is sent while the head changes so many times."""
+    terminal.wait_for("world: own time over the median")
+    terminal.wait_until(lambda shown: "ms" in shown.splitlines()[2], "a measured step")
+    before, seen = len(terminal.raw), set()
+
+    def poured(shown: str) -> bool:
+        seen.add(shown.splitlines()[0])
+        return len(seen) > frames
+
+    terminal.wait_until(poured, f"{frames} frames")
+    return terminal.raw[before:]
+
+
+def test_data_that_pours_in_never_clears_the_screen_and_each_frame_is_shown_at_once(home):
+    with Terminal("ddpmon", "demo", "--speed", "8", columns=120, rows=36, synchronised=True) as terminal:
+        sent = painted(terminal, 8)
+        assert not CLEARS.search(sent)
+        # What stands between the beginning and the end of mode 2026 is shown at once.
+        whole = sent[sent.index(BEGIN) : sent.rindex(END) + len(END)]
+        assert whole.count(BEGIN) == whole.count(END) >= 4
+        outside = re.sub(rb"\x1b\[\?2026h.*?\x1b\[\?2026l", b"", whole, flags=re.DOTALL)
+        assert not any(ch > 0x7E for ch in outside), "rows are painted outside of a frame"
+        assert b"H" not in outside
+        terminal.press(b"q")
+        assert terminal.wait_end() == 0
+
+
+def test_attach_readonly_shows_a_run_that_it_cannot_stop(home):
+    command = ["exec", "--", sys.executable, "-c", "import time; time.sleep(600)"]
+    with Terminal("ddpmon", *command) as first:
+        first.wait_for("WAITING")
+        first.press(b"q")
+        assert first.wait_end() == 0
+    with Terminal("ddpmon", "attach", "--readonly") as terminal:
+        shown = terminal.wait_for("read-only")
+        assert "x stop" not in shown
+        terminal.press(b"x")
+        terminal.wait_for("read-only: it cannot be stopped from here")
+        terminal.press(b"q")
+        assert terminal.wait_end() == 0
+    assert runs.find(None).state() == "running"
+
+
+needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+
+
+@needs_tmux
+def test_in_tmux_it_is_painted_without_a_flicker_and_survives_a_detach(home, tmp_path):
+    socket = f"ddpmon-{uuid.uuid4().hex[:8]}"
+    tmux = ["tmux", "-f", "/dev/null", "-L", socket]
+    try:
+        size = {"columns": 120, "rows": 36, "program": tuple(tmux)}
+        with Terminal(
+            "new-session", "-s", "seen", sys.executable, "-m", "ddpmon", "demo", "--speed", "8", **size
+        ) as one:
+            sent = painted(one, 6)
+            assert not CLEARS.search(sent)
+            one.press(b"2")
+            one.wait_for("trouble first, then own time")
+            one.press(b"\x02d")
+            one.wait_end()
+        with Terminal("attach", "-t", "seen", **size) as again:
+            again.wait_for("trouble first, then own time")
+            again.press(b"1q")
+            again.wait_end()
+            assert "Traceback" not in "\n".join(again.screen.display)
+    finally:
+        subprocess.run([*tmux, "kill-server"], check=False, capture_output=True)

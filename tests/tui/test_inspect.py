@@ -1,0 +1,217 @@
+"""Inspect: one rank beside its peers, through time; where it is when it is asked; what is most wanted first."""
+
+import pytest
+
+from ddpmon.messages import InspectWish, PastRow
+from ddpmon.source import FakeSource
+from ddpmon.tui.widgets.course import cell, strip
+from tests.tui import golden, inspected, snapshots
+from tests.tui.driving import drive
+from tests.tui.tape import replaying
+
+SIZES = ((80, 24), (160, 50))
+sizes = pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+
+
+def of(rank):
+    """Inspect a rank."""
+
+    def go(app, _):
+        app.inspect.inspection.open(rank)
+        return app.action_go("inspect")
+
+    return go
+
+
+async def settled(app, pilot):
+    """Wait until the screen has its size and shows what it wished for."""
+    pane = app.inspect.inspection
+    for _ in range(500):
+        view = app.shown.inspect if app.shown else None
+        if not isinstance(app.source, inspected.Inspected) or app.size.width < 60 or app.size.height < 12:
+            return
+        if view is not None and pane.size.width and app.source.wished.inspect == pane.wish:
+            app.show()
+            return
+        await pilot.pause(0.01)
+    raise AssertionError("the screen never was shown what it wished for")
+
+
+def seen(source, *keys, rank=2, size=(80, 24), **options):
+    return drive(source, of(rank), settled, *keys, size=size, **options)
+
+
+@sizes
+@pytest.mark.parametrize("state", ["late", "late_gpu", "standing", "dead"])
+def test_each_state(state, size):
+    golden.check(f"inspect-{state}-{size[0]}x{size[1]}", seen(inspected.MADE[state](), size=size)[1])
+
+
+@sizes
+def test_the_stack_that_was_asked_for_is_on_top_with_its_age(size):
+    source = inspected.late()
+    _, text = seen(source, "p", size=size)
+    assert source.asks == [[2]]
+    golden.check(f"inspect-stack-{size[0]}x{size[1]}", text)
+    assert "its Python stack, just now" in text.splitlines()[4]
+    assert "› model.py:88 Block.forward" in text.splitlines()[6]
+
+
+def test_it_says_how_old_the_answer_is_and_can_be_asked_again():
+    source = inspected.late()
+
+    def later(app, _):
+        source.renew(41.0)
+        app.tick()
+
+    assert "its Python stack, 41s ago" in seen(source, "p", later)[1]
+    assert "its Python stack, just now" in seen(source, "p", later, "p")[1]
+    assert source.asks == [[2]] * 3
+
+
+def test_while_a_rank_has_not_answered_it_says_so_and_then_why_not():
+    source = inspected.late()
+    source.answers.clear()
+    assert "its Python stack, asking…" in seen(source, "p")[1]
+
+    def gives_up(app, _):
+        process = source.store.registry.seats[2]
+        process.asked_at, process.unanswered = None, True
+        source.renew(6.0)
+        app.tick()
+
+    _, text = seen(source, "p", gives_up)
+    assert "▲ rank 2 lives, but did not answer" in text
+    assert "asking…" not in text
+
+
+def test_a_rank_that_has_ended_is_told_to_have_ended():
+    _, text = seen(inspected.dead(), "p")
+    assert "▲ rank 2 has ended" in text
+
+
+def test_another_rank_is_not_shown_the_stack_of_the_one_before():
+    source = inspected.late()
+    _, text = seen(source, "p", "right_square_bracket")
+    assert "─rank 3 ·" in text
+    assert "its Python stack" not in text
+
+
+def test_who_may_only_look_may_ask_too():
+    source = inspected.late()
+    assert "just now" in seen(source, "p", readonly=True)[1]
+    assert source.asks == [[2]]
+
+
+def test_nobody_is_asked_where_the_screen_is_held_or_a_recording_plays():
+    source = inspected.late()
+    assert "held: space goes on, then p asks" in seen(source, "space", "p")[1]
+    assert source.asks == []
+    source = replaying(snapshots.slow())
+    _, text = seen(source, "p")
+    assert "a recording answers nothing" in text
+    assert "none was recorded" in text
+    assert "asking" not in text
+    assert source.asks == []
+
+
+def test_it_wishes_for_what_fits_and_other_screens_for_nothing():
+    source = inspected.late()
+    seen(source, wishing(source, InspectWish(2, 8, 54)), size=(100, 30))
+    wider = wishing(source, InspectWish(3, 64, 33))
+    seen(source, wishing(source, InspectWish(2, 8, 33)), "w", "right_square_bracket", wider, size=(160, 50))
+    seen(source, "1", wishing(source, None))
+
+
+def wishing(source, wanted):
+    """Wait until a source was asked for this of a rank."""
+
+    async def wait(_, pilot):
+        for _ in range(500):
+            if source.wished.inspect == wanted:
+                return
+            await pilot.pause(0.01)
+        raise AssertionError(f"{source.wished.inspect} is not {wanted}")
+
+    return wait
+
+
+def test_steps_in_a_column_go_round_and_begin_fine_for_a_young_run():
+    assert "10 a column" not in seen(inspected.late())[1]
+    assert "8 a column" in seen(inspected.late())[1]
+    assert "512 a column" in seen(inspected.late(), "w", "w")[1]
+    assert "a column" not in seen(inspected.late(), "w", "w", "w")[1]
+    source = inspected.late(steps=40, begin=30)
+    assert "last 34 steps" in seen(source)[1]
+
+
+def test_where_no_course_is_there_it_says_so_and_the_numbers_stay():
+    assert "coming…" in seen(snapshots.slow(), rank=13)[1]
+    source = inspected.late()
+    _, text = seen(source, "space", "right_square_bracket")
+    assert "not kept; space goes on" in text
+    assert "backward" in text
+
+
+def test_its_last_output_is_there_and_not_that_of_others():
+    source = inspected.late()
+    _, text = seen(source, size=(160, 50))
+    assert "! UserWarning: the data loader" in text
+    assert "epoch 4" in text
+    _, text = seen(inspected.late(), rank=1, size=(160, 50))
+    assert "UserWarning" not in text
+    assert "epoch 4" in text
+
+
+def test_a_column_is_marked_where_the_rank_takes_longer_and_nowhere_else():
+    row = PastRow("data", 0.0, 25.3, bytes([0, 20, 21, 120, 255, 254]), bytes([0, 20, 20, 20, 20, 0]))
+    mine, peers, marked = strip(row, 5.0, 8)
+    assert marked
+    assert mine == [("  ", "text"), (" ▁▁", "compute"), ("▄", "warn"), ("✖", "bad"), ("█", "compute")]
+    assert peers == [("   ▁▁▁▁ ", "muted")]
+    assert not strip(row, None, 8)[2]
+    assert strip(row, 5.0, 2)[1] == [("▁ ", "muted")]
+    assert [cell(value) for value in (1, 32, 33, 254)] == ["▁", "▁", "▂", "█"]
+
+
+def test_an_equal_rank_has_no_mark_and_one_rank_alone_has_no_peers():
+    assert "▲" not in seen(inspected.late(begin=600), rank=1)[1].split("─rank 1", 1)[1]
+    _, text = seen(inspected.late(steps=200, ranks=1, begin=200, rank=0), rank=0)
+    assert "peers" not in text
+    assert "▅" in text or "▆" in text
+
+
+def test_a_silent_rank_shows_its_process_before_its_numbers():
+    source = inspected.late()
+    source.store.registry.seats[2].heard_at -= 60.0
+    source.renew()
+    _, text = seen(source)
+    assert text.index("─process") < text.index("own ms")
+
+
+@pytest.mark.parametrize("size", [(10, 3), (1, 1), (60, 12), (61, 13), (79, 24), (128, 20), (300, 100), (45, 30)])
+def test_any_size_can_be_drawn(size):
+    for state in inspected.MADE:
+        app, _ = seen(inspected.MADE[state](), "p", "w", "G", size=size)
+        assert app._exception is None
+
+
+def test_a_stack_that_changes_is_seen_without_a_key(monkeypatch):
+    """After the key, frames come in quick succession until the rank has answered."""
+    source = inspected.late()
+    source.answers.clear()
+
+    async def wait(app, pilot):
+        process = source.store.registry.seats[2]
+        process.tell_stack(inspected.stack(2, int(source.now * 1e6)), source.now)
+        source.renew()
+        for _ in range(200):
+            if "model.py:88" in str(app.inspect.inspection._rows):
+                return
+            await pilot.pause(0.01)
+
+    assert "model.py:88" in seen(source, "p", wait)[1]
+
+
+def test_an_unknown_state_of_the_source_is_no_error():
+    assert "nothing is known of it yet" in seen(FakeSource())[1]

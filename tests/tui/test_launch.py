@@ -1,0 +1,299 @@
+"""Starting runs from the dashboard, and what else is done to them there: again, another name, away, side by side."""
+
+import subprocess
+
+import pytest
+
+from ddpmon import runs
+from ddpmon.errors import DdpmonError
+from ddpmon.launch import remembered, spec
+from ddpmon.launch.remembered import Typed
+from ddpmon.source import FakeSource
+from ddpmon.tui import launching
+from ddpmon.tui.screens import launch
+from ddpmon.tui.screens.form import Form
+from tests.tui import golden, snapshots
+from tests.tui.driving import drive, screen_text, settle
+from tests.tui.test_runs import NOW, made
+
+SIZES = [(80, 24), (160, 50)]
+
+
+def shows(*texts):
+    """Fails unless the screen shows these now."""
+
+    def look(app, _):
+        for text in texts:
+            assert text in screen_text(app)
+
+    return look
+
+
+def holds(field, value):
+    """Fails unless a field of the form holds this now."""
+
+    def look(app, _):
+        assert isinstance(app.screen, Form)
+        assert app.screen.inputs[field].value == value
+
+    return look
+
+
+def typed(text):
+    """Type a text into the field with the focus, in place of what is in it."""
+
+    async def type_it(app, pilot):
+        app.focused.value = ""
+        await pilot.press(*text)
+
+    return type_it
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """A folder with a script; whether torch is installed is for other tests."""
+    monkeypatch.setattr(spec, "check_torch", lambda: None)
+    monkeypatch.setattr("ddpmon.tui.widgets.runlist.time.time", lambda: NOW)
+    (tmp_path / "train.py").write_text("print('trained')\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """What was started, instead of starting it; the dashboard watches a fake of it."""
+    taken = []
+
+    def start(wanted, run_id):
+        taken.append((wanted, run_id))
+        return made(9, id=run_id, name=wanted.name, argv=wanted.command)
+
+    def attach(run):
+        return FakeSource(snapshots.replace(snapshots.running(), run=snapshots.replace(
+            snapshots.running().run, id=run.id, name=run.name)))  # fmt: skip
+
+    monkeypatch.setattr(launch, "start", start)
+    monkeypatch.setattr(launching, "start", start)
+    monkeypatch.setattr(launching, "attach", attach)
+    return taken
+
+
+@pytest.fixture
+def living():
+    """A process that stands for a supervisor."""
+    with subprocess.Popen(["sleep", "600"]) as sleeper:
+        yield runs.Process.of(sleeper.pid)
+        sleeper.kill()
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+def test_the_form(size, monkeypatch):
+    monkeypatch.setattr("os.getcwd", lambda: "/home/ana/gpt2")
+    golden.check(f"launch-{size[0]}x{size[1]}", drive(snapshots.slow(), "n", size=size)[1])
+
+
+def test_what_is_filled_in_is_started_and_then_watched(started, folder):
+    app, text = drive(
+        snapshots.slow(), "n", typed("train.py"), "tab", typed("--lr '0 1'"), "down", typed("2"), "tab", typed("mine"),
+        "tab", typed("A=1 B=2"), "enter", settle,
+    )  # fmt: skip
+    ((wanted, run_id),) = started
+    assert wanted.command[-4:] == ["--", "train.py", "--lr", "0 1"]
+    assert "--nproc-per-node=2" in wanted.command
+    assert any(run_id in word for word in wanted.command if word.startswith("--log-dir="))
+    assert (wanted.name, wanted.environment, wanted.cwd) == ("mine", {"A": "1", "B": "2"}, str(folder))
+    assert "mine" in text.splitlines()[0]
+    assert app.current_mode == "world"
+    assert remembered.last() == Typed("train.py", "--lr '0 1'", "2", "mine", "A=1 B=2", str(folder))
+
+
+def test_the_next_form_begins_with_what_was_started_last(started, folder):
+    remembered.remember(Typed("-m package.train", "--epochs 3", "cpu", "", "OMP_NUM_THREADS=1", str(folder)))
+    _, text = drive(snapshots.slow(), "n")
+    for shown in ("-m package.train", "--epochs 3", "cpu", "OMP_NUM_THREADS=1", str(folder)[:40]):
+        assert shown in text
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("script", "", "no script: a file, or -m and a module"),
+        ("script", "nothing.py", "no script nothing.py in"),
+        ("script", "-m no.such", "no module no.such"),
+        ("script", "broken.py", "broken.py is not Python: line 1"),
+        ("arguments", "'open", "arguments: no closing quotation"),
+        ("processes", "many", "a number, gpu, cpu or auto is wanted"),
+        ("processes", "0", "from 1 to 1024 processes"),
+        ("name", "a b", "letters, digits, '.', '_' and '-' only"),
+        ("environment", "A", "'A' is no variable; KEY=VALUE is wanted"),
+        ("environment", "DDPMON_HOME=/x", "DDPMON_HOME is for ddpmon itself"),
+        ("folder", "/no/such", "no folder /no/such"),
+    ],
+)
+def test_what_is_wrong_is_told_in_the_form_and_nothing_is_started(started, folder, field, value, said):
+    (folder / "broken.py").write_text("def f(:\n")
+    remembered.remember(Typed("train.py", folder=str(folder)))
+
+    def fill(app, _):
+        app.screen.inputs[field].value = value
+
+    _, text = drive(snapshots.slow(), "n", fill, "enter", settle, shows(said), "x", size=(200, 24))
+    assert said not in text, "it is taken back as soon as something is changed"
+    assert started == []
+    assert remembered.last() == Typed("train.py", folder=str(folder)), "only what was started is remembered"
+
+
+def test_a_supervisor_that_does_not_come_up_is_told_in_the_form(monkeypatch, folder):
+    def start(*_):
+        raise DdpmonError("the supervisor of run 1 does not start; /x/supervisor.log says why")
+
+    monkeypatch.setattr(launch, "start", start)
+    _, text = drive(snapshots.slow(), "n", typed("train.py"), "enter", settle)
+    assert "the supervisor of run 1 does not start" in text
+    assert "┌─Start a run" in text
+
+
+def test_the_form_can_be_left(started):
+    _, text = drive(snapshots.slow(), "n", typed("train.py"), "escape")
+    assert "Start a run" not in text
+    assert started == []
+
+
+def test_q_and_other_keys_are_letters_in_the_form():
+    drive(snapshots.slow(), "n", typed("q?x1n"), holds("script", "q?x1n"))
+
+
+def test_where_runs_may_not_be_changed_nothing_is_offered_and_each_key_says_why(started):
+    made(1)
+    for key in "neDR":
+        _, text = drive(snapshots.slow(), "8", key, readonly=True)
+        assert "read-only: nothing can be" in text.splitlines()[-1]
+    assert "n launch" not in drive(snapshots.slow(), "8", readonly=True, size=(160, 24))[1]
+    help_text = drive(snapshots.slow(), "8", "question_mark", readonly=True, size=(120, 60))[1]
+    for offered in ("start a run", "start this run again", "another name", "delete this run"):
+        assert offered not in help_text
+    assert started == []
+
+
+def test_the_form_by_mouse(started):
+    async def click(app, pilot):
+        await pilot.click(app.screen.inputs["processes"])
+        await pilot.press("3")
+        await pilot.click(app.screen._labels["script"], offset=(5, 0))
+        await pilot.press(*"train.py")
+        await pilot.click(app.screen.foot, offset=(4, app.screen.foot.size.height - 2))
+
+    drive(snapshots.slow(), "n", click, settle)
+    ((wanted, _),) = started
+    assert wanted.world_size == 31
+
+
+@pytest.mark.parametrize("size", [(10, 3), (39, 24), (40, 6), (40, 9), (80, 10), (300, 100), (80, 5)])
+def test_the_form_at_any_size(size):
+    """Every field can be reached: what has no room is scrolled to. Below that it says what it needs."""
+
+    async def shrink(app, pilot):
+        await pilot.resize_terminal(*size)
+
+    _, text = drive(snapshots.slow(), "n", shrink, "up", size=(80, 24))
+    rows = text.splitlines()
+    if size[0] < 40 or size[1] < 6:
+        assert "this form" in " ".join(rows)
+    else:
+        assert any("› folder" in row for row in rows)
+        assert any("esc leave" in row for row in rows)
+    _, text = drive(snapshots.slow(), "n", shrink, "escape", size=(80, 24))
+    assert "Start a run" not in text
+
+
+def test_colours_are_not_needed_for_the_form(monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "› arguments" in drive(snapshots.slow(), "n", "a", "tab")[1]
+
+
+# --- again ---
+
+
+@pytest.fixture
+def ended(folder, started):
+    """A run that has ended and could be started again."""
+    remembered_run = launch.prepare(
+        Typed("train.py", "--lr 1", "2", "old", "A=1", str(folder)).asked(), "20260909-120001-0001"
+    )
+    return made(
+        1, argv=remembered_run.command, script_args=["--lr", "1"], cwd=str(folder), environment={"A": "1"}, name="old",
+        world_size=2,
+    )  # fmt: skip
+
+
+def test_a_run_that_has_ended_is_started_again_after_a_question(ended, started):
+    app, text = drive(snapshots.slow(), "8", "R")
+    assert "Start train.py --lr 1 at 2 ranks in" in text
+    assert started == []
+    drive(snapshots.slow(), "8", "R", "enter")
+    assert started == [], "Cancel is focused"
+    app, text = drive(snapshots.slow(), "8", "R", "s", settle)
+    ((wanted, run_id),) = started
+    assert run_id != ended.id
+    assert wanted.command == [word.replace(ended.id, run_id) for word in ended.argv]
+    assert (wanted.name, wanted.cwd, wanted.environment) == ("old", ended.cwd, {"A": "1"})
+    assert "old" in text.splitlines()[0]
+    assert app.current_mode == "world"
+
+
+def test_what_cannot_be_started_again_says_why(ended, started, folder, living):
+    (folder / "train.py").unlink()
+    _, text = drive(snapshots.slow(), "8", "R", "s", settle, size=(200, 24))
+    assert "no script train.py in" in text.splitlines()[-1]
+    made(2, ended_at=None, exit_code=None, supervisor=living)
+    _, text = drive(snapshots.slow(), "8", "R")
+    assert "run-2 is running; stop it first (x)" in text.splitlines()[-1]
+    assert started == []
+
+
+# --- another name ---
+
+
+def test_a_run_gets_another_name(ended):
+    _, text = drive(snapshots.slow(), "8", "e", holds("name", "old"), typed("after-fix"), "enter", settle)
+    assert "after-fix" in text.splitlines()[5]
+    assert runs.load(ended.id).name == "after-fix"
+
+
+def test_a_running_run_gets_another_name_too(living):
+    run = made(2, ended_at=None, exit_code=None, supervisor=living)
+    drive(snapshots.slow(), "8", "e", typed("after-fix"), "enter", settle)
+    assert runs.load(run.id).name == "after-fix"
+
+
+def test_what_is_no_name_is_told_and_nothing_is_renamed(ended):
+    _, text = drive(snapshots.slow(), "8", "e", typed("a b"), "enter", settle)
+    assert "letters, digits" in text
+    drive(snapshots.slow(), "8", "e", typed("other"), "escape")
+    assert runs.load(ended.id).name == "old"
+
+
+# --- away ---
+
+
+def test_a_run_is_deleted_after_a_question_that_says_what_goes(ended):
+    (runs.run_dir(ended.id) / "telemetry.db").write_bytes(b"x" * 3_000_000)
+    _, text = drive(snapshots.slow(), "8", "D", settle)
+    assert "Delete old (20260909-120001-0001, done)" in text
+    assert "3 MB" in text
+    drive(snapshots.slow(), "8", "D", settle, "enter", settle)
+    assert runs.load(ended.id) == ended, "Cancel is focused"
+    _, text = drive(snapshots.slow(), "8", "D", settle, "d", settle)
+    assert not runs.run_dir(ended.id).exists()
+    assert "deleted old" in text.splitlines()[-1]
+    assert "none yet" in text
+
+
+def test_what_runs_and_what_is_on_the_screens_is_not_deleted(living):
+    run = made(2, ended_at=None, exit_code=None, supervisor=living)
+    _, text = drive(snapshots.slow(), "8", "D", settle)
+    assert "is running; stop it first" in text.splitlines()[-1]
+    shown = made(3, id=snapshots.done().run.id)
+    _, text = drive(snapshots.done(), "8", "D", settle)
+    assert "is on the screens" in text.splitlines()[-1]
+    assert {each.id for each in runs.all_runs()} == {run.id, shown.id}

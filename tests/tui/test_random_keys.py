@@ -1,0 +1,154 @@
+"""Any key, click and resize, on any screen, in any state: nothing of it may end the dashboard.
+
+Each walk is made from its seed, which is its name; it says what it did where it ended.
+"""
+
+import random
+
+import pytest
+from textual.geometry import Size
+
+from ddpmon.hub.parts import with_parts
+from ddpmon.tui import keys
+from tests.tui import measured, snapshots, through_time
+from tests.tui.driving import drive, screen_text
+from tests.tui.tape import FakeTape
+
+WALKS = 6
+THOUSANDS = (snapshots.many, measured.many)
+MORE_KEYS = (
+    "escape",
+    "tab",
+    "shift+tab",
+    "enter",
+    "ctrl+p",
+    "ctrl+u",
+    "backspace",
+    "a",
+    "s",
+    "k",
+    "f1",
+    "é",
+    "日",
+    "0",
+)
+"""Keys of dialogs, of Textual's own, and of nothing."""
+VIEWS = tuple(sorted({view for key in keys.KEYS for view in (*key.views, key.opens) if view}))
+LEAVING = {"app.detach", "app.interrupt"}
+PRESSES = [
+    (view, key.keys.split(",")[place % (1 + key.keys.count(","))])
+    for number, key in enumerate(keys.KEYS)
+    if key.action not in LEAVING
+    for place, view in enumerate(key.views or [VIEWS[(number + more) % len(VIEWS)] for more in (0, 3, 7)])
+]
+"""Every key of the table on each screen that has it of its own, and on some of those that all have.
+
+Where several keys do the same, they take turns.
+"""
+
+
+class AnySource(through_time.GrantingSource):
+    """Changes from one state to the other; the parts that screens wish for come with each."""
+
+    def become(self, snapshot):
+        self.plain = snapshot
+        self.current = None if snapshot is None else with_parts(snapshot, self.store, self.wished)
+
+    def wish(self, wish):
+        if self.plain is not None:
+            super().wish(wish)
+
+
+def states():
+    """All that a screen can be shown; a thousand ranks are slow to look at and come by themselves."""
+    made = {**snapshots.STATES, **snapshots.ODD, **measured.MADE}
+    return [None, *(make() for make in made.values() if make not in THOUSANDS)]
+
+
+async def look(app, pilot):
+    """Everything that is drawn is as large as the terminal, and nothing in it can steer it."""
+    await pilot.pause()
+    assert app._exception is None
+    width, height = app.size
+    rows = app.screen._compositor.render_strips()
+    assert len(rows) == height
+    assert all(row.cell_length == width for row in rows)
+    assert not {ch for ch in screen_text(app) if not ch.isprintable()} - {"\n"}
+
+
+async def walk(app, pilot, dice, made, presses):
+    """So many steps; what was done is printed, which pytest shows if it ends badly."""
+
+    async def become():
+        state = dice.choice(made)
+        app.source.silent = dice.choice([0.0, 2.0, 14.0, 1e9])
+        app.source.tape = dice.choice([None, None, FakeTape(), FakeTape(length_s=0.0, paused=True)])
+        app.source.become(state)
+        app.tick()
+        return f"{state.state if state else 'nothing'}, {len(state.ranks) if state else 0} ranks"
+
+    async def resize():
+        size = dice.choice([(10, 3), (300, 100), (80, 24), (dice.randint(10, 300), dice.randint(3, 100))])
+        await pilot.resize_terminal(*size)
+        return f"resize to {size}"
+
+    async def click():
+        at = dice.randrange(app.size.width), dice.randrange(app.size.height)
+        await pilot.click(offset=at, times=dice.choice([1, 1, 2]))
+        return f"click at {at}"
+
+    async def other_key():
+        name = dice.choice(MORE_KEYS)
+        await pilot.press(name)
+        return f"press {name}"
+
+    for view, name in presses:
+        if dice.random() < 0.4:
+            print("  ", await dice.choice([become, become, resize, click, click, other_key])())
+        if len(app.screen_stack) == 1 and app.current_mode != view:
+            await app.action_go(view)
+        print("  ", f"press {name} on {view}, {len(app.screen_stack) - 1} dialogs")
+        await pilot.press(name)
+        if dice.random() < 0.3:
+            await look(app, pilot)
+        while len(app.screen_stack) > 1 and dice.random() < 0.7:
+            await pilot.press("escape")
+    await look(app, pilot)
+
+
+@pytest.mark.parametrize("seed", range(WALKS))
+def test_a_random_walk_ends_nowhere(seed):
+    dice = random.Random(seed)
+    order = random.Random(0).sample(PRESSES, len(PRESSES))
+    presses = order[seed::WALKS]
+    print(f"seed {seed}")
+    made = states()
+    source = AnySource(None, through_time.slow(ranks=4, late=1).store)
+    left = []
+
+    async def go(app, pilot):
+        assert set(VIEWS) == set(app.views)
+        app.leave = lambda: left.append("leave")
+        await walk(app, pilot, dice, made, presses)
+
+    app, _ = drive(source, go, size=(dice.randint(10, 300), dice.randint(3, 100)))
+    assert app._exception is None
+
+
+def test_every_size_is_drawn_whole_on_every_screen():
+    dice = random.Random(7)
+    source = AnySource(None, through_time.slow(ranks=4, late=1).store)
+    made, many = states(), measured.many()
+
+    async def go(app, pilot):
+        for view in VIEWS:
+            await app.action_go(view)
+            for size in ((10, 3), (300, 100), (60, 12), (dice.randint(10, 300), dice.randint(3, 100))):
+                source.become(many if size == (60, 12) else dice.choice(made))
+                await pilot.resize_terminal(*size)
+                app.tick()
+                print(view, size)
+                await look(app, pilot)
+                assert app.size == Size(*size)
+
+    drive(source, go)

@@ -1,0 +1,213 @@
+"""What the screens say in the states that no snapshot of a healthy run is in."""
+
+import pytest
+
+from ddpmon.messages import Finding, RankView, Series
+from ddpmon.source import FakeSource
+from ddpmon.tui.frame import LOOKS
+from ddpmon.tui.widgets import keybar
+from tests.tui import golden, snapshots
+from tests.tui.driving import drive
+from tests.tui.snapshots import replace
+from tests.tui.tape import replaying
+
+SIZES = ((80, 24), (160, 50))
+sizes = pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+SMALL = ((59, 11), (30, 8), (10, 3))
+
+
+def first_step_hangs():
+    """Every rank has its model, and one does not come out of the data for the first step."""
+    waiting = snapshots.waiting()
+    ranks = [
+        replace(rank, stage="model", stack=snapshots.stack(rank, late=rank.rank == 11))
+        for rank in (*waiting.ranks, RankView(rank=3, host="node00", health="ok", device="cuda:3"))
+    ]
+    return replace(
+        snapshots.stalled(),
+        run=waiting.run,
+        at=waiting.at + 60,
+        verdict_since=waiting.at,
+        verdict="rank 11 does not reach DDP's gradient all-reduce: in data.py:41 __getitem__",
+        ranks=sorted(ranks, key=lambda rank: rank.rank),
+        step=0,
+        total_steps=None,
+        loss_series=Series(),
+        own_series=Series(),
+        events=waiting.events,
+        findings=[
+            Finding(
+                "hang",
+                "critical",
+                "rank 11 does not come",
+                [11],
+                advice="Look at what rank 11 does in data.py:41 __getitem__.",
+            )
+        ],
+    )
+
+
+def thousand_arriving():
+    """1,024 ranks on their way, each stage of it."""
+    stages = ("importing", "connected", "group", "group", "group", "model")
+    ranks = [
+        RankView(rank=rank, host=f"node{rank // 8:03}", stage=stages[rank * 7 % 6], health="ok", device="cpu")
+        for rank in range(1024)
+        if rank // 8 not in {17, 90}
+    ]
+    waiting = snapshots.waiting()
+    return replace(waiting, run=replace(waiting.run, world_size=1024, nnodes=128), ranks=ranks, notes=[])
+
+
+@sizes
+@pytest.mark.parametrize("make", [first_step_hangs, thousand_arriving])
+def test_arriving(make, size):
+    _, text = drive(make(), size=size)
+    golden.check(f"{make.__name__.replace('_', '-')}-{size[0]}x{size[1]}", text)
+
+
+def test_who_does_not_come_out_of_the_first_step_stands_first():
+    _, text = drive(first_step_hangs())
+    table = text.split("─ranks,", maxsplit=1)[1].splitlines()
+    assert table[2].split()[:2] == ["▲", "11"]
+
+
+def test_waiting_counts_how_far_the_ranks_are_and_every_rank_once():
+    _, text = drive(snapshots.waiting())
+    third = text.splitlines()[2]
+    assert " ".join(third.split()) == "not heard 1 importing 1 imported 0 group 14 model 0 training 0"
+    _, text = drive(thousand_arriving(), size=(160, 50))
+    counts = [int(word) for word in text.splitlines()[2].split() if word.isdecimal()]
+    assert sum(counts) == 1024
+    assert counts[0] == 16
+
+
+@sizes
+def test_a_hub_that_does_not_answer_is_told_and_what_to_do(size):
+    golden.check(f"no-answer-{size[0]}x{size[1]}", drive(FakeSource(silent=14.0), size=size)[1])
+
+
+def test_before_a_recording_is_read_nobody_talks_of_a_hub():
+    _, text = drive(replaying(None))
+    assert "reading the recording" in text
+    assert "hub" not in text
+
+
+@pytest.mark.parametrize("keys", [(), ("2",), ("3",), ("4",), ("5",), ("6",), ("7",), ("8",), ("enter",)])
+def test_stale_says_since_when_and_what_that_means_on_every_screen(keys):
+    def is_muted(app, _):
+        shown = app.view.panes[1]
+        assert shown._palette is app.palette.muted
+
+    source = FakeSource(snapshots.slow(), silent=14.0)
+    _, text = drive(source, *keys, is_muted, size=(120, 30))
+    head = text.splitlines()
+    assert "◌ STALE 14s" in head[0]
+    assert head[1].strip() == "no word from the hub since 01:28:40: all values are from then. Training needs no hub."
+
+
+def test_stale_ends_when_the_hub_is_heard_again():
+    source = FakeSource(snapshots.slow(), silent=14.0)
+
+    def heard(app, _):
+        source.silent = 0.2
+        app.tick()
+
+    _, text = drive(source, heard)
+    assert "▲ SLOW" in text
+    assert "STALE" not in text
+
+
+def test_a_run_that_ends_while_the_screen_is_held_is_told():
+    source = FakeSource(snapshots.slow())
+
+    def end(app, _):
+        source.current = snapshots.failed()
+        app.tick()
+
+    _, text = drive(source, "space", end)
+    assert "FROZEN" in text.splitlines()[0]
+    assert text.splitlines()[-1].strip() == "the run has ended meanwhile; space shows how"
+    assert "FAILED" in drive(source, "space")[1]
+
+
+def test_the_same_moment_with_other_parts_is_one_step_back():
+    source = FakeSource(snapshots.slow())
+
+    def pass_(app, _):
+        for version in range(8, 12):
+            source.current = replace(snapshots.slow(), version=version, step=version)
+            app.tick()
+            source.current = replace(source.current, notes=["what another screen wished for"])
+            app.tick()
+
+    app, _ = drive(source, pass_, "[", "[")
+    assert app.shown.step == 9
+
+
+@pytest.mark.parametrize("state", ["done", "failed", "stopped", "lost"])
+def test_a_run_that_has_ended_is_never_stale(state):
+    _, text = drive(FakeSource(snapshots.STATES[state](), silent=1e6))
+    assert "STALE" not in text
+
+
+@pytest.mark.parametrize("keys", [(), ("2",), ("3",), ("4",), ("5",), ("6",), ("7",), ("enter",)])
+def test_read_only_is_seen_on_every_screen_and_takes_the_stop_away(keys):
+    source = FakeSource(snapshots.slow())
+    _, text = drive(source, *keys, readonly=True)
+    last = text.splitlines()[-1]
+    assert last.endswith("  read-only")
+    assert " x stop" not in last
+    _, text = drive(source, *keys, "x", readonly=True)
+    assert text.splitlines()[-1].strip() == "read-only: it cannot be stopped from here"
+    assert source.stops == []
+
+
+def test_read_only_is_not_said_where_nothing_could_be_stopped_anyway():
+    assert "read-only" not in drive(snapshots.done(), readonly=True)[1]
+    assert "read-only" not in drive(replaying(snapshots.slow()), readonly=True)[1]
+    assert "read-only" not in drive(snapshots.slow())[1]
+
+
+def test_read_only_leaves_clicks_on_keys_where_they_were():
+    async def click(app, pilot):
+        line = "".join(piece for piece, _ in app.view.keys._rows[0])
+        await pilot.click(app.view.keys, offset=(line.index("? help"), 0))
+        placed = keybar.shown(app.frame, app.size.width)
+        assert max(each.end for each in placed) < app.size.width - len(" read-only")
+
+    assert "─keys" in drive(snapshots.slow(), click, readonly=True)[1]
+
+
+def test_a_standstill_names_who_is_late_first_and_where_the_others_wait():
+    _, text = drive(snapshots.stalled())
+    lines = text.splitlines()
+    top = next(place for place, line in enumerate(lines) if "where every rank stands" in line)
+    assert lines[top + 1].startswith("▲ rank 5 ")
+    assert "silent, last in data.py:41 __getitem__" in lines[top + 1]
+    assert "7 ranks 0 1 2 3 4 6 7" in text
+    assert "waiting in DDP's gradient all-reduce, train.py:198 step" in text
+    assert "next: Look at what rank 5 does" in text
+
+
+def test_a_standstill_of_which_nothing_is_known_keeps_the_charts():
+    stalled = snapshots.stalled()
+    ranks = [replace(rank, stack=None, health="ok") for rank in stalled.ranks]
+    _, text = drive(replace(stalled, ranks=ranks))
+    assert "where every rank stands" not in text
+    assert "─loss," in text
+
+
+@pytest.mark.parametrize("state", ["slow", "waiting", "failed", "stalled"])
+@pytest.mark.parametrize("size", SMALL, ids=lambda size: f"{size[0]}x{size[1]}")
+def test_too_small_for_more_than_the_head(state, size):
+    _, text = drive(snapshots.STATES[state](), size=size)
+    golden.check(f"small-{state}-{size[0]}x{size[1]}", text)
+    look = LOOKS[state]
+    assert text.split()[:2] == [look.glyph, look.word]
+
+
+def test_every_state_has_a_word_a_glyph_and_a_colour_of_its_own():
+    assert len({(look.glyph, look.word) for look in LOOKS.values()}) == len(LOOKS)
+    assert len({look.word for look in LOOKS.values()}) == len(LOOKS)
+    assert set(snapshots.STATES) - {"cpu", "first_steps"} <= set(LOOKS)
