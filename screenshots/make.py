@@ -1,25 +1,32 @@
 """Makes the pictures of this folder.
 
-    python screenshots/make.py            write them
-    python screenshots/make.py --check    fail if one is not what the screen shows now
+    python screenshots/make.py                 write all of them, as SVG and PNG
+    python screenshots/make.py world comm      write these
+    python screenshots/make.py --check         fail if one is not what the screen shows now
 
-Each is a screen of the dashboard on the recording that ships with the package, a real run of four ranks, at a moment
-when one of them is late. A test makes them again and compares, so that no picture tells of an older dashboard.
+Each is a scene of the dashboard on the recording that ships with the package, a real run of four ranks, at a moment
+when one of them is late. A test makes them again and compares, so that no picture tells of an older dashboard. PNGs are
+made from the SVGs and hold their digest, so that comparing them needs nothing that draws.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
 import re
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
 os.environ["TEXTUAL_COLOR_SYSTEM"] = "truecolor"  # read when textual is imported: the picture has no terminal to ask
+
+import png
 
 from ddpmon.cli.replaying import unpack
 from ddpmon.hub.player import Player
@@ -31,23 +38,35 @@ from ddpmon.tui.app import DdpmonApp
 
 HERE = Path(__file__).parent
 LARGE, SMALL = (120, 36), (80, 24)
-SCREENS = {
-    "world": ("1", LARGE),
-    "world-80x24": ("1", SMALL),
-    "ranks": ("2", LARGE),
-    "heat": ("3", LARGE),
-    "comm": ("4", LARGE),
-    "timeline": ("5", LARGE),
-    "devices": ("6", LARGE),
-    "logs": ("7", LARGE),
-    "inspect": ("enter", LARGE),
+STEP = 760
+"""Rank 2 has been late for 300 steps."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What is in a picture: keys pressed one after the other, in a terminal of a size, at a step of the run."""
+
+    keys: tuple[str, ...]
+    """As Textual names them."""
+    size: tuple[int, int] = LARGE
+    step: int = STEP
+
+
+SCENES = {
+    "world": Scene(("1",)),
+    "world-80x24": Scene(("1",), SMALL),
+    "ranks": Scene(("2",)),
+    "heat": Scene(("3",)),
+    "comm": Scene(("4",)),
+    "timeline": Scene(("5",)),
+    "devices": Scene(("6",)),
+    "logs": Scene(("7",)),
+    "inspect": Scene(("enter",)),
 }
-"""The key that leads to each, and the size of the terminal. Runs is not among them: it shows the reader's own."""
+"""Runs is not among them: it shows the reader's own."""
 FRAME_S = 0.6
 """A little more than the dashboard's own."""
 EMPTY: Mapping[str, str] = MappingProxyType({})
-STEP = 760
-"""The moment: rank 2 has been late for 300 steps."""
 
 
 class Moment(FakeSource):
@@ -77,12 +96,14 @@ def self_contained(svg: str) -> str:
     return svg.replace("Fira Code,", "'Fira Code','DejaVu Sans Mono',Menlo,Consolas,")
 
 
-async def taken(moment: Moment, key: str, size: tuple[int, int], expected: str | None = None) -> str:
-    """A screen as SVG, once it looks as expected; else once it had time enough to draw all that it asks for."""
+async def taken(moment: Moment, scene: Scene, expected: str | None = None) -> str:
+    """A scene as SVG, once it looks as expected; else once it had time enough to draw all that it asks for."""
     app = DdpmonApp(moment)
-    async with app.run_test(size=size) as pilot:
+    async with app.run_test(size=scene.size) as pilot:
         await pilot.pause(FRAME_S)
-        await pilot.press(key)
+        for key in scene.keys:
+            await pilot.press(key)
+            await pilot.pause(FRAME_S / 6)
         for _ in range(3 if expected is None else 12):
             await pilot.pause(FRAME_S)
             svg = self_contained(app.export_screenshot(title="ddpmon demo"))
@@ -91,31 +112,54 @@ async def taken(moment: Moment, key: str, size: tuple[int, int], expected: str |
         return svg
 
 
-def pictures(expected: Mapping[str, str] = EMPTY) -> dict[str, str]:
-    """Each screen's picture by its name. expected: what they may look like, which ends the waiting."""
-    with tempfile.TemporaryDirectory(prefix="ddpmon-s") as home:
+def pictures(names: Iterable[str], expected: Mapping[str, str] = EMPTY) -> dict[str, str]:
+    """Each scene's picture by its name. expected: what they may look like, which ends the waiting."""
+    with tempfile.TemporaryDirectory(prefix="ddpmon-s") as home, contextlib.ExitStack() as opened:
         os.environ |= {"DDPMON_HOME": home, "TZ": "UTC"}
         time.tzset()
-        moment = Moment(unpack(), STEP)
-        try:
-            return {
-                name: asyncio.run(taken(moment, key, size, expected.get(name))) for name, (key, size) in SCREENS.items()
-            }
-        finally:
-            moment.close()
+        run = unpack()
+
+        @cache
+        def moment(step: int) -> Moment:
+            return opened.enter_context(contextlib.closing(Moment(run, step)))
+
+        return {name: asyncio.run(taken(moment(SCENES[name].step), SCENES[name], expected.get(name))) for name in names}
+
+
+def write(made: Mapping[str, str]) -> None:
+    """Into this folder, as SVG and as PNG; says how large it has become."""
+    for name, svg in made.items():
+        (HERE / f"{name}.svg").write_text(svg)
+        (HERE / f"{name}.png").write_bytes(png.png(svg))
+    pngs = list(HERE.glob("*.png"))
+    whole = sum(path.stat().st_size for path in [*HERE.glob("*.svg"), *pngs])
+    largest = max(pngs, key=lambda path: path.stat().st_size)
+    print(
+        f"{len(made)} pictures; all of them {whole:,} bytes, {largest.name} the largest with {largest.stat().st_size:,}"
+    )
+
+
+def drifted(kept: Mapping[str, str], made: Mapping[str, str]) -> list[str]:
+    """Files of this folder that are not what is made now, or miss, or belong to no scene."""
+    wrong = [f"{name}.svg" for name in kept | made if kept.get(name) != made.get(name)]
+    pngs = {path.stem for path in HERE.glob("*.png")}
+    stale = [name for name, svg in kept.items() if png.shows(HERE / f"{name}.png") != png.digest(svg)]
+    return wrong + [f"{name}.png" for name in sorted(pngs - kept.keys() | set(stale))]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("scene", nargs="*", help=f"these alone, of {', '.join(SCENES)}")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a picture has drifted")
-    check = parser.parse_args().check
+    args = parser.parse_args()
+    if unknown := set(args.scene) - SCENES.keys():
+        parser.error(f"no scene {', '.join(sorted(unknown))}; there are {', '.join(SCENES)}")
+    if not args.check:
+        write(pictures(args.scene or SCENES))
+        return
     kept = {path.stem: path.read_text() for path in HERE.glob("*.svg")}
-    made = pictures(kept if check else EMPTY)
-    if not check:
-        for name, svg in made.items():
-            (HERE / f"{name}.svg").write_text(svg)
-    elif drifted := [name for name in kept | made if kept.get(name) != made.get(name)]:
-        raise SystemExit(f"not what the dashboard shows now: {', '.join(drifted)}; make them anew and look at them")
+    if wrong := drifted(kept, pictures(SCENES, kept)):
+        raise SystemExit(f"not what the dashboard shows now: {', '.join(wrong)}; make them anew and look at them")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,347 @@
+"""What the dashboard costs where it runs, and how fast it answers, with every rank changing twice a second.
+
+    python benchmarks/render.py                              all of it, some ten minutes
+    python benchmarks/render.py --ranks 64 --sizes 80x24     one world, one terminal
+    python benchmarks/render.py --screens world ranks        these screens alone
+    python benchmarks/render.py --parts screens start hour   which parts; all three by default
+
+A real hub is fed by made-up ranks (`synthetic_ranks.py`), and the dashboard of `ddpmon attach` watches it in a terminal
+of its own (a pty of 24-bit colour). Of each screen:
+
+- CPU: share of a core that the dashboard's process takes, all threads, by the kernel's count;
+- KB/s: what it writes to the terminal;
+- frame: from taking a snapshot to the last byte handed over for it, median and 95th percentile of the frames;
+- switch: from the press of the screen's key until it is there; and key: of a key on the screen, until its answer is.
+
+`start` is the time from starting `ddpmon attach` until the screen is full; `hour` the memory after 7,200 frames, which
+are an hour of two a second, of snapshots that the hub gave, shown one after the other without waiting, on all screens
+in turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import re
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from synthetic_ranks import Viewer, world_at_work
+from terminal import Dashboard, played, shown
+
+from ddpmon.messages import HeatWish, TimelineWish, Wish
+
+SIZES = {"80x24": (80, 24), "160x50": (160, 50)}
+RANKS = (64, 1024)
+
+
+@dataclass(frozen=True)
+class Screen:
+    """A screen, and how to tell that a key was answered."""
+
+    key: bytes
+    title: str
+    """On no other screen but World."""
+    within: bytes = b""
+    """A key on it."""
+    said: str = ""
+    """What that key changes, as a regular expression."""
+
+
+SCREENS = {
+    "world": Screen(b"1", "world: own time", b"s", "─(ranks, [^─]*)"),
+    "ranks": Screen(b"2", "ranks, ", b"s", "─(ranks, [^─]*)"),
+    "heat": Screen(b"3", "heat: ", b"w", "(heat: .*?/column)"),
+    "comm": Screen(b"4", "wait and transfer in a step", b"s", "wait and transfer in a step, ([^─╌]*)"),
+    "timeline": Screen(b"5", "the last ", b"w", r"the last (\d+)"),
+    "devices": Screen(b"6", "what are the machines doing", b"s", "what are the machines doing([^─]*)"),
+    "logs": Screen(b"7", "output of "),
+    "runs": Screen(b"8", "runs, the latest first"),
+    "inspect": Screen(b"\r", "─rank ", b"]", r"─(rank \d+)"),
+}
+FIRST = "world: own time"
+FULL = ("q detach", FIRST, "ranks, slowest first")
+"""What stands on a full first screen, beside ranks in its last line but one."""
+START_S = 10.0
+PRESSES = 12
+HOUR_FRAMES = 7200
+KEPT_SNAPSHOTS = 30
+
+
+@dataclass
+class Press:
+    """A key, and what answers it."""
+
+    at: float
+    screen: str
+    within: bool
+    before: str | None = None
+    took_ms: float | None = None
+
+    def look(self, at: float, text: str) -> bool:
+        """Whether it is answered by now."""
+        screen = SCREENS[self.screen]
+        if self.within:
+            found = re.search(screen.said, text)
+            there = found is not None and found[1] != self.before
+        else:
+            there = screen.title in text and (self.screen == "world" or FIRST not in text)
+        if there:
+            self.took_ms = (at - self.at) * 1e3
+        return there
+
+
+def answer(presses: list[Press], dashboard: Dashboard, size: tuple[int, int]) -> None:
+    """Find when each was answered; those that never were stay without."""
+    waiting = list(presses)
+    before = ""
+    for at, text in played(dashboard, size):
+        while waiting and waiting[0].at <= at:
+            press = waiting[0]
+            if press.within and press.before is None:
+                found = re.search(SCREENS[press.screen].said, before)
+                press.before = found[1] if found else ""
+            if not press.look(at, text) and (len(waiting) == 1 or waiting[1].at > at):
+                break
+            waiting.pop(0)
+        before = text
+
+
+# --- what runs inside the dashboard ---
+
+
+def watch_frames(file: str) -> None:
+    """Note every frame of the dashboard: when it ended, and milliseconds from the tick to its bytes."""
+    from textual.app import App
+
+    from ddpmon.tui.app import DdpmonApp
+
+    out = open(file, "w", buffering=1 << 14)  # noqa: SIM115  as long as the process
+    began: list[float] = []
+    tick, display = DdpmonApp.tick, App._display
+
+    def timed_tick(self) -> None:
+        began[:] = [time.perf_counter()]
+        tick(self)
+
+    def timed_display(self, screen, renderable) -> None:
+        display(self, screen, renderable)
+        if began and renderable is not None:
+            now = time.perf_counter()
+            print(now, (now - began.pop()) * 1e3, file=out)
+
+    DdpmonApp.tick, App._display = timed_tick, timed_display
+
+
+def attach(run_id: str, frames: str) -> None:
+    """As `ddpmon attach` does."""
+    from ddpmon import runs
+    from ddpmon.cli import watching
+
+    watch_frames(frames)
+    watching.dashboard(runs.find(run_id), 5.0, owns_run=False)
+
+
+def hour(folder: str, count: int) -> None:
+    """Frames without waiting, on all screens in turn; then the memory at the start and at the end."""
+    import asyncio
+
+    from ddpmon.messages import decode_snapshot
+    from ddpmon.source import FakeSource
+    from ddpmon.tui.app import DdpmonApp
+
+    kept = [path.read_bytes() for path in sorted(Path(folder).glob("*.frame"))]
+
+    class Passing(FakeSource):
+        """The kept snapshots again and again, decoded anew as a live source does."""
+
+        def __init__(self) -> None:
+            self.frames = itertools.cycle(kept)
+            super().__init__(decode_snapshot(next(self.frames)))
+
+        def on(self) -> None:
+            self.current = decode_snapshot(next(self.frames))
+
+    class Fast(DdpmonApp):
+        def on_mount(self) -> None:
+            super().on_mount()
+            self.run_worker(self.hurry())
+
+        async def hurry(self) -> None:
+            await asyncio.sleep(2)
+            self.told = [psutil.Process().memory_info().rss / 1e6]
+            for number in range(count):
+                if number % (count // 40) == 0:
+                    places = [name for name in SCREENS if name not in {"inspect", "runs"}]
+                    await self.action_go(places[number // (count // 40) % len(places)])
+                self.source.on()
+                self.tick()
+                await asyncio.sleep(0)
+                self.screen._on_timer_update()
+                await asyncio.sleep(0.001)
+            self.told.append(psutil.Process().memory_info().rss / 1e6)
+            self.exit()
+
+    app = Fast(Passing())
+    asyncio.run(app.run_async())
+    (Path(folder) / "memory.json").write_text(json.dumps(app.told))
+
+
+# --- the parts ---
+
+
+def share(values: list[float], percent: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
+
+
+def both(times: Iterable[float | None]) -> str:
+    """Median and 95th percentile."""
+    values = [ms for ms in times if ms is not None]
+    return f"{statistics.median(values):5.0f} {share(values, 95):5.0f}" if values else "    –     –"
+
+
+def screens(run_id: str, ranks: int, size: str, names: list[str], seconds: float) -> None:
+    """A line for each screen."""
+    with tempfile.TemporaryDirectory(prefix="ddpmon-b") as folder:
+        frames = Path(folder) / "frames"
+        command = [sys.executable, __file__, "--attach", run_id, "--frames", str(frames)]
+        with shown(command, SIZES[size]) as dashboard:
+            if dashboard.read(3 * START_S, FIRST.encode()) is None:
+                raise SystemExit("no dashboard came")
+            dashboard.read(2.0)
+            presses: list[Press] = []
+            spans = {name: one_screen(dashboard, name, seconds, presses) for name in names}
+            memory = dashboard.memory_mb()
+        told = [tuple(map(float, line.split())) for line in frames.read_text().splitlines()]
+    answer(presses, dashboard, SIZES[size])
+    for name, (cpu, rate, since, until) in spans.items():
+        spent = [ms for at, ms in told if since <= at < until]
+        took = [[p.took_ms for p in presses if (p.screen, p.within) == (name, within)] for within in (False, True)]
+        missing = sum(ms is None for times in took for ms in times)
+        print(
+            f"{ranks:5}  {size:6}  {name:9} {cpu:6.1%}  {rate / 1e3:6.1f}  {both(spent)}  {both(took[0])}"
+            f"  {both(took[1])}{f'  {missing} unanswered' if missing else ''}",
+            flush=True,
+        )
+    print(f"{ranks:5}  {size:6}  memory of the dashboard then: {memory:.0f} MB", flush=True)
+
+
+def one_screen(
+    dashboard: Dashboard, name: str, seconds: float, presses: list[Press]
+) -> tuple[float, float, float, float]:
+    """CPU share, bytes a second, and from when to when they were measured; notes the keys that were pressed."""
+    screen, other = SCREENS[name], SCREENS["ranks" if name in {"world", "inspect"} else "world"]
+    for number in range(PRESSES // 2):
+        dashboard.press(other.key)
+        dashboard.read(0.5 + 0.1 * number)  # at another moment between two frames each time
+        presses.append(Press(dashboard.press(screen.key), name, within=False))
+        dashboard.read(0.7)
+    dashboard.read(1.5)
+    began, used = time.perf_counter(), dashboard.cpu_s()
+    dashboard.read(seconds)
+    ended = time.perf_counter()
+    cpu = (dashboard.cpu_s() - used) / (ended - began)
+    rate = dashboard.bytes_since(began) / (ended - began)
+    for number in range(PRESSES if screen.within else 0):
+        presses.append(Press(dashboard.press(screen.within), name, within=True))
+        dashboard.read(0.5 + 0.1 * (number % 7))
+    return cpu, rate, began, ended
+
+
+def start(run_id: str, ranks: int, size: str, times: int) -> None:
+    """How long `ddpmon attach` takes to a full screen."""
+    taken = []
+    for _ in range(times):
+        with shown([sys.executable, "-m", "ddpmon", "attach", run_id], SIZES[size]) as dashboard:
+            dashboard.read(START_S, FIRST.encode())
+            dashboard.read(0.6)
+            taken.append(full_after(dashboard, SIZES[size]))
+    known = [seconds for seconds in taken if seconds is not None]
+    said = f"{statistics.median(known):.2f} s ({min(known):.2f} to {max(known):.2f})" if known else "never"
+    print(f"{ranks:5}  {size:6}  ddpmon attach to a full screen: median of {times} {said}", flush=True)
+
+
+def full_after(dashboard: Dashboard, size: tuple[int, int]) -> float | None:
+    """Seconds from the start of the process until everything stood on its screen."""
+    for at, text in played(dashboard, size):
+        last = text.splitlines()[-2].split()
+        if all(mark in text for mark in FULL) and last and last[0].isdigit() and re.search("[⠁-⣿]", text):
+            return at - dashboard.began
+    return None
+
+
+def simulated_hour(run_id: str, ranks: int, size: str, count: int) -> None:
+    """The memory after it."""
+    from ddpmon import runs
+
+    with tempfile.TemporaryDirectory(prefix="ddpmon-b") as folder:
+        viewer = Viewer(runs.find(run_id))
+        wish = Wish(HeatWish(rows=SIZES[size][1] - 6, columns=SIZES[size][0] - 20), TimelineWish(rows=20))
+        for number in range(KEPT_SNAPSHOTS):
+            (Path(folder) / f"{number:03}.frame").write_bytes(viewer.next(wish=wish)[0])
+        viewer.close()
+        command = [sys.executable, __file__, "--hour", folder, "--count", str(count)]
+        with shown(command, SIZES[size]) as dashboard:
+            used = 0.0
+            began = time.perf_counter()
+            with contextlib.suppress(SystemExit):
+                while dashboard.process.poll() is None:
+                    dashboard.read(0.5)
+                    dashboard.written.clear()
+                    used = dashboard.cpu_s() if dashboard.process.poll() is None else used
+            took = time.perf_counter() - began
+        first, last = json.loads((Path(folder) / "memory.json").read_text())
+    print(
+        f"{ranks:5}  {size:6}  memory {first:.0f} MB at the start, {last:.0f} MB after {count:,} frames"
+        f" without waiting ({used / count * 1e3:.1f} ms of CPU each, in {took:.0f} s)",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ranks", type=int, nargs="+", default=list(RANKS))
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
+    parser.add_argument("--screens", nargs="+", choices=SCREENS, default=list(SCREENS))
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each screen")
+    parser.add_argument(
+        "--parts", nargs="+", choices=["screens", "start", "hour"], default=["screens", "start", "hour"]
+    )
+    parser.add_argument("--times", type=int, default=7, help="that the dashboard is started")
+    parser.add_argument("--count", type=int, default=HOUR_FRAMES, help="frames of the hour")
+    parser.add_argument("--attach", help=argparse.SUPPRESS)
+    parser.add_argument("--frames", help=argparse.SUPPRESS)
+    parser.add_argument("--hour", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.attach:
+        attach(args.attach, args.frames)
+        return
+    if args.hour:
+        hour(args.hour, args.count)
+        return
+    parts: dict[str, Callable[[str, int, str], None]] = {
+        "start": lambda run, ranks, size: start(run, ranks, size, args.times),
+        "screens": lambda run, ranks, size: screens(run, ranks, size, args.screens, args.seconds),
+        "hour": lambda run, ranks, size: simulated_hour(run, ranks, size, args.count),
+    }
+    print("                                           frame ms   switch ms      key ms")
+    print("ranks  size    screen       CPU    KB/s  median   p95 median   p95 median   p95", flush=True)
+    for ranks in args.ranks:
+        with world_at_work(ranks) as run:
+            for size in args.sizes:
+                for part in args.parts:
+                    if part != "hour" or size == args.sizes[-1]:
+                        parts[part](run.id, ranks, size)
+
+
+if __name__ == "__main__":
+    main()
