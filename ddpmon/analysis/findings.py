@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
 
 from ddpmon.analysis.causes import causes
 from ddpmon.analysis.conditions import Conditions
@@ -84,7 +88,16 @@ def findings(
     found += gpu_memory(evidence.memory, evidence.world_size)
     if evidence.lost:
         found.append(_telemetry_lost(evidence))
-    return found
+    return [replace(f, evidence=plain(f.evidence), cost_ms=plain(f.cost_ms)) for f in found]
+
+
+def plain(value: Any) -> Any:
+    """The same without numpy's numbers and arrays, which neither a message nor a report can hold."""
+    if isinstance(value, dict):
+        return {key: plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
 def _loss_not_finite(loss: Loss) -> Finding:

@@ -5,6 +5,7 @@ import pytest
 
 from ddpmon.messages import PHASES, TimelineStep, TimelineView
 from ddpmon.source import FakeSource
+from ddpmon.tui.widgets import laststeps
 from ddpmon.tui.widgets.laststeps import IN_TIME, LAST, bar, what_if
 from tests.tui import golden, snapshots, through_time
 from tests.tui.driving import drive
@@ -148,3 +149,30 @@ def test_any_size_can_be_drawn():
     for size in [(1, 1), (60, 12), (61, 13), (300, 100), (80, 14)]:
         app, _ = drive(through_time.slow(), "5", "w", "j", "G", size=size)
         assert app._exception is None
+
+
+def steps_shown(text):
+    return [word for word in text.splitlines()[4].split() if word.isdigit()]
+
+
+@pytest.mark.parametrize(("calm_s", "stays"), [(60.0, True), (0.0, False)])
+def test_bars_of_a_running_run_stay_long_enough_to_be_read(monkeypatch, calm_s, stays):
+    monkeypatch.setattr(laststeps, "CALM_S", calm_s)
+    source = through_time.slow()
+
+    def later(app, _):
+        """Steps that come when nothing has been asked for long."""
+        shown = app.timeline.steps
+        shown._asked = -1000.0, shown._asked[1]
+        app.tick()
+        steps = [snapshots.replace(step, step=step.step + 7) for step in source.current.timeline.steps]
+        source.current = snapshots.replace(
+            source.current, timeline=snapshots.replace(source.current.timeline, steps=steps)
+        )
+        app.tick()
+
+    _, before = drive(through_time.slow(), "5", size=(160, 50))
+    _, after = drive(source, "5", later, size=(160, 50))
+    assert (steps_shown(after) == steps_shown(before)) is stays
+    _, asked = drive(source, "5", later, "w", "w", size=(160, 50))
+    assert steps_shown(asked) != steps_shown(before)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from textual import events
 
 from ddpmon.messages import HEAT_MOST, PHASES, Snapshot, TimelineRow, TimelineStep, TimelineView, TimelineWish
@@ -25,6 +27,8 @@ IN_TIME = (
 )
 """A step opens with the optimizer's update from the last gradients."""
 LAST = "◆"
+CALM_S = 0.9
+"""Seconds that the bars of a running run stay: nobody reads a screenful faster, and new ones are a lot to send."""
 WIDTHS = (30, 15, 60)
 """Columns of a step, about."""
 _BELOW = 4
@@ -102,6 +106,10 @@ class LastSteps(Pane):
         self._granted = Granted()
         self._filtered = ""
         """The filter that `place` counts in."""
+        self._stays: tuple[float, TimelineView | None] = 0.0, None
+        """Since when it is shown, and what is."""
+        self._asked: tuple[float, TimelineWish | None] = 0.0, None
+        """Since when it is wished for, and what is."""
 
     @property
     def rows(self) -> int:
@@ -117,13 +125,26 @@ class LastSteps(Pane):
             self._filtered = "" if wanted is None else wanted.text
             self.place = self._first = 0
         ranks = spans(wanted, [] if self.frame.snapshot is None else everyone(self.frame.snapshot))
-        return TimelineWish(min(HEAT_MOST, steps), min(HEAT_MOST, self.rows), self._first, ranks)
+        wish = TimelineWish(min(HEAT_MOST, steps), min(HEAT_MOST, self.rows), self._first, ranks)
+        if wish != self._asked[1]:
+            self._asked = time.monotonic(), wish
+        return wish
 
     def _view(self, snapshot: Snapshot | None) -> TimelineView | None:
         timeline = None if snapshot is None or not self._granted.fits(self.frame) else snapshot.timeline
         if timeline is not None:  # a filter may leave fewer ranks than were scrolled past
             self._first = max(0, min(self._first, timeline.ranks - self.rows))
-        return timeline if timeline is not None and timeline.steps and timeline.rows else None
+        return self._calmed(timeline) if timeline is not None and timeline.steps and timeline.rows else None
+
+    def _calmed(self, new: TimelineView) -> TimelineView:
+        """What was shown until now, where it is not old yet and nothing else was asked for meanwhile."""
+        runs_on = self.frame.cursor is None and self.frame.behind_s is None and not self.frame.ended
+        now = time.monotonic()
+        since, old = self._stays
+        alike = old is not None and old.mended == new.mended
+        if old is None or not (alike and runs_on and now - since < CALM_S < now - self._asked[0]):
+            self._stays = since, old = (now if old is not new else since), new
+        return old
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         view = self._view(frame.snapshot)

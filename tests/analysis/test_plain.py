@@ -1,0 +1,37 @@
+"""What is found goes over the wire and into reports, whatever made its numbers."""
+
+import json
+
+import numpy as np
+
+from ddpmon.analysis import findings as finding
+from ddpmon.analysis.findings import Evidence, findings, plain
+from ddpmon.analysis.memory import Memory
+from ddpmon.messages import Finding, encode
+from tests.worlds import own_times, records, world_of
+
+
+def test_numbers_of_numpy_become_pythons_own():
+    told = plain({"a": np.float64(1.5), "b": [np.int64(2), {"c": np.array([1.0, 2.0])}], "d": "x", "e": (np.True_,)})
+    assert told == {"a": 1.5, "b": [2, {"c": [1.0, 2.0]}], "d": "x", "e": [True]}
+    assert type(told["a"]) is float
+    assert type(told["b"][0]) is int
+
+
+def test_a_detector_that_leaves_numpys_numbers_in_what_it_found_ends_no_hub(monkeypatch):
+    left = Finding("gpu_memory", "warn", "x", [0], cost_ms=np.float64(2.0), evidence={"share": np.float32(0.5)})
+    monkeypatch.setattr(finding, "gpu_memory", lambda *_: [left])
+    (told,) = findings(None, Evidence())
+    encode(told)
+    assert json.loads(json.dumps(told.evidence)) == {"share": 0.5}
+
+
+def test_growing_memory_and_a_late_rank_can_be_sent():
+    own = own_times(200, 4, noise=0.02)
+    own[:, 1, 0] += 20
+    growing = [Memory(r, list(range(30)), [(1 << 30) + i * (64 << 20) for i in range(30)], 100.0) for r in range(4)]
+    found = findings(world_of(records(own)), Evidence(memory=growing, world_size=4))
+    assert {"straggler", "memory_growth"} <= {f.kind for f in found}
+    for one in found:
+        encode(one)
+        json.dumps(one.evidence)
