@@ -2,7 +2,9 @@
 
     python benchmarks/diagnosis.py           all kinds, phases, sizes and step lengths, and 30 clean runs (an hour)
     python benchmarks/diagnosis.py --quick   one of each kind, in about three minutes
+    python benchmarks/diagnosis.py --kinds moving periodic   only runs of these kinds; none: the clean ones
     python benchmarks/diagnosis.py --keep D  leaves the recordings in D, to look at what went wrong
+    python benchmarks/diagnosis.py --judge D judges the recordings in D again, by the analysis as it is now
 
 Printed for each run: whether kind, rank and phase in the report are right; how many steps and seconds after the fault
 began it was named, and after its end withdrawn, the hub's own pace included; findings above `info` that should not be
@@ -29,7 +31,7 @@ import numpy as np
 
 from ddpmon import runs
 from ddpmon.analysis.world import World
-from ddpmon.hub.recording import REPORT_RECORDS, Recording
+from ddpmon.hub.recording import REPORT_RECORDS, Recording, recorded_report
 
 SCRIPT = Path(__file__).parent / "diagnosis_steps.py"
 BUDGET_S = 200.0
@@ -68,6 +70,16 @@ class Case:
         options += ["--begin", str(self.begin), "--end", str(self.end), "--every", str(self.every)]
         return options + ["--norm"] * self.norm
 
+    @classmethod
+    def of(cls, arguments: list[str]) -> Case:
+        """From what `arguments` made of it."""
+        told = dict(itertools.pairwise(arguments))
+        return cls(
+            told["--kind"], tuple(map(int, told["--ranks"].split(","))), told["--phase"], float(told["--size"]),
+            float(told["--step-ms"]), "--norm" in arguments, int(told["--steps"]), int(told["--begin"]),
+            int(told["--end"]), int(told["--every"]),
+        )  # fmt: skip
+
     def __str__(self) -> str:
         who = "" if self.kind in {"none", "moving"} else ",".join(map(str, self.ranks))
         what = "" if self.kind in {"none", "uneven", *ENDS} else self.phase
@@ -104,11 +116,28 @@ def run(case: Case, nproc: int, keep: Path | None) -> Outcome:
         if bool(done.returncode) != (case.kind == "dead"):
             raise SystemExit(f"{case}: exit {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
         (folder,) = (Path(home) / "runs").iterdir()
-        report = json.loads((folder / "report.json").read_text())
-        with Recording(runs.load(folder.name)) as recording:
-            store = recording.store(REPORT_RECORDS)
-            clock = recording.clock
-        return judge(case, report, store.world, [(clock, event) for event in store.events])
+        return outcome_of(case, folder.name, json.loads((folder / "report.json").read_text()))
+
+
+def outcome_of(case: Case, run_id: str, report: dict) -> Outcome:
+    with Recording(runs.load(run_id)) as recording:
+        store = recording.store(REPORT_RECORDS)
+        clock = recording.clock
+    return judge(case, report, store.world, [(clock, event) for event in store.events])
+
+
+def judged_again(kept: Path) -> list[tuple[Case, Outcome]]:
+    """Kept recordings, without when each was named: that was told live, by the analysis as it was then."""
+    outcomes = []
+    for home in sorted(kept.iterdir()):
+        os.environ["DDPMON_HOME"] = str(home)
+        (folder,) = (home / "runs").iterdir()
+        made = runs.load(folder.name)
+        case = Case.of(made.script_args)
+        outcome = replace(outcome_of(case, made.id, recorded_report(made)), named=None, withdrawn=None)
+        outcomes.append((case, outcome))
+        print(line(case, outcome), flush=True)
+    return outcomes
 
 
 def judge(case: Case, report: dict, world: World, events: list) -> Outcome:
@@ -218,9 +247,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--nproc", type=int, default=4)
+    parser.add_argument("--kinds", nargs="+", choices=["none", *EXPECTED], help="only these")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="for the recordings")
+    parser.add_argument("--judge", type=Path, metavar="DIR", help="recordings to judge again")
     args = parser.parse_args()
-    cases = quick() if args.quick else everything()
+    if args.judge:
+        summary(judged_again(args.judge))
+        return
+    cases = [case for case in (quick() if args.quick else everything()) if not args.kinds or case.kind in args.kinds]
     load = os.getloadavg()[0]
     print(f"{args.nproc} gloo ranks on {os.cpu_count()} cores, load {load:.1f} before the first run")
     print(

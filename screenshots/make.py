@@ -55,6 +55,7 @@ class Scene:
 SCENES = {
     "world": Scene(("1",)),
     "world-80x24": Scene(("1",), SMALL),
+    "chart": Scene(("z", "m", "m", *["left"] * 20)),
     "ranks": Scene(("2",)),
     "heat": Scene(("3",)),
     "comm": Scene(("4",)),
@@ -63,7 +64,7 @@ SCENES = {
     "logs": Scene(("7",)),
     "inspect": Scene(("enter",)),
 }
-"""Runs is not among them: it shows the reader's own."""
+"""Runs and the form that starts one are not among them: they show the reader's own."""
 FRAME_S = 0.6
 """A little more than the dashboard's own."""
 EMPTY: Mapping[str, str] = MappingProxyType({})
