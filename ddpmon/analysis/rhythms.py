@@ -2,14 +2,14 @@
 
 A long step is one whose excess over the peers leaves the rank's usual, and its neighbours, by at least an eighth of a
 typical own time and NOISE times what it strays downwards. With a share q of steps long, chance lets at least h of n
-places of one rhythm be long with the upper tail of the binomial distribution; times the rhythms tried it must stay
-below FALSE_ALARMS (Bonferroni).
+places of one rhythm, and at most so many of the steps between them, be long with the tails of the binomial
+distribution; times the rhythms tried it must stay below FALSE_ALARMS (Bonferroni).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from math import comb
 
@@ -21,7 +21,8 @@ from ddpmon.analysis.world import World
 from ddpmon.messages import OWN_PHASES, Finding
 
 FALSE_ALARMS = 1e-5
-LONG = 0.12
+LONG = (0.25, 0.12)
+"""Of a typical own time."""
 NOISE = 2.0
 FEWEST = 4
 """Long steps that make a rhythm."""
@@ -33,6 +34,7 @@ MISSED = 2
 """Of the last FEWEST places of a rhythm that is known; more of them without a long step end it."""
 PERIODS = 20
 """Rhythms that are tried."""
+MANY = 200
 WORTH, TOLD = 1.02, 1.01
 """Times faster without: less is no reason to act; and less not told."""
 
@@ -53,11 +55,18 @@ def rhythms(world: World, known: Collection[int] = ()) -> list[Rhythm]:
     """The columns with a rhythm, worst first. known: those that had one when last looked at."""
     if len(world.ranks) < 2 or len(world) < 2 * FEWEST:
         return []
-    excess, typical = world.excess_ms, float(np.median(world.typical_ms))
-    least = max(1.0, LONG * typical)
-    over_neighbours = _over_neighbours(excess)
+    typical, over_neighbours = float(np.median(world.typical_ms)), _over_neighbours(world.excess_ms)
+    found: dict[int, Rhythm] = {}
+    for least in LONG:  # among fewer long steps a rhythm stands out better
+        for rhythm in _rhythms(world, over_neighbours, max(1.0, least * typical), known):
+            found.setdefault(rhythm.column, rhythm)
+    return sorted(found.values(), key=lambda rhythm: -rhythm.over_ms / rhythm.every)
+
+
+def _rhythms(world: World, over_neighbours: Floats, least: float, known: Collection[int]) -> Iterator[Rhythm]:
+    """Those of steps that are long by at least so many ms."""
     some = np.flatnonzero((over_neighbours > least).sum(axis=0) >= FEWEST)
-    excess, over_neighbours = excess[:, some], over_neighbours[:, some]
+    excess, over_neighbours = world.excess_ms[:, some], over_neighbours[:, some]
     # A third of the way up, since of every two steps one may be long; what is below that tells the noise.
     third = len(world) // 3
     usual = np.partition(excess, third, axis=0)[third]
@@ -65,7 +74,6 @@ def rhythms(world: World, known: Collection[int] = ()) -> list[Rhythm]:
     # Over its neighbours as well: a stretch of long steps is no rhythm, though every second one of it is long.
     long = (excess - usual > bound) & (over_neighbours > bound)
     share = long.mean(axis=0)
-    found = []
     for place in np.flatnonzero((long.sum(axis=0) >= FEWEST) & (share <= 0.6)).tolist():
         column = int(some[place])
         missed = MISSED if column in known else MISSED - 1
@@ -76,8 +84,7 @@ def rhythms(world: World, known: Collection[int] = ()) -> list[Rhythm]:
             own = _over_neighbours(world.own_ms[:, [column]])[kept, 0]
             if np.median(own) < over / 2:
                 continue  # the others are short in its rhythm
-            found.append(Rhythm(column, every, kept, over))
-    return sorted(found, key=lambda rhythm: -rhythm.over_ms / rhythm.every)
+            yield Rhythm(column, every, kept, over)
 
 
 def _over_neighbours(values: Floats) -> Floats:
@@ -102,17 +109,21 @@ def _rhythm(steps: Ints, at: Ints, share: float, missed: int) -> tuple[int, Ints
         in_time = numbers % every == phase
         places = int(((steps % every) == phase)[at[in_time][0] : at[in_time][-1] + 1].sum())
         hits = int(in_time.sum())
-        tried = every * PERIODS
-        if hits >= FEWEST and hits >= KEPT * places and tried * _tail(hits - 1, places - 1, share) < FALSE_ALARMS:
+        first, last = numbers[in_time][[0, -1]]
+        beside = int(((numbers >= first) & (numbers <= last)).sum()) - hits
+        others = int(((steps >= first) & (steps <= last)).sum()) - places
+        by_chance = _at_least(hits - 1, places - 1, share) * (1 - _at_least(beside + 1, others, share))
+        tried = min(every, len(numbers)) * PERIODS
+        if hits >= FEWEST and hits >= KEPT * places and tried * by_chance < FALSE_ALARMS:
             last = np.isin(steps[steps % every == phase][-FEWEST:], numbers)
             return (every, at[in_time]) if last.sum() >= len(last) - missed else None  # and so its multiples are over
     return None
 
 
-def _tail(hits: int, places: int, share: float) -> float:
-    """Probability of at least so many hits."""
-    if places > 200:  # no window with that many long steps of a rhythm is due to chance
-        return 0.0
+def _at_least(hits: int, places: int, share: float) -> float:
+    """Probability of at least so many hits; of more than MANY places as many as those would have."""
+    if places > MANY:
+        hits, places = round(hits * MANY / places), MANY
     return float(sum(comb(places, k) * share**k * (1 - share) ** (places - k) for k in range(hits, places + 1)))
 
 

@@ -7,7 +7,8 @@ from typing import TypeVar
 import msgspec
 
 from ddpmon.messages.ranks import Batch, Failure, FromRank, Hello, Stack, ToRank
-from ddpmon.messages.viewers import Ask, FromViewer, RankSpans, SeriesWish, Snapshot
+from ddpmon.messages.viewers import Snapshot
+from ddpmon.messages.wishes import Ask, FromViewer, RankSpans, SeriesWish
 from ddpmon.messages.words import (
     COST_WINDOWS,
     HEAT_METRICS,

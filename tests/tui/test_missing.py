@@ -8,11 +8,16 @@ import pytest
 from rich.cells import cell_len
 
 from ddpmon.hub.parts import with_parts
-from ddpmon.messages import Collective, Environment, Event, Exit, Finding, Gpu, Stack
-from ddpmon.messages.viewers import (
+from ddpmon.messages import (
     AllReduceView,
     BucketView,
+    Collective,
     EfficiencyView,
+    Environment,
+    Event,
+    Exit,
+    Finding,
+    Gpu,
     HeatRow,
     HeatView,
     HeatWish,
@@ -20,6 +25,7 @@ from ddpmon.messages.viewers import (
     RunView,
     Series,
     Snapshot,
+    Stack,
     TimelineRow,
     TimelineStep,
     TimelineView,

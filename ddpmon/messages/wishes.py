@@ -1,0 +1,97 @@
+"""What viewers ask of the hub."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from ddpmon.messages.words import COST_WINDOWS
+
+RankSpans: TypeAlias = tuple[tuple[int, int], ...]
+"""First and last of each run of ranks, rising; empty: no rank."""
+
+
+class HeatWish(msgspec.Struct, array_like=True, frozen=True):
+    """What a viewer that shows the heat map wants of it."""
+
+    metric: str = "own"
+    """One of HEAT_METRICS."""
+    steps: int = 1
+    """In a column: one of HEAT_STEPS."""
+    rows: int = 16
+    """At most."""
+    columns: int = 64
+    ranks: RankSpans | None = None
+    """Only these; None: all."""
+
+
+class TimelineWish(msgspec.Struct, array_like=True, frozen=True):
+    """What a viewer that shows the last steps wants of them."""
+
+    steps: int = 4
+    rows: int = 16
+    """Ranks, at most: the latest to arrive."""
+    first: int = 0
+    """So many ranks are left out before them."""
+    ranks: RankSpans | None = None
+    """Only these; None: all."""
+
+
+class CostWish(msgspec.Struct, array_like=True, frozen=True):
+    """What a viewer wants to know of what all-reduce costs."""
+
+    over: str = COST_WINDOWS[0]
+    """One of COST_WINDOWS."""
+
+
+class InspectWish(msgspec.Struct, array_like=True, frozen=True):
+    """What a viewer that inspects a rank wants of it."""
+
+    rank: int = 0
+    steps: int = 1
+    """In a column: one of HEAT_STEPS."""
+    columns: int = 40
+
+
+class SeriesWish(msgspec.Struct, array_like=True, frozen=True):
+    """What a viewer that shows a quantity over time wants of it."""
+
+    name: str = "loss"
+    """One of a snapshot's `quantities`."""
+    span_s: float | None = None
+    """How far back from the end; None: from the run's start."""
+    end_s: float | None = None
+    """Since the run started; None: now."""
+    points: int = 512
+    """At most, and two beside them."""
+
+
+class Wish(msgspec.Struct, array_like=True, frozen=True):
+    """Parts of a snapshot that only one screen shows. None: not wanted."""
+
+    heat: HeatWish | None = None
+    timeline: TimelineWish | None = None
+    cost: CostWish | None = None
+    inspect: InspectWish | None = None
+    stacks: bool = False
+    """Where every rank was last."""
+    series: SeriesWish | None = None
+
+
+class Next(msgspec.Struct, array_like=True, tag="next"):
+    """A viewer's credit for one snapshot newer than `version` of hub `epoch`."""
+
+    version: int = 0
+    epoch: str = ""
+    wish: Wish = Wish()
+
+
+class Ask(msgspec.Struct, array_like=True, tag="ask"):
+    """A viewer asks ranks where they are now. The answer comes with the snapshots that it wishes for."""
+
+    ranks: list[int] = msgspec.field(default_factory=list)
+    """Empty: all of them."""
+
+
+FromViewer: TypeAlias = Next | Ask
