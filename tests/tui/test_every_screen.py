@@ -19,7 +19,7 @@ LIVE_S = 120.0
 """A machine that does other things as well imports torch in two ranks."""
 ANSWERS = {
     b"1": ("─loss", "─own ms per step: slowest, median", "─world: own time over the median", "─ranks, slowest first"),
-    b"2": ("─ranks, trouble first, then own time", "backward", "transfer"),
+    b"2": ("─ranks, trouble first, then own time", "backward", "optimizer"),
     b"3": ("─heat: own time", "<5%"),
     b"4": ("─what does all-reduce cost, and why", "exposed", "parallel efficiency", "communication"),
     b"5": ("─the last ", "░ data", "═ trans"),
