@@ -3,8 +3,9 @@
 import pytest
 
 from ddpmon.logs import Said
-from ddpmon.messages import Collective, Stack
+from ddpmon.messages import Collective, Finding, Stack
 from ddpmon.source import FakeSource
+from ddpmon.tui.widgets.ranktable import accused
 from tests.tui import golden, snapshots
 from tests.tui.driving import drive
 
@@ -220,3 +221,9 @@ def test_no_color_leaves_none_on_any_screen(monkeypatch):
 
     steps = [step for key in keys_that_open() for step in (key.keys, look)]
     drive(snapshots.slow(), *steps, "2", "enter", look)
+
+
+def test_a_finding_about_all_ranks_accuses_none():
+    late = Finding("straggler", "warn", "rank 1 is slow", [1])
+    everyone = Finding("cpu_starved", "warn", "64 ranks on 2 cores", list(range(64)))
+    assert accused(snapshots.replace(snapshots.slow(), findings=[late, everyone])) == {1}

@@ -73,8 +73,10 @@ def ordered(snapshot: Snapshot, sort: Sort) -> list[RankView]:
 
 
 def accused(snapshot: Snapshot) -> frozenset[int]:
-    """The ranks that a finding names as what is wrong."""
-    return frozenset(rank for finding in snapshot.findings if finding.severity != "info" for rank in finding.ranks)
+    """The ranks that a finding names as what is wrong; one about all of them sets none apart."""
+    most = max(1, snapshot.run.world_size - 1)
+    told = [f for f in snapshot.findings if f.severity != "info" and len(f.ranks) <= most]
+    return frozenset(rank for finding in told for rank in finding.ranks)
 
 
 def table(snapshot: Snapshot, ranks: list[RankView], width: int, chosen: int | None) -> list[Line]:
