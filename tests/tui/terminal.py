@@ -52,9 +52,11 @@ class Terminal:
         self._synchronised = synchronised
         command = [*program, *arguments]
         login = f"import os; os.login_tty(0); os.execvp({command[0]!r}, {command!r})"
+        # readline, which some tool has imported before, says in the environment how large it thinks the terminal is.
+        environment = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES"}}
         self.process = subprocess.Popen(
             [sys.executable, "-c", login] if controlling else command,
-            stdin=slave, stdout=slave, stderr=slave, env={**os.environ, "TERM": "xterm-256color"},
+            stdin=slave, stdout=slave, stderr=slave, env={**environment, "TERM": "xterm-256color"},
         )  # fmt: skip
         os.close(slave)
 
