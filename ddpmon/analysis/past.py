@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ddpmon.analysis.arrays import Bools, Floats, Ints
 from ddpmon.analysis.world import World
-from ddpmon.messages import HEAT_STEPS, OWN_PHASES, PHASES
+from ddpmon.messages import HEAT_STEPS, OWN_PHASES, PHASES, PastRow
 
 BINS = 256
 """Kept of each resolution."""
@@ -33,26 +33,13 @@ _CACHED = 8
 
 
 @dataclass(frozen=True)
-class Course:
-    """One quantity over time: cells of a rank and of the median of its peers, on one scale."""
-
-    name: str
-    low: float
-    high: float
-    mine: bytes
-    peers: bytes
-    longer: str = ""
-    """Since when it takes longer than its peers, in words."""
-
-
-@dataclass(frozen=True)
 class Courses:
     """All quantities of a rank over time."""
 
     steps: int
     columns: int
     last_step: int
-    rows: list[Course]
+    rows: list[PastRow]
 
 
 class _Level:
@@ -165,7 +152,7 @@ class Past:
         return kept.medians[slots]
 
 
-def _phase(name: str, mine: Floats, peers: Floats, begins: Ints, steps: int) -> Course:
+def _phase(name: str, mine: Floats, peers: Floats, begins: Ints, steps: int) -> PastRow:
     """The course of a phase, of own time or of the step. begins: first step of each bin."""
     own = mine[:, : len(OWN_PHASES)].sum(axis=1)
     step = mine[:, :_LOSS].sum(axis=1)
@@ -180,16 +167,16 @@ def _phase(name: str, mine: Floats, peers: Floats, begins: Ints, steps: int) -> 
         over = values - others > LEAST_EXCESS * peers[:, _LOSS + 1]
         longer = _since(over, ~np.isnan(values) & ~np.isnan(others), begins, steps)
     known = ~np.isnan(step)
-    return Course(
+    return PastRow(
         name, 0.0, high, _cells(values, known, 0.0, high), _cells(others, ~np.isnan(others), 0.0, high), longer
     )
 
 
-def _loss(mine: Floats, peers: Floats, has_loss: Bools) -> Course:
+def _loss(mine: Floats, peers: Floats, has_loss: Bools) -> PastRow:
     values, others = mine[:, _LOSS], peers[:, _LOSS]
     finite = np.concatenate([values[np.isfinite(values)], others[np.isfinite(others)]])
     low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
-    return Course("loss", low, high, _cells(values, has_loss, low, high), _cells(others, ~np.isnan(others), low, high))
+    return PastRow("loss", low, high, _cells(values, has_loss, low, high), _cells(others, ~np.isnan(others), low, high))
 
 
 def _usual(values: Floats) -> float:

@@ -5,17 +5,16 @@ from __future__ import annotations
 from ddpmon.analysis.hangs import why_no_stack
 from ddpmon.hub.processes import RankProcess
 from ddpmon.hub.store import Store
-from ddpmon.messages import InspectView, InspectWish, PastRow, StackView
+from ddpmon.messages import InspectView, InspectWish, StackView
 
 
 def inspect_view(store: Store, wish: InspectWish) -> InspectView:
     """One rank through time, and where it was last."""
     told = store.past.courses(wish.rank, wish.steps, wish.columns)
-    rows = [PastRow(row.name, row.low, row.high, row.mine, row.peers, row.longer) for row in told.rows] if told else []
-    return InspectView(
-        wish.rank, wish.steps, told.columns if told else 0, told.last_step if told else 0, rows,
-        stack_view(store, wish.rank),
-    )  # fmt: skip
+    where = stack_view(store, wish.rank)
+    if told is None:
+        return InspectView(wish.rank, wish.steps, 0, 0, [], where)
+    return InspectView(wish.rank, wish.steps, told.columns, told.last_step, told.rows, where)
 
 
 def stack_views(store: Store) -> list[StackView]:

@@ -16,22 +16,17 @@ from textual.binding import BindingType
 from textual.screen import Screen
 from textual.theme import Theme
 
-from ddpmon.errors import DdpmonError
-from ddpmon.launch import stop
 from ddpmon.messages import Wish
-from ddpmon.runs import Run
 from ddpmon.source import Source
 from ddpmon.tui import changes, keys, numbers, workarounds
 from ddpmon.tui.filters import Filter
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.launching import Launching
 from ddpmon.tui.lines import plain
 from ddpmon.tui.notify import Worsening, sequence
 from ddpmon.tui.outcome import Outcome
 from ddpmon.tui.palette import ANSI_THEME, THEMES, Palette, chosen_theme, pick
 from ddpmon.tui.passage import AT_ONCE_S
 from ddpmon.tui.screens.allruns import Runs
-from ddpmon.tui.screens.ask import Answer, Ask
 from ddpmon.tui.screens.chart import Chart
 from ddpmon.tui.screens.comm import Comm
 from ddpmon.tui.screens.devices import Devices
@@ -44,6 +39,7 @@ from ddpmon.tui.screens.ranks import Ranks
 from ddpmon.tui.screens.timeline import Timeline
 from ddpmon.tui.screens.view import RankCursor, View
 from ddpmon.tui.screens.world import World
+from ddpmon.tui.stopping import Stopping
 
 FRAME_S = 0.5
 FIRST_FRAME_S = 0.05
@@ -53,7 +49,7 @@ ANSWER_FRAMES = 10
 """Frames in quick succession after a rank was asked something."""
 
 
-class DdpmonApp(Launching):
+class DdpmonApp(Stopping):
     """The dashboard over one source.
 
     readonly: the run cannot be stopped from here. owns_run: this viewer belongs to the command that started the run,
@@ -97,8 +93,6 @@ class DdpmonApp(Launching):
         for name, view in self.views.items():
             self.add_mode(name, partial(_same, view))
         self.filter: Filter | None = None
-        self._stopping: set[str] = set()
-        """What a stop was asked for, named in the same way."""
         self._tells = notify
         self._worsening = Worsening(begun=owns_run)
         self._notice: str = ""
@@ -205,52 +199,6 @@ class DdpmonApp(Launching):
         self._notice, self._notice_left = text, NOTICE_FRAMES
         self.show()
 
-    # --- the run ---
-
-    @property
-    def ended(self) -> bool:
-        """Whether the run has ended."""
-        return Frame(self.newest).ended
-
-    @property
-    def can_stop(self) -> bool:
-        """Whether the run that is watched can be stopped."""
-        return self.source.stoppable and not self.readonly and not self.ended
-
-    @property
-    def _stoppable_here(self) -> bool:
-        """Whether `x` does something."""
-        if self._other is None:
-            return self.can_stop
-        listed = self.runs.list.chosen_run()
-        return listed is not None and listed.runs and not self.readonly
-
-    @property
-    def stop_asked(self) -> bool:
-        """Whether the run that is watched was asked to stop."""
-        return self._watched in self._stopping
-
-    @property
-    def run_name(self) -> str:
-        """How the run that is watched is called in questions."""
-        return "the run" if self.newest is None else plain(self.newest.run.name) or "the run"
-
-    def stop_run(self, *, now: bool, other: Run | None = None) -> None:
-        """Ask the run to stop: the one that is watched, or another."""
-        try:
-            if other is None:
-                self.source.stop(now)
-            else:
-                stop.request(other, now=now)
-        except DdpmonError as error:
-            self.say(str(error))
-            return
-        self._stopping.add(self._key(other))
-        self._notice_left = 0
-        if other is not None:
-            self.say(f"stopping {plain(other.name)}…  x kills it now")
-        self.show()
-
     def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
         super()._display(screen, changes.lean(renderable))
 
@@ -261,13 +209,6 @@ class DdpmonApp(Launching):
             workarounds.let_go_of_terminal()
         self.exit()
 
-    @property
-    def outcome(self) -> Outcome:
-        """How the dashboard was left, as to the run that it was opened on."""
-        if Frame(self._own_source.snapshot()).ended:
-            return Outcome.ENDED
-        return Outcome.STOPPING if "" in self._stopping else Outcome.DETACHED
-
     # --- keys ---
 
     def action_detach(self) -> None:
@@ -275,49 +216,6 @@ class DdpmonApp(Launching):
 
     async def action_quit(self) -> None:
         self.leave()
-
-    def action_stop(self) -> None:
-        other = self._other
-        if not self._stoppable_here:
-            ended = "it has ended: there is nothing to stop"
-            self.say(ended if other is not None and not self.readonly else self._why_no_stop())
-            return
-        name = self.run_name if other is None else plain(other.name)
-        cancel = Answer("c", "Cancel: let it run", "")
-        if self._key(other) in self._stopping:
-            text = f"A stop of {name} is under way. Kill every process of it now? A checkpoint being written is lost."
-            self._ask("Kill now?", text, (cancel, Answer("k", "Kill now", "now")), other)
-            return
-        text = f"Stop {name}? The ranks get SIGTERM if the script handles it, else SIGINT, and SIGKILL after the grace."
-        self._ask("Stop the run?", text, (cancel, Answer("s", "Stop it", "stop")), other)
-
-    def _why_no_stop(self) -> str:
-        if self.ended:
-            return "the run has ended: there is nothing to stop"
-        return "read-only: it cannot be stopped from here" if self.readonly else "this cannot be stopped from here"
-
-    def action_interrupt(self) -> None:
-        """Ctrl-C. A second one, while asked, does the harmless of the two."""
-        owned = self.owns_run and self.source is self._own_source
-        if isinstance(self.screen, Ask) or not self.can_stop or not owned:
-            self.leave()
-            return
-        text = f"{self.run_name} is still running. Ctrl-C again detaches."
-        answers = (
-            Answer("c", "Cancel: stay here", ""),
-            Answer("d", "Detach: the run goes on", "detach"),
-            Answer("s", "Stop the run", "stop"),
-        )
-        self._ask("Ctrl-C: what about the run?", text, answers)
-
-    def _ask(self, heading: str, text: str, answers: tuple[Answer, ...], other: Run | None = None) -> None:
-        self.push_screen(Ask(heading, text, answers, self.palette), partial(self._answered, other))
-
-    def _answered(self, other: Run | None, answer: str | None) -> None:
-        if answer == "detach":
-            self.leave()
-        elif answer and (other is not None or self.can_stop):
-            self.stop_run(now=answer == "now", other=other)
 
     def action_help(self) -> None:
         self.push_screen(Help(self.palette, self.frame))

@@ -56,15 +56,10 @@ class _Pen:
     def _to(self, codes: _Codes) -> None:
         if codes == self._now:
             return
-        attributes, colour, behind = codes
-        sent = []
-        if attributes != self._now[0]:
-            sent = [
-                "0",
-                *filter(None, (attributes, colour if colour != "39" else "", behind if behind != "49" else "")),
-            ]
+        if codes[0] != self._now[0]:
+            sent = ["0", *(new for new, plain in zip(codes, _PLAIN, strict=True) if new != plain)]
         else:
-            sent = [new for new, old in ((colour, self._now[1]), (behind, self._now[2])) if new != old]
+            sent = [new for new, now in zip(codes, self._now, strict=True) if new != now]
         self._written.append(f"\x1b[{';'.join(sent)}m")
         self._now = codes
 

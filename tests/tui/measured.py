@@ -12,7 +12,7 @@ from ddpmon.messages import (
     RankView,
     Snapshot,
 )
-from tests.tui import snapshots
+from tests.tui import odd, snapshots
 from tests.tui.snapshots import replace, wobble
 
 GPU_BYTES = 80 * 2**30
@@ -127,7 +127,7 @@ def cpu() -> Snapshot:
 
 def many() -> Snapshot:
     """1,024 ranks on 128 hosts: one slow and hot, one dead, one whose GPU memory is nearly full."""
-    calm = snapshots.many()
+    calm = odd.many()
     ranks = [with_counters(rank, hot=rank.rank == 813) for rank in calm.ranks]
     full = ranks[77].gpu
     ranks[77] = replace(ranks[77], gpu=replace(full, memory_used_bytes=79 * 2**30))

@@ -10,7 +10,7 @@ from ddpmon.messages import BucketView, CostView, CostWish, EfficiencyView, Rank
 from ddpmon.source import FakeSource
 from ddpmon.tui import lines
 from ddpmon.tui.widgets import bucketlist, cost, waits
-from tests.tui import golden, measured, snapshots, through_time
+from tests.tui import golden, measured, odd, snapshots, through_time
 from tests.tui.driving import drive
 
 SIZES = ((80, 24), (160, 50))
@@ -197,7 +197,7 @@ def test_a_bucket_waits_until_all_ranks_have_it_and_then_transfers():
 
 
 def test_any_state_at_any_size():
-    made = [make() for make in (*snapshots.ODD.values(), *snapshots.STATES.values(), *measured.MADE.values())]
+    made = [make() for make in (*odd.MADE.values(), *snapshots.STATES.values(), *measured.MADE.values())]
     sizes = [(10, 3), (300, 100), (60, 12), (61, 13), (149, 20), (150, 12), (80, 24)]
     source = FakeSource(made[0])
 

@@ -8,7 +8,7 @@ from ddpmon.messages import Environment, Finding, Gpu, RankView
 from ddpmon.source import FakeSource
 from ddpmon.tui import lines
 from ddpmon.tui.widgets import gauges, machines
-from tests.tui import golden, measured, snapshots
+from tests.tui import golden, measured, odd, snapshots
 from tests.tui.driving import drive
 
 SIZES = ((80, 24), (160, 50))
@@ -159,7 +159,7 @@ def test_columns_never_need_more_than_they_were_given(make):
 
 
 def test_any_state_at_any_size():
-    made = [make() for make in (*snapshots.ODD.values(), *snapshots.STATES.values(), *measured.MADE.values())]
+    made = [make() for make in (*odd.MADE.values(), *snapshots.STATES.values(), *measured.MADE.values())]
     sizes = [(10, 3), (300, 100), (60, 12), (61, 13), (149, 20), (150, 12), (80, 24)]
     source = FakeSource(made[0])
 

@@ -4,9 +4,8 @@ import pytest
 
 from ddpmon.hub.parts import with_parts
 from ddpmon.messages import HEAT_METRICS, HEAT_STEPS, HeatRow, HeatView, HeatWish
-from ddpmon.source import FakeSource
 from ddpmon.tui.widgets.heatmap import cell_looks, in_words, labels, sweep
-from tests.tui import golden, snapshots, through_time
+from tests.tui import golden, through_time
 from tests.tui.driving import drive
 from tests.worlds import own_times, records, world_of
 
@@ -175,24 +174,6 @@ def test_it_asks_for_what_fits_and_other_screens_for_nothing():
     assert source.wished.heat == HeatWish("data", 1, 23, 96)
     drive(source, "3", "1", lambda app, _: app.tick())
     assert source.wished.heat is None
-
-
-@pytest.mark.parametrize(("make", "said"), [(snapshots.waiting, "no step yet"), (snapshots.slow, "coming…")])
-def test_before_there_is_something_it_says_so(make, said):
-    assert said in drive(FakeSource(make()), "3")[1]
-
-
-def test_what_was_not_kept_of_a_held_screen_is_not_said_to_be_there():
-    def hold(app, _):
-        app.action_freeze()
-
-    _, text = drive(through_time.slow(16), "3", hold, "slash", *"3-5", "enter")
-    assert "/ 3 of 16 ranks: 3-5" in text
-    assert "not kept; space goes on" in text
-    _, text = drive(through_time.slow(16), "3", hold, "slash", *"3-5", "enter", "escape")
-    assert "not kept" not in text
-    _, text = drive(through_time.slow(16), "3", hold, "slash", *"3-5", "enter", "space")
-    assert "not kept" not in text
 
 
 def test_any_size_can_be_drawn():

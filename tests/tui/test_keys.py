@@ -9,7 +9,7 @@ from ddpmon.source import FakeSource
 from ddpmon.tui import keys
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.outcome import Outcome
-from tests.tui import snapshots
+from tests.tui import odd, snapshots
 from tests.tui.driving import drive
 
 
@@ -198,7 +198,7 @@ PRESSED = [
 def test_random_keys_in_random_states_never_crash(seed):
     """Any key in any state, dialogs, help and command palette included; only leaving is left out."""
     dice = random.Random(seed)
-    made = [None, *(make() for make in (*snapshots.STATES.values(), *snapshots.ODD.values()))]
+    made = [None, *(make() for make in (*snapshots.STATES.values(), *odd.MADE.values()))]
     source = FakeSource()
 
     def change(app, _):

@@ -10,12 +10,12 @@ from textual.geometry import Size
 
 from ddpmon.hub.parts import with_parts
 from ddpmon.tui import keys
-from tests.tui import measured, snapshots, through_time
+from tests.tui import measured, odd, snapshots, through_time
 from tests.tui.driving import drive, screen_text
 from tests.tui.tape import FakeTape
 
 WALKS = 6
-THOUSANDS = (snapshots.many, measured.many)
+THOUSANDS = (odd.many, measured.many)
 MORE_KEYS = (
     "escape",
     "tab",
@@ -61,7 +61,7 @@ class AnySource(through_time.GrantingSource):
 
 def states():
     """All that a screen can be shown; a thousand ranks are slow to look at and come by themselves."""
-    made = {**snapshots.STATES, **snapshots.ODD, **measured.MADE}
+    made = {**snapshots.STATES, **odd.MADE, **measured.MADE}
     return [None, *(make() for make in made.values() if make not in THOUSANDS)]
 
 

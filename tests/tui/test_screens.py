@@ -5,7 +5,7 @@ from textual.geometry import Size
 
 from ddpmon.messages import Series
 from ddpmon.source import FakeSource
-from tests.tui import golden, snapshots
+from tests.tui import golden, odd, snapshots
 from tests.tui.driving import drive
 
 SIZES = ((80, 24), (160, 50))
@@ -45,20 +45,20 @@ def test_dialogs_and_help():
 
 
 def test_a_thousand_ranks_fold_and_keep_the_worst():
-    _, text = drive(snapshots.many(), size=(80, 24))
+    _, text = drive(odd.many(), size=(80, 24))
     golden.check("many-80x24", text)
     assert "✖" in text
     assert "█" in text.split("ranks, slowest first", maxsplit=1)[0].split("✖ dead")[-1]
 
 
 def test_missing_values_are_a_dash_and_never_an_error():
-    _, text = drive(snapshots.empty(), size=(160, 50))
+    _, text = drive(odd.empty(), size=(160, 50))
     golden.check("empty-160x50", text)
 
 
 @pytest.mark.parametrize("size", [*SIZES, (240, 70), (60, 12)])
 def test_numbers_that_are_none_are_shown_as_such(size):
-    _, text = drive(snapshots.not_finite(), size=size)
+    _, text = drive(odd.not_finite(), size=size)
     assert "nan" in text
     assert "\x1b" not in text
     assert "\x07" not in text
@@ -136,7 +136,7 @@ def test_the_same_snapshot_is_not_painted_twice():
 def test_resizing_to_any_size_draws_every_state_whole():
     """A walk over sizes between 1x1 and 300x100, the smallest and the largest included."""
     sizes = [(1, 1), (300, 100), (10, 3), (61, 13), (59, 11), (150, 12), (2, 80), (299, 2), (80, 24), (3, 1), (240, 70)]
-    made = [make() for make in (*snapshots.STATES.values(), *snapshots.ODD.values())]
+    made = [make() for make in (*snapshots.STATES.values(), *odd.MADE.values())]
     source = FakeSource(made[0])
 
     async def walk(app, pilot):

@@ -4,7 +4,7 @@ import pytest
 
 from ddpmon.source import FakeSource
 from ddpmon.tui import keys, passage
-from tests.tui import golden, snapshots
+from tests.tui import golden, snapshots, through_time
 from tests.tui.driving import drive
 from tests.tui.tape import replaying
 
@@ -118,3 +118,27 @@ def test_what_is_kept_is_bounded_and_less_of_a_large_world():
 def step(app, source):
     source.current = snapshots.replace(source.current, version=source.current.version + 1)
     app.take()
+
+
+HEAT, TIMELINE = "3", "5"
+past = pytest.mark.parametrize("screen", [HEAT, TIMELINE])
+
+
+@past
+@pytest.mark.parametrize(("make", "said"), [(snapshots.waiting, "no step yet"), (snapshots.slow, "coming…")])
+def test_before_there_is_a_past_to_show_it_says_so(screen, make, said):
+    assert said in drive(FakeSource(make()), screen)[1]
+
+
+@past
+def test_what_was_not_kept_of_a_held_screen_is_not_said_to_be_there(screen):
+    def hold(app, _):
+        app.action_freeze()
+
+    _, text = drive(through_time.slow(16), screen, hold, "slash", *"3-5", "enter")
+    assert "/ 3 of 16 ranks: 3-5" in text
+    assert "not kept; space goes on" in text
+    _, text = drive(through_time.slow(16), screen, hold, "slash", *"3-5", "enter", "escape")
+    assert "not kept" not in text
+    _, text = drive(through_time.slow(16), screen, hold, "slash", *"3-5", "enter", "space")
+    assert "not kept" not in text

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from ddpmon.messages import PHASES, TimelineStep, TimelineView
-from ddpmon.source import FakeSource
 from ddpmon.tui.widgets import laststeps
 from ddpmon.tui.widgets.laststeps import IN_TIME, LAST, bar, what_if
 from tests.tui import golden, snapshots, through_time
@@ -125,24 +124,6 @@ def test_fewer_ranks_than_were_scrolled_past_are_shown_from_the_first():
     _, text = drive(source, "5", "slash", *("o", "w", "n", "greater_than_sign", "9"), "enter", "G", fewer)
     assert "/ 2 of 64 ranks: own>9" in text
     assert len(source.current.timeline.rows) == 2
-
-
-@pytest.mark.parametrize(("make", "said"), [(snapshots.waiting, "no step yet"), (snapshots.slow, "coming…")])
-def test_before_there_is_something_it_says_so(make, said):
-    assert said in drive(FakeSource(make()), "5")[1]
-
-
-def test_what_was_not_kept_of_a_held_screen_is_not_said_to_be_there():
-    def hold(app, _):
-        app.action_freeze()
-
-    _, text = drive(through_time.slow(16), "5", hold, "slash", *"3-5", "enter")
-    assert "/ 3 of 16 ranks: 3-5" in text
-    assert "not kept; space goes on" in text
-    _, text = drive(through_time.slow(16), "5", hold, "slash", *"3-5", "enter", "escape")
-    assert "not kept" not in text
-    _, text = drive(through_time.slow(16), "5", hold, "slash", *"3-5", "enter", "space")
-    assert "not kept" not in text
 
 
 def test_any_size_can_be_drawn():

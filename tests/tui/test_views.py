@@ -6,7 +6,7 @@ from ddpmon.logs import Said
 from ddpmon.messages import Collective, Finding, Stack
 from ddpmon.source import FakeSource
 from ddpmon.tui.widgets.ranktable import accused
-from tests.tui import golden, snapshots
+from tests.tui import golden, odd, snapshots
 from tests.tui.driving import drive
 
 SIZES = ((80, 24), (160, 50))
@@ -98,7 +98,7 @@ def test_before_the_first_snapshot_every_screen_stands(keys):
     assert "q detach" in text or "no rank" in text
 
 
-@pytest.mark.parametrize("make", [*snapshots.STATES.values(), *snapshots.ODD.values()])
+@pytest.mark.parametrize("make", [*snapshots.STATES.values(), *odd.MADE.values()])
 def test_any_state_and_any_missing_value_can_be_shown_on_every_screen(make):
     app, _ = drive(
         make(), "2", *"sSsS", "right", "G", "enter", "right_square_bracket", "escape", "7", "8", "1", "enter", "G"

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import ModalScreen
 
 from ddpmon import comparison
 from ddpmon.errors import DdpmonError
@@ -15,7 +13,7 @@ from ddpmon.runs import Run
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut, fit, plain, size, title, wrap
 from ddpmon.tui.palette import Palette
-from ddpmon.tui.widgets.pane import Pane
+from ddpmon.tui.screens.scrolled import Scrolled, Text
 
 _OUTCOMES = {"faster": ("✔ FASTER", "ok"), "slower": ("▲ SLOWER", "warn"), "same": ("● NO DIFFERENCE", "strong")}
 _NAME, _CELL = 19, 10
@@ -74,33 +72,25 @@ def _cells(row: tuple[str, ...], role: str = "text") -> Line:
     return line
 
 
-class _Pane(Pane):
-    """The comparison, scrolled to `top`; before it is there, what is being done, or why it will not come."""
+class _Comparison(Text):
+    """The comparison; before it is there, what is being done, or why it will not come."""
 
     def __init__(self, heading: str) -> None:
         super().__init__()
         self.made: dict[str, Any] | None = None
         self.error = ""
-        self.top = 0
         self._heading = heading
 
-    def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
-        head = title(self._heading, width)
+    def heading(self, width: int) -> list[Line]:
+        return [title(self._heading, width)]
+
+    def lines(self, frame: Frame, width: int) -> list[Line]:
         if self.error:
-            rows: list[Line] = [[("▲ " if not i else "  ", "warn"), (row, "warn")] for i, row in enumerate(
-                wrap(self.error, width - 3))]  # fmt: skip
-        elif self.made is None:
-            rows = [[(" reading both recordings…", "info")]]
-        else:
-            rows = [
-                line if size(line) <= width else _columns(line, width) for line in comparison_lines(self.made, width)
-            ]
-        room = max(0, height - 2)
-        self.top = max(0, min(self.top, len(rows) - room))
-        shown = rows[self.top : self.top + room]
-        more = len(rows) > room
-        foot: Line = [(" ↑ ↓", "key"), (" scroll   ", "muted")] if more else [(" ", "text")]
-        return [head, *shown, *([[]] * (room - len(shown))), [*foot, ("esc", "key"), (" back", "muted")]]
+            rows = wrap(self.error, width - 3)
+            return [[("▲ " if not i else "  ", "warn"), (row, "warn")] for i, row in enumerate(rows)]
+        if self.made is None:
+            return [[(" reading both recordings…", "info")]]
+        return [line if size(line) <= width else _columns(line, width) for line in comparison_lines(self.made, width)]
 
 
 def _columns(line: Line, width: int) -> Line:
@@ -113,47 +103,23 @@ def _columns(line: Line, width: int) -> Line:
     return fitted
 
 
-class Compare(ModalScreen[None]):
+class Compare(Scrolled):
     """B against A. The recordings are read on another thread: that takes seconds."""
 
-    DEFAULT_CSS = "Compare { overflow: hidden hidden; } Compare _Pane { width: 1fr; height: 1fr; background: $panel; }"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,enter,c", "dismiss", show=False),
-        Binding("down,j", "scroll(1)", show=False),
-        Binding("up,k", "scroll(-1)", show=False),
-        Binding("pagedown,space", "scroll(10)", show=False),
-        Binding("pageup", "scroll(-10)", show=False),
-        Binding("g,home", "scroll(-10_000)", show=False),
-        Binding("G,end", "scroll(10_000)", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("c", "dismiss", show=False)]
 
     def __init__(self, a: Run, b: Run, palette: Palette) -> None:
-        super().__init__()
-        self._a, self._b, self._colours = a, b, palette
-        self.pane = _Pane(f"A {plain(a.name)}   B {plain(b.name)}   did it help?")
-
-    def compose(self) -> ComposeResult:
-        yield self.pane
+        self._a, self._b = a, b
+        self._comparison = _Comparison(f"A {plain(a.name)}   B {plain(b.name)}   did it help?")
+        super().__init__(self._comparison, palette, Frame())
 
     def on_mount(self) -> None:
-        self.pane.show(Frame(), self._colours)
+        super().on_mount()
         self.run_worker(self._compare())
 
     async def _compare(self) -> None:
         try:
-            self.pane.made = await asyncio.to_thread(comparison.build, self._a, self._b)
+            self._comparison.made = await asyncio.to_thread(comparison.build, self._a, self._b)
         except DdpmonError as error:
-            self.pane.error = str(error)
-        self.pane.redraw()
-
-    def action_scroll(self, by: int) -> None:
-        self.pane.top += by
-        self.pane.redraw()
-
-    def on_mouse_scroll_down(self) -> None:
-        """Further down."""
-        self.action_scroll(3)
-
-    def on_mouse_scroll_up(self) -> None:
-        """Further up."""
-        self.action_scroll(-3)
+            self._comparison.error = str(error)
+        self._comparison.redraw()

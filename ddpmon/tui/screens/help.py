@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import ModalScreen
 
 from ddpmon.tui import keys
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, title, wrap
 from ddpmon.tui.palette import VARIABLE, Palette
-from ddpmon.tui.widgets.pane import Pane
+from ddpmon.tui.screens.scrolled import Scrolled, Text
 
 _WORDS = (
     ("own", "time that a rank itself works in a step; the straggler has the most of it and waits least"),
@@ -46,41 +44,18 @@ def help_lines(width: int, frame: Frame) -> list[Line]:
     return lines
 
 
-class HelpPane(Pane):
-    """The help's text, scrolled to `top`."""
+class _Keys(Text):
+    """The help's text."""
 
-    top = 0
-
-    def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
-        lines = help_lines(width, frame)
-        self.top = max(0, min(self.top, len(lines) - height + 1))
-        return [*lines[self.top : self.top + height - 1], [(" ↑ ↓ scroll   esc back", "muted")]]
+    def lines(self, frame: Frame, width: int) -> list[Line]:
+        return help_lines(width, frame)
 
 
-class Help(ModalScreen[None]):
+class Help(Scrolled):
     """The help over the whole screen."""
 
-    DEFAULT_CSS = "Help { overflow: hidden hidden; } Help HelpPane { width: 1fr; height: 1fr; background: $panel; }"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,question_mark,enter", "dismiss", show=False),
-        Binding("down,j", "scroll(1)", show=False),
-        Binding("up,k", "scroll(-1)", show=False),
-        Binding("pagedown,space", "scroll(10)", show=False),
-        Binding("pageup", "scroll(-10)", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark", "dismiss", show=False)]
 
     def __init__(self, palette: Palette, frame: Frame) -> None:
-        super().__init__()
-        self._colours = palette
-        self._of = Frame(can_stop=frame.can_stop, readonly=frame.readonly, view=frame.view, cursor=frame.cursor)
-        self.pane = HelpPane()
-
-    def compose(self) -> ComposeResult:
-        yield self.pane
-
-    def on_mount(self) -> None:
-        self.pane.show(self._of, self._colours)
-
-    def action_scroll(self, by: int) -> None:
-        self.pane.top += by
-        self.pane.redraw()
+        of = Frame(can_stop=frame.can_stop, readonly=frame.readonly, view=frame.view, cursor=frame.cursor)
+        super().__init__(_Keys(), palette, of)

@@ -1,0 +1,79 @@
+"""A text over the whole screen that is scrolled and left again."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.screen import ModalScreen
+
+from ddpmon.tui.frame import Frame
+from ddpmon.tui.lines import Line
+from ddpmon.tui.palette import Palette
+from ddpmon.tui.widgets.pane import Pane
+
+_WHEEL = 3
+
+
+class Text(Pane):
+    """Lines, scrolled to `top`, and the keys under them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.top = 0
+
+    def lines(self, frame: Frame, width: int) -> list[Line]:
+        """All of the text."""
+        raise NotImplementedError
+
+    def heading(self, width: int) -> list[Line]:
+        """What stays above the text."""
+        return []
+
+    def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
+        heading, lines = self.heading(width), self.lines(frame, width)
+        room = max(0, height - len(heading) - 1)
+        self.top = max(0, min(self.top, len(lines) - room))
+        shown = lines[self.top : self.top + room]
+        keys: Line = [(" ↑ ↓", "key"), (" scroll  ", "muted")] if len(lines) > room else []
+        return [*heading, *shown, *([[]] * (room - len(shown))), [*keys, (" esc", "key"), (" back", "muted")]]
+
+
+class Scrolled(ModalScreen[None]):
+    """A text over the whole screen."""
+
+    DEFAULT_CSS = "Scrolled { overflow: hidden hidden; } Scrolled Text { width: 1fr; height: 1fr; background: $panel; }"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,enter", "dismiss", show=False),
+        Binding("down,j", "scroll(1)", show=False),
+        Binding("up,k", "scroll(-1)", show=False),
+        Binding("pagedown,space", "scroll(10)", show=False),
+        Binding("pageup", "scroll(-10)", show=False),
+        Binding("g,home", "scroll(-10_000)", show=False),
+        Binding("G,end", "scroll(10_000)", show=False),
+    ]
+
+    def __init__(self, text: Text, palette: Palette, frame: Frame) -> None:
+        super().__init__()
+        self.text = text
+        self._colours = palette
+        self._of = frame
+
+    def compose(self) -> ComposeResult:
+        yield self.text
+
+    def on_mount(self) -> None:
+        self.text.show(self._of, self._colours)
+
+    def action_scroll(self, by: int) -> None:
+        self.text.top += by
+        self.text.redraw()
+
+    def on_mouse_scroll_down(self) -> None:
+        """Further down."""
+        self.action_scroll(_WHEEL)
+
+    def on_mouse_scroll_up(self) -> None:
+        """Further up."""
+        self.action_scroll(-_WHEEL)
