@@ -4,7 +4,8 @@
     python benchmarks/analysis.py --updates 60        more updates
     python benchmarks/analysis.py --steps-per-s 50    more steps in each of them
 
-The made-up ranks take 30 ms steps; one is late in the second half of the window, so that every detector has work.
+The made-up ranks take 30 ms steps; one is late in the second half of the window, and each of them stalls now and then
+without any rhythm, so that every detector has work.
 "From scratch" is findings and means of a window that nothing is known of. An update is what a hub does once a second:
 it aligns the records of the steps that have come, splits their waits, moves the window on, takes a new sample of every
 rank's process, and says again what is found. Printed are medians, and what share of a core one update a second takes,
@@ -36,6 +37,8 @@ from ddpmon.messages import PROTOCOL, SYNC_GRADIENTS, Hello, Sample, Step, Sync
 STEPS = 600
 OWN_MS = (2.0, 8.0, 15.0, 1.0, 1.0)
 LATE_MS = 10.0
+STALL_MS, STALLS = 8.0, 0.03
+"""What a rank takes longer now and then, and in which share of its steps."""
 TRANSFER_US = 3000
 
 
@@ -54,6 +57,7 @@ def told(ranks: int, steps: int, first: int, late: bool) -> list[list[Step]]:
     """Records of some steps, by rank."""
     rng = np.random.default_rng(first)
     phases = np.array(OWN_MS) * (1 + 0.03 * np.abs(rng.standard_normal((steps, ranks, 5))))
+    phases[..., 2] += STALL_MS * (rng.random((steps, ranks)) < STALLS)
     phases[:, min(1, ranks - 1), 2] += LATE_MS * late
     own_us = (phases * 1e3).astype(int)
     arrival = own_us.sum(axis=2)

@@ -8,7 +8,6 @@ distribution; times the rhythms tried it must stay below FALSE_ALARMS (Bonferron
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from math import comb
@@ -55,27 +54,49 @@ def rhythms(world: World, known: Collection[int] = ()) -> list[Rhythm]:
     """The columns with a rhythm, worst first. known: those that had one when last looked at."""
     if len(world.ranks) < 2 or len(world) < 2 * FEWEST:
         return []
-    typical, over_neighbours = float(np.median(world.typical_ms)), _over_neighbours(world.excess_ms)
+    least = [max(1.0, share * float(np.median(world.typical_ms))) for share in LONG]
+    columns = np.union1d(_may_gain(world, min(least)), np.array(list(known), np.int64))
     found: dict[int, Rhythm] = {}
-    for least in LONG:  # among fewer long steps a rhythm stands out better
-        for rhythm in _rhythms(world, over_neighbours, max(1.0, least * typical), known):
+    for least_ms in least if len(columns) else ():  # among fewer long steps a rhythm stands out better
+        for rhythm in _rhythms(world, columns, least_ms, known):
             found.setdefault(rhythm.column, rhythm)
     return sorted(found.values(), key=lambda rhythm: -rhythm.over_ms / rhythm.every)
 
 
-def _rhythms(world: World, over_neighbours: Floats, least: float, known: Collection[int]) -> Iterator[Rhythm]:
+def _may_gain(world: World, least_ms: float) -> Ints:
+    """The columns of which a rhythm of steps that are long by so many ms could be worth telling, whatever its period.
+
+    Only where a rank is the slowest does mending it gain anything, and no more than its lead over the second.
+    """
+    slowest = world.own_ms.argmax(axis=1)
+    steps = np.arange(len(world))
+    before, after = abs(steps - 1), len(world) - 1 - abs(len(world) - 2 - steps)
+    over_neighbours = (
+        world.excess_ms[steps, slowest] - (world.excess_ms[before, slowest] + world.excess_ms[after, slowest]) / 2
+    )
+    leads = np.flatnonzero(over_neighbours > least_ms)
+    columns, places = np.unique(slowest[leads], return_inverse=True)
+    two = np.partition(world.own_ms[leads], -2, axis=1)[:, -2:]
+    gain = np.zeros((len(world), len(columns)))
+    gain[leads, places] = two[:, 1] - two[:, 0]
+    gain_since, step_since = (values[::-1].cumsum(axis=0)[::-1] for values in (gain, world.step_ms))
+    enough = gain_since[: 1 - FEWEST] > (1 - 1 / TOLD) * step_since[: 1 - FEWEST, None]
+    return columns[enough.any(axis=0)]
+
+
+def _rhythms(world: World, columns: Ints, least_ms: float, known: Collection[int]) -> Iterator[Rhythm]:
     """Those of steps that are long by at least so many ms."""
-    some = np.flatnonzero((over_neighbours > least).sum(axis=0) >= FEWEST)
-    excess, over_neighbours = world.excess_ms[:, some], over_neighbours[:, some]
+    excess = world.excess_ms[:, columns]
+    over_neighbours = _over_neighbours(excess)
     # A third of the way up, since of every two steps one may be long; what is below that tells the noise.
     third = len(world) // 3
     usual = np.partition(excess, third, axis=0)[third]
-    bound = np.maximum(NOISE * 3 * (usual - np.minimum(excess, usual)).mean(axis=0), least)
+    bound = np.maximum(NOISE * 3 * (usual - np.minimum(excess, usual)).mean(axis=0), least_ms)
     # Over its neighbours as well: a stretch of long steps is no rhythm, though every second one of it is long.
     long = (excess - usual > bound) & (over_neighbours > bound)
     share = long.mean(axis=0)
     for place in np.flatnonzero((long.sum(axis=0) >= FEWEST) & (share <= 0.6)).tolist():
-        column = int(some[place])
+        column = int(columns[place])
         missed = MISSED if column in known else MISSED - 1
         rhythm = _rhythm(world.step, np.flatnonzero(long[:, place]), float(share[place]), missed)
         if rhythm is not None:
@@ -105,16 +126,18 @@ def _rhythm(steps: Ints, at: Ints, share: float, missed: int) -> tuple[int, Ints
     lags = np.arange(len(seen))
     candidates = lags[seen >= PAIRS * np.maximum(FEWEST - 1, (numbers[-1] - numbers[0]) / np.maximum(lags, 1) - 1)]
     for every in candidates[candidates > 1][:PERIODS].tolist():
-        phase = Counter((numbers % every).tolist()).most_common(1)[0][0]
+        phase = int(np.bincount(numbers % every).argmax())
         in_time = numbers % every == phase
         places = int(((steps % every) == phase)[at[in_time][0] : at[in_time][-1] + 1].sum())
         hits = int(in_time.sum())
+        if hits < FEWEST or hits < KEPT * places:
+            continue
         first, last = numbers[in_time][[0, -1]]
         beside = int(((numbers >= first) & (numbers <= last)).sum()) - hits
         others = int(((steps >= first) & (steps <= last)).sum()) - places
         by_chance = _at_least(hits - 1, places - 1, share) * (1 - _at_least(beside + 1, others, share))
         tried = min(every, len(numbers)) * PERIODS
-        if hits >= FEWEST and hits >= KEPT * places and tried * by_chance < FALSE_ALARMS:
+        if tried * by_chance < FALSE_ALARMS:
             last = np.isin(steps[steps % every == phase][-FEWEST:], numbers)
             return (every, at[in_time]) if last.sum() >= len(last) - missed else None  # and so its multiples are over
     return None

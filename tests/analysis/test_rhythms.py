@@ -1,0 +1,39 @@
+"""Which ranks are looked at for a rhythm, of a thousand."""
+
+import numpy as np
+import pytest
+
+from ddpmon.analysis import rhythms
+from ddpmon.analysis.rhythms import periodic
+from tests.analysis.test_stragglers import STEP_MS, clean
+from tests.worlds import records, world_of
+
+
+def told(world):
+    return {found.column: finding for found in rhythms.rhythms(world) if (finding := periodic(world, found))}
+
+
+@pytest.mark.parametrize("kind", ["even", "garbage", "hiccups"])
+@pytest.mark.parametrize(("ranks", "seed"), [(2, 0), (3, 1), (8, 2), (40, 3)])
+def test_whom_it_is_worth_telling_of_is_looked_at(monkeypatch, kind, ranks, seed):
+    rng = np.random.default_rng(seed)
+    worlds = []
+    for _ in range(6):
+        own = clean(kind, 400, ranks, seed)
+        for rank in rng.integers(0, ranks, 2):
+            own[rng.integers(0, 360) :: rng.integers(2, 60), rank, 4] += rng.uniform(0.02, 1.0) * STEP_MS
+        worlds.append(world_of(records(own)))
+    some = [told(world) for world in worlds]
+    monkeypatch.setattr(rhythms, "_may_gain", lambda world, _: np.arange(len(world.ranks)))
+    assert some == [told(world) for world in worlds]
+    assert any(some)
+
+
+def test_ranks_that_only_stray_are_not_looked_at_one_by_one(monkeypatch):
+    looked = []
+    monkeypatch.setattr(rhythms, "_rhythm", lambda *told: looked.append(told))
+    own = clean("even", 300, 200, 4)
+    own[..., 1] += np.random.default_rng(4).exponential(0.1 * STEP_MS, own.shape[:2])
+    own[:, 0, 1] += STEP_MS  # it alone is waited for
+    assert rhythms.rhythms(world_of(records(own))) == []
+    assert len(looked) <= 2
