@@ -70,7 +70,8 @@ SCREENS = {
 FIRST = "world: own time"
 FULL = ("q detach", FIRST, "ranks, slowest first")
 """What stands on a full first screen, beside ranks in its last line but one."""
-START_S = 10.0
+START_S, FILLED_S = 10.0, 2.0
+"""The most that a dashboard may take to its first screen, and that to be full."""
 PRESSES = 12
 HOUR_FRAMES = 7200
 KEPT_SNAPSHOTS = 30
@@ -263,7 +264,7 @@ def start(run_id: str, ranks: int, size: str, times: int) -> None:
     for _ in range(times):
         with shown([sys.executable, "-m", "ddpmon", "attach", run_id], SIZES[size]) as dashboard:
             dashboard.read(START_S, FIRST.encode())
-            dashboard.read(0.6)
+            dashboard.read(FILLED_S)
             taken.append(full_after(dashboard, SIZES[size]))
     known = [seconds for seconds in taken if seconds is not None]
     said = f"{statistics.median(known):.2f} s ({min(known):.2f} to {max(known):.2f})" if known else "never"

@@ -142,6 +142,8 @@ class Hub:
         if store.state == "stalled" and now - self._asked_where_at >= ASK_WHERE_S:
             self._asked_where_at = now
             self._collector.ask_where()
+        self._viewers.receive(now)  # who asked meanwhile need not wait for the disk as well
+        self._viewers.serve(now)
         self._record(now, unix)
 
     def _look_closer(self, now: float) -> None:

@@ -25,7 +25,6 @@ from ddpmon.tui.lines import plain
 from ddpmon.tui.notify import Worsening, sequence
 from ddpmon.tui.outcome import Outcome
 from ddpmon.tui.palette import ANSI_THEME, THEMES, Palette, chosen_theme, pick
-from ddpmon.tui.passage import AT_ONCE_S
 from ddpmon.tui.screens.allruns import Runs
 from ddpmon.tui.screens.chart import Chart
 from ddpmon.tui.screens.comm import Comm
@@ -45,8 +44,8 @@ FRAME_S = 0.5
 FIRST_FRAME_S = 0.05
 """Until the first snapshot: the screen fills as soon as there is something to show."""
 NOTICE_FRAMES = 6
-ANSWER_FRAMES = 10
-"""Frames in quick succession after a rank was asked something."""
+SWITCH_S = 0.01
+"""From one screen to another: a new one is drawn at once."""
 
 
 class DdpmonApp(Stopping):
@@ -199,6 +198,10 @@ class DdpmonApp(Stopping):
         self._notice, self._notice_left = text, NOTICE_FRAMES
         self.show()
 
+    def delay_update(self, delay: float = SWITCH_S) -> None:
+        """Hide what is between two screens; not as long as Textual would."""
+        super().delay_update(min(delay, SWITCH_S))
+
     def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
         super()._display(screen, changes.lean(renderable))
 
@@ -265,7 +268,7 @@ class DdpmonApp(Stopping):
             self.say("a recording answers nothing: stacks as recorded only")
             return
         self.source.ask([pane.rank])
-        self.set_interval(AT_ONCE_S, self.tick, repeat=ANSWER_FRAMES)
+        self.show_answer()
 
     async def action_back(self) -> None:
         """From the inspected rank to where it was chosen, with the cursor on it."""

@@ -7,12 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from textual.app import App
+from textual.timer import Timer
 
 from ddpmon.messages import Snapshot
 from ddpmon.source import Cursor, Source, Tape
 
-AT_ONCE_S = 0.1
-"""What a recording needs to follow a key, mostly."""
+LOOK_S = 0.02
+LOOKS = 50
+"""How often, and how many times, the source is looked at for what a key has asked of it."""
 KEPT = 240
 """Snapshots of a small world that are kept to step back to: two minutes."""
 KEPT_RANKS = 8192
@@ -30,6 +32,7 @@ class Passage(App[None]):
         self.held: Snapshot | None = None
         """What is shown instead of the newest."""
         self._kept: deque[Snapshot] = deque(maxlen=KEPT)
+        self._looking: Timer | None = None
 
     def tick(self) -> None:
         """One frame."""
@@ -38,6 +41,17 @@ class Passage(App[None]):
     def show(self) -> None:
         """Show what is to be shown now."""
         raise NotImplementedError
+
+    def show_answer(self) -> None:
+        """A frame now, and one as soon as what the source was asked for is there."""
+        self.tick()
+        if self._looking is not None:
+            self._looking.stop()
+        self._looking = self.set_interval(LOOK_S, self._look, repeat=LOOKS)
+
+    def _look(self) -> None:
+        if self.source.snapshot() is not self.newest:
+            self.tick()
 
     def take(self) -> None:
         """Take the newest snapshot from the source."""
@@ -106,5 +120,4 @@ class Passage(App[None]):
         """Ask the recording that plays, if one does; it is shown as soon as it is there."""
         if self.source.tape is not None:
             wish(self.source.tape)
-            self.tick()
-            self.set_timer(AT_ONCE_S, self.tick)
+            self.show_answer()

@@ -142,3 +142,17 @@ def test_what_was_not_kept_of_a_held_screen_is_not_said_to_be_there(screen):
     assert "not kept" not in text
     _, text = drive(through_time.slow(16), screen, hold, "slash", *"3-5", "enter", "space")
     assert "not kept" not in text
+
+
+def test_what_a_key_asked_for_is_shown_as_soon_as_it_is_there(monkeypatch):
+    monkeypatch.setattr("ddpmon.tui.app.FRAME_S", 3600.0)
+    source = FakeSource(snapshots.slow())
+
+    async def answered(app, pilot):
+        source.current = snapshots.done()
+        for _ in range(500):
+            await pilot.pause(0.02)
+            if app.newest is source.current:
+                break
+
+    assert "DONE" in drive(source, TIMELINE, "w", answered)[1].splitlines()[0]

@@ -12,7 +12,7 @@ from textual.screen import Screen
 from ddpmon.messages import Wish
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.palette import Palette
-from ddpmon.tui.passage import AT_ONCE_S, Passage
+from ddpmon.tui.passage import Passage
 from ddpmon.tui.screens.plan import LEAST_HEIGHT, LEAST_WIDTH
 from ddpmon.tui.widgets.head import Head
 from ddpmon.tui.widgets.keybar import KeyBar
@@ -87,8 +87,7 @@ class View(Screen[None]):
     def ask(self) -> None:
         """Have what this screen wishes for now come as soon as it can."""
         if isinstance(self.app, Passage):
-            self.app.tick()
-            self.app.set_timer(AT_ONCE_S, self.app.tick)
+            self.app.show_answer()
 
     def action_move(self, by: int) -> None:
         self.cursor.move(by)
