@@ -9,7 +9,6 @@ lie along a line: an offset, and a drift of some millionths. The line is fitted 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -37,7 +36,8 @@ class Clocks:
     def __init__(self, reference: str = "") -> None:
         """reference: the host whose clock is the world's; one that has no rank is replaced by the first rank's."""
         self.reference = reference
-        self._points: dict[str, deque[tuple[int, int]]] = {}
+        self._points: dict[str, Ints] = {}
+        """[N, 2] By host: when synchronisations ended by its clock, and what to add to that."""
 
     def offsets_us(self, rows: Rows, hosts: Mapping[int, str]) -> Ints | None:
         """[S, R] What to add to times that ranks told, by their hosts; None where all share a clock.
@@ -51,16 +51,18 @@ class Clocks:
             self.reference = names[0]
             self._points.clear()
         offsets = np.zeros((len(rows.steps), len(names)), np.int64)
+        columns: dict[str, list[int]] = {}
+        for column, name in enumerate(names):
+            columns.setdefault(name, []).append(column)
         for first in range(0, len(rows.steps), BLOCK):
             block = rows.steps[first : first + BLOCK]
             ends = _ends(block, names)
             for host in ends.keys() - {self.reference}:
-                points = self._points.setdefault(host, deque(maxlen=KEPT))
-                _learn(points, ends[host], ends[self.reference])
-                if points:
-                    columns = [column for column, name in enumerate(names) if name == host]
-                    at = np.array([[row[column].end_us for column in columns] for row in block], np.int64)
-                    offsets[first : first + len(block), columns] = _line(points).at(at)
+                known = self._points.get(host, np.empty((0, 2), np.int64))
+                points = self._points[host] = _learned(known, ends[host], ends[self.reference])
+                if len(points):
+                    at = np.array([[row[column].end_us for column in columns[host]] for row in block], np.int64)
+                    offsets[first : first + len(block), columns[host]] = _line(points).at(at)
         return offsets
 
 
@@ -90,23 +92,20 @@ def _ends(block: Sequence[Sequence[Step]], names: Sequence[str]) -> dict[str, li
     return ends
 
 
-def _learn(points: deque[tuple[int, int]], ends: Sequence[int | None], reference: Sequence[int | None]) -> None:
-    """Add the differences of two hosts' ends, and forget the old ones where the clock has jumped."""
-    for mine, theirs in zip(ends, reference, strict=True):
-        if mine is not None and theirs is not None:
-            points.append((mine, theirs - mine))
-    if len(points) < 2 * JUMPED:
-        return
-    before = deque(list(points)[:-JUMPED])
-    latest = list(points)[-JUMPED:]
-    off = np.array([told for _, told in latest]) - _line(before).at(np.array([at for at, _ in latest]))
-    if (off > JUMP_US).all() or (off < -JUMP_US).all():
-        points.clear()
-        points.extend(latest)
+def _learned(points: Ints, ends: Sequence[int | None], reference: Sequence[int | None]) -> Ints:
+    """The points with the differences of two hosts' ends, without the old ones where the clock has jumped."""
+    pairs = zip(ends, reference, strict=True)
+    new = [(mine, theirs - mine) for mine, theirs in pairs if mine is not None and theirs is not None]
+    table = np.concatenate([points, np.array(new, np.int64).reshape(-1, 2)])[-KEPT:]
+    if len(table) < 2 * JUMPED:
+        return table
+    before, latest = table[:-JUMPED], table[-JUMPED:]
+    off = latest[:, 1] - _line(before).at(latest[:, 0])
+    return latest if (off > JUMP_US).all() or (off < -JUMP_US).all() else table
 
 
-def _line(points: Sequence[tuple[int, int]]) -> _Line:
-    table = np.array(points, np.int64)
+def _line(table: Ints) -> _Line:
+    """The line through [N, 2] points, at least one."""
     origin, base = int(table[-1, 0]), int(table[-1, 1])
     at: Floats = (table[:, 0] - origin).astype(np.float64)
     told: Floats = (table[:, 1] - base).astype(np.float64)

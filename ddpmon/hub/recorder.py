@@ -74,6 +74,7 @@ class Recorder:
         try:
             db.execute("PRAGMA journal_mode=WAL")
             db.execute("PRAGMA synchronous=NORMAL")
+            db.execute("PRAGMA cache_size=-16384")  # KiB: of a thousand ranks each writes to a page of its own
             schema.make(db)
             db.executemany(schema.insert("meta", "OR IGNORE"), self._meta.items())
         except BaseException:
