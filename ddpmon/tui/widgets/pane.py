@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
+from textual.filter import ANSIToTruecolor, LineFilter
 from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
@@ -80,6 +81,10 @@ class Pane(Widget):
         width = self.size.width
         line = fit(self._rows[y] if y < len(self._rows) else [], width)
         return Strip([Segment(text, self._style(role)) for text, role in line], width)
+
+    def get_line_filters(self) -> list[LineFilter]:
+        """All but the one that takes the terminal's colours out: a palette has them only where they are to stay."""
+        return [each for each in super().get_line_filters() if not isinstance(each, ANSIToTruecolor)]
 
     def _style(self, role: str) -> Style:
         """Of a role on this widget's background: the line API does not inherit it, so every segment carries it."""
