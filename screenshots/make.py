@@ -5,8 +5,9 @@
     python screenshots/make.py --check         fail if one is not what the screen shows now
 
 Each is a scene of the dashboard on the recording that ships with the package, a real run of four ranks, at a moment
-when one of them is late. A test makes them again and compares, so that no picture tells of an older dashboard. PNGs are
-made from the SVGs and hold their digest, so that comparing them needs nothing that draws.
+when one of them is late. Where several runs are shown, the others are pieces of it: its late steps and its last ones.
+A test makes them again and compares, so that no picture tells of an older dashboard. PNGs are made from the SVGs and
+hold their digest, so that comparing them needs nothing that draws.
 """
 
 from __future__ import annotations
@@ -14,22 +15,29 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import json
 import os
 import re
+import shutil
+import sqlite3
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
+from unittest.mock import patch
 
 os.environ["TEXTUAL_COLOR_SYSTEM"] = "truecolor"  # read when textual is imported: the picture has no terminal to ask
 
 import png
 
+from ddpmon import runs
 from ddpmon.cli.replaying import unpack
 from ddpmon.hub.player import Player
+from ddpmon.hub.recording import recorded_report, recording_path
+from ddpmon.launch.remembered import Typed, remember
 from ddpmon.logs import Log, Reader
 from ddpmon.messages import Wish
 from ddpmon.runs import Run
@@ -62,9 +70,16 @@ SCENES = {
     "timeline": Scene(("5",)),
     "devices": Scene(("6",)),
     "logs": Scene(("7",)),
+    "runs": Scene(("8",)),
+    "launch": Scene(("8", "n")),
+    "compare": Scene(("8", "G", "c", "up", "c")),
     "inspect": Scene(("enter",)),
 }
-"""Runs and the form that starts one are not among them: they show the reader's own."""
+PIECES = {"line-slow": (460, 799, 40), "line-fixed": (810, 1240, 20)}
+"""Runs made of some steps of the shipped one: the first, the last, and how many minutes before it they began."""
+LAUNCH = Typed("train.py", "--epochs 3 --batch-size 64", "4", "baseline", "OMP_NUM_THREADS=1", "/home/you/project")
+SEEN_AFTER_S = 600.0
+"""When the list of runs is looked at, after the beginning of the shipped run."""
 FRAME_S = 0.6
 """A little more than the dashboard's own."""
 EMPTY: Mapping[str, str] = MappingProxyType({})
@@ -105,6 +120,7 @@ async def taken(moment: Moment, scene: Scene, expected: str | None = None) -> st
         for key in scene.keys:
             await pilot.press(key)
             await pilot.pause(FRAME_S / 6)
+        await app.workers.wait_for_complete()
         for _ in range(3 if expected is None else 12):
             await pilot.pause(FRAME_S)
             svg = self_contained(app.export_screenshot(title="ddpmon demo"))
@@ -124,7 +140,41 @@ def pictures(names: Iterable[str], expected: Mapping[str, str] = EMPTY) -> dict[
         def moment(step: int) -> Moment:
             return opened.enter_context(contextlib.closing(Moment(run, step)))
 
-        return {name: asyncio.run(taken(moment(SCENES[name].step), SCENES[name], expected.get(name))) for name in names}
+        for name in PIECES:
+            piece(run, name)
+        tell_verdict(run)
+        remember(LAUNCH)
+        with patch("ddpmon.tui.widgets.runlist.time", SimpleNamespace(time=lambda: run.created_at + SEEN_AFTER_S)):
+            return {
+                name: asyncio.run(taken(moment(SCENES[name].step), SCENES[name], expected.get(name))) for name in names
+            }
+
+
+def piece(run: Run, name: str) -> None:
+    """A run of its own, made of some steps of a recorded one."""
+    first, last, minutes = PIECES[name]
+    earlier = 60.0 * minutes
+    made = replace(
+        run,
+        id=f"{run.id[:-4]}{minutes:04x}",
+        name=name,
+        created_at=run.created_at - earlier,
+        ended_at=run.ended_at - earlier,
+    )
+    runs.create(made)
+    path = shutil.copy(recording_path(run.id), recording_path(made.id))
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE meta SET value = ? WHERE key = 'run_id'", (made.id,))
+        db.execute("UPDATE meta SET value = value - ? WHERE key = 'unix'", (earlier,))
+        db.execute("DELETE FROM steps WHERE step NOT BETWEEN ? AND ?", (first, last))
+        db.execute("DELETE FROM checkpoints")
+        db.execute("DELETE FROM events")
+    tell_verdict(made)
+
+
+def tell_verdict(run: Run) -> None:
+    """Write its report, as a hub does at the end."""
+    (runs.run_dir(run.id) / "report.json").write_text(json.dumps(recorded_report(run)))
 
 
 def write(made: Mapping[str, str]) -> None:

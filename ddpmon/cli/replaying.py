@@ -58,7 +58,8 @@ def unpack() -> Run:
     from ddpmon import runs
 
     run_id = json.loads((SHIPPED / "run.json").read_text())["id"]
-    folder = runs.private_dir(runs.run_dir(run_id))
+    for folder in (runs.home(), runs.runs_dir(), runs.run_dir(run_id)):
+        runs.private_dir(folder)
     (folder / "run.json").write_bytes((SHIPPED / "run.json").read_bytes())
     (folder / "telemetry.db").write_bytes(gzip.decompress((SHIPPED / "telemetry.db.gz").read_bytes()))
     for log in SHIPPED.glob("stdout.*.log"):
