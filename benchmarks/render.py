@@ -1,9 +1,9 @@
 """What the dashboard costs where it runs, and how fast it answers, with every rank changing twice a second.
 
-    python benchmarks/render.py                              all of it, some ten minutes
+    python benchmarks/render.py                              all of it, some 25 minutes
     python benchmarks/render.py --ranks 64 --sizes 80x24     one world, one terminal
     python benchmarks/render.py --screens world ranks        these screens alone
-    python benchmarks/render.py --parts screens start hour   which parts; all three by default
+    python benchmarks/render.py --parts hub screens start hour   which parts; all of them by default
 
 A real hub is fed by made-up ranks (`synthetic_ranks.py`), and the dashboard of `ddpmon attach` watches it in a terminal
 of its own (a pty of 24-bit colour). Of each screen:
@@ -13,9 +13,9 @@ of its own (a pty of 24-bit colour). Of each screen:
 - frame: from taking a snapshot to the last byte handed over for it, median and 95th percentile of the frames;
 - switch: from the press of the screen's key until it is there; and key: of a key on the screen, until its answer is.
 
-`start` is the time from starting `ddpmon attach` until the screen is full; `hour` the memory after 7,200 frames, which
-are an hour of two a second, of snapshots that the hub gave, shown one after the other without waiting, on all screens
-in turn.
+`hub` is what the run's hub takes. `start` is the time from starting `ddpmon attach` until the screen is full; `hour`
+the memory after 7,200 frames, an hour of two a second, of snapshots that the hub gave, shown one after the other
+without waiting, on all screens in turn.
 """
 
 from __future__ import annotations
@@ -280,6 +280,23 @@ def full_after(dashboard: Dashboard, size: tuple[int, int]) -> float | None:
     return None
 
 
+def hub(run_id: str, ranks: int, seconds: float) -> None:
+    """What the hub takes that collects, analyses and records them while a viewer looks on."""
+    from ddpmon import runs
+
+    (process,) = [each for each in psutil.Process().children() if "ddpmon.hub" in each.cmdline()]
+    viewer = Viewer(runs.find(run_id))
+    first, used, began = viewer.next()[1].step, sum(process.cpu_times()[:2]), time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        last = viewer.next()[1].step
+    took, used = time.perf_counter() - began, sum(process.cpu_times()[:2]) - used
+    viewer.close()
+    print(
+        f"{ranks:5}  the hub: {used / took:.0%} of a core, at {(last - first) * ranks / took:,.0f} records a second",
+        flush=True,
+    )
+
+
 def simulated_hour(run_id: str, ranks: int, size: str, count: int) -> None:
     """The memory after it."""
     from ddpmon import runs
@@ -315,7 +332,7 @@ def main() -> None:
     parser.add_argument("--screens", nargs="+", choices=SCREENS, default=list(SCREENS))
     parser.add_argument("--seconds", type=float, default=10.0, help="of each screen")
     parser.add_argument(
-        "--parts", nargs="+", choices=["screens", "start", "hour"], default=["screens", "start", "hour"]
+        "--parts", nargs="+", choices=["hub", "screens", "start", "hour"], default=["hub", "screens", "start", "hour"]
     )
     parser.add_argument("--times", type=int, default=7, help="that the dashboard is started")
     parser.add_argument("--count", type=int, default=HOUR_FRAMES, help="frames of the hour")
@@ -338,9 +355,11 @@ def main() -> None:
     print("ranks  size    screen       CPU    KB/s  median   p95 median   p95 median   p95", flush=True)
     for ranks in args.ranks:
         with world_at_work(ranks) as run:
+            if "hub" in args.parts:
+                hub(run.id, ranks, 2 * args.seconds)
             for size in args.sizes:
                 for part in args.parts:
-                    if part != "hour" or size == args.sizes[-1]:
+                    if part in parts and (part != "hour" or size == args.sizes[-1]):
                         parts[part](run.id, ranks, size)
 
 
