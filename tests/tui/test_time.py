@@ -156,3 +156,18 @@ def test_what_a_key_asked_for_is_shown_as_soon_as_it_is_there(monkeypatch):
                 break
 
     assert "DONE" in drive(source, TIMELINE, "w", answered)[1].splitlines()[0]
+
+
+def test_what_a_larger_screen_shows_more_is_asked_for_at_once(monkeypatch):
+    monkeypatch.setattr("ddpmon.tui.app.FRAME_S", 3600.0)
+    source = through_time.slow(16)
+
+    async def enlarged(_, pilot):
+        await pilot.resize_terminal(120, 36)
+        for _ in range(500):
+            await pilot.pause(0.02)
+            if source.wished.heat.rows > 17:
+                break
+
+    drive(source, HEAT, enlarged)
+    assert (source.wished.heat.rows, source.wished.heat.columns) == (29, 116)
