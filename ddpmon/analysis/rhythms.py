@@ -68,17 +68,12 @@ def _may_gain(world: World, least_ms: float) -> Ints:
 
     Only where a rank is the slowest does mending it gain anything, and no more than its lead over the second.
     """
-    slowest = world.own_ms.argmax(axis=1)
-    steps = np.arange(len(world))
-    before, after = abs(steps - 1), len(world) - 1 - abs(len(world) - 2 - steps)
-    over_neighbours = (
-        world.excess_ms[steps, slowest] - (world.excess_ms[before, slowest] + world.excess_ms[after, slowest]) / 2
-    )
+    columns, slowest = np.unique(world.own_ms.argmax(axis=1), return_inverse=True)
+    over_neighbours = _over_neighbours(world.excess_ms[:, columns])[np.arange(len(world)), slowest]
     leads = np.flatnonzero(over_neighbours > least_ms)
-    columns, places = np.unique(slowest[leads], return_inverse=True)
-    two = np.partition(world.own_ms[leads], -2, axis=1)[:, -2:]
+    second = np.partition(world.own_ms[leads], -2, axis=1)[:, -2]
     gain = np.zeros((len(world), len(columns)))
-    gain[leads, places] = two[:, 1] - two[:, 0]
+    gain[leads, slowest[leads]] = world.slowest_ms[leads] - second
     gain_since, step_since = (values[::-1].cumsum(axis=0)[::-1] for values in (gain, world.step_ms))
     enough = gain_since[: 1 - FEWEST] > (1 - 1 / TOLD) * step_since[: 1 - FEWEST, None]
     return columns[enough.any(axis=0)]
