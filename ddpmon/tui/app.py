@@ -227,10 +227,11 @@ class DdpmonApp(Stopping):
         """Show another screen; each stays as it was left. From an inspected rank, the logs are that rank's."""
         if name == "logs" and self.current_mode == "inspect":
             self.logs.output.of(self.inspect.inspection.rank)
+        laid_out = self.views[name].is_mounted
         await self.switch_mode(name)
         self.show()
-        if self.view.wish != Wish():
-            self.call_after_refresh(self.view.ask)  # once it knows its size
+        if laid_out and self.view.wish != Wish():  # a new one asks once it knows its size
+            self.view.ask()
 
     def action_filter(self) -> None:
         before = "" if self.filter is None else self.filter.text
@@ -243,7 +244,7 @@ class DdpmonApp(Stopping):
         """None: leave it as it was."""
         if wanted is not None:
             self.filter = wanted if wanted.text else None
-            self.show()
+            self.show()  # what is wished for follows from the filter that the panes were shown
             if self.view.wish != Wish():
                 self.view.ask()
 

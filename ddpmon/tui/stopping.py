@@ -70,9 +70,10 @@ class Stopping(Launching):
             self.say(str(error))
             return
         self._stopping.add(self._key(other))
-        self._notice_left = 0
         if other is not None:
             self.say(f"stopping {plain(other.name)}…  x kills it now")
+            return
+        self._notice_left = 0
         self.show()
 
     @property

@@ -79,7 +79,7 @@ class View(Screen[None]):
 
     def on_resize(self, event: events.Resize) -> None:
         self.share_out()
-        if self.is_current and self.wish != Wish():
+        if self.wish != Wish():
             self.call_after_refresh(self.ask)  # once its panes know their size
 
     def share_out(self) -> None:
