@@ -22,9 +22,9 @@ WORKLOADS = {
 }
 
 
-@pytest.mark.parametrize(("script", "nproc"), [("mnist.py", 4), ("resnet.py", 2)])
+@pytest.mark.parametrize(("script", "nproc", "said"), [("mnist.py", 4, "accuracy"), ("resnet.py", 2, "images/s")])
 def test_weights_are_bit_identical_and_every_step_is_recorded(
-    cli: Cli, tmp_path: Path, script: str, nproc: int
+    cli: Cli, tmp_path: Path, script: str, nproc: int, said: str
 ) -> None:
     arguments = [str(TRAINING / script), *WORKLOADS[script], "--checkpoint", str(tmp_path / "checkpoint.pt"), "--save"]
     bare = subprocess.run(
@@ -36,6 +36,7 @@ def test_weights_are_bit_identical_and_every_step_is_recorded(
         check=False,
     )
     assert bare.returncode == 0, bare.stderr
+    assert said in bare.stdout
     watched = cli("run", "--headless", "--nproc", str(nproc), *arguments, str(tmp_path / "watched.pt"), timeout=120)
     assert watched.returncode == 0, watched.stdout + watched.stderr
 

@@ -36,6 +36,19 @@ def drive(source, *steps, size=(80, 24), **options):
     return asyncio.run(run())
 
 
+def until(holds):
+    """A step of `drive`: wait until this is true of the app."""
+
+    async def wait(app, pilot):
+        for _ in range(500):
+            if holds(app):
+                return
+            await pilot.pause(0.01)
+        raise AssertionError("what is waited for never came")
+
+    return wait
+
+
 async def settle(app, pilot):
     """Until what goes on beside the screen is done."""
     await app.workers.wait_for_complete()

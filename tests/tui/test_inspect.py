@@ -6,7 +6,7 @@ from ddpmon.messages import InspectWish, PastRow
 from ddpmon.source import FakeSource
 from ddpmon.tui.widgets.course import cell, strip
 from tests.tui import golden, inspected, snapshots
-from tests.tui.driving import drive
+from tests.tui.driving import drive, until
 from tests.tui.tape import replaying
 
 SIZES = ((80, 24), (160, 50))
@@ -126,14 +126,7 @@ def test_it_wishes_for_what_fits_and_other_screens_for_nothing():
 def wishing(source, wanted):
     """Wait until a source was asked for this of a rank."""
 
-    async def wait(_, pilot):
-        for _ in range(500):
-            if source.wished.inspect == wanted:
-                return
-            await pilot.pause(0.01)
-        raise AssertionError(f"{source.wished.inspect} is not {wanted}")
-
-    return wait
+    return until(lambda _: source.wished.inspect == wanted)
 
 
 def test_steps_in_a_column_go_round_and_begin_fine_for_a_young_run():
@@ -201,16 +194,13 @@ def test_a_stack_that_changes_is_seen_without_a_key(monkeypatch):
     source = inspected.late()
     source.answers.clear()
 
-    async def wait(app, pilot):
+    def answer(*_):
         process = source.store.registry.seats[2]
         process.tell_stack(inspected.stack(2, int(source.now * 1e6)), source.now)
         source.renew()
-        for _ in range(200):
-            if "model.py:88" in str(app.inspect.inspection._rows):
-                return
-            await pilot.pause(0.01)
 
-    assert "model.py:88" in seen(source, "p", wait)[1]
+    answered = until(lambda app: "model.py:88" in str(app.inspect.inspection._rows))
+    assert "model.py:88" in seen(source, "p", answer, answered)[1]
 
 
 def test_an_unknown_state_of_the_source_is_no_error():

@@ -5,7 +5,7 @@ import pytest
 from ddpmon.source import FakeSource
 from ddpmon.tui import keys, passage
 from tests.tui import golden, snapshots, through_time
-from tests.tui.driving import drive
+from tests.tui.driving import drive, until
 from tests.tui.tape import replaying
 
 SIZES = ((80, 24), (160, 50))
@@ -148,26 +148,16 @@ def test_what_a_key_asked_for_is_shown_as_soon_as_it_is_there(monkeypatch):
     monkeypatch.setattr("ddpmon.tui.app.FRAME_S", 3600.0)
     source = FakeSource(snapshots.slow())
 
-    async def answered(app, pilot):
+    def answer(*_):
         source.current = snapshots.done()
-        for _ in range(500):
-            await pilot.pause(0.02)
-            if app.newest is source.current:
-                break
 
-    assert "DONE" in drive(source, TIMELINE, "w", answered)[1].splitlines()[0]
+    shown = drive(source, TIMELINE, "w", answer, until(lambda app: app.newest is source.current))[1]
+    assert "DONE" in shown.splitlines()[0]
 
 
 def test_what_a_larger_screen_shows_more_is_asked_for_at_once(monkeypatch):
     monkeypatch.setattr("ddpmon.tui.app.FRAME_S", 3600.0)
     source = through_time.slow(16)
 
-    async def enlarged(_, pilot):
-        await pilot.resize_terminal(120, 36)
-        for _ in range(500):
-            await pilot.pause(0.02)
-            if source.wished.heat.rows > 17:
-                break
-
-    drive(source, HEAT, enlarged)
+    drive(source, HEAT, lambda _, pilot: pilot.resize_terminal(120, 36), until(lambda _: source.wished.heat.rows > 17))
     assert (source.wished.heat.rows, source.wished.heat.columns) == (29, 116)
