@@ -39,9 +39,10 @@ def test_a_loader_that_does_not_keep_up_is_named_with_the_workers_that_would():
     assert "num_workers=2" in finding.advice
 
 
-def test_one_rank_with_slow_data_does_not_make_the_world_data_bound():
-    own = own_times(100, 4, noise=0.02)
-    own[:, 1, 0] += 40
+@pytest.mark.parametrize(("ranks", "slow"), [(2, [1]), (4, [1]), (4, [1, 3])])
+def test_ranks_with_slow_data_do_not_make_the_world_data_bound(ranks, slow):
+    own = own_times(100, ranks, noise=0.02)
+    own[:, slow, 0] += 80
     assert causes(world(own)) == []
 
 
