@@ -66,6 +66,8 @@ class Viewers:
             if request is None or (len(self._waiting) >= MOST and frames[0] not in self._waiting):
                 continue
             version = request.version if request.epoch == self._epoch else 0
+            if self._waiting.get(frames[0], (version,))[0] == 0:
+                version = 0  # it has not had what it asked for before, a part perhaps, though it knows of the version
             self._waiting[frames[0]] = (version, now + AGAIN_S)
             self._asked_at[frames[0]] = now
             self._wishes[frames[0]] = request.wish

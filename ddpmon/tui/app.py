@@ -230,8 +230,8 @@ class DdpmonApp(Stopping):
         laid_out = self.views[name].is_mounted
         await self.switch_mode(name)
         self.show()
-        if laid_out and self.view.wish != Wish():  # a new one asks once it knows its size
-            self.view.ask()
+        if laid_out:  # a new one asks once it knows its size
+            self._wish_anew()
 
     def action_filter(self) -> None:
         before = "" if self.filter is None else self.filter.text
@@ -244,9 +244,14 @@ class DdpmonApp(Stopping):
         """None: leave it as it was."""
         if wanted is not None:
             self.filter = wanted if wanted.text else None
-            self.show()  # what is wished for follows from the filter that the panes were shown
-            if self.view.wish != Wish():
-                self.view.ask()
+            self.show()
+            self._wish_anew()
+
+    def _wish_anew(self) -> None:
+        """Ask for what the screen wishes for now that it was shown a frame: its wish follows from that."""
+        self.source.wish(self.view.wish)
+        if self.view.wish != Wish():
+            self.await_answer()
 
     async def action_inspect(self) -> None:
         cursor = self.view.cursor

@@ -45,6 +45,10 @@ class Passage(App[None]):
     def show_answer(self) -> None:
         """A frame now, and one as soon as what the source was asked for is there."""
         self.tick()
+        self.await_answer()
+
+    def await_answer(self) -> None:
+        """A frame as soon as what the source was asked for is there."""
         if self._looking is not None:
             self._looking.stop()
         self._looking = self.set_interval(LOOK_S, self._look, repeat=LOOKS)

@@ -5,8 +5,11 @@ import signal
 import subprocess
 import sys
 
+import zmq
+
 from ddpmon import runs
-from ddpmon.messages import Next, encode
+from ddpmon.hub.viewers import Viewers
+from ddpmon.messages import HeatWish, Next, RunView, Snapshot, Wish, decode_snapshot, encode
 from tests.worlds import own_times, records
 
 
@@ -56,6 +59,35 @@ def test_requests_pile_up_to_one_answer(stage):
         answers += 1
     assert 1 <= answers <= 3  # the socket may hand over what piled up in more than one go
     assert viewer.get(snapshot)
+
+
+def test_a_wish_that_piled_up_with_a_later_request_is_granted_at_once():
+    """A viewer that hears an answer to an earlier wish asks on, before the hub has looked at its new wish."""
+    context = zmq.Context()
+    hub, viewer = context.socket(zmq.ROUTER), context.socket(zmq.DEALER)
+    try:
+        hub.bind("inproc://view")
+        viewer.connect("inproc://view")
+        run = RunView(id="20260101-000000-aaaa", name="mnist", world_size=4)
+        build = lambda version: Snapshot(epoch="a hub", version=version, at=0.0, run=run, state="running", verdict="")
+        served = Viewers(hub, build, lambda made, wish: made, lambda ranks: None, "a hub")
+        wish = Wish(HeatWish(rows=10, columns=40))
+        viewer.send(encode(Next(wish=Wish())))
+        served.receive(0.0)
+        served.serve(0.0)
+        version = decode_snapshot(viewer.recv()).version
+        viewer.send(encode(Next(wish=wish)))
+        viewer.send(encode(Next(version, "a hub", wish)))
+        served.receive(0.1)
+        served.serve(0.1)
+        assert viewer.poll(0)
+        viewer.recv()
+        viewer.send(encode(Next(version, "a hub", wish)))  # which it has now
+        served.receive(0.2)
+        served.serve(0.2)
+        assert not viewer.poll(0)
+    finally:
+        context.destroy(linger=0)
 
 
 def test_what_is_no_request_is_ignored(stage):

@@ -153,9 +153,8 @@ class Inspection(Pane):
         """In a column of its course; None: as fits the run."""
 
     def open(self, rank: int) -> None:
-        """Inspect this rank."""
+        """Inspect this rank, from the next frame on."""
         self.rank, self._top, self._asked = rank, 0, False
-        self.redraw()
 
     def show_stack(self) -> None:
         """Have the rank's Python stack on top."""
