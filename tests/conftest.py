@@ -70,7 +70,7 @@ def _started_with(mark: bytes) -> list[int]:
     return found
 
 
-def wait_for(what: Callable[[], Any], timeout_s: float = 20.0) -> Any:
+def wait_for(what: Callable[[], Any], timeout_s: float = 60.0) -> Any:
     """What `what` returns once that is true of it; fails the test when the time is over."""
     deadline = time.monotonic() + timeout_s
     while not (found := what()):

@@ -112,7 +112,7 @@ class _Case:
             "own_ms": float(self.part.own_ms[:, self.column].mean()),
             "over_median_ms": self.stretch.over_ms,
             "phase_excess_ms": float(self.phases_ms.max()),
-            "peers_wait_ms": float(self.part.wait_ms[:, self.peers].mean()),
+            "peers_wait_ms": float(self.part.wait_ms.mean(axis=0)[self.peers].mean()),
             "critical_share": float((self.part.critical == self.column).mean()),
             "gain": self.alone,
             "steps": len(self.part),

@@ -2,9 +2,10 @@
 
 A rank is late over a stretch if its mean excess over its peers there (`excess.steady` first) is at least 8% of a
 typical own time, and exceeds chance: z standard errors (`excess.chance`, which knows noise that lasts), with z for a
-share of false alarms of FALSE_ALARMS over all ranks and stretches looked at together (Bonferroni). What was found
-before stays while half of that is left. The first and last steps come from `change_points`. A stretch that is over
-stays told, and what comes after it is judged by itself.
+share of false alarms of FALSE_ALARMS over all ranks and stretches looked at together (Bonferroni). Where noise hides
+that in the own time, one phase that makes up most of it may show it (`one_phase`). What was found before stays while
+half of that is left. The first and last steps come from `change_points`. A stretch that is over stays told, and what
+comes after it is judged by itself.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ import numpy as np
 from ddpmon.analysis.arrays import Floats
 from ddpmon.analysis.change_points import ending, onset
 from ddpmon.analysis.excess import SMOOTHED, Chance, chance, running_total
+from ddpmon.analysis.one_phase import PHASES, in_each_phase
 from ddpmon.analysis.world import World
 
 FEWEST_STEPS = 20
 OVER_PEERS = 0.08
 """Of a typical own time: a delay of 10% is found although what is measured of it strays around 10%."""
+IN_ONE_PHASE = 3.0
+"""Times as much must it be to be told for what one phase shows alone: five more series stray, each in its way."""
 EXCESS_MS = 1.0
 FALSE_ALARMS = 1e-6
 STRETCHES = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
@@ -80,13 +84,16 @@ def late(
     over = over or {}
     now: list[Late] = []
     past: list[Late] = []
-    for column, length in _exceeding(sums, noise, least, share, over):
+    exceeding = _exceeding(sums, noise, least, share, over)
+    for column, length in exceeding:
         if column not in skip:
-            after = over.get(column, -1) + 1
-            found = _stretch(excess[after:, column], smooth[after:, column], noise, column, length)
-            found = found and found.moved(after)
+            found = _stretch_after(over.get(column, -1) + 1, excess, smooth, noise, column, length)
             if found is not None:
                 (past if found.over else now).append(found)
+    settled = {column for column, _ in exceeding}.union(skip)
+    hidden = [column for column in _over_least(sums, least * share, over) if column not in settled]
+    for found in _late_in_one_phase(world, hidden, least, share, over):
+        (past if found.over else now).append(found)
     now = [stretch for stretch in now if stretch.over_ms >= least * STAYS]
     if len(now) > (len(world.ranks) + 1) // 2:
         now = []  # what most ranks do is the rule, and the few that are faster hold nobody back
@@ -115,23 +122,71 @@ def deviations(tries: int) -> float:
     return NormalDist().inv_cdf(1 - FALSE_ALARMS / tries)
 
 
-def _exceeding(
-    sums: Floats, noise: Chance, least: float, share: Floats, over: Mapping[int, int]
-) -> list[tuple[int, int]]:
-    """Columns whose last steps are late beyond chance, and how many steps show it best."""
+def _last_means(sums: Floats, over: Mapping[int, int]) -> tuple[list[int], Floats]:
+    """Lengths of stretches that reach to the last step, and the mean excess in each: [lengths, R].
+
+    Nothing where a stretch would begin before the end of one that is over.
+    """
     steps = len(sums) - 1
-    lasted = np.full(len(share), steps)
-    for column, last in over.items():
-        lasted[column] = steps - last - 1
     lengths = [n for n in STRETCHES if n < steps] + [steps]
-    z = deviations(len(share) * len(lengths))
-    best, length = np.zeros(len(share)), np.zeros(len(share), int)
-    for n in lengths:
-        mean = (sums[-1] - sums[-1 - n]) / n
-        times = mean / np.maximum(share * np.maximum(noise.bound_ms(n, z), least), 1e-9)
-        better = (times > np.maximum(best, 1.0)) & (n <= lasted)
-        best[better], length[better] = times[better], n
-    return [(column, int(length[column])) for column in np.flatnonzero(length).tolist()]
+    n = np.array(lengths)
+    means: Floats = (sums[-1] - sums[steps - n]) / n[:, None]
+    for column, last in over.items():
+        means[n > steps - last - 1, column] = 0.0
+    return lengths, means
+
+
+def _over_least(sums: Floats, least: Floats, over: Mapping[int, int]) -> list[int]:
+    """Columns whose last steps are late by so much on average, chance or not; the latest first."""
+    times = _last_means(sums, over)[1].max(axis=0) / np.maximum(least, 1e-9)
+    return [column for column in np.argsort(-times).tolist() if times[column] >= 1.0]
+
+
+def _late_in_one_phase(
+    world: World, columns: list[int], least: float, share: Floats, over: Mapping[int, int]
+) -> list[Late]:
+    """Stretches that one phase shows, of columns whose own time is late by enough, but not beyond chance."""
+    found: dict[int, Late] = {}
+    least *= IN_ONE_PHASE
+    for phase in in_each_phase(world, columns, float(np.median(world.typical_ms)), least * STAYS):
+        known = np.ones(phase.excess_ms.shape[1])
+        known[: len(phase.columns)] = share[phase.columns]
+        lately = {place: over[column] for place, column in enumerate(phase.columns) if column in over}
+        tries = PHASES * len(world.ranks)
+        for place, length in _exceeding(phase.total_ms, phase.noise, least, known, lately, tries):
+            if place >= len(phase.columns):
+                continue
+            after, column = lately.get(place, -1) + 1, phase.columns[place]
+            one = _stretch_after(after, phase.excess_ms, phase.smooth_ms, phase.noise, place, length)
+            if one is None:
+                continue
+            own = float(np.median(world.excess_ms[one.first : one.last + 1, column]))
+            if own < max(least * share[column], one.over_ms / 2):
+                continue  # other phases of it are as much shorter
+            if column not in found or own > found[column].over_ms:
+                found[column] = replace(one, column=column, over_ms=own)
+    return list(found.values())
+
+
+def _exceeding(
+    sums: Floats, noise: Chance, least: float, share: Floats, over: Mapping[int, int], tries: int | None = None
+) -> list[tuple[int, int]]:
+    """Columns whose last steps are late beyond chance, and how many steps show it best.
+
+    tries: series that are looked at together; without it those of `sums`.
+    """
+    lengths, means = _last_means(sums, over)
+    z = deviations((tries or len(share)) * len(lengths))
+    asked = share * np.maximum([noise.bound_ms(n, z) for n in lengths], least)
+    times = means / np.maximum(asked, 1e-9)
+    best = times.argmax(axis=0)
+    return [(column, lengths[best[column]]) for column in np.flatnonzero(times.max(axis=0) > 1.0).tolist()]
+
+
+def _stretch_after(after: int, excess: Floats, smooth: Floats, noise: Chance, column: int, length: int) -> Late | None:
+    """The `_stretch` of a column, in what comes from an index on."""
+    found = _stretch(excess[after:, column], smooth[after:, column], noise, column, length)
+    return found and found.moved(after)
 
 
 def _stretch(excess: Floats, smooth: Floats, noise: Chance, column: int, length: int) -> Late | None:
@@ -176,11 +231,11 @@ def _bursts(sums: Floats, noise: Chance, least: float) -> list[tuple[int, int]]:
     best: dict[int, tuple[float, int]] = {}
     for n in [n for n in BURSTS if n < steps]:
         apart = n // 8
-        means = (sums[n::apart] - sums[:-n:apart]) / n
-        top = means.max(axis=0)
+        inside = sums[n::apart] - sums[:-n:apart]
+        top = inside.max(axis=0) / n
         bound = float(usual.bound_ms(n, z)[0]) if sums.shape[1] > 2 else 0.0  # of two ranks both have the change
         for column in np.flatnonzero(top >= max(least, bound)).tolist():
-            middle = int(means[:, column].argmax()) * apart + n // 2 + EDGE
+            middle = int(inside[:, column].argmax()) * apart + n // 2 + EDGE
             best[column] = max(best.get(column, (0.0, 0)), (float(top[column]) * n**0.5, middle))
     return [(column, middle) for column, (_, middle) in best.items()]
 

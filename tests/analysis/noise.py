@@ -23,3 +23,9 @@ def spikes(steps, ranks, *, often, ms, seed):
 def heavy_tails(steps, ranks, *, seed):
     """[S, R] ms with Pareto tails, as a scheduler's hiccups."""
     return np.minimum(300.0, np.random.default_rng(seed).pareto(1.5, (steps, ranks)))
+
+
+def crowded(own, *, seed):
+    """[S, R, 5] ms: each phase stretched, and some by the scheduler's slices, where other programs want the cores."""
+    rng = np.random.default_rng(seed)
+    return own + rng.gamma(1.0, own) + (rng.random(own.shape) < 0.3) * rng.gamma(2.0, 6.0, own.shape)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from ddpmon.analysis.findings import Evidence, findings
-from tests.analysis.noise import heavy_tails, spikes, wandering
+from ddpmon.analysis.one_phase import in_each_phase
+from tests.analysis.noise import crowded, heavy_tails, spikes, wandering
 from tests.worlds import OWN, own_times, records, world_of
 
 SEEDS = 30
@@ -29,11 +30,13 @@ def clean(kind, steps, ranks, seed):
         own[..., 2] += spikes(steps, ranks, often=0.03, ms=60, seed=seed)
     if kind == "hiccups":
         own[..., 2] += heavy_tails(steps, ranks, seed=seed)
+    if kind == "crowded":
+        own = crowded(own, seed=seed)
     return own
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
-@pytest.mark.parametrize("kind", ["even", "wandering", "slowly wandering", "garbage", "hiccups"])
+@pytest.mark.parametrize("kind", ["even", "wandering", "slowly wandering", "garbage", "hiccups", "crowded"])
 def test_noise_names_nobody(kind, ranks):
     """At several moments of a run; of 30 seeds of the slowest noise, which is a straggler for a while, one may."""
     accused = 0
@@ -73,6 +76,39 @@ def test_ten_milliseconds_of_backward_show_through_noise_of_four_ranks():
         own[:, 2, 2] += 10
         right += [(f.ranks, f.phase) for f in found_in(own) if f.severity == "warn"] == [([2], "backward")]
     assert right >= 0.8 * SEEDS
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_late_data_shows_in_its_phase_where_noise_hides_it_in_the_own_time(ranks):
+    """The other phases stray from step to step by as much as the delay."""
+    right = over = 0
+    for seed in range(SEEDS // 3):
+        own = clean("crowded", 300, ranks, seed)
+        own[100:200, 1, 0] += 2 * STEP_MS
+        found = found_in(own[:124])
+        right += [(f.ranks, f.phase) for f in found if f.severity == "warn"] == [([1], "data")]
+        over += [f.severity for f in found_in(own[:240], found) if f.ranks == [1]] == ["info"]
+    assert right >= 0.9 * SEEDS // 3
+    assert over >= 0.9 * SEEDS // 3
+
+
+def test_some_of_many_peers_tell_what_is_usual_in_a_phase():
+    own = clean("crowded", 100, 300, 0)
+    own[:, [7, 9], 0] += 2 * STEP_MS
+    world = world_of(records(own))
+    (data,) = in_each_phase(world, [9, 7], STEP_MS, STEP_MS)
+    assert data.columns == [9, 7]
+    assert 2 < data.excess_ms.shape[1] < 100
+    assert np.median(data.excess_ms[:, :2], axis=0) == pytest.approx([2 * STEP_MS] * 2, rel=0.05)
+    assert abs(np.median(data.excess_ms[:, 2:])) < 0.05 * STEP_MS
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_what_one_phase_has_more_and_another_less_makes_nobody_late(ranks):
+    for seed in range(SEEDS // 3):
+        own = clean("crowded", 240, ranks, seed) + np.array([0, 0, 2 * STEP_MS, 0, 0])
+        own[:, 1] += np.array([2, 0, -2, 0, 0]) * STEP_MS
+        assert not any(above_info(own[:steps]) for steps in (20, 60, 240))
 
 
 def test_it_is_named_within_a_few_steps_of_showing_and_withdrawn_within_a_few_of_its_end():
