@@ -61,7 +61,7 @@ SCREENS = {
     "ranks": Screen(b"2", "ranks, ", b"s", "─(ranks, [^─]*)"),
     "heat": Screen(b"3", "heat: ", b"w", "(heat: .*?/column)"),
     "comm": Screen(b"4", "wait and transfer in a step", b"s", "wait and transfer in a step, ([^─╌]*)"),
-    "timeline": Screen(b"5", "the last ", b"w", r"the last (\d+)"),
+    "timeline": Screen(b"5", "the last ", b"w", r"the last (\d+|step)"),
     "devices": Screen(b"6", "what are the machines doing", b"s", "what are the machines doing([^─]*)"),
     "logs": Screen(b"7", "output of "),
     "runs": Screen(b"8", "runs, the latest first"),
