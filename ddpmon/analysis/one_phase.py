@@ -18,7 +18,7 @@ from ddpmon.messages import OWN_PHASES
 
 PHASES = len(OWN_PHASES)
 MOST = 8
-"""Columns that are looked at; more ranks than that are not told of in any case."""
+"""Columns that are looked at, the first: where noise hides ranks in their own time, it hides few."""
 PEERS = 64
 """Peers that are enough to tell what is usual."""
 LATELY = (12, 48, 192, 0)
