@@ -41,6 +41,7 @@ from ddpmon.messages import HeatWish, TimelineWish, Wish
 
 SIZES = {"80x24": (80, 24), "160x50": (160, 50)}
 RANKS = (64, 1024)
+PARTS = ("hub", "screens", "start", "hour")
 
 
 @dataclass(frozen=True)
@@ -331,9 +332,7 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
     parser.add_argument("--screens", nargs="+", choices=SCREENS, default=list(SCREENS))
     parser.add_argument("--seconds", type=float, default=10.0, help="of each screen")
-    parser.add_argument(
-        "--parts", nargs="+", choices=["hub", "screens", "start", "hour"], default=["hub", "screens", "start", "hour"]
-    )
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--times", type=int, default=7, help="that the dashboard is started")
     parser.add_argument("--count", type=int, default=HOUR_FRAMES, help="frames of the hour")
     parser.add_argument("--attach", help=argparse.SUPPRESS)

@@ -17,6 +17,8 @@ from ddpmon.analysis.arrays import Floats, Ints
 SCALES = (1, 2, 4, 8, 16, 32, 64)
 """Lengths of the blocks whose means are compared; below 8 only in a window too short for that."""
 FEWEST_BLOCKS = 6
+SOME = 64
+"""Peers that are enough to tell what is usual; fewer than twice as many are taken."""
 SMOOTHED = 4
 """Steps by which a running median of five is shorter than what it is taken of."""
 APART = 8
@@ -43,6 +45,11 @@ def over_peers(values: Floats) -> Floats:
     over -= np.where(values < middle, middle + high, np.where(values > middle, low + middle, low + high)) / 2
     over += values
     return over
+
+
+def some_of(peers: Ints) -> Ints:
+    """As many of these columns as are enough to tell what is usual, from all over them."""
+    return peers[:: max(1, len(peers) // SOME)]
 
 
 def steady(series: Floats) -> Floats:

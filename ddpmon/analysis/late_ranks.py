@@ -10,6 +10,7 @@ import numpy as np
 from ddpmon.analysis.arrays import Floats
 from ddpmon.analysis.conditions import Cause, Conditions, Lateness, cause, lone_host
 from ddpmon.analysis.even_work import even_batches
+from ddpmon.analysis.excess import some_of
 from ddpmon.analysis.stragglers import Late, late
 from ddpmon.analysis.verdict import rank_list
 from ddpmon.analysis.what_if import gain
@@ -23,8 +24,6 @@ FOLLOWS = 2.0
 """Own time that grows by more than so many times the work's share has another cause."""
 WORTH = 1.02
 """Times faster if fixed: less is told, but no reason to act."""
-SOME = 64
-"""Peers that are enough to tell what is usual."""
 ALIKE = 0.15
 """What one sample takes on ranks that are equally fast differs by less."""
 CARRIES = 0.1
@@ -83,7 +82,7 @@ class _Case:
         self.peers = np.delete(np.arange(len(world.ranks)), [stretch.column, *self.partners])
         if not len(self.peers):
             self.peers = np.delete(np.arange(len(world.ranks)), stretch.column)
-        self.some = self.peers[:: max(1, len(self.peers) // SOME)]
+        self.some = some_of(self.peers)
         self.phases_ms = np.median(self._over_peers(self.part.phases_ms), axis=0)
         self.phase = OWN_PHASES[int(self.phases_ms.argmax())]
         # While all of them are late: before that, fixing one alone did gain something.

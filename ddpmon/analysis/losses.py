@@ -33,7 +33,7 @@ def loss_diverged(world: World, known: Finding | None) -> Finding | None:
     """A rank's loss is far from the others' for the whole window."""
     if len(world.ranks) < 2 or not world.has_loss.all() or not np.isfinite(world.loss).all():
         return None
-    begins = np.arange(max(1, len(world) // ALIKE)) * ALIKE
+    begins = np.arange(len(world) // ALIKE) * ALIKE
     lengths = np.diff(begins, append=len(world))
     blocks = np.add.reduceat(world.loss, begins, axis=0) / lengths[:, None]
     means = blocks.mean(axis=0)

@@ -12,15 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddpmon.analysis.arrays import Floats
-from ddpmon.analysis.excess import Chance, chance, over_peers, running_total, steady
+from ddpmon.analysis.excess import Chance, chance, over_peers, running_total, some_of, steady
 from ddpmon.analysis.world import World
 from ddpmon.messages import OWN_PHASES
 
-PHASES = len(OWN_PHASES)
 MOST = 8
 """Columns that are looked at, the first: where noise hides ranks in their own time, it hides few."""
-PEERS = 64
-"""Peers that are enough to tell what is usual."""
 LATELY = (12, 48, 192, 0)
 """Last steps over which a phase is looked at for an excess worth the rest; 0: all."""
 
@@ -40,17 +37,14 @@ class PhaseExcess:
     noise: Chance
 
 
-def in_each_phase(world: World, columns: Sequence[int], typical_ms: float, least_ms: float) -> Iterator[PhaseExcess]:
-    """For each phase in which one of these columns lately has so much over its peers on average.
-
-    typical_ms: a typical own time.
-    """
-    columns = list(columns[:MOST])
-    peers = np.delete(np.arange(len(world.ranks)), columns)
-    chosen = [*columns, *peers[:: max(1, len(peers) // PEERS)].tolist()]
-    if not columns or len(chosen) < 2:
+def in_each_phase(world: World, columns: Sequence[int], least_ms: float) -> Iterator[PhaseExcess]:
+    """For each phase in which one of these columns lately has so much over its peers on average."""
+    if not columns:
         return
-    for phase in range(PHASES):
+    columns = list(columns[:MOST])
+    chosen = [*columns, *some_of(np.delete(np.arange(len(world.ranks)), columns)).tolist()]
+    typical_ms = float(np.median(world.typical_ms))
+    for phase in range(len(OWN_PHASES)):
         excess = over_peers(world.phases_ms[:, chosen, phase])
         if max(excess[-steps:, : len(columns)].mean(axis=0).max() for steps in LATELY) >= least_ms:
             smooth = steady(excess)

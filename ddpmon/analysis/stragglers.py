@@ -3,9 +3,9 @@
 A rank is late over a stretch if its mean excess over its peers there (`excess.steady` first) is at least 8% of a
 typical own time, and exceeds chance: z standard errors (`excess.chance`, which knows noise that lasts), with z for a
 share of false alarms of FALSE_ALARMS over all ranks and stretches looked at together (Bonferroni). Where noise hides
-that in the own time, one phase that makes up most of it may show it (`one_phase`). What was found before stays while
-half of that is left. The first and last steps come from `change_points`. A stretch that is over stays told, and what
-comes after it is judged by itself.
+that in the own time, one phase may show it (`one_phase`) that has no more than twice as much. What was found before
+stays while half of that is left. The first and last steps come from `change_points`. A stretch that is over stays told,
+and what comes after it is judged by itself.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ import numpy as np
 from ddpmon.analysis.arrays import Floats
 from ddpmon.analysis.change_points import ending, onset
 from ddpmon.analysis.excess import SMOOTHED, Chance, chance, running_total
-from ddpmon.analysis.one_phase import PHASES, in_each_phase
+from ddpmon.analysis.one_phase import in_each_phase
 from ddpmon.analysis.world import World
+from ddpmon.messages import OWN_PHASES
 
 FEWEST_STEPS = 20
 OVER_PEERS = 0.08
@@ -82,19 +83,17 @@ def late(
     share = np.ones(smooth.shape[1])
     share[list(known)] = STAYS
     over = over or {}
-    now: list[Late] = []
-    past: list[Late] = []
-    exceeding = _exceeding(sums, noise, least, share, over)
-    for column, length in exceeding:
-        if column not in skip:
-            found = _stretch_after(over.get(column, -1) + 1, excess, smooth, noise, column, length)
-            if found is not None:
-                (past if found.over else now).append(found)
-    settled = {column for column, _ in exceeding}.union(skip)
-    hidden = [column for column in _over_least(sums, least * share, over) if column not in settled]
-    for found in _late_in_one_phase(world, hidden, least, share, over):
-        (past if found.over else now).append(found)
-    now = [stretch for stretch in now if stretch.over_ms >= least * STAYS]
+    lengths, means = _last_means(sums, over)
+    exceeding = dict(_exceeding(lengths, means, noise, least, share, len(world.ranks)))
+    stretches = [
+        _stretch_after(over.get(column, -1) + 1, excess, smooth, noise, column, length)
+        for column, length in exceeding.items()
+        if column not in skip
+    ]
+    hidden = [column for column in _over_least(means, least * share) if column not in exceeding and column not in skip]
+    stretches += _late_in_one_phase(world, hidden, least, share, over)
+    now = [stretch for stretch in stretches if stretch and not stretch.over and stretch.over_ms >= least * STAYS]
+    past = [stretch for stretch in stretches if stretch and stretch.over]
     if len(now) > (len(world.ranks) + 1) // 2:
         now = []  # what most ranks do is the rule, and the few that are faster hold nobody back
     now = _against_the_rest(world, now)
@@ -136,9 +135,9 @@ def _last_means(sums: Floats, over: Mapping[int, int]) -> tuple[list[int], Float
     return lengths, means
 
 
-def _over_least(sums: Floats, least: Floats, over: Mapping[int, int]) -> list[int]:
+def _over_least(means: Floats, least: Floats) -> list[int]:
     """Columns whose last steps are late by so much on average, chance or not; the latest first."""
-    times = _last_means(sums, over)[1].max(axis=0) / np.maximum(least, 1e-9)
+    times = means.max(axis=0) / np.maximum(least, 1e-9)
     return [column for column in np.argsort(-times).tolist() if times[column] >= 1.0]
 
 
@@ -148,12 +147,12 @@ def _late_in_one_phase(
     """Stretches that one phase shows, of columns whose own time is late by enough, but not beyond chance."""
     found: dict[int, Late] = {}
     least *= IN_ONE_PHASE
-    for phase in in_each_phase(world, columns, float(np.median(world.typical_ms)), least * STAYS):
+    for phase in in_each_phase(world, columns, least * STAYS):
         known = np.ones(phase.excess_ms.shape[1])
         known[: len(phase.columns)] = share[phase.columns]
         lately = {place: over[column] for place, column in enumerate(phase.columns) if column in over}
-        tries = PHASES * len(world.ranks)
-        for place, length in _exceeding(phase.total_ms, phase.noise, least, known, lately, tries):
+        tries = len(OWN_PHASES) * len(world.ranks)
+        for place, length in _exceeding(*_last_means(phase.total_ms, lately), phase.noise, least, known, tries):
             if place >= len(phase.columns):
                 continue
             after, column = lately.get(place, -1) + 1, phase.columns[place]
@@ -169,14 +168,13 @@ def _late_in_one_phase(
 
 
 def _exceeding(
-    sums: Floats, noise: Chance, least: float, share: Floats, over: Mapping[int, int], tries: int | None = None
+    lengths: list[int], means: Floats, noise: Chance, least: float, share: Floats, tries: int
 ) -> list[tuple[int, int]]:
     """Columns whose last steps are late beyond chance, and how many steps show it best.
 
-    tries: series that are looked at together; without it those of `sums`.
+    lengths, means: `_last_means`. tries: series that are looked at together.
     """
-    lengths, means = _last_means(sums, over)
-    z = deviations((tries or len(share)) * len(lengths))
+    z = deviations(tries * len(lengths))
     asked = share * np.maximum([noise.bound_ms(n, z) for n in lengths], least)
     times = means / np.maximum(asked, 1e-9)
     best = times.argmax(axis=0)
