@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
-from textual.app import App
 from textual.timer import Timer
 
 from ddpmon.messages import Snapshot
 from ddpmon.source import Cursor, Source, Tape
+from ddpmon.tui.in_order import InOrder
 
 LOOK_S = 0.02
 LOOKS = 50
@@ -22,7 +22,7 @@ KEPT_RANKS = 8192
 KEPT_LEAST = 4
 
 
-class Passage(App[None]):
+class Passage(InOrder):
     """What is shown may be older than the newest snapshot: held still, or a place in a recording."""
 
     def __init__(self, source: Source, ansi_color: bool | None) -> None:

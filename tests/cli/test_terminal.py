@@ -75,11 +75,13 @@ def test_a_closed_terminal_leaves_a_headless_run_running(terminal):
     assert still_runs(started)
 
 
-def test_x_stops_the_run_after_a_question(watched):
+@pytest.mark.parametrize("at_once", [False, True])
+def test_x_stops_the_run_after_a_question(watched, at_once):
     dashboard, started = watched()
-    dashboard.press(b"x")
-    dashboard.wait_for("top")
-    dashboard.press(b"s")
+    dashboard.press(b"xs" if at_once else b"x")
+    if not at_once:
+        dashboard.wait_for("Stop the run?")
+        dashboard.press(b"s")
     wait_for(lambda: started.run.stopping)
     dashboard.wait_for("STOPPED")
     dashboard.press(b"q")

@@ -23,6 +23,11 @@ def empty() -> Snapshot:
     )
 
 
+def nobody() -> Snapshot:
+    """No rank was heard, and how many there will be is not known."""
+    return replace(empty(), state="waiting", run=RunView(id="", name="sleep", world_size=0), ranks=[])
+
+
 def not_finite() -> Snapshot:
     """Numbers that are none, wherever a number can be."""
     nan, inf = math.nan, math.inf
@@ -77,4 +82,4 @@ def many() -> Snapshot:
     )
 
 
-MADE = {"empty": empty, "not_finite": not_finite, "many": many}
+MADE = {"empty": empty, "nobody": nobody, "not_finite": not_finite, "many": many}

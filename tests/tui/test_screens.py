@@ -151,3 +151,16 @@ def test_resizing_to_any_size_draws_every_state_whole():
             assert all(row.cell_length == width for row in rows)
 
     drive(source, walk)
+
+
+@pytest.mark.parametrize("state", odd.MADE)
+def test_every_screen_draws_every_odd_state(state):
+    async def visit(app, pilot):
+        for view in app.views:
+            await app.action_go(view)
+            app.tick()
+            await pilot.pause()
+
+    app, text = drive(odd.MADE[state](), visit)
+    assert app._exception is None
+    assert text

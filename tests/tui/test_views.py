@@ -100,10 +100,11 @@ def test_before_the_first_snapshot_every_screen_stands(keys):
 
 @pytest.mark.parametrize("make", [*snapshots.STATES.values(), *odd.MADE.values()])
 def test_any_state_and_any_missing_value_can_be_shown_on_every_screen(make):
+    snapshot = make()
     app, _ = drive(
-        make(), "2", *"sSsS", "right", "G", "enter", "right_square_bracket", "escape", "7", "8", "1", "enter", "G"
+        snapshot, "2", *"sSsS", "right", "G", "enter", "right_square_bracket", "escape", "7", "8", "1", "enter", "G"
     )
-    assert app.current_mode == "inspect"
+    assert app.current_mode == ("inspect" if snapshot.ranks else "world")
 
 
 def test_each_screen_stays_as_it_was_left():

@@ -153,9 +153,8 @@ class Form(ModalScreen[object]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", show=False),
-        # Priority: else what is typed quickly after a tab still goes to the field before.
-        Binding("up,shift+tab", "app.focus_previous", show=False, priority=True),
-        Binding("down,tab", "app.focus_next", show=False, priority=True),
+        Binding("up,shift+tab", "app.focus_previous", show=False),
+        Binding("down,tab", "app.focus_next", show=False),
     ]
 
     def __init__(

@@ -187,7 +187,7 @@ class FullTable(RankTable):
         """The columns in sight; also notes how many are out of it."""
         ranks = everyone(snapshot)
         rest = [place for place in known(ranks) if place]
-        host = replace(FIELDS[HOST], width=min(17, max(7, *(cell_len(short_host(rank.host)) + 2 for rank in ranks))))
+        host = replace(FIELDS[HOST], width=min(17, max([7, *(cell_len(short_host(rank.host)) + 2 for rank in ranks)])))
         fields = [host if field is FIELDS[HOST] else field for field in FIELDS]
         room = width - 1 - fields[0].width
         # no further to the right than until the last column is in sight
@@ -208,9 +208,9 @@ class FullTable(RankTable):
     def cycle_sort(self) -> None:
         """Sort by the next column, and bring it into sight."""
         snapshot = self.frame.snapshot
-        if snapshot is None:
+        places = [] if snapshot is None else known(everyone(snapshot))
+        if not places:
             return
-        places = known(everyone(snapshot))
         self._by = next((place for place in places if place > self._by), places[0])
         self._backwards = False
         if self._by and self._by not in self._shown:
