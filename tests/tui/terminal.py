@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import pyte
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 _UNKNOWN_TO_PYTE = re.compile(rb"\x1b\[[<>=?][0-9;]*u|\x1b\[\?[0-9;]*\$p|\x1b\[>[0-9;]*[a-z]")
 _ASKS_FOR_SYNCHRONISED = b"\x1b[?2026$p"
 _HAS_SYNCHRONISED = b"\x1b[?2026;2$y"
