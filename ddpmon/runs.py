@@ -85,6 +85,8 @@ class Run:
     exit_code: int | None = None
     error: str | None = None
     """Why it never started, one line."""
+    memory_kills: str = ""
+    """Where the kernel killed for want of memory while it ran: in its "cgroup", on its "host", or "": nowhere known."""
     grace_s: float = 20.0
     """How long the ranks may take to end after a stop was asked for."""
     buckets: bool = False

@@ -17,6 +17,12 @@ _PEER_GONE = re.compile(
     r"connection (was )?(closed|reset|refused)|by peer|gloo|nccl|broken pipe|timed out|TCPStore|DistBackendError",
     re.IGNORECASE,
 )
+_WORKER_KILLED = re.compile(r"DataLoader worker .*killed by signal: Killed")
+_MEMORY = {"cgroup": "out of memory", "host": "its host ran out of memory"}
+"""What a SIGKILL means while the kernel killed for want of memory there (`Run.memory_kills`)."""
+_GIB = 1 << 30
+_SIGNALLED = 128
+"""A shell's exit code of what a signal ended is that much more than the signal."""
 _HARMLESS = {"SIGTERM", "SIGINT", "SIGHUP"}
 
 
@@ -77,35 +83,76 @@ def read_table(text: str) -> list[Ended]:
     return list(rows.values())
 
 
-def first(ended: Sequence[Ended], failures: Sequence[Failure], last_lines: Mapping[int, str]) -> FirstFailure | None:
+def first(
+    ended: Sequence[Ended], failures: Sequence[Failure], last_lines: Mapping[int, str], memory_kills: str = ""
+) -> FirstFailure | None:
     """The first cause: an exception's own time counts, except where it only says that a peer has gone.
 
     last_lines: the last line each rank left on stderr, for a rank that could not tell of its exception.
+    memory_kills: as in `Run`.
     """
+    memory = _MEMORY.get(memory_kills, "")
     by_rank = {row.rank: row for row in ended}
     told = sorted(failures, key=lambda failure: failure.time_us)
     causes = [failure for failure in told if not is_consequence(failure)]
     killed = [row for row in ended if row.signal and row.signal not in _HARMLESS]
     silent = [row for row in ended if row.code and all(row.rank != failure.rank for failure in told)]
     if causes:
-        return _of_failure(causes[0], by_rank)
+        return _of_failure(causes[0], by_rank, memory)
     if killed:
         row = min(killed, key=lambda row: (row.signal == "SIGABRT", not row.root, row.rank))
-        return FirstFailure(row.rank, f"killed by {row.signal}", "")
+        return FirstFailure(row.rank, _because(f"killed by {row.signal}", memory, row.signal == "SIGKILL"), "")
     if silent and (not told or any(row.root for row in silent)):
         row = min(silent, key=lambda row: (not row.root, row.rank))
         words = last_lines.get(row.rank)
         alike = sum(last_lines.get(other.rank) == words for other in silent) - 1 if words else 0
         return FirstFailure(row.rank, words or "no exception was seen", f"exit {row.code}", alike)
     if told:
-        return _of_failure(told[0], by_rank)
+        return _of_failure(told[0], by_rank, memory)
     return None
 
 
-def _of_failure(failure: Failure, by_rank: Mapping[int, Ended]) -> FirstFailure:
+def _of_failure(failure: Failure, by_rank: Mapping[int, Ended], memory: str) -> FirstFailure:
     row = by_rank.get(failure.rank)
     how = f"exit {row.code}" if row and row.code is not None else row.signal or "" if row else ""
-    return FirstFailure(failure.rank, failure.error, how)
+    error = _because(failure.error, memory, _WORKER_KILLED.search(failure.error) is not None)
+    return FirstFailure(failure.rank, error, how)
+
+
+def _because(what: str, memory: str, was_killed: bool) -> str:
+    return f"{what.rstrip('. ')}, {memory}" if memory and was_killed else what
+
+
+def advice(rank: int, cause: str, resident: Mapping[int, int]) -> str | None:
+    """What to do about a rank that ran out of memory; None of any other cause.
+
+    resident: bytes that each rank last held in the host's memory, without its DataLoader workers.
+    """
+    if "CUDA out of memory" in cause:
+        return (
+            "Smaller batches with gradient accumulation keep the effective size; activation checkpointing and bf16 need"
+            " less memory."
+        )
+    if not cause.endswith(tuple(_MEMORY.values())):
+        return None
+    others = [size for other, size in resident.items() if other != rank]
+    held = f"Rank {rank} last held {resident[rank] / _GIB:.1f} GiB" if rank in resident else ""
+    beside = f", the others {max(others) / _GIB:.1f} at most" if held and others else ""
+    told = f"{held}{beside}; DataLoader workers, which come on top, were not measured. " if held else ""
+    return (
+        f"{told}Fewer ranks or DataLoader workers on this host need less, smaller batches too; what is kept from step"
+        " to step (losses with their graph, lists of outputs, a dataset's cache) grows until it is full."
+    )
+
+
+def of_command(code: int | None, last_line: str, memory_kills: str) -> str:
+    """As in: the command ended with exit 2: error: no such option; where no rank is known to have failed."""
+    how = f"exit {code}"
+    if code is not None and code - _SIGNALLED in set(signal.Signals):
+        name = signal.Signals(code - _SIGNALLED).name
+        memory = _MEMORY.get(memory_kills) if name == "SIGKILL" else None
+        how += f" ({name}{f', {memory}' if memory else ''})"
+    return f"the command ended with {how}: {last_line or 'it said nothing'}"
 
 
 def sentence(failure: FirstFailure, world_size: int) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
+from ddpmon.analysis import failures
 from ddpmon.analysis.causes import causes
 from ddpmon.analysis.conditions import Conditions
 from ddpmon.analysis.cpu import Cpu, cpu_starved
@@ -68,7 +69,9 @@ def findings(
     found = []
     if evidence.failed:
         rank, cause = evidence.failed
-        found.append(Finding("rank_failed", "critical", f"rank {rank} failed: {cause}", [rank]))
+        resident = {one.rank: one.rss_bytes[-1] for one in evidence.memory if one.rss_bytes}
+        advice = failures.advice(rank, cause, resident)
+        found.append(Finding("rank_failed", "critical", f"rank {rank} failed: {cause}", [rank], advice=advice))
     if evidence.standstill and (stands := hang(evidence.standstill)):
         found.append(stands)
     if evidence.bad_loss:

@@ -240,7 +240,9 @@ class Store:
             run_state = "running"
         seats = self.registry.seats
         if run_state in END_STATES and self.first_failure is None and run_state != "stopped":
-            self.first_failure = failing.first(self.ending.rows, self.failures, self.ending.last_lines or {})
+            self.first_failure = failing.first(
+                self.ending.rows, self.failures, self.ending.last_lines or {}, self.run.memory_kills
+            )
         signs = Signs(
             run_state,
             steps=self.step,
@@ -329,8 +331,7 @@ class Store:
             return self.run.error
         if self.first_failure:
             return failing.sentence(self.first_failure, self.registry.world_size)
-        code = self.run.exit_code
-        return f"the command ended with exit {code}: {self.ending.launcher_line or 'it said nothing'}"
+        return failing.of_command(self.run.exit_code, self.ending.launcher_line, self.run.memory_kills)
 
     def _tell_changes(self, found: Sequence[Finding], unix: float) -> None:
         last_step = self.summary.window[1] if self.summary else None

@@ -23,7 +23,7 @@ from typing import Any
 
 from ddpmon import runs
 from ddpmon.errors import DdpmonError, RunNotFoundError
-from ddpmon.launch import env, processes
+from ddpmon.launch import env, memory_kills, processes
 from ddpmon.launch.keeper import HubKeeper
 from ddpmon.launch.life import HUB_END_S, Do, Life
 from ddpmon.runs import Process
@@ -56,11 +56,13 @@ class Supervisor:
     def supervise(self) -> None:
         """Start the run (or find what is left of it), wait for its end, sweep, and tell the hub."""
         self._update(supervisor=Process.of(os.getpid()))
+        before = memory_kills.count()
         if not self.adopted:
             self._keep_hub()
         if self.adopted or self._start_command():
             self._until_over()
-        self._update(ended_at=time.time(), exit_code=self.exit_code)
+        killed = "" if self.adopted else memory_kills.count().since(before)
+        self._update(ended_at=time.time(), exit_code=self.exit_code, memory_kills=killed)
         self._end_hub()
         runs.remove_sockets(self.run.id)
         say("run ended")

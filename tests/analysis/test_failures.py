@@ -2,7 +2,7 @@
 
 import pytest
 
-from ddpmon.analysis.failures import first, read_table, sentence
+from ddpmon.analysis.failures import advice, first, of_command, read_table, sentence
 from ddpmon.messages import Failure
 
 TABLE = """
@@ -92,3 +92,47 @@ def test_ranks_that_all_failed_alike_are_not_told_apart():
 def test_ranks_that_were_only_told_to_end_are_no_cause():
     only = [row for row in read_table(TABLE.format(code=-9)) if row.signal == "SIGTERM"]
     assert first(only, [], {}) is None
+
+
+@pytest.mark.parametrize(
+    ("memory_kills", "words"),
+    [
+        ("cgroup", "killed by SIGKILL, out of memory"),
+        ("host", "killed by SIGKILL, its host ran out of memory"),
+        ("", "killed by SIGKILL"),
+    ],
+)
+def test_a_kill_is_told_as_one_for_want_of_memory_where_the_kernel_did_that(memory_kills, words):
+    assert first(read_table(TABLE.format(code=-9)), [], {}, memory_kills).cause == words
+    assert first(read_table(TABLE.format(code=-11)), [], {}, memory_kills).cause == "killed by SIGSEGV"
+
+
+def test_a_worker_that_was_killed_for_want_of_memory_is_told_as_that():
+    worker = "RuntimeError: DataLoader worker (pid 5720) is killed by signal: Killed. "
+    assert first((), [failure(1, 5, worker)], {}, "cgroup").cause.endswith("signal: Killed, out of memory")
+    assert first((), [failure(1, 5, worker)], {}).cause == worker
+    assert first((), [failure(1, 5, "ValueError: no")], {}, "cgroup").cause == "ValueError: no"
+
+
+@pytest.mark.parametrize(
+    ("code", "memory_kills", "words"),
+    [
+        (2, "", "exit 2: it said nothing"),
+        (2, "cgroup", "exit 2: it said nothing"),
+        (137, "", "exit 137 (SIGKILL): it said nothing"),
+        (137, "cgroup", "exit 137 (SIGKILL, out of memory): it said nothing"),
+        (139, "cgroup", "exit 139 (SIGSEGV): it said nothing"),
+        (255, "", "exit 255: it said nothing"),
+        (128, "", "exit 128: it said nothing"),
+    ],
+)
+def test_a_command_that_a_signal_ended_is_told_with_it(code, memory_kills, words):
+    assert of_command(code, "", memory_kills) == f"the command ended with {words}"
+
+
+def test_advice_for_memory_says_how_much_the_rank_held():
+    said = advice(1, "killed by SIGKILL, out of memory", {0: 1 << 30, 1: 3 << 30})
+    assert said.startswith("Rank 1 last held 3.0 GiB, the others 1.0 at most;")
+    assert advice(1, "killed by SIGKILL, out of memory", {}).startswith("Fewer ranks")
+    assert "gradient accumulation" in advice(0, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate", {})
+    assert advice(1, "killed by SIGKILL", {1: 3 << 30}) is None
