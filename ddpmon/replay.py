@@ -173,6 +173,5 @@ class ReplaySource:
         """Stay where it is, and say why."""
         with self._turn:
             self._paused = True
-        shown = self._snapshot
-        if shown is not None:
-            self._snapshot = msgspec.structs.replace(shown, verdict=why, severity="critical", version=shown.version + 1)
+        shown = self._snapshot or self._player.at(self._end)  # where nothing was shown yet, the run as it ended
+        self._snapshot = msgspec.structs.replace(shown, verdict=why, severity="critical", version=shown.version + 1)

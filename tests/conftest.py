@@ -20,12 +20,19 @@ import pytest
 from ddpmon import runs
 from ddpmon.launch import spec, start, stop
 
+WAITED = ["not within [0-9]", "never came", "was never written", "it never ended"]
+"""What a test says that waited in vain."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of real ranks get a second try, which the summary tells of: gloo itself aborts at exit now and then."""
+    """Some get a second try, which the summary tells of.
+
+    Tests of real ranks do: gloo itself aborts at exit now and then. The others do where they waited in vain: threads,
+    processes and terminals on a machine that was busy just then.
+    """
     for item in items:
-        if item.get_closest_marker("e2e"):
-            item.add_marker(pytest.mark.flaky(reruns=1))
+        only = {} if item.get_closest_marker("e2e") else {"only_rerun": WAITED}
+        item.add_marker(pytest.mark.flaky(reruns=1, **only))
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -117,6 +117,7 @@ def test_a_damaged_message_gives_a_wire_error_or_values_in_range(data):
         (BATCH, dict(layouts=[Layout(0, 0, 0, 1)])),
         (BATCH, dict(layouts=[Layout(1, 0, 0, 1, ["x" * (MAX_TEXT + 1)])])),
         (BATCH, dict(samples=[Sample(5, threads=-1)])),
+        (BATCH, dict(samples=[Sample(5, loader_workers=-1)])),
         (STACK, dict(phase=9)),
         (STACK, dict(own=2)),
         (STACK, dict(frames=["x" * (MAX_TEXT + 1)])),

@@ -4,6 +4,7 @@ import sqlite3
 
 import pytest
 
+from ddpmon import replay
 from ddpmon.errors import RecordingError
 from ddpmon.hub.recording import recording_path
 from ddpmon.replay import ReplaySource
@@ -84,13 +85,20 @@ def test_the_speed_has_bounds(source):
     assert source.cursor.speed == 0.125
 
 
-def test_damage_in_the_middle_is_a_sentence_on_the_screen(home):
+@pytest.mark.parametrize(("step", "lead_s"), [(1000, replay.LEAD_S), (1, -20.0)])
+def test_damage_in_the_middle_is_a_sentence_on_the_screen(home, monkeypatch, step, lead_s):
+    """Also where it is met before anything was shown: the machine was so busy that the first frame came late."""
+    monkeypatch.setattr(replay, "LEAD_S", lead_s)
     run = record()
     with sqlite3.connect(recording_path(run.id)) as db:
-        db.execute("UPDATE steps SET syncs = x'c1' WHERE step = 1000")
+        db.execute("UPDATE steps SET syncs = x'c1' WHERE step = ?", (step,))
     db.close()
-    source = ReplaySource(run, speed=256.0)
-    told = shown(source, lambda s: s.severity == "critical")
+    source = ReplaySource(run)
+    source.toggle()
+    told = shown(source, lambda s: True)
+    while told.step < step and told.severity != "critical":
+        source.skip(1)
+        told = shown(source, lambda s, before=told.version: s.version != before)
     assert "cannot be read" in told.verdict
     assert "\n" not in told.verdict
     source.toggle()

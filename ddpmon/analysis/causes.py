@@ -7,6 +7,8 @@ from math import ceil
 
 import numpy as np
 
+from ddpmon.analysis import loaders
+from ddpmon.analysis.conditions import Conditions
 from ddpmon.analysis.losses import loss_diverged, loss_spiked
 from ddpmon.analysis.words import fitting
 from ddpmon.analysis.world import World
@@ -31,7 +33,12 @@ STAYS = 0.7
 """Share of its threshold that keeps a finding."""
 
 
-def causes(world: World, before: Sequence[Finding] = (), bus_bandwidth_gb_s: float | None = None) -> list[Finding]:
+def causes(
+    world: World,
+    before: Sequence[Finding] = (),
+    bus_bandwidth_gb_s: float | None = None,
+    conditions: Sequence[Conditions] = (),
+) -> list[Finding]:
     """Findings about the whole world, costliest first.
 
     before: what was found last. bus_bandwidth_gb_s: of the buckets' all-reduce, where they are recorded.
@@ -42,11 +49,11 @@ def causes(world: World, before: Sequence[Finding] = (), bus_bandwidth_gb_s: flo
     found = [
         detect(world, known.get(kind))
         for kind, detect in (
-            ("data_bound", _data_bound),
             ("gc_pauses", _gc_pauses),
             ("loss_diverged", loss_diverged),
         )
     ]
+    found.append(_data_bound(world, known.get("data_bound"), conditions))
     found.append(_communication_bound(world, known.get("communication_bound"), bus_bandwidth_gb_s))
     found.append(loss_spiked(world))
     if not any(found):
@@ -62,14 +69,13 @@ def _step_ms(world: World) -> float:
     return float(world.step_ms.mean())
 
 
-def _data_bound(world: World, known: Finding | None) -> Finding | None:
+def _data_bound(world: World, known: Finding | None, conditions: Sequence[Conditions]) -> Finding | None:
     step = _step_ms(world)
     by_rank = world.mean("phases_ms")[:, OWN_PHASES.index("data")]
     data = float(np.quantile(by_rank, 0.5, method="lower"))  # what most ranks wait: half of them are not all
     if step < SHORTEST_MS or data < step * DATA_SHARE * (STAYS if known else 1.0):
         return None
     rest = max(step - data, 1e-3)
-    workers = ceil(data / rest)
     return Finding(
         "data_bound",
         "warn",
@@ -81,11 +87,7 @@ def _data_bound(world: World, known: Finding | None) -> Finding | None:
         _since(world, known),
         cost_ms=data,
         evidence={"data_ms": data, "share": data / step, "gain": step / rest},
-        advice=(
-            f"A batch takes {data:.1f} ms longer to load than training hides. Without DataLoader workers:"
-            f" num_workers={workers} would hide it; with W of them: {step / rest:.1f} x W. Whether disk, decoding or"
-            " collating takes the time was not measured."
-        ),
+        advice=loaders.advice(data, step, conditions),
     )
 
 

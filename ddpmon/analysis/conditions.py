@@ -37,6 +37,12 @@ class Conditions:
     gpu_temperature_c: float | None = None
     gpu_throttled: str = ""
     """Why its GPU held its clocks down for at least half of the time."""
+    cores: int = 0
+    """That it may run on; 0: not known."""
+    loader_workers: int | None = None
+    """Of the DataLoader that it read most."""
+    loader_pinned: bool | None = None
+    """Whether that one's batches lie in pinned memory; None: not for a GPU, or not known."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +73,8 @@ def cause(late: Lateness, known: Mapping[int, Conditions], peers: Sequence[int])
     others = [known[rank] for rank in peers if rank in known]
     if mine is None:
         return None
-    return _slow_gpu(late, mine, others) or _no_core(late, mine, others) or _disk(late, mine, others)
+    looks = (_slow_gpu, _no_core, _fewer_workers, _disk)
+    return next((found for look in looks if (found := look(late, mine, others))), None)
 
 
 def _slow_gpu(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cause | None:
@@ -110,6 +117,19 @@ def _no_core(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> 
         f"It waits {mine.starved_share:.0%} of the time for a core, its peers {theirs:.0%}: that alone can be it. Look"
         f" at what else runs on {mine.host or 'its machine'}, and at the cores that the rank is bound to.",
         {"starved_share": mine.starved_share, "peers_starved_share": theirs},
+    )
+
+
+def _fewer_workers(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cause | None:
+    theirs = [one.loader_workers for one in others if one.loader_workers is not None]
+    if late.phase != "data" or mine.loader_workers is None or not theirs or mine.loader_workers >= min(theirs):
+        return None
+    return Cause(
+        "loader_workers",
+        f", {mine.loader_workers} DataLoader workers where its peers have {min(theirs)}",
+        f"Rank {late.rank}'s DataLoader has {mine.loader_workers} workers, its peers' {min(theirs)} or more: give it"
+        " as many.",
+        {"loader_workers": mine.loader_workers, "peers_loader_workers": min(theirs)},
     )
 
 

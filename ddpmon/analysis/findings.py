@@ -81,7 +81,9 @@ def findings(
     found += gradients_not_synchronised(evidence.unsynchronised, evidence.world_size)
     if world is not None:
         conditions = {one.rank: one for one in evidence.conditions}
-        costly = imbalance(world, before, conditions, longer) + causes(world, before, evidence.bus_bandwidth_gb_s)
+        costly = imbalance(world, before, conditions, longer) + causes(
+            world, before, evidence.bus_bandwidth_gb_s, evidence.conditions
+        )
         if evidence.named:
             costly = explained(costly, evidence.named, world)
         found += sorted(costly, key=lambda f: (f.until_step is not None, f.severity == "info", -(f.cost_ms or 0.0)))

@@ -172,7 +172,7 @@ class Recording:
             )
             latest = self._select("samples", schema.SAMPLES, "WHERE process = ? ORDER BY time_us DESC LIMIT ?")
             rows = list(self._rows(latest, number, SAMPLES))
-            process.samples.extend(Sample(*values) for values in reversed(rows))
+            process.samples.extend(schema.sample_of(row) for row in reversed(rows))
             process.layouts = self._layouts(number)
             yield process
 
@@ -184,7 +184,7 @@ class Recording:
     def samples(self, process: int, after_us: int, until_us: int) -> list[Sample]:
         """A process's samples after one moment and up to another."""
         query = self._select("samples", schema.SAMPLES, "WHERE process = ? AND time_us > ? AND time_us <= ?")
-        return [Sample(*values) for values in self._rows(query, process, after_us, until_us)]
+        return [schema.sample_of(row) for row in self._rows(query, process, after_us, until_us)]
 
     def scalars(self, process: int, after: int) -> list[Scalar]:
         """What a process's script logged after a step."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ddpmon.analysis.conditions import Conditions
 from ddpmon.analysis.cpu import starved_share
 from ddpmon.analysis.memory import Memory
 from ddpmon.hub.processes import SAMPLE_US, RankProcess
 from ddpmon.messages import Sample
+
+T = TypeVar("T")
 
 AGAIN_US = 3_000_000
 FEW = 10
@@ -69,7 +72,16 @@ def _conditions(process: RankProcess, told: Sequence[Sample], starved: Sequence[
         gpu_clock_mhz=_mean([s.gpu_clock_mhz for s in told]),
         gpu_temperature_c=_mean([s.gpu_temperature_c for s in told]),
         gpu_throttled=most[0][0] or "" if most and 2 * most[0][1] >= len(told) else "",
+        cores=process.hello.cores,
+        loader_workers=_most([s.loader_workers for s in told]),
+        loader_pinned=_most([s.loader_pinned for s in told]),
     )
+
+
+def _most(values: Sequence[T | None]) -> T | None:
+    """The value that most samples have."""
+    known = [value for value in values if value is not None]
+    return max(set(known), key=known.count) if known else None
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -36,7 +36,7 @@ TABLES: dict[str, tuple[str, ...]] = {
         *("gpu_memory_used_bytes INTEGER", "gpu_memory_total_bytes INTEGER", "gpu_power_w REAL"),
         *("gpu_temperature_c REAL", "gpu_clock_mhz REAL", "starved_share REAL", "major_faults_per_s REAL"),
         *("minor_faults_per_s REAL", "read_bytes_per_s REAL", "written_bytes_per_s REAL", "threads INTEGER"),
-        "gpu_throttled TEXT",
+        *("gpu_throttled TEXT", "loader_workers INTEGER", "loader_pinned INTEGER"),
     ),
     "scalars": ("process INTEGER", "step INTEGER", "name TEXT", "value"),
     "digests": (
@@ -149,6 +149,14 @@ def step_of(row: Sequence[Any]) -> Step:
         _buckets.decode(buckets) if buckets else [],
         _named.decode(named) if named else {},
     )
+
+
+def sample_of(row: Sequence[Any]) -> Sample:
+    """A sample from the SAMPLES of a row."""
+    sample = Sample(*row)
+    if sample.loader_pinned is not None:
+        sample.loader_pinned = bool(sample.loader_pinned)  # SQLite has no truth values
+    return sample
 
 
 def sample_row(process: int, sample: Sample) -> Row:

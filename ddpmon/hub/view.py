@@ -122,7 +122,7 @@ def _ranks(store: Store, now: float) -> list[RankView]:
                 written_bytes_per_s=sample.written_bytes_per_s if sample else None,
                 threads=sample.threads if sample else None,
                 stack=process.stack if standing else None,
-                environment=_environment(hello),
+                environment=_environment(hello, sample),
                 named_ms=named.get(rank, {}),
                 **mean,
             )
@@ -189,7 +189,7 @@ def efficiency_view(known: Efficiency) -> EfficiencyView:
     )
 
 
-def _environment(hello: Hello) -> Environment:
+def _environment(hello: Hello, sample: Sample | None) -> Environment:
     return Environment(
         device_name=hello.device_name,
         cores=hello.cores,
@@ -200,6 +200,7 @@ def _environment(hello: Hello) -> Environment:
         gradient_bytes=hello.gradient_bytes,
         buffer_bytes=hello.buffer_bytes,
         restart=hello.restart,
+        loader_workers=None if sample is None else sample.loader_workers,
     )
 
 

@@ -81,6 +81,10 @@ class Sample(msgspec.Struct, array_like=True, gc=False):
     threads: int | None = None
     gpu_throttled: str | None = None
     """Why the GPU holds its clocks down ("thermal, power cap"); "" if it does not."""
+    loader_workers: int | None = None
+    """Of the DataLoader that was read last."""
+    loader_pinned: bool | None = None
+    """Whether its batches lie in pinned memory; None: they are for a CPU."""
 
 
 class Scalar(msgspec.Struct, array_like=True, gc=False):

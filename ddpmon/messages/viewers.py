@@ -48,6 +48,8 @@ class Environment(msgspec.Struct, array_like=True, frozen=True):
     buffer_bytes: int = 0
     restart: int = 0
     """torchrun's restart count."""
+    loader_workers: int | None = None
+    """Of the DataLoader that was read last."""
 
 
 class RankView(msgspec.Struct, frozen=True):

@@ -180,7 +180,8 @@ def check_batch(batch: Batch) -> None:
         _check(len(digest.group) <= 256, "group of a digest", digest.group[:40])
     for sample in batch.samples:
         _check(0 <= sample.time_us < MAX_US, "time_us", sample.time_us)
-        counts = (sample.rss_bytes, sample.gpu_memory_used_bytes, sample.gpu_memory_total_bytes, sample.threads)
+        memory = (sample.rss_bytes, sample.gpu_memory_used_bytes, sample.gpu_memory_total_bytes)
+        counts = (*memory, sample.threads, sample.loader_workers)
         _check(all(0 <= count < MAX_US for count in counts if count is not None), "counts of a sample", counts)
         _check(len(sample.gpu_throttled or "") <= 256, "gpu_throttled", "too long")
     for layout in batch.layouts:

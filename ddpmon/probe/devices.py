@@ -25,7 +25,8 @@ THROTTLES = (
 class Sampler:
     """Takes samples; what is not there is None, and is noted once.
 
-    training_thread: its id as the kernel counts threads. cuda_uuid: the rank's GPU, once it is known.
+    training_thread: its id as the kernel counts threads. cuda_uuid: the rank's GPU, once it is known. loader: workers
+    of the DataLoader that was read last, and whether it pins its batches.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class Sampler:
         training_thread: Callable[[], int | None],
         cuda_uuid: Callable[[], str | None],
         note: Callable[[str], None],
+        loader: Callable[[], tuple[int, bool] | None] = lambda: None,
     ) -> None:
         self._process = psutil.Process()
         self._process.cpu_percent()  # the first call only sets the starting point
@@ -40,6 +42,7 @@ class Sampler:
         self._training_thread = training_thread
         self._cuda_uuid = cuda_uuid
         self._note = note
+        self._loader = loader
         self._nvml: Any = None
         self._handle: Any = None
         self._looked = False
@@ -56,6 +59,9 @@ class Sampler:
         delay = None if thread is None else run_delay_ns(thread)
         starved = self._rates.per_s(f"delay of {thread}", delay)
         sample.starved_share = None if starved is None else min(1.0, starved / 1e9)
+        if (loader := self._loader()) is not None:
+            sample.loader_workers, pins = loader
+            sample.loader_pinned = None if self._cuda_uuid() is None else pins
         usage = resource.getrusage(resource.RUSAGE_SELF)
         sample.major_faults_per_s = self._rates.per_s("major faults", usage.ru_majflt)
         sample.minor_faults_per_s = self._rates.per_s("minor faults", usage.ru_minflt)

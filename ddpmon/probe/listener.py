@@ -70,6 +70,8 @@ class Listener:
         self.thread = threading.main_thread().ident
         """The training thread: the one that set up the process group or wrapped a model."""
         self.native_thread = threading.main_thread().native_id
+        self.loader: tuple[int, bool] | None = None
+        """Workers of the DataLoader that was read last, and whether it pins its batches."""
         self.replicas = Replicas()
         self._prepared: list[Replica] = []
         self._sync_depth = 0
@@ -171,8 +173,9 @@ class Listener:
 
     # --- data --------------------------------------------------------------------------------------------------
 
-    def fetch_begins(self, _iterator: object) -> None:
+    def fetch_begins(self, iterator: Any) -> None:
         clock = self.clock
+        self.loader = (iterator._num_workers, iterator._pin_memory)
         clock.base = OTHER
         if not self._begun:
             self._begun = True

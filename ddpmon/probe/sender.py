@@ -100,7 +100,10 @@ class Sender(threading.Thread):
         self._socket.setsockopt(zmq.MAXMSGSIZE, 65_536)
         self._socket.connect(self._address)
         listener = self._listener
-        self._sampler = Sampler(lambda: listener.native_thread, listener.identity.cuda_uuid, listener.identity.note)
+        identity = listener.identity
+        self._sampler = Sampler(
+            lambda: listener.native_thread, identity.cuda_uuid, identity.note, lambda: listener.loader
+        )
         try:
             while not self._stopping.is_set():
                 busy = self._turn()

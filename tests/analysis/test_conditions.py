@@ -35,6 +35,7 @@ CAUSES = [
     ("gpu_throttled", 1, {"gpu_throttled": ["", "thermal", "", ""]}, "throttled: thermal"),
     ("cpu_starved", 2, {"starved_share": [0.01, 0.3, 0.02, 0.0]}, "waits 30%"),
     ("page_faults", 2, {"major_faults_per_s": [0.0, 220.0, 1.0, 0.0]}, "220 page faults/s"),
+    ("loader_workers", 0, {"loader_workers": [4, 0, 4, 8]}, "0 DataLoader workers where its peers have 4"),
     ("reads", 0, {"read_bytes_per_s": [1e5, 84e6, 0.0, 2e5]}, "reads 84 MB/s"),
 ]
 
@@ -55,6 +56,10 @@ def test_what_sets_the_late_rank_apart_is_its_cause(name, phase, values, words):
         (2, {"gpu_clock_mhz": [1750.0, 1600.0, 1740.0, 1755.0]}),  # 9% lower: too little for a third more
         (0, {"gpu_clock_mhz": [1750.0, 1200.0, 1740.0, 1755.0]}),  # the data does not come from the GPU
         (2, {"starved_share": 0.3}),
+        (0, {"loader_workers": 2}),
+        (0, {"loader_workers": [1, 4, 2, 2]}),  # more of them, and late all the same
+        (0, {"loader_workers": [2, 1, 0, 2]}),
+        (2, {"loader_workers": [4, 0, 4, 4]}),  # backward loads nothing
         (2, {"starved_share": [0.01, 0.05, 0.02, 0.0]}),
         (2, {"major_faults_per_s": [80.0, 120.0, 90.0, 100.0]}),
         (0, {"read_bytes_per_s": [5e7, 6e7, 4e7, 5e7]}),

@@ -10,7 +10,7 @@ SECOND = 1_000_000
 
 
 def process(samples, trains_since_us=10 * SECOND):
-    hello = Hello(PROTOCOL, "run", 1, 1, 4, 0, "there", 123, 4)
+    hello = Hello(PROTOCOL, "run", 1, 1, 4, 0, "there", 123, 4, cores=8)
     return RankProcess(1, 0, hello, samples=samples, trains_since_us=trains_since_us)
 
 
@@ -37,6 +37,13 @@ def test_they_are_means_of_the_seconds_of_training():
 def test_clocks_are_held_down_if_they_are_for_half_of_the_time(held, reason):
     made = of(samples(held, gpu_throttled="thermal") + samples(6 - held, 30, gpu_throttled=""))
     assert made.gpu_throttled == reason
+
+
+def test_the_loader_that_training_reads_is_the_one_that_most_seconds_tell_of():
+    made = of(samples(5, loader_workers=4, loader_pinned=False) + samples(2, 30, loader_workers=0, loader_pinned=True))
+    assert (made.cores, made.loader_workers, made.loader_pinned) == (8, 4, False)
+    made = of(samples(5))
+    assert (made.loader_workers, made.loader_pinned) == (None, None)
 
 
 def test_before_the_first_step_nothing_is_known():

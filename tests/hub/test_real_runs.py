@@ -41,6 +41,9 @@ def test_a_rank_with_slow_data_is_named_with_what_fixing_it_would_gain(home):
     assert finding["evidence"]["gain"] > 1.2
     assert made["ranks"][1]["phases_ms"]["wait"] < made["ranks"][0]["phases_ms"]["wait"]
     assert made["steps"]["records_lost"] == 0
+    db = sqlite3.connect(recording_path(runs.find(None).id))
+    loaders = db.execute("SELECT DISTINCT loader_workers, loader_pinned FROM samples WHERE loader_workers IS NOT NULL")
+    assert loaders.fetchall() == [(0, None)]
     for rank in made["ranks"]:
         assert sum(rank["phases_ms"].values()) == pytest.approx(made["steps"]["step_ms"]["mean"], rel=0.02)
         assert rank["exit"] == {"code": 0, "signal": None, "error": None}

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from ddpmon.export import report
+from ddpmon.hub import schema
 from ddpmon.hub.recording import recorded_snapshot, recording_path
 from ddpmon.messages import PROTOCOL, Digest, Hello, Sample, Stack, encode
 from tests.worlds import own_times, records
@@ -44,7 +45,16 @@ def telling(told, rank):
 def samples_after(steps, share, count=10):
     first = steps[0].end_us + 2_000_000
     return [
-        Sample(first + i * 1_000_000, 90.0, 1 << 30, starved_share=share, major_faults_per_s=3.0, threads=7)
+        Sample(
+            first + i * 1_000_000,
+            90.0,
+            1 << 30,
+            starved_share=share,
+            major_faults_per_s=3.0,
+            threads=7,
+            loader_workers=2,
+            loader_pinned=i % 2 == 1,
+        )
         for i in range(count)
     ]
 
@@ -162,3 +172,16 @@ def test_a_hub_goes_on_with_an_older_recording(stage):
         found = db.execute("SELECT count(tokens), count(*) FROM steps").fetchall()
     db.close()
     assert found == [(20, 100)]
+
+
+def test_a_sample_comes_back_as_it_was():
+    db = sqlite3.connect(":memory:")
+    schema.make(db)
+    told = [Sample(5), Sample(6, 90.0, 1 << 30, gpu_throttled="", loader_workers=0, loader_pinned=False)]
+    told.append(Sample(7, threads=3, loader_workers=2, loader_pinned=True))
+    db.executemany(schema.insert("samples"), [schema.sample_row(1, sample) for sample in told])
+    rows = db.execute(schema.select(db, "samples", schema.SAMPLES, "ORDER BY time_us"))
+    found = [schema.sample_of(row) for row in rows]
+    assert found == told
+    assert [sample.loader_pinned for sample in found] == [None, False, True]
+    assert msgspec.json.encode(found) == msgspec.json.encode(told)

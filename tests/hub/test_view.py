@@ -1,11 +1,13 @@
 """What the snapshot says of all-reduce, of efficiency and of the machines."""
 
+from collections import deque
+
 import pytest
 
 from ddpmon.hub.processes import RankProcess, Registry
 from ddpmon.hub.store import Clock, Store
 from ddpmon.hub.view import snapshot
-from ddpmon.messages import STAGE_TRAINING, Environment, Hello, decode_snapshot, encode
+from ddpmon.messages import STAGE_TRAINING, Environment, Hello, Sample, decode_snapshot, encode
 from ddpmon.runs import Run
 from tests.worlds import own_times, records
 
@@ -25,7 +27,10 @@ def shown(told, world_size=4):
             device_name="H200", cores=16, compute_threads=4, torch_version="2.13.0", backend="gloo", parameters=7,
             gradient_bytes=28, buffer_bytes=8, restart=1,
         )  # fmt: skip
-        process = RankProcess(rank + 1, 0, hello, stage=STAGE_TRAINING, steps=len(steps) + 1, left=True)
+        samples = deque([Sample(5, loader_workers=3)])
+        process = RankProcess(
+            rank + 1, 0, hello, stage=STAGE_TRAINING, steps=len(steps) + 1, left=True, samples=samples
+        )
         registry.restore([process])
         store.add_steps(process, process.fresh(steps))
     store.digest(final=True)
@@ -60,5 +65,5 @@ def test_one_rank_alone_has_nobody_to_wait_for():
 
 def test_a_rank_says_what_it_runs_on():
     seen = shown(records(own_times(10, 2)), world_size=3)
-    assert seen.ranks[1].environment == Environment("H200", 16, 4, "2.13.0", "gloo", 7, 28, 8, 1)
+    assert seen.ranks[1].environment == Environment("H200", 16, 4, "2.13.0", "gloo", 7, 28, 8, 1, 3)
     assert seen.ranks[2].environment is None

@@ -201,3 +201,12 @@ def test_inspect_says_what_a_rank_runs_on():
     _, text = drive(measured.slow(), "enter", size=(160, 50))
     assert "NVIDIA H100 80GB HBM3, torch 2.13.0, nccl, 124,439,808 parameters in DDP" in text
     assert "1 compute thread" in text
+    assert "DataLoader" not in text
+
+
+@pytest.mark.parametrize(("workers", "said"), [(0, "no DataLoader workers"), (1, "1 DataLoader worker"), (4, "4 Data")])
+def test_inspect_says_what_a_ranks_data_is_loaded_with(workers, said):
+    calm = measured.slow()
+    ranks = [replace(rank, environment=replace(rank.environment, loader_workers=workers)) for rank in calm.ranks]
+    _, text = drive(replace(calm, ranks=ranks), "enter", size=(160, 50))
+    assert said in text

@@ -49,9 +49,12 @@ def _environment(rank: RankView) -> list[str]:
         (known.parameters, "parameters in DDP"),
         (known.cores, "cores"),
         (known.compute_threads, "compute threads"),
+        (known.loader_workers, "DataLoader workers"),
         (known.restart, "restarts"),
     ):
         facts.append(f"{count:,} {what.removesuffix('s') if count == 1 else what}" if count else "")
+    if known.loader_workers == 0:
+        facts.append("no DataLoader workers")
     return [fact for fact in facts if fact]
 
 

@@ -1,0 +1,61 @@
+"""What to do about data that all ranks wait for: how many workers keep up, and whether the cores are there."""
+
+import pytest
+
+from ddpmon.analysis.conditions import Conditions
+from ddpmon.analysis.findings import Evidence, findings
+from ddpmon.analysis.loaders import advice
+from tests.worlds import own_times, records, world_of
+
+
+def ranks(count=4, **values):
+    return [Conditions(rank, "here", **values) for rank in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("workers", "data_ms", "step_ms", "enough"),
+    [
+        (0, 40, 70, 2),  # 40 ms to load, 30 to train
+        (0, 10, 40, 1),
+        (1, 40, 70, 3),  # one worker takes 70 ms for a batch
+        (4, 40, 70, 10),
+        (3, 1, 100, 4),
+    ],
+)
+def test_so_many_workers_are_enough(workers, data_ms, step_ms, enough):
+    said = advice(data_ms, step_ms, ranks(loader_workers=workers))
+    assert f"num_workers={enough} would hide it" in said
+    has = "no workers" if workers == 0 else f"{workers} DataLoader worker"
+    assert has in said
+
+
+def test_what_is_not_known_of_the_workers_is_told_both_ways():
+    said = advice(40, 70, ranks())
+    assert "num_workers=2 would hide it; with W of them: 2.3 x W" in said
+
+
+@pytest.mark.parametrize(
+    ("cores", "words"),
+    [(16, "with 4 ranks on a host 12 processes on 16 cores"), (8, "12 processes on 8: load less"), (0, "hide it. ")],
+)
+def test_the_cores_that_it_takes_are_told(cores, words):
+    assert words in advice(40, 70, ranks(loader_workers=0, cores=cores))
+
+
+def test_the_host_with_the_fewest_cores_for_a_rank_counts():
+    hosts = [Conditions(0, "large", cores=64, loader_workers=0), Conditions(1, "small", cores=2, loader_workers=0)]
+    assert "3 processes on 2: load less" in advice(40, 70, hosts)
+
+
+@pytest.mark.parametrize(("pinned", "told"), [(False, True), (True, False), (None, False)])
+def test_memory_that_is_not_pinned_is_told_of_where_there_is_a_gpu(pinned, told):
+    assert ("pin_memory=True" in advice(40, 70, ranks(loader_workers=2, loader_pinned=pinned))) is told
+
+
+def test_a_world_that_waits_for_data_is_told_how_many_workers_it_takes():
+    own = own_times(100, 4, noise=0.02)
+    own[..., 0] += 40
+    (finding,) = findings(world_of(records(own)), Evidence(world_size=4, conditions=ranks(loader_workers=1, cores=32)))
+    assert finding.kind == "data_bound"
+    assert "1 DataLoader worker a rank cannot keep up" in finding.advice
+    assert "num_workers=3" in finding.advice
