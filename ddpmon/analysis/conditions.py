@@ -126,7 +126,7 @@ def _fewer_workers(late: Lateness, mine: Conditions, others: Sequence[Conditions
         return None
     return Cause(
         "loader_workers",
-        f", {mine.loader_workers} DataLoader workers where its peers have {min(theirs)}",
+        f", {mine.loader_workers} loader workers, peers {min(theirs)}",
         f"Rank {late.rank}'s DataLoader has {mine.loader_workers} workers, its peers' {min(theirs)} or more: give it"
         " as many.",
         {"loader_workers": mine.loader_workers, "peers_loader_workers": min(theirs)},

@@ -51,8 +51,8 @@ def _cores(workers: int, known: Sequence[Conditions]) -> str:
     if wanted <= cores:
         return f": with {ranks} rank{'s' if ranks > 1 else ''} on a host {wanted} processes on {cores} cores"
     return (
-        f" on enough cores, but {ranks} rank{'s' if ranks > 1 else ''} and their workers would be {wanted} processes on"
-        f" {cores}: load less (decode ahead, cache, smaller files) or get more cores"
+        f" on enough cores; {ranks} rank{'s' if ranks > 1 else ''} and their workers would be {wanted} processes on"
+        f" {cores}: if loading is work for a CPU, do less of it (decode ahead, cache) or get more cores"
     )
 
 

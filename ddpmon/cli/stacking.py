@@ -58,7 +58,7 @@ def stack(run: str | None, rank: int | None, as_json: bool) -> int:
 
 
 def _over(run: Run) -> str:
-    return f"{run.name} ({run.id}) is {run.state()}: no rank is there to ask; ddpmon report tells how it ended"
+    return f"{run.name} ({run.id}) has ended ({run.state()}): no rank is there to ask; ddpmon report tells how"
 
 
 def _asked(source: Source, run: Run, rank: int | None) -> tuple[list[StackView], set[int], int]:

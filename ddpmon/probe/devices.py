@@ -34,7 +34,7 @@ class Sampler:
         training_thread: Callable[[], int | None],
         cuda_uuid: Callable[[], str | None],
         note: Callable[[str], None],
-        loader: Callable[[], tuple[int, bool] | None] = lambda: None,
+        loader: Callable[[], tuple[int | None, bool | None]] = lambda: (None, None),
     ) -> None:
         self._process = psutil.Process()
         self._process.cpu_percent()  # the first call only sets the starting point
@@ -59,9 +59,6 @@ class Sampler:
         delay = None if thread is None else run_delay_ns(thread)
         starved = self._rates.per_s(f"delay of {thread}", delay)
         sample.starved_share = None if starved is None else min(1.0, starved / 1e9)
-        if (loader := self._loader()) is not None:
-            sample.loader_workers, pins = loader
-            sample.loader_pinned = None if self._cuda_uuid() is None else pins
         usage = resource.getrusage(resource.RUSAGE_SELF)
         sample.major_faults_per_s = self._rates.per_s("major faults", usage.ru_majflt)
         sample.minor_faults_per_s = self._rates.per_s("minor faults", usage.ru_minflt)
@@ -76,6 +73,8 @@ class Sampler:
         make_way()
         self._sample_io(sample)
         self._find_gpu()
+        sample.loader_workers, pinned = self._loader()
+        sample.loader_pinned = pinned if self._looked else None
         if self._handle is not None:
             make_way()
             self._sample_gpu(sample)

@@ -72,15 +72,14 @@ def install(listener: Listener) -> None:
         failed=listener.phase_fails,
         traced=True,
     )
-    for loader in (dataloader._SingleProcessDataLoaderIter, dataloader._MultiProcessingDataLoaderIter):
-        _replace(
-            loader,
-            "_next_data",
-            listener,
-            before=listener.fetch_begins,
-            after=listener.fetch_ends,
-            failed=listener.phase_fails,
-        )
+    _replace(
+        dataloader._BaseDataLoaderIter,  # others' loaders (torchdata's) have iterators of their own
+        "__next__",
+        listener,
+        before=listener.fetch_begins,
+        after=listener.fetch_ends,
+        failed=listener.phase_fails,
+    )
     _replace(
         torch.autograd,
         "_engine_run_backward",

@@ -70,7 +70,7 @@ class Listener:
         self.thread = threading.main_thread().ident
         """The training thread: the one that set up the process group or wrapped a model."""
         self.native_thread = threading.main_thread().native_id
-        self.loader: tuple[int, bool] | None = None
+        self.loader: tuple[int | None, bool | None] = (None, None)
         """Workers of the DataLoader that was read last, and whether it pins its batches."""
         self.replicas = Replicas()
         self._prepared: list[Replica] = []
@@ -173,9 +173,9 @@ class Listener:
 
     # --- data --------------------------------------------------------------------------------------------------
 
-    def fetch_begins(self, iterator: Any) -> None:
+    def fetch_begins(self, iterator: object) -> None:
         clock = self.clock
-        self.loader = (iterator._num_workers, iterator._pin_memory)
+        self.loader = (getattr(iterator, "_num_workers", None), getattr(iterator, "_pin_memory", None))
         clock.base = OTHER
         if not self._begun:
             self._begun = True

@@ -36,7 +36,7 @@ def test_what_is_not_known_of_the_workers_is_told_both_ways():
 
 @pytest.mark.parametrize(
     ("cores", "words"),
-    [(16, "with 4 ranks on a host 12 processes on 16 cores"), (8, "12 processes on 8: load less"), (0, "hide it. ")],
+    [(16, "with 4 ranks on a host 12 processes on 16 cores"), (8, "12 processes on 8: if loading"), (0, "hide it. ")],
 )
 def test_the_cores_that_it_takes_are_told(cores, words):
     assert words in advice(40, 70, ranks(loader_workers=0, cores=cores))
@@ -44,7 +44,7 @@ def test_the_cores_that_it_takes_are_told(cores, words):
 
 def test_the_host_with_the_fewest_cores_for_a_rank_counts():
     hosts = [Conditions(0, "large", cores=64, loader_workers=0), Conditions(1, "small", cores=2, loader_workers=0)]
-    assert "3 processes on 2: load less" in advice(40, 70, hosts)
+    assert "3 processes on 2: if loading" in advice(40, 70, hosts)
 
 
 @pytest.mark.parametrize(("pinned", "told"), [(False, True), (True, False), (None, False)])

@@ -89,7 +89,7 @@ def test_a_run_that_has_ended_cannot_be_asked(cli, made):
     told = cli("stack")
     assert (told.returncode, told.stdout) == (1, "")
     assert told.stderr == (
-        f"ddpmon: mnist ({run.id}) is done: no rank is there to ask; ddpmon report tells how it ended\n"
+        f"ddpmon: mnist ({run.id}) has ended (done): no rank is there to ask; ddpmon report tells how\n"
     )
     assert cli("stack", "nowhere").stderr == "ddpmon: no run 'nowhere'; ddpmon ls shows what there is\n"
     assert "Usage" not in cli("stack", "--rank", "-1").stdout

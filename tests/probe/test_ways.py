@@ -30,6 +30,7 @@ STEPS = {
     "lbfgs": (12, 12),
     "iterable": (12, 12),
     "loaders": (36, 36),
+    "own_iterator": (12, 12),
     "batch_kinds": (24, 24),
     "evaluation": (12, 12),
     "compiled_around": (12, 12),
@@ -171,3 +172,8 @@ def test_replicas_that_are_the_same_have_the_same_digests(both: Both) -> None:
     assert len(digests[0]) == 3
     assert digests[0] == digests[1]
     assert len({value for *_, value in digests[0]}) > 1
+
+
+def test_an_iterator_that_is_not_torchs_is_waited_for_in_data_too(both: Both) -> None:
+    for steps in both.steps["own_iterator"]:
+        assert all(step.data_us >= 10_000 for step in steps[1:])

@@ -9,6 +9,7 @@ import dataclasses
 import datetime as dt
 import os
 import sys
+import time
 
 import torch
 import torch.distributed as dist
@@ -17,7 +18,8 @@ from torch.distributed import _functional_collectives as functional
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 import ddpmon
 
@@ -235,6 +237,31 @@ def loaders():
         loader = DataLoader(Items(), batch_size=BATCH, num_workers=2, **options)
         for _ in range(2):
             train(model, data=loader)
+    return model
+
+
+class OwnIterator(_BaseDataLoaderIter):
+    """Loads in its own way, as torchdata's iterators do."""
+
+    def __init__(self, loader):
+        super().__init__(loader)
+        self.dataset = loader.dataset
+
+    def _next_data(self):
+        rows = self._next_index()
+        time.sleep(0.01)
+        return default_collate([self.dataset[row] for row in rows])
+
+
+class OwnLoader(DataLoader):
+    def _get_iterator(self):
+        return OwnIterator(self)
+
+
+def own_iterator():
+    model = DDP(net())
+    for _ in range(2):
+        train(model, data=OwnLoader(Items(), batch_size=BATCH))
     return model
 
 
