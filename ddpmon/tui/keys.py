@@ -88,6 +88,8 @@ KEYS = (
     Key("left_square_bracket", "[", "app.skip(-1)", "", "hold the screen, and back to what it showed before",
         views=_TIMED, replay=False),
     Key("right_square_bracket", "]", "app.skip(1)", "", "on to what it showed next", views=_TIMED, replay=False),
+    Key("left_curly_bracket", "{", "app.jump(-1)", "", "hold the screen, and back to the event before", replay=False),
+    Key("right_curly_bracket", "}", "app.jump(1)", "", "on to the next event that it showed", replay=False),
     Key(
         "s", "s", "screen.sort", "sort", "sort the ranks: slowest, by rank, shortest wait, highest loss",
         views=("world",),

@@ -40,10 +40,6 @@ class Launching(Passage):
         self._watched = ""
         """Id of the run that is watched; empty: the one given by the caller."""
 
-    def say(self, text: str) -> None:
-        """Show a line in the key bar for a few seconds."""
-        raise NotImplementedError
-
     async def action_go(self, name: str) -> None:
         """Show another screen."""
         raise NotImplementedError

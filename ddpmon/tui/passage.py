@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
@@ -40,6 +41,10 @@ class Passage(InOrder):
 
     def show(self) -> None:
         """Show what is to be shown now."""
+        raise NotImplementedError
+
+    def say(self, text: str) -> None:
+        """Show a line in the key bar for a few seconds."""
         raise NotImplementedError
 
     def show_answer(self) -> None:
@@ -112,7 +117,23 @@ class Passage(InOrder):
             self.show()
 
     def action_jump(self, by: int) -> None:
-        self._play(lambda tape: tape.jump(by))
+        if self.source.tape is not None:
+            self._play(lambda tape: tape.jump(by))
+        elif self.shown is not None and self._kept:
+            self._hold_at_event(self.shown, by)
+
+    def _hold_at_event(self, shown: Snapshot, by: int) -> None:
+        """Hold what was shown first of the event before or after what is shown."""
+        times = [kept.at for kept in self._kept]
+        here = bisect_left(times, shown.at)
+        told = {bisect_left(times, event.at) for event in self._kept[-1].events if event.at > times[0]}
+        there = [place for place in told if (place - here) * by > 0 and place < len(times)]
+        if not there:
+            earlier = f"no earlier event in the {times[-1] - times[0]:.0f} s that are kept"
+            self.say(earlier if by < 0 else "no later event yet")
+            return
+        self.held = self._kept[min(there, key=lambda place: abs(place - here))]
+        self.show()
 
     def action_one_step(self, by: int) -> None:
         self._play(lambda tape: tape.step(by))

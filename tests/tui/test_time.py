@@ -2,6 +2,7 @@
 
 import pytest
 
+from ddpmon.messages import Event
 from ddpmon.source import FakeSource
 from ddpmon.tui import keys, passage
 from tests.tui import golden, snapshots, through_time
@@ -52,11 +53,13 @@ def test_where_brackets_go_from_rank_to_rank_they_do_not_move_time(opening):
 def test_a_replay_can_be_left_but_not_stopped_or_frozen():
     _, text = drive(replaying(snapshots.slow()), "question_mark", size=(140, 60))
     assert "to the next event" in text
+    assert "back to the event before" not in text
     assert "hold the screen still" not in text
     assert "stop the run (asks" not in text
     assert "q quit" in drive(replaying(snapshots.slow()))[1].splitlines()[-1]
     _, live = drive(snapshots.slow(), "question_mark", size=(140, 60))
-    assert "to the next event" not in live
+    assert "to the next event, and" not in live
+    assert "back to the event before" in live
     assert "hold the screen still" in live
 
 
@@ -104,6 +107,31 @@ def test_what_comes_while_it_is_held_is_kept_and_shown_afterwards():
     app, text = drive(source, later, "[", later, "space", size=(160, 50))
     assert app.shown.step == first.step + 10
     assert "FROZEN" not in text
+
+
+def held_by(*keys):
+    """The second that these keys hold of a run with events after 2.5 and 6 seconds, and the screen then."""
+    source, first, later = passing(10)
+
+    def goes_on(app, pilot):
+        later(app, pilot)
+        told = [Event(first.at + at, "warn", "something") for at in (-50.0, 2.5, 6.0)]
+        source.current = snapshots.replace(source.current, version=99, at=first.at + 11, events=told)
+        app.take()
+
+    app, text = drive(source, goes_on, *keys, size=(160, 50))
+    return app.shown.at - first.at, text
+
+
+def test_braces_hold_a_live_run_at_its_events():
+    assert held_by("{")[0] == 6
+    assert held_by("{", "{")[0] == 3
+    assert held_by("{", "{", "}")[0] == 6
+    second, text = held_by("{", "{", "{")
+    assert second == 3
+    assert "no earlier event in the 11 s that are kept" in text
+    assert "no later event yet" in held_by("{", "}")[1]
+    assert "no later event yet" in held_by("}")[1]
 
 
 def test_what_is_kept_is_bounded_and_less_of_a_large_world():
