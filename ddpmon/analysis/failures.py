@@ -17,7 +17,8 @@ _PEER_GONE = re.compile(
     r"connection (was )?(closed|reset|refused)|by peer|gloo|nccl|broken pipe|timed out|TCPStore|DistBackendError",
     re.IGNORECASE,
 )
-_WORKER_KILLED = re.compile(r"DataLoader worker .*killed by signal: Killed")
+_CHILD_KILLED = re.compile("killed by signal: Killed|terminated with signal SIGKILL")
+"""What torch's DataLoader and torch.multiprocessing say of a process of theirs."""
 _MEMORY = {"cgroup": "out of memory", "host": "its host ran out of memory"}
 """What a SIGKILL means while the kernel killed for want of memory there (`Run.memory_kills`)."""
 _GIB = 1 << 30
@@ -115,7 +116,7 @@ def first(
 def _of_failure(failure: Failure, by_rank: Mapping[int, Ended], memory: str) -> FirstFailure:
     row = by_rank.get(failure.rank)
     how = f"exit {row.code}" if row and row.code is not None else row.signal or "" if row else ""
-    error = _because(failure.error, memory, _WORKER_KILLED.search(failure.error) is not None)
+    error = _because(failure.error, memory, _CHILD_KILLED.search(failure.error) is not None)
     return FirstFailure(failure.rank, error, how)
 
 
@@ -147,11 +148,11 @@ def advice(rank: int, cause: str, resident: Mapping[int, int]) -> str | None:
 
 def of_command(code: int | None, last_line: str, memory_kills: str) -> str:
     """As in: the command ended with exit 2: error: no such option; where no rank is known to have failed."""
-    how = f"exit {code}"
+    how, memory = f"exit {code}", _MEMORY.get(memory_kills, "")
     if code is not None and code - _SIGNALLED in set(signal.Signals):
         name = signal.Signals(code - _SIGNALLED).name
-        memory = _MEMORY.get(memory_kills) if name == "SIGKILL" else None
-        how += f" ({name}{f', {memory}' if memory else ''})"
+        how += f" ({_because(name, memory, name == 'SIGKILL')})"
+    last_line = _because(last_line, memory, _CHILD_KILLED.search(last_line) is not None)
     return f"the command ended with {how}: {last_line or 'it said nothing'}"
 
 

@@ -130,6 +130,12 @@ def test_a_command_that_a_signal_ended_is_told_with_it(code, memory_kills, words
     assert of_command(code, "", memory_kills) == f"the command ended with {words}"
 
 
+def test_a_child_of_torch_multiprocessing_that_was_killed_for_want_of_memory_is_told_as_that():
+    said = "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGKILL"
+    assert of_command(1, said, "cgroup") == f"the command ended with exit 1: {said}, out of memory"
+    assert of_command(1, said, "") == f"the command ended with exit 1: {said}"
+
+
 def test_advice_for_memory_says_how_much_the_rank_held():
     said = advice(1, "killed by SIGKILL, out of memory", {0: 1 << 30, 1: 3 << 30})
     assert said.startswith("Rank 1 last held 3.0 GiB, the others 1.0 at most;")
