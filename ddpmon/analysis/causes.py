@@ -41,7 +41,8 @@ def causes(
 ) -> list[Finding]:
     """Findings about the whole world, costliest first.
 
-    before: what was found last. bus_bandwidth_gb_s: of the buckets' all-reduce, where they are recorded.
+    before: what was found last. bus_bandwidth_gb_s: of the buckets' all-reduce, where they are recorded. conditions: of
+    the ranks that told of theirs.
     """
     if len(world) < FEWEST_STEPS:
         return []

@@ -6,6 +6,7 @@ import os
 import resource
 import time
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any
 
 import psutil
@@ -34,7 +35,7 @@ class Sampler:
         training_thread: Callable[[], int | None],
         cuda_uuid: Callable[[], str | None],
         note: Callable[[str], None],
-        loader: Callable[[], tuple[int | None, bool | None]] = lambda: (None, None),
+        loader: Callable[[], tuple[object, object]] = lambda: (None, None),
     ) -> None:
         self._process = psutil.Process()
         self._process.cpu_percent()  # the first call only sets the starting point
@@ -73,8 +74,9 @@ class Sampler:
         make_way()
         self._sample_io(sample)
         self._find_gpu()
-        sample.loader_workers, pinned = self._loader()
-        sample.loader_pinned = pinned if self._looked else None
+        workers, pinned = self._loader()
+        sample.loader_workers = int(workers) if isinstance(workers, Integral) else None  # a script may give numpy's
+        sample.loader_pinned = bool(pinned) if self._looked and pinned is not None else None
         if self._handle is not None:
             make_way()
             self._sample_gpu(sample)

@@ -70,7 +70,7 @@ class Listener:
         self.thread = threading.main_thread().ident
         """The training thread: the one that set up the process group or wrapped a model."""
         self.native_thread = threading.main_thread().native_id
-        self.loader: tuple[int | None, bool | None] = (None, None)
+        self.loader: tuple[object, object] = (None, None)
         """Workers of the DataLoader that was read last, and whether it pins its batches."""
         self.replicas = Replicas()
         self._prepared: list[Replica] = []

@@ -7,8 +7,11 @@ import threading
 import time
 from pathlib import Path
 
+import msgspec
+import numpy as np
 import pytest
 
+from ddpmon.messages import Sample
 from ddpmon.probe.devices import Rates, Sampler, run_delay_ns, throttles
 
 
@@ -96,3 +99,19 @@ def test_throttle_reasons_are_words_and_an_idle_gpu_is_not_throttled() -> None:
     assert throttles(0x4 | 0x40) == "thermal, power cap"
     assert throttles(0x20 | 0x40) == "thermal"
     assert throttles(0x80 | 0x8) == "power brake, hardware slowdown"
+
+
+@pytest.mark.parametrize(
+    ("loader", "uuid", "told"),
+    [
+        ((None, None), "GPU-none", (None, None)),
+        ((4, True), None, (4, None)),
+        ((0, False), "GPU-none", (0, False)),
+        ((np.int64(4), 1), "GPU-none", (4, True)),
+        (("four", 0), "GPU-none", (None, False)),
+    ],
+)
+def test_whatever_a_loader_was_given_can_be_sent(loader: tuple[object, object], uuid: str | None, told: object) -> None:
+    sampler = Sampler(threading.get_native_id, lambda: uuid, lambda _: None, lambda: loader)
+    sample = msgspec.msgpack.decode(msgspec.msgpack.encode(sampler.sample()), type=Sample)
+    assert (sample.loader_workers, sample.loader_pinned) == told
