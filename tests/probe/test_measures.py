@@ -87,10 +87,9 @@ def test_an_evaluation_between_steps_is_other_not_data_or_forward(ear: Ear) -> N
     assert evaluated.samples == 16
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_weights_are_bit_identical_with_and_without_the_probe(ear: Ear, tmp_path: Path, workers: int) -> None:
+def test_weights_are_bit_identical_with_dataloader_workers(ear: Ear, tmp_path: Path) -> None:
     for name, address in (("bare", None), ("watched", ear.address)):
-        done = torchrun(2, SMALL, "--workers", str(workers), "--save", str(tmp_path / name), address=address)
+        done = torchrun(2, SMALL, "--workers", "2", "--save", str(tmp_path / name), address=address)
         assert done.returncode == 0, done.stderr
     assert len(ear.steps(0)) == 30
     for rank in (0, 1):
