@@ -48,15 +48,12 @@ def causes(
         return []
     known = {finding.kind: finding for finding in before}
     found = [
-        detect(world, known.get(kind))
-        for kind, detect in (
-            ("gc_pauses", _gc_pauses),
-            ("loss_diverged", loss_diverged),
-        )
+        _data_bound(world, known.get("data_bound"), conditions),
+        _gc_pauses(world, known.get("gc_pauses")),
+        loss_diverged(world, known.get("loss_diverged")),
+        _communication_bound(world, known.get("communication_bound"), bus_bandwidth_gb_s),
+        loss_spiked(world),
     ]
-    found.append(_data_bound(world, known.get("data_bound"), conditions))
-    found.append(_communication_bound(world, known.get("communication_bound"), bus_bandwidth_gb_s))
-    found.append(loss_spiked(world))
     if not any(found):
         found.append(_overhead(world, known.get("overhead_bound")))
     return sorted((f for f in found if f), key=lambda f: -(f.cost_ms or 0.0))

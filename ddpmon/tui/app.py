@@ -21,7 +21,6 @@ from ddpmon.source import Source
 from ddpmon.tui import changes, keys, numbers, workarounds
 from ddpmon.tui.filters import Filter
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.in_order import GIVE_UP_S
 from ddpmon.tui.lines import plain
 from ddpmon.tui.notify import Worsening, sequence
 from ddpmon.tui.outcome import Outcome
@@ -127,7 +126,6 @@ class DdpmonApp(Stopping):
         self.tick()
         self._first = self.set_interval(FIRST_FRAME_S, self._await_first)
         self.set_interval(FRAME_S, self.tick)
-        self.set_interval(GIVE_UP_S, self.give_up_waiting)
 
     def _on_theme_changed(self, theme: Theme) -> None:
         self.show()

@@ -30,6 +30,9 @@ class InOrder(App[None]):
         self._under_way_since: float | None = None
         """When a key was given out that has not been taken yet."""
 
+    def on_mount(self) -> None:
+        self.set_interval(GIVE_UP_S, self._give_up_waiting)
+
     async def on_event(self, event: events.Event) -> None:
         if not isinstance(event, events.Key | events.Paste) or event.is_forwarded:
             await super().on_event(event)
@@ -38,8 +41,8 @@ class InOrder(App[None]):
         if self._under_way_since is None:
             await self._give_next()
 
-    async def give_up_waiting(self) -> None:
-        """Give out the next key if the one before it is nowhere to be seen; to be called now and then."""
+    async def _give_up_waiting(self) -> None:
+        """Give out the next key if the one before it is nowhere to be seen."""
         if self._under_way_since is not None and time.monotonic() - self._under_way_since > GIVE_UP_S:
             await self._give_next()
 

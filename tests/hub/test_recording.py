@@ -45,16 +45,7 @@ def telling(told, rank):
 def samples_after(steps, share, count=10):
     first = steps[0].end_us + 2_000_000
     return [
-        Sample(
-            first + i * 1_000_000,
-            90.0,
-            1 << 30,
-            starved_share=share,
-            major_faults_per_s=3.0,
-            threads=7,
-            loader_workers=2,
-            loader_pinned=i % 2 == 1,
-        )
+        Sample(first + i * 1_000_000, 90.0, 1 << 30, starved_share=share, major_faults_per_s=3.0, threads=7)
         for i in range(count)
     ]
 

@@ -1,5 +1,6 @@
 """Whether the kernel killed for want of memory: made-up counters, and real processes in a cgroup with a limit."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 from ddpmon import runs
 from ddpmon.export import report
 from ddpmon.launch.memory_kills import MemoryKills, count
+from tests.conftest import wait_for
 
 LIMIT_BYTES = 1 << 30
 GREEDY = """
@@ -21,6 +23,7 @@ while os.environ["RANK"] == "1":
     time.sleep(0.02)
 time.sleep(600)
 """
+"""Rank 1 takes memory piece by piece until it is killed; rank 0 stands by until torchrun ends it."""
 
 
 @pytest.fixture
@@ -42,12 +45,15 @@ def proc(tmp_path):
     return make
 
 
-def test_a_cgroup_of_version_2_counts_for_itself_or_the_closest_above_does(proc):
-    mounts = {"cg": ("cgroup2", "rw", "/")}
-    for place in ("a/b/", "a/"):
-        files = {f"cg/{place}memory.events": "low 0\nmax 9\noom 2\noom_kill 2\noom_group_kill 0\n"}
-        assert count(proc("0::/a/b\n", mounts, **files)) == MemoryKills(2, None)
-        (proc("", {}).parent / "cg/a/b").joinpath("memory.events").unlink(missing_ok=True)
+@pytest.mark.parametrize("place", ["a/b/", "a/", ""])
+def test_a_cgroup_of_version_2_counts_for_itself_or_the_closest_above_does(proc, place):
+    files = {f"cg/{place}memory.events": "low 0\nmax 9\noom 2\noom_kill 2\noom_group_kill 0\n"}
+    assert count(proc("0::/a/b\n", {"cg": ("cgroup2", "rw", "/")}, **files)) == MemoryKills(2, None)
+
+
+def test_the_closest_cgroup_that_counts_is_taken(proc):
+    files = {"cg/a/b/memory.events": "oom_kill 2\n", "cg/a/memory.events": "oom_kill 5\n"}
+    assert count(proc("0::/a/b\n", {"cg": ("cgroup2", "rw", "/")}, **files)) == MemoryKills(2, None)
 
 
 def test_a_cgroup_of_version_1_counts_beside_an_empty_version_2(proc):
@@ -93,25 +99,29 @@ def test_only_what_rose_tells_something(before, now, where):
     assert now.since(before) == where
 
 
+def limited_cgroup() -> Path | None:
+    """A new memory cgroup with a limit, of version 1 or 2; None where none can be made."""
+    for top, limit in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
+        folder = Path(top) / f"ddpmon-{uuid.uuid4().hex[:8]}"
+        with contextlib.suppress(OSError):
+            folder.mkdir()
+            if (folder / limit).exists():
+                (folder / limit).write_text(str(LIMIT_BYTES))
+                return folder
+            folder.rmdir()
+    return None
+
+
 @pytest.fixture
 def limited():
-    """A memory cgroup with a limit, for whoever writes itself into the file that this is."""
-    name = f"ddpmon-{uuid.uuid4().hex[:8]}"
-    for top, limit in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
-        folder = Path(top) / name
-        try:
-            folder.mkdir()
-        except OSError:
-            continue
-        try:
-            (folder / limit).write_text(str(LIMIT_BYTES))
-            yield folder / "cgroup.procs"
-            return
-        except OSError:
-            continue
-        finally:
-            folder.rmdir()
-    pytest.skip("no memory cgroup can be made here: that takes root and the memory controller")
+    """The file of a memory cgroup with a limit that who wants to be in it writes itself into."""
+    made = limited_cgroup()
+    if made is None:
+        pytest.skip("no memory cgroup can be made here: that takes root and the memory controller")
+    members = made / "cgroup.procs"
+    yield members
+    wait_for(lambda: not members.read_text())
+    made.rmdir()
 
 
 @pytest.mark.e2e

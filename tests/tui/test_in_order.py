@@ -85,7 +85,6 @@ def test_the_command_palette_is_typed_into():
 
 
 def test_a_key_that_goes_nowhere_does_not_hold_up_the_others(monkeypatch):
-    monkeypatch.setattr("ddpmon.tui.app.GIVE_UP_S", 0.02)
     monkeypatch.setattr(in_order, "GIVE_UP_S", 0.02)
     follow, lost = in_order._behind, []
 

@@ -241,7 +241,7 @@ def loaders():
 
 
 class OwnIterator(_BaseDataLoaderIter):
-    """Loads in its own way, as torchdata's iterators do."""
+    """Loads in its own way, as torchdata's iterators do; a batch takes 10 ms, so that it shows."""
 
     def __init__(self, loader):
         super().__init__(loader)
