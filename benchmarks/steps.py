@@ -95,6 +95,7 @@ def thread_cost(parameters: int) -> float:
     listener = Listener(Identity("benchmark"))
     listener.model_wrapped(None, model)
     replica = listener.replicas.of(model)
+    optimizer = torch.optim.SGD(model.parameters())
     batch = (torch.ones(16, 8),)
     iterator = object()
     silent = 0.0
@@ -106,12 +107,13 @@ def thread_cost(parameters: int) -> float:
         listener.fetch_begins(iterator)
         listener.fetch_ends(batch, iterator)
         listener.forward_begins(model, *batch)
+        listener.backward_expected(None, model.reducer)
         listener.forward_ends(None, model)
         listener.backward_begins((loss,), accumulate_grad=True)
         replica._times = []  # as if the gradients had just been reduced
         listener.backward_ends(None, loss)
-        listener.optimizer_begins()
-        listener.optimizer_ends()
+        listener.optimizer_begins(optimizer)
+        listener.optimizer_ends(optimizer)
 
     class Empty:
         def call(self, *_args: object) -> None:

@@ -30,8 +30,18 @@ class Bucket(msgspec.Struct, array_like=True, gc=False):
     """When every rank's gradients were in it, µs after the start of the step."""
 
 
+class Pause(msgspec.Struct, array_like=True, gc=False):
+    """Time between two steps in which a rank did not train: part of the record of the later one, but of no phase."""
+
+    kind: int
+    """Index into PAUSES."""
+    start_us: int
+    """After the start of the step."""
+    end_us: int
+
+
 class Step(msgspec.Struct, array_like=True, gc=False):
-    """One step of one rank. The five phases and the blocked time of `syncs` add up to `length_us`."""
+    """One step of one rank. The five phases, the blocked time of `syncs` and `pauses` add up to `length_us`."""
 
     step: int
     """Counts from 1, without holes: a hole means a lost record."""
@@ -56,6 +66,9 @@ class Step(msgspec.Struct, array_like=True, gc=False):
     """Recorded with --buckets, in the order of their launch."""
     named_us: dict[str, int] = msgspec.field(default_factory=dict)
     """Time inside each `ddpmon.phase` of the script, by its name; part of the phases above, by the host's clock."""
+    pauses: list[Pause] = msgspec.field(default_factory=list)
+    backwards: int = 1
+    """Backward calls in it: more than one under gradient accumulation."""
 
 
 class Sample(msgspec.Struct, array_like=True, gc=False):
@@ -211,6 +224,10 @@ class Batch(msgspec.Struct, array_like=True, tag="batch"):
     digests: list[Digest] = msgspec.field(default_factory=list)
     layouts: list[Layout] = msgspec.field(default_factory=list)
     """Those that are new."""
+    pausing: int | None = None
+    """Index into PAUSES of what the training thread does instead of training, if it does."""
+    beats: int = 0
+    """Counts what was heard of the training thread: while it rises, the rank comes on, whatever its steps do."""
 
 
 class Failure(msgspec.Struct, array_like=True, tag="failure"):

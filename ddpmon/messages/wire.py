@@ -24,6 +24,7 @@ from ddpmon.messages.words import (
     MAX_US,
     MAX_WORLD,
     OWN_PHASES,
+    PAUSES,
     PHASES,
     SERIES_MOST,
     STAGES,
@@ -151,6 +152,8 @@ def check_batch(batch: Batch) -> None:
     _check(0 <= batch.dropped < MAX_STEP, "dropped", batch.dropped)
     _check(0 <= batch.stage < len(STAGES), "stage", batch.stage)
     _check(0 <= batch.phase < len(OWN_PHASES), "phase", batch.phase)
+    _check(batch.pausing is None or 0 <= batch.pausing < len(PAUSES), "pausing", batch.pausing)
+    _check(0 <= batch.beats < MAX_STEP, "beats", batch.beats)
     _check(batch.total_steps is None or 0 < batch.total_steps < MAX_STEP, "total_steps", batch.total_steps)
     _check(len(batch.steps) <= MAX_STEPS_PER_BATCH, "steps in a batch", len(batch.steps))
     for step in batch.steps:
@@ -166,6 +169,10 @@ def check_batch(batch: Batch) -> None:
             _check(0 <= sync.kind < len(SYNC_KINDS), "kind", sync.kind)
             _check(0 <= sync.arrival_us <= sync.end_us <= step.length_us + 1, "times of a synchronisation", sync)
             _check(0 <= sync.payload_bytes < MAX_US, "payload_bytes", sync.payload_bytes)
+        for pause in step.pauses:
+            _check(0 <= pause.kind < len(PAUSES), "kind of a pause", pause.kind)
+            _check(0 <= pause.start_us <= pause.end_us <= step.length_us + 1, "times of a pause", pause)
+        _check(0 <= step.backwards < MAX_STEP, "backwards", step.backwards)
         for bucket in step.buckets:
             _check(0 < bucket.layout < MAX_STEP, "layout of a bucket", bucket.layout)
             _check(0 <= bucket.launch_us <= bucket.end_us < MAX_US, "times of a bucket", bucket)

@@ -25,6 +25,11 @@ SYNC_KINDS = ("gradients", "buffers", "collective")
 """Kinds of synchronisation, by index: DDP's gradient all-reduce, DDP's buffer broadcast, one the script calls."""
 SYNC_GRADIENTS, SYNC_BUFFERS, SYNC_COLLECTIVE = range(3)
 
+PAUSES = ("evaluation", "checkpoint", "compilation", "pause")
+"""What a script does between steps, by index: forwards without gradients, writing a checkpoint, torch.compile; and
+what is only known to have taken long."""
+EVALUATION, CHECKPOINT, COMPILATION, PAUSE = range(4)
+
 HEAT_METRICS = ("own", *OWN_PHASES, "wait", "step", "loss", "gpu")
 """What the heat map can show: own time over the step's median, each phase over the peers' as a share of own time, wait
 as a share of the step, the step's length over the median, loss, GPU utilization."""

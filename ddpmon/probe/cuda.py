@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ddpmon.probe.stepclock import Event, Mark
+from ddpmon.probe.records import Event, Mark
 
 SLOTS = 1024
 

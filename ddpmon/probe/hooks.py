@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import Reducer
 from torch.distributed import _functional_collectives as functional
 from torch.distributed import distributed_c10d
 from torch.nn.parallel import DataParallel, DistributedDataParallel
@@ -88,8 +89,19 @@ def install(listener: Listener) -> None:
         after=listener.backward_ends,
         failed=listener.phase_fails,
     )
+    _replace(Reducer, "prepare_for_backward", listener, after=listener.backward_expected)
+    _replace(torch.nn.Module, "eval", listener, after=listener.evaluation_begins, traced=True)
+    saving: dict[str, Any] = {
+        "before": listener.saving_begins,
+        "after": listener.saving_ends,
+        "failed": listener.saving_ends,
+    }
+    _replace(torch, "save", listener, **saving)
+    torch.serialization.save = torch.save
+    _replace(torch, "compile", listener, after=listener.compiler_there)
     _replace(torch.amp.GradScaler, "scale", listener, after=listener.loss_scaled)
-    _replace(optimizer.Optimizer, "_patch_step_function", listener, after=listener.set_up)
+    _replace(torch.amp.GradScaler, "step", listener, before=listener.scaler_steps)
+    _replace(optimizer.Optimizer, "_patch_step_function", listener, after=listener.optimizer_made)
     optimizer.register_optimizer_step_pre_hook(_guarded(listener, listener.optimizer_begins))
     optimizer.register_optimizer_step_post_hook(_guarded(listener, listener.optimizer_ends))
     gc.callbacks.append(listener.collecting)

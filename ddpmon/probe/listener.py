@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from time import monotonic_ns
@@ -18,6 +19,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddpmon import api
 from ddpmon.messages import (
+    CHECKPOINT,
+    COMPILATION,
     MAX_NAME,
     MAX_NAMES,
     STAGE_GROUP,
@@ -32,9 +35,11 @@ from ddpmon.probe.counting import count
 from ddpmon.probe.cuda import Events, Readings
 from ddpmon.probe.digest import Sampled, due, sample
 from ddpmon.probe.identity import Identity
+from ddpmon.probe.iteration import Iteration
 from ddpmon.probe.loss import Loss
+from ddpmon.probe.records import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER
 from ddpmon.probe.replica import Replica, Replicas, reduced_parameters
-from ddpmon.probe.stepclock import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER, StepClock
+from ddpmon.probe.stepclock import StepClock
 
 if TYPE_CHECKING:
     from ddpmon.probe.buckets import Buckets
@@ -59,6 +64,9 @@ class Listener:
         """Start from nothing: a new process."""
         self.identity = identity
         self.clock = StepClock()
+        self.iteration = Iteration(self.clock)
+        self.beats = 0
+        """Rises with what is heard of the training thread."""
         self.scalars: deque[tuple[int, str, object]] = deque(maxlen=SCALARS)
         self.sampled: deque[Sampled] = deque(maxlen=SCALARS)
         """Digests of replicas on their way."""
@@ -92,7 +100,13 @@ class Listener:
         """Whether gradients were ever synchronised here: then that ends a step, and nothing else does."""
         self._marked = False
         self._marked_step = 0
-        self._explicit_samples: int | None = None
+        self._in_compiler = False
+        self._undecided = False
+        """Whether the last forward was of a model in evaluation mode, with gradients."""
+        self._trains_in_eval = False
+        """Whether a model in evaluation mode was trained: then the mode tells nothing."""
+        self._names: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        """Of optimizers: what each updates."""
 
     # --- who hears ---------------------------------------------------------------------------------------------
 
@@ -150,7 +164,11 @@ class Listener:
         self.set_up()
         self.start()
 
-    def set_up(self, *_args: object) -> None:
+    def optimizer_made(self, _result: object, optimizer: object, *_args: object) -> None:
+        self.iteration.made(optimizer)
+        self.set_up()
+
+    def set_up(self) -> None:
         """Something was made that a step needs: the first step begins later, and not with the imports."""
         if self.clock.step == 0 and not self._unreduced and not self._prepared:
             self._begun = False
@@ -183,10 +201,8 @@ class Listener:
         self._fetch_began = clock.enter(DATA)
 
     def fetch_ends(self, batch: object, iterator: object) -> None:
-        if self.replicas or self._parallel:
-            self.clock.fetched(id(iterator), self._fetch_began)
-        else:
-            self.clock.fetched(id(iterator), self._fetch_began, *count(batch))
+        self.beats += 1
+        self.clock.fetched(id(iterator), self._fetch_began, *count(batch))
 
     def phase_fails(self) -> None:
         """The loader ended (StopIteration) or a call raised: the phase is over either way."""
@@ -196,56 +212,105 @@ class Listener:
     # --- forward -----------------------------------------------------------------------------------------------
 
     def forward_begins(self, model: DistributedDataParallel, *inputs: object, **named: object) -> None:
-        if not torch.is_grad_enabled():
-            self.clock.evaluated()
+        self.beats += 1
+        if self._evaluates(model):
             return
         if self.buckets is not None:
             self.buckets.prepare(model)
         clock = self.clock
         clock.trained()
-        clock.enter(FORWARD)
+        clock.enter_after_gap(FORWARD, 0)
         replica = self.replicas.of(model)
         if replica.digested < clock.step and due(clock.step):
             replica.digested = clock.step
             sampled = sample(reduced_parameters(model), clock.step, replica.number, *position(model.process_group))
             if sampled is not None:
                 self.sampled.append(sampled)
-        self._count_inputs(inputs, named)
+        self._count_inputs(replica.number, inputs, named)
 
-    def _count_inputs(self, inputs: object, named: object) -> None:
-        if self._explicit_samples is None:
+    def _evaluates(self, model: Any) -> bool:
+        """Whether a forward is part of an evaluation."""
+        if not torch.is_grad_enabled():
+            self.clock.evaluated()
+            self.clock.evaluates(explained=not (model.training or self._trains_in_eval))
+            return True
+        # Some evaluate without switching gradients off, some train in evaluation mode: a backward will tell.
+        self._undecided = self.clock.pausing is not None and not model.training and not self._trains_in_eval
+        return self._undecided
+
+    def _count_inputs(self, model: int, inputs: object, named: object) -> None:
+        if self.clock.marked_samples is None:
             samples, tokens = count(inputs)
             if not samples:
                 samples, tokens = count(named)
-            self.clock.samples += samples
-            self.clock.tokens += tokens
+            fed = self.clock.fed.setdefault(model, [0, 0])
+            fed[0] += samples
+            fed[1] += tokens
 
-    def parallel_begins(self, _model: object, *inputs: object, **named: object) -> None:
-        """The forward of nn.DataParallel: one process, whose threads each drive a device."""
-        clock = self.clock
-        if not torch.is_grad_enabled():
-            clock.evaluated()
-            return
-        clock.trained()
-        if not self._parallel:
-            self._parallel = True
-            clock.samples = clock.tokens = 0  # the batch was counted when it was fetched
-        clock.enter(FORWARD)
-        self._count_inputs(inputs, named)
-
-    def parallel_ends(self, *_args: object) -> None:
-        if torch.is_grad_enabled():
+    def forward_ends(self, _result: object, _model: DistributedDataParallel, *_args: object) -> None:
+        if self.clock.phase == FORWARD:
             self.clock.leave()
 
-    def forward_ends(self, _result: object, model: DistributedDataParallel, *_args: object) -> None:
-        if not torch.is_grad_enabled():
+    def parallel_begins(self, model: object, *inputs: object, **named: object) -> None:
+        """The forward of nn.DataParallel: one process, whose threads each drive a device."""
+        self.beats += 1
+        if self._evaluates(model):
             return
-        now = self.clock.leave()
-        if model.require_backward_grad_sync:
-            replica = self.replicas.of(model)
-            replica.forward_end = now
+        self._parallel = True
+        self.clock.trained()
+        self.clock.enter_after_gap(FORWARD, 0)
+        self._count_inputs(0, inputs, named)
+
+    def parallel_ends(self, *_args: object) -> None:
+        if self.clock.phase == FORWARD:
+            self.clock.leave()
+
+    def backward_expected(self, _result: object, reducer: object, *_args: object) -> None:
+        """DDP's reducer was told that the next backward is one whose gradients it reduces.
+
+        DDP says so itself at the end of a forward, some scripts and frameworks later. The reducer's times of ready
+        gradients count from here.
+        """
+        replica = self.replicas.of_reducer(reducer)
+        if replica is not None:
+            replica.expected_at = monotonic_ns()
             if replica not in self._prepared:
                 self._prepared.append(replica)
+
+    # --- evaluation, checkpoints, compilation --------------------------------------------------------------------
+
+    def evaluation_begins(self, _result: object, module: object) -> None:
+        """`module.eval()` was called, perhaps on what is trained here."""
+        if self._trains_in_eval or not (self.clock.step or self.replicas):
+            return
+        if not self.replicas or self.replicas.trains(module):
+            self.clock.evaluates(explained=True)
+
+    def saving_begins(self, *_args: object, **_named: object) -> None:
+        self.beats += 1
+        self.clock.begin_pause(CHECKPOINT)
+
+    def saving_ends(self, *_args: object) -> None:
+        self.beats += 1
+        self.clock.end_pause()
+
+    def compiler_there(self, _result: object, *_args: object) -> None:
+        """torch.compile was called: from now on torch tells when it compiles."""
+        handler = getattr(sys.modules.get("torch._dynamo.callback"), "callback_handler", None)
+        if handler is not None and self._compiling not in handler.start_callbacks:
+            handler.register_start_callback(self._compiling)
+            handler.register_end_callback(self._compiled)
+
+    def _compiling(self, *_args: object) -> None:
+        if self.hears():
+            self._in_compiler = True
+            self.clock.begin_pause(COMPILATION)
+
+    def _compiled(self, *_args: object) -> None:
+        if self.hears() and self._in_compiler:
+            self._in_compiler = False
+            self.beats += 1
+            self.clock.end_pause()
 
     # --- synchronisations --------------------------------------------------------------------------------------
 
@@ -267,6 +332,7 @@ class Listener:
         self._synchronised(SYNC_BUFFERS, self.replicas.of(model).buffer_bytes)
 
     def collective_done(self, result: object, *args: object) -> None:
+        self.beats += 1
         if hasattr(result, "wait"):
             self._sync_depth -= 1  # asynchronous: nobody was blocked
             if self._sync_depth == 0:
@@ -289,16 +355,21 @@ class Listener:
             return
         if self.buckets is not None:
             self.buckets.backward_begins()
-        self.clock.enter(BACKWARD)
+        clock = self.clock
         if accumulate_grad:
-            self.clock.trained()  # without DDP no forward is heard
-            if len(outputs) == 1:
-                self.clock.loss = self._loss.read(outputs[0], self.clock.loss)
+            self._trains_in_eval = self._trains_in_eval or self._undecided
+            clock.trained()  # without DDP no forward is heard
+        clock.enter_after_gap(BACKWARD, 1)
+        if accumulate_grad and len(outputs) == 1:
+            loss = self._loss.read(outputs[0])
+            if loss is not None:
+                clock.losses.append(loss)
 
     def backward_ends(self, _result: object, *_args: object) -> None:
         self._backward_depth -= 1
         if self._backward_depth:
             return
+        self.beats += 1
         clock = self.clock
         now = clock.leave()
         self._unreduced = True
@@ -322,14 +393,12 @@ class Listener:
             clock.blocked_at_the_end(SYNC_GRADIENTS, min(latest, now), now, synchronised, BACKWARD, event)
             self._ddp = True
             self._unreduced = False
-            self._close(now)
+            clock.cut(now)
+            self.iteration.synchronised(marked=self._marked)
+            self._first_step_done()
 
-    def _close(self, now: int) -> None:
-        clock = self.clock
-        if self._explicit_samples is not None:
-            clock.samples, self._explicit_samples = self._explicit_samples, None
-        clock.close(now)
-        if clock.step == 1:
+    def _first_step_done(self) -> None:
+        if self.clock.step == 1:
             self.identity.reached(STAGE_TRAINING)
 
     # --- optimizer ---------------------------------------------------------------------------------------------
@@ -337,23 +406,51 @@ class Listener:
     def optimizer_begins(self, optimizer: Any = None, *_args: object) -> None:
         if self.hears():
             self.start()
-            self.clock.base = OPTIMIZER
-            self.clock.enter(OPTIMIZER)
+            clock = self.clock
+            self.beats += 1
+            if self._backward_depth:
+                self.iteration.taken = optimizer  # inside a hook of backward: before the gradients are all reduced
+                return
+            if clock.pausing is not None:
+                clock.trained()
+            self._gradients_taken(optimizer)
+            clock.base = OPTIMIZER
+            clock.enter(OPTIMIZER)
             rate = optimizer.param_groups[0].get("lr") if optimizer is not None else None
             if isinstance(rate, (float, int)):
-                self.clock.learning_rate = float(rate)
+                clock.learning_rate = float(rate)
 
-    def optimizer_ends(self, *_args: object) -> None:
-        if self.hears():
+    def optimizer_ends(self, optimizer: Any = None, *_args: object) -> None:
+        if self.hears() and not self._backward_depth:
             self.clock.base = OTHER
             now = self.clock.leave()
+            self._gradients_taken(optimizer)  # in a closure
             if self.replicas:
                 self.unsynchronised += self._unreduced
             if not self._ddp and not self._marked and (self._unreduced or not self.replicas):
                 if not self.replicas:
                     self.identity.note(WITH_DATA_PARALLEL if self._parallel else WITHOUT_DDP)
-                self._close(now)
+                self.clock.cut(now)
+                self._gradients_taken(optimizer)
             self._unreduced = False
+
+    def scaler_steps(self, _scaler: object, optimizer: Any = None, *_args: object, **_named: object) -> None:
+        """GradScaler.step: it takes the gradients, even where it finds them infinite and skips the optimizer."""
+        self._gradients_taken(optimizer)
+
+    def _gradients_taken(self, optimizer: Any) -> None:
+        if self.clock.held and not self._marked and optimizer is not None:
+            self.iteration.updated(optimizer, self._name_of(optimizer))
+            self._first_step_done()
+
+    def _name_of(self, optimizer: Any) -> str:
+        """What an optimizer updates."""
+        name = self._names.get(optimizer)
+        if name is None:
+            first = next((p for group in optimizer.param_groups for p in group["params"]), None)
+            shared = self.iteration.optimizers > len(self.replicas)
+            name = self._names[optimizer] = self.replicas.name_of(first, set(self._names.values()), shared)
+        return name
 
     def collecting(self, phase: str, _info: dict[str, int]) -> None:
         """gc's callback: the collector stops every thread, whichever set it off."""
@@ -365,6 +462,7 @@ class Listener:
     # --- what the script says itself ---------------------------------------------------------------------------
 
     def log(self, values: dict[str, float]) -> None:
+        self.beats += 1
         step = self._marked_step or self.clock.step + 1
         for name, value in values.items():
             reading: object = (
@@ -376,7 +474,7 @@ class Listener:
         if self.hears():
             self._marked = True
             self._marked_step = self.clock.step + 1
-            self._explicit_samples = samples
+            self.clock.marked_samples = samples
             if not self._begun:
                 self._begun = True
                 self._begin_first_step()
@@ -384,11 +482,14 @@ class Listener:
                 self.total_steps = total
 
     def exit_step(self) -> None:
+        """A marked step ends with its last gradient synchronisation; without any, here."""
         if self.hears():
             self._marked_step = 0
-            if not self._ddp and not self.replicas:
-                self.start()
-                self._close(self.clock.leave())
+            self.start()
+            if not self.clock.held:
+                self.clock.cut(self.clock.leave())
+            self.iteration.marked()
+            self._first_step_done()
 
     def enter_phase(self, name: str) -> None:
         if self.hears():

@@ -10,7 +10,7 @@ from ddpmon.probe.cuda import Readings
 
 
 class Loss:
-    """Reads it, unscaled under GradScaler, added up under gradient accumulation, without waiting for a GPU."""
+    """Reads it, unscaled under GradScaler, without waiting for a GPU."""
 
     def __init__(self, readings: Readings) -> None:
         self._readings = readings
@@ -21,17 +21,14 @@ class Loss:
         if isinstance(scaled, torch.Tensor) and isinstance(loss, torch.Tensor):
             self._scaled = (weakref.ref(scaled), loss.detach())
 
-    def read(self, output: object, before: object) -> object:
-        """The step's loss after a backward of `output`. before: what it was, with what earlier ones gave."""
+    def read(self, output: object) -> object:
+        """What a backward of `output` is of: a float, or a reading that is on its way; None: no loss."""
         if not isinstance(output, torch.Tensor) or output.numel() != 1:
-            return before
+            return None
         loss = output
         if self._scaled is not None:
             scaled, unscaled = self._scaled
             if scaled() is output:
                 loss = unscaled
             self._scaled = None
-        if loss.is_cuda:
-            return self._readings.read(loss)
-        # Gradient accumulation: the parts of a step's loss add up, as its gradients do.
-        return loss.item() + (before if isinstance(before, float) else 0.0)
+        return self._readings.read(loss) if loss.is_cuda else loss.item()

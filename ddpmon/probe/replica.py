@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpmon.probe.cuda import Events
-from ddpmon.probe.stepclock import Event
+from ddpmon.probe.records import Event
 
 
 class Replica:
@@ -25,7 +26,7 @@ class Replica:
         "buffer_bytes",
         "digested",
         "event",
-        "forward_end",
+        "expected_at",
         "gradient_bytes",
         "model",
         "number",
@@ -37,8 +38,8 @@ class Replica:
         self.model = weakref.ref(model, forget)
         self.gradient_bytes = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
         self.buffer_bytes = sum(b.numel() * b.element_size() for b in model.modules_buffers)
-        self.forward_end = 0
-        """When its last forward that will be synchronised ended."""
+        self.expected_at = 0
+        """When the reducer was told that the next backward is to be synchronised."""
         self.event: Event | None = None
         """On the GPU's timeline: the moment the gradient that was last in the step before was ready in this one."""
         self.digested = 0
@@ -56,9 +57,9 @@ class Replica:
     def arrival(self, ended: int) -> int | None:
         """When the last gradient was ready for the all-reduce, if that was in the backward that `ended` just now.
 
-        The reducer notes each gradient's ready time, in ns after the end of DDP's forward; the list keeps its old
-        values until the next synchronised backward. A static graph notes none in its first one, where it only looks
-        at the graph and reduces at the end.
+        The reducer notes each gradient's ready time, in ns after it was told to expect the backward; the list keeps
+        its old values until the next synchronised backward. A static graph notes none in its first one, where it only
+        looks at the graph and reduces at the end.
         """
         model = self.model()
         if model is None:
@@ -73,7 +74,7 @@ class Replica:
         self._times = times
         if self._events is not None:
             self._watch(model, times.index(ready))
-        return self.forward_end + ready
+        return self.expected_at + ready
 
     def _watch(self, model: DistributedDataParallel, latest: int) -> None:
         """Have the gradient that came last leave a mark the next time, just before DDP hands over its bucket."""
@@ -94,6 +95,11 @@ class Replicas(dict[int, Replica]):
 
     _wrapped = 0
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._by_reducer: dict[int, int] = {}
+        """Id of a reducer: id of its model."""
+
     def of(self, model: DistributedDataParallel) -> Replica:
         """What is remembered of a model; its number counts the models of this rank in the order they were wrapped."""
         key = id(model)
@@ -102,6 +108,50 @@ class Replicas(dict[int, Replica]):
             replica = self[key] = Replica(self._wrapped, model, lambda _ref: self.pop(key, None))
             self._wrapped += 1
         return replica
+
+    def of_reducer(self, reducer: object) -> Replica | None:
+        """The one that a reducer serves."""
+        replica = self.get(self._by_reducer.get(id(reducer), 0))
+        model = replica.model() if replica is not None else None
+        if model is None or model.reducer is not reducer:
+            self._by_reducer = {id(m.reducer): id(m) for one in self.values() if (m := one.model()) is not None}
+            replica = self.get(self._by_reducer.get(id(reducer), 0))
+        return replica
+
+    def trains(self, module: object) -> bool:
+        """Whether a module is one of the models, wrapped or bare."""
+        models = [model for replica in self.values() if (model := replica.model()) is not None]
+        return any(module is model or module is model.module for model in models)
+
+    def name_of(self, parameter: object, taken: Container[str], shared: bool) -> str:
+        """A name for what an optimizer updates, by its first parameter: the model's class.
+
+        taken: names of others. shared: several optimizers may update parts of one model; then it is the part's name.
+        """
+        for replica in self.values():
+            model = replica.model()
+            if model is None or not any(one is parameter for one in model.parameters()):
+                continue
+            name = type(model.module).__name__
+            if shared:
+                name = next(
+                    (
+                        part
+                        for part, child in model.module.named_children()
+                        if any(one is parameter for one in child.parameters())
+                    ),
+                    name,
+                )
+            return _not_taken(name, taken)
+        return _not_taken("model", taken)
+
+
+def _not_taken(name: str, taken: Container[str]) -> str:
+    numbers = itertools.count(2)
+    wanted = name
+    while wanted in taken:
+        wanted = f"{name} {next(numbers)}"
+    return wanted
 
 
 def reduced_parameters(model: DistributedDataParallel) -> list[Any]:

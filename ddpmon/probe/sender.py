@@ -20,7 +20,6 @@ from ddpmon.messages import (
     STAGE_ENDED,
     Ack,
     Batch,
-    Bucket,
     Bye,
     Digest,
     Failure,
@@ -28,7 +27,6 @@ from ddpmon.messages import (
     Sample,
     Scalar,
     Step,
-    Sync,
     Welcome,
     Where,
     WireError,
@@ -40,9 +38,10 @@ from ddpmon.probe.cuda import pending, resolve
 from ddpmon.probe.devices import Sampler
 from ddpmon.probe.listener import Listener
 from ddpmon.probe.outbox import Frame, Outbox
+from ddpmon.probe.records import OTHER, RawStep
 from ddpmon.probe.stack import Whereabouts
-from ddpmon.probe.stepclock import RawStep
 from ddpmon.probe.timeline import Timeline, passed
+from ddpmon.probe.whole import Wholes, parts, unread
 
 BUSY_S = 0.2
 IDLE_S = 0.25
@@ -75,6 +74,9 @@ class Sender(threading.Thread):
         self._last_sample = 0.0
         self._failed = False
         self._samples: list[Sample] = []
+        self._wholes = Wholes()
+        self._losses: list[Scalar] = []
+        """Of the models of steps that update several."""
         self._timeline = Timeline()
         self._whereabouts = Whereabouts(listener)
 
@@ -187,21 +189,28 @@ class Sender(threading.Thread):
             raw = finished[0]
             if raw.marks and not passed(raw):
                 break
-            if (pending(raw.loss) or _unfinished(raw.buckets)) and now - raw.end / 1e9 < READING_S:
+            if unread(raw) and now - raw.end / 1e9 < READING_S:
                 break
             finished.popleft()
-            self._whereabouts.finished(raw.end - raw.start)
             if raw.marks:
-                placed = self._timeline.place(raw)
-                if self._listener.events is not None:
-                    self._listener.events.release(raw.marks)
-                raw = placed
-            steps.append(_wire(raw))
+                raw = self._placed(raw)
+            step, losses = self._wholes.record(raw)
+            self._whereabouts.finished(step.length_us * 1000)
+            self._losses += [Scalar(step.step, f"loss {name}", loss) for name, loss in losses.items()]
+            steps.append(step)
         return steps
+
+    def _placed(self, raw: RawStep) -> RawStep:
+        """A step by its GPU's clock; its events are free again."""
+        placed = [self._timeline.place(part) for part in parts(raw)]
+        if self._listener.events is not None:
+            for part in parts(raw):
+                self._listener.events.release(part.marks)
+        return placed[-1]._replace(before=tuple(placed[:-1]))
 
     def _scalars(self) -> list[Scalar]:
         waiting = self._listener.scalars
-        scalars: list[Scalar] = []
+        scalars, self._losses = self._losses, []
         while waiting and not pending(waiting[0][2]):
             step, name, value = waiting.popleft()
             number = resolve(value)
@@ -232,7 +241,7 @@ class Sender(threading.Thread):
             stage=listener.identity.stage,
             step=listener.clock.step,
             dropped=self._outbox.dropped,
-            phase=listener.clock.phase,
+            phase=min(listener.clock.phase, OTHER),
             steps=steps,
             samples=self._samples,
             scalars=scalars,
@@ -240,6 +249,8 @@ class Sender(threading.Thread):
             unsynchronised=listener.unsynchronised,
             digests=digests,
             layouts=self._layouts(),
+            pausing=listener.clock.pausing,
+            beats=listener.beats,
         )
         records = len(steps) + len(self._samples) + len(scalars)
         self._samples = []
@@ -310,43 +321,3 @@ class Sender(threading.Thread):
             self._receive()
             if said and self._outbox.settled:
                 return
-
-
-def _wire(raw: RawStep) -> Step:
-    """A step in whole microseconds. Rounding goes to `other`, so that the phases still add up to the length."""
-    start = raw.start
-    syncs = [
-        Sync(s.kind, max(0, s.arrival - start) // 1000, max(0, s.end - start) // 1000, s.payload_bytes)
-        for s in raw.syncs
-    ]
-    length = (raw.end - start) // 1000
-    data, forward, backward, optimizer = (max(0, ns) // 1000 for ns in raw.phases[:4])
-    blocked = sum(s.end_us - s.arrival_us for s in syncs)
-    return Step(
-        raw.step,
-        raw.end // 1000,
-        length,
-        data,
-        forward,
-        backward,
-        optimizer,
-        max(0, length - blocked - data - forward - backward - optimizer),
-        syncs,
-        resolve(raw.loss),
-        raw.samples,
-        raw.tokens,
-        raw.learning_rate,
-        raw.gc // 1000,
-        [
-            # DDP waited for it within the step; the thread that notes its end may come later.
-            Bucket(layout, max(0, launch - start) // 1000, max(0, min(end, raw.end) - start) // 1000)
-            for layout, launch, end in raw.buckets or ()
-            if end
-        ],
-        {name: ns // 1000 for name, ns in raw.named.items()} if raw.named else {},
-    )
-
-
-def _unfinished(buckets: list[list[int]] | None) -> bool:
-    """Whether the all-reduce of a bucket was not seen to end yet: DDP may go on a little before that is noted."""
-    return buckets is not None and any(not end for _, _, end in buckets)

@@ -19,6 +19,7 @@ from ddpmon.messages import MAX_FRAMES, Collective, Stack
 from ddpmon.messages.folder import Places
 from ddpmon.probe import collectives
 from ddpmon.probe.hooks import COLLECTIVES
+from ddpmon.probe.records import OTHER
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -101,7 +102,7 @@ class Whereabouts:
             time_us=time.monotonic_ns() // 1000,
             step=clock.step,
             since_us=clock.start // 1000,
-            phase=clock.phase,
+            phase=min(clock.phase, OTHER),
             frames=frames,
             own=own,
             collective=collective,

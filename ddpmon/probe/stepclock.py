@@ -3,6 +3,9 @@
 All of it runs inside the training loop, so it is short: a phase change is one clock reading and two additions, a
 finished step one append to a deque that the sending thread empties. Times are CLOCK_MONOTONIC nanoseconds.
 
+A step is made of parts: each ends with a gradient synchronisation, and most steps have one. What of an iteration makes
+up its step is for `iteration` to say.
+
 On a GPU the host runs ahead, and its clock tells nothing about the work. There every phase change also leaves a mark on
 the device's timeline, and `timeline` makes the step from the marks once the device has passed them.
 """
@@ -11,100 +14,52 @@ from __future__ import annotations
 
 from collections import deque
 from time import monotonic_ns
-from typing import NamedTuple, Protocol, TypeAlias
 
-from ddpmon.messages import MAX_NAMES
+from ddpmon.messages import EVALUATION, MAX_NAMES
+from ddpmon.probe.records import (
+    BLOCKED,
+    DATA,
+    OTHER,
+    PAUSED,
+    Device,
+    Event,
+    Fetched,
+    Mark,
+    RawPause,
+    RawStep,
+    RawSync,
+)
 
-DATA, FORWARD, BACKWARD, OPTIMIZER, OTHER = range(5)
-"""Indices into messages.OWN_PHASES."""
-BLOCKED = 5
-"""What a mark says where a synchronisation begins."""
-
-
-class Event(Protocol):
-    """A moment on the device's timeline (torch.cuda.Event)."""
-
-    def record(self) -> None:
-        """Put it on the current stream, now."""
-
-    def query(self) -> bool:
-        """Whether the device has passed it."""
-
-    def elapsed_time(self, later: Event) -> float:
-        """Milliseconds from this event to a later one."""
-
-
-class Mark:
-    """From `event` on, the device's time belongs to `code`: a phase, or BLOCKED."""
-
-    __slots__ = ("code", "event", "host")
-
-    def __init__(self, code: int, event: Event, host: int) -> None:
-        self.code = code
-        self.event = event
-        self.host = host
-        """When it was recorded, by the host's clock."""
-
-
-class Device(Protocol):
-    """Makes events on the device's timeline."""
-
-    def event(self) -> Event | None:
-        """Record one now; None where none may be recorded."""
-
-
-class RawSync(NamedTuple):
-    """A synchronisation: blocked from `arrival` to `end`, absolute nanoseconds."""
-
-    kind: int
-    arrival: int
-    end: int
-    payload_bytes: int
-
-
-class RawStep(NamedTuple):
-    """A finished step as the training thread leaves it; nanoseconds."""
-
-    step: int
-    start: int
-    end: int
-    phases: list[int]
-    syncs: list[RawSync]
-    loss: object
-    """A float, or a reading that is still on its way from the device."""
-    samples: int
-    tokens: int
-    learning_rate: float | None
-    gc: int
-    """Nanoseconds of garbage collection."""
-    marks: list[Mark]
-    """Of the device's timeline, the last one being the end; empty without a device."""
-    buckets: list[list[int]] | None = None
-    """Layout, launch and end of each bucket's all-reduce, where they are recorded."""
-    named: dict[str, int] | None = None
-    """Time inside what the script named, by the host's clock."""
-
-
-Fetched: TypeAlias = tuple[int, Mark | None, int, int]
-"""A batch that nothing was trained on yet: how long it took, its mark, samples and tokens in it where they count."""
+LONG_NS = 1_000_000_000
+"""Forwards without gradients that took so long were an evaluation, even where there was one of them alone."""
 
 
 class StepClock:
-    """Accounts the training thread's time to phases and closes steps."""
+    """Accounts the training thread's time to phases, cuts it at synchronisations, and finishes steps."""
 
     __slots__ = (
         "_blocked",
+        "_explained",
         "_last",
         "_open",
+        "_outer",
+        "_paused_since",
+        "_syncs_before",
         "base",
         "buckets",
         "device",
+        "fed",
         "finished",
+        "gaps",
         "gc",
+        "held",
         "learning_rate",
-        "loss",
+        "losses",
+        "marked_samples",
         "marks",
         "named",
+        "pauses",
+        "pausing",
         "phase",
         "phases",
         "samples",
@@ -117,14 +72,27 @@ class StepClock:
 
     def __init__(self) -> None:
         self.finished: deque[RawStep] = deque()
+        self.held: list[RawStep] = []
+        """Parts of the step that is not finished yet."""
         self.step = 0
         """Steps finished so far."""
         self.phase = OTHER
         self.base = OTHER
         """The phase to come back to: `optimizer` inside an optimizer's step (closures), else `other`."""
         self.learning_rate: float | None = None
+        self.marked_samples: int | None = None
+        """Samples of the current step, where the script says so itself."""
         self.device: Device | None = None
         self.marks: list[Mark] = []
+        self.pausing: int | None = None
+        """Index into messages.PAUSES of what the script does instead of training, if it does."""
+        self._paused_since = 0
+        self._explained = False
+        """Whether it is certain that the pause is one: else a single forward without gradients is part of a step."""
+        self._syncs_before = 0
+        """How many synchronisations the step had when the pause began."""
+        self._outer: list[tuple[int | None, int, bool]] = []
+        """What pauses were begun in: the pause around each, its phase, and whether that was explained."""
         self._blocked = 0
         """Nanoseconds blocked in synchronisations so far."""
         self._open: list[tuple[str, int]] = []
@@ -132,19 +100,24 @@ class StepClock:
         self.begin(monotonic_ns())
 
     def begin(self, start: int) -> None:
-        """A new step begins at `start`; whatever was gathered since the last one ended is forgotten."""
-        self.loss: object = None
+        """A new part begins at `start`; whatever was gathered since the last one ended is forgotten."""
+        self.losses: list[object] = []
+        self.fed: dict[int, list[int]] = {}
         self.samples = 0
         self.tokens = 0
         self.gc = 0
-        self.phases = [0, 0, 0, 0, 0]
+        self.phases = [0, 0, 0, 0, 0, 0]
         self.syncs: list[RawSync] = []
         self.buckets: list[list[int]] | None = None
         """Where they are recorded: layout, launch and end of each; an end of 0 is still to come."""
         self.named: dict[str, int] | None = None
+        self.pauses: list[RawPause] | None = None
+        self.gaps = (0, 0)
         self.unused_data: dict[int, list[Fetched]] = {}
         """Per iterator, the one fetched from last at the end: fetches that nothing was trained on yet."""
         self.start = self._last = start
+        self._paused_since = start
+        self._syncs_before = 0
         self._open = [(name, start - self._blocked) for name, _ in self._open]
         # The end of one step is the start of the next on the device too.
         self.marks = [Mark(OTHER, self.marks[-1].event, self.marks[-1].host)] if self.marks else []
@@ -161,25 +134,37 @@ class StepClock:
             self.marks.append(Mark(code, event, now))
 
     def enter(self, phase: int) -> int:
-        """From now on, time belongs to `phase`; returns the moment."""
+        """From now on, time belongs to `phase`, unless the script pauses; returns the moment."""
         now = monotonic_ns()
         self.phases[self.phase] += now - self._last
         self._last = now
-        self.phase = phase
+        self.phase = phase if self.pausing is None else PAUSED
         if self.device is not None:
-            self._mark(phase, now)
+            self._mark(self.phase, now)
         return now
 
     def leave(self) -> int:
         """The phase ends; time belongs to what surrounds it. Returns the moment."""
         return self.enter(self.base)
 
+    def enter_after_gap(self, phase: int, gap: int) -> int:
+        """The same as `enter`; time that went to `other` since the last phase is remembered as that gap."""
+        if self.phase != OTHER:
+            return self.enter(phase)
+        last = self._last
+        now = self.enter(phase)
+        before, between = self.gaps
+        self.gaps = (before, between + now - last) if gap else (before + now - last, between)
+        return now
+
+    # --- data --------------------------------------------------------------------------------------------------
+
     def fetched(self, iterator: int, began: int, samples: int = 0, tokens: int = 0) -> None:
-        """The fetch that began then is done. samples, tokens: of its batch, where no model's inputs will tell them."""
+        """The fetch that began then is done. samples, tokens: of its batch."""
         mark = self.marks[-1] if self.marks else None
         ended = self.leave()
         unused = self.unused_data.pop(iterator, [])
-        unused.append((ended - began, mark, samples, tokens))
+        unused.append(Fetched(began, ended - began, mark, samples, tokens, self.pausing is not None))
         self.unused_data[iterator] = unused
 
     def trained(self) -> None:
@@ -188,10 +173,13 @@ class StepClock:
         Another iterator's single batch belongs to it too (a GAN has two loaders); several were an evaluation that
         no DDP model was asked for.
         """
+        resumed = self.pausing == EVALUATION
+        if resumed:
+            self._resume_training()
         if self.unused_data:
             self._training(self.unused_data.popitem()[1])
             for unused in self.unused_data.values():
-                if len(unused) > 1:
+                if resumed or len(unused) > 1:
                     self._not_training(unused)
                 else:
                     self._training(unused)
@@ -204,17 +192,106 @@ class StepClock:
         self.unused_data.clear()
 
     def _training(self, unused: list[Fetched]) -> None:
-        for _, _, samples, tokens in unused:
-            self.samples += samples
-            self.tokens += tokens
+        for batch in unused:
+            self.samples += batch.samples
+            self.tokens += batch.tokens
 
     def _not_training(self, unused: list[Fetched]) -> None:
-        for duration, mark, _, _ in unused:
-            spent = min(duration, self.phases[DATA])  # the fetch may lie before this step's start
-            self.phases[DATA] -= spent
-            self.phases[OTHER] += spent
-            if mark is not None:
+        for batch in unused:
+            if not batch.paused:
+                spent = min(batch.duration, self.phases[DATA])  # the fetch may lie before this step's start
+                self.phases[DATA] -= spent
+                self.phases[OTHER] += spent
+                if batch.mark is not None:
+                    batch.mark.code = OTHER
+
+    # --- pauses ------------------------------------------------------------------------------------------------
+
+    def evaluates(self, *, explained: bool) -> None:
+        """From now on, if not already, the script evaluates, until something is trained.
+
+        explained: it is certain. Else two calls of this make it so.
+        """
+        if self.pausing == EVALUATION:
+            self._explained = True
+        elif self.pausing is None:
+            self._pause(EVALUATION, explained)
+
+    def begin_pause(self, kind: int) -> None:
+        """From now on the script does something else than training, until `end_pause`. Pauses nest."""
+        self._outer.append((self.pausing, self.phase, self._explained))
+        if self.pausing is not None:
+            self._end_pause(self.enter(PAUSED))
+        self._pause(kind, explained=True)
+
+    def end_pause(self) -> None:
+        """What `begin_pause` began is over: the script goes on with what it did before."""
+        if not self._outer:
+            return
+        now = self.enter(PAUSED)
+        self._end_pause(now)
+        kind, phase, explained = self._outer.pop()
+        if kind is not None:
+            self._pause(kind, explained)
+        else:
+            self.enter(phase)
+
+    def _pause(self, kind: int, explained: bool) -> None:
+        self.pausing = kind
+        self._paused_since = self.enter(PAUSED)
+        self._explained = explained
+        self._syncs_before = len(self.syncs)
+
+    def _end_pause(self, end: int) -> None:
+        """The pause lasted until `end`. What was synchronised in it was no part of a step."""
+        since, kind = self._paused_since, self.pausing
+        self.pausing = None
+        if kind is None:
+            return
+        if not (self._explained or end - since >= LONG_NS):
+            self._no_pause(since, end)
+            return
+        inside = [sync for sync in self.syncs[self._syncs_before :] if sync.arrival < end]
+        self.phases[PAUSED] += sum(sync.end - sync.arrival for sync in inside)
+        del self.syncs[self._syncs_before : self._syncs_before + len(inside)]
+        for mark in self.marks:
+            if mark.code == BLOCKED and since <= mark.host < end:
+                mark.code = PAUSED
+        if end > since:
+            if self.pauses is None:
+                self.pauses = []
+            self.pauses.append(RawPause(kind, since, end))
+
+    def _no_pause(self, since: int, end: int) -> None:
+        """It was part of a step after all."""
+        spent = min(self.phases[PAUSED], end - since)
+        self.phases[PAUSED] -= spent
+        self.phases[OTHER] += spent
+        for mark in self.marks:
+            if mark.code == PAUSED and mark.host >= since:
                 mark.code = OTHER
+
+    def _resume_training(self) -> None:
+        """The evaluation ended where the batch was fetched that is trained on now, or just now."""
+        now = self.enter(PAUSED)
+        fetches = [batch for batch in next(reversed(self.unused_data.values()), []) if batch.paused]
+        end = max(self._paused_since, fetches[0].began) if fetches else now
+        self._end_pause(end)
+        blocked = sum(sync.end - sync.arrival for sync in self.syncs[self._syncs_before :] if sync.arrival >= end)
+        since = min(self.phases[PAUSED], now - end - blocked)
+        data = min(since, sum(batch.duration for batch in fetches))
+        self.phases[PAUSED] -= since
+        self.phases[DATA] += data
+        self.phases[OTHER] += since - data
+        for mark in self.marks:
+            if mark.code == PAUSED and mark.host >= end:
+                mark.code = OTHER
+        for batch in fetches:
+            if batch.mark is not None:
+                batch.mark.code = DATA
+        self.phase = OTHER
+
+    # --- synchronisations --------------------------------------------------------------------------------------
 
     def block(self) -> int:
         """A synchronisation begins inside the current phase; returns the moment of arrival."""
@@ -251,6 +328,8 @@ class StepClock:
             last = self.marks[-1]
             self.marks.insert(-1, Mark(BLOCKED, event or last.event, last.host))
 
+    # --- names -------------------------------------------------------------------------------------------------
+
     def enter_named(self, name: str) -> None:
         """From now on, time also belongs to a name of the script's; names nest."""
         self._open.append((name, monotonic_ns() - self._blocked))
@@ -284,20 +363,25 @@ class StepClock:
             self._add_named(name, now - since)
             self._open.append((name, now))
 
-    def close(self, end: int) -> None:
-        """The step ends here, and the next begins."""
+    # --- the end of a step -------------------------------------------------------------------------------------
+
+    def cut(self, end: int) -> None:
+        """A part of the step ends here, and the next begins."""
         self.phases[self.phase] += end - self._last
         if self._open:
             self._cut_named(end)
-        self.step += 1
-        self.finished.append(
+        pausing = self.pausing
+        if pausing is not None:
+            self._end_pause(end)
+            self.pausing = pausing
+        self.held.append(
             RawStep(
-                self.step,
                 self.start,
                 end,
                 self.phases,
                 self.syncs,
-                self.loss,
+                self.losses,
+                self.fed,
                 self.samples,
                 self.tokens,
                 self.learning_rate,
@@ -305,6 +389,29 @@ class StepClock:
                 self.marks,
                 self.buckets,
                 self.named,
+                self.pauses,
+                self.gaps,
             )
         )
         self.begin(end)
+
+    def finish(self, parts: int, updates: tuple[tuple[str, int], ...] = ()) -> None:
+        """The first so many parts that are held were a step.
+
+        updates: of a step that updates several models, whose each update was, and after how many parts.
+        """
+        self.step += 1
+        if parts == 1 and self.marked_samples is None:
+            self.finished.append(self.held[0]._replace(step=self.step))
+        else:
+            *before, last = self.held[:parts]
+            self.finished.append(
+                last._replace(step=self.step, before=tuple(before), updates=updates, marked_samples=self.marked_samples)
+            )
+            self.marked_samples = None
+        del self.held[:parts]
+
+    def close(self, end: int) -> None:
+        """The step ends here, and the next begins."""
+        self.cut(end)
+        self.finish(len(self.held))

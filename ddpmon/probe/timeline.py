@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from ddpmon.probe.stepclock import BLOCKED, Mark, RawStep, RawSync
+from ddpmon.probe.records import BLOCKED, Mark, RawStep, RawSync
 
 
 def passed(step: RawStep) -> bool:
@@ -35,7 +35,7 @@ class Timeline:
         """
         marks = step.marks
         begin = self._elapsed
-        phases = [0.0] * 5
+        phases = [0.0] * 6
         syncs: list[RawSync] = []
         now = begin
         self._see(marks[0], now)

@@ -10,14 +10,15 @@ import torch
 
 import ddpmon
 from ddpmon import api
-from ddpmon.messages import MAX_NAME, MAX_NAMES
+from ddpmon.messages import CHECKPOINT, EVALUATION, MAX_NAME, MAX_NAMES
 from ddpmon.probe import listener as listening
 from ddpmon.probe import stepclock
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.listener import Listener
-from ddpmon.probe.stepclock import BACKWARD, DATA, FORWARD, OTHER, RawStep
+from ddpmon.probe.records import BACKWARD, DATA, FORWARD, OTHER, RawStep
 
 BATCH = (torch.zeros(6, 3), torch.zeros(6))
+OPTIMIZER = torch.optim.SGD([torch.zeros(1, requires_grad=True)])
 
 
 @pytest.fixture
@@ -52,9 +53,9 @@ def train(listener: Listener, now: list[int]) -> RawStep:
     listener.backward_begins((loss,), accumulate_grad=True)
     now[0] += 20
     listener.backward_ends(None)
-    listener.optimizer_begins()
+    listener.optimizer_begins(OPTIMIZER)
     now[0] += 5
-    listener.optimizer_ends()
+    listener.optimizer_ends(OPTIMIZER)
     return listener.clock.finished[-1]
 
 
@@ -66,7 +67,7 @@ def test_the_first_step_begins_with_the_first_batch_not_with_the_imports(listene
     now[0] += 1
     step = train(listener, now)
     assert step.end - step.start == 36
-    assert step.phases == [10, 0, 20, 5, 1]
+    assert step.phases[:5] == [10, 0, 20, 5, 1]
 
 
 def test_the_first_step_of_a_script_without_a_loader_begins_when_its_optimizer_is_made(
@@ -99,7 +100,7 @@ def test_an_optimizer_made_during_training_changes_nothing(listener: Listener, n
     listener.set_up()
     step = train(listener, now)
     assert step.step == 2
-    assert step.phases == [10, 0, 20, 5, 0]
+    assert step.phases[:5] == [10, 0, 20, 5, 0]
 
 
 def test_without_any_wrapper_samples_are_the_loaders_and_forward_is_said_to_be_other(
@@ -134,18 +135,133 @@ def test_data_parallel_tells_forward_and_samples(listener: Listener, now: list[i
     assert notes(listener) == [listening.WITH_DATA_PARALLEL]
 
 
-def test_a_data_parallel_evaluation_is_other(listener: Listener, now: list[int]) -> None:
-    model = torch.nn.DataParallel(torch.nn.Linear(3, 1))
-    for _ in range(2):
-        fetch(listener, now)
+def evaluate(listener: Listener, now: list[int], batches: int, model: torch.nn.Module) -> None:
+    for _ in range(batches):
+        fetch(listener, now, iterator="held out")
         with torch.no_grad():
             listener.parallel_begins(model, BATCH[0])
             now[0] += 8
             listener.parallel_ends(None, model)
+
+
+def test_an_evaluation_is_no_part_of_a_step(listener: Listener, now: list[int]) -> None:
+    model = torch.nn.DataParallel(torch.nn.Linear(3, 1))
+    now[0] += 2
+    evaluate(listener, now, 3, model)
+    fetch(listener, now)
+    now[0] += 1
+    step = train(listener, now)
+    assert step.phases == [10, 0, 20, 5, 11, 44], "its first batch was fetched before anything told of it"
+    assert step.samples == 6
+    assert [(pause.kind, pause.end - pause.start) for pause in step.pauses or ()] == [(EVALUATION, 44)]
+    assert listener.clock.pausing is None
+
+
+def test_an_evaluation_of_a_model_in_evaluation_mode_begins_with_the_mode(listener: Listener, now: list[int]) -> None:
+    """One batch is enough, and no forward need be heard: scripts evaluate the bare model."""
+    fetch(listener, now)
+    train(listener, now)
+    model = torch.nn.Linear(3, 1)
+    now[0] += 2
+    listener.evaluation_begins(None, model)
+    for _ in range(2):
+        fetch(listener, now, iterator="held out")
+        now[0] += 30
     fetch(listener, now)
     step = train(listener, now)
-    assert (step.phases[DATA], step.phases[FORWARD], step.phases[OTHER]) == (10, 0, 36)
+    assert step.phases == [10, 0, 20, 5, 2, 80]
     assert step.samples == 6
+
+
+def test_one_short_forward_without_gradients_is_part_of_its_step(listener: Listener, now: list[int]) -> None:
+    """A GAN makes images that way, a distillation asks its teacher."""
+    model = torch.nn.DataParallel(torch.nn.Linear(3, 1))
+    evaluate(listener, now, 1, model)
+    fetch(listener, now)
+    step = train(listener, now)
+    assert step.phases == [10, 0, 20, 5, 18, 0]
+    assert step.pauses is None
+
+
+def test_what_is_synchronised_in_an_evaluation_is_no_part_of_a_step(listener: Listener, now: list[int]) -> None:
+    fetch(listener, now)
+    train(listener, now)
+    listener.evaluation_begins(None, torch.nn.Linear(3, 1))
+    listener.synchronisation_begins()
+    now[0] += 500
+    listener.collective_done(None, torch.zeros(2))
+    fetch(listener, now)
+    listener.synchronisation_begins()
+    now[0] += 7
+    listener.collective_done(None, torch.zeros(2))
+    step = train(listener, now)
+    assert [sync.end - sync.arrival for sync in step.syncs] == [7]
+    assert step.phases[-1] == 500
+
+
+def test_a_model_that_is_trained_in_evaluation_mode_is_trained(listener: Listener, now: list[int]) -> None:
+    """Fine-tuning with frozen statistics: the mode says nothing, from the first backward on."""
+    model = torch.nn.DataParallel(torch.nn.Linear(3, 1))
+    for number in range(3):
+        listener.evaluation_begins(None, model)
+        model.module.training = model.training = False
+        fetch(listener, now)
+        listener.parallel_begins(model, BATCH[0])
+        now[0] += 8
+        listener.parallel_ends(None, model)
+        step = train(listener, now)
+        assert step.step == number + 1
+        assert step.phases[DATA] == 10
+    assert step.phases[FORWARD] == 8
+    assert step.pauses is None
+
+
+def test_writing_a_checkpoint_is_no_part_of_a_step_also_inside_an_evaluation(
+    listener: Listener, now: list[int]
+) -> None:
+    fetch(listener, now)
+    train(listener, now)
+    now[0] += 1
+    listener.saving_begins()
+    now[0] += 100
+    listener.saving_ends()
+    now[0] += 2
+    listener.evaluation_begins(None, torch.nn.Linear(3, 1))
+    now[0] += 20
+    listener.saving_begins()
+    now[0] += 300
+    listener.saving_ends()
+    now[0] += 40
+    fetch(listener, now)
+    step = train(listener, now)
+    assert step.phases == [10, 0, 20, 5, 3, 460]
+    assert [(pause.kind, pause.end - pause.start) for pause in step.pauses or ()] == [
+        (CHECKPOINT, 100),
+        (EVALUATION, 20),
+        (CHECKPOINT, 300),
+        (EVALUATION, 40),
+    ]
+
+
+def test_a_checkpoint_that_could_not_be_written_is_over_too(listener: Listener, now: list[int]) -> None:
+    fetch(listener, now)
+    listener.saving_begins()
+    now[0] += 5
+    listener.saving_ends()
+    listener.saving_ends()
+    assert train(listener, now).phases[-1] == 5
+
+
+def test_what_goes_before_a_forward_is_told(listener: Listener, now: list[int]) -> None:
+    """Loading without a DataLoader happens there."""
+    model = torch.nn.DataParallel(torch.nn.Linear(3, 1))
+    now[0] += 30
+    listener.parallel_begins(model, BATCH[0])
+    now[0] += 8
+    listener.parallel_ends(None, model)
+    now[0] += 4
+    step = train(listener, now)
+    assert step.gaps == (30, 4)
 
 
 def test_a_phase_of_the_script_survives_exceptions(listener: Listener, now: list[int]) -> None:

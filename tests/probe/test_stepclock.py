@@ -6,7 +6,8 @@ import pytest
 
 from ddpmon.messages import MAX_NAMES
 from ddpmon.probe import stepclock
-from ddpmon.probe.stepclock import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER, RawSync, StepClock
+from ddpmon.probe.records import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER, RawSync
+from ddpmon.probe.stepclock import StepClock
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def test_phases_are_exclusive_and_add_up(now: list[int]) -> None:
         now[0] += 1
     clock.close(now[0])
     step = clock.finished.popleft()
-    assert step.phases == [5, 7, 11, 3, 4]
+    assert step.phases[:5] == [5, 7, 11, 3, 4]
     assert sum(step.phases) == step.end - step.start == 30
 
 
@@ -66,7 +67,7 @@ def test_an_arrival_before_the_backward_cannot_take_more_than_it(now: list[int])
     clock.blocked_at_the_end(0, 0, now[0], 8, BACKWARD)
     clock.close(now[0])
     step = clock.finished.popleft()
-    assert step.phases == [0, 0, 0, 0, 10]
+    assert step.phases[:5] == [0, 0, 0, 0, 10]
     assert step.syncs[0].arrival == 1010
 
 
@@ -81,7 +82,7 @@ def test_inside_an_optimizer_a_closures_phases_return_to_it(now: list[int]) -> N
     clock.base = OTHER
     clock.leave()
     clock.close(now[0])
-    assert clock.finished.popleft().phases == [0, 10, 0, 3, 0]
+    assert clock.finished.popleft().phases[:5] == [0, 10, 0, 3, 0]
 
 
 def fetch(clock: StepClock, now: list[int], iterator: int, duration: int) -> None:
@@ -157,7 +158,7 @@ def test_names_nest_and_phases_keep_their_time(now: list[int]) -> None:
     clock.close(now[0])
     step = clock.finished.popleft()
     assert step.named == {"augment": 10, "load": 13}
-    assert step.phases == [13, 0, 0, 0, 1]
+    assert step.phases[:5] == [13, 0, 0, 0, 1]
     assert named(clock, now) is None, "nothing named in the next step"
 
 

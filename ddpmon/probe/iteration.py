@@ -1,0 +1,94 @@
+"""Which gradient synchronisations make up one step: what the script means by an iteration of its loop.
+
+An optimizer's step takes the gradients of every backward since the one before it, synchronised or not (gradient
+accumulation, a GAN's two losses, the closures of LBFGS). An iteration is over when an optimizer comes round again: a
+GAN's critic and generator are one step. All of it follows from the order in which a script synchronises and updates,
+which is the same on all ranks, and so are the numbers of their steps.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ddpmon.probe.stepclock import StepClock
+
+WITHOUT_OPTIMIZER = 4
+"""Synchronisations without any optimizer of torch's, after which each is a step of its own."""
+MOST_PARTS = 512
+"""More synchronisations than any iteration has."""
+
+
+class Iteration:
+    """Finishes a clock's steps: hears of synchronisations and of optimizers that take their gradients."""
+
+    def __init__(self, clock: StepClock) -> None:
+        self._clock = clock
+        self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        """Optimizers in the order in which they were made."""
+        self._made = 0
+        self._last: int | None = None
+        """The optimizer with which an iteration ends, as far as is known."""
+        self._updates: list[tuple[int, str, int]] = []
+        """Of the step that is not finished: each update's optimizer, its name, and the parts before it."""
+        self._stepped = False
+        """Whether any optimizer took synchronised gradients yet."""
+        self.taken: Any = None
+        """The optimizer that stepped inside the backward that runs."""
+
+    def made(self, optimizer: object) -> None:
+        """An optimizer was made."""
+        if optimizer not in self._numbers:
+            self._numbers[optimizer] = self._made
+            self._made += 1
+
+    @property
+    def optimizers(self) -> int:
+        """How many there are."""
+        return len(self._numbers)
+
+    def synchronised(self, *, marked: bool) -> None:
+        """A part of the step was cut. marked: the script says itself where its steps end."""
+        taken, self.taken = self.taken, None
+        if marked:
+            if len(self._clock.held) >= MOST_PARTS:
+                self.marked()
+        elif taken is not None:
+            self.updated(taken, "")
+        elif not self._stepped and len(self._clock.held) >= WITHOUT_OPTIMIZER:
+            while self._clock.held:
+                self._finish(1)
+        elif len(self._clock.held) >= MOST_PARTS:
+            self._finish(len(self._clock.held))
+
+    def updated(self, optimizer: object, name: str) -> None:
+        """An optimizer takes the gradients that were synchronised since the last one did; nothing, if none were.
+
+        name: of the model that it updates.
+        """
+        held = len(self._clock.held)
+        if held == (self._updates[-1][2] if self._updates else 0):
+            return
+        self._stepped = True
+        self.made(optimizer)
+        number = self._numbers[optimizer]
+        if any(number == earlier for earlier, _, _ in self._updates):  # it comes round again
+            self._last, _, parts = self._updates[-1]
+            self._finish(parts)
+            held -= parts
+        self._updates.append((number, name, held))
+        if number == self._last or (self._last is None and len(self._numbers) == 1):
+            self._last = number
+            self._finish(held)
+
+    def marked(self) -> None:
+        """The script says that its step ends here."""
+        self._updates.clear()
+        self._finish(len(self._clock.held))
+
+    def _finish(self, parts: int) -> None:
+        several = len(self._updates) > 1
+        updates = tuple((name, count) for _, name, count in self._updates) if several else ()
+        self._updates.clear()
+        self._clock.finish(parts, updates)

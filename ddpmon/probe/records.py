@@ -1,0 +1,115 @@
+"""What the training thread leaves for the sending thread: parts of steps, their synchronisations, pauses and marks.
+
+Times are CLOCK_MONOTONIC nanoseconds. On a GPU, marks tell of the device's own timeline.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+DATA, FORWARD, BACKWARD, OPTIMIZER, OTHER = range(5)
+"""Indices into messages.OWN_PHASES."""
+PAUSED = 5
+"""Time that belongs to no phase of a step: an evaluation, a checkpoint, a compilation."""
+BLOCKED = 6
+"""What a mark says where a synchronisation begins."""
+
+
+class Event(Protocol):
+    """A moment on the device's timeline (torch.cuda.Event)."""
+
+    def record(self) -> None:
+        """Put it on the current stream, now."""
+
+    def query(self) -> bool:
+        """Whether the device has passed it."""
+
+    def elapsed_time(self, later: Event) -> float:
+        """Milliseconds from this event to a later one."""
+
+
+class Mark:
+    """From `event` on, the device's time belongs to `code`: a phase, PAUSED, or BLOCKED."""
+
+    __slots__ = ("code", "event", "host")
+
+    def __init__(self, code: int, event: Event, host: int) -> None:
+        self.code = code
+        self.event = event
+        self.host = host
+        """When it was recorded, by the host's clock."""
+
+
+class Device(Protocol):
+    """Makes events on the device's timeline."""
+
+    def event(self) -> Event | None:
+        """Record one now; None where none may be recorded."""
+
+
+class RawSync(NamedTuple):
+    """A synchronisation: blocked from `arrival` to `end`, absolute nanoseconds."""
+
+    kind: int
+    arrival: int
+    end: int
+    payload_bytes: int
+
+
+class RawPause(NamedTuple):
+    """The script did something else than training, absolute nanoseconds."""
+
+    kind: int
+    """Index into messages.PAUSES."""
+    start: int
+    end: int
+
+
+class RawStep(NamedTuple):
+    """A finished part of a step as the training thread leaves it; nanoseconds."""
+
+    start: int
+    end: int
+    phases: list[int]
+    """Those of OWN_PHASES, then PAUSED."""
+    syncs: list[RawSync]
+    losses: list[object]
+    """Of each backward: a float, or a reading that is still on its way from the device."""
+    fed: dict[int, list[int]]
+    """Samples and tokens in what each model was given, by its number."""
+    samples: int
+    """In the batches that were fetched and trained on."""
+    tokens: int
+    learning_rate: float | None
+    gc: int
+    """Nanoseconds of garbage collection."""
+    marks: list[Mark]
+    """Of the device's timeline, the last one being the end; empty without a device."""
+    buckets: list[list[int]] | None = None
+    """Layout, launch and end of each bucket's all-reduce, where they are recorded."""
+    named: dict[str, int] | None = None
+    """Time inside what the script named, by the host's clock."""
+    pauses: list[RawPause] | None = None
+    gaps: tuple[int, int] = (0, 0)
+    """Of `other`: just before a forward, and between a forward and its backward."""
+    step: int = 0
+    """Of the last part of a step: its number."""
+    before: tuple[RawStep, ...] = ()
+    """Of the last part of a step: the others."""
+    updates: tuple[tuple[str, int], ...] = ()
+    """Of the last part of a step that updates several models: whose each update was, and after how many parts."""
+    marked_samples: int | None = None
+    """Of the last part of a step: what the script says itself."""
+
+
+class Fetched(NamedTuple):
+    """A batch that nothing was trained on yet."""
+
+    began: int
+    duration: int
+    mark: Mark | None
+    samples: int
+    """In it, where they count."""
+    tokens: int
+    paused: bool
+    """It was fetched in a pause."""
