@@ -12,7 +12,7 @@ from ddpmon.analysis.since_start import Sums, efficiency_since
 from ddpmon.analysis.summary import Summary
 from ddpmon.analysis.what_if import gain, gain_all_at_median, gain_with_even_transfer, gain_without_waiting
 from ddpmon.analysis.world import World
-from ddpmon.messages import END_STATES, PHASES, Finding, RankView, Snapshot
+from ddpmon.messages import END_STATES, PHASES, Finding, RankView, Snapshot, TimesView
 
 SCHEMA = 1
 MOST_GAINS = 8
@@ -48,7 +48,9 @@ def report(
             },
             "samples_per_s": _number(snapshot.samples_per_s),
             "records_lost": snapshot.records_lost,
+            "accumulation": snapshot.accumulation,
         },
+        "time": _times(snapshot.times, _run_seconds(snapshot)),
         "ranks": [_rank(view) for view in snapshot.ranks],
         "efficiency": {name: _number(getattr(summary.efficiency, name) if summary else None) for name in EFFICIENCIES},
         "efficiency_since_start": _since_start(summary, since_start) if summary and since_start else None,
@@ -64,6 +66,30 @@ def report(
         "verdict": snapshot.verdict,
         "findings": [msgspec.to_builtins(finding) for finding in snapshot.findings],
     }
+
+
+def _run_seconds(snapshot: Snapshot) -> float:
+    """How long a run has taken so far, or took."""
+    run = snapshot.run
+    return max(0.0, (run.ended_at or snapshot.at) - run.started_at)
+
+
+def _times(times: TimesView | None, seconds: float) -> dict[str, Any] | None:
+    """Where the time went, in seconds and by kind of pause with its share of the run; None before the first step."""
+    if times is None:
+        return None
+    return {
+        "start_s": _number(times.start_s, 1),
+        "training_s": _number(times.training_s, 1),
+        "pauses": {
+            kind: {"seconds": _number(spent, 1), "count": times.counts[kind], "share": _number(_share(spent, seconds))}
+            for kind, spent in times.paused_s.items()
+        },
+    }
+
+
+def _share(part: float, whole: float) -> float:
+    return min(1.0, part / whole) if whole > 0 else 0.0
 
 
 def _since_start(summary: Summary, sums: Sums) -> dict[str, Any] | None:

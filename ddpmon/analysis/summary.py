@@ -14,6 +14,9 @@ from ddpmon.messages import Finding
 CHANGES = frozenset({"straggler", "load_imbalance", "moving_straggler"})
 """Kinds of findings that know the step from which things are different."""
 FEWEST_STEPS = 12
+WARM_UP_STEPS = 10
+TIMES = 10.0
+"""A first step is left out of means where it took so many times as long as the median."""
 
 
 def since_change(world: World, found: Sequence[Finding]) -> World:
@@ -26,6 +29,16 @@ def since_change(world: World, found: Sequence[Finding]) -> World:
     latest = max((step for step in begins if step is not None), default=0)
     first = min(int(np.searchsorted(world.step, latest)), len(world) - FEWEST_STEPS)
     return world.between(first, len(world)) if first > 0 else world
+
+
+def past_warm_up(world: World) -> World:
+    """Without the first steps of a run up to one that took far longer: it compiled, tuned or filled caches."""
+    first = int(np.searchsorted(world.step, WARM_UP_STEPS, side="right"))
+    lengths = world.step_ms
+    if not first or len(world) < 2 * FEWEST_STEPS:
+        return world
+    long = np.flatnonzero(lengths[:first] > TIMES * np.median(lengths))
+    return world.between(int(long[-1]) + 1, len(world)) if len(long) else world
 
 
 @dataclass(frozen=True)
@@ -129,6 +142,7 @@ def efficiency(world: World) -> Efficiency:
 def efficiency_of(own_ms: Floats, slowest: float, step: float) -> Efficiency:
     """The POP tree of means over steps: each rank's own time, the largest own time of a step, a step's length."""
     mean, worst = float(own_ms.mean()), float(own_ms.max())
+    step = max(step, slowest)  # ranks that nothing holds together have steps of their own length each
     if not (step > 0 and slowest > 0 and worst > 0):
         return Efficiency(1.0, 1.0, 1.0, 1.0, 1.0)
     return Efficiency(

@@ -89,6 +89,25 @@ def running(found: Sequence[Finding], summary: Summary | None) -> tuple[str, str
     return "no rank is late for long: now one, now another takes longer than the rest", "info"
 
 
+@dataclass(frozen=True)
+class Pausing:
+    """What a run does just now instead of training."""
+
+    kind: str
+    """One of PAUSES."""
+    ranks: Sequence[int]
+    """Those that do it."""
+    seconds: float
+    """For how long."""
+
+
+def pausing(now: Pausing, world_size: int, found: str) -> str:
+    """What goes on while no rank finishes a step, though all is well. found: what is wrong besides; "": nothing."""
+    who = "" if len(now.ranks) == world_size else f" on rank {rank_list(now.ranks, world_size)}"
+    others = "; the others wait" if who else ""
+    return fitting(f"{now.kind}{who} for {duration(now.seconds)}{others}", f"; {found}" if found else "")
+
+
 def stalled(idle_s: float, steps: dict[int, int], phases: dict[int, str], world_size: int) -> str:
     """Who stands where when no rank finishes steps any more."""
     least, most = min(steps.values()), max(steps.values())

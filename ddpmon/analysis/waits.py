@@ -38,6 +38,9 @@ def split(rows: Rows, clock_offset_us: Ints | None = None, own_clocks: Collectio
         apart = np.array([rank in own_clocks for rank in rows.ranks])
         end = np.where(apart, end.max(axis=1, keepdims=True), end)
     start = end - length
+    if any(record.pauses for record in flat):  # in a run that pauses in most of its steps they are not set apart
+        paused = [sum(pause.end_us - pause.start_us for pause in record.pauses) for record in flat]
+        length = length - np.array(paused, np.int64).reshape(shape)
 
     counts = np.array([len(record.syncs) for record in flat])
     owner = np.repeat(np.arange(len(flat)), counts)

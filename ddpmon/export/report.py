@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
+from ddpmon.analysis.verdict import duration
 from ddpmon.export.columns import columns, cut, wrapped
 from ddpmon.hub.recording import recorded_report
 from ddpmon.messages import PHASES
@@ -86,7 +87,20 @@ def facts(report: dict[str, Any]) -> list[str]:
         ),
         _efficiency(report["efficiency"]),
         *_since_start(report.get("efficiency_since_start")),
+        *_time(report.get("time"), steps.get("accumulation") or 1),
     ]
+
+
+def _time(time: dict[str, Any] | None, accumulation: int) -> list[str]:
+    """Where the run's time went, where that is not training alone; and over how many batches a step adds up."""
+    told = [f"gradients of {accumulation} batches accumulated a step"] if accumulation > 1 else []
+    if not time or not time["pauses"]:
+        return told
+    pauses = "".join(
+        f", {kind} {duration(one['seconds'])} ({_share(one['share'])} of the run, {one['count']:,}x)"
+        for kind, one in sorted(time["pauses"].items(), key=lambda item: -item[1]["seconds"])
+    )
+    return [f"time: training {duration(time['training_s'])}{pauses}, start {duration(time['start_s'])}", *told]
 
 
 def _efficiency(tree: dict[str, Any]) -> str:

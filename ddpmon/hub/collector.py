@@ -12,6 +12,7 @@ from ddpmon.hub.recorder import Recorder
 from ddpmon.hub.sockets import Socket
 from ddpmon.hub.store import Store
 from ddpmon.messages import (
+    CHECKPOINT,
     STAGE_ENDED,
     Ack,
     Batch,
@@ -105,6 +106,8 @@ class Collector:
         process.steps = batch.step
         process.dropped = batch.dropped
         process.total_steps = batch.total_steps or process.total_steps
+        writes = batch.pausing == CHECKPOINT and any(sample.written_bytes_per_s for sample in batch.samples)
+        process.tell_work(batch.beats, batch.pausing, now, writes=writes)
         process.samples.extend(batch.samples)
         process.layouts.update({layout.number: layout for layout in batch.layouts})
         if batch.unsynchronised > process.unsynchronised:

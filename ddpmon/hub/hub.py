@@ -22,7 +22,7 @@ from ddpmon.hub.collector import Collector
 from ddpmon.hub.endings import read_ending
 from ddpmon.hub.parts import with_parts
 from ddpmon.hub.processes import Registry
-from ddpmon.hub.recorder import Recorder
+from ddpmon.hub.recorder import Checkpoint, Recorder
 from ddpmon.hub.recording import Recording, recorded_report, recording_path
 from ddpmon.hub.silent import Silent
 from ddpmon.hub.sockets import Sockets
@@ -212,7 +212,10 @@ class Hub:
     def _checkpoint(self, *, final: bool = False) -> None:
         store = self._store
         histories = store.histories.saved(BINS if final else CHECKPOINT_ROWS)
-        self._recorder.checkpoint(store.registry.attempt, store.history_step, histories, store.since_start.sums)
+        saved = Checkpoint(
+            store.registry.attempt, store.history_step, store.since_start.sums, histories, store.apart.times
+        )
+        self._recorder.checkpoint(saved)
 
     def _notes(self) -> list[str]:
         notes = []

@@ -47,6 +47,14 @@ class RankProcess:
     dropped: int = 0
     """Records it says it had to throw away."""
     total_steps: int | None = None
+    beats: int = 0
+    """What was heard of its training thread so far."""
+    beat_at: float = 0.0
+    """When that last rose, by the hub's clock."""
+    pausing: int | None = None
+    """Index into PAUSES of what it does instead of training."""
+    pausing_since: float = 0.0
+    """By the hub's clock."""
     samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES))
     """The latest, oldest first."""
     layouts: dict[int, Layout] = field(default_factory=dict)
@@ -99,6 +107,13 @@ class RankProcess:
         """Step records that were lost, at least: holes among those received, and after its end the tail."""
         holes = max(self.last_step, self.steps if self.left or self.dead else 0) - self.records
         return max(0, holes)
+
+    def tell_work(self, beats: int, pausing: int | None, now: float, *, writes: bool = False) -> None:
+        """Take how far its training thread has come, and whether it trains. writes: it fills a file meanwhile."""
+        if writes or beats > self.beats:
+            self.beats, self.beat_at = beats, now
+        if pausing != self.pausing:
+            self.pausing, self.pausing_since = pausing, now
 
     def tell_stack(self, stack: Stack, now: float) -> None:
         """Take a stack, and notice whether it is where the last one was."""

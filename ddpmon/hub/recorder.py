@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from ddpmon.analysis.pauses import Times
 from ddpmon.analysis.since_start import Sums
 from ddpmon.hub import schema
 from ddpmon.hub.histories import SavedHistories
@@ -30,6 +31,8 @@ class Checkpoint(msgspec.Struct):
     since_start: Sums | None = None
     histories: SavedHistories | None = None
     """None: written by a ddpmon that kept two quantities alone."""
+    times: Times | None = None
+    """None: written by a ddpmon that did not tell pauses from steps."""
 
 
 class _Entry(NamedTuple):
@@ -97,9 +100,9 @@ class Recorder:
     def failure(self, failure: Failure) -> None:
         self._failures.append(failure)
 
-    def checkpoint(self, attempt: int, step: int, histories: SavedHistories, since_start: Sums | None = None) -> None:
-        """Keep the histories up to `step`, and the sums since the start."""
-        self._checkpoint = msgspec.msgpack.encode(Checkpoint(attempt, step, since_start, histories))
+    def checkpoint(self, saved: Checkpoint) -> None:
+        """Keep the histories up to a step, and the sums since the start."""
+        self._checkpoint = msgspec.msgpack.encode(saved)
 
     def recorded(self, process: RankProcess) -> int:
         """Up to which batch a process's are settled."""

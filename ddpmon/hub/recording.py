@@ -11,6 +11,7 @@ from typing import Any, Self
 import msgspec
 
 from ddpmon import runs
+from ddpmon.analysis.pauses import Apart
 from ddpmon.analysis.report import report
 from ddpmon.analysis.since_start import SinceStart
 from ddpmon.analysis.verdict import Waiting
@@ -98,6 +99,7 @@ class Recording:
         if saved and saved.attempt == registry.attempt:
             store.history_step = since
             store.since_start = SinceStart(saved.since_start)
+            store.apart = Apart(saved.times)
             first = min(since, last - steps) + 1
         else:
             first = 1
@@ -290,7 +292,7 @@ def recorded_report(run: Run) -> dict[str, Any]:
     """The report of a run, from its recording. RecordingError if it cannot be told."""
     store = recorded_store(run)
     shot = snapshot(store, EPOCH, 1, _end(run), _end(run))
-    return report(shot, store.world, store.summary, store.since_start.sums)
+    return report(shot, store.means_of, store.summary, store.since_start.sums)
 
 
 def recorded_store(run: Run) -> Store:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from ddpmon.messages import Bucket, Sample, Step, Sync
+from ddpmon.messages import Bucket, Pause, Sample, Step, Sync
 
 VERSION = 1
 """Raised when an older reader would misread a recording; a further table or column does not raise it."""
@@ -29,7 +29,7 @@ TABLES: dict[str, tuple[str, ...]] = {
         *("process INTEGER", "step INTEGER", "end_us INTEGER", "length_us INTEGER", "data_us INTEGER"),
         *("forward_us INTEGER", "backward_us INTEGER", "optimizer_us INTEGER", "other_us INTEGER", "loss"),
         *("samples INTEGER", "syncs BLOB", "tokens INTEGER", "learning_rate REAL", "gc_us INTEGER", "buckets BLOB"),
-        "named BLOB",
+        *("named BLOB", "pauses BLOB", "backwards INTEGER"),
     ),
     "samples": (
         *("process INTEGER", "time_us INTEGER", "cpu_percent REAL", "rss_bytes INTEGER", "gpu_percent REAL"),
@@ -55,13 +55,14 @@ Row: TypeAlias = tuple[Any, ...]
 
 STEPS = (
     *("step", "end_us", "length_us", "data_us", "forward_us", "backward_us", "optimizer_us", "other_us", "loss"),
-    *("samples", "syncs", "tokens", "learning_rate", "gc_us", "buckets", "named"),
+    *("samples", "syncs", "tokens", "learning_rate", "gc_us", "buckets", "named", "pauses", "backwards"),
 )
 SAMPLES = Sample.__struct_fields__
 
 _encode = msgspec.msgpack.Encoder().encode
 _syncs = msgspec.msgpack.Decoder(list[Sync])
 _buckets = msgspec.msgpack.Decoder(list[Bucket])
+_pauses = msgspec.msgpack.Decoder(list[Pause])
 _named = msgspec.msgpack.Decoder(dict[str, int])
 
 
@@ -124,13 +125,15 @@ def step_row(process: int, step: Step) -> Row:
         step.gc_us,
         _encode(step.buckets) if step.buckets else None,
         _encode(step.named_us) if step.named_us else None,
+        _encode(step.pauses) if step.pauses else None,
+        step.backwards,
     )
 
 
 def step_of(row: Sequence[Any]) -> Step:
     """A record from the STEPS of a row."""
     step, end, length, data, forward, backward, optimizer, other, loss, samples = row[:10]
-    syncs, tokens, rate, gc, buckets, named = row[10:]
+    syncs, tokens, rate, gc, buckets, named, pauses, backwards = row[10:]
     return Step(
         step,
         end,
@@ -148,6 +151,8 @@ def step_of(row: Sequence[Any]) -> Step:
         gc or 0,
         _buckets.decode(buckets) if buckets else [],
         _named.decode(named) if named else {},
+        _pauses.decode(pauses) if pauses else [],
+        1 if backwards is None else backwards,
     )
 
 

@@ -23,9 +23,11 @@ from ddpmon.analysis.heat import Heat
 from ddpmon.analysis.life import Pauses, Signs, state
 from ddpmon.analysis.named import NamedTimes
 from ddpmon.analysis.past import Past
+from ddpmon.analysis.pauses import Apart
 from ddpmon.analysis.replicas import Replicas, Unsynchronised
 from ddpmon.analysis.since_start import SinceStart
-from ddpmon.analysis.summary import Summary, loss_trend, since_change, summarise
+from ddpmon.analysis.summary import Summary, loss_trend, past_warm_up, since_change, summarise
+from ddpmon.analysis.verdict import Pausing
 from ddpmon.analysis.waits import split
 from ddpmon.analysis.window import Window
 from ddpmon.analysis.world import World
@@ -33,10 +35,12 @@ from ddpmon.hub.histories import Histories
 from ddpmon.hub.processes import SAMPLE_US, RankProcess, Registry
 from ddpmon.hub.samples import Recently
 from ddpmon.hub.standing import standstill, start_stands_s
-from ddpmon.messages import END_STATES, OWN_PHASES, Digest, Event, Failure, Finding, Sample, Scalar, Step
+from ddpmon.messages import END_STATES, OWN_PHASES, PAUSES, Digest, Event, Failure, Finding, Sample, Scalar, Step
 from ddpmon.runs import Run
 
 WINDOW_STEPS = 600
+PAUSING_S = 1.0
+"""A pause that takes so long is told of while it lasts."""
 WINDOW_S = 30.0
 EVENTS = 200
 BUCKET_STEPS = 50
@@ -89,6 +93,7 @@ class Store:
         self.histories = Histories()
         self.heat = Heat()
         self.since_start = SinceStart()
+        self.apart = Apart()
         self.past = Past()
         self.history_step = 0
         """The histories hold everything up to this step."""
@@ -120,6 +125,8 @@ class Store:
         self.idle: frozenset[int] = frozenset()
         """Ranks whose processes do nothing; looked for before the first step only."""
         self._pauses = Pauses()
+        self._backwards: deque[int] = deque(maxlen=21)
+        """Of the latest steps: how many backward calls each had."""
         self.recently = Recently()
         self.bad_loss: Loss | None = None
         self._replicas = Replicas()
@@ -192,6 +199,8 @@ class Store:
         self.history_step = 0
         self.histories.forget_logged()
         self.since_start = SinceStart()
+        self.apart = Apart()
+        self._backwards.clear()
         self._pauses = Pauses()
         self.bad_loss = None
         self._replicas = Replicas()
@@ -203,7 +212,11 @@ class Store:
         """Work the records that came since into the window and the histories."""
         own_clocks = {rank for rank, process in self.registry.seats.items() if process.hello.device_clock}
         hosts = {rank: process.hello.host for rank, process in self.registry.seats.items()}
-        for rows in self._aligner.take(final):
+        for aligned in self._aligner.take(final):
+            rows = self.apart.take(aligned)
+            if rows is None:
+                continue
+            self._backwards.extend(row[0].backwards for row in rows.steps[-21:])
             part = split(rows, self._clocks.offsets_us(rows, hosts), own_clocks)
             self._window.append(part)
             self._remember(part)
@@ -223,6 +236,7 @@ class Store:
 
     def _summarise(self, world: World) -> None:
         """Means, of a live view over the steps since the last change: the table says the same as the verdict."""
+        world = past_warm_up(world)
         self.means_of = world if self._window_s is None else since_change(world, self.findings)
         self.summary = summarise(self.means_of)
 
@@ -246,7 +260,7 @@ class Store:
         signs = Signs(
             run_state,
             steps=self.step,
-            idle_s=now - self._last_step_at if self._last_step_at is not None else 0.0,
+            idle_s=now - self._came_on_at if self._last_step_at is not None else 0.0,
             step_s=self.summary.step_ms_p50 / 1e3 if self.summary else None,
             pause_s=self._pauses.longest_s(self.step),
             start_still_s=None if self.step else start_stands_s(self.registry, self.idle, now),
@@ -324,7 +338,11 @@ class Store:
         dead = [rank for rank, p in seats.items() if p.dead]
         if dead and self.state != "slow":
             return f"rank {verdict.rank_list(dead, self.registry.world_size)} is gone without a goodbye", "critical"
-        return verdict.running(self.findings, self.summary)
+        text, severity = verdict.running(self.findings, self.summary)
+        pausing = self.pausing(now)
+        if pausing is None or severity == "critical":
+            return text, severity
+        return verdict.pausing(pausing, self.registry.world_size, text if severity == "warn" else ""), severity
 
     def _why_failed(self) -> str:
         if self.run.error:
@@ -352,6 +370,27 @@ class Store:
         event = Event(unix, severity, text)
         self.events.append(event)
         self.new_events.append(event)
+
+    @property
+    def _came_on_at(self) -> float:
+        """When a rank last finished a step or was seen to work, by the hub's own clock."""
+        beats = (process.beat_at for process in self.registry.seats.values())
+        return max(self._last_step_at or 0.0, *beats, 0.0)
+
+    @property
+    def accumulation(self) -> int:
+        """Backward calls of a step, as a rule."""
+        return statistics.mode(self._backwards) if self._backwards else 1
+
+    def pausing(self, now: float) -> Pausing | None:
+        """What the run does instead of training; None: it trains, or it began just now."""
+        there = {rank: p for rank, p in self.registry.seats.items() if p.pausing is not None and not p.gone}
+        if not there or self.state in END_STATES:
+            return None
+        first = min(there.values(), key=lambda process: process.pausing_since)
+        ranks = [rank for rank, process in there.items() if process.pausing == first.pausing]
+        seconds = now - first.pausing_since
+        return Pausing(PAUSES[first.pausing or 0], ranks, seconds) if seconds >= PAUSING_S else None
 
     @property
     def stands_since(self) -> float | None:

@@ -11,6 +11,7 @@ from ddpmon.analysis.world import World
 from ddpmon.hub.store import Store
 from ddpmon.messages import (
     END_STATES,
+    PAUSES,
     STAGES,
     AllReduceView,
     EfficiencyView,
@@ -18,10 +19,12 @@ from ddpmon.messages import (
     Exit,
     Gpu,
     Hello,
+    PausingView,
     RankView,
     RunView,
     Sample,
     Snapshot,
+    TimesView,
 )
 
 
@@ -37,6 +40,7 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
     ended = run.ended_at is not None
     left = total - store.step if total and not ended else None
     step_ms = summary.step_ms_mean if summary else None
+    pausing = store.pausing(now)
     return Snapshot(
         epoch=epoch,
         version=version,
@@ -81,6 +85,24 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
         all_reduce=all_reduce_view(store.means_of, summary),
         efficiency=efficiency_view(summary.efficiency) if summary and len(summary.ranks) > 1 else None,
         quantities=store.histories.names,
+        times=_times(store),
+        pausing=PausingView(pausing.kind, sorted(pausing.ranks), pausing.seconds) if pausing else None,
+        accumulation=store.accumulation,
+    )
+
+
+def _times(store: Store) -> TimesView | None:
+    """Where the time went; None before the first step."""
+    begun = [p.trains_since_us for p in store.registry.seats.values() if p.trains_since_us is not None]
+    if not begun:
+        return None
+    times = store.apart.times
+    told = [(kind, s, count) for kind, s, count in zip(PAUSES, times.paused_s, times.counts, strict=True) if count]
+    return TimesView(
+        max(0.0, store.clock.unix_at(min(begun)) - store.run.created_at),
+        times.training_s,
+        {kind: seconds for kind, seconds, _ in told},
+        {kind: count for kind, _, count in told},
     )
 
 

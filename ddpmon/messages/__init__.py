@@ -47,6 +47,7 @@ from ddpmon.messages.viewers import (
     HeatView,
     InspectView,
     PastRow,
+    PausingView,
     RankView,
     Refused,
     RunView,
@@ -57,6 +58,7 @@ from ddpmon.messages.viewers import (
     TimelineRow,
     TimelineStep,
     TimelineView,
+    TimesView,
 )
 from ddpmon.messages.wire import (
     WireError,
@@ -191,6 +193,7 @@ __all__ = [
     "Next",
     "PastRow",
     "Pause",
+    "PausingView",
     "RankSpans",
     "RankView",
     "Refused",
@@ -209,6 +212,7 @@ __all__ = [
     "TimelineStep",
     "TimelineView",
     "TimelineWish",
+    "TimesView",
     "ToRank",
     "Welcome",
     "Where",

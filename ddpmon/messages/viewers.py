@@ -141,6 +141,29 @@ class EfficiencyView(msgspec.Struct, frozen=True):
     communication: float
 
 
+class TimesView(msgspec.Struct, frozen=True):
+    """Where a run's time went, in seconds; the world's, not a sum over ranks."""
+
+    start_s: float
+    """From the launch to the end of the first step."""
+    training_s: float
+    """In training steps since then."""
+    paused_s: dict[str, float] = msgspec.field(default_factory=dict)
+    """By kind of pause, of PAUSES; those that were."""
+    counts: dict[str, int] = msgspec.field(default_factory=dict)
+    """How many of each there were."""
+
+
+class PausingView(msgspec.Struct, frozen=True):
+    """What a run does just now instead of training."""
+
+    kind: str
+    """One of PAUSES."""
+    ranks: list[int]
+    """Those that do it."""
+    seconds: float
+
+
 class Series(msgspec.Struct, frozen=True):
     """A quantity over time for all ranks at once, oldest first; all lists are equally long."""
 
@@ -394,6 +417,12 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     """Where it is wished for."""
     stacks: list[StackView] = msgspec.field(default_factory=list)
     """Where they are wished for."""
+    times: TimesView | None = None
+    """From the first step on."""
+    pausing: PausingView | None = None
+    """While it does."""
+    accumulation: int = 1
+    """Batches whose gradients a step adds up."""
 
 
 class Refused(msgspec.Struct, array_like=True, tag="refused"):

@@ -101,6 +101,8 @@ class Listener:
         self._marked = False
         self._marked_step = 0
         self._in_compiler = False
+        self._closures = 0
+        """Backward calls in the closure of the optimizer that steps."""
         self._undecided = False
         """Whether the last forward was of a model in evaluation mode, with gradients."""
         self._trains_in_eval = False
@@ -239,7 +241,8 @@ class Listener:
         return self._undecided
 
     def _count_inputs(self, model: int, inputs: object, named: object) -> None:
-        if self.clock.marked_samples is None:
+        again = self.clock.base == OPTIMIZER and self._closures
+        if self.clock.marked_samples is None and not again:
             samples, tokens = count(inputs)
             if not samples:
                 samples, tokens = count(named)
@@ -362,8 +365,14 @@ class Listener:
         clock.enter_after_gap(BACKWARD, 1)
         if accumulate_grad and len(outputs) == 1:
             loss = self._loss.read(outputs[0])
-            if loss is not None:
+            if clock.base == OPTIMIZER:
+                self._closures += 1
+            if loss is not None and not self._closed_before():
                 clock.losses.append(loss)
+
+    def _closed_before(self) -> bool:
+        """Whether this optimizer's step has called its closure before: LBFGS does so many times, on one batch."""
+        return self.clock.base == OPTIMIZER and self._closures > 1
 
     def backward_ends(self, _result: object, *_args: object) -> None:
         self._backward_depth -= 1
@@ -416,6 +425,7 @@ class Listener:
             self._gradients_taken(optimizer)
             clock.base = OPTIMIZER
             clock.enter(OPTIMIZER)
+            self._closures = 0
             rate = optimizer.param_groups[0].get("lr") if optimizer is not None else None
             if isinstance(rate, (float, int)):
                 clock.learning_rate = float(rate)

@@ -73,6 +73,8 @@ class Sender(threading.Thread):
         self._last_batch = 0.0
         self._last_sample = 0.0
         self._failed = False
+        self._moves = 0
+        """How often the training thread was seen elsewhere while it paused."""
         self._samples: list[Sample] = []
         self._wholes = Wholes()
         self._losses: list[Scalar] = []
@@ -127,6 +129,9 @@ class Sender(threading.Thread):
             self._make_way()
             answer.keep(self._listener.thread == threading.main_thread().ident)
         self._report_exception()
+        # What a script does instead of training need not call anything that is heard.
+        if self._listener.clock.pausing is not None and self._whereabouts.moves():
+            self._moves += 1
         busy = self._gather(now)
         if busy:
             self._make_way()
@@ -250,7 +255,7 @@ class Sender(threading.Thread):
             digests=digests,
             layouts=self._layouts(),
             pausing=listener.clock.pausing,
-            beats=listener.beats,
+            beats=listener.beats + self._moves,
         )
         records = len(steps) + len(self._samples) + len(scalars)
         self._samples = []

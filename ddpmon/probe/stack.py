@@ -63,6 +63,20 @@ class Whereabouts:
         self._told_at = 0.0
         self._last: tuple[list[str], dict[str, int]] = ([], {})
         self._recorded: tuple[Collective | None, bool] | None = None
+        self._place = 0
+        """Of the training thread, when it was last looked at."""
+
+    def moves(self) -> bool:
+        """Whether the training thread is elsewhere than at the last look: it runs Python. Takes 10 µs."""
+        frame = sys._current_frames().get(self._listener.thread or 0)
+        place = 0
+        for _ in range(MAX_FRAMES):
+            if frame is None:
+                break
+            place = hash((place, id(frame.f_code), frame.f_lasti))
+            frame = frame.f_back
+        before, self._place = self._place, place
+        return place != before
 
     def ask(self, *, brief: bool) -> None:
         """The hub wants to know. brief: the Flight Recorder, which stops the process for a moment, is left alone."""
