@@ -67,7 +67,7 @@ class Apart:
         self._paused: deque[bool] = deque(maxlen=RECENT)
         """Of the latest steps: whether a rank told of a pause in it."""
         self._long: deque[bool] = deque(maxlen=RECENT)
-        """Of the latest steps: whether it was a pause of an unknown kind."""
+        """Of the latest steps: whether it took far longer than usual."""
 
     def take(self, rows: Rows) -> Rows | None:
         """The training steps among further ones; None if there is none."""
@@ -82,15 +82,11 @@ class Apart:
             pauses = _pauses(row, ranks)
             self._count(row[0].step, length, pauses)
             return len(self._paused) >= 2 * FEWEST and sum(self._paused) > MOSTLY * len(self._paused)
-        long = (
-            len(self._usual) >= FEWEST
-            and length >= max(TIMES * (usual := statistics.median(self._usual)), usual + LEAST_US)
-            and sum(self._long) < SELDOM * RECENT
-        )
+        usual = statistics.median(self._usual) if len(self._usual) >= FEWEST else float(length)
+        long = length >= max(TIMES * usual, usual + LEAST_US)
         self._long.append(long)
-        if long:
-            pause = _unknown(row, ranks, length - statistics.median(self._usual))
-            self._count(row[0].step, length, [pause])
+        if long and sum(self._long) <= SELDOM * RECENT:
+            self._count(row[0].step, length, [_unknown(row, ranks, length - usual)])
             return False
         self._usual.append(length)
         self._count(row[0].step, length, [])

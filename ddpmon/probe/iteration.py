@@ -78,12 +78,12 @@ class Iteration:
             self._finish(parts)
             held -= parts
         self._updates.append((number, name, held))
-        if number == self._last or (self._last is None and len(self._numbers) == 1):
+        if number == self._last or len(self._numbers) == 1:
             self._last = number
             self._finish(held)
 
     def marked(self) -> None:
-        """The script says that its step ends here."""
+        """The script says that its step ends here, or ends itself."""
         self._updates.clear()
         self._finish(len(self._clock.held))
 

@@ -246,9 +246,10 @@ class Listener:
             samples, tokens = count(inputs)
             if not samples:
                 samples, tokens = count(named)
-            fed = self.clock.fed.setdefault(model, [0, 0])
+            fed = self.clock.fed.setdefault(model, [0, 0, 0])
             fed[0] += samples
             fed[1] += tokens
+            fed[2] += 1
 
     def forward_ends(self, _result: object, _model: DistributedDataParallel, *_args: object) -> None:
         if self.clock.phase == FORWARD:

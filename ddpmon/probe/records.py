@@ -76,7 +76,7 @@ class RawStep(NamedTuple):
     losses: list[object]
     """Of each backward: a float, or a reading that is still on its way from the device."""
     fed: dict[int, list[int]]
-    """Samples and tokens in what each model was given, by its number."""
+    """Samples and tokens in what each model was given, and how often it was given something, by its number."""
     samples: int
     """In the batches that were fetched and trained on."""
     tokens: int

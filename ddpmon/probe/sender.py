@@ -301,6 +301,8 @@ class Sender(threading.Thread):
     def _goodbye(self) -> None:
         """Hand over the rest. What no hub takes now is left in the run's folder for the next one."""
         listener = self._listener
+        if listener.clock.held:
+            listener.iteration.marked()
         listener.identity.reached(STAGE_ENDED)
         self._report_exception()
         self._gather(time.monotonic())

@@ -76,7 +76,7 @@ class Wholes:
             _buckets(every, start),
             _named(every, length * 1000),
             pauses,
-            max(1, backwards),
+            _accumulated(every, backwards),
         )
         return step, losses
 
@@ -121,12 +121,23 @@ def _fed(every: tuple[RawStep, ...]) -> tuple[int, int]:
     """
     models: dict[int, tuple[int, int]] = {}
     for part in every:
-        for number, (samples, tokens) in part.fed.items():
+        for number, (samples, tokens, _) in part.fed.items():
             before = models.get(number, (0, 0))
             models[number] = before[0] + samples, before[1] + tokens
     fetched = sum(part.samples for part in every), sum(part.tokens for part in every)
     known = [fed for fed in (*models.values(), fetched) if fed[0]]
     return min(known, default=(0, 0))
+
+
+def _accumulated(every: tuple[RawStep, ...], backwards: int) -> int:
+    """Batches whose gradients a step adds up: as many as some model was given, and as there were backward calls."""
+    if every[-1].updates:
+        return 1
+    forwards: dict[int, int] = {}
+    for part in every:
+        for number, fed in part.fed.items():
+            forwards[number] = forwards.get(number, 0) + fed[2]
+    return max(1, min(backwards, *forwards.values()) if forwards else backwards)
 
 
 def _pauses(every: tuple[RawStep, ...], start: int, length: int) -> list[Pause]:

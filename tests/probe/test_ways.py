@@ -11,7 +11,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from ddpmon.messages import SYNC_BUFFERS, SYNC_COLLECTIVE, SYNC_GRADIENTS, Step
+from ddpmon.messages import (
+    CHECKPOINT,
+    COMPILATION,
+    EVALUATION,
+    SYNC_BUFFERS,
+    SYNC_COLLECTIVE,
+    SYNC_GRADIENTS,
+    Step,
+)
 from tests.probe.conftest import SCRIPTS, Ear, torchrun
 
 pytestmark = pytest.mark.e2e
@@ -21,13 +29,18 @@ STEPS = {
     "batchnorm": (12, 12),
     "accumulation": (12, 12),
     "autocast_scaler": (12, 12),
-    "gan": (36, 36),
+    "accumulation_ends_early": (12, 12),
+    "accumulation_synchronised": (12, 12),
+    "scaler_skips": (12, 12),
+    "manual_optimization": (12, 12),
+    "two_optimizers": (12, 12),
+    "gan": (12, 12),
     "fp16_hook": (12, 12),
     "power_sgd": (12, 12),
     "bucket_view": (12, 12),
     "unused_parameters": (12, 12),
     "static_graph": (12, 12),
-    "lbfgs": (12, 12),
+    "lbfgs": (4, 4),
     "iterable": (12, 12),
     "loaders": (36, 36),
     "own_iterator": (12, 12),
@@ -40,8 +53,11 @@ STEPS = {
     "waits": (12, 12),
     "compiled_collectives": (12, 12),
     "join_uneven": (12, 16),
+    "marked": (12, 12),
 }
 """Steps of each rank."""
+SEVERAL = {"gan": 3, "lbfgs": 3, "accumulation_synchronised": 3, "marked": 2}
+"""Gradient synchronisations in a step, where that is not one."""
 
 
 @dataclasses.dataclass
@@ -99,17 +115,25 @@ def test_every_step_is_counted_and_adds_up(both: Both, way: str) -> None:
     assert tuple(len(steps) for steps in both.steps[way]) == STEPS[way]
     for step in (step for steps in both.steps[way] for step in steps):
         own = step.data_us + step.forward_us + step.backward_us + step.optimizer_us + step.other_us
-        assert own + sum(sync.end_us - sync.arrival_us for sync in step.syncs) == step.length_us
-        assert sum(sync.kind == SYNC_GRADIENTS for sync in step.syncs) == 1
+        aside = [
+            *((sync.arrival_us, sync.end_us) for sync in step.syncs),
+            *((p.start_us, p.end_us) for p in step.pauses),
+        ]
+        assert own + sum(end - begin for begin, end in aside) == step.length_us
+        assert sum(sync.kind == SYNC_GRADIENTS for sync in step.syncs) == SEVERAL.get(way, 1)
         assert step.forward_us > 0
         assert step.backward_us > 0
 
 
 @pytest.mark.parametrize(
-    "way", ["plain", "accumulation", "autocast_scaler", "loaders", "batch_kinds", "compiled_around"]
+    "way",
+    [
+        *("plain", "accumulation", "accumulation_ends_early", "accumulation_synchronised", "autocast_scaler"),
+        *("scaler_skips", "manual_optimization", "two_optimizers", "loaders", "batch_kinds", "compiled_around"),
+    ],
 )
 def test_the_loss_is_what_the_script_means_by_it(both: Both, way: str) -> None:
-    """Unscaled under GradScaler, summed under accumulation."""
+    """Unscaled under GradScaler, summed under accumulation, also where an epoch's last step has fewer batches."""
     for rank in (0, 1):
         lines = [line for line in both.watched.splitlines() if line.startswith(f"{way} {rank} ")]
         losses = [loss for line in lines for loss in ast.literal_eval(line.split(" ", 2)[2])]
@@ -118,8 +142,42 @@ def test_the_loss_is_what_the_script_means_by_it(both: Both, way: str) -> None:
 
 def test_samples_are_found_in_any_batch(both: Both) -> None:
     """Tensors, dicts, tuples and dataclasses; three forwards under accumulation."""
-    for way, samples in (("plain", 8), ("batch_kinds", 8), ("accumulation", 24), ("iterable", 8)):
+    told = {"plain": 8, "batch_kinds": 8, "accumulation": 24, "iterable": 8, "gan": 8, "marked": 5}
+    for way, samples in told.items():
         assert {step.samples for step in both.steps[way][0]} == {samples}
+
+
+def test_every_model_of_a_step_has_a_loss_of_its_own(both: Both) -> None:
+    """Those of the GAN's critic, two a step, go together."""
+    losses = {
+        name: [scalar for batch in both.ear.batches(0) for scalar in batch.scalars if scalar.name == f"loss {name}"]
+        for name in ("Sequential", "Linear")
+    }
+    steps = both.steps["gan"][0]
+    for critic, generator, step in zip(*losses.values(), steps, strict=True):
+        assert critic.step == generator.step == step.step
+        assert step.loss == pytest.approx(critic.value + generator.value, rel=1e-6)
+        assert critic.value > 1 > generator.value
+
+
+def test_batches_that_a_step_adds_up_are_counted(both: Both) -> None:
+    told = {way: [step.backwards for step in both.steps[way][0]] for way in ("plain", "accumulation_ends_early", "gan")}
+    assert told == {"plain": [1] * 12, "accumulation_ends_early": [*[4] * 11, 2], "gan": [1] * 12}
+
+
+def test_an_evaluation_and_a_checkpoint_are_no_part_of_a_step(both: Both) -> None:
+    for rank, wanted in ((0, {EVALUATION, CHECKPOINT}), (1, {EVALUATION})):
+        steps = both.steps["evaluation"][rank]
+        assert {pause.kind for pause in steps[6].pauses} == wanted
+        assert all(not step.pauses for step in (*steps[1:6], *steps[7:]))
+
+
+def test_a_compilation_is_no_part_of_a_step(both: Both) -> None:
+    for way in ("compiled_around", "compiled_inside"):
+        steps = both.steps[way][0]
+        assert COMPILATION in {pause.kind for pause in steps[0].pauses}
+        assert all(not step.pauses for step in steps[3:])
+        assert max(step.length_us - sum(p.end_us - p.start_us for p in step.pauses) for step in steps) < 1_000_000
 
 
 def test_the_learning_rate_is_the_optimizers(both: Both) -> None:

@@ -88,6 +88,101 @@ def accumulation():
     return model
 
 
+def accumulation_ends_early():
+    """Four batches a step, of the last one two: what is left of an epoch."""
+    model = DDP(net())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    losses, number = [], 0
+    for size in (*[4] * (STEPS - 1), 2):
+        parts = []
+        for last in [False] * (size - 1) + [True]:
+            x, y = next(iter(batches(1, seed=number)))
+            number += 1
+            with contextlib.nullcontext() if last else model.no_sync():
+                loss = nn.functional.cross_entropy(model(x), y) / 4
+                loss.backward()
+            parts.append(loss.item() * 4)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(sum(parts) / len(parts))
+    report(losses)
+    return model
+
+
+def accumulation_synchronised():
+    """Three backward calls a step without no_sync, as many scripts do: each one all-reduces."""
+    model = DDP(net())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses, total = [], 0.0
+    for number, (x, y) in enumerate(batches(3 * STEPS), 1):
+        loss = nn.functional.cross_entropy(model(x), y) / 3
+        loss.backward()
+        total += loss.item()
+        if number % 3 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(total)
+            total = 0.0
+    report(losses)
+    return model
+
+
+def scaler_skips():
+    """GradScaler begins with a scale that is too large: the first optimizer steps are left out."""
+    model = DDP(net())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127)
+    losses, scales = [], []
+    for x, y in batches():
+        loss = nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        scales.append(scaler.get_scale())
+        losses.append(loss.item())
+    assert scales[0] < 2.0**127, "none was left out"
+    report(losses)
+    return model
+
+
+def manual_optimization():
+    """As Lightning's: DDP is told only after the forward that its gradients are to be reduced."""
+    model = DDP(net())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for x, y in batches():
+        model.require_backward_grad_sync = False
+        loss = nn.functional.cross_entropy(model(x), y)
+        model.require_backward_grad_sync = True
+        model.reducer._rebuild_buckets()
+        model.reducer.prepare_for_backward([])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    report(losses)
+    return model
+
+
+def two_optimizers():
+    """One backward, two optimizers for parts of the model, as Muon and AdamW go together."""
+    model = DDP(net())
+    weights = [p for p in model.parameters() if p.ndim > 1]
+    rest = [p for p in model.parameters() if p.ndim == 1]
+    optimizers = [torch.optim.SGD(weights, lr=0.1), torch.optim.AdamW(rest, lr=0.01)]
+    losses = []
+    for x, y in batches():
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        losses.append(loss.item())
+    report(losses)
+    return model
+
+
 def autocast_scaler():
     """bf16 autocast, GradScaler, clipping, a scheduler."""
     model = DDP(net())
@@ -128,6 +223,22 @@ def gan():
         (-critic(fake).mean()).backward()
         for_generator.step()
     return nn.ModuleList([generator, critic])
+
+
+def marked():
+    """The script says itself what a step is: two updates."""
+    model = DDP(net())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    data = batches(2 * STEPS)
+    for _ in range(STEPS):
+        with ddpmon.step(samples=5, total=STEPS):
+            for _ in range(2):
+                x, y = next(data)
+                loss = nn.functional.cross_entropy(model(x), y)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+    return model
 
 
 def join_uneven():
