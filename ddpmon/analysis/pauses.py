@@ -26,6 +26,7 @@ SELDOM = 0.05
 """Share of the recent steps that may be pauses of an unknown kind: what comes more often is how the run trains."""
 MOSTLY = 0.5
 """Share of the recent steps with pauses of any kind above which they are not set apart, but their pauses taken out."""
+TOLD_S = 1.0
 KEPT = 64
 """Pauses that are remembered one by one."""
 
@@ -62,6 +63,8 @@ class Apart:
 
     def __init__(self, times: Times | None = None) -> None:
         self.times = times or Times()
+        self.told: list[Pause] = []
+        """Pauses that are worth an event, for whoever tells of them to take."""
         self._usual: deque[int] = deque(maxlen=RECENT)
         """Lengths of the latest training steps."""
         self._paused: deque[bool] = deque(maxlen=RECENT)
@@ -101,6 +104,8 @@ class Apart:
             kind = PAUSES.index(pause.kind)
             times.paused_s[kind] += pause.seconds
             times.counts[kind] += 1
+            if pause.seconds >= TOLD_S and times.counts[kind].bit_count() == 1:  # the first, second, fourth, eighth
+                self.told.append(pause)
         times.training_s += max(0.0, length_us / 1e6 - sum(pause.seconds for pause in pauses))
         times.latest = [*times.latest, *pauses][-KEPT:] if pauses else times.latest
 

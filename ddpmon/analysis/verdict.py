@@ -101,6 +101,13 @@ class Pausing:
     """For how long."""
 
 
+def paused(kind: str, ranks: Sequence[int], seconds: float, step: int, phase: str, world_size: int) -> str:
+    """That a run did something else than training, once that is over. phase: of a pause of an unknown kind."""
+    who = "" if len(ranks) == world_size else f" on rank {rank_list(ranks, world_size)}"
+    where = f", in {phase}" if phase else ""
+    return f"{kind} before step {step:,}: {duration(seconds)}{who}{where}"
+
+
 def pausing(now: Pausing, world_size: int, found: str) -> str:
     """What goes on while no rank finishes a step, though all is well. found: what is wrong besides; "": nothing."""
     who = "" if len(now.ranks) == world_size else f" on rank {rank_list(now.ranks, world_size)}"

@@ -214,6 +214,7 @@ class Store:
         hosts = {rank: process.hello.host for rank, process in self.registry.seats.items()}
         for aligned in self._aligner.take(final):
             rows = self.apart.take(aligned)
+            self._tell_pauses(self.clock.unix_at(max(step.end_us for step in aligned.steps[-1])))
             if rows is None:
                 continue
             self._backwards.extend(row[0].backwards for row in rows.steps[-21:])
@@ -355,6 +356,12 @@ class Store:
         last_step = self.summary.window[1] if self.summary else None
         for severity, text in changes(self.findings, found, last_step):
             self.tell(unix, severity, text)
+
+    def _tell_pauses(self, unix: float) -> None:
+        for one in self.apart.told if self.live else ():
+            sentence = verdict.paused(one.kind, one.ranks, one.seconds, one.step, one.phase, self.registry.world_size)
+            self.tell(unix, "info", sentence)
+        self.apart.told.clear()
 
     def _tell_state(self, before: str, unix: float) -> None:
         if self.state == "stalled" or self.state in END_STATES:
