@@ -7,7 +7,7 @@ import numpy as np
 
 from ddpmon import runs
 from ddpmon.hub.processes import RankProcess
-from ddpmon.hub.recorder import Recorder
+from ddpmon.hub.recorder import Checkpoint, Recorder
 from ddpmon.hub.recording import Recording, recording_path
 from ddpmon.hub.store import Clock
 from ddpmon.messages import PROTOCOL, STAGE_ENDED, Batch, Event, Hello, Sample, Scalar
@@ -64,10 +64,12 @@ def record(own=None, *, loss=None, restarts=(), events=(), dead=(), accuracy=Fal
         recorder.write()
     with Recording(run) as recording:
         store = recording.store()
-        recorder.checkpoint(
-            store.registry.attempt, store.history_step, store.histories.saved(),
+        saved = Checkpoint(
+            store.registry.attempt, store.history_step,
             sums(store.since_start.sums) if sums else store.since_start.sums,
+            store.histories.saved(), store.apart.times,
         )  # fmt: skip
+        recorder.checkpoint(saved)
     recorder.event([Event(BEGAN + at, "info", text) for at, text in events])
     recorder.close()
     if run.ended_at is None:

@@ -17,6 +17,7 @@ from ddpmon.analysis import failures
 from ddpmon.analysis.causes import causes
 from ddpmon.analysis.conditions import Conditions
 from ddpmon.analysis.cpu import Cpu, cpu_starved
+from ddpmon.analysis.gaps import gap
 from ddpmon.analysis.gpus import gpu_throttled
 from ddpmon.analysis.hangs import Standstill, hang
 from ddpmon.analysis.imbalance import imbalance
@@ -86,6 +87,8 @@ def findings(
         )
         if evidence.named:
             costly = explained(costly, evidence.named, world)
+            by_hand = gap(world, evidence.named, before)
+            costly += [by_hand] if by_hand else []
         found += sorted(costly, key=lambda f: (f.until_step is not None, f.severity == "info", -(f.cost_ms or 0.0)))
     found += cpu_starved(evidence.cpu, evidence.world_size, before)
     found += gpu_throttled(evidence.conditions, evidence.world_size)

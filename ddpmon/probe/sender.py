@@ -286,6 +286,7 @@ class Sender(threading.Thread):
             return
         self._failed = True
         listener = self._listener
+        self._end_iteration()
         text = "".join(traceback.format_exception(error))
         failure = Failure(
             rank=listener.identity.rank,
@@ -298,13 +299,17 @@ class Sender(threading.Thread):
         self._seq += 1
         self._outbox.add(Frame(self._seq, encode(failure), 1))
 
+    def _end_iteration(self) -> None:
+        """The training thread trains no more: what it has synchronised is a step, though no optimizer took it."""
+        if self._listener.clock.held:
+            self._listener.iteration.marked()
+
     def _goodbye(self) -> None:
         """Hand over the rest. What no hub takes now is left in the run's folder for the next one."""
         listener = self._listener
-        if listener.clock.held:
-            listener.iteration.marked()
-        listener.identity.reached(STAGE_ENDED)
         self._report_exception()
+        self._end_iteration()
+        listener.identity.reached(STAGE_ENDED)
         self._gather(time.monotonic())
         bye = Bye(listener.identity.rank, os.getpid(), self._seq, self._outbox.dropped)
         self._hand_over(bye)

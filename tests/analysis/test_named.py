@@ -119,3 +119,21 @@ def test_a_script_that_names_every_step_anew_gets_the_largest():
     for number in range(1, 201):
         named.append(Rows((0,), [[Step(number, 0, 0, 0, 0, 0, 0, 0, named_us={f"step {number}": number})]]))
     assert set(named.mean_ms((0,), 1, 200, 200)) == {f"step {n}" for n in range(201 - MOST_NAMES, 201)}
+
+
+def test_time_before_forward_that_is_worth_having_is_told():
+    """Loading without a DataLoader: it is nobody's fault, and no warning."""
+    own = own_times(100, 4, noise=0.02)
+    own[:, :, 4] += 12
+    (finding,) = found(own, **{"before forward": [12_000] * 4})
+    assert (finding.kind, finding.severity, finding.phase) == ("gap", "info", "other")
+    assert finding.evidence["gap_ms"] == pytest.approx(12)
+    assert finding.text.startswith("12.0 ms of each step go before forward, outside of any DataLoader: 2")
+    assert found(own_times(100, 4, noise=0.02), **{"before forward": [1_000] * 4}) == []
+
+
+def test_a_straggler_that_loads_by_hand_is_told_where():
+    own = own_times(100, 4, noise=0.02)
+    own[:, 2, 4] += 20
+    straggler = found(own, **{"before forward": [900, 900, 21_000, 900]})[0]
+    assert straggler.evidence["named"] == "before forward"

@@ -92,7 +92,7 @@ def both() -> Iterator[Both]:
 
 def _of(ear: Ear, way: str, rank: int) -> list[Step]:
     """The steps between the first one of this way and the first one of the next."""
-    scalars = [scalar for batch in ear.batches(rank) for scalar in batch.scalars]
+    scalars = [scalar for batch in ear.batches(rank) for scalar in batch.scalars if scalar.name == "way"]
     begins = dict(zip(STEPS, [scalar.step for scalar in scalars], strict=True))
     later = [begin for begin in begins.values() if begin > begins[way]]
     return [step for step in ear.steps(rank) if begins[way] <= step.step < min(later, default=1 << 40)]

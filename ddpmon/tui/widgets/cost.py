@@ -205,7 +205,24 @@ def cost(snapshot: Snapshot, width: int, over: str = COST_WINDOWS[0]) -> list[Li
         lines += tree(branches(of.efficiency, of.slowest, of.slowest_over), width)
     if shown is not None and finite(shown.gain_without_waiting) is not None:
         lines.append(_gains(shown))
-    return lines
+    return [*lines, *_spent(snapshot)]
+
+
+def _spent(snapshot: Snapshot) -> list[Line]:
+    """Where the time since the first step went, unless all was training; and over how many batches a step goes."""
+    line: Line = []
+    times = snapshot.times
+    if times is not None and times.paused_s:
+        whole = max(times.training_s + sum(times.paused_s.values()), 1e-9)
+        line += [
+            (" since the first step: ", "muted"),
+            (f"{numbers.percent(times.training_s / whole)} training", "text"),
+        ]
+        for kind, seconds in sorted(times.paused_s.items(), key=lambda item: -item[1]):
+            line += [(f", {numbers.percent(seconds / whole)} {kind} ({times.counts[kind]}x)", "text")]
+    if snapshot.accumulation > 1:
+        line += [(" each step adds up ", "muted"), (f"{snapshot.accumulation} batches", "text")]
+    return [line] if line else []
 
 
 class Cost(Pane):
