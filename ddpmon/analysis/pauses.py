@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import statistics
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from ddpmon.analysis.alignment import Rows
 from ddpmon.messages import OWN_PHASES, PAUSE, PAUSES, Step
+from ddpmon.messages import ranks as wire
 
 RECENT = 50
 """Steps that tell what is usual."""
@@ -82,7 +83,8 @@ class Apart:
         paused = any(record.pauses for record in row)
         self._paused.append(paused)
         if paused:
-            pauses = _pauses(row, ranks)
+            told = {rank: record.pauses for rank, record in zip(ranks, row, strict=True)}
+            pauses = _pauses(told, row[0].step)
             self._count(row[0].step, length, pauses)
             return len(self._paused) >= 2 * FEWEST and sum(self._paused) > MOSTLY * len(self._paused)
         usual = statistics.median(self._usual) if len(self._usual) >= FEWEST else float(length)
@@ -94,6 +96,10 @@ class Apart:
         self._usual.append(length)
         self._count(row[0].step, length, [])
         return True
+
+    def end(self, rest: Mapping[int, Sequence[wire.Pause]], step: int) -> None:
+        """Count the pauses after the last step, by rank. step: the one that would have come."""
+        self._count(step, 0, _pauses(rest, step))
 
     def _count(self, step: int, length_us: int, pauses: Sequence[Pause]) -> None:
         times = self.times
@@ -110,17 +116,17 @@ class Apart:
         times.latest = [*times.latest, *pauses][-KEPT:] if pauses else times.latest
 
 
-def _pauses(row: list[Step], ranks: tuple[int, ...]) -> list[Pause]:
-    """A step's pauses: one of each kind, as long as on the rank that took longest."""
+def _pauses(told: Mapping[int, Sequence[wire.Pause]], step: int) -> list[Pause]:
+    """The pauses before a step, by rank: one of each kind, as long as on the rank that took longest."""
     found: dict[int, tuple[float, list[int]]] = {}
-    for rank, record in zip(ranks, row, strict=True):
+    for rank, pauses in told.items():
         spent: dict[int, int] = {}
-        for pause in record.pauses:
+        for pause in pauses:
             spent[pause.kind] = spent.get(pause.kind, 0) + pause.end_us - pause.start_us
         for kind, us in spent.items():
             longest, those = found.get(kind, (0.0, []))
             found[kind] = max(longest, us / 1e6), [*those, rank]
-    return [Pause(PAUSES[kind], row[0].step, seconds, tuple(those)) for kind, (seconds, those) in sorted(found.items())]
+    return [Pause(PAUSES[kind], step, seconds, tuple(those)) for kind, (seconds, those) in sorted(found.items())]
 
 
 def _unknown(row: list[Step], ranks: tuple[int, ...], over_us: float) -> Pause:

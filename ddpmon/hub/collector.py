@@ -116,6 +116,8 @@ class Collector:
         if fresh and not self._store.registry.is_seated(process):
             self._store.registry.seat(process)
         self._store.add_steps(process, fresh, now)
+        if batch.rest:
+            self._store.add_rest(process, batch.rest)
         self._store.add_digests(process, batch.digests)
         self._store.add_samples(process, batch.samples)
         self._store.add_logged(process, batch.scalars)

@@ -35,7 +35,7 @@ from ddpmon.hub.histories import Histories
 from ddpmon.hub.processes import SAMPLE_US, RankProcess, Registry
 from ddpmon.hub.samples import Recently
 from ddpmon.hub.standing import standstill, start_stands_s
-from ddpmon.messages import END_STATES, OWN_PHASES, PAUSES, Digest, Event, Failure, Finding, Sample, Scalar, Step
+from ddpmon.messages import END_STATES, OWN_PHASES, PAUSES, Digest, Event, Failure, Finding, Pause, Sample, Scalar, Step
 from ddpmon.runs import Run
 
 WINDOW_STEPS = 600
@@ -125,6 +125,8 @@ class Store:
         self.idle: frozenset[int] = frozenset()
         """Ranks whose processes do nothing; looked for before the first step only."""
         self._pauses = Pauses()
+        self._rest: dict[int, Sequence[Pause]] = {}
+        """By rank: pauses after its last step, of ranks that have left."""
         self._backwards: deque[int] = deque(maxlen=21)
         """Of the latest steps: how many backward calls each had."""
         self.recently = Recently()
@@ -154,6 +156,11 @@ class Store:
                 self._pauses.add(step.step, step.length_us / 1e6)
                 if self.bad_loss is None and step.loss is not None and not math.isfinite(step.loss):
                     self.bad_loss = Loss(process.rank, step.step, step.loss)
+
+    def add_rest(self, process: RankProcess, pauses: Sequence[Pause]) -> None:
+        """Take what a rank did instead of training after its last step."""
+        if self.registry.is_seated(process):
+            self._rest[process.rank] = pauses
 
     def add_digests(self, process: RankProcess, digests: Sequence[Digest]) -> None:
         """Take digests of a rank's parameters."""
@@ -200,6 +207,7 @@ class Store:
         self.histories.forget_logged()
         self.since_start = SinceStart()
         self.apart = Apart()
+        self._rest = {}
         self._backwards.clear()
         self._pauses = Pauses()
         self.bad_loss = None
@@ -228,6 +236,9 @@ class Store:
             self._named.append(rows)
             if rows.steps[-1][0].buckets:
                 self._reduced.extend(dict(zip(rows.ranks, row, strict=True)) for row in rows.steps)
+        if final and self._rest:
+            self.apart.end(self._rest, self.step + 1)
+            self._rest = {}
         self.histories.end_seconds(final=final)
         self.heat.lay()
         self.world = self._window.world(self._window_s)

@@ -228,6 +228,8 @@ class Batch(msgspec.Struct, array_like=True, tag="batch"):
     """Index into PAUSES of what the training thread does instead of training, if it does."""
     beats: int = 0
     """Counts what was heard of the training thread: while it rises, the rank comes on, whatever its steps do."""
+    rest: list[Pause] = msgspec.field(default_factory=list)
+    """Of the last batch: pauses since the last step, in µs after its end."""
 
 
 class Failure(msgspec.Struct, array_like=True, tag="failure"):

@@ -154,6 +154,9 @@ def check_batch(batch: Batch) -> None:
     _check(0 <= batch.phase < len(OWN_PHASES), "phase", batch.phase)
     _check(batch.pausing is None or 0 <= batch.pausing < len(PAUSES), "pausing", batch.pausing)
     _check(0 <= batch.beats < MAX_STEP, "beats", batch.beats)
+    for pause in batch.rest:
+        _check(0 <= pause.kind < len(PAUSES), "kind of a pause", pause.kind)
+        _check(0 <= pause.start_us <= pause.end_us < MAX_US, "times of a pause", pause)
     _check(batch.total_steps is None or 0 < batch.total_steps < MAX_STEP, "total_steps", batch.total_steps)
     _check(len(batch.steps) <= MAX_STEPS_PER_BATCH, "steps in a batch", len(batch.steps))
     for step in batch.steps:

@@ -41,7 +41,7 @@ from ddpmon.probe.outbox import Frame, Outbox
 from ddpmon.probe.records import OTHER, RawStep
 from ddpmon.probe.stack import Whereabouts
 from ddpmon.probe.timeline import Timeline, passed
-from ddpmon.probe.whole import Wholes, parts, unread
+from ddpmon.probe.whole import Wholes, parts, rest, unread
 
 BUSY_S = 0.2
 IDLE_S = 0.25
@@ -73,6 +73,8 @@ class Sender(threading.Thread):
         self._last_batch = 0.0
         self._last_sample = 0.0
         self._failed = False
+        self._rest = False
+        """The batch that is made next is the last."""
         self._moves = 0
         """How often the training thread was seen elsewhere while it paused."""
         self._samples: list[Sample] = []
@@ -178,7 +180,7 @@ class Sender(threading.Thread):
         scalars = self._scalars()
         digests = self._digests()
         busy = bool(steps)
-        if steps or scalars or digests or self._samples or now - self._last_batch >= HEARTBEAT_S:
+        if steps or scalars or digests or self._samples or now - self._last_batch >= HEARTBEAT_S or self._rest:
             self._add_batch(steps, scalars, digests)
             while len(steps) == STEPS_PER_BATCH:
                 self._make_way()
@@ -256,6 +258,7 @@ class Sender(threading.Thread):
             layouts=self._layouts(),
             pausing=listener.clock.pausing,
             beats=listener.beats + self._moves,
+            rest=rest(listener.clock) if self._rest else [],
         )
         records = len(steps) + len(self._samples) + len(scalars)
         self._samples = []
@@ -310,6 +313,7 @@ class Sender(threading.Thread):
         self._report_exception()
         self._end_iteration()
         listener.identity.reached(STAGE_ENDED)
+        self._rest = True
         self._gather(time.monotonic())
         bye = Bye(listener.identity.rank, os.getpid(), self._seq, self._outbox.dropped)
         self._hand_over(bye)

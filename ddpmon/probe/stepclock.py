@@ -236,6 +236,13 @@ class StepClock:
         else:
             self.enter(phase)
 
+    def rest(self) -> list[RawPause]:
+        """The pauses since the last step, up to now; for the end of the process."""
+        now = monotonic_ns()
+        if self.pausing is not None:
+            self._end_pause(max(now, self._paused_since))
+        return self.pauses or []
+
     def _pause(self, kind: int, explained: bool) -> None:
         self.pausing = kind
         self._paused_since = self.enter(PAUSED)

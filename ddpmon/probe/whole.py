@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from ddpmon.messages import Bucket, Pause, Step, Sync
 from ddpmon.probe.cuda import pending, resolve
 from ddpmon.probe.records import PAUSED, RawStep
+from ddpmon.probe.stepclock import StepClock
 
 BEFORE_FORWARD, BEFORE_BACKWARD = "before forward", "before backward"
 """What a gap in `other` is called."""
@@ -24,6 +25,11 @@ def unread(raw: RawStep) -> bool:
     return any(
         any(map(pending, part.losses)) or any(not end for _, _, end in part.buckets or ()) for part in parts(raw)
     )
+
+
+def rest(clock: StepClock) -> list[Pause]:
+    """The pauses since the last step, in whole microseconds; for the end of the process."""
+    return [Pause(p.kind, (p.start - clock.start) // 1000, (p.end - clock.start) // 1000) for p in clock.rest()]
 
 
 class Wholes:
