@@ -79,7 +79,7 @@ def install(listener: Listener) -> None:
         listener,
         before=listener.fetch_begins,
         after=listener.fetch_ends,
-        failed=listener.phase_fails,
+        failed=listener.fetch_fails,
     )
     _replace(
         torch.autograd,
@@ -90,15 +90,15 @@ def install(listener: Listener) -> None:
         failed=listener.phase_fails,
     )
     _replace(Reducer, "prepare_for_backward", listener, after=listener.backward_expected)
-    _replace(torch.nn.Module, "eval", listener, after=listener.evaluation_begins, traced=True)
+    _replace(torch.nn.Module, "eval", listener, after=listener.besides.evaluation_begins, traced=True)
     saving: dict[str, Any] = {
-        "before": listener.saving_begins,
-        "after": listener.saving_ends,
-        "failed": listener.saving_ends,
+        "before": listener.besides.saving_begins,
+        "after": listener.besides.saving_ends,
+        "failed": listener.besides.saving_ends,
     }
     _replace(torch, "save", listener, **saving)
     torch.serialization.save = torch.save
-    _replace(torch, "compile", listener, after=listener.compiler_there)
+    _replace(torch, "compile", listener, after=listener.besides.compiler_there)
     _replace(torch.amp.GradScaler, "scale", listener, after=listener.loss_scaled)
     _replace(torch.amp.GradScaler, "step", listener, before=listener.scaler_steps)
     _replace(optimizer.Optimizer, "_patch_step_function", listener, after=listener.optimizer_made)

@@ -48,6 +48,11 @@ class Iteration:
         """How many there are."""
         return len(self._numbers)
 
+    def updates(self, module: Any) -> bool:
+        """Whether an optimizer updates a module, or part of it."""
+        updated = {id(group["params"][0]) for one in self._numbers for group in one.param_groups if group["params"]}
+        return any(id(parameter) in updated for parameter in module.parameters())
+
     def synchronised(self, *, marked: bool) -> None:
         """A part of the step was cut. marked: the script says itself where its steps end."""
         taken, self.taken = self.taken, None

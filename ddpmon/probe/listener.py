@@ -19,10 +19,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddpmon import api
 from ddpmon.messages import (
-    CHECKPOINT,
-    COMPILATION,
-    MAX_NAME,
-    MAX_NAMES,
     STAGE_GROUP,
     STAGE_MODEL,
     STAGE_TRAINING,
@@ -30,6 +26,7 @@ from ddpmon.messages import (
     SYNC_COLLECTIVE,
     SYNC_GRADIENTS,
 )
+from ddpmon.probe.besides import Besides
 from ddpmon.probe.collectives import position
 from ddpmon.probe.counting import count
 from ddpmon.probe.cuda import Events, Readings
@@ -39,6 +36,7 @@ from ddpmon.probe.iteration import Iteration
 from ddpmon.probe.loss import Loss
 from ddpmon.probe.records import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER
 from ddpmon.probe.replica import Replica, Replicas, reduced_parameters
+from ddpmon.probe.said import Said
 from ddpmon.probe.stepclock import StepClock
 
 if TYPE_CHECKING:
@@ -50,7 +48,7 @@ SCALARS = 10_000
 """Values of `ddpmon.log` that wait for the sending thread; a process that never sends keeps no more."""
 
 
-class Listener:
+class Listener(Said):
     """Hears the training thread and keeps its clock."""
 
     def __init__(self, identity: Identity) -> None:
@@ -65,6 +63,7 @@ class Listener:
         self.identity = identity
         self.clock = StepClock()
         self.iteration = Iteration(self.clock)
+        self.besides = Besides(self)
         self.beats = 0
         """Rises with what is heard of the training thread."""
         self.scalars: deque[tuple[int, str, object]] = deque(maxlen=SCALARS)
@@ -85,6 +84,7 @@ class Listener:
         self._sync_depth = 0
         self._arrival = 0
         self._fetch_began = 0
+        self._fetching = 0
         self._backward_depth = 0
         self._loss = Loss(self.readings)
         self._gc_began = monotonic_ns()
@@ -92,21 +92,18 @@ class Listener:
         """Whether a backward since the last optimizer step left gradients that were not synchronised."""
         self.unsynchronised = 0
         """Optimizer steps on such gradients, though there is a DDP model."""
-        self._begun = False
+        self.begun = False
         """Whether something was fetched or a marked step was entered since the last set-up."""
         self._parallel = False
         """Whether a forward of nn.DataParallel was heard."""
         self._ddp = False
         """Whether gradients were ever synchronised here: then that ends a step, and nothing else does."""
-        self._marked = False
-        self._marked_step = 0
-        self._in_compiler = False
+        self.marked = False
+        """The script says itself what its steps are."""
+        self.marked_step = 0
+        """The one that it is in; 0: none."""
         self._closures = 0
         """Backward calls in the closure of the optimizer that steps."""
-        self._undecided = False
-        """Whether the last forward was of a model in evaluation mode, with gradients."""
-        self._trains_in_eval = False
-        """Whether a model in evaluation mode was trained: then the mode tells nothing."""
         self._names: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         """Of optimizers: what each updates."""
 
@@ -173,10 +170,10 @@ class Listener:
     def set_up(self) -> None:
         """Something was made that a step needs: the first step begins later, and not with the imports."""
         if self.clock.step == 0 and not self._unreduced and not self._prepared:
-            self._begun = False
-            self._begin_first_step()
+            self.begun = False
+            self.begin_first_step()
 
-    def _begin_first_step(self) -> None:
+    def begin_first_step(self) -> None:
         if self.clock.step == 0:
             if self.events is not None:
                 self.clock.follow(self.events)
@@ -197,17 +194,23 @@ class Listener:
         clock = self.clock
         self.loader = (getattr(iterator, "_num_workers", None), getattr(iterator, "_pin_memory", None))
         clock.base = OTHER
-        if not self._begun:
-            self._begun = True
-            self._begin_first_step()
+        if not self.begun:
+            self.begun = True
+            self.begin_first_step()
+        self._fetching = id(iterator)
         self._fetch_began = clock.enter(DATA)
 
     def fetch_ends(self, batch: object, iterator: object) -> None:
         self.beats += 1
         self.clock.fetched(id(iterator), self._fetch_began, *count(batch))
 
+    def fetch_fails(self) -> None:
+        """The loader has no more (StopIteration), or it raised."""
+        self._backward_depth = 0
+        self.clock.exhausted[self._fetching] = self.clock.leave() - self._fetch_began
+
     def phase_fails(self) -> None:
-        """The loader ended (StopIteration) or a call raised: the phase is over either way."""
+        """A call raised: the phase is over either way."""
         self._backward_depth = 0
         self.clock.leave()
 
@@ -215,7 +218,7 @@ class Listener:
 
     def forward_begins(self, model: DistributedDataParallel, *inputs: object, **named: object) -> None:
         self.beats += 1
-        if self._evaluates(model):
+        if self.besides.evaluates(model):
             return
         if self.buckets is not None:
             self.buckets.prepare(model)
@@ -229,16 +232,6 @@ class Listener:
             if sampled is not None:
                 self.sampled.append(sampled)
         self._count_inputs(replica.number, inputs, named)
-
-    def _evaluates(self, model: Any) -> bool:
-        """Whether a forward is part of an evaluation."""
-        if not torch.is_grad_enabled():
-            self.clock.evaluated()
-            self.clock.evaluates(explained=not (model.training or self._trains_in_eval))
-            return True
-        # Some evaluate without switching gradients off, some train in evaluation mode: a backward will tell.
-        self._undecided = self.clock.pausing is not None and not model.training and not self._trains_in_eval
-        return self._undecided
 
     def _count_inputs(self, model: int, inputs: object, named: object) -> None:
         again = self.clock.base == OPTIMIZER and self._closures
@@ -258,7 +251,7 @@ class Listener:
     def parallel_begins(self, model: object, *inputs: object, **named: object) -> None:
         """The forward of nn.DataParallel: one process, whose threads each drive a device."""
         self.beats += 1
-        if self._evaluates(model):
+        if self.besides.evaluates(model):
             return
         self._parallel = True
         self.clock.trained()
@@ -280,41 +273,6 @@ class Listener:
             replica.expected_at = monotonic_ns()
             if replica not in self._prepared:
                 self._prepared.append(replica)
-
-    # --- evaluation, checkpoints, compilation --------------------------------------------------------------------
-
-    def evaluation_begins(self, _result: object, module: object) -> None:
-        """`module.eval()` was called, perhaps on what is trained here."""
-        if self._trains_in_eval or not (self.clock.step or self.replicas):
-            return
-        if not self.replicas or self.replicas.trains(module):
-            self.clock.evaluates(explained=True)
-
-    def saving_begins(self, *_args: object, **_named: object) -> None:
-        self.beats += 1
-        self.clock.begin_pause(CHECKPOINT)
-
-    def saving_ends(self, *_args: object) -> None:
-        self.beats += 1
-        self.clock.end_pause()
-
-    def compiler_there(self, _result: object, *_args: object) -> None:
-        """torch.compile was called: from now on torch tells when it compiles."""
-        handler = getattr(sys.modules.get("torch._dynamo.callback"), "callback_handler", None)
-        if handler is not None and self._compiling not in handler.start_callbacks:
-            handler.register_start_callback(self._compiling)
-            handler.register_end_callback(self._compiled)
-
-    def _compiling(self, *_args: object) -> None:
-        if self.hears():
-            self._in_compiler = True
-            self.clock.begin_pause(COMPILATION)
-
-    def _compiled(self, *_args: object) -> None:
-        if self.hears() and self._in_compiler:
-            self._in_compiler = False
-            self.beats += 1
-            self.clock.end_pause()
 
     # --- synchronisations --------------------------------------------------------------------------------------
 
@@ -361,7 +319,7 @@ class Listener:
             self.buckets.backward_begins()
         clock = self.clock
         if accumulate_grad:
-            self._trains_in_eval = self._trains_in_eval or self._undecided
+            self.besides.trains()
             clock.trained()  # without DDP no forward is heard
         clock.enter_after_gap(BACKWARD, 1)
         if accumulate_grad and len(outputs) == 1:
@@ -404,10 +362,10 @@ class Listener:
             self._ddp = True
             self._unreduced = False
             clock.cut(now)
-            self.iteration.synchronised(marked=self._marked)
-            self._first_step_done()
+            self.iteration.synchronised(marked=self.marked)
+            self.first_step_done()
 
-    def _first_step_done(self) -> None:
+    def first_step_done(self) -> None:
         if self.clock.step == 1:
             self.identity.reached(STAGE_TRAINING)
 
@@ -438,7 +396,7 @@ class Listener:
             self._gradients_taken(optimizer)  # in a closure
             if self.replicas:
                 self.unsynchronised += self._unreduced
-            if not self._ddp and not self._marked and (self._unreduced or not self.replicas):
+            if not self._ddp and not self.marked and (self._unreduced or not self.replicas):
                 if not self.replicas:
                     self.identity.note(WITH_DATA_PARALLEL if self._parallel else WITHOUT_DDP)
                 self.clock.cut(now)
@@ -450,9 +408,9 @@ class Listener:
         self._gradients_taken(optimizer)
 
     def _gradients_taken(self, optimizer: Any) -> None:
-        if self.clock.held and not self._marked and optimizer is not None:
+        if self.clock.held and not self.marked and optimizer is not None:
             self.iteration.updated(optimizer, self._name_of(optimizer))
-            self._first_step_done()
+            self.first_step_done()
 
     def _name_of(self, optimizer: Any) -> str:
         """What an optimizer updates."""
@@ -469,46 +427,3 @@ class Listener:
             self._gc_began = monotonic_ns()
         else:
             self.clock.gc += monotonic_ns() - self._gc_began
-
-    # --- what the script says itself ---------------------------------------------------------------------------
-
-    def log(self, values: dict[str, float]) -> None:
-        self.beats += 1
-        step = self._marked_step or self.clock.step + 1
-        for name, value in values.items():
-            reading: object = (
-                self.readings.read(value) if isinstance(value, torch.Tensor) and value.is_cuda else float(value)
-            )
-            self.scalars.append((step, name, reading))
-
-    def enter_step(self, samples: int | None, total: int | None) -> None:
-        if self.hears():
-            self._marked = True
-            self._marked_step = self.clock.step + 1
-            self.clock.marked_samples = samples
-            if not self._begun:
-                self._begun = True
-                self._begin_first_step()
-            if total is not None:
-                self.total_steps = total
-
-    def exit_step(self) -> None:
-        """A marked step ends with its last gradient synchronisation; without any, here."""
-        if self.hears():
-            self._marked_step = 0
-            self.start()
-            if not self.clock.held:
-                self.clock.cut(self.clock.leave())
-            self.iteration.marked()
-            self._first_step_done()
-
-    def enter_phase(self, name: str) -> None:
-        if self.hears():
-            if isinstance(name, str) and 0 < len(name) <= MAX_NAME and name.isprintable():
-                self.clock.enter_named(name)
-            else:
-                self.identity.note(f"ddpmon.phase takes names of 1 to {MAX_NAME} printable characters; one was not")
-
-    def exit_phase(self, name: str) -> None:
-        if self.hears() and isinstance(name, str) and not self.clock.exit_named(name):
-            self.identity.note(f"more than {MAX_NAMES} names of ddpmon.phase in a step: the rest is left out")

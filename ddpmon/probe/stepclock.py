@@ -48,6 +48,7 @@ class StepClock:
         "base",
         "buckets",
         "device",
+        "exhausted",
         "fed",
         "finished",
         "gaps",
@@ -115,6 +116,8 @@ class StepClock:
         self.gaps = (0, 0)
         self.unused_data: dict[int, list[Fetched]] = {}
         """Per iterator, the one fetched from last at the end: fetches that nothing was trained on yet."""
+        self.exhausted: dict[int, int] = {}
+        """Iterators that have no more, and how long it took to learn that."""
         self.start = self._last = start
         self._paused_since = start
         self._syncs_before = 0
@@ -177,13 +180,43 @@ class StepClock:
         if resumed:
             self._resume_training()
         if self.unused_data:
-            self._training(self.unused_data.popitem()[1])
-            for unused in self.unused_data.values():
-                if resumed or len(unused) > 1:
+            used = self.unused_data.popitem()[1]
+            self._training(used)
+            for iterator, unused in self.unused_data.items():
+                if iterator in self.exhausted and not resumed:
+                    self._evaluated_between(unused, used[0].began, self.exhausted[iterator])
+                elif resumed or len(unused) > 1:
                     self._not_training(unused)
                 else:
                     self._training(unused)
             self.unused_data.clear()
+
+    def _evaluated_between(self, batches: list[Fetched], end: int, last: int) -> None:
+        """A loader was gone through to its end, and nothing was trained on it: an evaluation, up to the next fetch.
+
+        last: how long it took to learn that there are no more batches.
+        """
+        begin = batches[0].began
+        if begin >= end:
+            self._not_training(batches)
+            return
+        inside = [sync for sync in self.syncs if begin <= sync.arrival < end]
+        blocked = sum(sync.end - sync.arrival for sync in inside)
+        data = min(self.phases[DATA], last + sum(batch.duration for batch in batches))
+        rest = max(0, min(self.phases[OTHER], end - begin - data - blocked))
+        self.phases[DATA] -= data
+        self.phases[OTHER] -= rest
+        self.phases[PAUSED] += data + rest + blocked
+        self.syncs = [sync for sync in self.syncs if sync not in inside]
+        for mark in self.marks:
+            if begin <= mark.host < end:
+                mark.code = PAUSED
+        self._add_pause(RawPause(EVALUATION, begin, end))
+
+    def _add_pause(self, pause: RawPause) -> None:
+        if self.pauses is None:
+            self.pauses = []
+        self.pauses.append(pause)
 
     def evaluated(self) -> None:
         """A forward without gradients: what was fetched for it is no training data."""
@@ -265,9 +298,7 @@ class StepClock:
             if mark.code == BLOCKED and since <= mark.host < end:
                 mark.code = PAUSED
         if end > since:
-            if self.pauses is None:
-                self.pauses = []
-            self.pauses.append(RawPause(kind, since, end))
+            self._add_pause(RawPause(kind, since, end))
 
     def _no_pause(self, since: int, end: int) -> None:
         """It was part of a step after all."""

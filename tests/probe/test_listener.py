@@ -18,7 +18,8 @@ from ddpmon.probe.listener import Listener
 from ddpmon.probe.records import BACKWARD, DATA, FORWARD, OTHER, RawStep
 
 BATCH = (torch.zeros(6, 3), torch.zeros(6))
-OPTIMIZER = torch.optim.SGD([torch.zeros(1, requires_grad=True)])
+MODEL = torch.nn.Linear(3, 1)
+OPTIMIZER = torch.optim.SGD(MODEL.parameters())
 
 
 @pytest.fixture
@@ -161,9 +162,8 @@ def test_an_evaluation_of_a_model_in_evaluation_mode_begins_with_the_mode(listen
     """One batch is enough, and no forward need be heard: scripts evaluate the bare model."""
     fetch(listener, now)
     train(listener, now)
-    model = torch.nn.Linear(3, 1)
     now[0] += 2
-    listener.evaluation_begins(None, model)
+    listener.besides.evaluation_begins(None, MODEL)
     for _ in range(2):
         fetch(listener, now, iterator="held out")
         now[0] += 30
@@ -186,7 +186,7 @@ def test_one_short_forward_without_gradients_is_part_of_its_step(listener: Liste
 def test_what_is_synchronised_in_an_evaluation_is_no_part_of_a_step(listener: Listener, now: list[int]) -> None:
     fetch(listener, now)
     train(listener, now)
-    listener.evaluation_begins(None, torch.nn.Linear(3, 1))
+    listener.besides.evaluation_begins(None, MODEL)
     listener.synchronisation_begins()
     now[0] += 500
     listener.collective_done(None, torch.zeros(2))
@@ -203,7 +203,7 @@ def test_a_model_that_is_trained_in_evaluation_mode_is_trained(listener: Listene
     """Fine-tuning with frozen statistics: the mode says nothing, from the first backward on."""
     model = torch.nn.DataParallel(torch.nn.Linear(3, 1))
     for number in range(3):
-        listener.evaluation_begins(None, model)
+        listener.besides.evaluation_begins(None, model)
         model.module.training = model.training = False
         fetch(listener, now)
         listener.parallel_begins(model, BATCH[0])
@@ -216,21 +216,49 @@ def test_a_model_that_is_trained_in_evaluation_mode_is_trained(listener: Listene
     assert step.pauses is None
 
 
+def test_a_loader_that_is_gone_through_without_training_is_an_evaluation(listener: Listener, now: list[int]) -> None:
+    """Of another model than the trained one (an average of its weights), in which no forward is heard."""
+    fetch(listener, now)
+    train(listener, now)
+    now[0] += 2
+    for _ in range(3):
+        fetch(listener, now, iterator="held out")
+        now[0] += 30
+    listener.fetch_begins("held out")
+    now[0] += 1
+    listener.fetch_fails()
+    fetch(listener, now)
+    step = train(listener, now)
+    assert step.phases == [10, 0, 20, 5, 2, 121]
+    assert [(pause.kind, pause.end - pause.start) for pause in step.pauses or ()] == [(EVALUATION, 121)]
+
+
+def test_the_mode_of_a_model_that_is_not_trained_says_nothing(listener: Listener, now: list[int]) -> None:
+    """A teacher is put into evaluation mode in every step."""
+    fetch(listener, now)
+    train(listener, now)
+    fetch(listener, now)
+    listener.besides.evaluation_begins(None, torch.nn.Linear(3, 1))
+    now[0] += 30
+    step = train(listener, now)
+    assert step.phases == [10, 0, 20, 5, 30, 0]
+
+
 def test_writing_a_checkpoint_is_no_part_of_a_step_also_inside_an_evaluation(
     listener: Listener, now: list[int]
 ) -> None:
     fetch(listener, now)
     train(listener, now)
     now[0] += 1
-    listener.saving_begins()
+    listener.besides.saving_begins()
     now[0] += 100
-    listener.saving_ends()
+    listener.besides.saving_ends()
     now[0] += 2
-    listener.evaluation_begins(None, torch.nn.Linear(3, 1))
+    listener.besides.evaluation_begins(None, MODEL)
     now[0] += 20
-    listener.saving_begins()
+    listener.besides.saving_begins()
     now[0] += 300
-    listener.saving_ends()
+    listener.besides.saving_ends()
     now[0] += 40
     fetch(listener, now)
     step = train(listener, now)
@@ -245,10 +273,10 @@ def test_writing_a_checkpoint_is_no_part_of_a_step_also_inside_an_evaluation(
 
 def test_a_checkpoint_that_could_not_be_written_is_over_too(listener: Listener, now: list[int]) -> None:
     fetch(listener, now)
-    listener.saving_begins()
+    listener.besides.saving_begins()
     now[0] += 5
-    listener.saving_ends()
-    listener.saving_ends()
+    listener.besides.saving_ends()
+    listener.besides.saving_ends()
     assert train(listener, now).phases[-1] == 5
 
 

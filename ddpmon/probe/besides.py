@@ -1,0 +1,73 @@
+"""What a script does besides training: it evaluates, writes checkpoints, has torch.compile compile."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ddpmon.messages import CHECKPOINT, COMPILATION
+
+if TYPE_CHECKING:
+    from ddpmon.probe.listener import Listener
+
+
+class Besides:
+    """Tells a listener's clock when a script does something else than training."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._in_compiler = False
+        self._undecided = False
+        """Whether the last forward was of a model in evaluation mode, with gradients."""
+        self._trains_in_eval = False
+        """Whether a model in evaluation mode was trained: then the mode tells nothing."""
+
+    def evaluates(self, model: Any) -> bool:
+        """Whether a forward that begins now is part of an evaluation."""
+        clock = self._listener.clock
+        if not torch.is_grad_enabled():
+            clock.evaluated()
+            clock.evaluates(explained=not (model.training or self._trains_in_eval))
+            return True
+        # Some evaluate without switching gradients off, some train in evaluation mode: a backward will tell.
+        self._undecided = clock.pausing is not None and not model.training and not self._trains_in_eval
+        return self._undecided
+
+    def trains(self) -> None:
+        """A backward begins that trains what was forwarded last."""
+        self._trains_in_eval = self._trains_in_eval or self._undecided
+
+    def evaluation_begins(self, _result: object, module: object) -> None:
+        """`module.eval()` was called, perhaps on what is trained here."""
+        listener = self._listener
+        trained = listener.replicas.trains(module) if listener.replicas else listener.iteration.updates(module)
+        if trained and not self._trains_in_eval:
+            listener.clock.evaluates(explained=True)
+
+    def saving_begins(self, *_args: object, **_named: object) -> None:
+        self._listener.beats += 1
+        self._listener.clock.begin_pause(CHECKPOINT)
+
+    def saving_ends(self, *_args: object) -> None:
+        self._listener.beats += 1
+        self._listener.clock.end_pause()
+
+    def compiler_there(self, _result: object, *_args: object) -> None:
+        """torch.compile was called: from now on torch tells when it compiles."""
+        handler = getattr(sys.modules.get("torch._dynamo.callback"), "callback_handler", None)
+        if handler is not None and self._compiling not in handler.start_callbacks:
+            handler.register_start_callback(self._compiling)
+            handler.register_end_callback(self._compiled)
+
+    def _compiling(self, *_args: object) -> None:
+        if self._listener.hears():
+            self._in_compiler = True
+            self._listener.clock.begin_pause(COMPILATION)
+
+    def _compiled(self, *_args: object) -> None:
+        if self._listener.hears() and self._in_compiler:
+            self._in_compiler = False
+            self._listener.beats += 1
+            self._listener.clock.end_pause()
