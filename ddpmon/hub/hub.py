@@ -70,7 +70,7 @@ class Hub:
         folder = runs.run_dir(run_id)
         self._silent = Silent(folder)
         self._working = Working(START_S)
-        self._unwatched = Unwatched()
+        self._unwatched = Unwatched(speaks_at_once=run.world_size > 0)
         self._tails = Tails(folder, self._take_left, self._tell_left_out)
         self._trouble = False
         now = time.monotonic()

@@ -22,9 +22,14 @@ _ENDS_FLAGS = frozenset("cm")
 
 
 class Unwatched:
-    """Looks at the processes below a run's command, and remembers since when each has torch without the probe."""
+    """Looks at the processes below a run's command, and remembers since when each has torch without the probe.
 
-    def __init__(self) -> None:
+    speaks_at_once: ranks are torchrun's, heard as soon as the probe is armed; those of another launcher are heard once
+    they set up a process group or train.
+    """
+
+    def __init__(self, speaks_at_once: bool) -> None:
+        self._speaks_at_once = speaks_at_once
         self._since: dict[Process, float] = {}
         self._armed: set[Process] = set()
         self._last: list[Unarmed] = []
@@ -64,7 +69,8 @@ class Unwatched:
             maps = Path(f"/proc/{pid}/maps").read_bytes()
             if _TORCH not in maps:
                 return None
-            if _PROBE in maps:
+            has_probe = _PROBE in maps
+            if has_probe and not self._speaks_at_once:
                 self._armed.add(process)
                 return None
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -75,7 +81,8 @@ class Unwatched:
             return None  # torchrun itself
         rank = next((word[5:] for word in environment if word.startswith(b"RANK=")), b"")
         since = self._since.setdefault(process, now)
-        return Unarmed(pid, int(rank) if rank.isdigit() else None, _why(words, environment), now - since)
+        why = LATE if has_probe else _why(words, environment)
+        return Unarmed(pid, int(rank) if rank.isdigit() else None, why, now - since)
 
 
 def _why(words: list[bytes], environment: list[bytes]) -> str:
