@@ -52,7 +52,7 @@ def waiting(facts: Waiting) -> tuple[str, str]:
     return _unwatched(unarmed, facts.world_size) + rest, "warn"
 
 
-def _unwatched(unarmed: Sequence[Unarmed], world_size: int) -> str:
+def _unwatched(unarmed: Sequence[Unarmed], world_size: int, *, over: bool = False) -> str:
     """As in: all ranks run torch unwatched: put import ddpmon; ddpmon.init() in the script (the probe is not …)."""
     ranks = {one.rank for one in unarmed if one.rank is not None}
     if len(ranks) == len(unarmed):
@@ -62,12 +62,13 @@ def _unwatched(unarmed: Sequence[Unarmed], world_size: int) -> str:
         pids = sorted(one.pid for one in unarmed)
         who = f"{len(pids)} processes" if len(pids) > 1 else "a process"
         more = f"; pid {' '.join(map(str, pids[:4]))}{' …' if len(pids) > 4 else ''}"
-    verb = "run" if len(unarmed) > 1 else "runs"
+    verb = "ran" if over else "run" if len(unarmed) > 1 else "runs"
     why = min((one.why for one in unarmed), key=list(_NOT_ARMED).index)
     do = "put import ddpmon; ddpmon.init() in the script"
     if why == ENVIRONMENT:
         do = "pass PYTHONPATH and DDPMON_* on to them"
-    return f"{who} {verb} torch unwatched: {do} (the probe is not armed: {_NOT_ARMED[why]}{more})"
+    armed = "was never" if over else "is not"
+    return f"{who} {verb} torch unwatched: {do} (the probe {armed} armed: {_NOT_ARMED[why]}{more})"
 
 
 def _awaited(facts: Waiting, without: AbstractSet[int | None] = frozenset()) -> str:
@@ -162,7 +163,7 @@ def ended(
         return f"the supervisor is gone and did not say how the run ended; {steps:,} steps were seen", "critical"
     if waited and not waited.stages and (unarmed := worth_telling(waited.unarmed, over=True)):
         how = "stopped on request" if state == "stopped" else "done"
-        return f"{how}{took}, no step seen: {_unwatched(unarmed, waited.world_size)}", "warn"
+        return f"{how}{took}, no step seen: {_unwatched(unarmed, waited.world_size, over=True)}", "warn"
     if state == "stopped":
         return f"stopped on request after {steps:,} steps{took}", "info"
     if not steps:

@@ -128,7 +128,7 @@ def test_a_run_that_ended_well_without_a_step_is_worth_a_look():
 def test_a_run_that_nobody_watched_says_so_at_its_end(state, how):
     waited = Waiting(2, unarmed=unarmed(seconds=0.0, gone=True))
     sentence, severity = verdict.ended(state, [], 0, 3.0, None, waited)
-    assert sentence.startswith(f"{how}, no step seen: all ranks run torch unwatched: put import ddpmon; ddpmon.init()")
+    assert sentence.startswith(f"{how}, no step seen: all ranks ran torch unwatched: put import ddpmon; ddpmon.init()")
     assert severity == "warn"
 
 

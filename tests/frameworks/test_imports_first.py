@@ -34,9 +34,7 @@ def test_an_interpreter_that_ignores_the_environment_is_told_of(cli: Cli) -> Non
     assert done.returncode == 0, done.stdout + done.stderr
     run = runs.find(None)
     shot = recorded_snapshot(run)
-    said = (
-        "rank 0 runs torch unwatched: put import ddpmon; ddpmon.init() in the script (the probe is not armed: python -E"
-    )
+    said = "rank 0 ran torch unwatched: put import ddpmon; ddpmon.init() in the script (the probe was never armed:"
     assert f", no step seen: {said}" in shot.verdict
     assert shot.severity == "warn"
     assert said in done.stdout
