@@ -1,6 +1,7 @@
 """What the ranks of a run print: read as it grows, identical lines of several ranks folded into one.
 
     <run>/logs/ranks/<rendezvous>/attempt_<n>/<local rank>/{stdout,stderr}.log     each rank of this machine
+    <run>/logs/ranks/exec/attempt_<n>/<rank>/{stdout,stderr}.log                   where another launcher started it
     <run>/logs/launcher.log                                                        whatever started the ranks
 
 A rank's lines keep their order; between ranks nothing tells which line came first but when it was seen. Memory is

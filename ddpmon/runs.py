@@ -93,6 +93,8 @@ class Run:
     """The probe records every bucket's all-reduce."""
     environment: dict[str, str] = field(default_factory=dict)
     """Variables that were set for it, beside those of whoever started it."""
+    notes: list[str] = field(default_factory=list)
+    """What was asked for and cannot be had here, a line each."""
 
     @property
     def ended(self) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ddpmon.analysis.unarmed import ENVIRONMENT, FLAGS, LATE, Unarmed, worth_telling
 from ddpmon.analysis.words import fitting
 from ddpmon.messages import Finding
 
@@ -28,10 +30,48 @@ class Waiting:
     """Index into STAGES of each rank that was heard."""
     started: frozenset[int] = frozenset()
     """Ranks whose process was seen."""
+    unarmed: tuple[Unarmed, ...] = ()
+    """Processes with torch and without the probe."""
 
 
-def waiting(facts: Waiting) -> str:
-    """What is waited for: "2/4 ranks connected; importing torch: 2; not started: 3"."""
+_NOT_ARMED = {
+    FLAGS: "python -E, -I or -S keeps it out",
+    ENVIRONMENT: "a launcher started them without the PYTHONPATH that it got",
+    LATE: "their output may say why",
+}
+
+
+def waiting(facts: Waiting) -> tuple[str, str]:
+    """Sentence and severity of what is waited for: "2/4 ranks connected; importing torch: 2; not started: 3"."""
+    unarmed = worth_telling(one for one in facts.unarmed if not one.gone)
+    if not unarmed:
+        return _awaited(facts), "info"
+    unwatched = {one.rank for one in unarmed}
+    others = any(rank not in unwatched for rank in range(facts.world_size))
+    rest = f"; {_awaited(facts, unwatched)}" if others else ""
+    return _unwatched(unarmed, facts.world_size) + rest, "warn"
+
+
+def _unwatched(unarmed: Sequence[Unarmed], world_size: int, *, over: bool = False) -> str:
+    """As in: all ranks run torch unwatched: put import ddpmon; ddpmon.init() in the script (the probe is not …)."""
+    ranks = {one.rank for one in unarmed if one.rank is not None}
+    if len(ranks) == len(unarmed):
+        names = rank_list(list(ranks), world_size)
+        who, more = ("all ranks" if names == "all" else f"rank {names}"), ""
+    else:
+        pids = sorted(one.pid for one in unarmed)
+        who = f"{len(pids)} processes" if len(pids) > 1 else "a process"
+        more = f"; pid {' '.join(map(str, pids[:4]))}{' …' if len(pids) > 4 else ''}"
+    verb = "ran" if over else "run" if len(unarmed) > 1 else "runs"
+    why = min((one.why for one in unarmed), key=list(_NOT_ARMED).index)
+    do = "put import ddpmon; ddpmon.init() in the script"
+    if why == ENVIRONMENT:
+        do = "pass PYTHONPATH and DDPMON_* on to them"
+    armed = "was never" if over else "is not"
+    return f"{who} {verb} torch unwatched: {do} (the probe {armed} armed: {_NOT_ARMED[why]}{more})"
+
+
+def _awaited(facts: Waiting, without: AbstractSet[int | None] = frozenset()) -> str:
     command = "torchrun" if facts.world_size else "the command"
     if not facts.launcher and not facts.stages:
         return f"the hub is up; {command} is about to start"
@@ -40,7 +80,7 @@ def waiting(facts: Waiting) -> str:
     if not facts.stages and not facts.started:
         ranks = f"{facts.world_size} ranks" if facts.world_size > 1 else "1 rank"
         return f"torchrun is starting (it imports torch first); {ranks} to come"
-    everyone = range(facts.world_size)
+    everyone = [rank for rank in range(facts.world_size) if rank not in without]
     groups = {
         "not started": [r for r in everyone if r not in facts.stages and r not in facts.started],
         "importing torch": [r for r in everyone if r in facts.started and facts.stages.get(r, 0) == 0]
@@ -131,14 +171,25 @@ def stalled(idle_s: float, steps: dict[int, int], phases: dict[int, str], world_
 
 
 def ended(
-    state: str, found: Sequence[Finding], steps: int, seconds: float | None, failure: str | None
+    state: str,
+    found: Sequence[Finding],
+    steps: int,
+    seconds: float | None,
+    failure: str | None,
+    waited: Waiting | None = None,
 ) -> tuple[str, str]:
-    """Sentence and severity of a run that is over. `failure`: what is known of why it failed."""
+    """Sentence and severity of a run that is over. `failure`: what is known of why it failed.
+
+    waited: what it waited for last; it matters where no step was seen.
+    """
     took = f" in {duration(seconds)}" if seconds is not None else ""
     if state == "failed":
         return failure or "the command failed; its own words are in the logs", "critical"
     if state == "lost":
         return f"the supervisor is gone and did not say how the run ended; {steps:,} steps were seen", "critical"
+    if waited and not waited.stages and (unarmed := worth_telling(waited.unarmed, over=True)):
+        how = "stopped on request" if state == "stopped" else "done"
+        return f"{how}{took}, no step seen: {_unwatched(unarmed, waited.world_size, over=True)}", "warn"
     if state == "stopped":
         return f"stopped on request after {steps:,} steps{took}", "info"
     if not steps:

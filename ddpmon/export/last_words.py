@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ddpmon import runs
 from ddpmon.analysis.failures import read_table
+from ddpmon.hub.endings import last_written
 from ddpmon.plain import plain
 
 _TAIL_BYTES = 64 * 1024
@@ -35,7 +36,9 @@ def last_words(run: runs.Run, rank: int | None = None, lines: int = 12) -> LastW
         wanted = row.root if rank is None else row.rank == rank
         if wanted and (log := _stderr_of(logs / "ranks", row.local_rank)):
             return LastWords(f"rank {row.rank}", log, _last(log, lines))
-    return LastWords(Path(run.argv[0]).name, launcher, _last(launcher, lines))
+    log = last_written(logs, rank)
+    whose = Path(run.argv[0]).name if log == launcher else f"rank {log.parent.name}"
+    return LastWords(whose, log, _last(log, lines))
 
 
 def _stderr_of(ranks: Path, local_rank: int) -> Path | None:

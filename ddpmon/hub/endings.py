@@ -9,6 +9,7 @@ from pathlib import Path
 from ddpmon import runs
 from ddpmon.analysis.failures import read_table
 from ddpmon.hub.store import Ending
+from ddpmon.messages.folder import EXEC
 from ddpmon.runs import Run
 
 TAIL_BYTES = 262_144
@@ -29,7 +30,18 @@ def read_ending(run: Run) -> Ending:
     ranks = {row.local_rank: row.rank for row in table}
     # torchrun names the folders by local rank; on one node that is the rank.
     by_rank = {ranks.get(local, local): line for local, line in lines.items()}
-    return Ending(table, by_rank, last_line(launcher))
+    return Ending(table, by_rank, last_line(_tail(last_written(logs))))
+
+
+def last_written(logs: Path, rank: int | None = None) -> Path:
+    """launcher.log, or of ranks that a launcher of the script's own started the stderr that was written to after it.
+
+    rank: this one's alone.
+    """
+    launcher = logs / "launcher.log"
+    pattern = f"{EXEC}/attempt_*/{'*' if rank is None else rank}/stderr.log"
+    said = [path for path in (logs / "ranks").glob(pattern) if path.stat().st_size]
+    return max([launcher, *said], key=lambda path: path.stat().st_mtime_ns if path.exists() else 0)
 
 
 def last_line(text: str) -> str:

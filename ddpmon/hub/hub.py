@@ -29,6 +29,7 @@ from ddpmon.hub.sockets import Sockets
 from ddpmon.hub.starting import started_ranks
 from ddpmon.hub.store import Clock, Store
 from ddpmon.hub.tails import Tails
+from ddpmon.hub.unarmed import Unwatched
 from ddpmon.hub.view import snapshot
 from ddpmon.hub.viewers import Viewers
 from ddpmon.hub.working import Working
@@ -69,6 +70,7 @@ class Hub:
         folder = runs.run_dir(run_id)
         self._silent = Silent(folder)
         self._working = Working(START_S)
+        self._unwatched = Unwatched(speaks_at_once=run.world_size > 0)
         self._tails = Tails(folder, self._take_left, self._tell_left_out)
         self._trouble = False
         now = time.monotonic()
@@ -186,12 +188,15 @@ class Hub:
         store, run = self._store, self._store.run
         if store.state != "waiting":
             return
+        unarmed = self._unwatched.look(run.agent, store.registry.everyone, time.monotonic()) if run.agent else []
         store.waiting = Waiting(
             store.registry.world_size or run.world_size,
             launcher=run.agent is not None and run.agent.alive(),
             stages={rank: process.stage for rank, process in store.registry.seats.items()},
             started=started_ranks(run.agent) if run.agent else frozenset(),
+            unarmed=tuple(unarmed),
         )
+        self._recorder.unarmed(unarmed)
 
     def _record(self, now: float, unix: float) -> None:
         store, recorder = self._store, self._recorder

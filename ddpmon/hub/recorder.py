@@ -13,6 +13,7 @@ import msgspec
 
 from ddpmon.analysis.pauses import Times
 from ddpmon.analysis.since_start import Sums
+from ddpmon.analysis.unarmed import Unarmed, worth_telling
 from ddpmon.hub import schema
 from ddpmon.hub.histories import SavedHistories
 from ddpmon.hub.processes import RankProcess
@@ -61,7 +62,9 @@ class Recorder:
         self._processes: dict[int, RankProcess] = {}
         self._events: list[Event] = []
         self._failures: list[Failure] = []
-        self._checkpoint: bytes | None = None
+        self._checkpoints: dict[str, bytes] = {}
+        """By name, what replaces what was recorded under it."""
+        self._unarmed: set[tuple[int, int | None, str]] = set()
         self.trouble: str | None = None
         """Why the disk refuses, while it does."""
         self.unrecorded = 0
@@ -102,7 +105,14 @@ class Recorder:
 
     def checkpoint(self, saved: Checkpoint) -> None:
         """Keep the histories up to a step, and the sums since the start."""
-        self._checkpoint = msgspec.msgpack.encode(saved)
+        self._checkpoints["history"] = msgspec.msgpack.encode(saved)
+
+    def unarmed(self, processes: list[Unarmed]) -> None:
+        """Keep which processes ran torch without the probe, as far as the verdict of the run may tell of them."""
+        told = worth_telling(processes, over=True)
+        if told and (who := {(one.pid, one.rank, one.why) for one in told}) != self._unarmed:
+            self._unarmed = who
+            self._checkpoints["unarmed"] = msgspec.msgpack.encode(told)
 
     def recorded(self, process: RankProcess) -> int:
         """Up to which batch a process's are settled."""
@@ -128,7 +138,7 @@ class Recorder:
             rows += 1 + len(entry.steps)
         self._queued_rows -= rows
         settled = {entry.process.id: entry for entry in taken}
-        if not (taken or self._processes or self._events or self._failures or self._checkpoint):
+        if not (taken or self._processes or self._events or self._failures or self._checkpoints):
             return []
         try:
             if self._db is None:
@@ -146,7 +156,7 @@ class Recorder:
             self._processes.clear()
             self._events.clear()
             self._failures.clear()
-            self._checkpoint = None
+            self._checkpoints.clear()
         # Refused ones too: to send them again and again would fill the ranks' memory, not the disk.
         return [(entry.process, entry.batch.seq) for entry in settled.values()]
 
@@ -186,12 +196,11 @@ class Recorder:
             schema.insert("failures", "OR IGNORE"),
             [(f.rank, f.pid, msgspec.msgpack.encode(f)) for f in self._failures],
         )
-        if self._checkpoint:
-            db.execute(schema.insert("checkpoints", "OR REPLACE"), ("history", self._checkpoint))
+        execute(schema.insert("checkpoints", "OR REPLACE"), self._checkpoints.items())
 
     def close(self) -> None:
         """Write the rest and leave one file that anyone can read."""
-        while self._queue or self._processes or self._events or self._failures or self._checkpoint:
+        while self._queue or self._processes or self._events or self._failures or self._checkpoints:
             self.write()
             if self.trouble:
                 break

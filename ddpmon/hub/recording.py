@@ -14,6 +14,7 @@ from ddpmon import runs
 from ddpmon.analysis.pauses import Apart
 from ddpmon.analysis.report import report
 from ddpmon.analysis.since_start import SinceStart
+from ddpmon.analysis.unarmed import Unarmed
 from ddpmon.analysis.verdict import Waiting
 from ddpmon.errors import RecordingError
 from ddpmon.hub import schema
@@ -118,6 +119,7 @@ class Recording:
             registry.world_size,
             launcher=self.run.agent is not None,
             stages={rank: process.stage for rank, process in registry.seats.items()},
+            unarmed=tuple(self.unarmed()),
         )
         store.failures = self.failures()
         store.events.extend(self.events(store.events.maxlen or 0))
@@ -244,6 +246,11 @@ class Recording:
     def _checkpoint(self) -> Checkpoint | None:
         rows = list(self._rows("SELECT value FROM checkpoints WHERE name = 'history'"))
         return msgspec.msgpack.decode(rows[0][0], type=Checkpoint) if rows else None
+
+    def unarmed(self) -> list[Unarmed]:
+        """The processes that ran torch without the probe."""
+        rows = list(self._rows("SELECT value FROM checkpoints WHERE name = 'unarmed'"))
+        return msgspec.msgpack.decode(rows[0][0], type=list[Unarmed]) if rows else []
 
     def failures(self) -> list[Failure]:
         """The exceptions that nobody caught."""

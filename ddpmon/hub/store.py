@@ -331,12 +331,12 @@ class Store:
         seats = self.registry.seats
         if self.state in END_STATES:
             seconds = (self.run.ended_at or unix) - self.run.created_at
-            return verdict.ended(self.state, self.findings, self.step, seconds, self._why_failed())
+            return verdict.ended(self.state, self.findings, self.step, seconds, self._why_failed(), self.waiting)
         failed = next((finding for finding in self.findings if finding.kind == "rank_failed"), None)
         if failed:
             return failed.text, failed.severity
         if self.state == "waiting":
-            return verdict.waiting(self.waiting), "info"
+            return verdict.waiting(self.waiting)
         stands = next((finding for finding in self.findings if finding.kind == "hang"), None)
         if self.state == "stalled" and stands:
             return stands.text, stands.severity

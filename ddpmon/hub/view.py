@@ -265,7 +265,7 @@ def _exits(store: Store) -> dict[int, Exit]:
 
 def _notes(store: Store) -> list[str]:
     """What could not be measured, once each, and what was refused."""
-    notes = list(store.notes)
+    notes = [*store.run.notes, *store.notes]
     for process in store.registry.seats.values():
         notes += [note for note in process.hello.notes if note not in notes]
     if store.registry.ignored:

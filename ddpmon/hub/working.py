@@ -38,7 +38,7 @@ class Working:
         if now - self._looked_at < LOOK_S:
             return
         self._looked_at = now
-        children = _children()
+        children = child_pids()
         for pid in pids:
             used = self._used.setdefault(pid, deque())
             used.append(_used(pid, children, now))
@@ -60,7 +60,8 @@ class Working:
         )
 
 
-def _children() -> dict[int, list[int]]:
+def child_pids() -> dict[int, list[int]]:
+    """The pids of each process's children, of all processes of this machine."""
     found: dict[int, list[int]] = {}
     for entry in os.scandir("/proc"):
         if entry.name.isdecimal() and (fields := _stat(int(entry.name))):

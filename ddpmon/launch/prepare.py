@@ -72,6 +72,7 @@ def prepare(asked: Asked, run_id: str) -> Spec:
         asked.buckets,
         asked.cwd,
         asked.environment,
+        torchrun.notes(asked.grace_s),
     )
 
 
@@ -95,8 +96,9 @@ def again(run: Run, run_id: str) -> Spec:
         raise UsageError(f"{run.name}: what it ran is not recorded")
     if shutil.which(os.path.join(run.cwd, run.argv[0]) if "/" in run.argv[0] else run.argv[0]) is None:
         raise UsageError(f"no program {run.argv[0]}")
+    line = [f"--log-dir={_log_dir(run_id)}" if word in logs[:1] else word for word in run.argv]
     return Spec(
-        [f"--log-dir={_log_dir(run_id)}" if word in logs[:1] else word for word in run.argv],
+        torchrun.known(line) if logs else line,
         run.name,
         run.script,
         run.script_args,
@@ -105,6 +107,7 @@ def again(run: Run, run_id: str) -> Spec:
         buckets=run.buckets,
         cwd=run.cwd,
         environment=run.environment,
+        notes=torchrun.notes(run.grace_s) if logs else [],
     )
 
 

@@ -38,6 +38,8 @@ class Spec:
     """Where it runs; None: here."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that are set for it."""
+    notes: list[str] = field(default_factory=list)
+    """What was asked for and cannot be had, a line each."""
 
 
 def check_script(path: str, cwd: str | None = None) -> None:

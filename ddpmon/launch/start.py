@@ -39,6 +39,7 @@ def start(spec: Spec, run_id: str) -> runs.Run:
         grace_s=spec.grace_s,
         buckets=spec.buckets,
         environment=dict(spec.environment),
+        notes=spec.notes,
     )
     runs.make_socket_dir(run_id)
     runs.create(run)

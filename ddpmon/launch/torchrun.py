@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
+import re
 import socket
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from ddpmon.errors import UsageError
+
+KILLS_AFTER_S = 30
+"""How long a torchrun that cannot be told lets its ranks end before it kills them."""
+_SHUTDOWN = "--shutdown-timeout"
 
 
 @dataclass(frozen=True)
@@ -31,6 +38,36 @@ class Nodes:
             raise UsageError(f"--rdzv-endpoint {self.endpoint}: HOST:PORT is wanted")
 
 
+def options() -> frozenset[str]:
+    """The options that torchrun of the ranks' torch takes, by its source; empty if that cannot be read.
+
+    Nothing is imported: that takes seconds, and this is asked before anything is shown.
+    """
+    found = importlib.util.find_spec("torch")
+    if found is None or found.origin is None:
+        return frozenset()
+    try:
+        source = Path(found.origin).with_name("distributed").joinpath("run.py").read_text(errors="replace")
+    except OSError:
+        return frozenset()
+    return frozenset(re.findall(r"""["'](--[a-z][a-z0-9-]*)["']""", source))
+
+
+def notes(grace_s: float) -> list[str]:
+    """What this torchrun cannot do that was asked for."""
+    if grace_s <= KILLS_AFTER_S or _SHUTDOWN in options():
+        return []
+    return [f"grace: this torch's torchrun has no {_SHUTDOWN}, and kills ranks {KILLS_AFTER_S} s after a stop"]
+
+
+def known(line: list[str]) -> list[str]:
+    """A command line of ours without what this torchrun does not take."""
+    if _SHUTDOWN in options():
+        return line
+    end = line.index("--") if "--" in line else len(line)
+    return [word for at, word in enumerate(line) if at >= end or not word.startswith(f"{_SHUTDOWN}=")]
+
+
 def command(
     script: str,
     args: list[str],
@@ -46,10 +83,10 @@ def command(
     # -P: as with the torchrun program, the working directory is not on the launcher's own path
     line = [sys.executable, "-P", "-m", "torch.distributed.run"]
     line += [f"--nnodes={nodes.count}", f"--nproc-per-node={nproc}", f"--max-restarts={max_restarts}"]
-    line += ["--redirects=3", f"--log-dir={log_dir}", f"--shutdown-timeout={math.ceil(grace_s)}"]
+    line += ["--redirects=3", f"--log-dir={log_dir}", f"{_SHUTDOWN}={math.ceil(grace_s)}"]
     line += _rendezvous(nodes)
     # --: else torchrun takes a script's argument for a shortened one of its own ("ambiguous option: --nproc")
-    return [*line, *(["-m"] if module else []), "--", script, *args]
+    return known([*line, *(["-m"] if module else []), "--", script, *args])
 
 
 def _rendezvous(nodes: Nodes) -> list[str]:

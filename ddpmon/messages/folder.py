@@ -3,6 +3,7 @@
 stacks/PID.stack   armed for STACK_SIGNAL: the main thread's Python stack, written when the signal comes
 stacks/PID.json    the `Places` with which to read it
 tail/RANK-PID      what the hub had not acknowledged when the rank ended: a Hello, frames, a Bye
+logs/ranks/exec/   what it printed, where a launcher other than ours started it
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ STACK_SIGNAL = int(signal.SIGRTMIN) + 7
 """Answered by a handler in C: code that keeps the GIL cannot hold it up."""
 STACKS = "stacks"
 TAILS = "tail"
+EXEC = "exec"
 TAIL_NAME = re.compile(r"(\d{1,6})-(\d{1,7})")
 MAX_TAIL_BYTES = 64 << 20
 MAX_FRAME_BYTES = 1 << 20

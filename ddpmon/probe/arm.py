@@ -8,7 +8,7 @@ import sys
 from multiprocessing import util
 
 from ddpmon import api
-from ddpmon.probe import answer, hooks
+from ddpmon.probe import answer, hooks, output
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.listener import Listener
 from ddpmon.probe.stack import places
@@ -48,6 +48,7 @@ def _prepare(listener: Listener, address: str) -> None:
     def start() -> None:
         from ddpmon.probe.sender import Sender
 
+        output.keep_apart(listener.identity.rank, listener.identity.restart)
         answer.arm(places())
         sender = Sender(listener, address)
         sender.start()

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import Reducer
 from torch.distributed import _functional_collectives as functional
 from torch.distributed import distributed_c10d
 from torch.nn.parallel import DataParallel, DistributedDataParallel
@@ -54,8 +53,9 @@ COLLECTIVES = (
 def install(listener: Listener) -> None:
     """Listen to torch in this process, once."""
     _replace(DistributedDataParallel, "_ddp_init_helper", listener, after=listener.model_wrapped)
-    _replace(DistributedDataParallel, "_pre_forward", listener, before=listener.forward_begins)
-    _replace(DistributedDataParallel, "_post_forward", listener, after=listener.forward_ends)
+    if _offers(DistributedDataParallel, "_pre_forward", "_post_forward", listener=listener):
+        _replace(DistributedDataParallel, "_pre_forward", listener, before=listener.forward_begins)
+        _replace(DistributedDataParallel, "_post_forward", listener, after=listener.forward_ends)
     _replace(
         DistributedDataParallel,
         "_sync_buffers",
@@ -73,14 +73,15 @@ def install(listener: Listener) -> None:
         failed=listener.phase_fails,
         traced=True,
     )
-    _replace(
-        dataloader._BaseDataLoaderIter,  # others' loaders (torchdata's) have iterators of their own
-        "__next__",
-        listener,
-        before=listener.fetch_begins,
-        after=listener.fetch_ends,
-        failed=listener.fetch_fails,
-    )
+    if _offers(dataloader, "_BaseDataLoaderIter", listener=listener):  # others' loaders have iterators of their own
+        _replace(
+            dataloader._BaseDataLoaderIter,
+            "__next__",
+            listener,
+            before=listener.fetch_begins,
+            after=listener.fetch_ends,
+            failed=listener.fetch_fails,
+        )
     _replace(
         torch.autograd,
         "_engine_run_backward",
@@ -89,21 +90,18 @@ def install(listener: Listener) -> None:
         after=listener.backward_ends,
         failed=listener.phase_fails,
     )
-    _replace(Reducer, "prepare_for_backward", listener, after=listener.backward_expected)
-    _replace(torch.nn.Module, "eval", listener, after=listener.besides.evaluation_begins, traced=True)
-    saving: dict[str, Any] = {
-        "before": listener.besides.saving_begins,
-        "after": listener.besides.saving_ends,
-        "failed": listener.besides.saving_ends,
-    }
-    _replace(torch, "save", listener, **saving)
-    torch.serialization.save = torch.save
-    _replace(torch, "compile", listener, after=listener.besides.compiler_there)
-    _replace(torch.amp.GradScaler, "scale", listener, after=listener.loss_scaled)
-    _replace(torch.amp.GradScaler, "step", listener, before=listener.scaler_steps)
+    if _offers(dist, "Reducer", listener=listener):
+        _replace(dist.Reducer, "prepare_for_backward", listener, after=listener.backward_expected)
+    if _offers(torch.amp, "GradScaler", listener=listener):
+        _replace(torch.amp.GradScaler, "scale", listener, after=listener.loss_scaled)
+        _replace(torch.amp.GradScaler, "step", listener, before=listener.scaler_steps)
     _replace(optimizer.Optimizer, "_patch_step_function", listener, after=listener.optimizer_made)
-    optimizer.register_optimizer_step_pre_hook(_guarded(listener, listener.optimizer_begins))
-    optimizer.register_optimizer_step_post_hook(_guarded(listener, listener.optimizer_ends))
+    if _offers(
+        optimizer, "register_optimizer_step_pre_hook", "register_optimizer_step_post_hook", listener=listener
+    ):  # fmt: skip
+        optimizer.register_optimizer_step_pre_hook(_guarded(listener, listener.optimizer_begins))
+        optimizer.register_optimizer_step_post_hook(_guarded(listener, listener.optimizer_ends))
+    _install_besides(listener)
     gc.callbacks.append(listener.collecting)
     _replace_function("init_process_group", listener, after=listener.group_ready)
     collective: dict[str, Any] = {
@@ -117,9 +115,31 @@ def install(listener: Listener) -> None:
         if hasattr(distributed_c10d, name):
             _replace_function(name, listener, **collective)
     # Where asynchronous ones are waited for; the second is what the tensor of a functional one calls.
-    dist.Work.wait = _as_inherited(dist.Work.wait)
-    _replace(dist.Work, "wait", listener, **collective)
+    if _offers(dist, "Work", listener=listener) and _offers(dist.Work, "wait", listener=listener):
+        dist.Work.wait = _as_inherited(dist.Work.wait)
+        _replace(dist.Work, "wait", listener, **collective)
     _replace(functional, "wait_tensor", listener, **collective)
+
+
+def _install_besides(listener: Listener) -> None:
+    """Listen to what a script does besides training."""
+    besides = listener.besides
+    _replace(torch.nn.Module, "eval", listener, after=besides.evaluation_begins, traced=True)
+    saving: dict[str, Any] = {"before": besides.saving_begins, "after": besides.saving_ends}
+    _replace(torch, "save", listener, **saving, failed=besides.saving_ends)
+    torch.serialization.save = torch.save
+    _replace(torch, "compile", listener, after=besides.compiler_there)
+
+
+def _offers(owner: Any, *names: str, listener: Listener) -> bool:
+    """Whether this torch has all of these places; what it lacks is said once, and not listened to."""
+    missing = [name for name in names if not hasattr(owner, name)]
+    if missing:
+        where = getattr(owner, "__qualname__", None) or getattr(owner, "__name__", "torch")
+        listener.identity.note(
+            f"torch {torch.__version__} has no {where}.{missing[0]}: what is measured there is missing"
+        )
+    return not missing
 
 
 def _as_inherited(original: Any) -> Any:
@@ -142,7 +162,8 @@ def _as_inherited(original: Any) -> Any:
 def _replace_function(name: str, listener: Listener, **around: Any) -> None:
     """Replace a function of torch.distributed under both names it is reached by."""
     _replace(distributed_c10d, name, listener, **around)
-    setattr(dist, name, getattr(distributed_c10d, name))
+    if hasattr(distributed_c10d, name):
+        setattr(dist, name, getattr(distributed_c10d, name))
 
 
 def _guarded(listener: Listener, listen: Callable[..., None]) -> Callable[..., None]:
@@ -175,6 +196,8 @@ def _replace(
     that the original raised. They are only called where hears() says so: on the training thread.
     traced: torch.compile may look into it from a function of the script, and must see nothing but the original.
     """
+    if not _offers(owner, name, listener=listener):
+        return
     original = getattr(owner, name)
     hears = hears or listener.hears
 

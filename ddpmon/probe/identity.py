@@ -44,6 +44,11 @@ class Identity:
         return int(self._facts["rank"])
 
     @property
+    def restart(self) -> int:
+        """How often torchrun has started the ranks again."""
+        return int(self._facts["restart"])
+
+    @property
     def stage(self) -> int:
         return int(self._facts["stage"])
 

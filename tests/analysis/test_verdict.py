@@ -5,6 +5,7 @@ import pytest
 from ddpmon.analysis import verdict
 from ddpmon.analysis.life import Signs, state
 from ddpmon.analysis.summary import summarise
+from ddpmon.analysis.unarmed import ENVIRONMENT, FLAGS, LATE, Unarmed
 from ddpmon.analysis.verdict import Waiting
 from ddpmon.messages import Finding
 from tests.worlds import own_times, records, world_of
@@ -45,9 +46,47 @@ def test_the_state_follows_from_the_signs(signs, expected):
     ],
 )
 def test_while_waiting_it_says_for_what(facts, words):
-    sentence = verdict.waiting(facts)
+    sentence, severity = verdict.waiting(facts)
     for word in words:
         assert word in sentence
+    assert severity == "info"
+
+
+def unarmed(why=FLAGS, seconds=30.0, ranks=(0, 1), **more):
+    return tuple(Unarmed(100 + at, rank, why, seconds, **more) for at, rank in enumerate(ranks))
+
+
+def test_ranks_that_run_torch_without_the_probe_are_told_with_what_to_do():
+    facts = Waiting(2, True, {}, frozenset({0, 1}), unarmed())
+    sentence, severity = verdict.waiting(facts)
+    assert sentence == (
+        "all ranks run torch unwatched: put import ddpmon; ddpmon.init() in the script "
+        "(the probe is not armed: python -E, -I or -S keeps it out)"
+    )
+    assert severity == "warn"
+
+
+def test_what_the_other_ranks_wait_for_is_told_too():
+    facts = Waiting(4, True, {0: 1}, frozenset({0, 1, 2}), unarmed(ENVIRONMENT, ranks=(2,)))
+    sentence, _ = verdict.waiting(facts)
+    assert sentence.startswith("rank 2 runs torch unwatched: pass PYTHONPATH and DDPMON_* on to them (")
+    assert sentence.endswith(
+        "); 1/4 ranks connected; not started: 3; importing torch: 1; not yet in init_process_group: 0"
+    )
+
+
+def test_processes_without_a_rank_are_told_by_their_pids():
+    sentence, _ = verdict.waiting(Waiting(0, True, unarmed=unarmed(ranks=(None, None))))
+    assert sentence.startswith("2 processes run torch unwatched: ")
+    assert sentence.endswith("; pid 100 101)")
+
+
+@pytest.mark.parametrize(
+    "processes", [unarmed(seconds=9.0), unarmed(LATE, seconds=59.0), unarmed(gone=True), unarmed(LATE, gone=True)]
+)
+def test_a_rank_that_still_imports_torch_or_is_gone_is_no_reason_to_worry(processes):
+    facts = Waiting(2, True, {}, frozenset({0, 1}), processes)
+    assert verdict.waiting(facts) == ("0/2 ranks connected; importing torch: all", "info")
 
 
 def test_many_ranks_are_named_in_few_words():
@@ -83,6 +122,21 @@ def test_a_run_that_ended_well_without_a_step_is_worth_a_look():
     sentence, severity = verdict.ended("done", [], 0, 3.0, None)
     assert sentence == "done in 3.0 s: no training step was seen"
     assert severity == "warn"
+
+
+@pytest.mark.parametrize(("state", "how"), [("done", "done in 3.0 s"), ("stopped", "stopped on request in 3.0 s")])
+def test_a_run_that_nobody_watched_says_so_at_its_end(state, how):
+    waited = Waiting(2, unarmed=unarmed(seconds=0.0, gone=True))
+    sentence, severity = verdict.ended(state, [], 0, 3.0, None, waited)
+    assert sentence.startswith(f"{how}, no step seen: all ranks ran torch unwatched: put import ddpmon; ddpmon.init()")
+    assert severity == "warn"
+
+
+def test_a_run_whose_ranks_were_heard_was_watched():
+    waited = Waiting(2, stages={0: 2}, unarmed=unarmed(ranks=(1,), gone=True))
+    assert verdict.ended("done", [], 0, 3.0, None, waited)[0] == "done in 3.0 s: no training step was seen"
+    late = Waiting(2, unarmed=unarmed(LATE, gone=True))
+    assert verdict.ended("done", [], 0, 3.0, None, late)[0] == "done in 3.0 s: no training step was seen"
 
 
 def test_a_run_that_ended_well_keeps_what_held_it_back():

@@ -1,5 +1,6 @@
 """What the snapshot says of all-reduce, of efficiency and of the machines."""
 
+import dataclasses
 from collections import deque
 
 import pytest
@@ -67,3 +68,9 @@ def test_a_rank_says_what_it_runs_on():
     seen = shown(records(own_times(10, 2)), world_size=3)
     assert seen.ranks[1].environment == Environment("H200", 16, 4, "2.13.0", "gloo", 7, 28, 8, 1, 3)
     assert seen.ranks[2].environment is None
+
+
+def test_what_the_run_could_not_be_given_is_a_note():
+    run = dataclasses.replace(RUN, notes=["grace: too long"])
+    store = Store(run, Registry(run.id, 4, run.host), Clock(0, run.created_at))
+    assert snapshot(store, "epoch", 1, 1.0, 1.0).notes == ["grace: too long"]

@@ -8,7 +8,7 @@ import pytest
 
 from ddpmon import runs
 from ddpmon.errors import UsageError
-from ddpmon.launch import spec
+from ddpmon.launch import spec, torchrun
 from ddpmon.launch.prepare import Asked, again, prepare
 from ddpmon.launch.torchrun import Nodes
 
@@ -109,3 +109,16 @@ def test_what_cannot_be_started_again_says_why(folder, changes, said):
 def test_only_one_machine_of_several_is_never_started_again(folder):
     asked = Asked("train.py", cwd=str(folder), nodes=Nodes(2, 0, "127.0.0.1:29500"))
     assert prepare(asked, "id-1").world_size == 2
+
+
+def test_what_an_older_torchrun_cannot_do_is_noted_when_it_starts_and_when_it_starts_again(folder, monkeypatch):
+    asked = Asked("train.py", cwd=str(folder), grace_s=60.0)
+    monkeypatch.setattr(torchrun, "options", lambda: frozenset({"--shutdown-timeout"}))
+    newer = prepare(asked, "id-1")
+    assert "--shutdown-timeout=60" in newer.command
+    assert newer.notes == []
+    monkeypatch.setattr(torchrun, "options", frozenset)
+    older = prepare(asked, "id-2")
+    assert older.notes == ["grace: this torch's torchrun has no --shutdown-timeout, and kills ranks 30 s after a stop"]
+    once_more = again(started(newer, "id-1"), "id-2")
+    assert (once_more.command, once_more.notes) == (older.command, older.notes)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.machinery
+import importlib.util
+
 import pytest
 from torch.distributed.run import get_args_parser
 
@@ -59,3 +62,52 @@ def test_of_several_nodes_the_first_hosts_the_store_and_the_others_do_not():
 def test_a_place_among_several_nodes_that_cannot_be_is_refused(rank, endpoint):
     with pytest.raises(UsageError):
         torchrun.Nodes(2, rank, endpoint)
+
+
+@pytest.fixture
+def older(monkeypatch, tmp_path):
+    """A torch whose torchrun takes no more than these options; None: its source cannot be read."""
+
+    def call(*options):
+        folder = tmp_path / "torch"
+        (folder / "distributed").mkdir(parents=True)
+        (folder / "__init__.py").touch()
+        if options:
+            calls = "".join(f'    parser.add_argument("{option}", type=str)\n' for option in options)
+            (folder / "distributed" / "run.py").write_text(f"def get_args_parser():\n    parser = ...\n{calls}")
+        found = importlib.machinery.PathFinder.find_spec("torch", [str(tmp_path)])
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: found if name == "torch" else None)
+
+    return call
+
+
+def line(grace_s=20.0, args=()):
+    return torchrun.command(
+        "train.py", list(args), module=False, nproc=2, nodes=torchrun.Nodes(), max_restarts=0, grace_s=grace_s,
+        log_dir="/logs",
+    )  # fmt: skip
+
+
+def test_the_options_of_torchrun_are_read_from_its_source():
+    parser = get_args_parser()
+    taken = {word for action in parser._actions for word in action.option_strings if word.startswith("--")}
+    assert {word for word in taken if "_" not in word} - {"--help"} <= torchrun.options()
+    assert "--no-such-option" not in torchrun.options()
+
+
+@pytest.mark.parametrize("options", [("--nnodes", "--log-dir"), ()])
+def test_an_older_torchrun_is_not_told_what_it_does_not_take(older, options):
+    with_it = line(args=["--shutdown-timeout=5"])
+    older(*options)
+    without = line(args=["--shutdown-timeout=5"])
+    assert without == [word for word in with_it if word != "--shutdown-timeout=20"]
+    assert without[-1] == "--shutdown-timeout=5", "the script's own"
+    assert torchrun.known(with_it) == without
+
+
+def test_grace_that_an_older_torchrun_cannot_give_is_noted(older):
+    assert torchrun.notes(600.0) == []
+    older("--nnodes")
+    assert torchrun.notes(30.0) == []
+    (note,) = torchrun.notes(30.5)
+    assert note == "grace: this torch's torchrun has no --shutdown-timeout, and kills ranks 30 s after a stop"

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import traceback
+from collections import OrderedDict
 
 import pytest
 import torch
+import torch.distributed as dist
+from torch.distributed import _functional_collectives as functional
+from torch.distributed import distributed_c10d
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+from torch.optim import optimizer
+from torch.utils.data import dataloader
 
 from ddpmon.probe import hooks
 from ddpmon.probe.identity import Identity
@@ -62,3 +70,67 @@ def test_an_exception_comes_through_without_a_frame_of_ours(
         Torch().fail()
     assert failed == [True]
     assert [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)][1:] == ["fail"]
+
+
+PLACES = [
+    (DistributedDataParallel, "_ddp_init_helper"),
+    (DistributedDataParallel, "_pre_forward"),
+    (DistributedDataParallel, "_post_forward"),
+    (DistributedDataParallel, "_sync_buffers"),
+    (dataloader, "_BaseDataLoaderIter"),
+    (torch.autograd, "_engine_run_backward"),
+    (torch.amp, "GradScaler"),
+    (optimizer.Optimizer, "_patch_step_function"),
+    (optimizer, "register_optimizer_step_pre_hook"),
+    (optimizer, "register_optimizer_step_post_hook"),
+    (distributed_c10d, "init_process_group"),
+    (distributed_c10d, "all_gather_single"),
+    (dist, "Work"),
+    (functional, "wait_tensor"),
+]
+
+
+@pytest.fixture
+def torch_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is installed into torch is taken out again."""
+    for owner in (torch.autograd, torch.amp, optimizer, dataloader, distributed_c10d, dist, functional, dist.Work):
+        for name, value in list(vars(owner).items()):
+            if not name.startswith("__") and callable(value):
+                monkeypatch.setattr(owner, name, value)
+    owners = (DistributedDataParallel, DataParallel, dataloader._BaseDataLoaderIter, torch.amp.GradScaler)
+    for owner in (*owners, optimizer.Optimizer):
+        for name, value in list(vars(owner).items()):
+            if name == "__next__" or (not name.startswith("__") and callable(value)):
+                monkeypatch.setattr(owner, name, value)
+    monkeypatch.setattr(gc, "callbacks", list(gc.callbacks))
+    for hooks_of in ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks"):
+        monkeypatch.setattr(optimizer, hooks_of, OrderedDict(getattr(optimizer, hooks_of)))
+
+
+@pytest.mark.usefixtures("torch_as_it_was")
+@pytest.mark.parametrize(("owner", "name"), PLACES, ids=[name for _, name in PLACES])
+def test_a_torch_that_lacks_a_place_is_heard_at_the_others(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch, owner: object, name: str
+) -> None:
+    monkeypatch.delattr(owner, name)
+    if hasattr(dist, name):
+        monkeypatch.delattr(dist, name)
+    hooks.install(listener)
+    notes = listener.identity.hello().notes
+    if name == "all_gather_single":
+        assert notes == [], "collectives are those that there are"
+    else:
+        (note,) = notes
+        assert name in note
+        assert note.startswith(f"torch {torch.__version__} has no ")
+    model = torch.nn.Linear(2, 1)
+    if name != "_patch_step_function":
+        torch.optim.SGD(model.parameters(), lr=0.1)
+    if name != "_engine_run_backward":
+        model(torch.ones(1, 2)).sum().backward()
+
+
+@pytest.mark.usefixtures("torch_as_it_was")
+def test_a_torch_that_has_every_place_is_heard_without_a_note(listener: Listener) -> None:
+    hooks.install(listener)
+    assert listener.identity.hello().notes == []

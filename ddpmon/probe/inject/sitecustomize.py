@@ -1,4 +1,4 @@
-"""Python imports this by itself when its folder is on PYTHONPATH: it arms the probe once `import torch` has returned.
+"""Python imports this by itself when its folder is on PYTHONPATH: it arms the probe once torch has been imported.
 
 It runs in every Python that a run starts, so it imports next to nothing, leaves `sys.path` and the script's world
 as they would be without it, hands over to another sitecustomize if there is one, and never raises.
@@ -10,40 +10,100 @@ import sys
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
-def _arm_after(torch_loader):
-    """Have the loader of torch arm the probe when it has executed the module, then be itself again."""
-    execute = torch_loader.exec_module
+class _TorchFinder:
+    """Stands before all finders until torch has been executed, whoever asked for it and however often.
 
-    def exec_module(module):
-        del torch_loader.exec_module
-        execute(module)
+    It finds nothing itself: it hands on what the finders behind it find, with a loader that notices when torch has
+    been executed. To look torch up is not to import it, an import may fail and be tried again, and a finder that was
+    put before this one may load torch without it: then the next module that is imported brings it to notice.
+    """
+
+    def __init__(self):
+        self._watched = []
+        self._executing = 0
+        self._over = False
+
+    def find_spec(self, name, path=None, target=None):
+        if self._over:
+            self._leave()  # somebody put back an older sys.meta_path
+            return None
+        if name != "torch" and not self._missed_torch():
+            return None
+        spec = self._find(name, path, target)
         try:
+            self._watch(name, spec)
+        except Exception:  # noqa: S110  a loader that cannot be watched: the next module's will do
+            pass
+        return spec
+
+    def _missed_torch(self):
+        """Whether torch has been executed without this having seen it."""
+        torch = sys.modules.get("torch")
+        if torch is None or self._executing:
+            return False
+        try:
+            # Not through the module's own attributes: to ask a lazy one for any would execute it.
+            own = object.__getattribute__(torch, "__dict__")
+            return "__version__" in own and not getattr(own.get("__spec__"), "_initializing", True)
+        except Exception:  # something that is no module
+            return False
+
+    def _find(self, name, path, target):
+        """What Python would find without this finder."""
+        finders = sys.meta_path
+        behind = finders[finders.index(self) + 1 :] if self in finders else finders
+        for finder in behind:
+            find_spec = getattr(finder, "find_spec", None)
+            spec = None if find_spec is None else find_spec(name, path, target)
+            if spec is not None:
+                return spec
+        return None
+
+    def _watch(self, name, spec):
+        """Have the loader of a module notice when the module has been executed."""
+        loader = None if spec is None else spec.loader
+        if loader is None or isinstance(loader, type) or any(loader is known for known, _ in self._watched):
+            return
+        own, execute = vars(loader), loader.exec_module
+        before = own.get("exec_module")
+        is_torch = name == "torch"
+
+        def exec_module(module):
+            self._executing += is_torch
+            try:
+                execute(module)
+            except BaseException as error:
+                # Without our frame; a bare raise does not add it again.
+                error.__traceback__ = error.__traceback__.tb_next
+                raise
+            finally:
+                self._executing -= is_torch
+            if not self._over and (module is sys.modules.get("torch") if is_torch else self._missed_torch()):
+                self._arm()
+
+        own["exec_module"] = exec_module
+        self._watched.append((loader, before))
+
+    def _arm(self):
+        """Torch is there: leave no trace in the import system, then arm the probe."""
+        try:
+            self._over = True
+            for loader, before in self._watched:
+                if before is None:
+                    vars(loader).pop("exec_module", None)
+                else:
+                    vars(loader)["exec_module"] = before
+            self._watched.clear()
+            self._leave()
             from ddpmon.probe import arm
 
             arm.from_environment()
         except Exception as error:  # the training must not notice
             print(f"ddpmon: not watching this process: {type(error).__name__}: {error}", file=sys.stderr)
 
-    torch_loader.exec_module = exec_module
-
-
-class _TorchFinder:
-    """Finds torch as Python would, once, and takes itself away."""
-
-    @classmethod
-    def find_spec(cls, name, path=None, target=None):
-        if name != "torch":
-            return None
-        sys.meta_path.remove(cls)
-        from importlib.machinery import PathFinder
-
-        spec = PathFinder.find_spec(name, path, target)
-        if spec is not None and spec.loader is not None:
-            try:
-                _arm_after(spec.loader)
-            except Exception as error:
-                print(f"ddpmon: not watching this process: {type(error).__name__}: {error}", file=sys.stderr)
-        return spec
+    def _leave(self):
+        # A new list: another thread may be going through this one, and would pass over a finder.
+        sys.meta_path = [finder for finder in sys.meta_path if finder is not self]
 
 
 def _is_agent():
@@ -68,5 +128,5 @@ if os.environ.get("DDPMON_SOCKET"):
     if _is_agent():
         os.environ["DDPMON_AGENT_PID"] = str(os.getpid())
     else:
-        sys.meta_path.insert(0, _TorchFinder)
+        sys.meta_path.insert(0, _TorchFinder())
 _hand_over()

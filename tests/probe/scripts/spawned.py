@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import subprocess
 
 import torch
 import torch.distributed as dist
@@ -10,6 +11,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def rank_main(rank: int, world_size: int) -> None:
+    if os.environ.get("SPEAKS"):
+        print("before it is a rank")
     dist.init_process_group("gloo", rank=rank, world_size=world_size)
     model = DistributedDataParallel(torch.nn.Linear(4, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -17,6 +20,10 @@ def rank_main(rank: int, world_size: int) -> None:
         optimizer.zero_grad()
         model(torch.ones(3, 4)).sum().backward()
         optimizer.step()
+    if os.environ.get("SPEAKS"):
+        print(f"rank {rank} trained")
+        os.write(2, f"rank {rank} from C\n".encode())
+        subprocess.run(["echo", f"a child of rank {rank}"], check=True)
     dist.barrier()
     dist.destroy_process_group()
 
@@ -27,6 +34,8 @@ if __name__ == "__main__":
     parser.add_argument("--world_size", type=int, default=2)
     parser.add_argument("--rank", type=int)
     args = parser.parse_args()
+    if os.environ.get("SPEAKS"):
+        print("the launcher", flush=True)
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     if args.rank is None:
         mp.start_processes(rank_main, args=(args.world_size,), nprocs=args.world_size, start_method=args.method)

@@ -1,0 +1,37 @@
+"""Processes of a run that have torch loaded while the probe is not armed in them: nobody watches what they do.
+
+Torch takes a while to import, and the probe is armed right after it; a script whose interpreter ignores the environment
+may still call `ddpmon.init()`. So a process is told of only after some time, sooner where its own start tells why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+TOLD_S = 10.0
+"""How long torch is loaded before a process is told of whose start tells why the probe is not armed."""
+LATE_S = 60.0
+"""The same where nothing tells why: imports from a cold network disk may take that long."""
+FLAGS, ENVIRONMENT, LATE = "flags", "environment", "late"
+
+
+@dataclass(frozen=True)
+class Unarmed:
+    """A process with torch and without the probe."""
+
+    pid: int
+    rank: int | None
+    """Where a launcher gave it one."""
+    why: str
+    """FLAGS: its interpreter ignores the environment; ENVIRONMENT: that was not passed on; LATE: nothing tells."""
+    seconds: float
+    """Since torch was first seen in it."""
+    gone: bool = False
+    """It has ended."""
+
+
+def worth_telling(processes: Iterable[Unarmed], *, over: bool = False) -> list[Unarmed]:
+    """Those that are not merely importing. over: the run has ended, and nothing arms them any more."""
+    least = {LATE: LATE_S, **dict.fromkeys((FLAGS, ENVIRONMENT), 0.0 if over else TOLD_S)}
+    return [one for one in processes if one.seconds >= least[one.why]]

@@ -1,0 +1,114 @@
+"""Finds the processes of a run that have torch loaded and no probe, by what /proc tells of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Container
+from pathlib import Path
+
+from ddpmon.analysis.unarmed import ENVIRONMENT, FLAGS, LATE, Unarmed
+from ddpmon.hub.working import child_pids
+from ddpmon.runs import Process
+
+_TORCH = b"/libtorch_python.so"
+_PROBE = b"/msgspec/"
+"""The probe loads it before it is armed, and next to no script does."""
+_INJECT = b"/ddpmon/probe/inject"
+"""Where our sitecustomize is."""
+_IGNORES = frozenset("EIS")
+"""Flags with which Python does not run our sitecustomize."""
+_TAKES_VALUE = frozenset("WX")
+_ENDS_FLAGS = frozenset("cm")
+
+
+class Unwatched:
+    """Looks at the processes below a run's command, and remembers since when each has torch without the probe.
+
+    speaks_at_once: ranks are torchrun's, heard as soon as the probe is armed; those of another launcher are heard once
+    they set up a process group or train.
+    """
+
+    def __init__(self, speaks_at_once: bool) -> None:
+        self._speaks_at_once = speaks_at_once
+        self._since: dict[Process, float] = {}
+        self._armed: set[Process] = set()
+        self._last: list[Unarmed] = []
+
+    def look(self, command: Process, heard: Container[int], now: float) -> list[Unarmed]:
+        """What runs torch unwatched, or did: what is gone is told of as it was seen last.
+
+        Reads what every process below the command has mapped: for the time of waiting only. heard: pids of ranks that
+        told of themselves; what is below those is theirs.
+        """
+        found: dict[int, Unarmed] = {}
+        children = child_pids()
+        unseen = [command.pid]
+        while unseen:
+            pid = unseen.pop()
+            if pid in heard:
+                continue
+            if (seen := self._unarmed(pid, now)) is not None:
+                found[pid] = seen
+                if seen.rank is not None:
+                    continue  # what is below it are its DataLoader workers
+            unseen += children.get(pid, ())
+        ranks = [one for one in found.values() if one.rank is not None]
+        gone = [
+            dataclasses.replace(one, gone=True)
+            for one in self._last
+            if one.pid not in heard and not Path(f"/proc/{one.pid}").exists()
+        ]
+        self._last = ranks or list(found.values()) or gone
+        return self._last
+
+    def _unarmed(self, pid: int, now: float) -> Unarmed | None:
+        process = Process.of(pid)
+        if process is None or process in self._armed:
+            return None
+        try:
+            maps = Path(f"/proc/{pid}/maps").read_bytes()
+            if _TORCH not in maps:
+                return None
+            has_probe = _PROBE in maps
+            if has_probe and not self._speaks_at_once:
+                self._armed.add(process)
+                return None
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            return None  # ended meanwhile, or another user's
+        if b"torch.distributed.run" in words[1:4]:
+            return None  # torchrun itself
+        rank = next((word[5:] for word in environment if word.startswith(b"RANK=")), b"")
+        since = self._since.setdefault(process, now)
+        why = LATE if has_probe else _why(words, environment)
+        return Unarmed(pid, int(rank) if rank.isdigit() else None, why, now - since)
+
+
+def _why(words: list[bytes], environment: list[bytes]) -> str:
+    if _flags(words) & _IGNORES:
+        return FLAGS
+    paths = next((word for word in environment if word.startswith(b"PYTHONPATH=")), b"")
+    return LATE if _INJECT in paths else ENVIRONMENT
+
+
+def _flags(words: list[bytes]) -> set[str]:
+    """The letters of the interpreter's own flags, before what it is to run."""
+    letters: set[str] = set()
+    skip = False
+    for word in words[1:]:
+        if skip:
+            skip = False
+            continue
+        if not word.startswith(b"-") or word in {b"-", b"--"}:
+            break
+        if word.startswith(b"--"):
+            continue
+        for at, letter in enumerate(word.decode(errors="replace")[1:], start=2):
+            if letter in _ENDS_FLAGS:
+                return letters
+            if letter in _TAKES_VALUE:
+                skip = at == len(word)
+                break
+            letters.add(letter)
+    return letters
