@@ -47,6 +47,9 @@ class RankProcess:
     dropped: int = 0
     """Records it says it had to throw away."""
     total_steps: int | None = None
+    epoch: int | None = None
+    """That runs, counted from 1."""
+    epochs: int | None = None
     samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES))
     """The latest, oldest first."""
     layouts: dict[int, Layout] = field(default_factory=dict)

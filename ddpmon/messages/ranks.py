@@ -211,6 +211,9 @@ class Batch(msgspec.Struct, array_like=True, tag="batch"):
     digests: list[Digest] = msgspec.field(default_factory=list)
     layouts: list[Layout] = msgspec.field(default_factory=list)
     """Those that are new."""
+    epoch: int | None = None
+    """The one that runs, counted from 1; None: not known here."""
+    epochs: int | None = None
 
 
 class Failure(msgspec.Struct, array_like=True, tag="failure"):

@@ -394,6 +394,9 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     """Where it is wished for."""
     stacks: list[StackView] = msgspec.field(default_factory=list)
     """Where they are wished for."""
+    training_epoch: int | None = None
+    """The pass over the data that runs, counted from 1; `epoch` is the hub's."""
+    training_epochs: int | None = None
 
 
 class Refused(msgspec.Struct, array_like=True, tag="refused"):

@@ -32,6 +32,7 @@ from ddpmon.probe.counting import count
 from ddpmon.probe.cuda import Events, Readings
 from ddpmon.probe.digest import Sampled, due, sample
 from ddpmon.probe.identity import Identity
+from ddpmon.probe.loops import Loops
 from ddpmon.probe.loss import Loss
 from ddpmon.probe.replica import Replica, Replicas, reduced_parameters
 from ddpmon.probe.stepclock import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER, StepClock
@@ -67,6 +68,7 @@ class Listener:
         """On a GPU: the events of its timeline."""
         self.listening = True
         self.total_steps: int | None = None
+        self.loops = Loops(identity.note)
         self.thread = threading.main_thread().ident
         """The training thread: the one that set up the process group or wrapped a model."""
         self.native_thread = threading.main_thread().native_id
