@@ -222,6 +222,8 @@ class Bars:
         """Of the training's bar, when it was taken for that."""
         self._outside: list[_Bar] = []
         """Bars whose items are passes of the training's, the outermost first."""
+        self._again = False
+        """Whether there was one just like it before."""
         self._end = 0
         """Of the latest pass: the steps that will be finished then."""
 
@@ -262,11 +264,13 @@ class Bars:
     def _take(self, bar: _Bar, step: int, epoch_at: float | None) -> None:
         """A bar was found to be the training's: work out the total."""
         before, self._training, self._ratio = self._training, bar, bar.ratio
-        again = before is not None and before is not bar and before.last.total == bar.last.total
+        if before is not bar:
+            self._again = before is not None and before.last.total == bar.last.total
         whole = bar.steps(bar.last.total)
         self._outside = self._around(bar)
-        while again and self._outside and self._outside[-1].counted == self._outside[-1].last.n:
-            self._outside.pop().stands_still = True
+        if before is not bar and self._again:
+            while self._outside and self._outside[-1].counted == self._outside[-1].last.n:
+                self._outside.pop().stands_still = True
         done, passes = 0, 1
         for outer in self._outside:
             outer.counted = outer.last.n
@@ -288,7 +292,7 @@ class Bars:
             self.epoch, self.epochs = int(written[1]), int(written[2])
             self.total = self._end + whole * max(0, self.epochs - self.epoch)
         else:
-            self.total = None if again or alone else self._end
+            self.total = None if self._again or alone else self._end
 
     def _around(self, bar: _Bar) -> list[_Bar]:
         """The bars outside it, the outermost first."""

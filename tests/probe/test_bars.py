@@ -222,6 +222,9 @@ def test_a_bar_outside_that_counts_something_else_is_left_out_once_that_shows(tr
             training.batch(0.1)
     assert training.totals[3] == 350
     assert training.totals[-1] is None
+    for number, _ in enumerate(bar(range(400))):
+        training.batch(0.1, step=number < 200 or number % 2 == 0)
+    assert training.totals[-1] == pytest.approx(400, abs=1), "another bar, whose ratio changes in its midst"
     other.close()
 
 
