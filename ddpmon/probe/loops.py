@@ -30,7 +30,7 @@ class Loops:
     def __init__(self, note: Callable[[str], None]) -> None:
         """note: takes what could not be read."""
         self._note = note
-        self.trainer: Progress | None = None
+        self.trainer: Callable[[], Progress] | None = None
         """What Hugging Face's or Lightning's trainer last said."""
         self._sampler: tuple[int, float] | None = None
         """Epoch that a sampler was last given, and when: Unix time."""
@@ -52,7 +52,8 @@ class Loops:
 
     def look(self, step: int, at: float) -> Progress:
         """What is known at this moment. step: finished so far. at: seconds of any clock."""
-        told = self.trainer or Progress()
+        trainer = self.trainer
+        told = trainer() if trainer is not None else Progress()
         sampler = self._sampler
         bars = self._bars
         if told.total is None and not self._bars_fail:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
+from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from torch.nn.parallel import DistributedDataParallel
@@ -28,8 +30,9 @@ TRAINERS = (
     ("pytorch_lightning.loops.fit_loop", "_FitLoop", "on_advance_start"),
 )
 """Modules, their classes, and the methods that trainers call step by step or epoch by epoch."""
-COUNTED = ("on_train_begin", "on_epoch_begin", "on_step_end")
+COUNTED = frozenset({"on_train_begin", "on_epoch_begin", "on_step_end"})
 """Events of Hugging Face's at which it has counted as many steps as were made."""
+_STATE = attrgetter("global_step", "max_steps", "num_train_epochs", "epoch")
 
 
 def install(listener: Listener) -> None:
@@ -53,21 +56,24 @@ def install(listener: Listener) -> None:
 
 def _transformers(listener: Listener) -> Callable[..., None]:
     def counted(_result: object, _handler: object, event: object = None, *args: object) -> None:
+        # Several times a step: what it means is worked out where it is asked for.
         if event in COUNTED and len(args) > 1:
-            state: Any = args[1]
-            done, most = _count(getattr(state, "global_step", None)), _count(getattr(state, "max_steps", None))
-            epochs = _count(getattr(state, "num_train_epochs", None))
-            total = None if done is None or not most else listener.clock.step + most - done
-            epoch = getattr(state, "epoch", None)
-            if epochs is None or not isinstance(epoch, (int, float)) or not 0 <= epoch <= epochs:
-                # A dataset without a length has no epochs, or sys.maxsize of them.
-                listener.loops.trainer = Progress(total)
-            elif event == "on_step_end":  # where an epoch ends, it is still that one
-                listener.loops.trainer = Progress(total, max(1, math.ceil(epoch)), epochs)
-            else:
-                listener.loops.trainer = Progress(total, int(epoch) + 1, epochs)
+            try:
+                listener.loops.trainer = partial(_counted, event, listener.clock.step, *_STATE(args[1]))
+            except AttributeError:
+                pass  # a state of another version
 
     return counted
+
+
+def _counted(event: object, step: int, done: object, most: object, epochs: object, epoch: object) -> Progress:
+    """What a TrainerState tells at an event that came after so many steps of ours."""
+    made, limit, passes = _count(done), _count(most), _count(epochs)
+    total = None if made is None or not limit else step + limit - made
+    if passes is None or not isinstance(epoch, (int, float)) or not 0 <= epoch <= passes:
+        return Progress(total)  # a dataset without a length has no epochs, or sys.maxsize of them
+    # The step that ends an epoch is still of that epoch.
+    return Progress(total, max(1, math.ceil(epoch)) if event == "on_step_end" else int(epoch) + 1, passes)
 
 
 def _lightning(listener: Listener) -> Callable[..., None]:
@@ -85,7 +91,8 @@ def _lightning(listener: Listener) -> Callable[..., None]:
             done, most = _count(getattr(trainer, "global_step", None)), _count(getattr(trainer, "max_steps", None))
             if most and done is not None and done < most:
                 ends.append(step + most - done)
-        listener.loops.trainer = Progress(min(ends, default=None), None if epoch is None else epoch + 1, epochs or None)
+        progress = Progress(min(ends, default=None), None if epoch is None else epoch + 1, epochs or None)
+        listener.loops.trainer = lambda: progress
 
     return epoch_begins
 
