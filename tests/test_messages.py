@@ -105,6 +105,8 @@ def test_a_damaged_message_gives_a_wire_error_or_values_in_range(data):
         (BATCH, dict(phase=5)),
         (BATCH, dict(dropped=-1)),
         (BATCH, dict(total_steps=0)),
+        (BATCH, dict(epoch=0)),
+        (BATCH, dict(epochs=1 << 48)),
         (BATCH, dict(steps=[STEP] * (MAX_STEPS_PER_BATCH + 1))),
         (BATCH, dict(samples=[Sample(-1)])),
         (BATCH, dict(scalars=[Scalar(1, "x" * 257, 0.0)])),

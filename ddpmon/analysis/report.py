@@ -39,6 +39,9 @@ def report(
         },
         "steps": {
             "count": snapshot.step,
+            "total": snapshot.total_steps,
+            "epoch": snapshot.training_epoch,
+            "epochs": snapshot.training_epochs,
             "window": list(summary.window) if summary else None,
             "step_ms": {
                 "mean": _number(summary.step_ms_mean if summary else None),

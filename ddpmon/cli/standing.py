@@ -108,6 +108,7 @@ def _print_json(run: Run, snapshot: Snapshot | None) -> None:
             "all_reduce_ms", "wait_share", "gpu_percent", "samples_per_s", "records_lost", "findings",
         )  # fmt: skip
         facts |= {name: getattr(snapshot, name) for name in fields}
+        facts |= {"epoch": snapshot.training_epoch, "epochs": snapshot.training_epochs}
         facts["world_size"] = snapshot.run.world_size
         facts["run_exit_code"] = snapshot.run.exit_code
     facts["exit_code"] = exit_code(run, snapshot)

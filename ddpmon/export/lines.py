@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 
+from ddpmon.analysis.verdict import duration
 from ddpmon.messages import Event, Snapshot
 from ddpmon.plain import plain
 
@@ -20,6 +21,11 @@ def state_line(snapshot: Snapshot) -> str:
     if snapshot.step:
         total = f"/{snapshot.total_steps:,}" if snapshot.total_steps else ""
         parts.append(f"step {snapshot.step:,}{total}")
+    if snapshot.training_epoch is not None:
+        epochs = f"/{snapshot.training_epochs:,}" if snapshot.training_epochs else ""
+        parts.append(f"epoch {snapshot.training_epoch:,}{epochs}")
+    if snapshot.eta_s is not None:
+        parts.append(f"ETA {duration(snapshot.eta_s)}")
     if snapshot.loss is not None:
         parts.append(f"loss {snapshot.loss:.4g}")
     if snapshot.step_ms_p50 is not None:

@@ -76,7 +76,7 @@ def facts(report: dict[str, Any]) -> list[str]:
     step = steps["step_ms"]
     rate = steps["samples_per_s"]
     return [
-        f"steps {steps['count']:,}{window}; lost {steps['records_lost']:,}",
+        f"steps {steps['count']:,}{_of_how_many(steps)}{window}; lost {steps['records_lost']:,}",
         (
             f"step ms mean {_ms(step['mean'])}  p50 {_ms(step['p50'])}  p95 {_ms(step['p95'])}  max {_ms(step['max'])}"
             f"  samples/s {UNKNOWN if rate is None else f'{rate:,.1f}' if rate < 1000 else f'{rate:,.0f}'}"
@@ -101,6 +101,13 @@ def _time(time: dict[str, Any] | None, accumulation: int) -> list[str]:
         for kind, one in sorted(time["pauses"].items(), key=lambda item: -item[1]["seconds"])
     )
     return [f"time: training {duration(time['training_s'])}{pauses}, start {duration(time['start_s'])}", *told]
+
+
+def _of_how_many(steps: dict[str, Any]) -> str:
+    """As much as is known of: of 5,000 (epoch 2 of 3)."""
+    total, epoch, epochs = (steps.get(name) for name in ("total", "epoch", "epochs"))
+    of_epochs = f" of {epochs:,}" if epochs else ""
+    return (f" of {total:,}" if total else "") + (f" (epoch {epoch:,}{of_epochs})" if epoch else "")
 
 
 def _efficiency(tree: dict[str, Any]) -> str:

@@ -105,9 +105,10 @@ class Collector:
         process.phase = batch.phase
         process.steps = batch.step
         process.dropped = batch.dropped
-        process.total_steps = batch.total_steps or process.total_steps
         writes = batch.pausing == CHECKPOINT and any(sample.written_bytes_per_s for sample in batch.samples)
         process.tell_work(batch.beats, batch.pausing, now, writes=writes)
+        # Also where they are not known any more: the total may have been that of one epoch.
+        process.total_steps, process.epoch, process.epochs = batch.total_steps, batch.epoch, batch.epochs
         process.samples.extend(batch.samples)
         process.layouts.update({layout.number: layout for layout in batch.layouts})
         if batch.unsynchronised > process.unsynchronised:

@@ -55,6 +55,9 @@ class RankProcess:
     """Index into PAUSES of what it does instead of training."""
     pausing_since: float = 0.0
     """By the hub's clock."""
+    epoch: int | None = None
+    """That runs, counted from 1."""
+    epochs: int | None = None
     samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES))
     """The latest, oldest first."""
     layouts: dict[int, Layout] = field(default_factory=dict)

@@ -241,4 +241,6 @@ def _process_row(process: RankProcess, counters: tuple[int, int, int]) -> schema
         process.unsynchronised,
         process.unsynchronised_at,
         msgspec.msgpack.encode(process.last_stand) if process.last_stand else None,
+        process.epoch,
+        process.epochs,
     )

@@ -152,10 +152,11 @@ class Recording:
         columns = (
             *("id", "attempt", "pid", "start_ticks", "hello", "stage", "seq", "steps", "last_step", "records"),
             *("dropped", "total_steps", "left", "dead", "unsynchronised", "unsynchronised_at", "stack"),
+            *("epoch", "epochs"),
         )
         for row in self._rows(self._select("processes", columns, "ORDER BY id")):
             number, attempt, pid, ticks, hello, stage, seq, steps, last, records = row[:10]
-            dropped, total, left, dead, unsynchronised, unsynchronised_at, stack = row[10:]
+            dropped, total, left, dead, unsynchronised, unsynchronised_at, stack, epoch, epochs = row[10:]
             process = RankProcess(
                 number,
                 attempt,
@@ -168,6 +169,8 @@ class Recording:
                 records=records,
                 dropped=dropped,
                 total_steps=total,
+                epoch=epoch,
+                epochs=epochs,
                 left=bool(left),
                 dead=bool(dead),
                 unsynchronised=unsynchronised or 0,

@@ -23,7 +23,7 @@ TABLES: dict[str, tuple[str, ...]] = {
         *("id INTEGER PRIMARY KEY", "attempt INTEGER", "rank INTEGER", "pid INTEGER", "start_ticks INTEGER"),
         *("host TEXT", "hello BLOB", "stage INTEGER", "seq INTEGER", "steps INTEGER", "last_step INTEGER"),
         *("records INTEGER", "dropped INTEGER", "total_steps INTEGER", "left INTEGER", "dead INTEGER"),
-        *("unsynchronised INTEGER", "unsynchronised_at INTEGER", "stack BLOB"),
+        *("unsynchronised INTEGER", "unsynchronised_at INTEGER", "stack BLOB", "epoch INTEGER", "epochs INTEGER"),
     ),
     "steps": (
         *("process INTEGER", "step INTEGER", "end_us INTEGER", "length_us INTEGER", "data_us INTEGER"),

@@ -31,9 +31,9 @@ from ddpmon.messages import (
 def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) -> Snapshot:
     """Everything a screen needs at this moment. now: seconds of the hub's own clock."""
     run, summary, registry = store.run, store.summary, store.registry
-    seats = registry.seats
     ranks = _ranks(store, now)
-    total = max((p.total_steps for p in seats.values() if p.total_steps), default=None)
+    total = _total(store)
+    training_epoch, training_epochs = _epoch(store)
     rates = [view.samples_per_s for view in ranks if view.samples_per_s is not None]
     loads = [view.gpu.percent for view in ranks if view.gpu and view.gpu.percent is not None]
     buckets = store.bucket_times()
@@ -88,6 +88,8 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
         times=_times(store),
         pausing=PausingView(pausing.kind, sorted(pausing.ranks), pausing.seconds) if pausing else None,
         accumulation=store.accumulation,
+        training_epoch=training_epoch,
+        training_epochs=training_epochs,
     )
 
 
@@ -104,6 +106,19 @@ def _times(store: Store) -> TimesView | None:
         {kind: seconds for kind, seconds, _ in told},
         {kind: count for kind, _, count in told},
     )
+
+
+def _total(store: Store) -> int | None:
+    """How many steps there will be, as the first rank that knows it says; None also where it says too few."""
+    seats = sorted(store.registry.seats.items())
+    total = next((process.total_steps for _, process in seats if process.total_steps), None)
+    return total if total is not None and total >= store.step else None
+
+
+def _epoch(store: Store) -> tuple[int | None, int | None]:
+    """(the epoch that runs, of how many) as the first rank says that knows most: one rank alone may show a bar."""
+    said = [(p.epoch, p.epochs) for _, p in sorted(store.registry.seats.items()) if p.epoch is not None]
+    return next((each for each in said if each[1] is not None), said[0] if said else (None, None))
 
 
 def _ranks(store: Store, now: float) -> list[RankView]:

@@ -230,6 +230,9 @@ class Batch(msgspec.Struct, array_like=True, tag="batch"):
     """Counts what was heard of the training thread: while it rises, the rank comes on, whatever its steps do."""
     rest: list[Pause] = msgspec.field(default_factory=list)
     """Of the last batch: pauses since the last step, in µs after its end."""
+    epoch: int | None = None
+    """The one that runs, counted from 1; None: not known here."""
+    epochs: int | None = None
 
 
 class Failure(msgspec.Struct, array_like=True, tag="failure"):

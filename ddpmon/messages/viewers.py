@@ -423,6 +423,9 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     """While it does."""
     accumulation: int = 1
     """Batches whose gradients a step adds up."""
+    training_epoch: int | None = None
+    """The pass over the data that runs, counted from 1; `epoch` is the hub's."""
+    training_epochs: int | None = None
 
 
 class Refused(msgspec.Struct, array_like=True, tag="refused"):

@@ -158,6 +158,8 @@ def check_batch(batch: Batch) -> None:
         _check(0 <= pause.kind < len(PAUSES), "kind of a pause", pause.kind)
         _check(0 <= pause.start_us <= pause.end_us < MAX_US, "times of a pause", pause)
     _check(batch.total_steps is None or 0 < batch.total_steps < MAX_STEP, "total_steps", batch.total_steps)
+    _check(batch.epoch is None or 0 < batch.epoch < MAX_STEP, "epoch", batch.epoch)
+    _check(batch.epochs is None or 0 < batch.epochs < MAX_STEP, "epochs", batch.epochs)
     _check(len(batch.steps) <= MAX_STEPS_PER_BATCH, "steps in a batch", len(batch.steps))
     for step in batch.steps:
         _check(0 < step.step < MAX_STEP, "step", step.step)

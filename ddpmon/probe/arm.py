@@ -8,7 +8,7 @@ import sys
 from multiprocessing import util
 
 from ddpmon import api
-from ddpmon.probe import answer, hooks, output
+from ddpmon.probe import answer, hooks, output, trainers
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.listener import Listener
 from ddpmon.probe.stack import places
@@ -32,6 +32,7 @@ def from_environment() -> None:
     _prepare(listener, address)
     api._probe = listener
     hooks.install(listener)
+    trainers.install(listener)
     if os.environ.get("DDPMON_BUCKETS") == "1":
         from ddpmon.probe.buckets import Buckets
 

@@ -33,6 +33,7 @@ from ddpmon.probe.cuda import Events, Readings
 from ddpmon.probe.digest import Sampled, due, sample
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.iteration import Iteration
+from ddpmon.probe.loops import Loops
 from ddpmon.probe.loss import Loss
 from ddpmon.probe.records import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER
 from ddpmon.probe.replica import Replica, Replicas, reduced_parameters
@@ -74,6 +75,7 @@ class Listener(Said):
         """On a GPU: the events of its timeline."""
         self.listening = True
         self.total_steps: int | None = None
+        self.loops = Loops(identity.note)
         self.thread = threading.main_thread().ident
         """The training thread: the one that set up the process group or wrapped a model."""
         self.native_thread = threading.main_thread().native_id

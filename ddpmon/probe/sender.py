@@ -37,6 +37,7 @@ from ddpmon.probe import answer, tail
 from ddpmon.probe.cuda import pending, resolve
 from ddpmon.probe.devices import Sampler
 from ddpmon.probe.listener import Listener
+from ddpmon.probe.loops import Progress
 from ddpmon.probe.outbox import Frame, Outbox
 from ddpmon.probe.records import OTHER, RawStep
 from ddpmon.probe.stack import Whereabouts
@@ -81,6 +82,7 @@ class Sender(threading.Thread):
         self._wholes = Wholes()
         self._losses: list[Scalar] = []
         """Of the models of steps that update several."""
+        self._progress = Progress()
         self._timeline = Timeline()
         self._whereabouts = Whereabouts(listener)
 
@@ -129,6 +131,7 @@ class Sender(threading.Thread):
             self._last_sample = now
             self._samples.append(self._sampler.sample(self._make_way))
             self._make_way()
+            self._progress = self._listener.loops.look(self._listener.clock.step, now)
             answer.keep(self._listener.thread == threading.main_thread().ident)
         self._report_exception()
         # What a script does instead of training need not call anything that is heard.
@@ -252,13 +255,15 @@ class Sender(threading.Thread):
             steps=steps,
             samples=self._samples,
             scalars=scalars,
-            total_steps=listener.total_steps,
+            total_steps=listener.total_steps or self._progress.total,
             unsynchronised=listener.unsynchronised,
             digests=digests,
             layouts=self._layouts(),
             pausing=listener.clock.pausing,
             beats=listener.beats + self._moves,
             rest=rest(listener.clock) if self._rest else [],
+            epoch=self._progress.epoch,
+            epochs=self._progress.epochs,
         )
         records = len(steps) + len(self._samples) + len(scalars)
         self._samples = []
@@ -314,6 +319,9 @@ class Sender(threading.Thread):
         self._end_iteration()
         listener.identity.reached(STAGE_ENDED)
         self._rest = True
+        progress = listener.loops.look(listener.clock.step, time.monotonic())
+        if progress != self._progress:
+            self._progress, self._last_batch = progress, 0.0  # to be told though there be nothing else to tell
         self._gather(time.monotonic())
         bye = Bye(listener.identity.rank, os.getpid(), self._seq, self._outbox.dropped)
         self._hand_over(bye)

@@ -21,6 +21,9 @@ def test_a_state_line_tells_progress_loss_speed_and_losses():
         snapshot(
             step=1240,
             total_steps=5000,
+            training_epoch=2,
+            training_epochs=3,
+            eta_s=192.4,
             loss=0.41234,
             step_ms_p50=41.26,
             samples_per_s=1552.4,
@@ -31,6 +34,8 @@ def test_a_state_line_tells_progress_loss_speed_and_losses():
     assert line.split("  ")[1:] == [
         "running",
         "step 1,240/5,000",
+        "epoch 2/3",
+        "ETA 3m12s",
         "loss 0.4123",
         "41.26 ms/step",
         "1,552 samples/s",

@@ -62,7 +62,9 @@ def test_it_has_exactly_the_fields_of_schema_1():
         "findings",
     ]
     assert set(made["run"]) == {"id", "name", "world_size", "nnodes", "state", "exit_code", "started_at", "ended_at"}
-    assert set(made["steps"]) == {"count", "window", "step_ms", "samples_per_s", "records_lost", "accumulation"}
+    assert set(made["steps"]) == {
+        "count", "total", "epoch", "epochs", "window", "step_ms", "samples_per_s", "records_lost", "accumulation",
+    }  # fmt: skip
     assert set(made["steps"]["step_ms"]) == {"mean", "p50", "p95", "max"}
     assert set(made["ranks"][0]) == {
         "rank", "host", "pid", "device", "steps", "own_ms", "phases_ms", "critical_share", "late_ms", "loss",

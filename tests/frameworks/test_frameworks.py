@@ -36,6 +36,8 @@ OWN_LAUNCHERS = {
         *("--mixed_precision=no", "--dynamo_backend=no", "--main_process_port=0"),
     ],
 }
+PROGRESS = {"lightning_trainer": (STEPS, 2, 2), "transformers_trainer": (STEPS, 1, 1)}
+"""The steps there will be, the last epoch and of how many, as trainers know them."""
 ENV = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
 
 
@@ -91,6 +93,12 @@ def watched(cli: Cli, tmp_path: Path):
     return call
 
 
+def progress() -> tuple[int | None, int | None, int | None]:
+    """What the report of the latest run says there was to do."""
+    steps = recorded_report(runs.find(None))["steps"]
+    return steps["total"], steps["epoch"], steps["epochs"]
+
+
 def assert_steps_add_up(steps: list[Step]) -> None:
     assert [step.step for step in steps] == list(range(1, STEPS + 1))
     for step in steps:
@@ -106,9 +114,11 @@ def test_a_trainer_trains_as_without_us_and_all_of_it_is_recorded(bare, watched,
     script = str(SCRIPTS / f"{framework}.py")
     command = [*OWN_LAUNCHERS[framework], script]
     expected = bare(*command)
-    start = ["run", "--headless", "--nproc", "2", script] if way == "ddpmon run" else ["exec", "--", *command]
+    bar = ["--bar"] if framework == "transformers_trainer" else []
+    start = ["run", "--headless", "--nproc", "2", script, *bar] if way == "ddpmon run" else ["exec", "--", *command]
     found, recorded = watched(*start)
 
+    assert progress() == PROGRESS.get(framework, (None, None, None))
     assert len(expected) == 2
     assert found == expected, "weights and losses, to the last bit"
     assert len(recorded) == 2
@@ -135,3 +145,13 @@ def test_without_ddp_a_step_is_the_optimizers(bare, watched, option: tuple[str, 
     assert [step.loss for step in steps] == found.losses
     assert {step.samples for step in steps} == {SAMPLES}
     assert {step.forward_us > 0 for step in steps} == {bool(option)}, "without any wrapper forward is other"
+
+
+def test_bars_of_a_loop_of_ones_own_tell_how_many_steps_and_epochs_there_will_be(bare, watched) -> None:
+    script = str(SCRIPTS / "tqdm_loop.py")
+    expected = bare(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", script)
+    found, recorded = watched("run", "--headless", "--nproc", "2", script)
+
+    assert found == expected
+    assert [len(steps) for steps in recorded] == [160, 160]
+    assert progress() == (160, 2, 2)

@@ -44,7 +44,7 @@ def bar(share: float, width: int) -> Line:
 
 
 def state_line(frame: Frame, width: int) -> Line:
-    """▲ SLOW  name  64 ranks  step 12,486/50,000 ━━──  25%  ETA 3h14m  up 1h02m."""
+    """▲ SLOW  name  64 ranks  step 12,486/50,000 ━━──  25%  epoch 2/8  ETA 3h14m  up 1h02m."""
     look, snapshot = frame.look, frame.snapshot
     word = look.word
     if frame.stale:
@@ -89,8 +89,11 @@ def _progress(snapshot: Snapshot, frame: Frame, wide: bool) -> list[_Item]:
         items.append((3, [(step, "text")]))
     if total and frame.cursor is None:
         share = snapshot.step / total
-        items.append((7, [_ATTACHED, *bar(share, 24 if wide else 10)]))
+        items.append((8, [_ATTACHED, *bar(share, 24 if wide else 10)]))
         items.append((4, [_ATTACHED, (f"{numbers.percent(min(1.0, share)):>4}", "text")]))
+    if snapshot.training_epoch is not None:
+        epochs = f"/{numbers.count(snapshot.training_epochs)}" if snapshot.training_epochs else ""
+        items.append((7, [(f"epoch {numbers.count(snapshot.training_epoch)}{epochs}", "text")]))
     if ended:
         if run.exit_code:
             items.append((3, [(f"exit {run.exit_code}", "strong")]))
@@ -100,7 +103,7 @@ def _progress(snapshot: Snapshot, frame: Frame, wide: bool) -> list[_Item]:
         if snapshot.eta_s is not None and frame.cursor is None:
             items.append((6, [(f"ETA {numbers.duration(snapshot.eta_s)}", "muted")]))
         if run.started_at and frame.cursor is None:
-            items.append((8, [(f"up {numbers.duration(snapshot.at - run.started_at)}", "muted")]))
+            items.append((9, [(f"up {numbers.duration(snapshot.at - run.started_at)}", "muted")]))
     return items
 
 

@@ -1,5 +1,7 @@
 """Hugging Face's Trainer on a tiny GPT-2 made from a config: accumulation, evaluation in between, a logged loss."""
 
+import sys
+
 import vision_first  # noqa: F401  # isort: skip
 import task
 import torch
@@ -34,7 +36,7 @@ def main():
         eval_steps=task.STEPS // 2,
         save_strategy="no",
         report_to="none",
-        disable_tqdm=True,
+        disable_tqdm="--bar" not in sys.argv,
     )
     tokens = torch.randint(0, 50, (task.STEPS * task.ACCUMULATION * task.BATCH * 2, 16))
     items = [{"input_ids": row, "labels": row} for row in tokens]

@@ -1,0 +1,84 @@
+"""What is known of the training loop as a whole: how many steps it will be, and which epoch of how many runs.
+
+The trainers tell (`trainers` hears them), DistributedSampler is told the epoch, tqdm's bars show it. What the script
+says itself, with `ddpmon.step(total=…)`, is not here: it goes before all of these.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ddpmon.messages import MAX_STEP
+from ddpmon.probe.bars import Bars
+
+
+class Progress(NamedTuple):
+    """None: not known."""
+
+    total: int | None = None
+    """Steps of this process, from its first to its last."""
+    epoch: int | None = None
+    """The one that runs, counted from 1."""
+    epochs: int | None = None
+
+
+class Loops:
+    """Gathers it. The training thread tells, the sending thread looks; what is told is replaced, never changed."""
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        """note: takes what could not be read."""
+        self._note = note
+        self.trainer: Callable[[], Progress] | None = None
+        """What Hugging Face's or Lightning's trainer last said."""
+        self._sampler: tuple[int, float] | None = None
+        """Epoch that a sampler was last given, and when: Unix time."""
+        self._counts_from = 0
+        self._bars = Bars()
+        self._resumed = False
+        """Whether the first epoch that a sampler was given was a late one."""
+        self._ahead: int | None = None
+        """Of a resumed run: by how many epochs the samplers' count was before the bars' when both were first known."""
+        self._bars_fail = False
+
+    def set_epoch(self, epoch: object) -> None:
+        """DistributedSampler.set_epoch: what a loop calls when an epoch begins."""
+        if isinstance(epoch, int) and 0 <= epoch < MAX_STEP - 1:
+            if self._sampler is None:
+                self._counts_from = int(epoch == 1)  # some loops count from one; fewer are resumed in their second
+                self._resumed = epoch > 1
+            self._sampler = epoch, time.time()
+
+    def look(self, step: int, at: float) -> Progress:
+        """What is known at this moment. step: finished so far. at: seconds of any clock."""
+        trainer = self.trainer
+        told = trainer() if trainer is not None else Progress()
+        sampler = self._sampler
+        bars = self._bars
+        if told.total is None and not self._bars_fail:
+            try:
+                bars.look(step, at, sampler[1] if sampler else None)
+            except Exception as error:
+                self._bars_fail = True  # a class of the script's own may be quite unlike tqdm's
+                self._note(f"progress bars: {type(error).__name__} when they were read; they are left alone")
+                self._bars = bars = Bars()
+        total = told.total or bars.total
+        epoch, epochs = (told.epoch, told.epochs) if told.epoch is not None else self._epoch(bars, sampler)
+        return Progress(total if total is not None and step <= total < MAX_STEP else None, *_possible(epoch, epochs))
+
+    def _epoch(self, bars: Bars, sampler: tuple[int, float] | None) -> tuple[int | None, int | None]:
+        given = sampler[0] + 1 - self._counts_from if sampler is not None else None
+        if bars.epoch is None:
+            return given, None
+        if given is not None and self._resumed and self._ahead is None:
+            self._ahead = max(0, given - bars.epoch)
+        ahead = self._ahead or 0
+        return bars.epoch + ahead, None if bars.epochs is None else bars.epochs + ahead
+
+
+def _possible(epoch: int | None, epochs: int | None) -> tuple[int | None, int | None]:
+    """The same, without an epoch that is none, and without a number of epochs that is already passed."""
+    if epoch is None or not 0 < epoch < MAX_STEP:
+        return None, None
+    return epoch, epochs if epochs is not None and epoch <= epochs < MAX_STEP else None

@@ -1,0 +1,104 @@
+"""Where Hugging Face's Trainer and Lightning's are heard, in processes that have imported them.
+
+Nothing is imported for it: when a process group, a model or an optimizer is set up, what trains with it is there
+already. Names inside these libraries are looked for, never assumed.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import optimizer
+from torch.utils.data.distributed import DistributedSampler
+
+from ddpmon.messages import MAX_STEP
+from ddpmon.probe import hooks
+from ddpmon.probe.loops import Progress
+
+if TYPE_CHECKING:
+    from ddpmon.probe.listener import Listener
+
+TRAINERS = (
+    ("transformers.trainer_callback", "CallbackHandler", "call_event"),
+    ("lightning.pytorch.loops.fit_loop", "_FitLoop", "on_advance_start"),
+    ("pytorch_lightning.loops.fit_loop", "_FitLoop", "on_advance_start"),
+)
+"""Modules, their classes, and the methods that trainers call step by step or epoch by epoch."""
+COUNTED = frozenset({"on_train_begin", "on_epoch_begin", "on_step_end"})
+"""Events of Hugging Face's at which it has counted as many steps as were made."""
+_STATE = attrgetter("global_step", "max_steps", "num_train_epochs", "epoch")
+
+
+def install(listener: Listener) -> None:
+    """Hear of epochs, and of trainers as soon as they are there; once in a process."""
+    replaced: set[type] = set()
+
+    def set_epoch(_sampler: object, epoch: object = None) -> None:
+        listener.loops.set_epoch(epoch)  # of this process: a forked one has others
+
+    def look(*_args: object) -> None:
+        for (module, name, method), hear in zip(TRAINERS, (_transformers, _lightning, _lightning), strict=True):
+            found = getattr(sys.modules.get(module), name, None)
+            if isinstance(found, type) and found not in replaced and callable(getattr(found, method, None)):
+                replaced.add(found)
+                hooks._replace(found, method, listener, after=hear(listener))
+
+    hooks._replace(DistributedDataParallel, "_ddp_init_helper", listener, after=look)
+    hooks._replace(optimizer.Optimizer, "_patch_step_function", listener, after=look)
+    hooks._replace(DistributedSampler, "set_epoch", listener, before=set_epoch)
+
+
+def _transformers(listener: Listener) -> Callable[..., None]:
+    def counted(_result: object, _handler: object, event: object = None, *args: object) -> None:
+        # Several times a step: what it means is worked out where it is asked for.
+        if event in COUNTED and len(args) > 1:
+            try:
+                listener.loops.trainer = partial(_counted, event, listener.clock.step, *_STATE(args[1]))
+            except AttributeError:
+                pass  # a state of another version
+
+    return counted
+
+
+def _counted(event: object, step: int, done: object, most: object, epochs: object, epoch: object) -> Progress:
+    """What a TrainerState tells at an event that came after so many steps of ours."""
+    made, limit, passes = _count(done), _count(most), _count(epochs)
+    total = None if made is None or not limit else step + limit - made
+    if passes is None or not isinstance(epoch, (int, float)) or not 0 <= epoch <= passes:
+        return Progress(total)  # a dataset without a length has no epochs, or sys.maxsize of them
+    # The step that ends an epoch is still of that epoch.
+    return Progress(total, max(1, math.ceil(epoch)) if event == "on_step_end" else int(epoch) + 1, passes)
+
+
+def _lightning(listener: Listener) -> Callable[..., None]:
+    def epoch_begins(_result: object, loop: object, *_args: object) -> None:
+        trainer: Any = getattr(loop, "trainer", None)
+        step = listener.clock.step
+        epoch, epochs = _count(getattr(trainer, "current_epoch", None)), _count(getattr(trainer, "max_epochs", None))
+        batches = _count(getattr(trainer, "num_training_batches", None))
+        together = _count(getattr(trainer, "accumulate_grad_batches", None))
+        ends = []
+        # A loop that calls the optimizers itself makes as many steps of a batch as it likes.
+        if getattr(getattr(trainer, "lightning_module", None), "automatic_optimization", False):
+            if batches and together and epochs and epoch is not None and epoch < epochs:
+                ends.append(step + (epochs - epoch) * -(-batches // together))
+            done, most = _count(getattr(trainer, "global_step", None)), _count(getattr(trainer, "max_steps", None))
+            if most and done is not None and done < most:
+                ends.append(step + most - done)
+        progress = Progress(min(ends, default=None), None if epoch is None else epoch + 1, epochs or None)
+        listener.loops.trainer = lambda: progress
+
+    return epoch_begins
+
+
+def _count(value: object) -> int | None:
+    """A number as trainers have it; None: it is none, there is no limit, or one that nobody will reach."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if isinstance(value, int) and 0 <= value < MAX_STEP else None

@@ -1,0 +1,313 @@
+"""What is read from real tqdm bars, in a time that the test has in its hands."""
+
+from __future__ import annotations
+
+import io
+import threading
+import weakref
+from collections.abc import Iterator
+
+import pytest
+import tqdm
+
+from ddpmon.probe.bars import Bars, readings
+from ddpmon.probe.loops import Loops
+
+
+class Training:
+    """A script that trains: every batch takes its time, and once a second somebody looks."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1e9
+        self.step = 0
+        self.bars = Bars()
+        self.epoch_at: float | None = None
+        self.totals: list[int | None] = []
+        self.epochs: list[tuple[int | None, int | None]] = []
+        self._look_at = self.now + 0.3
+        monkeypatch.setattr("tqdm.std.time", lambda: self.now)
+
+    def passes(self, seconds: float) -> None:
+        end = self.now + seconds
+        while self._look_at <= end:
+            self.now = self._look_at
+            self._look_at += 1.0
+            self.bars.look(self.step, self.now, self.epoch_at)
+            self.totals.append(self.bars.total)
+            self.epochs.append((self.bars.epoch, self.bars.epochs))
+        self.now = end
+
+    def batch(self, seconds: float, *, step: bool = True) -> None:
+        self.passes(0.7 * seconds)
+        self.step += step
+        self.passes(0.3 * seconds)
+
+    @property
+    def told(self) -> set[int]:
+        """Every total that was believed at some time."""
+        return {total for total in self.totals if total is not None}
+
+
+@pytest.fixture
+def training(monkeypatch: pytest.MonkeyPatch) -> Iterator[Training]:
+    monkeypatch.setattr(tqdm.tqdm, "monitor_interval", 0)
+    assert readings() == []
+    return Training(monkeypatch)
+
+
+def bar(*args, **named) -> tqdm.tqdm:
+    return tqdm.tqdm(*args, file=io.StringIO(), **named)
+
+
+@pytest.mark.parametrize("seconds", [0.002, 0.03, 0.4, 3.0])
+def test_the_bar_that_advances_with_the_steps_tells_how_many_there_will_be(training: Training, seconds: float) -> None:
+    steps = max(30, int(12 / seconds))
+    for _ in bar(range(steps)):
+        training.batch(seconds)
+    assert training.told == {steps}
+    assert training.totals.index(steps) < 15, "within a few steps or seconds"
+    assert training.bars.epoch is None
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.7])
+def test_epochs_that_a_bar_outside_counts_are_multiplied_and_evaluation_is_none_of_it(
+    training: Training, seconds: float
+) -> None:
+    for _ in bar(range(3)):
+        for _ in bar(range(100)):
+            training.batch(seconds)
+        for _ in bar(range(60)):
+            training.passes(0.2)
+    assert training.told == {300}
+    known = [epoch for epoch in training.epochs if epoch != (None, None)]
+    assert known == sorted(known)
+    assert set(known) == {(1, 3), (2, 3), (3, 3)}
+    assert training.totals[-1] == 300, "kept when the bars are gone"
+
+
+def test_a_bar_of_evaluation_alone_tells_nothing(training: Training) -> None:
+    shown = bar(total=40)
+    for _ in range(4):
+        for _ in bar(range(50), disable=True):
+            training.batch(0.1)
+        for _ in bar(range(50)):
+            training.passes(0.1)
+        shown.update(10)
+    shown.close()
+    # The bar of the rounds advances once in 50 steps and is one: that of evaluation is not.
+    assert training.told <= {200}
+
+
+def test_bars_that_are_switched_off_know_nothing(training: Training) -> None:
+    for _ in bar(range(100), disable=True):
+        training.batch(0.1)
+    assert training.told == set()
+
+
+@pytest.mark.parametrize(("accumulated", "seconds"), [(2, 0.05), (4, 0.3), (64, 0.5)])
+def test_gradients_that_are_accumulated_over_several_batches(
+    training: Training, accumulated: int, seconds: float
+) -> None:
+    for number, _ in enumerate(bar(range(12 * 8 * accumulated)), 1):
+        training.batch(seconds, step=number % accumulated == 0)
+    assert training.told == {96}
+
+
+def test_a_bar_that_counts_samples(training: Training) -> None:
+    shown = bar(total=32 * 400)
+    for _ in range(400):
+        training.batch(0.1)
+        shown.update(32)
+    shown.close()
+    assert training.told == {400}
+
+
+@pytest.mark.parametrize("interval", [2.0, 10.0])
+def test_a_bar_that_is_drawn_seldom(training: Training, interval: float) -> None:
+    for _ in bar(range(2000), mininterval=interval):
+        training.batch(0.1)
+    assert training.told == {2000}
+
+
+def test_steps_before_the_bar_began_are_added(training: Training) -> None:
+    for _ in range(33):
+        training.batch(0.5)
+    for _ in bar(range(50)):
+        training.batch(0.5)
+    (total,) = training.told
+    assert total == pytest.approx(83, abs=1)
+
+
+def test_a_resumed_bar_counts_what_is_left(training: Training) -> None:
+    for _ in bar(range(60), initial=140, total=200):
+        training.batch(0.3)
+    assert training.told == {60}
+
+
+def test_one_bar_that_is_reset_for_each_epoch(training: Training) -> None:
+    outer, inner = bar(total=2), bar(total=80)
+    for _ in range(2):
+        inner.reset()
+        for _ in range(80):
+            training.batch(0.1)
+            inner.update()
+        outer.update()
+    inner.close()
+    outer.close()
+    assert training.told == {160}
+
+
+def test_epochs_written_beside_the_bar(training: Training) -> None:
+    for epoch in range(1, 4):
+        for _ in bar(range(40), desc=f"Epoch [{epoch}/3]"):
+            training.batch(0.2)
+    assert training.told == {120}
+    assert training.epochs[-1] == (3, 3)
+
+
+def test_a_bar_that_comes_again_is_not_the_whole_run(training: Training) -> None:
+    for _ in range(3):
+        for _ in bar(range(40)):
+            training.batch(0.2)
+    assert training.told == {40}
+    assert training.totals[-1] is None
+    assert all(total is None for total in training.totals[20:]), "from its second pass on"
+
+
+def test_a_bar_that_began_after_the_sampler_was_told_of_an_epoch_is_of_that_epoch_alone(training: Training) -> None:
+    for _ in range(2):
+        training.epoch_at = training.now
+        for _ in bar(range(40)):
+            training.batch(0.2)
+    assert training.told == set()
+
+
+def test_a_bar_around_epochs_that_nobody_shows_is_the_whole_run(training: Training) -> None:
+    shown = bar(total=120)
+    for _ in range(3):
+        training.passes(0.1)
+        training.epoch_at = training.now
+        for _ in range(40):
+            training.batch(0.2)
+            shown.update()
+    shown.close()
+    assert training.told == {120}
+
+
+def test_a_bar_over_epochs_alone(training: Training) -> None:
+    for _ in bar(range(12)):
+        for _ in range(30):
+            training.batch(0.1)
+        training.passes(1.5)
+    assert training.told
+    assert all(total == pytest.approx(360, rel=0.1) for total in training.told)
+    assert training.totals[-1] == pytest.approx(360, abs=12)
+    assert training.epochs[-1] == (12, 12)
+
+
+def test_a_bar_outside_that_counts_something_else_is_left_out_once_that_shows(training: Training) -> None:
+    other = bar(total=7)
+    for _ in bar(range(3)):
+        for _ in bar(range(50)):
+            training.batch(0.1)
+    assert training.totals[-1] == 150 * 7, "two bars outside: each multiplies"
+    other.close()
+
+    training.bars = Bars()
+    training.step = 0
+    training.totals.clear()
+    other = bar(total=7)
+    for _ in range(2):
+        for _ in bar(range(50), desc="Epoch"):
+            training.batch(0.1)
+    assert training.totals[3] == 350
+    assert training.totals[-1] is None
+    for number, _ in enumerate(bar(range(400))):
+        training.batch(0.1, step=number < 200 or number % 2 == 0)
+    assert training.totals[-1] == pytest.approx(400, abs=1), "another bar, whose ratio changes in its midst"
+    other.close()
+
+
+def test_a_total_that_was_passed_is_none(training: Training) -> None:
+    shown = bar(total=50)
+    for _ in range(80):
+        training.batch(0.2)
+        shown.update()
+    shown.close()
+    assert training.told == {50}
+    assert training.totals[-1] is None
+
+
+def test_bars_are_read_without_their_lock_and_are_not_kept(training: Training) -> None:
+    shown = bar(total=50)
+    holds, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with tqdm.tqdm.get_lock():
+            holds.set()
+            done.wait(30)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    holds.wait(30)
+    looker = threading.Thread(target=training.bars.look, args=(1, 0.0))
+    looker.start()
+    looker.join(10)
+    assert not looker.is_alive()
+    done.set()
+    holder.join()
+    gone = weakref.ref(shown)
+    del shown
+    assert gone() is None
+
+
+def test_bars_that_cannot_be_read_are_left_alone_and_that_is_said(training: Training) -> None:
+    class Odd(tqdm.tqdm):
+        broken = False
+
+        @property
+        def total(self):
+            if self.broken:
+                raise RuntimeError("not here")
+            return 5
+
+        @total.setter
+        def total(self, value):
+            pass
+
+    notes: list[str] = []
+    odd = Odd(range(5), file=io.StringIO())
+    Odd.broken = True
+    loops = Loops(notes.append)
+    assert loops.look(3, 0.0) == loops.look(4, 1.0) == (None, None, None)
+    Odd.broken = False
+    odd.close()
+    assert notes == ["progress bars: RuntimeError when they were read; they are left alone"]
+
+
+def test_the_samplers_epoch_counts_from_one(training: Training) -> None:
+    loops = Loops(print)
+    loops.set_epoch(0)
+    assert loops.look(1, 0.0).epoch == 1
+    loops.set_epoch(1)
+    assert loops.look(2, 1.0).epoch == 2
+    loops.set_epoch("three")
+    assert loops.look(2, 2.0).epoch == 2
+    counts_from_one = Loops(print)
+    counts_from_one.set_epoch(1)
+    assert counts_from_one.look(1, 0.0) == (None, 1, None)
+
+
+def test_a_resumed_runs_epochs_are_those_of_the_sampler(training: Training) -> None:
+    loops = Loops(print)
+    training.bars = loops
+    loops.set_epoch(3)
+    outer = bar(total=4)
+    inner = bar(total=30)
+    for step in range(20):
+        training.now += 0.5
+        inner.update()
+        progress = loops.look(step + 1, training.now)
+    inner.close()
+    outer.close()
+    assert progress == (120, 4, 7)
