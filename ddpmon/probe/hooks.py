@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import _functional_collectives as functional
 from torch.distributed import distributed_c10d
-from torch.nn.parallel import DataParallel, DistributedDataParallel
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import optimizer
 from torch.utils.data import dataloader
 
@@ -52,10 +52,10 @@ COLLECTIVES = (
 
 def install(listener: Listener) -> None:
     """Listen to torch in this process, once."""
-    _replace(DistributedDataParallel, "_ddp_init_helper", listener, after=listener.model_wrapped)
-    _replace(DistributedDataParallel, "_pre_forward", listener, before=listener.forward_begins)
-    _replace(DistributedDataParallel, "_post_forward", listener, after=listener.forward_ends)
-    _replace(
+    replace(DistributedDataParallel, "_ddp_init_helper", listener, after=listener.model_wrapped)
+    replace(DistributedDataParallel, "_pre_forward", listener, before=listener.forward_begins)
+    replace(DistributedDataParallel, "_post_forward", listener, after=listener.forward_ends)
+    replace(
         DistributedDataParallel,
         "_sync_buffers",
         listener,
@@ -63,16 +63,7 @@ def install(listener: Listener) -> None:
         after=listener.buffers_synchronised,
         failed=listener.synchronisation_fails,
     )
-    _replace(
-        DataParallel,
-        "forward",
-        listener,
-        before=listener.parallel_begins,
-        after=listener.parallel_ends,
-        failed=listener.phase_fails,
-        traced=True,
-    )
-    _replace(
+    replace(
         dataloader._BaseDataLoaderIter,  # others' loaders (torchdata's) have iterators of their own
         "__next__",
         listener,
@@ -80,7 +71,7 @@ def install(listener: Listener) -> None:
         after=listener.fetch_ends,
         failed=listener.phase_fails,
     )
-    _replace(
+    replace(
         torch.autograd,
         "_engine_run_backward",
         listener,
@@ -88,8 +79,9 @@ def install(listener: Listener) -> None:
         after=listener.backward_ends,
         failed=listener.phase_fails,
     )
-    _replace(torch.amp.GradScaler, "scale", listener, after=listener.loss_scaled)
-    _replace(optimizer.Optimizer, "_patch_step_function", listener, after=listener.set_up)
+    listener.parallelism.follow()
+    replace(torch.amp.GradScaler, "scale", listener, after=listener.loss_scaled)
+    replace(optimizer.Optimizer, "_patch_step_function", listener, after=listener.set_up)
     optimizer.register_optimizer_step_pre_hook(_guarded(listener, listener.optimizer_begins))
     optimizer.register_optimizer_step_post_hook(_guarded(listener, listener.optimizer_ends))
     gc.callbacks.append(listener.collecting)
@@ -106,8 +98,8 @@ def install(listener: Listener) -> None:
             _replace_function(name, listener, **collective)
     # Where asynchronous ones are waited for; the second is what the tensor of a functional one calls.
     dist.Work.wait = _as_inherited(dist.Work.wait)
-    _replace(dist.Work, "wait", listener, **collective)
-    _replace(functional, "wait_tensor", listener, **collective)
+    replace(dist.Work, "wait", listener, **collective)
+    replace(functional, "wait_tensor", listener, **collective)
 
 
 def _as_inherited(original: Any) -> Any:
@@ -129,7 +121,7 @@ def _as_inherited(original: Any) -> Any:
 
 def _replace_function(name: str, listener: Listener, **around: Any) -> None:
     """Replace a function of torch.distributed under both names it is reached by."""
-    _replace(distributed_c10d, name, listener, **around)
+    replace(distributed_c10d, name, listener, **around)
     setattr(dist, name, getattr(distributed_c10d, name))
 
 
@@ -146,7 +138,7 @@ def _guarded(listener: Listener, listen: Callable[..., None]) -> Callable[..., N
     return hook
 
 
-def _replace(
+def replace(
     owner: Any,
     name: str,
     listener: Listener,

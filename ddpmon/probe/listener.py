@@ -33,14 +33,13 @@ from ddpmon.probe.cuda import Events, Readings
 from ddpmon.probe.digest import Sampled, due, sample
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.loss import Loss
+from ddpmon.probe.parallelism import Parallelism
 from ddpmon.probe.replica import Replica, Replicas, reduced_parameters
 from ddpmon.probe.stepclock import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER, StepClock
 
 if TYPE_CHECKING:
     from ddpmon.probe.buckets import Buckets
 
-WITHOUT_DDP = "no DistributedDataParallel seen: a step ends with the optimizer's, and forward counts as other"
-WITH_DATA_PARALLEL = "nn.DataParallel instead of DistributedDataParallel: a step ends with the optimizer's"
 SCALARS = 10_000
 """Values of `ddpmon.log` that wait for the sending thread; a process that never sends keeps no more."""
 
@@ -53,11 +52,13 @@ class Listener:
         """Called once when this process turns out to be a rank."""
         self.buckets: Buckets | None = None
         """Where every bucket is to be recorded."""
+        self.parallelism = Parallelism(self)
         self.begin(identity)
 
     def begin(self, identity: Identity) -> None:
         """Start from nothing: a new process."""
         self.identity = identity
+        self.parallelism.begin()
         self.clock = StepClock()
         self.scalars: deque[tuple[int, str, object]] = deque(maxlen=SCALARS)
         self.sampled: deque[Sampled] = deque(maxlen=SCALARS)
@@ -87,7 +88,7 @@ class Listener:
         self._begun = False
         """Whether something was fetched or a marked step was entered since the last set-up."""
         self._parallel = False
-        """Whether a forward of nn.DataParallel was heard."""
+        """Whether a forward was heard that is not DDP's."""
         self._ddp = False
         """Whether gradients were ever synchronised here: then that ends a step, and nothing else does."""
         self._marked = False
@@ -137,6 +138,7 @@ class Listener:
         self._on_training_thread()
         self.identity.take_group()
         self.identity.reached(STAGE_GROUP)
+        self.parallelism.unsettled = True
         self.set_up()
         self.start()
 
@@ -145,6 +147,7 @@ class Listener:
         replica = self.replicas.of(model)
         self.identity.take_model(model, replica.gradient_bytes, replica.buffer_bytes)
         self.identity.reached(STAGE_MODEL)
+        self.parallelism.wrapped(model)
         if self.identity.cuda_device is not None:
             replica.follow(self._follow_device())
         self.set_up()
@@ -152,6 +155,7 @@ class Listener:
 
     def set_up(self, *_args: object) -> None:
         """Something was made that a step needs: the first step begins later, and not with the imports."""
+        self.parallelism.follow()
         if self.clock.step == 0 and not self._unreduced and not self._prepared:
             self._begun = False
             self._begin_first_step()
@@ -221,7 +225,7 @@ class Listener:
             self.clock.tokens += tokens
 
     def parallel_begins(self, _model: object, *inputs: object, **named: object) -> None:
-        """The forward of nn.DataParallel: one process, whose threads each drive a device."""
+        """A forward begins of a model that something else than DDP runs; no inputs: its samples were counted."""
         clock = self.clock
         if not torch.is_grad_enabled():
             clock.evaluated()
@@ -329,6 +333,8 @@ class Listener:
         if self._explicit_samples is not None:
             clock.samples, self._explicit_samples = self._explicit_samples, None
         clock.close(now)
+        if self.parallelism.unsettled:
+            self.parallelism.settle()
         if clock.step == 1:
             self.identity.reached(STAGE_TRAINING)
 
@@ -337,6 +343,7 @@ class Listener:
     def optimizer_begins(self, optimizer: Any = None, *_args: object) -> None:
         if self.hears():
             self.start()
+            self.parallelism.steps(optimizer)
             self.clock.base = OPTIMIZER
             self.clock.enter(OPTIMIZER)
             rate = optimizer.param_groups[0].get("lr") if optimizer is not None else None
@@ -350,8 +357,6 @@ class Listener:
             if self.replicas:
                 self.unsynchronised += self._unreduced
             if not self._ddp and not self._marked and (self._unreduced or not self.replicas):
-                if not self.replicas:
-                    self.identity.note(WITH_DATA_PARALLEL if self._parallel else WITHOUT_DDP)
                 self._close(now)
             self._unreduced = False
 
