@@ -124,7 +124,7 @@ def thread_cost(parameters: int) -> float:
     args = (batch, iterator)
     for name in ("bare", "wrapped"):
         if name == "wrapped":
-            hooks._replace(Empty, "call", listener, before=lambda *_: None, after=lambda *_: None)
+            hooks.replace(Empty, "call", listener, before=lambda *_: None, after=lambda *_: None)
         began = time.perf_counter()
         for _ in range(rounds):
             for _ in range(4):

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import ceil
 
 import numpy as np
 
 from ddpmon.analysis import loaders
+from ddpmon.analysis.collectives import SHORTEST_MS, STAYS, TRANSFER_SHARE, collectives_bound
 from ddpmon.analysis.conditions import Conditions
 from ddpmon.analysis.losses import loss_diverged, loss_spiked
+from ddpmon.analysis.parallelism import with_ddp
 from ddpmon.analysis.words import fitting
 from ddpmon.analysis.world import World
 from ddpmon.messages import OWN_PHASES, Finding
 
 FEWEST_STEPS = 40
 MIB = 1 << 20
-SHORTEST_MS = 5.0
-"""Shorter steps are all overhead: shares of them say little."""
 DATA_SHARE = 0.3
-TRANSFER_SHARE = 0.35
 GC_SHARE = 0.03
 SMALL_MS = 10.0
 """Steps that are longer have other troubles."""
@@ -29,8 +28,6 @@ BUCKETS = 4
 """Into which gradients that are one bucket can be cut, so that all but one go while backward runs."""
 ONE_BUCKET_BYTES = 25 << 20
 """DDP's own size of a bucket."""
-STAYS = 0.7
-"""Share of its threshold that keeps a finding."""
 
 
 def causes(
@@ -38,11 +35,13 @@ def causes(
     before: Sequence[Finding] = (),
     bus_bandwidth_gb_s: float | None = None,
     conditions: Sequence[Conditions] = (),
+    parallelism: str = "",
+    unmeasured: Collection[str] = (),
 ) -> list[Finding]:
     """Findings about the whole world, costliest first.
 
     before: what was found last. bus_bandwidth_gb_s: of the buckets' all-reduce, where they are recorded. conditions: of
-    the ranks that told of theirs.
+    the ranks that told of theirs. parallelism: how the ranks train; "": with DDP. unmeasured: phases that are not then.
     """
     if len(world) < FEWEST_STEPS:
         return []
@@ -51,11 +50,13 @@ def causes(
         _data_bound(world, known.get("data_bound"), conditions),
         _gc_pauses(world, known.get("gc_pauses")),
         loss_diverged(world, known.get("loss_diverged")),
-        _communication_bound(world, known.get("communication_bound"), bus_bandwidth_gb_s),
+        _communication_bound(world, known.get("communication_bound"), bus_bandwidth_gb_s)
+        if with_ddp(parallelism)
+        else collectives_bound(world, known.get("communication_bound"), parallelism),
         loss_spiked(world),
     ]
-    if not any(found):
-        found.append(_overhead(world, known.get("overhead_bound")))
+    if not any(found) and "forward" not in unmeasured:
+        found.append(_overhead(world, known.get("overhead_bound"), parallelism))
     return sorted((f for f in found if f), key=lambda f: -(f.cost_ms or 0.0))
 
 
@@ -180,7 +181,7 @@ def _gc_pauses(world: World, known: Finding | None) -> Finding | None:
     )
 
 
-def _overhead(world: World, known: Finding | None) -> Finding | None:
+def _overhead(world: World, known: Finding | None, parallelism: str) -> Finding | None:
     """Steps so small that most of them is what it takes to take one. Never more than a hint: nothing is wrong."""
     step = _step_ms(world)
     phases = np.median(world.mean("phases_ms"), axis=0)
@@ -194,6 +195,7 @@ def _overhead(world: World, known: Finding | None) -> Finding | None:
     factor = 2 * step / (step + computes + data + wait)
     samples = float(world.mean("samples").mean())
     batch = f" of {samples:.0f} samples" if samples else ""
+    synchronisations = "the all-reduce" if with_ddp(parallelism) else "the collectives"
     return Finding(
         "overhead_bound",
         "info",
@@ -203,7 +205,8 @@ def _overhead(world: World, known: Finding | None) -> Finding | None:
         _since(world, known),
         evidence={"step_ms": step, "forward_backward_ms": computes, "fixed_ms": fixed, "gain": factor},
         advice=(
-            f"{fixed:.1f} ms of each step{batch} are the optimizer, the all-reduce and what is around them, whatever"
-            f" the batch: batches twice as large pay it half as often, up to {factor:.2f}x the samples a second."
+            f"{fixed:.1f} ms of each step{batch} are the optimizer, {synchronisations} and what is around them,"
+            f" whatever the batch: batches twice as large pay it half as often, up to {factor:.2f}x the samples a"
+            " second."
         ),
     )

@@ -15,14 +15,14 @@ _WHAT = {
     "moving_straggler": "waiting for ranks that are late in turn",
     "slow_link": "rank {rank}'s slow link",
     "data_bound": "waiting for data",
-    "communication_bound": "waiting for the all-reduce's transfer",
+    "communication_bound": "waiting for the transfer between ranks",
     "gc_pauses": "garbage collection",
     "cpu_starved": "waiting for cores",
     "gpu_throttled": "waiting for throttled GPUs",
 }
 _PATH = {
     "wait": "the critical rank waits",
-    "transfer": "the all-reduce transfers",
+    "transfer": "the ranks transfer",
 }
 
 

@@ -6,7 +6,7 @@ until clearly less than its threshold is left, so that it does not flap. Each ki
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +58,10 @@ class Evidence:
     conditions: Sequence[Conditions] = ()
     bus_bandwidth_gb_s: float | None = None
     """Where buckets are recorded."""
+    parallelism: str = ""
+    """How the ranks train: DDP, FSDP2, … (see messages.words); "": they do not tell."""
+    unmeasured: Collection[str] = ()
+    """Of PHASES, those of which nothing is measured then."""
 
 
 def findings(
@@ -82,9 +86,10 @@ def findings(
     found += gradients_not_synchronised(evidence.unsynchronised, evidence.world_size)
     if world is not None:
         conditions = {one.rank: one for one in evidence.conditions}
-        costly = imbalance(world, before, conditions, longer) + causes(
-            world, before, evidence.bus_bandwidth_gb_s, evidence.conditions
-        )
+        kind = evidence.parallelism
+        late = imbalance(world, before, conditions, longer, kind)
+        costly = [_told_as_other(finding, evidence) for finding in late]
+        costly += causes(world, before, evidence.bus_bandwidth_gb_s, evidence.conditions, kind, evidence.unmeasured)
         if evidence.named:
             costly = explained(costly, evidence.named, world)
             by_hand = gap(world, evidence.named, before)
@@ -97,6 +102,14 @@ def findings(
     if evidence.lost:
         found.append(_telemetry_lost(evidence))
     return [replace(f, evidence=plain(f.evidence), cost_ms=plain(f.cost_ms)) for f in found]
+
+
+def _told_as_other(finding: Finding, evidence: Evidence) -> Finding:
+    """Where forward is not measured, what is told of `other` may be forward's."""
+    if finding.phase != "other" or "forward" not in evidence.unmeasured:
+        return finding
+    advice = f"Forward is not measured here and counts as other: it may be that. {finding.advice or ''}"
+    return replace(finding, advice=advice.rstrip())
 
 
 def plain(value: Any) -> Any:

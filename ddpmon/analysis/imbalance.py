@@ -23,11 +23,12 @@ def imbalance(
     before: Sequence[Finding] = (),
     conditions: Mapping[int, Conditions] | None = None,
     longer: World | None = None,
+    parallelism: str = "",
 ) -> list[Finding]:
     """Late ranks, those late every so many steps, or another one each step; the costliest first.
 
     before: what was found last. conditions: what ranks' processes and devices did, by rank, where known. longer: the
-    same world with more steps before it.
+    same world with more steps before it. parallelism: how the ranks train; "": with DDP.
     """
     if len(world.ranks) < 2:
         return []
@@ -44,7 +45,7 @@ def imbalance(
     else:
         moving = []
     known_link = next((f for f in before if f.kind == "slow_link"), None)
-    link = slow_link(world, known_link, conditions)
+    link = slow_link(world, known_link, conditions, parallelism)
     found += [link] if link else []
     found += moving
     return sorted(found, key=lambda f: (f.until_step is not None, -(f.cost_ms or 0.0)))

@@ -12,6 +12,7 @@ import numpy as np
 
 from ddpmon.analysis.conditions import Conditions
 from ddpmon.analysis.excess import chance, running_total, steady
+from ddpmon.analysis.parallelism import collectives, with_ddp
 from ddpmon.analysis.stragglers import deviations
 from ddpmon.analysis.verdict import rank_list
 from ddpmon.analysis.words import fitting
@@ -28,7 +29,10 @@ STAYS = 0.7
 
 
 def slow_link(
-    world: World, known: Finding | None = None, conditions: Mapping[int, Conditions] | None = None
+    world: World,
+    known: Finding | None = None,
+    conditions: Mapping[int, Conditions] | None = None,
+    parallelism: str = "",
 ) -> Finding | None:
     """The finding about the ranks whose transfer takes longer than their peers'. known: what was found last."""
     ranks = len(world.ranks)
@@ -54,11 +58,13 @@ def slow_link(
     many = len(late) > 1
     hosts = sorted({conditions[rank].host for rank in late if conditions and rank in conditions} - {""})
     where = f" on {hosts[0]}" if len(hosts) == 1 else ""
+    synchronisation = "all-reduce" if with_ddp(parallelism) else "collectives"
+    leaves = "each all-reduce" if with_ddp(parallelism) else f"a step's {collectives(parallelism)}"
     return Finding(
         "slow_link",
         "warn",
         fitting(
-            f"rank{'s' if many else ''} {names}{where}: all-reduce {cost:+.1f} ms after arrival",
+            f"rank{'s' if many else ''} {names}{where}: {synchronisation} {cost:+.1f} ms after arrival",
             f"; {factor:.2f}x if not",
         ),
         late,
@@ -67,7 +73,7 @@ def slow_link(
         cost_ms=cost,
         evidence={"transfer_over_ms": cost, "peers_transfer_ms": float(np.median(means[peers])), "gain": factor},
         advice=(
-            f"Own times are alike, and rank {names} leaves each all-reduce {cost:.1f} ms after its peers: look at"
+            f"Own times are alike, and rank {names} leaves {leaves} {cost:.1f} ms after its peers: look at"
             f" {'their' if many else 'its'} link{where}: the interface that is used (NCCL_SOCKET_IFNAME,"
             " GLOO_SOCKET_IFNAME), its speed and errors (ethtool), the PCIe lanes of the card (nvidia-smi topo -m)."
         ),

@@ -25,6 +25,9 @@ def report(
     """All of a run: `snapshot` at its end (or now), `world` and `summary` of the steps that the report covers."""
     run = snapshot.run
     gradients = summary if summary and summary.gradient_bytes else None
+    collectives = snapshot.all_reduce if snapshot.all_reduce and not gradients else None
+    waits = summary if summary and "wait" not in snapshot.unmeasured else None
+    gains = _what_if(world, summary, snapshot.findings) if world and summary and len(world.ranks) > 1 else []
     return {
         "schema": SCHEMA,
         "run": {
@@ -36,6 +39,9 @@ def report(
             "exit_code": run.exit_code,
             "started_at": run.started_at,
             "ended_at": run.ended_at,
+            "parallelism": snapshot.parallelism or None,
+            "unmeasured": snapshot.unmeasured,
+            "measured": snapshot.measured or None,
         },
         "steps": {
             "count": snapshot.step,
@@ -55,8 +61,8 @@ def report(
         },
         "time": _times(snapshot.times, _run_seconds(snapshot)),
         "ranks": [_rank(view) for view in snapshot.ranks],
-        "efficiency": {name: _number(getattr(summary.efficiency, name) if summary else None) for name in EFFICIENCIES},
-        "efficiency_since_start": _since_start(summary, since_start) if summary and since_start else None,
+        "efficiency": {name: _number(getattr(waits.efficiency, name) if waits else None) for name in EFFICIENCIES},
+        "efficiency_since_start": _since_start(waits, since_start) if waits and since_start else None,
         "all_reduce": {
             "bytes_per_step": round(gradients.gradient_bytes) if gradients else None,
             "wait_ms": _number(gradients.exposed_wait_ms if gradients else None),
@@ -65,7 +71,14 @@ def report(
             "bus_bandwidth_gb_s": _number(snapshot.bus_bandwidth_gb_s),
             "buckets": [msgspec.to_builtins(bucket) for bucket in snapshot.buckets],
         },
-        "what_if": _what_if(world, summary, snapshot.findings) if world and summary and len(world.ranks) > 1 else [],
+        "collectives": {
+            "wait_ms": _number(collectives.wait_ms),
+            "transfer_ms": _number(collectives.transfer_ms),
+            "share": _number(collectives.exposed_share),
+        }
+        if collectives
+        else None,
+        "what_if": [entry for entry in gains if entry["phase"] not in snapshot.unmeasured],
         "verdict": snapshot.verdict,
         "findings": [msgspec.to_builtins(finding) for finding in snapshot.findings],
     }
@@ -104,7 +117,6 @@ def _since_start(summary: Summary, sums: Sums) -> dict[str, Any] | None:
 
 
 def _rank(view: RankView) -> dict[str, Any]:
-    phases = view.phases_ms or (None,) * len(PHASES)
     return {
         "rank": view.rank,
         "host": view.host or None,
@@ -112,7 +124,7 @@ def _rank(view: RankView) -> dict[str, Any]:
         "device": view.device if view.pid else None,
         "steps": view.steps,
         "own_ms": _number(view.own_ms),
-        "phases_ms": {name: _number(value) for name, value in zip(PHASES, phases, strict=True)},
+        "phases_ms": {name: _number(view.phase_ms(name)) for name in PHASES},
         "critical_share": _number(view.critical_share),
         "late_ms": _number(view.late_ms),
         "loss": _number(view.loss, 6),

@@ -30,6 +30,8 @@ class Sums(msgspec.Struct):
     exposed_ms: float
     exposed_wait_ms: float
     gradient_bytes: float
+    wait_ms: float = 0.0
+    """In whatever synchronisation."""
 
 
 class SinceStart:
@@ -54,6 +56,7 @@ class SinceStart:
         new = {
             "length_ms": part.length_ms,
             "blocked_ms": part.wait_ms + part.transfer_ms,
+            "wait_ms": part.wait_ms,
             "exposed_ms": part.exposed_ms,
             "exposed_wait_ms": part.exposed_wait_ms,
             "gradient_bytes": part.gradient_bytes,

@@ -23,7 +23,7 @@ _PIPE_COLUMNS = 160
 @click.argument("run", required=False)
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def status(run: str | None, as_json: bool) -> int:
-    """How a run stands, in two lines.
+    """How a run stands, in two lines; without DDP a third says what is measured then and what is not.
 
     Exit code: 0 well (running, done, stopped, waiting for ranks), 1 needs a look (slow, stalled, or its hub does
     not answer), 2 failed or gone.
@@ -37,6 +37,8 @@ def status(run: str | None, as_json: bool) -> int:
     else:
         for line in _head(found, snapshot)[:2]:
             print(line)
+        if snapshot is not None and snapshot.measured:
+            print(snapshot.measured)
     return exit_code(found, snapshot)
 
 
@@ -106,6 +108,7 @@ def _print_json(run: Run, snapshot: Snapshot | None) -> None:
         fields = (
             "severity", "verdict", "at", "step", "total_steps", "eta_s", "step_ms_p50", "step_ms_max", "loss",
             "all_reduce_ms", "wait_share", "gpu_percent", "samples_per_s", "records_lost", "findings",
+            "parallelism", "unmeasured", "measured",
         )  # fmt: skip
         facts |= {name: getattr(snapshot, name) for name in fields}
         facts |= {"epoch": snapshot.training_epoch, "epochs": snapshot.training_epochs}

@@ -53,6 +53,7 @@ class Lines:
         self._state = ""
         self._verdict = ""
         self._events: set[tuple[float, str]] = set()
+        self._measured = ""
 
     def of(self, snapshot: Snapshot, at: float, silent_s: float = 0.0) -> list[str]:
         """Lines to print now; `at` is seconds of a clock that does not go back.
@@ -69,6 +70,9 @@ class Lines:
             if (event.at, event.text) not in self._events:
                 self._events.add((event.at, event.text))
                 found.append(event_line(event))
+        if snapshot.measured != self._measured:
+            self._measured = snapshot.measured
+            found.append(f"{_clock(snapshot.at)}  {_MARKS['info']} {plain(snapshot.measured)}")
         due = at >= self._next_at or snapshot.state != self._state
         if due:
             self._next_at = at + self.every_s

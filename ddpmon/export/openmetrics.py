@@ -62,8 +62,8 @@ def _of_ranks(ranks: list[RankView]) -> Iterator[tuple[str, str, str, str, list[
     phases: list[Sample] = [
         ({"rank": rank.rank, "phase": phase}, ms / 1e3)
         for rank in ranks
-        if rank.phases_ms
-        for phase, ms in zip(PHASES, rank.phases_ms, strict=True)
+        for phase in PHASES
+        if (ms := rank.phase_ms(phase)) is not None
     ]
     yield "ddpmon_rank_steps", "counter", "", "Steps finished by the rank.", each("steps")
     yield "ddpmon_rank_own_seconds", "gauge", "seconds", "Own time a step, mean.", each("own_ms", 1e-3)

@@ -71,21 +71,18 @@ def _first(told: list[str], one: str, many: str | None = None) -> list[str]:
 
 def facts(report: dict[str, Any]) -> list[str]:
     """The numbers of the whole world, one line each."""
-    steps, reduce = report["steps"], report["all_reduce"]
+    steps = report["steps"]
     window = f", means over {steps['window'][0]:,} to {steps['window'][1]:,}"
     step = steps["step_ms"]
     rate = steps["samples_per_s"]
     return [
+        *([report["run"]["measured"]] if report["run"].get("measured") else []),
         f"steps {steps['count']:,}{_of_how_many(steps)}{window}; lost {steps['records_lost']:,}",
         (
             f"step ms mean {_ms(step['mean'])}  p50 {_ms(step['p50'])}  p95 {_ms(step['p95'])}  max {_ms(step['max'])}"
             f"  samples/s {UNKNOWN if rate is None else f'{rate:,.1f}' if rate < 1000 else f'{rate:,.0f}'}"
         ),
-        (
-            f"all-reduce wait {_ms(reduce['wait_ms'])} ms  transfer {_ms(reduce['transfer_ms'])} ms"
-            f"  exposed {_share(reduce['exposed_share'])} of the step"
-        ),
-        _efficiency(report["efficiency"]),
+        *_blocked(report),
         *_since_start(report.get("efficiency_since_start")),
         *_time(report.get("time"), steps.get("accumulation") or 1),
     ]
@@ -108,6 +105,23 @@ def _of_how_many(steps: dict[str, Any]) -> str:
     total, epoch, epochs = (steps.get(name) for name in ("total", "epoch", "epochs"))
     of_epochs = f" of {epochs:,}" if epochs else ""
     return (f" of {total:,}" if total else "") + (f" (epoch {epoch:,}{of_epochs})" if epoch else "")
+
+
+def _blocked(report: dict[str, Any]) -> list[str]:
+    """What ranks are blocked in, and the efficiency that leaves; nothing where nobody's wait is measured."""
+    reduce, collectives = report["all_reduce"], report.get("collectives")
+    if "wait" in report["run"].get("unmeasured", ()):
+        return []
+    told = (
+        f"all-reduce wait {_ms(reduce['wait_ms'])} ms  transfer {_ms(reduce['transfer_ms'])} ms"
+        f"  exposed {_share(reduce['exposed_share'])} of the step"
+    )
+    if collectives:
+        told = (
+            f"collectives wait {_ms(collectives['wait_ms'])} ms  transfer {_ms(collectives['transfer_ms'])} ms"
+            f"  together {_share(collectives['share'])} of the step"
+        )
+    return [told, _efficiency(report["efficiency"])]
 
 
 def _efficiency(tree: dict[str, Any]) -> str:

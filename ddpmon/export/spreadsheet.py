@@ -29,15 +29,19 @@ def write(pieces: Iterable[Piece], clock: Clock, file: TextIO) -> None:
         for i, records in enumerate(piece.records):
             for j, record in enumerate(records):
                 blocked = (world.wait_ms[i, j], world.transfer_ms[i, j]) if piece.complete else (None, None)
-                critical = int(world.critical[i] == j) if piece.complete and world.critical[i] >= 0 else None
+                phases = [
+                    None if name in piece.unmeasured else ms
+                    for name, ms in zip(PHASES, (*world.phases_ms[i, j], *blocked), strict=True)
+                ]
+                critical = (
+                    int(world.critical[i] == j)
+                    if piece.complete and "wait" not in piece.unmeasured and world.critical[i] >= 0
+                    else None
+                )
                 out.writerow(
                     (
                         *(piece.attempt, record.step, world.ranks[j], f"{clock.unix_at(record.end_us):.6f}"),
-                        *(
-                            None if ms is None else f"{ms:.3f}"
-                            for ms in (world.length_ms[i, j], *world.phases_ms[i, j])
-                        ),
-                        *(None if ms is None else f"{ms:.3f}" for ms in blocked),
+                        *(None if ms is None else f"{ms:.3f}" for ms in (world.length_ms[i, j], *phases)),
                         *(critical, record.loss, record.samples or None, record.tokens or None, record.learning_rate),
                         f"{world.gc_ms[i, j]:.3f}",
                         json.dumps({name: us / 1e3 for name, us in record.named_us.items()}) if record.named_us else "",

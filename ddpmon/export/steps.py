@@ -30,6 +30,8 @@ class Piece:
     world: World
     complete: bool
     """Every rank told of them. Else nobody's wait can be known, and the world's wait and transfer mean nothing."""
+    unmeasured: frozenset[str] = frozenset()
+    """Of PHASES, those of which nothing is measured in this kind of training."""
 
 
 def pieces(recording: Recording, last: int | None = None) -> Iterator[Piece]:
@@ -54,6 +56,7 @@ def _side_by_side(
     recording: Recording, attempt: int, seats: dict[int, RankProcess], begin: int, end: int
 ) -> Iterator[Piece]:
     own_clocks = {rank for rank, process in seats.items() if process.hello.device_clock}
+    unmeasured = frozenset(name for process in seats.values() for name in process.hello.unmeasured)
     told: dict[int, dict[int, Step]] = {}
     try:
         for rank in sorted(seats):
@@ -61,6 +64,7 @@ def _side_by_side(
                 told.setdefault(step.step, {})[rank] = step
         for ranks, numbers in groupby(sorted(told), key=lambda number: tuple(told[number])):
             records = [[told[number][rank] for rank in ranks] for number in numbers]
-            yield Piece(attempt, records, split(Rows(ranks, records), own_clocks=own_clocks), len(ranks) == len(seats))
+            world = split(Rows(ranks, records), own_clocks=own_clocks)
+            yield Piece(attempt, records, world, len(ranks) == len(seats), unmeasured)
     except (msgspec.MsgspecError, TypeError, ValueError, ArithmeticError) as error:
         raise RecordingError(f"{recording.path} cannot be read: {error}") from None

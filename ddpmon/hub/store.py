@@ -35,7 +35,20 @@ from ddpmon.hub.histories import Histories
 from ddpmon.hub.processes import SAMPLE_US, RankProcess, Registry
 from ddpmon.hub.samples import Recently
 from ddpmon.hub.standing import standstill, start_stands_s
-from ddpmon.messages import END_STATES, OWN_PHASES, PAUSES, Digest, Event, Failure, Finding, Pause, Sample, Scalar, Step
+from ddpmon.messages import (
+    END_STATES,
+    OWN_PHASES,
+    PAUSES,
+    PHASES,
+    Digest,
+    Event,
+    Failure,
+    Finding,
+    Pause,
+    Sample,
+    Scalar,
+    Step,
+)
 from ddpmon.runs import Run
 
 WINDOW_STEPS = 600
@@ -321,6 +334,8 @@ class Store:
             conditions=[recent.conditions for _, recent in there],
             bus_bandwidth_gb_s=self.bucket_times().bus_bandwidth_gb_s if self._transfers_count() else None,
             named=self._named,
+            parallelism=self.parallelism,
+            unmeasured=self.unmeasured,
         )
 
     def _transfers_count(self) -> bool:
@@ -428,6 +443,18 @@ class Store:
         """Steps finished: the median rank's, so that a silent one does not hold the count."""
         steps = [p.steps for p in self.registry.seats.values()]
         return int(statistics.median_low(steps)) if steps else 0
+
+    @property
+    def parallelism(self) -> str:
+        """How the ranks train; "" where none can tell."""
+        seats = self.registry.seats
+        return next((told for rank in sorted(seats) if (told := seats[rank].hello.parallelism)), "")
+
+    @property
+    def unmeasured(self) -> list[str]:
+        """Of PHASES, those that some rank does not measure."""
+        missing = {name for process in self.registry.seats.values() for name in process.hello.unmeasured}
+        return [name for name in PHASES if name in missing]
 
     def named_ms(self) -> dict[int, dict[str, float]]:
         """Of each rank, its mean time a step inside what scripts named, over the window."""

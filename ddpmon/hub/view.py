@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ddpmon.analysis.parallelism import measured, with_ddp
 from ddpmon.analysis.summary import Efficiency, Summary
 from ddpmon.analysis.what_if import gain_with_even_transfer, gain_without_waiting
 from ddpmon.analysis.world import World
 from ddpmon.hub.store import Store
 from ddpmon.messages import (
     END_STATES,
+    OWN_PHASES,
     PAUSES,
     STAGES,
+    SYNC_COLLECTIVE,
+    SYNC_KINDS,
     AllReduceView,
     EfficiencyView,
     Environment,
@@ -41,6 +45,9 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
     left = total - store.step if total and not ended else None
     step_ms = summary.step_ms_mean if summary else None
     pausing = store.pausing(now)
+    parallelism, unmeasured = store.parallelism, store.unmeasured
+    said = measured(parallelism, unmeasured)
+    waits = "wait" not in unmeasured
     return Snapshot(
         epoch=epoch,
         version=version,
@@ -68,7 +75,7 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
         loss_falls=store.loss_falls,
         all_reduce_ms=summary.exposed_ms if summary and summary.gradient_bytes else None,
         wait_share=float(summary.phases_ms[:, 5].mean()) / summary.step_ms_mean
-        if summary and summary.step_ms_mean > 0
+        if summary and waits and summary.step_ms_mean > 0
         else None,
         gpu_percent=sum(loads) / len(loads) if loads else None,
         samples_per_s=sum(rates) if rates else None,
@@ -79,17 +86,20 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
         own_series=store.histories.series("own"),
         findings=store.findings,
         events=list(store.events),
-        notes=_notes(store),
+        notes=[said, *_notes(store)] if said else _notes(store),
         buckets=buckets.buckets,
         bus_bandwidth_gb_s=buckets.bus_bandwidth_gb_s,
-        all_reduce=all_reduce_view(store.means_of, summary),
-        efficiency=efficiency_view(summary.efficiency) if summary and len(summary.ranks) > 1 else None,
-        quantities=store.histories.names,
         times=_times(store),
         pausing=PausingView(pausing.kind, sorted(pausing.ranks), pausing.seconds) if pausing else None,
         accumulation=store.accumulation,
         training_epoch=training_epoch,
         training_epochs=training_epochs,
+        all_reduce=all_reduce_view(store.means_of, summary, collectives=counts_collectives(store)),
+        efficiency=efficiency_view(summary.efficiency) if summary and waits and len(summary.ranks) > 1 else None,
+        quantities=[name for name in store.histories.names if name not in unmeasured],
+        parallelism=parallelism,
+        unmeasured=unmeasured,
+        measured=said,
     )
 
 
@@ -161,6 +171,7 @@ def _ranks(store: Store, now: float) -> list[RankView]:
                 stack=process.stack if standing else None,
                 environment=_environment(hello, sample),
                 named_ms=named.get(rank, {}),
+                unmeasured=hello.unmeasured,
                 **mean,
             )
         )
@@ -200,10 +211,31 @@ def _means(summary: Summary) -> list[dict[str, Any]]:
     ]
 
 
-def all_reduce_view(world: World | None, summary: Summary | None) -> AllReduceView | None:
-    """What the gradient synchronisation of some steps costs; None where there is none, or nobody to wait for."""
-    if world is None or summary is None or not summary.gradient_bytes or len(summary.ranks) < 2:
+def counts_collectives(store: Store) -> bool:
+    """Whether collectives are what ranks wait for each other in, instead of DDP's all-reduce."""
+    return not with_ddp(store.parallelism) and "wait" not in store.unmeasured
+
+
+def all_reduce_view(world: World | None, summary: Summary | None, *, collectives: bool = False) -> AllReduceView | None:
+    """What the gradient synchronisation of some steps costs; None where there is none, or nobody to wait for.
+
+    collectives: tell of them where no gradients are synchronised.
+    """
+    if world is None or summary is None or len(summary.ranks) < 2:
         return None
+    if not summary.gradient_bytes:
+        wait, transfer = summary.phases_ms[:, len(OWN_PHASES) :].mean(axis=0).tolist()
+        if not collectives or not wait + transfer > 0:
+            return None
+        return AllReduceView(
+            payload_bytes=0.0,
+            wait_ms=wait,
+            transfer_ms=transfer,
+            exposed_share=(wait + transfer) / max(summary.step_ms_mean, 1e-9),
+            gain_without_waiting=gain_without_waiting(world),
+            gain_with_even_transfer=gain_with_even_transfer(world),
+            kind=SYNC_KINDS[SYNC_COLLECTIVE],
+        )
     return AllReduceView(
         payload_bytes=summary.gradient_bytes,
         wait_ms=summary.exposed_wait_ms,

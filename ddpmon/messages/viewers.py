@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from ddpmon.messages.ranks import Stack
+from ddpmon.messages.words import PHASES, SYNC_GRADIENTS, SYNC_KINDS
 
 
 class Gpu(msgspec.Struct, frozen=True):
@@ -96,6 +97,13 @@ class RankView(msgspec.Struct, frozen=True):
     environment: Environment | None = None
     named_ms: dict[str, float] = msgspec.field(default_factory=dict)
     """Time inside each `ddpmon.phase` that any rank of the world had, mean per step, part of the phases."""
+    unmeasured: list[str] = msgspec.field(default_factory=list)
+    """Phases of which nothing is measured in this kind of training: their numbers in `phases_ms` mean nothing."""
+
+    def phase_ms(self, name: str) -> float | None:
+        """A phase of the rank's step; None where it is not measured, or not yet."""
+        place, phases = PHASES.index(name), self.phases_ms or ()
+        return phases[place] if place < len(phases) and name not in self.unmeasured else None
 
 
 class BucketView(msgspec.Struct, frozen=True):
@@ -113,7 +121,7 @@ class BucketView(msgspec.Struct, frozen=True):
 
 
 class AllReduceView(msgspec.Struct, frozen=True):
-    """What the gradient synchronisation costs, mean over steps and ranks."""
+    """What the gradient synchronisation costs, mean over steps and ranks; without DDP what all collectives cost."""
 
     payload_bytes: float
     """Of a step."""
@@ -127,6 +135,8 @@ class AllReduceView(msgspec.Struct, frozen=True):
     """The same if every step's transfer took its median."""
     beside_ms: float | None = None
     """Blocked in other synchronisations of a step: buffers, collectives that the script calls."""
+    kind: str = SYNC_KINDS[SYNC_GRADIENTS]
+    """Of SYNC_KINDS: where DDP synchronises no gradients, what all collectives cost, whose bytes are not known."""
 
 
 class EfficiencyView(msgspec.Struct, frozen=True):
@@ -426,6 +436,12 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     training_epoch: int | None = None
     """The pass over the data that runs, counted from 1; `epoch` is the hub's."""
     training_epochs: int | None = None
+    parallelism: str = ""
+    """How the ranks train: DDP, FSDP2, …, as their Hello says it; "" where none can tell."""
+    unmeasured: list[str] = msgspec.field(default_factory=list)
+    """Of PHASES, those of which nothing is measured then."""
+    measured: str = ""
+    """One sentence: what is measured then and what is not; "" where all is, with DDP."""
 
 
 class Refused(msgspec.Struct, array_like=True, tag="refused"):

@@ -141,6 +141,9 @@ def check_hello(hello: Hello) -> None:
     _check(0 <= hello.stage < len(STAGES), "stage", hello.stage)
     texts = (hello.run_id, hello.host, hello.device, hello.device_name, hello.backend, hello.torch_version)
     _check(sum(map(len, texts)) + sum(map(len, hello.notes)) <= MAX_TEXT, "length of texts", "too long")
+    _check(len(hello.parallelism) <= MAX_NAME, "parallelism", hello.parallelism[:MAX_NAME])
+    _check(len(hello.unmeasured) <= len(PHASES), "unmeasured", len(hello.unmeasured))
+    _check(set(hello.unmeasured) <= set(PHASES), "unmeasured", [name[:MAX_NAME] for name in hello.unmeasured])
     _check(0 <= hello.cores < MAX_WORLD and 0 <= hello.compute_threads < MAX_WORLD, "cores", hello.cores)
 
 

@@ -30,6 +30,14 @@ PAUSES = ("evaluation", "checkpoint", "compilation", "pause")
 what is only known to have taken long."""
 EVALUATION, CHECKPOINT, COMPILATION, PAUSE = range(4)
 
+DDP, FSDP, FSDP2, DEEPSPEED = "DDP", "FSDP", "FSDP2", "DeepSpeed"
+TENSOR_PARALLEL, DATA_PARALLEL = "tensor parallel", "DataParallel"
+ALONE, NOT_PARALLEL = "one process", "none"
+"""How a rank trains in parallel; "none": one of several in a process group, and nothing of these at work. Several are
+joined by " + "."""
+HYBRID = " (hybrid)"
+"""Behind FSDP or FSDP2: the model is sharded over some ranks and replicated over the others."""
+
 HEAT_METRICS = ("own", *OWN_PHASES, "wait", "step", "loss", "gpu")
 """What the heat map can show: own time over the step's median, each phase over the peers' as a share of own time, wait
 as a share of the step, the step's length over the median, loss, GPU utilization."""

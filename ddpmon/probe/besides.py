@@ -29,10 +29,12 @@ class Besides:
         clock = self._listener.clock
         if not torch.is_grad_enabled():
             clock.evaluated()
-            clock.evaluates(explained=not (model.training or self._trains_in_eval))
+            clock.evaluates(explained=not (getattr(model, "training", True) or self._trains_in_eval))
             return True
         # Some evaluate without switching gradients off, some train in evaluation mode: a backward will tell.
-        self._undecided = clock.pausing is not None and not model.training and not self._trains_in_eval
+        self._undecided = (
+            clock.pausing is not None and not getattr(model, "training", True) and not self._trains_in_eval
+        )
         return self._undecided
 
     def trains(self) -> None:

@@ -43,9 +43,9 @@ class Buckets:
     def install(self) -> None:
         """Listen to who registers comm hooks in this process, once."""
         listener = self.listener
-        hooks._replace(DistributedDataParallel, "register_comm_hook", listener, before=self._begins_to_register)
-        hooks._replace(DistributedDataParallel, "_register_builtin_comm_hook", listener, before=self._builtin)
-        hooks._replace(Join, "notify_join_context", listener, after=self._joins)
+        hooks.replace(DistributedDataParallel, "register_comm_hook", listener, before=self._begins_to_register)
+        hooks.replace(DistributedDataParallel, "_register_builtin_comm_hook", listener, before=self._builtin)
+        hooks.replace(Join, "notify_join_context", listener, after=self._joins)
         Join.notify_join_context = staticmethod(Join.notify_join_context)
         register = dist._register_comm_hook
 

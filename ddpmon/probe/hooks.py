@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import _functional_collectives as functional
 from torch.distributed import distributed_c10d
-from torch.nn.parallel import DataParallel, DistributedDataParallel
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import optimizer
 from torch.utils.data import dataloader
 
@@ -52,11 +52,11 @@ COLLECTIVES = (
 
 def install(listener: Listener) -> None:
     """Listen to torch in this process, once."""
-    _replace(DistributedDataParallel, "_ddp_init_helper", listener, after=listener.model_wrapped)
+    replace(DistributedDataParallel, "_ddp_init_helper", listener, after=listener.model_wrapped)
     if _offers(DistributedDataParallel, "_pre_forward", "_post_forward", listener=listener):
-        _replace(DistributedDataParallel, "_pre_forward", listener, before=listener.forward_begins)
-        _replace(DistributedDataParallel, "_post_forward", listener, after=listener.forward_ends)
-    _replace(
+        replace(DistributedDataParallel, "_pre_forward", listener, before=listener.forward_begins)
+        replace(DistributedDataParallel, "_post_forward", listener, after=listener.forward_ends)
+    replace(
         DistributedDataParallel,
         "_sync_buffers",
         listener,
@@ -64,17 +64,8 @@ def install(listener: Listener) -> None:
         after=listener.buffers_synchronised,
         failed=listener.synchronisation_fails,
     )
-    _replace(
-        DataParallel,
-        "forward",
-        listener,
-        before=listener.parallel_begins,
-        after=listener.parallel_ends,
-        failed=listener.phase_fails,
-        traced=True,
-    )
     if _offers(dataloader, "_BaseDataLoaderIter", listener=listener):  # others' loaders have iterators of their own
-        _replace(
+        replace(
             dataloader._BaseDataLoaderIter,
             "__next__",
             listener,
@@ -82,7 +73,7 @@ def install(listener: Listener) -> None:
             after=listener.fetch_ends,
             failed=listener.fetch_fails,
         )
-    _replace(
+    replace(
         torch.autograd,
         "_engine_run_backward",
         listener,
@@ -90,12 +81,13 @@ def install(listener: Listener) -> None:
         after=listener.backward_ends,
         failed=listener.phase_fails,
     )
+    listener.parallelism.follow()
     if _offers(dist, "Reducer", listener=listener):
-        _replace(dist.Reducer, "prepare_for_backward", listener, after=listener.backward_expected)
+        replace(dist.Reducer, "prepare_for_backward", listener, after=listener.backward_expected)
     if _offers(torch.amp, "GradScaler", listener=listener):
-        _replace(torch.amp.GradScaler, "scale", listener, after=listener.loss_scaled)
-        _replace(torch.amp.GradScaler, "step", listener, before=listener.scaler_steps)
-    _replace(optimizer.Optimizer, "_patch_step_function", listener, after=listener.optimizer_made)
+        replace(torch.amp.GradScaler, "scale", listener, after=listener.loss_scaled)
+        replace(torch.amp.GradScaler, "step", listener, before=listener.scaler_steps)
+    replace(optimizer.Optimizer, "_patch_step_function", listener, after=listener.optimizer_made)
     if _offers(
         optimizer, "register_optimizer_step_pre_hook", "register_optimizer_step_post_hook", listener=listener
     ):  # fmt: skip
@@ -117,18 +109,18 @@ def install(listener: Listener) -> None:
     # Where asynchronous ones are waited for; the second is what the tensor of a functional one calls.
     if _offers(dist, "Work", listener=listener) and _offers(dist.Work, "wait", listener=listener):
         dist.Work.wait = _as_inherited(dist.Work.wait)
-        _replace(dist.Work, "wait", listener, **collective)
-    _replace(functional, "wait_tensor", listener, **collective)
+        replace(dist.Work, "wait", listener, **collective)
+    replace(functional, "wait_tensor", listener, **collective)
 
 
 def _install_besides(listener: Listener) -> None:
     """Listen to what a script does besides training."""
     besides = listener.besides
-    _replace(torch.nn.Module, "eval", listener, after=besides.evaluation_begins, traced=True)
+    replace(torch.nn.Module, "eval", listener, after=besides.evaluation_begins, traced=True)
     saving: dict[str, Any] = {"before": besides.saving_begins, "after": besides.saving_ends}
-    _replace(torch, "save", listener, **saving, failed=besides.saving_ends)
+    replace(torch, "save", listener, **saving, failed=besides.saving_ends)
     torch.serialization.save = torch.save
-    _replace(torch, "compile", listener, after=besides.compiler_there)
+    replace(torch, "compile", listener, after=besides.compiler_there)
 
 
 def _offers(owner: Any, *names: str, listener: Listener) -> bool:
@@ -161,7 +153,7 @@ def _as_inherited(original: Any) -> Any:
 
 def _replace_function(name: str, listener: Listener, **around: Any) -> None:
     """Replace a function of torch.distributed under both names it is reached by."""
-    _replace(distributed_c10d, name, listener, **around)
+    replace(distributed_c10d, name, listener, **around)
     if hasattr(distributed_c10d, name):
         setattr(dist, name, getattr(distributed_c10d, name))
 
@@ -179,7 +171,7 @@ def _guarded(listener: Listener, listen: Callable[..., None]) -> Callable[..., N
     return hook
 
 
-def _replace(
+def replace(
     owner: Any,
     name: str,
     listener: Listener,

@@ -49,6 +49,10 @@ class Identity:
         return int(self._facts["restart"])
 
     @property
+    def world_size(self) -> int:
+        return int(self._facts["world_size"])
+
+    @property
     def stage(self) -> int:
         return int(self._facts["stage"])
 
@@ -86,6 +90,11 @@ class Identity:
             self.cuda_device = device.index
             changes["device_name"] = torch.cuda.get_device_name(device)
         self._change(**changes)
+
+    def trains(self, parallelism: str, unmeasured: list[str]) -> None:
+        """How this process trains, and which phases are not measured then."""
+        if (parallelism, unmeasured) != (self._facts.get("parallelism"), self._facts.get("unmeasured")):
+            self._change(parallelism=parallelism, unmeasured=unmeasured)
 
     def steps_on_device(self) -> None:
         """Steps lie on the GPU's timeline from now on."""

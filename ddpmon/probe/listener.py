@@ -35,6 +35,7 @@ from ddpmon.probe.identity import Identity
 from ddpmon.probe.iteration import Iteration
 from ddpmon.probe.loops import Loops
 from ddpmon.probe.loss import Loss
+from ddpmon.probe.parallelism import Parallelism
 from ddpmon.probe.records import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER
 from ddpmon.probe.replica import Replica, Replicas, reduced_parameters
 from ddpmon.probe.said import Said
@@ -43,8 +44,6 @@ from ddpmon.probe.stepclock import StepClock
 if TYPE_CHECKING:
     from ddpmon.probe.buckets import Buckets
 
-WITHOUT_DDP = "no DistributedDataParallel seen: a step ends with the optimizer's, and forward counts as other"
-WITH_DATA_PARALLEL = "nn.DataParallel instead of DistributedDataParallel: a step ends with the optimizer's"
 SCALARS = 10_000
 """Values of `ddpmon.log` that wait for the sending thread; a process that never sends keeps no more."""
 
@@ -57,11 +56,13 @@ class Listener(Said):
         """Called once when this process turns out to be a rank."""
         self.buckets: Buckets | None = None
         """Where every bucket is to be recorded."""
+        self.parallelism = Parallelism(self)
         self.begin(identity)
 
     def begin(self, identity: Identity) -> None:
         """Start from nothing: a new process."""
         self.identity = identity
+        self.parallelism.begin()
         self.clock = StepClock()
         self.iteration = Iteration(self.clock)
         self.besides = Besides(self)
@@ -96,8 +97,6 @@ class Listener(Said):
         """Optimizer steps on such gradients, though there is a DDP model."""
         self.begun = False
         """Whether something was fetched or a marked step was entered since the last set-up."""
-        self._parallel = False
-        """Whether a forward of nn.DataParallel was heard."""
         self._ddp = False
         """Whether gradients were ever synchronised here: then that ends a step, and nothing else does."""
         self.marked = False
@@ -152,6 +151,7 @@ class Listener(Said):
         self._on_training_thread()
         self.identity.take_group()
         self.identity.reached(STAGE_GROUP)
+        self.parallelism.unsettled = True
         self.set_up()
         self.start()
 
@@ -160,6 +160,7 @@ class Listener(Said):
         replica = self.replicas.of(model)
         self.identity.take_model(model, replica.gradient_bytes, replica.buffer_bytes)
         self.identity.reached(STAGE_MODEL)
+        self.parallelism.wrapped(model)
         if self.identity.cuda_device is not None:
             replica.follow(self._follow_device())
         self.set_up()
@@ -171,6 +172,7 @@ class Listener(Said):
 
     def set_up(self) -> None:
         """Something was made that a step needs: the first step begins later, and not with the imports."""
+        self.parallelism.follow()
         if self.clock.step == 0 and not self._unreduced and not self._prepared:
             self.begun = False
             self.begin_first_step()
@@ -251,14 +253,14 @@ class Listener(Said):
             self.clock.leave()
 
     def parallel_begins(self, model: object, *inputs: object, **named: object) -> None:
-        """The forward of nn.DataParallel: one process, whose threads each drive a device."""
+        """A forward begins of a model that something else than DDP runs; no inputs: its samples were counted."""
         self.beats += 1
         if self.besides.evaluates(model):
             return
-        self._parallel = True
         self.clock.trained()
         self.clock.enter_after_gap(FORWARD, 0)
-        self._count_inputs(0, inputs, named)
+        if inputs or named:
+            self._count_inputs(0, inputs, named)
 
     def parallel_ends(self, *_args: object) -> None:
         if self.clock.phase == FORWARD:
@@ -368,6 +370,8 @@ class Listener(Said):
             self.first_step_done()
 
     def first_step_done(self) -> None:
+        if self.parallelism.unsettled and self.clock.step:
+            self.parallelism.settle()
         if self.clock.step == 1:
             self.identity.reached(STAGE_TRAINING)
 
@@ -376,6 +380,7 @@ class Listener(Said):
     def optimizer_begins(self, optimizer: Any = None, *_args: object) -> None:
         if self.hears():
             self.start()
+            self.parallelism.steps(optimizer)
             clock = self.clock
             self.beats += 1
             if self._backward_depth:
@@ -399,8 +404,6 @@ class Listener(Said):
             if self.replicas:
                 self.unsynchronised += self._unreduced
             if not self._ddp and not self.marked and (self._unreduced or not self.replicas):
-                if not self.replicas:
-                    self.identity.note(WITH_DATA_PARALLEL if self._parallel else WITHOUT_DDP)
                 self.clock.cut(now)
                 self._gradients_taken(optimizer)
             self._unreduced = False

@@ -47,11 +47,11 @@ def install(listener: Listener) -> None:
             found = getattr(sys.modules.get(module), name, None)
             if isinstance(found, type) and found not in replaced and callable(getattr(found, method, None)):
                 replaced.add(found)
-                hooks._replace(found, method, listener, after=hear(listener))
+                hooks.replace(found, method, listener, after=hear(listener))
 
-    hooks._replace(DistributedDataParallel, "_ddp_init_helper", listener, after=look)
-    hooks._replace(optimizer.Optimizer, "_patch_step_function", listener, after=look)
-    hooks._replace(DistributedSampler, "set_epoch", listener, before=set_epoch)
+    hooks.replace(DistributedDataParallel, "_ddp_init_helper", listener, after=look)
+    hooks.replace(optimizer.Optimizer, "_patch_step_function", listener, after=look)
+    hooks.replace(DistributedSampler, "set_epoch", listener, before=set_epoch)
 
 
 def _transformers(listener: Listener) -> Callable[..., None]:

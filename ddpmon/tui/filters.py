@@ -67,8 +67,7 @@ def _times(value: float | None, factor: float) -> float | None:
 
 
 def _phase(name: str) -> Callable[[RankView], float | None]:
-    place = PHASES.index(name)
-    return lambda rank: rank.phases_ms[place] if rank.phases_ms is not None and place < len(rank.phases_ms) else None
+    return lambda rank: rank.phase_ms(name)
 
 
 QUANTITIES: dict[str, Callable[[RankView], float | None]] = {

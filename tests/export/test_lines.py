@@ -75,6 +75,14 @@ def test_a_verdict_is_told_when_it_changes():
     assert len(lines.of(snapshot(verdict="all ranks alike"), 3.0)) == 1
 
 
+def test_what_is_not_measured_is_told_once_when_it_is_known():
+    lines = Lines(every_s=100.0)
+    lines.of(snapshot(), 0.0)
+    (told,) = lines.of(snapshot(measured="one process, no DDP"), 1.0)
+    assert told.endswith("· one process, no DDP")
+    assert lines.of(snapshot(measured="one process, no DDP"), 2.0) == []
+
+
 def test_an_event_is_told_once_and_before_the_state_it_led_to():
     lines = Lines(every_s=100.0)
     lost = Event(at=1.0, severity="critical", text="rank 1 failed")

@@ -57,11 +57,15 @@ def test_it_has_exactly_the_fields_of_schema_1():
         "efficiency",
         "efficiency_since_start",
         "all_reduce",
+        "collectives",
         "what_if",
         "verdict",
         "findings",
     ]
-    assert set(made["run"]) == {"id", "name", "world_size", "nnodes", "state", "exit_code", "started_at", "ended_at"}
+    assert set(made["run"]) == {
+        *("id", "name", "world_size", "nnodes", "state", "exit_code", "started_at", "ended_at"),
+        *("parallelism", "unmeasured", "measured"),
+    }
     assert set(made["steps"]) == {
         "count", "total", "epoch", "epochs", "window", "step_ms", "samples_per_s", "records_lost", "accumulation",
     }  # fmt: skip

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ddpmon.messages import ALONE
 from tests.probe.conftest import INJECT, SCRIPTS, Ear, environment, python, torchrun
 
 pytestmark = pytest.mark.e2e
@@ -75,7 +76,7 @@ def test_without_ddp_a_step_is_the_optimizers(ear: Ear) -> None:
     assert [step.loss for step in ear.steps(0)] == losses
     scalars = [scalar for batch in ear.batches(0) for scalar in batch.scalars]
     assert [scalar.name for scalar in scalars] == ["double"] * 10
-    assert ear.hellos()[-1].notes[0].startswith("no DistributedDataParallel seen")
+    assert (ear.hellos()[-1].parallelism, ear.hellos()[-1].unmeasured) == (ALONE, ["forward", "wait", "transfer"])
     assert [scalar.value for scalar in scalars] == [2 * loss for loss in losses]
 
 

@@ -10,18 +10,18 @@ from pathlib import Path
 
 from ddpmon.source import FakeSource
 from ddpmon.tui.app import watch
-from tests.tui import measured, odd, snapshots
+from tests.tui import kinds, measured, odd, snapshots
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("state", choices=[*snapshots.STATES, *odd.MADE, *measured.MADE, "nothing"])
+    parser.add_argument("state", choices=[*snapshots.STATES, *odd.MADE, *measured.MADE, *kinds.MADE, "nothing"])
     parser.add_argument("--silent", type=float, default=0.0)
     parser.add_argument("--owns-run", action="store_true")
     parser.add_argument("--readonly", action="store_true")
     parser.add_argument("--notify", default="off")
     parser.add_argument("--outcome", help="write here how it was left")
     given = parser.parse_args()
-    made = {**snapshots.STATES, **odd.MADE, **measured.MADE}.get(given.state)
+    made = {**snapshots.STATES, **odd.MADE, **measured.MADE, **kinds.MADE}.get(given.state)
     source = FakeSource(made() if made else None, given.silent)
     source.said = snapshots.said(source.current.run.world_size if source.current else 0)
     outcome = watch(source, readonly=given.readonly, owns_run=given.owns_run, notify=given.notify)

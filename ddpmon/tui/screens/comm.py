@@ -8,6 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container, Vertical
 
+from ddpmon.analysis.parallelism import with_ddp
 from ddpmon.messages import COST_WINDOWS, Snapshot, Wish
 from ddpmon.tui import keys
 from ddpmon.tui.frame import Frame
@@ -25,7 +26,9 @@ _LEAST_LIST = 10
 
 
 def why_no_buckets(snapshot: Snapshot) -> str:
-    """What keeps the buckets from being shown."""
+    """What keeps the buckets from being shown; "" where there are none."""
+    if not with_ddp(snapshot.parallelism):
+        return ""
     told = next((note for note in snapshot.notes if note.startswith("buckets:")), None)
     return told or "buckets: not recorded; ddpmon run --buckets SCRIPT shows them"
 

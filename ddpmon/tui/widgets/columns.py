@@ -51,13 +51,7 @@ class Column:
 
 
 def _phase(name: str) -> Callable[[RankView, int], str]:
-    place = PHASES.index(name)
-
-    def text(rank: RankView, digits: int) -> str:
-        phases = rank.phases_ms
-        return numbers.aligned_ms(phases[place] if phases is not None and place < len(phases) else None, digits)
-
-    return text
+    return lambda rank, digits: numbers.aligned_ms(rank.phase_ms(name), digits)
 
 
 def decimals(ranks: list[RankView]) -> int:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ddpmon.analysis.parallelism import with_ddp
 from ddpmon.messages import (
     COST_STEPS,
     COST_WINDOWS,
+    SYNC_COLLECTIVE,
+    SYNC_KINDS,
     AllReduceView,
     CostView,
     CostWish,
@@ -17,7 +20,7 @@ from ddpmon.messages import (
 )
 from ddpmon.tui import numbers
 from ddpmon.tui.frame import Frame, finite
-from ddpmon.tui.lines import Line, cut_sentence, size, title
+from ddpmon.tui.lines import Line, cut_sentence, plain, size, title, wrap
 from ddpmon.tui.widgets.pane import Pane
 
 _NAME = 22
@@ -120,15 +123,22 @@ def _faster(gain: float | None) -> str:
     return numbers.NONE if gain is None else "no gain" if gain < 1.005 else f"{numbers.percent(gain - 1)} faster"
 
 
+def _of_collectives(shown: AllReduceView) -> bool:
+    return shown.kind == SYNC_KINDS[SYNC_COLLECTIVE]
+
+
 def _cost(shown: AllReduceView, bandwidth: float | None, width: int) -> list[Line]:
     share = numbers.percent(shown.exposed_share) + " of a step" * (width >= _WITH_WORDS)
     total = None if finite(shown.wait_ms) is None else shown.wait_ms + shown.transfer_ms
     speed = f"{numbers.ms(bandwidth)} GB/s" if finite(bandwidth) is not None else "known with --buckets"
+    name = " blocked " if _of_collectives(shown) else " exposed "
     first: Line = [
-        (" exposed ", "muted"), (f"{numbers.ms(total)} ms", "strong"), (f", {share}", "text"),
+        (name, "muted"), (f"{numbers.ms(total)} ms", "strong"), (f", {share}", "text"),
         ("   ╌ wait ", "wait"), (numbers.ms(shown.wait_ms), "text"),
         ("   ═ transfer ", "comm"), (numbers.ms(shown.transfer_ms), "text"),
     ]  # fmt: skip
+    if _of_collectives(shown):
+        return [first]
     second: Line = [
         (" bytes a step ", "muted"), (_bytes(shown.payload_bytes), "text"),
         ("   bus bandwidth ", "muted"), (speed, "text" if finite(bandwidth) is not None else "muted"),
@@ -160,6 +170,8 @@ def _gains(shown: AllReduceView) -> Line:
 def _nothing(snapshot: Snapshot) -> str:
     if snapshot.window is None:
         return "no steps yet"
+    if snapshot.measured and not with_ddp(snapshot.parallelism):
+        return snapshot.measured
     if snapshot.run.world_size == 1:
         return "one rank alone: it waits for nobody"
     if snapshot.all_reduce_ms is not None:
@@ -199,8 +211,10 @@ def cost(snapshot: Snapshot, width: int, over: str = COST_WINDOWS[0]) -> list[Li
     lines: list[Line] = []
     if shown is not None:
         lines += [*_cost(shown, snapshot.bus_bandwidth_gb_s, width), *_beside(shown)]
+        if _of_collectives(shown):
+            lines += [[(f" {row}", "muted")] for row in wrap(plain(snapshot.measured), width - 2)]
     else:
-        lines.append([(f" {_nothing(snapshot)}", "muted")])
+        lines += [[(f" {row}", "muted")] for row in wrap(plain(_nothing(snapshot)), width - 2)]
     if of is not None and of.efficiency is not None:
         lines += tree(branches(of.efficiency, of.slowest, of.slowest_over), width)
     if shown is not None and finite(shown.gain_without_waiting) is not None:
@@ -241,6 +255,8 @@ class Cost(Pane):
         heading = "what does all-reduce cost, and why"
         if snapshot is None:
             return [title(heading, width)]
+        if not with_ddp(snapshot.parallelism):
+            heading = "what do collectives cost, and why"
         shown = told(snapshot, self.over)
         if shown is not None:
             heading += f": {of_steps(shown)}"

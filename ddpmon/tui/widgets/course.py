@@ -80,9 +80,19 @@ def course(rank: RankView, snapshot: Snapshot, view: InspectView | None, width: 
     lines: list[Line] = []
     for row in _ROWS:
         mine, middle = row.get(rank), median(row.get, snapshot)
-        if mine is None and middle is None:
+        measured = row.key not in rank.unmeasured
+        if mine is None and middle is None and (measured or rank.phases_ms is None):
             continue
-        lines += _lines(row, mine, middle, rows.get(row.key), least, digits, room, alone=len(snapshot.ranks) < 2)
+        lines += _lines(
+            row,
+            mine,
+            middle,
+            rows.get(row.key) if measured else None,
+            least,
+            digits,
+            room,
+            alone=len(snapshot.ranks) < 2,
+        )
     return [_header(view, missing, room), *lines] if lines else []
 
 

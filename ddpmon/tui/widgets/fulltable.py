@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from rich.cells import cell_len
 
-from ddpmon.messages import PHASES, RankView, Snapshot
+from ddpmon.messages import RankView, Snapshot
 from ddpmon.tui import numbers, standing
 from ddpmon.tui.lines import Line, fit, padded, plain
 from ddpmon.tui.widgets.columns import HEALTH_WORDS, decimals, exit_text, how_far
@@ -48,8 +48,7 @@ class Field:
 
 
 def _phase(name: str) -> Callable[[RankView], Value]:
-    place = PHASES.index(name)
-    return lambda rank: rank.phases_ms[place] if rank.phases_ms is not None and place < len(rank.phases_ms) else None
+    return lambda rank: rank.phase_ms(name)
 
 
 def _percent(value: float, _: int) -> str:

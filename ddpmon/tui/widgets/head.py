@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ddpmon.analysis.parallelism import short, with_ddp
 from ddpmon.messages import STAGES, Snapshot
 from ddpmon.tui import numbers
 from ddpmon.tui.frame import LOOKS, SEVERITY_ROLES, Frame
@@ -83,6 +84,8 @@ def _progress(snapshot: Snapshot, frame: Frame, wide: bool) -> list[_Item]:
     if wide and run.nnodes > 1:
         ranks += f" on {run.nnodes} nodes"
     items: list[_Item] = [(2, [(cut(plain(run.name), 32 if wide else 20), "strong")]), (5, [(ranks, "text")])]
+    if kind := short(snapshot.parallelism):
+        items.append((4, [(plain(kind), "info")]))
     total = snapshot.total_steps
     step = f"step {numbers.count(snapshot.step)}" + (f"/{numbers.count(total)}" if total else "")
     if snapshot.step or total:
@@ -148,11 +151,15 @@ def number_items(snapshot: Snapshot, width: int) -> list[_Item]:
     on_gpu = snapshot.gpu_percent is not None or any(rank.device.startswith("cuda") for rank in snapshot.ranks)
     rate = f"{numbers.short(snapshot.samples_per_s):>5}"
     finite_loss = snapshot.loss is None or numbers.loss(snapshot.loss) not in {"nan", "inf", "-inf"}
+    cost, blocked = "all-reduce", snapshot.all_reduce_ms
+    if not with_ddp(snapshot.parallelism):
+        collectives = snapshot.all_reduce
+        cost, blocked = "collectives", None if collectives is None else collectives.wait_ms + collectives.transfer_ms
     items: list[_Item] = [
         (0, [("step ", "muted"), (f"{numbers.ms(snapshot.step_ms_p50):>5} ms", "strong"),
              (" max", "muted"), (f"{numbers.ms(snapshot.step_ms_max):>5}", "text")]),
         (1, [("loss ", "muted"), (f"{numbers.loss(snapshot.loss):>6} {arrow}", "strong" if finite_loss else "bad")]),
-        (3, [("all-reduce ", "muted"), (f"{numbers.ms(snapshot.all_reduce_ms):>4} ms", "text")]),
+        (3, [(f"{cost} ", "muted"), (f"{numbers.ms(blocked):>4} ms", "text")]),
         (2, [("wait ", "muted"), (f"{numbers.percent(snapshot.wait_share):>4}", "text")]),
     ]  # fmt: skip
     if on_gpu:

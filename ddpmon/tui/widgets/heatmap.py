@@ -156,10 +156,11 @@ class HeatMap(Pane):
 
     @property
     def metrics(self) -> list[str]:
-        """What there is to show: GPU utilization where a rank has a GPU that tells."""
+        """What there is to show: phases that are measured, GPU utilization where a rank has a GPU that tells."""
         ranks = [] if self.frame.snapshot is None else self.frame.snapshot.ranks
         gpu = any(rank.gpu is not None and rank.gpu.percent is not None for rank in ranks)
-        return [metric for metric in HEAT_METRICS if gpu or metric != "gpu"]
+        without = {name for rank in ranks for name in rank.unmeasured} | ({"gpu"} if not gpu else set())
+        return [metric for metric in HEAT_METRICS if metric not in without]
 
     @property
     def wish(self) -> HeatWish:

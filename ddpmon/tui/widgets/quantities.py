@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ddpmon.messages import PHASES, RankView, Snapshot
+from ddpmon.messages import RankView, Snapshot
 from ddpmon.tui import numbers
 from ddpmon.tui.frame import finite
 from ddpmon.tui.lines import Line, cut, plain
@@ -32,8 +32,7 @@ class Quantity:
 
 def phase(name: str) -> Get:
     """How to get a phase's time of a rank."""
-    place = PHASES.index(name)
-    return lambda rank: rank.phases_ms[place] if rank.phases_ms is not None and place < len(rank.phases_ms) else None
+    return lambda rank: rank.phase_ms(name)
 
 
 def _percent(value: float | None) -> str:

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from textual import events
 
-from ddpmon.messages import PHASES, STAGES, RankView, Snapshot
+from ddpmon.messages import STAGES, RankView, Snapshot
 from ddpmon.tui import standing
 from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, fit, size
@@ -41,8 +41,7 @@ def down(value: float | None) -> float | None:
 
 def phase_ms(rank: RankView, name: str) -> float | None:
     """What a phase takes of a rank's step."""
-    place, phases = PHASES.index(name), rank.phases_ms or ()
-    return finite(phases[place]) if len(phases) > place else None
+    return finite(rank.phase_ms(name))
 
 
 SORTS = (

@@ -1,0 +1,64 @@
+"""What it means for what is measured that a run trains with something else than DDP: in words, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ddpmon.messages import ALONE, DATA_PARALLEL, DDP, DEEPSPEED, FSDP, FSDP2, HYBRID, NOT_PARALLEL, TENSOR_PARALLEL
+
+OPTIMIZERS = "a step ends with the optimizer's"
+COLLECTIVES = {
+    FSDP: "FSDP's collectives (all-gather, reduce-scatter)",
+    FSDP2: "FSDP2's collectives (all-gather, reduce-scatter)",
+    DEEPSPEED: "DeepSpeed's collectives",
+    TENSOR_PARALLEL: "DTensor's collectives",
+    NOT_PARALLEL: "the collectives that the script calls",
+}
+"""What ranks wait for each other in."""
+
+
+def parts(parallelism: str) -> list[str]:
+    """What a kind is made of, each without how it is laid out: FSDP2 and tensor parallel."""
+    return [part.removesuffix(HYBRID) for part in parallelism.split(" + ")] if parallelism else []
+
+
+def with_ddp(parallelism: str) -> bool:
+    """Whether gradients are DDP's to synchronise; of a run that does not tell, they are."""
+    return not parallelism or DDP in parts(parallelism)
+
+
+def short(parallelism: str) -> str:
+    """What it is instead of DDP, in as few words as there are; "" where it is DDP."""
+    if parallelism in {"", DDP}:
+        return ""
+    return "no DDP" if parallelism in {ALONE, NOT_PARALLEL} else parallelism
+
+
+def collectives(parallelism: str) -> str:
+    """What ranks wait for each other in, where that is not DDP's all-reduce."""
+    return " and ".join(COLLECTIVES[part] for part in parts(parallelism) if part in COLLECTIVES) or "collectives"
+
+
+def measured(parallelism: str, unmeasured: Collection[str]) -> str:
+    """What is measured of such a run and what is not, in one sentence; "" where all is, as design has it for DDP."""
+    kinds = parts(parallelism)
+    if not kinds or (kinds == [DDP] and not unmeasured):
+        return ""
+    if kinds[0] == DDP:
+        said = [f"{parallelism}: a step ends with DDP's gradients" if len(kinds) > 1 else DDP]
+    elif parallelism == ALONE:
+        said = [f"one process, no DDP: {OPTIMIZERS}"]
+    elif parallelism == NOT_PARALLEL:
+        said = [f"several ranks, no DDP: {OPTIMIZERS}"]
+    elif parallelism == DATA_PARALLEL:
+        said = [f"nn.DataParallel, no DDP: one process drives all devices, {OPTIMIZERS}"]
+    else:
+        said = [f"{parallelism}, no DDP: {OPTIMIZERS}"]
+    if "wait" not in unmeasured and (len(kinds) > 1 or kinds[0] in COLLECTIVES):
+        said.append(f"wait and transfer are those of {collectives(parallelism)}")
+    if "forward" in unmeasured:
+        said.append("forward is not measured and counts as other")
+    if "wait" in unmeasured:
+        alone = parallelism in {ALONE, DATA_PARALLEL}
+        said.append("there is nobody to wait for" if alone else "on a GPU wait and transfer are measured with DDP only")
+    return "; ".join(said)

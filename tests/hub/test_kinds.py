@@ -1,0 +1,62 @@
+"""Runs that train with something else than DDP, from torchrun to every place that tells of them."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ddpmon import runs
+from tests.conftest import ddpmon_program
+
+pytestmark = pytest.mark.e2e
+SCRIPTS = Path(__file__).parents[1] / "probe" / "scripts"
+
+
+def run(home, *arguments):
+    """Run a script headless; what it printed, and the report, status and CSV of it."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "ddpmon", "run", "--headless", *map(str, arguments)],
+        cwd=home, capture_output=True, text=True, timeout=150, check=False,
+    )  # fmt: skip
+    assert runs.find(None).ended, ended.stdout + ended.stderr
+
+    def told(*command):
+        done = subprocess.run([ddpmon_program(), *command], cwd=home, capture_output=True, text=True, check=False)
+        return done.stdout
+
+    rows = list(csv.DictReader(told("export", "--format", "csv").splitlines()))
+    return ended.stdout, json.loads(told("report", "--format", "json")), json.loads(told("status", "--json")), rows
+
+
+def test_fsdp2_is_said_and_its_collectives_are_what_ranks_wait_in(home):
+    printed, report, status, rows = run(
+        home, "--nproc", "2", SCRIPTS / "sharded.py", "fsdp2", "--late", "1", "--steps", "60"
+    )
+    said = "FSDP2, no DDP: a step ends with the optimizer's"
+    assert printed.count(said) == 2, "once when it is known, once in the report"
+    assert said in status["measured"]
+    assert (report["run"]["parallelism"], report["run"]["unmeasured"]) == ("FSDP2", [])
+    assert status["parallelism"] == "FSDP2"
+    assert report["collectives"]["wait_ms"] > 0
+    assert report["all_reduce"]["wait_ms"] is None
+    late = next(finding for finding in report["findings"] if finding["kind"] == "straggler")
+    assert (late["ranks"], late["phase"]) == ([1], "data")
+    assert report["ranks"][0]["phases_ms"]["wait"] > report["ranks"][1]["phases_ms"]["wait"]
+    assert not any("all-reduce" in finding["text"] + finding["advice"] for finding in report["findings"])
+    assert "all-reduce wait" not in printed
+    assert all(float(row["forward_ms"]) > 0 for row in rows)
+
+
+def test_one_process_has_no_forward_of_0_00_and_nobody_to_wait_for(home):
+    printed, report, status, rows = run(home, "--nproc", "1", SCRIPTS / "single.py")
+    assert "one process, no DDP" in printed
+    assert status["unmeasured"] == report["run"]["unmeasured"] == ["forward", "wait", "transfer"]
+    phases = report["ranks"][0]["phases_ms"]
+    assert phases["forward"] is phases["wait"] is phases["transfer"] is None
+    assert phases["backward"] > 0
+    assert status["wait_share"] is None
+    assert set(report["efficiency"].values()) == {None}
+    assert {(row["forward_ms"], row["wait_ms"], row["critical"]) for row in rows} == {("", "", "")}

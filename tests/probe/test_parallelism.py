@@ -1,0 +1,259 @@
+"""How a process trains is told by what it does: on torch's real wrappers."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, fully_shard
+from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.distributed.tensor.parallel.ddp import _pre_dp_module_transform
+from torch.nn.parallel import DistributedDataParallel
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from ddpmon.probe import parallelism
+from ddpmon.probe.identity import Identity
+from ddpmon.probe.listener import Listener
+from ddpmon.probe.stepclock import FORWARD, OTHER, RawStep
+
+CPU = torch.device("cpu")
+SPREAD = {"0": ColwiseParallel(), "1": RowwiseParallel()}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def group() -> Iterator[None]:
+    """The first of four ranks; the others are made up, and nobody waits for them."""
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.fixture
+def listener(monkeypatch: pytest.MonkeyPatch) -> Listener:
+    """One of four ranks that hears the wrappers of torch until the test is over."""
+    for owner, names in (
+        (FSDPState, ("_root_pre_forward", "_cast_output_dtype", "_register_pre_backward_hook")),
+        (FullyShardedDataParallel, ("forward",)),
+        (nn.DataParallel, ("forward",)),
+    ):
+        for name in names:
+            if hasattr(owner, name):
+                monkeypatch.setattr(owner, name, getattr(owner, name))
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    return Listener(Identity("test"))
+
+
+def step(listener: Listener, model: Callable[[torch.Tensor], torch.Tensor], optimizer: Any) -> RawStep:
+    """One step of a real model, the listener told of it as torch's hooks would."""
+    listener.set_up()
+    with_gradients = model(torch.randn(6, 8)).sum()
+    listener.backward_begins((with_gradients,), accumulate_grad=True)
+    with_gradients.backward()
+    listener.backward_ends(None)
+    listener.optimizer_begins(optimizer)
+    optimizer.step()
+    listener.optimizer_ends()
+    return listener.clock.finished[-1]
+
+
+def sgd(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def net() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+
+
+def mesh(*names: str) -> Any:
+    return init_device_mesh("cpu", (4,) if len(names) == 1 else (2, 2), mesh_dim_names=names)
+
+
+def fsdp2() -> nn.Module:
+    model = net()
+    fully_shard(model[0], mesh=mesh("dp"))
+    return fully_shard(model, mesh=mesh("dp"))
+
+
+def fsdp2_blocks() -> nn.Module:
+    model = net()
+    for block in model:
+        fully_shard(block, mesh=mesh("dp"))
+    return model
+
+
+def fsdp2_hybrid() -> nn.Module:
+    return fully_shard(net(), mesh=mesh("replicate", "shard"))
+
+
+def fsdp2_and_tensor_parallel() -> nn.Module:
+    both = mesh("dp", "tp")
+    model = parallelize_module(net(), both["tp"], SPREAD)
+    return fully_shard(model, mesh=both["dp"])
+
+
+def fsdp(**around: Any) -> nn.Module:
+    inner = net()
+    inner[0] = FullyShardedDataParallel(inner[0], device_id=CPU, **around)
+    return FullyShardedDataParallel(inner, device_id=CPU, **around)
+
+
+def fsdp_hybrid() -> nn.Module:
+    return FullyShardedDataParallel(
+        net(),
+        device_id=CPU,
+        device_mesh=mesh("replicate", "shard"),
+        sharding_strategy=ShardingStrategy.HYBRID_SHARD,
+    )
+
+
+def tensor_parallel() -> nn.Module:
+    return parallelize_module(net(), mesh("tp"), SPREAD)
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (fsdp2, "FSDP2"),
+        (fsdp2_blocks, "FSDP2"),
+        (fsdp2_hybrid, "FSDP2 (hybrid)"),
+        pytest.param(
+            *(fsdp2_and_tensor_parallel, "FSDP2 + tensor parallel"),
+            marks=pytest.mark.filterwarnings("ignore:FSDP2-wrapped module"),  # torch of its own output
+        ),
+        (fsdp, "FSDP"),
+        (lambda: fsdp(use_orig_params=True), "FSDP"),
+        (fsdp_hybrid, "FSDP (hybrid)"),
+        (lambda: nn.DataParallel(net()), "DataParallel"),
+    ],
+)
+def test_a_wrapper_at_work_names_the_kind_and_its_forward_is_measured(
+    listener: Listener, make: Callable[[], nn.Module], kind: str
+) -> None:
+    model = make()
+    optimizer = sgd(model)
+    for _ in range(2):
+        done = step(listener, model, optimizer)
+        assert done.phases[FORWARD] > 0
+        assert done.samples == 6
+    hello = listener.identity.hello()
+    assert (hello.parallelism, hello.unmeasured) == (kind, [])
+
+
+@pytest.mark.parametrize(("make", "kind"), [(tensor_parallel, "tensor parallel"), (net, "none")])
+def test_without_a_wrapper_forward_is_not_measured(
+    listener: Listener, make: Callable[[], nn.Module], kind: str
+) -> None:
+    model = make()
+    assert step(listener, model, sgd(model)).phases[FORWARD] == 0
+    hello = listener.identity.hello()
+    assert (hello.parallelism, hello.unmeasured) == (kind, ["forward"])
+
+
+def test_one_process_waits_for_nobody(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    listener.begin(Identity("test"))
+    model = net()
+    step(listener, model, sgd(model))
+    hello = listener.identity.hello()
+    assert (hello.parallelism, hello.unmeasured) == ("one process", ["forward", "wait", "transfer"])
+
+
+def test_what_was_only_imported_is_not_at_work(listener: Listener) -> None:
+    """FSDP is imported here."""
+    model = net()
+    step(listener, model, sgd(model))
+    assert listener.identity.hello().parallelism == "none"
+
+
+def test_ddp_is_told_when_the_model_is_wrapped(listener: Listener) -> None:
+    model = DistributedDataParallel(net())
+    listener.model_wrapped(None, model)
+    hello = listener.identity.hello()
+    assert (hello.parallelism, hello.unmeasured) == ("DDP", [])
+
+
+def test_ddp_around_sharded_layers_names_both(listener: Listener) -> None:
+    both = mesh("dp", "tp")
+    inner = parallelize_module(net(), both["tp"], SPREAD)
+    _pre_dp_module_transform(inner)
+    model = DistributedDataParallel(inner, process_group=both["dp"].get_group())
+    listener.model_wrapped(None, model)
+    optimizer = sgd(model)
+    listener.optimizer_begins(optimizer)
+    listener.backward_begins((torch.ones((), requires_grad=True),))
+    listener.backward_ends(None)
+    listener.optimizer_ends()
+    hello = listener.identity.hello()
+    assert hello.parallelism == "DDP + tensor parallel"
+    assert hello.unmeasured == ["forward"], "the model inside was called, not DDP's"
+
+
+def test_a_script_that_goes_on_with_another_kind_is_told_anew(listener: Listener) -> None:
+    alone = net()
+    step(listener, alone, sgd(alone))
+    assert listener.identity.hello().parallelism == "none"
+    sharded = fsdp2()
+    step(listener, sharded, sgd(sharded))
+    assert (listener.identity.hello().parallelism, listener.identity.hello().unmeasured) == ("FSDP2", [])
+
+
+def test_an_evaluation_is_no_forward(listener: Listener) -> None:
+    model = fsdp2()
+    optimizer = sgd(model)
+    step(listener, model, optimizer)
+    with torch.no_grad():
+        model(torch.randn(64, 8))
+    done = step(listener, model, optimizer)
+    assert done.samples == 6
+    assert done.phases[FORWARD] < done.end - done.start
+    assert done.phases[OTHER] > 0
+
+
+def test_a_forward_that_raised_does_not_hide_the_next_one(listener: Listener) -> None:
+    model = nn.DataParallel(net())
+    listener.set_up()
+    with pytest.raises(RuntimeError):
+        model(torch.randn(6, 7))
+    model = nn.DataParallel(net())
+    assert step(listener, model, sgd(model)).phases[FORWARD] > 0
+
+
+def test_deepspeeds_engine_is_heard(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As far as its engine is what it has been for years: a module that is called, around the one that is trained."""
+
+    class DeepSpeedEngine(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = net()
+
+        def forward(self, *inputs: torch.Tensor, **named: torch.Tensor) -> Any:
+            return self.module(*inputs, **named)
+
+    engine = types.ModuleType("deepspeed.runtime.engine")
+    engine.DeepSpeedEngine = DeepSpeedEngine  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "deepspeed.runtime.engine", engine)
+    model = DeepSpeedEngine()
+    done = step(listener, model, sgd(model))
+    assert done.phases[FORWARD] > 0
+    assert done.samples == 6
+    assert listener.identity.hello().parallelism == "DeepSpeed"
+
+
+def test_what_torch_no_longer_has_makes_the_kind_unknown_and_ends_nothing(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = fsdp2()
+    optimizer = sgd(model)
+    listener.set_up()
+    monkeypatch.setattr(parallelism, "_meshes", lambda *_: (_ for _ in ()).throw(AttributeError("mesh_info")))
+    step(listener, model, optimizer)
+    assert listener.identity.hello().parallelism == ""
+    assert listener.listening

@@ -1,0 +1,84 @@
+"""FSDP and FSDP2 on real ranks: the same weights bare and watched, and a late rank is named by who waits for it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from ddpmon.analysis.alignment import Aligner
+from ddpmon.analysis.findings import Evidence, findings
+from ddpmon.analysis.waits import split
+from ddpmon.messages import SYNC_COLLECTIVE
+from tests.probe.conftest import SCRIPTS, Ear, torchrun
+
+pytestmark = pytest.mark.e2e
+SCRIPT = SCRIPTS / "sharded.py"
+WAYS = ("fsdp2", "recomputed", "blocks", "fsdp")
+LATE_STEPS = 60
+
+
+@pytest.fixture(scope="module")
+def both() -> Iterator[tuple[Path, Ear]]:
+    """All ways in one bare run and one watched run."""
+    with tempfile.TemporaryDirectory(prefix="ddpmon-t") as name:
+        folder = Path(name)
+        ear = Ear(f"ipc://{folder}/ingest.sock")
+        try:
+            for kind, address in (("bare", None), ("watched", ear.address)):
+                done = torchrun(2, SCRIPT, *WAYS, "--save", str(folder / kind), address=address)
+                assert done.returncode == 0, done.stderr
+                assert "ddpmon:" not in done.stderr
+            ear.wait(lambda: ear.goodbyes() == {0, 1})
+            yield folder, ear
+        finally:
+            ear.close()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_weights_are_bit_identical(both: tuple[Path, Ear], way: str) -> None:
+    for rank in (0, 1):
+        bare, watched = (torch.load(both[0] / f"{kind}.{way}.{rank}") for kind in ("bare", "watched"))
+        assert len(bare) == len(watched) > 0
+        assert all(map(torch.equal, bare, watched))
+
+
+def test_every_step_is_the_optimizers_and_has_its_forward_and_samples(both: tuple[Path, Ear]) -> None:
+    for rank in (0, 1):
+        steps = both[1].steps(rank)
+        assert len(steps) == 12 * len(WAYS)
+        assert {step.samples for step in steps[1:]} == {8}
+        for step in steps:
+            own = step.data_us + step.forward_us + step.backward_us + step.optimizer_us + step.other_us
+            assert own + sum(sync.end_us - sync.arrival_us for sync in step.syncs) == step.length_us
+            assert step.forward_us > 0
+            assert {sync.kind for sync in step.syncs} == {SYNC_COLLECTIVE}
+
+
+def test_the_kind_is_told_as_it_changes(both: tuple[Path, Ear]) -> None:
+    for rank in (0, 1):
+        told = [hello.parallelism for hello in both[1].hellos() if hello.rank == rank and hello.parallelism]
+        assert told[-1] == "FSDP"
+        assert set(told) <= {"FSDP2", "FSDP"}
+
+
+@pytest.mark.parametrize(("way", "kind"), [("fsdp2", "FSDP2"), ("tensor_parallel", "tensor parallel")])
+def test_a_rank_that_is_late_with_its_data_is_named(ear: Ear, way: str, kind: str) -> None:
+    done = torchrun(2, SCRIPT, way, "--late", "1", "--steps", str(LATE_STEPS), address=ear.address)
+    assert done.returncode == 0, done.stderr
+    ear.wait(lambda: ear.goodbyes() == {0, 1})
+    assert {hello.parallelism for hello in ear.hellos()[-2:]} == {kind}
+    aligner = Aligner(2)
+    for rank in (0, 1):
+        aligner.add(rank, ear.steps(rank)[1:])
+    (rows,) = aligner.take(final=True)
+    world = split(rows)
+    assert (world.critical == 1).mean() > 0.9
+    own, wait = world.mean("own_ms"), world.mean("wait_ms")
+    assert own[1] - own[0] > 20, "what it slept is its own time"
+    assert wait[0] - wait[1] > 20, "and the other's wait"
+    late = findings(world, Evidence(world_size=2))[0]
+    assert (late.kind, late.ranks, late.phase) == ("straggler", [1], "data")

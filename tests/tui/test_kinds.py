@@ -1,0 +1,59 @@
+"""What is not DDP is said on every screen that speaks of it, and what is not measured is no 0.00."""
+
+import pytest
+
+from ddpmon.tui.text import head_text, table_text
+from ddpmon.tui.widgets.course import course
+from tests.tui import golden, kinds, snapshots
+from tests.tui.driving import drive
+
+SIZES = ((80, 24), (160, 50))
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize("screen", ["1", "4"], ids=["world", "comm"])
+@pytest.mark.parametrize("kind", kinds.MADE)
+def test_kind(kind, screen, size):
+    name = {"1": "world", "4": "comm"}[screen]
+    golden.check(f"{name}-{kind}-{size[0]}x{size[1]}", drive(kinds.MADE[kind](), screen, size=size)[1])
+
+
+@pytest.mark.parametrize(("kind", "word"), [("fsdp2", "FSDP2"), ("alone", "no DDP"), ("tensor_parallel", "tensor par")])
+def test_the_head_names_it_and_does_not_speak_of_all_reduce(kind, word):
+    first, _, third = head_text(kinds.MADE[kind](), 80)
+    assert word in first
+    assert "all-reduce" not in third
+    assert "no DDP" not in head_text(snapshots.four_on_cpu(), 80)[0]
+
+
+def test_collectives_are_in_the_head_as_the_all_reduce_is():
+    assert "collectives 11.8 ms" in head_text(kinds.fsdp2(), 100)[2]
+
+
+def test_unmeasured_phases_are_dashes_in_the_table():
+    head, row = table_text(kinds.alone(), 160)
+    cells = dict(zip(head.replace("own ms", "own").replace("vs med", "over").split(), row.split(), strict=False))
+    assert cells["forward"] == cells["wait"] == cells["transfer"] == "–"
+    assert cells["backward"] != "–"
+
+
+def test_a_rank_beside_the_others_has_dashes_too():
+    snapshot = kinds.tensor_parallel()
+    rows = ["".join(text for text, _ in line) for line in course(snapshot.ranks[0], snapshot, None, 60, "")]
+    (forward,) = [row for row in rows if "forward" in row]
+    assert set(forward.split()[1:]) == {"–"}
+
+
+def test_heat_offers_what_is_measured():
+    app, _ = drive(kinds.alone(), "3")
+    assert not {"forward", "wait"} & set(app.heat.map.metrics)
+
+
+@pytest.mark.parametrize("kind", kinds.MADE)
+@pytest.mark.parametrize("screen", "1245")
+def test_no_screen_speaks_of_what_ddp_alone_has(kind, screen):
+    text = drive(kinds.MADE[kind](), screen, size=(160, 50))[1]
+    shown = "\n".join(text.splitlines()[:-1])  # the keys are those of every run
+    assert "all-reduce" not in shown
+    assert "bucket" not in shown
+    assert "0.00" not in shown
