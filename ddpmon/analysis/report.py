@@ -36,6 +36,8 @@ def report(
             "exit_code": run.exit_code,
             "started_at": run.started_at,
             "ended_at": run.ended_at,
+            "restarts": len(run.attempts),
+            "attempts": [msgspec.to_builtins(attempt) for attempt in run.attempts],
         },
         "steps": {
             "count": snapshot.step,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
+from ddpmon.analysis.failures import headline
+from ddpmon.analysis.words import counted
 from ddpmon.export.columns import columns, cut, wrapped
 from ddpmon.hub.recording import recorded_report
 from ddpmon.messages import PHASES
@@ -41,8 +43,9 @@ def text(report: dict[str, Any], width: int = 80) -> str:
 def title(run: dict[str, Any]) -> str:
     """Which run it is, and how it stands."""
     code = "" if run["exit_code"] is None else f", exit code {run['exit_code']}"
-    ranks = f"{run['world_size']} rank{'s' if run['world_size'] != 1 else ''}"
-    return f"{run['name']} ({run['id']}): {run['state']}{code}, {ranks}"
+    ranks = counted(run["world_size"], "rank")
+    restarts = f", {counted(run['restarts'], 'restart')}" if run.get("restarts") else ""
+    return f"{run['name']} ({run['id']}): {run['state']}{code}, {ranks}{restarts}"
 
 
 def sentences(report: dict[str, Any]) -> list[tuple[str, str]]:
@@ -55,9 +58,26 @@ def sentences(report: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     advice = list(dict.fromkeys(finding["advice"] for finding in findings if finding.get("advice")))
     told = [("Verdict", report["verdict"] or "nothing to tell yet")]
+    told += [("Restart", attempt) for attempt in _latest(report["run"].get("attempts", []))]
     told += [("Why", sentence) for sentence in _first(why, "finding")]
     told += [("Next", sentence) for sentence in _first(advice, "piece of advice", "pieces of advice")]
     return told
+
+
+def _latest(attempts: list[dict[str, Any]]) -> list[str]:
+    """How each earlier attempt ended; of very many the first of them are left out."""
+    left = len(attempts) - MOST_FINDINGS
+    told = [f"{counted(left, 'earlier attempt')} ended too: ddpmon report --format json has all"] if left > 0 else []
+    return [*told, *map(_attempt, attempts[-MOST_FINDINGS:])]
+
+
+def _attempt(attempt: dict[str, Any]) -> str:
+    after = counted(attempt["steps"], "step")
+    if attempt["cause"] is None:
+        return f"attempt {attempt['number']} ended after {after}; of what is not known"
+    how = headline(attempt["ranks"], attempt["cause"], attempt["world_size"])
+    code = f", {attempt['exit']}" if attempt["exit"] else ""
+    return f"attempt {attempt['number']} ended after {after}: {how}{code}"
 
 
 def _first(told: list[str], one: str, many: str | None = None) -> list[str]:

@@ -136,6 +136,7 @@ class Hub:
             self._mended_at = now
             if self._sockets.mend():
                 store.tell(unix, "warn", "someone removed the run's sockets; they are back")
+        self._collector.tell_failures(now, unix)
         store.digest()
         self._look_closer(now)
         store.judge(now, unix)
@@ -260,6 +261,7 @@ class Hub:
         self._reload()
         store, now, unix = self._store, time.monotonic(), time.time()
         over = store.run.ended or store.run.lost()
+        self._collector.tell_failures(now, unix, final=True)
         if over:
             store.live = False
             store.registry.look()

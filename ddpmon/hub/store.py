@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -17,11 +17,12 @@ from ddpmon.analysis.buckets import BucketTimes, bucket_times
 from ddpmon.analysis.clocks import Clocks
 from ddpmon.analysis.cpu import Cpu
 from ddpmon.analysis.events import changes
-from ddpmon.analysis.findings import Evidence, Loss, findings
+from ddpmon.analysis.findings import Evidence, findings
 from ddpmon.analysis.hangs import Standstill
 from ddpmon.analysis.heat import Heat
 from ddpmon.analysis.life import Pauses, Signs, state
 from ddpmon.analysis.named import NamedTimes
+from ddpmon.analysis.not_finite import Loss
 from ddpmon.analysis.past import Past
 from ddpmon.analysis.replicas import Replicas, Unsynchronised
 from ddpmon.analysis.since_start import SinceStart
@@ -67,6 +68,10 @@ class Ending:
     """The last line of stderr, by rank."""
     launcher_line: str = ""
     """The last line that the command itself said."""
+    common_line: str = ""
+    """The last line of ranks whose output is not kept apart, before torchrun's word of their failure."""
+    falls: Mapping[int, failing.Ended] = field(default_factory=dict)
+    """Whom torchrun saw fail first in each attempt, by pid."""
 
 
 class Store:
@@ -121,7 +126,8 @@ class Store:
         """Ranks whose processes do nothing; looked for before the first step only."""
         self._pauses = Pauses()
         self.recently = Recently()
-        self.bad_loss: Loss | None = None
+        self.bad_losses: dict[int, Loss] = {}
+        """Each rank's first that is not finite."""
         self._replicas = Replicas()
         self._sampled_us: dict[int, int] = {}
         """When each process's latest sample was taken, by its own clock."""
@@ -145,8 +151,8 @@ class Store:
             process.learning_rate = steps[-1].learning_rate
             for step in steps:
                 self._pauses.add(step.step, step.length_us / 1e6)
-                if self.bad_loss is None and step.loss is not None and not math.isfinite(step.loss):
-                    self.bad_loss = Loss(process.rank, step.step, step.loss)
+                if step.loss is not None and not math.isfinite(step.loss) and process.rank not in self.bad_losses:
+                    self.bad_losses[process.rank] = Loss(process.rank, step.step, step.loss)
 
     def add_digests(self, process: RankProcess, digests: Sequence[Digest]) -> None:
         """Take digests of a rank's parameters."""
@@ -193,7 +199,7 @@ class Store:
         self.histories.forget_logged()
         self.since_start = SinceStart()
         self._pauses = Pauses()
-        self.bad_loss = None
+        self.bad_losses = {}
         self._replicas = Replicas()
         self._reduced.clear()
         self._last_step_at = None
@@ -240,8 +246,10 @@ class Store:
             run_state = "running"
         seats = self.registry.seats
         if run_state in END_STATES and self.first_failure is None and run_state != "stopped":
+            ending = self.ending
+            told = self.failures_of(self.registry.attempt)
             self.first_failure = failing.first(
-                self.ending.rows, self.failures, self.ending.last_lines or {}, self.run.memory_kills
+                ending.rows, told, ending.last_lines or {}, self.run.memory_kills, ending.common_line
             )
         signs = Signs(
             run_state,
@@ -275,15 +283,11 @@ class Store:
     def _evidence(self, standstill: Standstill | None) -> Evidence:
         processes = self.registry.seats.values()
         there = [(p, self.recently.of(p)) for p in processes if not (p.left and self.live)]
-        failed = (self.first_failure.rank, self.first_failure.cause) if self.first_failure else None
-        if failed is None and self.failures:
-            first = failing.first((), self.failures, {})
-            failed = (first.rank, first.cause) if first else None
         return Evidence(
             records=sum(process.records for process in processes),
             lost=sum(process.lost for process in processes),
-            bad_loss=self.bad_loss,
-            failed=failed,
+            bad_losses=self._bad_losses(),
+            failed=self.first_failure or failing.first((), self.failures_of(self.registry.attempt), {}),
             world_size=self.registry.world_size,
             standstill=standstill,
             difference=self._replicas.difference(),
@@ -296,6 +300,20 @@ class Store:
             bus_bandwidth_gb_s=self.bucket_times().bus_bandwidth_gb_s if self._transfers_count() else None,
             named=self._named,
         )
+
+    def _bad_losses(self) -> list[Loss]:
+        """None before every rank that goes on has told of the first such step: others may have begun with it."""
+        first = min((loss.step for loss in self.bad_losses.values()), default=0)
+        known = all(process.last_step >= first or process.gone for process in self.registry.seats.values())
+        aligned = self.world is not None and self.world.step[-1] >= first
+        over = self.state == "stalled" or self.run.state() in END_STATES
+        return list(self.bad_losses.values()) if known or aligned or over else []
+
+    def failures_of(self, attempt: int) -> list[Failure]:
+        """What ranks of an attempt failed of; a process that was never seated counts as of the current one."""
+        everyone = self.registry.everyone
+        attempts = {process.hello.pid: process.attempt for process in everyone.values() if process.attempt >= 0}
+        return [f for f in self.failures if attempts.get(f.pid, self.registry.attempt) == attempt]
 
     def _transfers_count(self) -> bool:
         """Whether the bandwidth of buckets matters: it takes a while to work out."""

@@ -8,6 +8,7 @@ from typing import Any
 from ddpmon.analysis.summary import Efficiency, Summary
 from ddpmon.analysis.what_if import gain_with_even_transfer, gain_without_waiting
 from ddpmon.analysis.world import World
+from ddpmon.hub.attempts import earlier_attempts
 from ddpmon.hub.store import Store
 from ddpmon.messages import (
     END_STATES,
@@ -50,6 +51,7 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
             started_at=run.created_at,
             ended_at=run.ended_at,
             exit_code=run.exit_code,
+            attempts=earlier_attempts(store),
         ),
         state=store.state,
         verdict=store.verdict,

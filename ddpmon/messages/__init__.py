@@ -34,6 +34,7 @@ from ddpmon.messages.ranks import (
 )
 from ddpmon.messages.viewers import (
     AllReduceView,
+    Attempt,
     BucketView,
     CostView,
     EfficiencyView,
@@ -153,6 +154,7 @@ __all__ = [
     "Ack",
     "AllReduceView",
     "Ask",
+    "Attempt",
     "Batch",
     "Bucket",
     "BucketView",

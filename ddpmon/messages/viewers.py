@@ -197,6 +197,21 @@ class Finding(msgspec.Struct, frozen=True):
     advice: str | None = None
 
 
+class Attempt(msgspec.Struct, frozen=True):
+    """An attempt of a run that ended before its ranks were restarted."""
+
+    number: int
+    """Counts from 1."""
+    world_size: int
+    steps: int
+    """Finished in it."""
+    ranks: list[int] = msgspec.field(default_factory=list)
+    """Who failed first, all alike; empty where that is not known."""
+    cause: str | None = None
+    exit: str | None = None
+    """How the first of them ended, where the cause does not say it: "exit 1"."""
+
+
 class RunView(msgspec.Struct, frozen=True):
     """What is being watched."""
 
@@ -208,6 +223,8 @@ class RunView(msgspec.Struct, frozen=True):
     started_at: float = 0.0
     ended_at: float | None = None
     exit_code: int | None = None
+    attempts: list[Attempt] = msgspec.field(default_factory=list)
+    """Earlier ones, oldest first; empty where ranks were never restarted."""
 
 
 class HeatRow(msgspec.Struct, array_like=True, frozen=True):

@@ -60,7 +60,9 @@ def test_it_has_exactly_the_fields_of_schema_1():
         "verdict",
         "findings",
     ]
-    assert set(made["run"]) == {"id", "name", "world_size", "nnodes", "state", "exit_code", "started_at", "ended_at"}
+    assert set(made["run"]) == {
+        "id", "name", "world_size", "nnodes", "state", "exit_code", "started_at", "ended_at", "restarts", "attempts",
+    }  # fmt: skip
     assert set(made["steps"]) == {"count", "window", "step_ms", "samples_per_s", "records_lost"}
     assert set(made["steps"]["step_ms"]) == {"mean", "p50", "p95", "max"}
     assert set(made["ranks"][0]) == {
