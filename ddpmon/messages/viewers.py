@@ -73,7 +73,8 @@ class RankView(msgspec.Struct, frozen=True):
     phases_ms: tuple[float, ...] | None = None
     """Mean per step, in the order of PHASES; adds up to step_ms."""
     late_ms: float | None = None
-    """Mean lateness: own arrival less the world's median arrival, in the gradient synchronisation."""
+    """Mean lateness: own arrival less the world's median arrival in the gradient synchronisation, each less what the
+    rank had waited in the step until then."""
     critical_share: float | None = None
     loss: float | None = None
     samples_per_s: float | None = None
