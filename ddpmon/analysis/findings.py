@@ -23,7 +23,7 @@ from ddpmon.analysis.imbalance import imbalance
 from ddpmon.analysis.memory import Memory, gpu_memory, memory_growth
 from ddpmon.analysis.named import NamedTimes, explained
 from ddpmon.analysis.not_finite import Loss, loss_not_finite
-from ddpmon.analysis.replicas import Difference, Unsynchronised, gradients_not_synchronised, replicas_differ
+from ddpmon.analysis.replicas import Difference, Sameness, Unsynchronised, gradients_not_synchronised, replicas_differ
 from ddpmon.analysis.world import World
 from ddpmon.messages import Finding
 
@@ -41,6 +41,7 @@ class Evidence:
     world_size: int = 0
     standstill: Standstill | None = None
     difference: Difference | None = None
+    same: Sameness | None = None
     unsynchronised: Sequence[Unsynchronised] = ()
     cpu: Sequence[Cpu] = ()
     memory: Sequence[Memory] = ()
@@ -69,9 +70,12 @@ def findings(
         found.append(stands)
     if bad := loss_not_finite(evidence.bad_losses, evidence.world_size):
         found.append(bad)
-    if evidence.difference:
+    unsynchronised = gradients_not_synchronised(
+        evidence.unsynchronised, evidence.world_size, evidence.difference, evidence.same
+    )
+    if evidence.difference and not any(f.severity == "critical" for f in unsynchronised):  # else that tells of it
         found.append(replicas_differ(evidence.difference, evidence.world_size))
-    found += gradients_not_synchronised(evidence.unsynchronised, evidence.world_size)
+    found += unsynchronised
     if world is not None:
         conditions = {one.rank: one for one in evidence.conditions}
         costly = imbalance(world, before, conditions, longer) + causes(

@@ -237,7 +237,9 @@ class Recording:
         if self._lacks("digests"):
             return []
         latest = self._select("digests", Digest.__struct_fields__, "WHERE process = ? ORDER BY rowid DESC LIMIT ?")
-        return [Digest(*row) for row in self._rows(latest, process, most)][::-1]
+        rows = self._rows(latest, process, most)
+        # An older version's has no updates.
+        return [Digest(*row[:5], row[5] or 0) for row in rows][::-1]
 
     def _checkpoint(self) -> Checkpoint | None:
         rows = list(self._rows("SELECT value FROM checkpoints WHERE name = 'history'"))

@@ -291,6 +291,7 @@ class Store:
             world_size=self.registry.world_size,
             standstill=standstill,
             difference=self._replicas.difference(),
+            same=self._replicas.same(),
             unsynchronised=[Unsynchronised(p.rank, p.unsynchronised, p.unsynchronised_at, p.steps) for p in processes],
             cpu=[
                 Cpu(p.rank, p.hello.host, recent.starved, p.hello.cores, p.hello.compute_threads) for p, recent in there

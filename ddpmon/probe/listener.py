@@ -207,10 +207,14 @@ class Listener:
         replica = self.replicas.of(model)
         if replica.digested < clock.step and due(clock.step):
             replica.digested = clock.step
-            sampled = sample(reduced_parameters(model), clock.step, replica.number, *position(model.process_group))
-            if sampled is not None:
-                self.sampled.append(sampled)
+            self._digest(replica, model)
         self._count_inputs(inputs, named)
+
+    def _digest(self, replica: Replica, model: DistributedDataParallel, updates: int = 0) -> None:
+        place = position(model.process_group)
+        sampled = sample(reduced_parameters(model), self.clock.step, replica.number, *place, updates)
+        if sampled is not None:
+            self.sampled.append(sampled)
 
     def _count_inputs(self, inputs: object, named: object) -> None:
         if self._explicit_samples is None:
@@ -353,6 +357,10 @@ class Listener:
                 if not self.replicas:
                     self.identity.note(WITH_DATA_PARALLEL if self._parallel else WITHOUT_DDP)
                 self._close(now)
+            if self._unreduced and due(self.unsynchronised):
+                for replica in list(self.replicas.values()):
+                    if (model := replica.model()) is not None:
+                        self._digest(replica, model, self.unsynchronised)
             self._unreduced = False
 
     def collecting(self, phase: str, _info: dict[str, int]) -> None:
