@@ -10,7 +10,7 @@ import numpy as np
 from ddpmon.analysis import loaders
 from ddpmon.analysis.conditions import Conditions
 from ddpmon.analysis.losses import loss_diverged, loss_spiked
-from ddpmon.analysis.words import fitting
+from ddpmon.analysis.words import counted, fitting
 from ddpmon.analysis.world import World
 from ddpmon.messages import OWN_PHASES, Finding
 
@@ -193,7 +193,7 @@ def _overhead(world: World, known: Finding | None) -> Finding | None:
         return None
     factor = 2 * step / (step + computes + data + wait)
     samples = float(world.mean("samples").mean())
-    batch = f" of {samples:.0f} samples" if samples else ""
+    batch = f" of {counted(round(samples), 'sample')}" if samples else ""
     return Finding(
         "overhead_bound",
         "info",

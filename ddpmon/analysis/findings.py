@@ -24,6 +24,7 @@ from ddpmon.analysis.memory import Memory, gpu_memory, memory_growth
 from ddpmon.analysis.named import NamedTimes, explained
 from ddpmon.analysis.not_finite import Loss, loss_not_finite
 from ddpmon.analysis.replicas import Difference, Sameness, Unsynchronised, gradients_not_synchronised, replicas_differ
+from ddpmon.analysis.words import counted
 from ddpmon.analysis.world import World
 from ddpmon.messages import Finding
 
@@ -104,9 +105,11 @@ def plain(value: Any) -> Any:
 
 def _telemetry_lost(evidence: Evidence) -> Finding:
     share = evidence.lost / (evidence.lost + evidence.records)
+    were = "was" if evidence.lost == 1 else "were"
     return Finding(
         "telemetry_lost",
         "warn" if share >= 0.01 else "info",
-        f"{evidence.lost:,} records of steps were lost ({share:.1%}); means leave those steps out",
+        f"{counted(evidence.lost, 'record of a step', 'records of steps')} {were} lost ({share:.1%});"
+        " means leave those steps out",
         evidence={"lost": evidence.lost, "share": share},
     )

@@ -51,7 +51,7 @@ def report(
             "samples_per_s": _number(snapshot.samples_per_s),
             "records_lost": snapshot.records_lost,
         },
-        "ranks": [_rank(view) for view in snapshot.ranks],
+        "ranks": [_rank(view, snapshot.window) for view in snapshot.ranks],
         "efficiency": {name: _number(getattr(summary.efficiency, name) if summary else None) for name in EFFICIENCIES},
         "efficiency_since_start": _since_start(summary, since_start) if summary and since_start else None,
         "all_reduce": {
@@ -76,7 +76,7 @@ def _since_start(summary: Summary, sums: Sums) -> dict[str, Any] | None:
     return {"window": [sums.first, sums.last]} | {name: _number(getattr(tree, name)) for name in EFFICIENCIES}
 
 
-def _rank(view: RankView) -> dict[str, Any]:
+def _rank(view: RankView, window: tuple[int, int] | None) -> dict[str, Any]:
     phases = view.phases_ms or (None,) * len(PHASES)
     return {
         "rank": view.rank,
@@ -84,6 +84,7 @@ def _rank(view: RankView) -> dict[str, Any]:
         "pid": view.pid or None,
         "device": view.device if view.pid else None,
         "steps": view.steps,
+        "window": list(view.window or window or ()) or None if view.own_ms is not None else None,
         "own_ms": _number(view.own_ms),
         "phases_ms": {name: _number(value) for name, value in zip(PHASES, phases, strict=True)},
         "critical_share": _number(view.critical_share),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 
+from ddpmon.analysis.words import counted
 from ddpmon.messages import Event, Snapshot
 from ddpmon.plain import plain
 
@@ -29,7 +30,7 @@ def state_line(snapshot: Snapshot) -> str:
     if snapshot.wait_share is not None:
         parts.append(f"wait {snapshot.wait_share:.0%}")
     if snapshot.records_lost:
-        parts.append(f"{snapshot.records_lost:,} records lost")
+        parts.append(f"{counted(snapshot.records_lost, 'record')} lost")
     return "  ".join(parts)
 
 

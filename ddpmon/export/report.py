@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from typing import Any
 
 from ddpmon.analysis.failures import headline
+from ddpmon.analysis.verdict import rank_list
 from ddpmon.analysis.words import counted
 from ddpmon.export.columns import columns, cut, wrapped
 from ddpmon.hub.recording import recorded_report
@@ -37,6 +39,8 @@ def text(report: dict[str, Any], width: int = 80) -> str:
         for fact in facts(report):
             lines += wrapped(fact, width)
         lines += ["", *_table(report["ranks"], width)]
+        for sentence in earlier(report):
+            lines += wrapped(sentence, width)
     return "\n".join(lines)
 
 
@@ -91,11 +95,10 @@ def _first(told: list[str], one: str, many: str | None = None) -> list[str]:
 def facts(report: dict[str, Any]) -> list[str]:
     """The numbers of the whole world, one line each."""
     steps, reduce = report["steps"], report["all_reduce"]
-    window = f", means over {steps['window'][0]:,} to {steps['window'][1]:,}"
     step = steps["step_ms"]
     rate = steps["samples_per_s"]
     return [
-        f"steps {steps['count']:,}{window}; lost {steps['records_lost']:,}",
+        f"steps {steps['count']:,}, {_means_over(steps['window'])}; lost {steps['records_lost']:,}",
         (
             f"step ms mean {_ms(step['mean'])}  p50 {_ms(step['p50'])}  p95 {_ms(step['p95'])}  max {_ms(step['max'])}"
             f"  samples/s {UNKNOWN if rate is None else f'{rate:,.1f}' if rate < 1000 else f'{rate:,.0f}'}"
@@ -133,6 +136,26 @@ def rows(ranks: list[dict[str, Any]]) -> list[tuple[tuple[str, ...], dict[str, A
     if len(ordered) > len(shown):
         told.append((_row(_median_rank(ranks), median), None))
     return told
+
+
+def earlier(report: dict[str, Any]) -> list[str]:
+    """Whose means are of earlier steps than the others', by these steps."""
+    window = report["steps"]["window"]
+    groups: dict[tuple[int, int], list[int]] = {}
+    for rank in report["ranks"]:
+        if (own := rank.get("window")) and own != window:
+            groups.setdefault((own[0], own[1]), []).append(rank["rank"])
+    size = report["run"]["world_size"]
+    told = []
+    for window, ranks in sorted(groups.items()):
+        who = f"rank{'s' if len(ranks) > 1 else ''} {rank_list(ranks, size)}"
+        told.append(f"{who}: {_means_over(window)}, the last with the other ranks")
+    return told
+
+
+def _means_over(window: Sequence[int]) -> str:
+    first, last = window
+    return f"means over {first:,} to {last:,}" if first < last else f"values of step {first:,}"
 
 
 def folded(ranks: list[dict[str, Any]]) -> str:

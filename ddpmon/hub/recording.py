@@ -13,6 +13,7 @@ import msgspec
 from ddpmon import runs
 from ddpmon.analysis.report import report
 from ddpmon.analysis.since_start import SinceStart
+from ddpmon.analysis.summary import summarise
 from ddpmon.analysis.verdict import Waiting
 from ddpmon.errors import RecordingError
 from ddpmon.hub import schema
@@ -238,8 +239,10 @@ class Recording:
             return []
         latest = self._select("digests", Digest.__struct_fields__, "WHERE process = ? ORDER BY rowid DESC LIMIT ?")
         rows = self._rows(latest, process, most)
-        # An older version's has no updates.
-        return [Digest(*row[:5], row[5] or 0) for row in rows][::-1]
+        return [
+            Digest(step, model, value, group, sequence, updates or 0)  # an older version told of no updates
+            for step, model, value, group, sequence, updates in rows
+        ][::-1]
 
     def _checkpoint(self) -> Checkpoint | None:
         rows = list(self._rows("SELECT value FROM checkpoints WHERE name = 'history'"))
@@ -292,7 +295,8 @@ def recorded_report(run: Run) -> dict[str, Any]:
     """The report of a run, from its recording. RecordingError if it cannot be told."""
     store = recorded_store(run)
     shot = snapshot(store, EPOCH, 1, _end(run), _end(run))
-    return report(shot, store.world, store.summary, store.since_start.sums)
+    summary = store.summary if store.first is None else summarise(store.first)
+    return report(shot, store.world, summary, store.since_start.sums)
 
 
 def recorded_store(run: Run) -> Store:

@@ -12,10 +12,11 @@ import numpy as np
 
 from ddpmon.analysis import failures as failing
 from ddpmon.analysis import verdict
-from ddpmon.analysis.alignment import Aligner
+from ddpmon.analysis.alignment import Aligner, Rows
 from ddpmon.analysis.buckets import BucketTimes, bucket_times
 from ddpmon.analysis.clocks import Clocks
 from ddpmon.analysis.cpu import Cpu
+from ddpmon.analysis.departed import Departed
 from ddpmon.analysis.events import changes
 from ddpmon.analysis.findings import Evidence, findings
 from ddpmon.analysis.hangs import Standstill
@@ -105,6 +106,11 @@ class Store:
         self.ending = Ending()
         self.waiting = verdict.Waiting(registry.world_size)
         self.world: World | None = None
+        self.departed = Departed()
+        self.first: World | None = None
+        """The first step, while there is no other."""
+        self._firsts: dict[int, Step] = {}
+        """What each rank told of it."""
         self.means_of: World | None = None
         """The steps of it that `summary` tells of."""
         self.summary: Summary | None = None
@@ -143,8 +149,10 @@ class Store:
         if self.registry.attempt != self._attempt or self._aligner.world_size != self.registry.world_size:
             self._begin_attempt()
         if steps and self.registry.is_seated(process):
-            # The first step has no beginning: it would hold everything since the process started.
+            # The first step holds what is done once (allocating, tuning, compiling): no mean is to tell of it.
             self._aligner.add(process.rank, [step for step in steps if step.step > 1])
+            if steps[0].step == 1:
+                self._firsts[process.rank] = steps[0]
             self._last_step_at = at
             if process.trains_since_us is None:
                 process.trains_since_us = steps[0].end_us
@@ -195,6 +203,8 @@ class Store:
         self._window = Window(self._window.steps)
         self._named = NamedTimes(self._window.steps)
         self.world = self.means_of = self.summary = None
+        self.departed = Departed()
+        self.first, self._firsts = None, {}
         self.history_step = 0
         self.histories.forget_logged()
         self.since_start = SinceStart()
@@ -211,6 +221,8 @@ class Store:
         hosts = {rank: process.hello.host for rank, process in self.registry.seats.items()}
         for rows in self._aligner.take(final):
             part = split(rows, self._clocks.offsets_us(rows, hosts), own_clocks)
+            if part.ranks != self._window.ranks:
+                self.departed.leave(self._window.world(self._window_s), part.ranks)
             self._window.append(part)
             self._remember(part)
             ends = np.array([step.end_us for step in rows.steps[-1]], np.int64)
@@ -226,6 +238,11 @@ class Store:
         if self.world is not None:
             self._summarise(self.world)
             self.loss, self.loss_falls = loss_trend(self.world)
+            self.first = None
+        elif self.first is None and len(self._firsts) == self.registry.world_size > 0:
+            ranks = tuple(sorted(self._firsts))
+            rows = Rows(ranks, [[self._firsts[rank] for rank in ranks]])
+            self.first = split(rows, Clocks(self.registry.host).offsets_us(rows, hosts), own_clocks)
 
     def _summarise(self, world: World) -> None:
         """Means, of a live view over the steps since the last change: the table says the same as the verdict."""
@@ -387,8 +404,8 @@ class Store:
 
     @property
     def step(self) -> int:
-        """Steps finished: the median rank's, so that a silent one does not hold the count."""
-        steps = [p.steps for p in self.registry.seats.values()]
+        """Steps finished: the median rank's of those that go on, so that a silent one does not hold the count."""
+        steps = [p.steps for rank, p in self.registry.seats.items() if rank not in self.departed]
         return int(statistics.median_low(steps)) if steps else 0
 
     def named_ms(self) -> dict[int, dict[str, float]]:

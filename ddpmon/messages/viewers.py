@@ -97,6 +97,8 @@ class RankView(msgspec.Struct, frozen=True):
     environment: Environment | None = None
     named_ms: dict[str, float] = msgspec.field(default_factory=dict)
     """Time inside each `ddpmon.phase` that any rank of the world had, mean per step, part of the phases."""
+    window: tuple[int, int] | None = None
+    """First and last step that its means are of, where it told of none since and they are not the snapshot's."""
 
 
 class BucketView(msgspec.Struct, frozen=True):
