@@ -11,6 +11,7 @@ import msgspec
 from ddpmon.analysis.compare import FEWEST_STEPS, FIRST_STEPS, Comparison, Side, compare
 from ddpmon.analysis.difference import notes, sentence
 from ddpmon.analysis.resampling import Ratio
+from ddpmon.analysis.words import counted
 from ddpmon.analysis.world import World
 from ddpmon.errors import UsageError
 from ddpmon.hub.recording import recorded_store
@@ -107,8 +108,8 @@ def _loss_number(value: float) -> float | None:
 def what(side: dict[str, Any]) -> str:
     """Which run it is, and which of its steps were compared."""
     steps = side["steps"]
-    ranks = f"{side['world_size']} rank{'s' if side['world_size'] != 1 else ''}"
-    window = f"{steps['compared']:,} steps compared, {steps['window'][0]:,} to {steps['window'][1]:,}"
+    ranks = counted(side["world_size"], "rank")
+    window = f"{counted(steps['compared'], 'step')} compared, {steps['window'][0]:,} to {steps['window'][1]:,}"
     return f"{side['name']} ({side['id']}): {side['state']}, {ranks}, {window}"
 
 

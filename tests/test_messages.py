@@ -47,7 +47,7 @@ FULL = msgspec.structs.replace(
         )
     ],
     samples=[Sample(5, starved_share=0.2, threads=9, gpu_throttled="thermal")],
-    digests=[Digest(3, 0, 99, "0", 12)],
+    digests=[Digest(3, 0, 99, "0", 12, 4)],
     layouts=[Layout(1, 0, 0, 4096, ["0.weight"])],
     unsynchronised=2,
 )
@@ -119,6 +119,7 @@ def test_a_damaged_message_gives_a_wire_error_or_values_in_range(data):
         (BATCH, dict(unsynchronised=-1)),
         (BATCH, dict(digests=[Digest(3, 0, -1)])),
         (BATCH, dict(digests=[Digest(3, 0, 1, "x" * 257)])),
+        (BATCH, dict(digests=[Digest(3, 0, 1, "0", 1, -1)])),
         (BATCH, dict(layouts=[Layout(0, 0, 0, 1)])),
         (BATCH, dict(layouts=[Layout(1, 0, 0, 1, ["x" * (MAX_TEXT + 1)])])),
         (BATCH, dict(samples=[Sample(5, threads=-1)])),

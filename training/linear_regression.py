@@ -46,7 +46,7 @@ def main() -> None:
         if trained.finished:
             error = (model.weight.detach().cpu() - weights.T).abs().max().item()
             here.say(f"weights found to within {error:.3f}")
-            here.say(f"trained {trained.steps} steps in {trained.seconds:.1f} s")
+            here.say(f"trained {trained.steps} step{'s' * (trained.steps != 1)} in {trained.seconds:.1f} s")
 
 
 if __name__ == "__main__":

@@ -101,7 +101,7 @@ def main() -> None:
         if trained.finished:
             right, seen = evaluate(model, held_back, here)
             here.say(f"test accuracy {right / seen:.1%} ({right} of {seen} held-back digits)")
-            here.say(f"trained {trained.steps} steps in {trained.seconds:.1f} s")
+            here.say(f"trained {trained.steps} step{'s' * (trained.steps != 1)} in {trained.seconds:.1f} s")
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def main() -> None:
         optimizer = torch.optim.SGD(model.parameters(), lr=args.lr * here.world_size)
         trained = train(parallel, optimizer, loader, nn.CrossEntropyLoss(), args, here, accuracy_of=accuracy_of)
         if trained.finished:
-            here.say(f"trained {trained.steps} steps in {trained.seconds:.1f} s")
+            here.say(f"trained {trained.steps} step{'s' * (trained.steps != 1)} in {trained.seconds:.1f} s")
 
 
 if __name__ == "__main__":

@@ -68,7 +68,8 @@ def main() -> None:
         )
         if trained.finished:
             rate = trained.steps * args.batch_size * here.world_size / trained.seconds
-            here.say(f"trained {trained.steps} steps in {trained.seconds:.1f} s, {rate:.0f} images/s")
+            steps = f"{trained.steps} step{'s' * (trained.steps != 1)}"
+            here.say(f"trained {steps} in {trained.seconds:.1f} s, {rate:.0f} images/s")
 
 
 if __name__ == "__main__":

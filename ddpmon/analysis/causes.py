@@ -12,7 +12,7 @@ from ddpmon.analysis.collectives import SHORTEST_MS, STAYS, TRANSFER_SHARE, coll
 from ddpmon.analysis.conditions import Conditions
 from ddpmon.analysis.losses import loss_diverged, loss_spiked
 from ddpmon.analysis.parallelism import with_ddp
-from ddpmon.analysis.words import fitting
+from ddpmon.analysis.words import counted, fitting
 from ddpmon.analysis.world import World
 from ddpmon.messages import OWN_PHASES, Finding
 
@@ -194,7 +194,7 @@ def _overhead(world: World, known: Finding | None, parallelism: str) -> Finding 
         return None
     factor = 2 * step / (step + computes + data + wait)
     samples = float(world.mean("samples").mean())
-    batch = f" of {samples:.0f} samples" if samples else ""
+    batch = f" of {counted(round(samples), 'sample')}" if samples else ""
     synchronisations = "the all-reduce" if with_ddp(parallelism) else "the collectives"
     return Finding(
         "overhead_bound",

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ddpmon.analysis.words import counted
+
 HALF = 0.5
 """Share of the excess that a cause must account for."""
 SLOWER_CLOCK = 0.07
@@ -126,9 +128,9 @@ def _fewer_workers(late: Lateness, mine: Conditions, others: Sequence[Conditions
         return None
     return Cause(
         "loader_workers",
-        f", {mine.loader_workers} loader workers, peers {min(theirs)}",
-        f"Rank {late.rank}'s DataLoader has {mine.loader_workers} workers, its peers' {min(theirs)} or more: give it"
-        " as many.",
+        f", {counted(mine.loader_workers or 0, 'loader worker')}, peers {min(theirs)}",
+        f"Rank {late.rank}'s DataLoader has {counted(mine.loader_workers or 0, 'worker')}, its peers' {min(theirs)} or"
+        " more: give it as many.",
         {"loader_workers": mine.loader_workers, "peers_loader_workers": min(theirs)},
     )
 

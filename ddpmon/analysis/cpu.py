@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddpmon.analysis.verdict import rank_list
+from ddpmon.analysis.words import counted
 from ddpmon.messages import Finding
 
 FEWEST_SAMPLES = 5
@@ -62,13 +63,13 @@ def _finding(host: str, ranks: Sequence[Cpu], shares: dict[int, float], starved:
     if cores and busy > cores:
         text = f"{many} on {cores} core{'s' if cores > 1 else ''}: {waits}"
         advice = (
-            f"OMP_NUM_THREADS={max(1, cores // len(ranks))} gives each rank its share of the {cores} cores."
+            f"OMP_NUM_THREADS={max(1, cores // len(ranks))} gives each rank its share of the {counted(cores, 'core')}."
             if threads > 1 and cores >= len(ranks)
             else f"Start at most {cores} rank{'s' if cores > 1 else ''} here, or get more cores: ranks that share"
             " cores take turns, and all wait for whoever had the last one."
         )
     else:
-        text = f"{waits} though there are {cores} cores" if cores else waits
+        text = f"{waits} though there {'is' if cores == 1 else 'are'} {counted(cores, 'core')}" if cores else waits
         advice = (
             "Something besides the training threads takes the cores: look for DataLoader workers beyond"
             f" what {host or 'the machine'} has cores for, and for other programs."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ddpmon.analysis.compare import ALIKE, DRIFT, Comparison
 from ddpmon.analysis.resampling import Ratio
+from ddpmon.analysis.words import counted
 from ddpmon.messages import PHASES, Finding
 
 _EXPLAINS = 0.25
@@ -53,7 +54,8 @@ def notes(found: Comparison) -> list[str]:
         told.append(f"a step has {mine:,.0f} {found.unit} in A and {theirs:,.0f} in B: {found.unit}/s are compared")
     elif a.ranks != b.ranks and not (a.samples and b.samples):
         told.append(
-            f"A has {a.ranks} ranks and B {b.ranks}; how many samples a step has is not known: steps are compared"
+            f"A has {counted(a.ranks, 'rank')} and B {b.ranks}; how many samples a step has is not known:"
+            " steps are compared"
         )
     told += [
         f"{name} ran unevenly: the median step took {first:.1f} ms in its first half, {second:.1f} ms in its second"

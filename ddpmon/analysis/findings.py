@@ -23,18 +23,11 @@ from ddpmon.analysis.hangs import Standstill, hang
 from ddpmon.analysis.imbalance import imbalance
 from ddpmon.analysis.memory import Memory, gpu_memory, memory_growth
 from ddpmon.analysis.named import NamedTimes, explained
-from ddpmon.analysis.replicas import Difference, Unsynchronised, gradients_not_synchronised, replicas_differ
+from ddpmon.analysis.not_finite import Loss, loss_not_finite
+from ddpmon.analysis.replicas import Difference, Sameness, Unsynchronised, gradients_not_synchronised, replicas_differ
+from ddpmon.analysis.words import counted
 from ddpmon.analysis.world import World
 from ddpmon.messages import Finding
-
-
-@dataclass(frozen=True)
-class Loss:
-    """The first loss of the run that was not finite."""
-
-    rank: int
-    step: int
-    value: float
 
 
 @dataclass(frozen=True)
@@ -44,12 +37,13 @@ class Evidence:
     records: int = 0
     """Step records received."""
     lost: int = 0
-    bad_loss: Loss | None = None
-    failed: tuple[int, str] | None = None
-    """First rank that failed, and what of."""
+    bad_losses: Sequence[Loss] = ()
+    """The first of each rank."""
+    failed: failures.FirstFailure | None = None
     world_size: int = 0
     standstill: Standstill | None = None
     difference: Difference | None = None
+    same: Sameness | None = None
     unsynchronised: Sequence[Unsynchronised] = ()
     cpu: Sequence[Cpu] = ()
     memory: Sequence[Memory] = ()
@@ -73,17 +67,21 @@ def findings(
     """
     found = []
     if evidence.failed:
-        rank, cause = evidence.failed
+        ranks, cause = evidence.failed.ranks, evidence.failed.cause
         resident = {one.rank: one.rss_bytes[-1] for one in evidence.memory if one.rss_bytes}
-        advice = failures.advice(rank, cause, resident)
-        found.append(Finding("rank_failed", "critical", f"rank {rank} failed: {cause}", [rank], advice=advice))
+        advice = failures.advice(evidence.failed.rank, cause, resident)
+        text = failures.headline(ranks, cause, evidence.world_size)
+        found.append(Finding("rank_failed", "critical", text, list(ranks), advice=advice))
     if evidence.standstill and (stands := hang(evidence.standstill)):
         found.append(stands)
-    if evidence.bad_loss:
-        found.append(_loss_not_finite(evidence.bad_loss))
-    if evidence.difference:
+    if bad := loss_not_finite(evidence.bad_losses, evidence.world_size):
+        found.append(bad)
+    unsynchronised = gradients_not_synchronised(
+        evidence.unsynchronised, evidence.world_size, evidence.difference, evidence.same
+    )
+    if evidence.difference and not any(f.severity == "critical" for f in unsynchronised):  # else that tells of it
         found.append(replicas_differ(evidence.difference, evidence.world_size))
-    found += gradients_not_synchronised(evidence.unsynchronised, evidence.world_size)
+    found += unsynchronised
     if world is not None:
         conditions = {one.rank: one for one in evidence.conditions}
         kind = evidence.parallelism
@@ -121,23 +119,13 @@ def plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
-def _loss_not_finite(loss: Loss) -> Finding:
-    return Finding(
-        "loss_not_finite",
-        "critical",
-        f"loss is {loss.value} on rank {loss.rank} since step {loss.step:,}",
-        [loss.rank],
-        since_step=loss.step,
-        evidence={"value": str(loss.value)},
-        advice="Stop and look at that step's batch and learning rate; gradients that are not finite reach every rank.",
-    )
-
-
 def _telemetry_lost(evidence: Evidence) -> Finding:
     share = evidence.lost / (evidence.lost + evidence.records)
+    were = "was" if evidence.lost == 1 else "were"
     return Finding(
         "telemetry_lost",
         "warn" if share >= 0.01 else "info",
-        f"{evidence.lost:,} records of steps were lost ({share:.1%}); means leave those steps out",
+        f"{counted(evidence.lost, 'record of a step', 'records of steps')} {were} lost ({share:.1%});"
+        " means leave those steps out",
         evidence={"lost": evidence.lost, "share": share},
     )

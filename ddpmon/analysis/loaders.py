@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from math import ceil
 
 from ddpmon.analysis.conditions import Conditions
+from ddpmon.analysis.words import counted
 
 
 def advice(data_ms: float, step_ms: float, known: Sequence[Conditions]) -> str:
@@ -49,7 +50,7 @@ def _cores(workers: int, known: Sequence[Conditions]) -> str:
     cores, ranks = min(one.cores for one in tightest), len(tightest)
     wanted = ranks * (1 + workers)
     if wanted <= cores:
-        return f": with {ranks} rank{'s' if ranks > 1 else ''} on a host {wanted} processes on {cores} cores"
+        return f": with {ranks} rank{'s' if ranks > 1 else ''} on a host {wanted} processes on {counted(cores, 'core')}"
     return (
         f" on enough cores; {ranks} rank{'s' if ranks > 1 else ''} and their workers would be {wanted} processes on"
         f" {cores}: if loading is work for a CPU, do less of it (decode ahead, cache) or get more cores"

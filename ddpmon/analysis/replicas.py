@@ -18,8 +18,9 @@ FEWEST_STEPS = 3
 
 _Model: TypeAlias = tuple[str, int]
 """Process group and number of a model: ranks that share both hold replicas."""
-_Moment: TypeAlias = tuple[int, int]
-"""Sequence number of the group's last collective, and steps finished: ranks that share both stand at the same point."""
+_Moment: TypeAlias = tuple[int, int, int]
+"""Sequence number of the group's last collective, steps finished, and optimizer steps on gradients that were not
+reduced: ranks that share all three stand at the same point."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,16 @@ class Difference:
     """How many ranks were compared."""
 
 
+@dataclass(frozen=True)
+class Sameness:
+    """Replicas that were the same when they were last compared."""
+
+    step: int
+    """Steps finished by then."""
+    updates: int
+    """Optimizer steps on gradients that DDP never reduced by then, as far as is known; 0: none is known of."""
+
+
 @dataclass
 class Replicas:
     """Compares digests of ranks as they come in."""
@@ -47,7 +58,7 @@ class Replicas:
         """Take what a rank told."""
         for digest in digests:
             moments = self._told.setdefault((digest.group, digest.model), {})
-            moments.setdefault((digest.sequence, digest.step), {})[rank] = digest.value
+            moments.setdefault((digest.sequence, digest.step, digest.updates), {})[rank] = digest.value
             if len(moments) > KEPT:
                 del moments[min(moments)]
 
@@ -55,6 +66,13 @@ class Replicas:
         """Of the model whose replicas were seen to differ first, if they still did when they were last compared."""
         found = [one for key, moments in self._told.items() if (one := _difference(key[1], moments))]
         return min(found, key=lambda one: one.step, default=None)
+
+    def same(self) -> Sameness | None:
+        """None while nothing was compared, or replicas of some model are not the same."""
+        compared = [moment for moments in self._told.values() for moment in moments if len(moments[moment]) > 1]
+        if not compared or self.difference() is not None:
+            return None
+        return Sameness(max(step for _, step, _ in compared), max(updates for *_, updates in compared))
 
 
 def _difference(model: int, moments: Mapping[_Moment, Mapping[int, int]]) -> Difference | None:
@@ -106,24 +124,55 @@ class Unsynchronised:
     """Steps finished so far."""
 
 
-def gradients_not_synchronised(told: Sequence[Unsynchronised], world_size: int) -> list[Finding]:
-    """One finding for all ranks whose count still grows; none if there are none."""
+def gradients_not_synchronised(
+    told: Sequence[Unsynchronised], world_size: int, difference: Difference | None = None, same: Sameness | None = None
+) -> list[Finding]:
+    """One finding for all ranks whose count still grows; none if there are none, or if it did their replicas no harm.
+
+    The count is no proof: a script may average gradients by itself, or train a further model beside the one in DDP.
+    That replicas differ is, so the finding is critical with it alone.
+    """
     grows = [one for one in told if one.count >= FEWEST_STEPS and one.steps - one.last_at < AGAIN_STEPS]
     if not grows:
         return []
     ranks = sorted(one.rank for one in grows)
     most = max(one.count for one in grows)
     who = "every rank" if len(ranks) == world_size > 1 else f"rank {rank_list(ranks, world_size)}"
+    text = f"{who} updated weights {most:,} times with gradients DDP never reduced"
+    counts = {"optimizer_steps": {str(one.rank): one.count for one in grows}}
+    if difference is not None and set(ranks) & set(difference.ranks):
+        return [
+            Finding(
+                "gradients_not_synchronised",
+                "critical",
+                f"{text}; replicas differ",
+                ranks,
+                since_step=difference.step,
+                evidence=counts
+                | {
+                    "replicas_differ": list(difference.ranks),
+                    "model": difference.model,
+                    "same_at_step": difference.same_at,
+                    "compared": difference.compared,
+                },
+                advice=(
+                    "Call the DDP model itself in training (not model.module), and let the last backward before each"
+                    " optimizer step run outside of no_sync; without that, every rank trains a model of its own."
+                ),
+            )
+        ]
+    if same is not None and (same.updates or same.step >= max(one.last_at for one in grows)):
+        return []
     return [
         Finding(
             "gradients_not_synchronised",
-            "critical",
-            f"{who} updated weights {most:,} times with gradients DDP never reduced",
+            "info",
+            text,
             ranks,
-            evidence={"optimizer_steps": {str(one.rank): one.count for one in grows}},
+            evidence=counts | {"same_at_step": same.step if same else None},
             advice=(
-                "Call the DDP model itself in training (not model.module), and let the last backward before each"
-                " optimizer step run outside of no_sync; without that, every rank trains a model of its own."
+                "Nothing shows yet that replicas differ. If another model than the one in DDP is trained, or the script"
+                " averages gradients by itself, this is meant; else call the DDP model itself in training."
             ),
         )
     ]

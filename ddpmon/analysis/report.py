@@ -42,6 +42,8 @@ def report(
             "parallelism": snapshot.parallelism or None,
             "unmeasured": snapshot.unmeasured,
             "measured": snapshot.measured or None,
+            "restarts": len(run.attempts),
+            "attempts": [msgspec.to_builtins(attempt) for attempt in run.attempts],
         },
         "steps": {
             "count": snapshot.step,
@@ -60,7 +62,7 @@ def report(
             "accumulation": snapshot.accumulation,
         },
         "time": _times(snapshot.times, _run_seconds(snapshot)),
-        "ranks": [_rank(view) for view in snapshot.ranks],
+        "ranks": [_rank(view, snapshot.window) for view in snapshot.ranks],
         "efficiency": {name: _number(getattr(waits.efficiency, name) if waits else None) for name in EFFICIENCIES},
         "efficiency_since_start": _since_start(waits, since_start) if waits and since_start else None,
         "all_reduce": {
@@ -116,13 +118,14 @@ def _since_start(summary: Summary, sums: Sums) -> dict[str, Any] | None:
     return {"window": [sums.first, sums.last]} | {name: _number(getattr(tree, name)) for name in EFFICIENCIES}
 
 
-def _rank(view: RankView) -> dict[str, Any]:
+def _rank(view: RankView, window: tuple[int, int] | None) -> dict[str, Any]:
     return {
         "rank": view.rank,
         "host": view.host or None,
         "pid": view.pid or None,
         "device": view.device if view.pid else None,
         "steps": view.steps,
+        "window": list(view.window or window or ()) or None if view.own_ms is not None else None,
         "own_ms": _number(view.own_ms),
         "phases_ms": {name: _number(view.phase_ms(name)) for name in PHASES},
         "critical_share": _number(view.critical_share),

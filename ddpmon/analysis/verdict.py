@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ddpmon.analysis.unarmed import ENVIRONMENT, FLAGS, LATE, Unarmed, worth_telling
-from ddpmon.analysis.words import fitting
+from ddpmon.analysis.words import counted, fitting
 from ddpmon.messages import Finding
 
 if TYPE_CHECKING:
@@ -78,8 +78,7 @@ def _awaited(facts: Waiting, without: AbstractSet[int | None] = frozenset()) -> 
     if not facts.world_size:
         return "the command is running; no rank was heard yet"
     if not facts.stages and not facts.started:
-        ranks = f"{facts.world_size} ranks" if facts.world_size > 1 else "1 rank"
-        return f"torchrun is starting (it imports torch first); {ranks} to come"
+        return f"torchrun is starting (it imports torch first); {counted(facts.world_size, 'rank')} to come"
     everyone = [rank for rank in range(facts.world_size) if rank not in without]
     groups = {
         "not started": [r for r in everyone if r not in facts.stages and r not in facts.started],
@@ -91,7 +90,7 @@ def _awaited(facts: Waiting, without: AbstractSet[int | None] = frozenset()) -> 
         "gone before the first step": [r for r, stage in facts.stages.items() if stage == 5],
     }
     parts = [f"{what}: {rank_list(ranks, facts.world_size)}" for what, ranks in groups.items() if ranks]
-    return f"{len(facts.stages)}/{facts.world_size} ranks connected; " + "; ".join(parts)
+    return f"{len(facts.stages)}/{counted(facts.world_size, 'rank')} connected; " + "; ".join(parts)
 
 
 def rank_list(ranks: Sequence[int], world_size: int) -> str:
@@ -186,16 +185,18 @@ def ended(
     if state == "failed":
         return failure or "the command failed; its own words are in the logs", "critical"
     if state == "lost":
-        return f"the supervisor is gone and did not say how the run ended; {steps:,} steps were seen", "critical"
+        seen = f"{counted(steps, 'step')} {'was' if steps == 1 else 'were'} seen"
+        return f"the supervisor is gone and did not say how the run ended; {seen}", "critical"
     if waited and not waited.stages and (unarmed := worth_telling(waited.unarmed, over=True)):
         how = "stopped on request" if state == "stopped" else "done"
         return f"{how}{took}, no step seen: {_unwatched(unarmed, waited.world_size, over=True)}", "warn"
     if state == "stopped":
-        return f"stopped on request after {steps:,} steps{took}", "info"
+        return f"stopped on request after {counted(steps, 'step')}{took}", "info"
     if not steps:
         return f"done{took}: no training step was seen", "warn"
     worst = _worst([f for f in found if f.kind != "rank_failed"])
-    return f"done: {steps:,} steps{took}" + (f"; {worst.text}" if worst else ""), worst.severity if worst else "info"
+    done = f"done: {counted(steps, 'step')}{took}"
+    return (f"{done}; {worst.text}", worst.severity) if worst else (done, "info")
 
 
 def beside_state(verdict: str) -> str:

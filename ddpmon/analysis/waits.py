@@ -22,6 +22,10 @@ def split(rows: Rows, clock_offset_us: Ints | None = None, own_clocks: Collectio
     ranks count different numbers of a kind in a step (a collective of a subgroup), nobody's last arrival is known
     there: all of the blocked time counts as wait, so that it is never taken for work or for a slow network.
 
+    Lateness is taken at the last gradient synchronisation of a step, from arrivals less what each rank had waited in
+    that step until then: who held the others up at an earlier one (a broadcast of buffers, the gradients of another
+    model) arrives together with them, and is as late as it was there.
+
     clock_offset_us: [S, R] what to add to a rank's clock to get the world's (see `clocks`); ranks of one host share a
     clock.
     own_clocks: ranks whose steps lie on a clock that nobody else shares, such as their GPU's. A gradient
@@ -51,7 +55,9 @@ def split(rows: Rows, clock_offset_us: Ints | None = None, own_clocks: Collectio
     exposed = np.zeros(shape, np.int64)
     exposed_wait = np.zeros(shape, np.int64)
     gradient_bytes = np.zeros(shape, np.int64)
-    late = np.full(shape, np.nan)
+    gradients = np.zeros(shape, bool)
+    arrived_last = np.zeros(shape, np.int64)
+    waited_last = np.zeros(shape, np.int64)
     for kind in range(len(SYNC_KINDS)):
         mine = syncs[:, 0] == kind
         if not mine.any():
@@ -70,12 +76,14 @@ def split(rows: Rows, clock_offset_us: Ints | None = None, own_clocks: Collectio
             exposed_wait = waited.sum(axis=2)
             gradient_bytes = np.where(valid, payload, 0).sum(axis=2)
             final = np.maximum(count - 1, 0)[..., None]
-            arrival_at_last = np.take_along_axis(arrived, final, axis=2)[..., 0].astype(np.float64)
-            lateness = arrival_at_last - np.median(arrival_at_last, axis=1, keepdims=True)
-            late = np.where(matched[..., 0], lateness / 1e3, np.nan)
+            gradients = matched[..., 0]
+            arrived_last = np.take_along_axis(arrived, final, axis=2)[..., 0]
+            waited_last = np.take_along_axis(waited, final, axis=2)[..., 0]
 
     blocked = np.minimum(blocked, length)
     wait = np.minimum(wait, blocked)
+    ready = arrived_last - (wait - waited_last)
+    late = np.where(gradients, (ready - np.median(ready, axis=1, keepdims=True)) / 1e3, np.nan)
     # With one synchronisation the rank that waits least is the last to arrive. With several this is the rule that
     # holds: in a model with buffers rank 0 waits for a late rank in forward, and both are last at the gradients.
     critical = np.where(wait.max(axis=1) > 0, wait.argmin(axis=1), -1)

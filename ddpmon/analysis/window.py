@@ -21,13 +21,14 @@ class Window:
         self._buffers: dict[str, NDArray[Any]] = {}
         self._sums: dict[str, Floats] = {}
         """Of all rows up to each, from some row on."""
-        self._ranks: tuple[int, ...] = ()
+        self.ranks: tuple[int, ...] = ()
+        """Of the steps it holds."""
         self._first = self._end = 0
 
     def append(self, part: World) -> None:
         """Take further steps; the oldest go."""
         part = part.last(self.steps)
-        if part.ranks != self._ranks:
+        if part.ranks != self.ranks:
             self._begin(part)
         if self._end + len(part) > self._capacity:
             kept = min(self._end - self._first, self.steps - len(part))
@@ -43,7 +44,7 @@ class Window:
         self._first = max(self._first, self._end - self.steps)
 
     def _begin(self, part: World) -> None:
-        self._ranks = part.ranks
+        self.ranks = part.ranks
         self._first = self._end = 0
         self._buffers = {
             name: np.empty((self._capacity, *array.shape[1:]), array.dtype)
@@ -93,4 +94,4 @@ class Window:
         return with_known(self._world(first, self._end), known, means)
 
     def _world(self, first: int, end: int) -> World:
-        return World(ranks=self._ranks, **{name: self._buffers[name][first:end] for name in ARRAYS})
+        return World(ranks=self.ranks, **{name: self._buffers[name][first:end] for name in ARRAYS})

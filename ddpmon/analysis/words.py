@@ -1,4 +1,4 @@
-"""Sentences that fit a line."""
+"""Sentences that fit a line and count as people do."""
 
 from __future__ import annotations
 
@@ -12,3 +12,8 @@ def fitting(head: str, *more: str) -> str:
         if len(head) + len(part) <= WIDTH:
             head += part
     return head if len(head) <= WIDTH else head[: WIDTH - 1].rstrip() + "…"
+
+
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """As in: 1 step, 1,800 steps. many: where that is not just `one` with an s."""
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"

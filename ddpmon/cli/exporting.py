@@ -22,8 +22,8 @@ HELP = """What was recorded of a run, for other tools.
                  slices; --last 1000 keeps it small
     openmetrics  how the run stands now, for Prometheus
 
-    The first step of a process has no beginning and is left out. RUN is a run's name, the beginning of its id, or
-    nothing for the latest.
+    The first step of a process holds what is done once, and begins with its first batch. RUN is a run's name, the
+    beginning of its id, or nothing for the latest.
 """
 
 

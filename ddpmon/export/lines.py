@@ -6,6 +6,7 @@ import re
 import time
 
 from ddpmon.analysis.verdict import duration
+from ddpmon.analysis.words import counted
 from ddpmon.messages import Event, Snapshot
 from ddpmon.plain import plain
 
@@ -35,7 +36,7 @@ def state_line(snapshot: Snapshot) -> str:
     if snapshot.wait_share is not None:
         parts.append(f"wait {snapshot.wait_share:.0%}")
     if snapshot.records_lost:
-        parts.append(f"{snapshot.records_lost:,} records lost")
+        parts.append(f"{counted(snapshot.records_lost, 'record')} lost")
     return "  ".join(parts)
 
 

@@ -40,6 +40,8 @@ def report(made: dict[str, Any]) -> str:
         lines += ["", *table(reports.COLUMNS, [row for row, _ in told])]
         if more := reports.folded(made["ranks"]):
             lines += ["", escaped(more)]
+        for sentence in reports.earlier(made):
+            lines += ["", escaped(sentence)]
     ended = [(row[0], reports.how_it_ended(how)) for row, how in reports.rows(made["ranks"]) if how]
     if ended:
         lines += ["", *table(("rank", "how it ended"), ended, words={1})]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from typing import Any
 
-from ddpmon.analysis.verdict import duration
+from ddpmon.analysis.failures import headline
+from ddpmon.analysis.verdict import duration, rank_list
+from ddpmon.analysis.words import counted
 from ddpmon.export.columns import columns, cut, wrapped
 from ddpmon.hub.recording import recorded_report
 from ddpmon.messages import PHASES
@@ -36,14 +39,17 @@ def text(report: dict[str, Any], width: int = 80) -> str:
         for fact in facts(report):
             lines += wrapped(fact, width)
         lines += ["", *_table(report["ranks"], width)]
+        for sentence in earlier(report):
+            lines += wrapped(sentence, width)
     return "\n".join(lines)
 
 
 def title(run: dict[str, Any]) -> str:
     """Which run it is, and how it stands."""
     code = "" if run["exit_code"] is None else f", exit code {run['exit_code']}"
-    ranks = f"{run['world_size']} rank{'s' if run['world_size'] != 1 else ''}"
-    return f"{run['name']} ({run['id']}): {run['state']}{code}, {ranks}"
+    ranks = counted(run["world_size"], "rank")
+    restarts = f", {counted(run['restarts'], 'restart')}" if run.get("restarts") else ""
+    return f"{run['name']} ({run['id']}): {run['state']}{code}, {ranks}{restarts}"
 
 
 def sentences(report: dict[str, Any]) -> list[tuple[str, str]]:
@@ -56,9 +62,26 @@ def sentences(report: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     advice = list(dict.fromkeys(finding["advice"] for finding in findings if finding.get("advice")))
     told = [("Verdict", report["verdict"] or "nothing to tell yet")]
+    told += [("Restart", attempt) for attempt in _latest(report["run"].get("attempts", []))]
     told += [("Why", sentence) for sentence in _first(why, "finding")]
     told += [("Next", sentence) for sentence in _first(advice, "piece of advice", "pieces of advice")]
     return told
+
+
+def _latest(attempts: list[dict[str, Any]]) -> list[str]:
+    """How each earlier attempt ended; of very many the first of them are left out."""
+    left = len(attempts) - MOST_FINDINGS
+    told = [f"{counted(left, 'earlier attempt')} ended too: ddpmon report --format json has all"] if left > 0 else []
+    return [*told, *map(_attempt, attempts[-MOST_FINDINGS:])]
+
+
+def _attempt(attempt: dict[str, Any]) -> str:
+    after = counted(attempt["steps"], "step")
+    if attempt["cause"] is None:
+        return f"attempt {attempt['number']} ended after {after}; of what is not known"
+    how = headline(attempt["ranks"], attempt["cause"], attempt["world_size"])
+    code = f", {attempt['exit']}" if attempt["exit"] else ""
+    return f"attempt {attempt['number']} ended after {after}: {how}{code}"
 
 
 def _first(told: list[str], one: str, many: str | None = None) -> list[str]:
@@ -72,12 +95,12 @@ def _first(told: list[str], one: str, many: str | None = None) -> list[str]:
 def facts(report: dict[str, Any]) -> list[str]:
     """The numbers of the whole world, one line each."""
     steps = report["steps"]
-    window = f", means over {steps['window'][0]:,} to {steps['window'][1]:,}"
     step = steps["step_ms"]
     rate = steps["samples_per_s"]
+    counted_steps = f"steps {steps['count']:,}{_of_how_many(steps)}"
     return [
         *([report["run"]["measured"]] if report["run"].get("measured") else []),
-        f"steps {steps['count']:,}{_of_how_many(steps)}{window}; lost {steps['records_lost']:,}",
+        f"{counted_steps}, {_means_over(steps['window'])}; lost {steps['records_lost']:,}",
         (
             f"step ms mean {_ms(step['mean'])}  p50 {_ms(step['p50'])}  p95 {_ms(step['p95'])}  max {_ms(step['max'])}"
             f"  samples/s {UNKNOWN if rate is None else f'{rate:,.1f}' if rate < 1000 else f'{rate:,.0f}'}"
@@ -148,6 +171,26 @@ def rows(ranks: list[dict[str, Any]]) -> list[tuple[tuple[str, ...], dict[str, A
     if len(ordered) > len(shown):
         told.append((_row(_median_rank(ranks), median), None))
     return told
+
+
+def earlier(report: dict[str, Any]) -> list[str]:
+    """Whose means are of earlier steps than the others', by these steps."""
+    window = report["steps"]["window"]
+    groups: dict[tuple[int, int], list[int]] = {}
+    for rank in report["ranks"]:
+        if (own := rank.get("window")) and own != window:
+            groups.setdefault((own[0], own[1]), []).append(rank["rank"])
+    size = report["run"]["world_size"]
+    told = []
+    for window, ranks in sorted(groups.items()):
+        who = f"rank{'s' if len(ranks) > 1 else ''} {rank_list(ranks, size)}"
+        told.append(f"{who}: {_means_over(window)}, the last with the other ranks")
+    return told
+
+
+def _means_over(window: Sequence[int]) -> str:
+    first, last = window
+    return f"means over {first:,} to {last:,}" if first < last else f"values of step {first:,}"
 
 
 def folded(ranks: list[dict[str, Any]]) -> str:

@@ -35,7 +35,7 @@ class Piece:
 
 
 def pieces(recording: Recording, last: int | None = None) -> Iterator[Piece]:
-    """All steps but each process's first, which has no beginning. RecordingError if they cannot be read.
+    """All steps, each process's first one too. RecordingError if they cannot be read.
 
     last: of the latest attempt only, and so many of its steps at most.
     """
@@ -46,7 +46,7 @@ def pieces(recording: Recording, last: int | None = None) -> Iterator[Piece]:
     for attempt in sorted(attempts) if last is None else sorted(attempts)[-1:]:
         seats = attempts[attempt]
         end = max(process.last_step for process in seats.values()) + 1
-        begin = 2 if last is None else max(2, end - last)
+        begin = 1 if last is None else max(1, end - last)
         size = max(1, RECORDS // len(seats))
         for first in range(begin, end, size):
             yield from _side_by_side(recording, attempt, seats, first, min(end, first + size))

@@ -6,7 +6,7 @@ import contextlib
 
 import zmq
 
-from ddpmon.analysis.failures import is_consequence
+from ddpmon.analysis import failures
 from ddpmon.hub.processes import RankProcess
 from ddpmon.hub.recorder import Recorder
 from ddpmon.hub.sockets import Socket
@@ -29,6 +29,8 @@ from ddpmon.messages import (
 )
 
 FRAMES_PER_TURN = 500
+ALIKE_S = 1.0
+"""How long a failure waits to be told as an event: the same one of other ranks is a moment behind it."""
 
 
 class Collector:
@@ -45,6 +47,8 @@ class Collector:
         self._epoch = epoch
         self.told_where_at = float("-inf")
         """When a rank last told where it is."""
+        self._untold: list[tuple[float, Failure]] = []
+        """Failures that are no event yet, and when they came."""
         self.bad_frames = 0
         """Frames that were no message of ours."""
 
@@ -71,7 +75,7 @@ class Collector:
         if isinstance(message, Hello):
             self._hello(message, identity, now, unix)
         elif isinstance(message, Failure):
-            self._failure(message, unix)
+            self._failure(message, now)
         elif not self._store.registry.is_known(message.pid):
             self._send(identity, Welcome(self._epoch, known=False))
         else:
@@ -134,7 +138,7 @@ class Collector:
         self.record()
         self._send(process.identity, Ack(bye.seq))
 
-    def _failure(self, failure: Failure, unix: float) -> None:
+    def _failure(self, failure: Failure, now: float) -> None:
         known = any(f.pid == failure.pid and f.rank == failure.rank for f in self._store.failures)
         process = self._store.registry.everyone.get(failure.pid)
         impossible = failure.rank >= max(self._store.registry.world_size, 1)
@@ -145,10 +149,20 @@ class Collector:
             return
         self._store.failures.append(failure)
         self._recorder.failure(failure)
-        if is_consequence(failure):
-            self._store.tell(unix, "warn", f"rank {failure.rank} lost its peers and failed too")
-        else:
-            self._store.tell(unix, "critical", f"rank {failure.rank} failed: {failure.error}")
+        self._untold.append((now, failure))
+
+    def tell_failures(self, now: float, unix: float, *, final: bool = False) -> None:
+        """Make events of what ranks failed of: one of what is alike. final: no further rank will tell."""
+        if not self._untold:
+            return
+        seats = self._store.registry.seats.values()
+        failed = {failure.pid for failure in self._store.failures}
+        complete = all(process.gone or process.hello.pid in failed for process in seats)
+        if final or complete or now - self._untold[0][0] >= ALIKE_S:
+            told = [failure for _, failure in self._untold]
+            for severity, text in failures.events(told, self._store.registry.world_size):
+                self._store.tell(unix, severity, text)
+            self._untold.clear()
 
     def ask_where(self) -> None:
         """Ask every rank that is connected for its stack."""

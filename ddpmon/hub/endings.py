@@ -7,13 +7,17 @@ import re
 from pathlib import Path
 
 from ddpmon import runs
-from ddpmon.analysis.failures import read_table
+from ddpmon.analysis.failures import FALL, read_falls, read_table
 from ddpmon.hub.store import Ending
 from ddpmon.messages.folder import EXEC
 from ddpmon.runs import Run
 
 TAIL_BYTES = 262_144
 LINE_WIDTH = 300
+_LAUNCHER_SAYS = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d")
+"""How torchrun's own lines begin."""
+_RANK_SAYS = re.compile(r"(?:\[rank\d+\]:\s*)+")
+"""How torch begins the lines of an exception in a rank."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 
 
@@ -30,7 +34,10 @@ def read_ending(run: Run) -> Ending:
     ranks = {row.local_rank: row.rank for row in table}
     # torchrun names the folders by local rank; on one node that is the rank.
     by_rank = {ranks.get(local, local): line for local, line in lines.items()}
-    return Ending(table, by_rank, last_line(_tail(last_written(logs))))
+    falls = read_falls(launcher)
+    return Ending(
+        table, by_rank, last_line(_tail(last_written(logs))), last_line(_of_ranks(launcher)) if table else "", falls
+    )
 
 
 def last_written(logs: Path, rank: int | None = None) -> Path:
@@ -44,9 +51,16 @@ def last_written(logs: Path, rank: int | None = None) -> Path:
     return max([launcher, *said], key=lambda path: path.stat().st_mtime_ns if path.exists() else 0)
 
 
+def _of_ranks(launcher: str) -> str:
+    """What ranks wrote whose output is not kept apart: what comes before torchrun's word of their failure."""
+    lines = launcher.splitlines()
+    end = next((place for place, line in enumerate(lines) if FALL.search(line)), 0)
+    return "\n".join(line for line in lines[:end] if not _LAUNCHER_SAYS.match(line))
+
+
 def last_line(text: str) -> str:
     """The last line that says something, cut to a sane width; an exception's line before whatever follows it."""
-    lines = [line.strip() for line in _ESCAPES.sub("", text).splitlines()]
+    lines = [_RANK_SAYS.sub("", line.strip()) for line in _ESCAPES.sub("", text).splitlines()]
     lines = [line for line in lines if line and not set(line) <= set("=-~^* ")]
     if not lines:
         return ""

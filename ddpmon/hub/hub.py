@@ -16,6 +16,7 @@ from ddpmon import runs
 from ddpmon.analysis.history import BINS
 from ddpmon.analysis.starts import START_S
 from ddpmon.analysis.verdict import Waiting
+from ddpmon.analysis.words import counted
 from ddpmon.errors import DdpmonError, RecordingError
 from ddpmon.hub.asking import Asking
 from ddpmon.hub.collector import Collector
@@ -138,6 +139,7 @@ class Hub:
             self._mended_at = now
             if self._sockets.mend():
                 store.tell(unix, "warn", "someone removed the run's sockets; they are back")
+        self._collector.tell_failures(now, unix)
         store.digest()
         self._look_closer(now)
         store.judge(now, unix)
@@ -210,7 +212,7 @@ class Hub:
         if trouble and not self._trouble:
             store.tell(unix, "warn", f"the recording cannot be written: {trouble}")
         elif self._trouble and not trouble:
-            store.tell(unix, "info", f"recording again; {recorder.unrecorded:,} step records are not in it")
+            store.tell(unix, "info", f"recording again; not in it: {counted(recorder.unrecorded, 'step record')}")
         self._trouble = trouble is not None
         store.notes = self._notes()
 
@@ -225,9 +227,11 @@ class Hub:
     def _notes(self) -> list[str]:
         notes = []
         if self._recorder.unrecorded:
-            notes.append(f"{self._recorder.unrecorded:,} step records could not be written to the recording")
+            notes.append(f"{counted(self._recorder.unrecorded, 'step record')} could not be written to the recording")
         if self._collector.bad_frames:
-            notes.append(f"{self._collector.bad_frames:,} frames were dropped: they were no messages of ddpmon")
+            bad = self._collector.bad_frames
+            were = "was dropped: it was no message" if bad == 1 else "were dropped: they were no messages"
+            notes.append(f"{counted(bad, 'frame')} {were} of ddpmon")
         return notes
 
     def _reload(self) -> None:
@@ -268,6 +272,7 @@ class Hub:
         self._reload()
         store, now, unix = self._store, time.monotonic(), time.time()
         over = store.run.ended or store.run.lost()
+        self._collector.tell_failures(now, unix, final=True)
         if over:
             store.live = False
             store.registry.look()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ddpmon.analysis.findings import Loss
+from ddpmon.analysis.not_finite import Loss
 from ddpmon.analysis.verdict import Waiting
 from ddpmon.errors import RecordingError
 from ddpmon.hub.parts import with_parts
@@ -72,7 +72,7 @@ class _Mark:
     findings: list[Finding]
     state: str
     verdict_since: float | None
-    bad_loss: Loss | None
+    bad_losses: dict[int, Loss]
 
 
 class _Track:
@@ -281,7 +281,7 @@ class Player:
         store.histories = known.histories.until(seconds)
         if mark:
             store.findings, store.state, store.verdict_since = mark.findings, mark.state, mark.verdict_since
-            store.bad_loss = mark.bad_loss
+            store.bad_losses = dict(mark.bad_losses)
         return store
 
     def _tick(self, store: Store, to: float) -> None:
@@ -297,7 +297,7 @@ class Player:
         store.new_events.clear()  # what happened is told by the recording
         place = bisect.bisect_right(self._marks, to, key=_at)
         if not place or to - self._marks[place - 1].at >= self._mark_s:
-            mark = _Mark(to, store.findings, store.state, store.verdict_since, store.bad_loss)
+            mark = _Mark(to, store.findings, store.state, store.verdict_since, dict(store.bad_losses))
             self._marks.insert(place, mark)
 
     def _seat(self, registry: Registry, at: float, since_us: int) -> None:

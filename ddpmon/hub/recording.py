@@ -14,6 +14,7 @@ from ddpmon import runs
 from ddpmon.analysis.pauses import Apart
 from ddpmon.analysis.report import report
 from ddpmon.analysis.since_start import SinceStart
+from ddpmon.analysis.summary import summarise
 from ddpmon.analysis.unarmed import Unarmed
 from ddpmon.analysis.verdict import Waiting
 from ddpmon.errors import RecordingError
@@ -244,7 +245,11 @@ class Recording:
         if self._lacks("digests"):
             return []
         latest = self._select("digests", Digest.__struct_fields__, "WHERE process = ? ORDER BY rowid DESC LIMIT ?")
-        return [Digest(*row) for row in self._rows(latest, process, most)][::-1]
+        rows = self._rows(latest, process, most)
+        return [
+            Digest(step, model, value, group, sequence, updates or 0)  # an older version told of no updates
+            for step, model, value, group, sequence, updates in rows
+        ][::-1]
 
     def _checkpoint(self) -> Checkpoint | None:
         rows = list(self._rows("SELECT value FROM checkpoints WHERE name = 'history'"))
@@ -302,7 +307,8 @@ def recorded_report(run: Run) -> dict[str, Any]:
     """The report of a run, from its recording. RecordingError if it cannot be told."""
     store = recorded_store(run)
     shot = snapshot(store, EPOCH, 1, _end(run), _end(run))
-    return report(shot, store.means_of, store.summary, store.since_start.sums)
+    summary = store.summary if store.first is None else summarise(store.first)
+    return report(shot, store.means_of, summary, store.since_start.sums)
 
 
 def recorded_store(run: Run) -> Store:

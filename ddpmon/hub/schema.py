@@ -41,6 +41,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "scalars": ("process INTEGER", "step INTEGER", "name TEXT", "value"),
     "digests": (
         *("process INTEGER", "step INTEGER", "model INTEGER", "value INTEGER", '"group" TEXT', "sequence INTEGER"),
+        "updates INTEGER",
     ),
     "layouts": ("process INTEGER", "number INTEGER", "layout BLOB"),
     "events": ("at REAL", "severity TEXT", "text TEXT"),

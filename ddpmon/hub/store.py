@@ -5,23 +5,25 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from ddpmon.analysis import failures as failing
 from ddpmon.analysis import verdict
-from ddpmon.analysis.alignment import Aligner
+from ddpmon.analysis.alignment import Aligner, Rows
 from ddpmon.analysis.buckets import BucketTimes, bucket_times
 from ddpmon.analysis.clocks import Clocks
 from ddpmon.analysis.cpu import Cpu
+from ddpmon.analysis.departed import Departed
 from ddpmon.analysis.events import changes
-from ddpmon.analysis.findings import Evidence, Loss, findings
+from ddpmon.analysis.findings import Evidence, findings
 from ddpmon.analysis.hangs import Standstill
 from ddpmon.analysis.heat import Heat
 from ddpmon.analysis.life import Pauses, Signs, state
 from ddpmon.analysis.named import NamedTimes
+from ddpmon.analysis.not_finite import Loss
 from ddpmon.analysis.past import Past
 from ddpmon.analysis.pauses import Apart
 from ddpmon.analysis.replicas import Replicas, Unsynchronised
@@ -84,6 +86,10 @@ class Ending:
     """The last line of stderr, by rank."""
     launcher_line: str = ""
     """The last line that the command itself said."""
+    common_line: str = ""
+    """The last line of ranks whose output is not kept apart, before torchrun's word of their failure."""
+    falls: Mapping[int, failing.Ended] = field(default_factory=dict)
+    """Whom torchrun saw fail first in each attempt, by pid."""
 
 
 class Store:
@@ -118,6 +124,11 @@ class Store:
         self.ending = Ending()
         self.waiting = verdict.Waiting(registry.world_size)
         self.world: World | None = None
+        self.departed = Departed()
+        self.first: World | None = None
+        """The first step, while there is no other."""
+        self._firsts: dict[int, Step] = {}
+        """What each rank told of it."""
         self.means_of: World | None = None
         """The steps of it that `summary` tells of."""
         self.summary: Summary | None = None
@@ -143,7 +154,8 @@ class Store:
         self._backwards: deque[int] = deque(maxlen=21)
         """Of the latest steps: how many backward calls each had."""
         self.recently = Recently()
-        self.bad_loss: Loss | None = None
+        self.bad_losses: dict[int, Loss] = {}
+        """Each rank's first that is not finite."""
         self._replicas = Replicas()
         self._sampled_us: dict[int, int] = {}
         """When each process's latest sample was taken, by its own clock."""
@@ -159,16 +171,18 @@ class Store:
         if self.registry.attempt != self._attempt or self._aligner.world_size != self.registry.world_size:
             self._begin_attempt()
         if steps and self.registry.is_seated(process):
-            # The first step has no beginning: it would hold everything since the process started.
+            # The first step holds what is done once (allocating, tuning, compiling): no mean is to tell of it.
             self._aligner.add(process.rank, [step for step in steps if step.step > 1])
+            if steps[0].step == 1:
+                self._firsts[process.rank] = steps[0]
             self._last_step_at = at
             if process.trains_since_us is None:
                 process.trains_since_us = steps[0].end_us
             process.learning_rate = steps[-1].learning_rate
             for step in steps:
                 self._pauses.add(step.step, step.length_us / 1e6)
-                if self.bad_loss is None and step.loss is not None and not math.isfinite(step.loss):
-                    self.bad_loss = Loss(process.rank, step.step, step.loss)
+                if step.loss is not None and not math.isfinite(step.loss) and process.rank not in self.bad_losses:
+                    self.bad_losses[process.rank] = Loss(process.rank, step.step, step.loss)
 
     def add_rest(self, process: RankProcess, pauses: Sequence[Pause]) -> None:
         """Take what a rank did instead of training after its last step."""
@@ -216,6 +230,8 @@ class Store:
         self._window = Window(self._window.steps)
         self._named = NamedTimes(self._window.steps)
         self.world = self.means_of = self.summary = None
+        self.departed = Departed()
+        self.first, self._firsts = None, {}
         self.history_step = 0
         self.histories.forget_logged()
         self.since_start = SinceStart()
@@ -223,7 +239,7 @@ class Store:
         self._rest = {}
         self._backwards.clear()
         self._pauses = Pauses()
-        self.bad_loss = None
+        self.bad_losses = {}
         self._replicas = Replicas()
         self._reduced.clear()
         self._last_step_at = None
@@ -240,6 +256,8 @@ class Store:
                 continue
             self._backwards.extend(row[0].backwards for row in rows.steps[-21:])
             part = split(rows, self._clocks.offsets_us(rows, hosts), own_clocks)
+            if part.ranks != self._window.ranks:
+                self.departed.leave(self._window.world(self._window_s), part.ranks)
             self._window.append(part)
             self._remember(part)
             ends = np.array([step.end_us for step in rows.steps[-1]], np.int64)
@@ -258,6 +276,11 @@ class Store:
         if self.world is not None:
             self._summarise(self.world)
             self.loss, self.loss_falls = loss_trend(self.world)
+            self.first = None
+        elif self.first is None and len(self._firsts) == self.registry.world_size > 0:
+            ranks = tuple(sorted(self._firsts))
+            rows = Rows(ranks, [[self._firsts[rank] for rank in ranks]])
+            self.first = split(rows, Clocks(self.registry.host).offsets_us(rows, hosts), own_clocks)
 
     def _summarise(self, world: World) -> None:
         """Means, of a live view over the steps since the last change: the table says the same as the verdict."""
@@ -279,8 +302,10 @@ class Store:
             run_state = "running"
         seats = self.registry.seats
         if run_state in END_STATES and self.first_failure is None and run_state != "stopped":
+            ending = self.ending
+            told = self.failures_of(self.registry.attempt)
             self.first_failure = failing.first(
-                self.ending.rows, self.failures, self.ending.last_lines or {}, self.run.memory_kills
+                ending.rows, told, ending.last_lines or {}, self.run.memory_kills, ending.common_line
             )
         signs = Signs(
             run_state,
@@ -314,18 +339,15 @@ class Store:
     def _evidence(self, standstill: Standstill | None) -> Evidence:
         processes = self.registry.seats.values()
         there = [(p, self.recently.of(p)) for p in processes if not (p.left and self.live)]
-        failed = (self.first_failure.rank, self.first_failure.cause) if self.first_failure else None
-        if failed is None and self.failures:
-            first = failing.first((), self.failures, {})
-            failed = (first.rank, first.cause) if first else None
         return Evidence(
             records=sum(process.records for process in processes),
             lost=sum(process.lost for process in processes),
-            bad_loss=self.bad_loss,
-            failed=failed,
+            bad_losses=self._bad_losses(),
+            failed=self.first_failure or failing.first((), self.failures_of(self.registry.attempt), {}),
             world_size=self.registry.world_size,
             standstill=standstill,
             difference=self._replicas.difference(),
+            same=self._replicas.same(),
             unsynchronised=[Unsynchronised(p.rank, p.unsynchronised, p.unsynchronised_at, p.steps) for p in processes],
             cpu=[
                 Cpu(p.rank, p.hello.host, recent.starved, p.hello.cores, p.hello.compute_threads) for p, recent in there
@@ -337,6 +359,20 @@ class Store:
             parallelism=self.parallelism,
             unmeasured=self.unmeasured,
         )
+
+    def _bad_losses(self) -> list[Loss]:
+        """None before every rank that goes on has told of the first such step: others may have begun with it."""
+        first = min((loss.step for loss in self.bad_losses.values()), default=0)
+        known = all(process.last_step >= first or process.gone for process in self.registry.seats.values())
+        aligned = self.world is not None and self.world.step[-1] >= first
+        over = self.state == "stalled" or self.run.state() in END_STATES
+        return list(self.bad_losses.values()) if known or aligned or over else []
+
+    def failures_of(self, attempt: int) -> list[Failure]:
+        """What ranks of an attempt failed of; a process that was never seated counts as of the current one."""
+        everyone = self.registry.everyone
+        attempts = {process.hello.pid: process.attempt for process in everyone.values() if process.attempt >= 0}
+        return [f for f in self.failures if attempts.get(f.pid, self.registry.attempt) == attempt]
 
     def _transfers_count(self) -> bool:
         """Whether the bandwidth of buckets matters: it takes a while to work out."""
@@ -440,8 +476,8 @@ class Store:
 
     @property
     def step(self) -> int:
-        """Steps finished: the median rank's, so that a silent one does not hold the count."""
-        steps = [p.steps for p in self.registry.seats.values()]
+        """Steps finished: the median rank's of those that go on, so that a silent one does not hold the count."""
+        steps = [p.steps for rank, p in self.registry.seats.items() if rank not in self.departed]
         return int(statistics.median_low(steps)) if steps else 0
 
     @property

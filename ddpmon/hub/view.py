@@ -6,9 +6,11 @@ import math
 from typing import Any
 
 from ddpmon.analysis.parallelism import measured, with_ddp
-from ddpmon.analysis.summary import Efficiency, Summary
+from ddpmon.analysis.summary import Efficiency, Summary, loss_trend, summarise
 from ddpmon.analysis.what_if import gain_with_even_transfer, gain_without_waiting
+from ddpmon.analysis.words import counted
 from ddpmon.analysis.world import World
+from ddpmon.hub.attempts import earlier_attempts
 from ddpmon.hub.store import Store
 from ddpmon.messages import (
     END_STATES,
@@ -34,11 +36,13 @@ from ddpmon.messages import (
 
 def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) -> Snapshot:
     """Everything a screen needs at this moment. now: seconds of the hub's own clock."""
-    run, summary, registry = store.run, store.summary, store.registry
-    ranks = _ranks(store, now)
+    run, registry = store.run, store.registry
+    summary = store.summary if store.first is None else summarise(store.first)
+    loss = store.loss if store.first is None else loss_trend(store.first)[0]
+    ranks = _ranks(store, summary, now)
     total = _total(store)
     training_epoch, training_epochs = _epoch(store)
-    rates = [view.samples_per_s for view in ranks if view.samples_per_s is not None]
+    rates = [view.samples_per_s for view in ranks if view.samples_per_s is not None and view.window is None]
     loads = [view.gpu.percent for view in ranks if view.gpu and view.gpu.percent is not None]
     buckets = store.bucket_times()
     ended = run.ended_at is not None
@@ -61,6 +65,7 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
             started_at=run.created_at,
             ended_at=run.ended_at,
             exit_code=run.exit_code,
+            attempts=earlier_attempts(store),
         ),
         state=store.state,
         verdict=store.verdict,
@@ -71,7 +76,7 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
         eta_s=max(0, left) * step_ms / 1e3 if left is not None and step_ms is not None else None,
         step_ms_p50=summary.step_ms_p50 if summary else None,
         step_ms_max=summary.step_ms_max if summary else None,
-        loss=store.loss,
+        loss=loss,
         loss_falls=store.loss_falls,
         all_reduce_ms=summary.exposed_ms if summary and summary.gradient_bytes else None,
         wait_share=float(summary.phases_ms[:, 5].mean()) / summary.step_ms_mean
@@ -94,7 +99,7 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
         accumulation=store.accumulation,
         training_epoch=training_epoch,
         training_epochs=training_epochs,
-        all_reduce=all_reduce_view(store.means_of, summary, collectives=counts_collectives(store)),
+        all_reduce=all_reduce_view(store.means_of or store.first, summary, collectives=counts_collectives(store)),
         efficiency=efficiency_view(summary.efficiency) if summary and waits and len(summary.ranks) > 1 else None,
         quantities=[name for name in store.histories.names if name not in unmeasured],
         parallelism=parallelism,
@@ -131,18 +136,18 @@ def _epoch(store: Store) -> tuple[int | None, int | None]:
     return next((each for each in said if each[1] is not None), said[0] if said else (None, None))
 
 
-def _ranks(store: Store, now: float) -> list[RankView]:
+def _ranks(store: Store, summary: Summary | None, now: float) -> list[RankView]:
     seats = store.registry.seats
-    summary = store.summary
-    columns = {rank: column for column, rank in enumerate(summary.ranks)} if summary else {}
-    means = _means(summary) if summary else []
+    means = dict(zip(summary.ranks, _means(summary), strict=True)) if summary else {}
+    for rank, earlier, column in store.departed:
+        means[rank] = _means(earlier)[column] | {"window": earlier.window}
     named = store.named_ms()
     exits = _exits(store)
     standing = store.state == "stalled" or store.state in END_STATES
     views = []
     for rank in range(store.registry.world_size or store.run.world_size):
         process = seats.get(rank)
-        mean = means[columns[rank]] if rank in columns else {}
+        mean = means.get(rank, {})
         if process is None:
             views.append(RankView(rank, exit=exits.get(rank), **mean))
             continue
@@ -316,5 +321,7 @@ def _notes(store: Store) -> list[str]:
     for process in store.registry.seats.values():
         notes += [note for note in process.hello.notes if note not in notes]
     if store.registry.ignored:
-        notes.append(f"{store.registry.ignored} messages were ignored: they came from no rank of this run")
+        ignored = store.registry.ignored
+        were = "was ignored: it" if ignored == 1 else "were ignored: they"
+        notes.append(f"{counted(ignored, 'message')} {were} came from no rank of this run")
     return notes

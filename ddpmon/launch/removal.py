@@ -46,7 +46,8 @@ def check(run: Run) -> Run:
     if run.supervisor is not None and run.supervisor.alive():
         raise UsageError(f"{run.name} ({run.id}) is just ending; try again in a moment")
     if run.boot_id == runs.boot_id() and (left := processes.with_run_id(run.id)):
-        raise UsageError(f"{run.name} ({run.id}) has {len(left)} processes left; ddpmon stop {run.id} ends them")
+        what, them = ("process", "it") if len(left) == 1 else ("processes", "them")
+        raise UsageError(f"{run.name} ({run.id}) has {len(left)} {what} left; ddpmon stop {run.id} ends {them}")
     return run
 
 

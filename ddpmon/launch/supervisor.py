@@ -162,7 +162,7 @@ class Supervisor:
             for process in left:
                 processes.send(process, signal.SIGTERM if do is Do.TERMINATE else signal.SIGKILL)
         elif do is Do.FINISH and (stuck := self._left()):
-            say(f"{len(stuck)} processes survive SIGKILL: stuck in the kernel")
+            say(f"{len(stuck)} process{'es survive' if len(stuck) > 1 else ' survives'} SIGKILL: stuck in the kernel")
 
     def _ask(self) -> None:
         """SIGTERM where somebody listens to it (to save a checkpoint), else SIGINT, as Ctrl-C would be.

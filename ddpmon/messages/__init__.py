@@ -35,6 +35,7 @@ from ddpmon.messages.ranks import (
 )
 from ddpmon.messages.viewers import (
     AllReduceView,
+    Attempt,
     BucketView,
     CostView,
     EfficiencyView,
@@ -184,6 +185,7 @@ __all__ = [
     "Ack",
     "AllReduceView",
     "Ask",
+    "Attempt",
     "Batch",
     "Bucket",
     "BucketView",

@@ -109,7 +109,7 @@ class Scalar(msgspec.Struct, array_like=True, gc=False):
 
 
 class Digest(msgspec.Struct, array_like=True, gc=False):
-    """A fixed sample of a DDP model's parameters before a forward, as one number: replicas must have the same."""
+    """A fixed sample of a DDP model's parameters as one number: replicas must have the same."""
 
     step: int
     model: int
@@ -119,6 +119,9 @@ class Digest(msgspec.Struct, array_like=True, gc=False):
     """Name of the process group whose ranks hold replicas of it."""
     sequence: int = 0
     """Of the group's last collective. Ranks with uneven inputs count steps differently; this they all count alike."""
+    updates: int = 0
+    """Optimizer steps so far on gradients that DDP never reduced, where it was taken after one of them; 0: before a
+    forward."""
 
 
 class Collective(msgspec.Struct, array_like=True, frozen=True):

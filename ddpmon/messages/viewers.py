@@ -74,7 +74,8 @@ class RankView(msgspec.Struct, frozen=True):
     phases_ms: tuple[float, ...] | None = None
     """Mean per step, in the order of PHASES; adds up to step_ms."""
     late_ms: float | None = None
-    """Mean lateness: own arrival less the world's median arrival, in the gradient synchronisation."""
+    """Mean lateness: own arrival less the world's median arrival in the gradient synchronisation, each less what the
+    rank had waited in the step until then."""
     critical_share: float | None = None
     loss: float | None = None
     samples_per_s: float | None = None
@@ -99,6 +100,8 @@ class RankView(msgspec.Struct, frozen=True):
     """Time inside each `ddpmon.phase` that any rank of the world had, mean per step, part of the phases."""
     unmeasured: list[str] = msgspec.field(default_factory=list)
     """Phases of which nothing is measured in this kind of training: their numbers in `phases_ms` mean nothing."""
+    window: tuple[int, int] | None = None
+    """First and last step that its means are of, where it told of none since and they are not the snapshot's."""
 
     def phase_ms(self, name: str) -> float | None:
         """A phase of the rank's step; None where it is not measured, or not yet."""
@@ -230,6 +233,21 @@ class Finding(msgspec.Struct, frozen=True):
     advice: str | None = None
 
 
+class Attempt(msgspec.Struct, frozen=True):
+    """An attempt of a run that ended before its ranks were restarted."""
+
+    number: int
+    """Counts from 1."""
+    world_size: int
+    steps: int
+    """Finished in it."""
+    ranks: list[int] = msgspec.field(default_factory=list)
+    """Who failed first, all alike; empty where that is not known."""
+    cause: str | None = None
+    exit: str | None = None
+    """How the first of them ended, where the cause does not say it: "exit 1"."""
+
+
 class RunView(msgspec.Struct, frozen=True):
     """What is being watched."""
 
@@ -241,6 +259,8 @@ class RunView(msgspec.Struct, frozen=True):
     started_at: float = 0.0
     ended_at: float | None = None
     exit_code: int | None = None
+    attempts: list[Attempt] = msgspec.field(default_factory=list)
+    """Earlier ones, oldest first; empty where ranks were never restarted."""
 
 
 class HeatRow(msgspec.Struct, array_like=True, frozen=True):

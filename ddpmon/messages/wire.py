@@ -192,6 +192,7 @@ def check_batch(batch: Batch) -> None:
     for digest in batch.digests:
         _check(0 <= digest.step < MAX_STEP and 0 <= digest.model < MAX_WORLD, "digest", digest.step)
         _check(0 <= digest.value < MAX_US and 0 <= digest.sequence < MAX_US, "digest", digest.value)
+        _check(0 <= digest.updates < MAX_STEP, "updates of a digest", digest.updates)
         _check(len(digest.group) <= 256, "group of a digest", digest.group[:40])
     for sample in batch.samples:
         _check(0 <= sample.time_us < MAX_US, "time_us", sample.time_us)

@@ -1,7 +1,8 @@
 """Whether replicas are still the same: now and then, a few of a model's parameters as one number.
 
 DDP's replicas are bit-identical after every step, and nothing in torch says so when they are not. Every rank takes the
-same elements at the same steps; the hub compares.
+same elements at the same steps; the hub compares. Where an optimizer steps on gradients that DDP never reduced, they
+are taken after such steps too: without DDP's forward there is no other moment, and they tell whether it did any harm.
 """
 
 from __future__ import annotations
@@ -25,13 +26,17 @@ def due(step: int) -> bool:
 class Sampled:
     """Elements on their way from the device; `value()` is None until they have arrived."""
 
-    __slots__ = ("_elements", "_event", "group", "model", "sequence", "step")
+    __slots__ = ("_elements", "_event", "group", "model", "sequence", "step", "updates")
 
-    def __init__(self, step: int, model: int, group: str, sequence: int, elements: Any, event: Any) -> None:
+    def __init__(
+        self, step: int, model: int, group: str, sequence: int, elements: Any, event: Any, updates: int = 0
+    ) -> None:
         self.step = step
         self.model = model
         self.group = group
         self.sequence = sequence
+        self.updates = updates
+        """Optimizer steps so far on gradients that were not reduced, if it was taken after one of them."""
         self._elements = elements
         self._event = event
 
@@ -42,7 +47,9 @@ class Sampled:
         return zlib.crc32(bytes(self._elements.view(torch.uint8).tolist()))
 
 
-def sample(parameters: list[Any], step: int, model: int, group: str = "", sequence: int = 0) -> Sampled | None:
+def sample(
+    parameters: list[Any], step: int, model: int, group: str = "", sequence: int = 0, updates: int = 0
+) -> Sampled | None:
     """Take every few elements of every few parameters, as float64 (exact for every smaller type); None without any.
 
     group, sequence: where the ranks that hold replicas stand: only what was taken at the same moment can be compared.
@@ -59,11 +66,11 @@ def sample(parameters: list[Any], step: int, model: int, group: str = "", sequen
         return None
     elements = torch.cat(slices)
     if not elements.is_cuda:
-        return Sampled(step, model, group, sequence, elements, None)
+        return Sampled(step, model, group, sequence, elements, None, updates)
     if torch.cuda.is_current_stream_capturing():
         return None
     pinned = torch.empty(elements.shape, dtype=torch.float64, pin_memory=True)
     pinned.copy_(elements, non_blocking=True)
     event = torch.cuda.Event()
     event.record()
-    return Sampled(step, model, group, sequence, pinned, event)
+    return Sampled(step, model, group, sequence, pinned, event, updates)

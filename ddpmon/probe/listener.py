@@ -232,10 +232,14 @@ class Listener(Said):
         replica = self.replicas.of(model)
         if replica.digested < clock.step and due(clock.step):
             replica.digested = clock.step
-            sampled = sample(reduced_parameters(model), clock.step, replica.number, *position(model.process_group))
-            if sampled is not None:
-                self.sampled.append(sampled)
+            self._digest(replica, model)
         self._count_inputs(replica.number, inputs, named)
+
+    def _digest(self, replica: Replica, model: DistributedDataParallel, updates: int = 0) -> None:
+        place = position(model.process_group)
+        sampled = sample(reduced_parameters(model), self.clock.step, replica.number, *place, updates)
+        if sampled is not None:
+            self.sampled.append(sampled)
 
     def _count_inputs(self, model: int, inputs: object, named: object) -> None:
         again = self.clock.base == OPTIMIZER and self._closures
@@ -406,6 +410,10 @@ class Listener(Said):
             if not self._ddp and not self.marked and (self._unreduced or not self.replicas):
                 self.clock.cut(now)
                 self._gradients_taken(optimizer)
+            if self._unreduced and due(self.unsynchronised):
+                for replica in list(self.replicas.values()):
+                    if (model := replica.model()) is not None:
+                        self._digest(replica, model, self.unsynchronised)
             self._unreduced = False
 
     def scaler_steps(self, _scaler: object, optimizer: Any = None, *_args: object, **_named: object) -> None:

@@ -233,7 +233,8 @@ class Sender(threading.Thread):
         digests: list[Digest] = []
         while waiting and (value := waiting[0].value()) is not None:
             sampled = waiting.popleft()
-            digests.append(Digest(sampled.step, sampled.model, value, sampled.group, sampled.sequence))
+            where = sampled.group, sampled.sequence, sampled.updates
+            digests.append(Digest(sampled.step, sampled.model, value, *where))
         return digests
 
     def _layouts(self) -> list[Layout]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ddpmon.analysis.failures import advice, first, of_command, read_table, sentence
+from ddpmon.analysis.failures import advice, events, first, headline, of_command, read_falls, read_table, sentence
 from ddpmon.messages import Failure
 
 TABLE = """
@@ -39,8 +39,9 @@ Root Cause (first observed failure):
 PEER = "RuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:4021"
 
 
-def failure(rank, time_us, error):
-    return Failure(rank=rank, pid=5700 + rank, time_us=time_us, error=error)
+def failure(rank, time_us, error, line=None):
+    trace = "" if line is None else f'Traceback:\n  File "train.py", line {line}, in main\n    train()\n{error}\n'
+    return Failure(rank=rank, pid=5700 + rank, time_us=time_us, error=error, traceback=trace)
 
 
 def test_the_table_tells_each_ranks_exit():
@@ -86,7 +87,87 @@ def test_a_rank_that_could_not_tell_is_quoted_from_its_stderr():
 def test_ranks_that_all_failed_alike_are_not_told_apart():
     text = TABLE.format(code=1).replace("-15 (pid: 5700)  (SIGTERM)", "1 (pid: 5700)")
     cause = first(read_table(text), [], dict.fromkeys(range(3), "ModuleNotFoundError: No module named 'foo'"))
-    assert sentence(cause, 3) == "every rank failed: ModuleNotFoundError: No module named 'foo', exit 1"
+    assert sentence(cause, 3) == "all 3 ranks failed alike: ModuleNotFoundError: No module named 'foo', exit 1"
+
+
+OWN_WORDS = [
+    "ValueError: no such class on rank {0} (pid {1})",
+    "RuntimeError: CUDA error: device-side assert on cuda:{0}",
+    "RuntimeError: [rank{0}]: weights at 0x7f{1} are gone",
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {1}.5 MiB. GPU {0} has 7{0}.11 GiB",
+    "ConnectionError: 127.0.0.1:{1} says no to local_rank={0}",
+]
+
+
+@pytest.mark.parametrize("error", OWN_WORDS)
+def test_one_bug_on_all_ranks_is_one_fault_although_each_names_itself(error):
+    told = [failure(rank, 900 - rank, error.format(rank, 5700 + rank), line=7) for rank in range(4)]
+    cause = first((), told, {})
+    assert (cause.rank, cause.ranks) == (3, (0, 1, 2, 3))
+    assert headline(cause.ranks, cause.cause, 4) == f"all 4 ranks failed alike: {told[3].error}"
+    assert events(told, 4) == [("critical", f"all 4 ranks failed alike: {told[0].error}")]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        failure(1, 2, "ValueError: class 8", line=7),  # another number of the data's
+        failure(1, 2, "KeyError: class 7", line=7),
+        failure(1, 2, "ValueError: class 7", line=9),
+    ],
+)
+def test_another_message_another_type_or_another_place_is_another_fault(other):
+    told = [failure(0, 1, "ValueError: class 7", line=7), other]
+    assert first((), told, {}).ranks == (0,)
+    assert [text for _, text in events(told, 2)] == [
+        "rank 0 failed: ValueError: class 7",
+        f"rank 1 failed: {other.error}",
+    ]
+
+
+def test_who_only_lost_its_peers_is_told_beside_those_who_failed_alike():
+    told = [failure(0, 5, PEER), *(failure(rank, 9, "ValueError: no") for rank in (1, 2)), failure(3, 7, PEER)]
+    assert sentence(first((), told, {}), 4) == "ranks 1-2 failed alike: ValueError: no; 2 others only lost their peers"
+    assert sentence(first((), told[:3], {}), 4) == "ranks 1-2 failed alike: ValueError: no; 2 others then stopped"
+    assert events(told, 4) == [
+        ("critical", "ranks 1-2 failed alike: ValueError: no"),
+        ("warn", "ranks 0 3 lost their peers and failed too"),
+    ]
+
+
+def test_a_rank_that_was_ended_while_it_told_of_the_same_failed_alike():
+    """torchrun ends the others at once: what one could not tell is in its stderr, with torch's mark."""
+    text = TABLE.format(code=1)
+    lines = {0: "ValueError: no such class on rank 0", 2: "a warning"}
+    cause = first(read_table(text), [failure(1, 5, "ValueError: no such class on rank 1", line=3)], lines)
+    assert sentence(cause, 3) == (
+        "ranks 0-1 failed alike: ValueError: no such class on rank 1, exit 1; 1 other then stopped"
+    )
+
+
+@pytest.mark.parametrize(("code", "ranks"), [(-11, (0, 1)), (-9, (1,))])
+def test_a_crash_of_several_ranks_is_one_fault_but_a_kill_may_be_the_launchers(code, ranks):
+    text = TABLE.format(code=code).replace("-15 (pid: 5700)  (SIGTERM)", f"{code} (pid: 5700)")
+    assert first(read_table(text), [], {}).ranks == ranks
+
+
+def test_a_usage_error_is_told_with_its_exit_code():
+    text = TABLE.format(code=2).replace("-15 (pid: 5700)  (SIGTERM)", "2 (pid: 5700)")
+    said = "train.py: error: unrecognized arguments: --foo"
+    cause = first(read_table(text), [], dict.fromkeys(range(3), said))
+    assert sentence(cause, 3) == f"all 3 ranks failed alike: exit 2: {said}"
+    common = first(read_table(text), [], {}, common_line=said)
+    assert sentence(common, 3) == f"ranks 0-1 failed alike: exit 2: {said}; 1 other then stopped"
+    assert first(read_table(text), [], {}).cause == "no exception was seen"
+
+
+def test_whom_torchrun_saw_fail_in_each_attempt_is_known_by_its_pid():
+    text = "E1122 15:59:42 13162 api.py:1002] failed (exitcode: {}) local_rank: 1 (pid: {}) of binary: python\n"
+    falls = read_falls(text.format(1, 100) + text.format(-9, 200))
+    assert [(pid, row.code, row.signal, row.rank) for pid, row in falls.items()] == [
+        (100, 1, None, 1),
+        (200, None, "SIGKILL", 1),
+    ]
 
 
 def test_ranks_that_were_only_told_to_end_are_no_cause():

@@ -73,18 +73,58 @@ def test_a_rank_that_has_not_told_yet_differs_from_nobody():
     assert found_in({0: [digest(10, 1), digest(100, 2)], 1: [digest(10, 1)]}, 2) == []
 
 
-def unsynchronised(*counts, steps=200, last_at=200):
-    told = [Unsynchronised(rank, count, last_at, steps) for rank, count in enumerate(counts)]
-    return findings(None, Evidence(world_size=len(counts), unsynchronised=told))
+def unsynchronised(*counts, steps=200, last_at=200, told=()):
+    """told: {rank: [Digest]}"""
+    replicas = Replicas()
+    for rank, digests in dict(told).items():
+        replicas.add(rank, digests)
+    every = [Unsynchronised(rank, count, last_at, steps) for rank, count in enumerate(counts)]
+    return findings(
+        None,
+        Evidence(world_size=len(counts), unsynchronised=every, difference=replicas.difference(), same=replicas.same()),
+    )
 
 
-def test_gradients_that_ddp_never_reduced_are_critical():
-    (finding,) = unsynchronised(0, 150, 0, 0)
+def apart(ranks, step=10, updates=10):
+    """Digests of ranks that are all different."""
+    return {rank: [digest(1, 7), Digest(step, 0, rank, "0", 30, updates)] for rank in ranks}
+
+
+def test_gradients_that_ddp_never_reduced_are_critical_where_replicas_differ_and_tell_of_it_alone():
+    told = {rank: [digest(1, 7), digest(10, rank == 1)] for rank in range(4)}
+    (finding,) = unsynchronised(0, 150, 0, 0, told=told)
     assert (finding.kind, finding.severity, finding.ranks) == ("gradients_not_synchronised", "critical", [1])
-    assert finding.text == "rank 1 updated weights 150 times with gradients DDP never reduced"
+    assert finding.text == "rank 1 updated weights 150 times with gradients DDP never reduced; replicas differ"
+    assert (finding.since_step, finding.evidence["same_at_step"]) == (10, 1)
     assert "model.module" in finding.advice
-    (everyone,) = unsynchronised(150, 150)
+    (everyone,) = unsynchronised(150, 150, told=apart(range(2)))
     assert everyone.text.startswith("every rank updated")
+
+
+def test_without_a_comparison_they_are_no_more_than_a_hint():
+    (finding,) = unsynchronised(150, 150)
+    assert (finding.kind, finding.severity) == ("gradients_not_synchronised", "info")
+    (finding,) = unsynchronised(150, 150, told={rank: [digest(100, 7)] for rank in range(2)})  # of before them
+    assert (finding.severity, finding.evidence["same_at_step"]) == ("info", 100)
+
+
+@pytest.mark.parametrize("same", [Digest(200, 0, 9, "0", 600), Digest(10, 0, 9, "0", 30, 10)])
+def test_replicas_that_are_the_same_after_them_are_left_alone(same):
+    """A script averages gradients by itself, or steps another model beside the one in DDP."""
+    assert unsynchronised(150, 150, told={rank: [same] for rank in range(2)}) == []
+
+
+def test_a_rank_that_differs_for_another_reason_is_told_beside_the_hint():
+    told = {rank: [digest(10, rank == 2)] for rank in range(4)}
+    found = {finding.kind: finding for finding in unsynchronised(150, 0, 0, 0, told=told)}
+    assert (found["replicas_differ"].ranks, found["replicas_differ"].severity) == ([2], "critical")
+    assert found["gradients_not_synchronised"].severity == "info"
+
+
+def test_what_ranks_told_after_different_counts_of_such_steps_is_not_compared():
+    """One rank trains a further model alone: what it tells in between is of no common moment."""
+    told = {0: [Digest(10, 0, 1, "0", 30), Digest(10, 0, 2, "0", 30, 10)], 1: [Digest(10, 0, 1, "0", 30)]}
+    assert unsynchronised(10, 0, told=told, steps=10, last_at=10) == []
 
 
 def test_one_such_step_or_some_long_ago_are_no_finding():

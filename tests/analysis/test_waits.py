@@ -67,6 +67,51 @@ def test_a_slow_rank_0_under_buffer_broadcast_is_critical_although_gradients_arr
     assert np.allclose(world.exposed_ms, 2)
 
 
+def buffered(own, *, late_root):
+    """[S, R] ms before the buffers of each step, then 10 ms of work for everyone; the root waits for a late rank."""
+    own_us = (own * 1000).astype(int)
+    told = []
+    for i, before in enumerate(own_us):
+        last = before.max()
+        leaves = [
+            last if late_root or rank in (0, before.argmax()) else max(mine, before[0])
+            for rank, mine in enumerate(before)
+        ]
+        arrivals = [left + 10_000 for left in leaves]
+        length = max(arrivals) + 2000
+        told.append(
+            [
+                Step(
+                    2 + i, (i + 1) * 100_000, length, int(mine), 10_000, 0, 0, 0,
+                    [Sync(SYNC_BUFFERS, int(mine), int(left)), Sync(SYNC_GRADIENTS, int(arrival), int(length))],
+                )
+                for mine, left, arrival in zip(before, leaves, arrivals, strict=True)
+            ]
+        )  # fmt: skip
+    return Rows(tuple(range(own.shape[1])), told)
+
+
+@pytest.mark.parametrize("late_root", [True, False])
+@pytest.mark.parametrize("late", [0, 2])
+def test_lateness_with_buffers_is_that_of_the_rank_that_wait_names(late, late_root):
+    """All leave the buffers together, or (a broadcast that the root alone waits in) the root with the late rank."""
+    own = np.full((6, 4), 4.0)
+    own[:, late] += 16
+    world = split(buffered(own, late_root=late_root))
+    assert set(world.critical.tolist()) == {late}
+    assert np.allclose(world.late_ms[:, late], 16)
+    assert np.allclose(np.delete(world.late_ms, late, axis=1), 0)
+
+
+def test_lateness_with_buffers_is_what_it_is_without():
+    rng = np.random.default_rng(3)
+    own = own_times(40, 4)
+    own[..., 0] += rng.uniform(0, 9, own.shape[:2])
+    plain = world_of(records(own))
+    before = own.sum(axis=2) - 10  # 10 ms of it lie behind the buffers
+    assert np.allclose(split(buffered(before, late_root=True)).late_ms, plain.late_ms, atol=0.01)
+
+
 def test_a_rank_is_never_said_to_wait_longer_than_it_was_blocked():
     # Rank 1 came late to a broadcast whose root was there in time: rank 2 was let go before.
     early = Step(2, 100_000, 10_000, 10_000 - 500, 0, 0, 0, 0, [Sync(SYNC_BUFFERS, 1000, 1500)])
@@ -95,7 +140,7 @@ def test_several_gradient_synchronisations_in_a_step_are_matched_in_order():
     assert np.allclose(world.wait_ms, [[4, 4]])
     assert np.allclose(world.transfer_ms, [[2, 2]])
     assert world.gradient_bytes.tolist() == [[300, 300]]
-    assert np.allclose(world.late_ms, [[-2, 2]])
+    assert np.allclose(world.late_ms, 0)  # each made the other wait for 4 ms once
 
 
 def test_clocks_of_other_nodes_are_brought_to_the_worlds():

@@ -55,17 +55,17 @@ def lose(run, rank, step):
 
 def test_the_csv_has_a_row_for_each_rank_and_step_whose_phases_add_up(home):
     rows = rows_of(record(story(), created_at=1000.0))
-    assert [(int(row["step"]), int(row["rank"])) for row in rows] == [(s, r) for s in range(2, 31) for r in range(3)]
+    assert [(int(row["step"]), int(row["rank"])) for row in rows] == [(s, r) for s in range(1, 31) for r in range(3)]
     for row in rows:
         assert sum(float(row[f"{phase}_ms"]) for phase in PHASES) == pytest.approx(float(row["length_ms"]), abs=0.01)
     assert {(row["rank"], row["critical"]) for row in rows} == {("0", "0"), ("1", "1"), ("2", "0")}
     late, waits = rows[1], rows[0]
     assert (float(late["backward_ms"]), float(late["wait_ms"]), float(late["transfer_ms"])) == (25.0, 0.0, 6.0)
     assert float(waits["wait_ms"]) == 10.0
-    assert float(late["loss"]) == pytest.approx(2.0 * 0.999)
+    assert float(late["loss"]) == pytest.approx(2.0)
     assert (late["samples"], late["tokens"], late["learning_rate"]) == ("64", "", "")
     ends = [float(row["end_unix_s"]) for row in rows[::3]]
-    assert ends == pytest.approx([ends[0] + 0.043 * i for i in range(29)], abs=1e-4)
+    assert ends == pytest.approx([ends[0] + 0.043 * i for i in range(30)], abs=1e-4)
 
 
 def test_a_step_that_a_rank_lost_has_no_waits(home):
@@ -81,7 +81,7 @@ def test_a_step_that_a_rank_lost_has_no_waits(home):
 def test_restarted_ranks_are_a_further_attempt_and_last_means_its_last_steps(home):
     run = record(story(40), restarts=(25,))
     assert {row["attempt"] for row in rows_of(run)} == {"0", "1"}
-    assert len(rows_of(run)) == 3 * (24 + 14)
+    assert len(rows_of(run)) == 3 * (25 + 15)
     last = rows_of(run, last=5)
     assert {(row["attempt"], row["step"]) for row in last} == {("1", str(step)) for step in range(11, 16)}
 
@@ -100,7 +100,7 @@ def test_the_trace_has_a_track_for_each_rank_on_which_phases_lie_inside_their_st
     assert {e["args"]["name"] for e in events if e["name"] == "process_name"} == {"told", "told, attempt 2"}
     slices = [e for e in events if e["ph"] == "X"]
     steps = [e for e in slices if e["cat"] == "step"]
-    assert len(steps) == 3 * (19 + 9)
+    assert len(steps) == 3 * (20 + 10)
     assert min(e["ts"] for e in steps) == 0
     assert {e["args"]["waited for"] for e in steps} == {"rank 1"}
     for one in steps[::7]:
@@ -117,8 +117,19 @@ def test_the_trace_has_a_track_for_each_rank_on_which_phases_lie_inside_their_st
         assert [e["name"] for e in inside] == ["optimizer", "other", "data", "forward", "backward", *waits, "transfer"]
 
 
+def test_a_run_of_one_step_has_that_step(home):
+    run = record(story(1))
+    rows = [(row["step"], row["rank"], float(row["wait_ms"])) for row in rows_of(run)]
+    assert rows == [("1", "0", 10), ("1", "1", 0), ("1", "2", 10)]
+    steps = [e["name"] for e in json.loads(written(run, "perfetto"))["traceEvents"] if e.get("cat") == "step"]
+    assert steps == ["step 1"] * 3
+
+
 def test_a_trace_of_a_run_without_steps_is_a_trace(home):
     run = record(story(1))
+    with sqlite3.connect(recording_path(run.id)) as db:
+        db.execute("DELETE FROM steps")
+    db.close()
     assert json.loads(written(run, "perfetto"))["traceEvents"] == []
     assert rows_of(run) == []
 

@@ -57,6 +57,20 @@ def test_the_rank_that_raised_is_named_first(home):
     assert made["ranks"][1]["exit"]["code"] == 1
 
 
+def test_a_rank_with_fewer_inputs_is_told_by_the_last_steps_it_had_with_the_others(home):
+    done = subprocess.run(
+        [sys.executable, "-m", "ddpmon", "run", "--headless", "--nproc", "2", SCRIPTS / "uneven.py"],
+        cwd=home, capture_output=True, text=True, timeout=150, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    made = report.build(runs.find(None))
+    assert made["steps"]["count"] == 140
+    assert [rank["steps"] for rank in made["ranks"]] == [140, 100]
+    assert made["ranks"][1]["window"] == [2, 100]
+    assert made["ranks"][1]["own_ms"] > 0
+    assert "rank 1: means over 2 to 100" in done.stdout
+
+
 @pytest.mark.parametrize("ends", ["killed", "stopped"])
 def test_what_ranks_could_not_hand_over_at_their_end_is_recorded_all_the_same(launch, ends):
     """The hub stands still before the last steps; it is killed once the ranks have left, or never goes on by itself."""

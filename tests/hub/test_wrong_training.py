@@ -28,8 +28,15 @@ def test_a_rank_that_changes_its_weights_alone_is_named(cli):
 
 def test_training_past_ddp_is_told(cli):
     found = critical(run(cli, "unsynchronised"))
-    assert set(found) >= {"gradients_not_synchronised"}
-    assert found["gradients_not_synchronised"]["ranks"] == [0, 1, 2]
+    assert set(found) == {"gradients_not_synchronised"}
+    finding = found["gradients_not_synchronised"]
+    assert finding["ranks"] == [0, 1, 2]
+    assert (finding["since_step"], finding["evidence"]["replicas_differ"]) == (1, [0, 1, 2])
+
+
+def test_a_script_that_averages_gradients_by_itself_is_left_alone(cli):
+    made = run(cli, "averaged")
+    assert [f for f in made["findings"] if f["kind"] in {"gradients_not_synchronised", "replicas_differ"}] == []
 
 
 def test_a_sound_run_has_none_and_tells_of_its_buckets_when_asked(cli):

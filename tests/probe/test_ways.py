@@ -217,6 +217,8 @@ def test_gradients_that_ddp_never_saw_are_counted(ear: Ear) -> None:
     ear.wait(lambda: ear.goodbyes() == {0, 1})
     assert len(ear.steps(0)) == 12
     assert ear.batches(0)[-1].unsynchronised == 12
+    told = [(d.step, d.updates) for batch in ear.batches(0) for d in batch.digests]
+    assert told == [(1, 1), (10, 10)]
 
 
 def test_ddp_scripts_synchronise_every_optimizer_step(both: Both) -> None:

@@ -198,6 +198,8 @@ def of_steps(shown: CostView) -> str:
     first, last = (numbers.count(step) for step in shown.window)
     if shown.over == "start" and shown.window[0] > _FIRST_STEP:
         return f"all since step {first}, to {last}"
+    if shown.window[0] == shown.window[1]:
+        return f"step {first}"
     return {
         "last": f"the last {min(COST_STEPS, shown.steps)} steps, {first}–{last}",
         "start": f"since the start, steps {first}–{last}",

@@ -103,7 +103,9 @@ def _header(view: InspectView | None, missing: str, room: int) -> Line:
     said = missing
     if view is not None and view.rows:
         steps = min(min(view.columns, room) * view.steps, view.last_step)
-        said = f"last {steps:,} steps" + (f", {view.steps} a column" if view.steps > 1 else "")
+        said = ("last step" if steps == 1 else f"last {steps:,} steps") + (
+            f", {view.steps} a column" if view.steps > 1 else ""
+        )
     return [*fit(heads, LABEL), (f"{said:>{room}}" if len(said) <= room else "", "muted")]
 
 

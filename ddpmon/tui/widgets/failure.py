@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ddpmon.analysis.verdict import rank_list
+from ddpmon.analysis.words import counted
 from ddpmon.messages import Exit, RankView, Snapshot
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut, plain, title, wrap
@@ -26,14 +28,22 @@ def _cause(exit_: Exit | None) -> tuple[bool, bool]:
     return (exit_ is not None and bool(exit_.traceback), exit_ is not None and bool(exit_.error))
 
 
-def failure(rank: RankView, width: int, height: int) -> list[Line]:
-    """Title, how it ended, and as much of the traceback's end as fits."""
+def failed_alike(snapshot: Snapshot) -> list[int]:
+    """Ranks that failed of the same as the first one, itself among them; empty where it alone did."""
+    told = next((finding.ranks for finding in snapshot.findings if finding.kind == "rank_failed"), [])
+    return told if len(told) > 1 else []
+
+
+def failure(rank: RankView, alike: list[int], world_size: int, width: int, height: int) -> list[Line]:
+    """Title, how it ended, and as much of the traceback's end as fits. alike: as of `failed_alike`."""
     exit_ = rank.exit or Exit()
     host = plain(rank.host)
-    lines = [title(f"rank {rank.rank}{f' on {host}' if host else ''}: how it failed", width)]
+    who = f"rank {rank.rank}{f' on {host}' if host else ''}"
+    everyone = f"all {world_size} ranks" if len(alike) == world_size else f"ranks {rank_list(alike, world_size)}"
+    lines = [title(f"{everyone} failed alike; {who}:" if alike else f"{who}: how it failed", width)]
     how = [f"exit code {exit_.code}"] if exit_.code is not None else []
     how += [f"killed by {plain(exit_.signal)}"] if exit_.signal else []
-    how += [f"after {rank.steps:,} steps"] if rank.steps else ["before its first step"]
+    how += [f"after {counted(rank.steps, 'step')}"] if rank.steps else ["before its first step"]
     trace = [plain(row.rstrip()) for row in (exit_.traceback or "").splitlines() if row.strip()]
     error = plain(exit_.error or "")
     if error and (not trace or error[:40] not in trace[-1]):
@@ -58,7 +68,7 @@ def trouble(snapshot: Snapshot | None, width: int, height: int) -> list[Line]:
         return standstill(snapshot, width, height)
     if snapshot is None or snapshot.state != "failed" or (rank := first_failed(snapshot)) is None:
         return []
-    return failure(rank, width, height)
+    return failure(rank, failed_alike(snapshot), snapshot.run.world_size, width, height)
 
 
 def failure_lines(snapshot: Snapshot | None, width: int, room: int) -> int:

@@ -134,7 +134,7 @@ def verdict_line(frame: Frame, width: int) -> Line:
         if others > 0:
             tail.append((f"  +{others} more", role))
         if lost := frame.snapshot.records_lost:
-            tail.append((f"  {numbers.short(lost)} records lost", "warn"))
+            tail.append((f"  {numbers.short(lost)} record{'s' * (lost != 1)} lost", "warn"))
     if width - size(tail) < 20:
         tail = []
     text = cut_sentence(text, width - size(tail))

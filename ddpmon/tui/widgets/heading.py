@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ddpmon.analysis.words import counted
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut, title
 from ddpmon.tui.widgets.worldmap import everyone
@@ -30,5 +31,5 @@ def heading(text: str, frame: Frame, width: int, legend: Line | None = None) -> 
         return title(text, width, legend)
     ranks = everyone(snapshot)
     kept = sum(map(wanted.lets, ranks))
-    found = f"{kept:,} of {len(ranks):,} ranks: {wanted.text} "
+    found = f"{kept:,} of {counted(len(ranks), 'rank')}: {wanted.text} "
     return title(f"{text.rstrip()} ", width, [("/ ", "key"), (cut(found, max(8, width - 50)), "info")])

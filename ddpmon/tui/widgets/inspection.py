@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ddpmon.analysis.words import counted
 from ddpmon.logs import Log
 from ddpmon.messages import HEAT_MOST, HEAT_STEPS, InspectWish, RankView, Snapshot
 from ddpmon.tui import standing
@@ -26,7 +27,11 @@ _FEW_STEPS = 100
 def _process(rank: RankView, width: int) -> list[Line]:
     facts = [HEALTH_WORDS.get(rank.health, plain(rank.health))]
     if rank.health != "missing":
-        facts += [how_far(rank), f"{rank.steps:,} steps", f"local rank {rank.local_rank} of node {rank.node_rank}"]
+        facts += [how_far(rank), counted(rank.steps, "step"), f"local rank {rank.local_rank} of node {rank.node_rank}"]
+    if rank.window is not None:
+        facts.append(
+            f"its means are of steps {rank.window[0]:,} to {rank.window[1]:,}, the last it had with the others"
+        )
     if rank.pid:
         facts.append(f"pid {rank.pid}")
     role = "warn" if rank.health in {"silent", "dead"} else "text"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ddpmon.analysis.words import counted
 from ddpmon.messages import RankView, Snapshot
 from ddpmon.tui import numbers, standing
 from ddpmon.tui.frame import finite
@@ -109,7 +110,7 @@ def facts(ranks: Sequence[RankView], *, hosts: int = 0) -> list[str]:
     cores = _cores(ranks)
     if busy:
         used = f"{sum(busy) / 100:,.1f}"
-        told.append(f"ranks use {used} of {cores:,} cores" if cores else f"ranks use {used} cores")
+        told.append(f"ranks use {used} of {counted(cores, 'core')}" if cores else f"ranks use {used} cores")
     resident = [rank.rss_bytes for rank in ranks if rank.rss_bytes is not None]
     if resident:
         total = sum(resident) / 2**30

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from textual import events
 
+from ddpmon.analysis.verdict import rank_list
 from ddpmon.messages import STAGES, RankView, Snapshot
 from ddpmon.tui import standing
 from ddpmon.tui.frame import Frame, finite
@@ -133,7 +134,7 @@ class RankTable(Pane):
 
     def title(self, text: str, snapshot: Snapshot | None, width: int, legend: Line | None = None) -> Line:
         """The title, with the filter in it, and where a change that is known is why the means tell of few steps."""
-        since = _since_change(snapshot)
+        since = _since_change(snapshot) + _earlier(snapshot)
         text = text.rstrip() + since if since else text
         return heading(text, replace(self.frame, snapshot=snapshot), width, legend)
 
@@ -239,6 +240,17 @@ class RankTable(Pane):
         ranks = self.listed(snapshot)
         place = self._top + y - 2
         return ranks[place] if y >= 2 and place < len(ranks) else None
+
+
+def _earlier(snapshot: Snapshot | None) -> str:
+    """Whose means are of earlier steps: ranks that had no more inputs, or ended, before the others."""
+    left = [rank for rank in snapshot.ranks if rank.window is not None] if snapshot is not None else []
+    windows = {rank.window for rank in left}
+    if not left or snapshot is None:
+        return ""
+    who = f"rank{'s' if len(left) > 1 else ''} {rank_list([rank.rank for rank in left], len(snapshot.ranks))}"
+    last = max(window[1] for window in windows if window is not None)
+    return f", {who} until step {last:,} " if len(windows) == 1 else f", {who} until step {last:,} at most "
 
 
 def _since_change(snapshot: Snapshot | None) -> str:

@@ -1,4 +1,5 @@
-"""Three ranks that train; on request, one changes its weights alone, or none lets DDP synchronise."""
+"""Three ranks that train; on request, one changes its weights alone, or none lets DDP synchronise,
+or the script averages gradients by itself."""
 
 import argparse
 import time
@@ -9,16 +10,21 @@ from torch.nn.parallel import DistributedDataParallel
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("how", choices=("well", "alone", "unsynchronised"))
+    parser.add_argument("how", choices=("well", "alone", "unsynchronised", "averaged"))
     how = parser.parse_args().how
     dist.init_process_group("gloo")
     torch.manual_seed(0)
     model = DistributedDataParallel(torch.nn.Linear(64, 64))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    trained = model.module if how == "unsynchronised" else model
+    trained = model if how in {"well", "alone"} else model.module
+    torch.manual_seed(dist.get_rank())  # every rank has data of its own
     for step in range(1, 121):
         optimizer.zero_grad()
         trained(torch.randn(8, 64)).square().mean().backward()
+        if how == "averaged":
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.grad)
+                parameter.grad /= dist.get_world_size()
         optimizer.step()
         time.sleep(0.01)
         if how == "alone" and step == 50 and dist.get_rank() == 2:

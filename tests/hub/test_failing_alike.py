@@ -1,0 +1,151 @@
+"""One bug on several ranks is one fault wherever it is told; what an earlier attempt failed of is told as that."""
+
+import math
+
+import pytest
+
+from ddpmon.export import markdown, report
+from ddpmon.hub.endings import read_ending
+from ddpmon.hub.processes import RankProcess, Registry
+from ddpmon.hub.recording import recorded_report
+from ddpmon.hub.store import Clock, Store
+from ddpmon.messages import PROTOCOL, STAGE_TRAINING, Failure, Hello, encode
+from tests.recordings import BEGAN
+from tests.worlds import own_times, records
+
+
+def fail(stage, ranks, *, restart=0, error="ValueError: no such class on rank {}"):
+    """Ranks that finish five steps and raise."""
+    told = records(own_times(5, stage.run.world_size), first=1)
+    for rank in (stage.rank(number, pid=4_100_000 + 10 * restart + number) for number in ranks):
+        rank.join(restart=restart)
+        rank.batch(told[rank.rank])
+        rank.socket.send(encode(Failure(rank.rank, rank.pid, 90 + rank.rank, error.format(rank.rank), "Traceback …")))
+
+
+def test_one_exception_on_all_ranks_is_one_event_one_finding_and_one_sentence(stage):
+    stage.save(world_size=3)
+    stage.hub()
+    fail(stage, range(3))
+    told = "all 3 ranks failed alike: ValueError: no such class on rank 0"
+    live = stage.viewer().until(lambda s: any(e.text == told for e in s.events), "the event")
+    assert not [event for event in live.events if event.text.startswith("rank ")]
+    assert live.verdict == told
+    stage.finish(exit_code=1)
+    made = recorded_report(stage.run)
+    assert made["verdict"] == told
+    (finding,) = [finding for finding in made["findings"] if finding["kind"] == "rank_failed"]
+    assert (finding["text"], finding["ranks"]) == (told, [0, 1, 2])
+    assert told in report.text(made)
+    assert told in markdown.report(made)
+    assert (made["run"]["restarts"], made["run"]["attempts"]) == (0, [])
+
+
+def test_what_an_earlier_attempt_failed_of_is_told_and_is_no_fault_of_the_one_that_did_well(stage):
+    stage.save(world_size=2)
+    stage.hub()
+    fail(stage, [1])
+    stage.viewer().until(lambda s: s.findings, "the failure")
+    told = records(own_times(30, 2), first=1)
+    for rank in (stage.rank(number, pid=4_120_000 + number) for number in range(2)):
+        rank.join(restart=1)
+        rank.batch(told[rank.rank])
+        rank.bye()
+    live = stage.viewer().until(lambda s: s.step == 30, "the second attempt")
+    assert [finding.kind for finding in live.findings if finding.kind == "rank_failed"] == []
+    stage.finish()
+    made = recorded_report(stage.run)
+    assert made["verdict"].startswith("done: 30 steps")
+    assert made["run"]["restarts"] == 1
+    assert made["run"]["attempts"] == [
+        {
+            "number": 1,
+            "world_size": 2,
+            "steps": 5,
+            "ranks": [1],
+            "cause": "ValueError: no such class on rank 1",
+            "exit": None,
+        }
+    ]
+    sentence = "attempt 1 ended after 5 steps: rank 1 failed: ValueError: no such class on rank 1"
+    assert ("Restart", sentence) in report.sentences(made)
+    assert "1 restart" in report.title(made["run"])
+    assert sentence in markdown.report(made)
+
+
+def test_an_earlier_attempt_whose_rank_could_not_speak_is_told_from_the_launchers_log(stage):
+    stage.save(world_size=2)
+    stage.hub()
+    ranks = [stage.rank(number, pid=4_130_000 + number) for number in range(2)]
+    again = [stage.rank(number, pid=4_140_000 + number) for number in range(2)]
+    for rank in ranks:
+        rank.join()
+    for rank in again:
+        rank.join(restart=1)
+    line = "E1122 15:59:42 13162 api.py:1002] failed (exitcode: -9) local_rank: 1 (pid: 4130001) of binary: python\n"
+    (stage.dir / "logs" / "launcher.log").write_text(line)
+    stage.finish()
+    (attempt,) = recorded_report(stage.run)["run"]["attempts"]
+    assert (attempt["ranks"], attempt["cause"]) == ([1], "killed by SIGKILL")
+
+
+def seated(run, ranks):
+    """A store with its ranks, to whom the test gives their steps."""
+    store = Store(run, Registry(run.id, ranks, run.host), Clock(0, BEGAN), live=True)
+    for rank in range(ranks):
+        hello = Hello(PROTOCOL, run.id, rank, rank, ranks, 0, "elsewhere", 4_000_000 + rank, STAGE_TRAINING)
+        store.registry.seats[rank] = RankProcess(rank + 1, 0, hello, stage=STAGE_TRAINING)
+    return store
+
+
+@pytest.mark.parametrize(("bad", "named"), [({0: 1, 1: 1, 2: 1}, [0, 1, 2]), ({0: 4, 1: 3, 2: 4}, [1])])
+def test_who_is_heard_first_is_not_who_began_with_a_loss_that_is_no_number(stage, bad, named):
+    store = seated(stage.run, 3)
+    loss = [[math.nan if step >= bad[rank] else 1.0 for rank in range(3)] for step in range(1, 31)]
+    told = records(own_times(30, 3), first=1, loss=loss)
+    for rank, process in store.registry.seats.items():
+        assert not store.events
+        store.add_steps(process, process.fresh(told[rank]), 1.0)
+        store.digest()
+        store.judge(1.0, BEGAN + 1)
+        if rank < 2:
+            assert store.findings == []
+    (finding,) = [finding for finding in store.findings if finding.kind == "loss_not_finite"]
+    assert finding.ranks == named
+    assert [event.text for event in store.events if "loss" in event.text] == [finding.text]
+
+
+LAUNCHER = """W1122 16:03:15.044000 14173 torch/distributed/run.py:874] Setting OMP_NUM_THREADS
+usage: train.py [-h] [--lr LR]
+train.py: error: unrecognized arguments: --foo
+usage: train.py [-h] [--lr LR]
+train.py: error: unrecognized arguments: --foo
+W1122 16:03:17.106000 14173 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 14183 closing signal
+E1122 16:03:17.122000 14173 api.py:1002] failed (exitcode: 2) local_rank: 1 (pid: 14184) of binary: python3
+Traceback (most recent call last):
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+Failures:
+[1]:
+  rank      : 0 (local_rank: 0)
+  exitcode  : 2 (pid: 14183)
+Root Cause (first observed failure):
+[0]:
+  rank      : 1 (local_rank: 1)
+  exitcode  : 2 (pid: 14184)
+"""
+
+
+def test_a_usage_error_is_told_where_a_launcher_of_the_users_keeps_no_ranks_output_apart(stage):
+    stage.save(world_size=2)
+    stage.hub()
+    (stage.dir / "logs" / "launcher.log").write_text(LAUNCHER)
+    stage.finish(exit_code=1)
+    said = "all 2 ranks failed alike: exit 2: train.py: error: unrecognized arguments: --foo"
+    assert recorded_report(stage.run)["verdict"] == said
+
+
+def test_the_mark_that_torch_gives_a_ranks_exception_hides_it_not(stage):
+    folder = stage.dir / "logs" / "ranks" / "x" / "attempt_0" / "1"
+    folder.mkdir(parents=True)
+    (folder / "stderr.log").write_text("[rank1]: Traceback …\n[rank1]: ValueError: no\n[W1122 16:03] a warning\n")
+    assert read_ending(stage.run).last_lines == {1: "ValueError: no"}
