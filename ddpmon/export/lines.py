@@ -71,7 +71,7 @@ class Lines:
             if (event.at, event.text) not in self._events:
                 self._events.add((event.at, event.text))
                 found.append(event_line(event))
-        if snapshot.measured != self._measured:
+        if snapshot.measured and snapshot.measured != self._measured:
             self._measured = snapshot.measured
             found.append(f"{_clock(snapshot.at)}  {_MARKS['info']} {plain(snapshot.measured)}")
         due = at >= self._next_at or snapshot.state != self._state

@@ -40,7 +40,7 @@ def store_of(own, *, per_host=8, loss=None, findings=(), gpu=None):
         for rank in range(own.shape[1])
     }  # fmt: skip
     return SimpleNamespace(
-        since_start=since_start, last_steps=world.last,
+        since_start=since_start, last_steps=world.last, parallelism="DDP", unmeasured=[],
         heat=heat, past=past, histories=histories, world=world, findings=list(findings),
         registry=SimpleNamespace(seats=seats, world_size=len(seats), host="node00"),
     )  # fmt: skip
