@@ -1,11 +1,14 @@
 """Own time, wait and transfer of records whose right answer is known."""
 
+import msgspec
 import numpy as np
 import pytest
 
 from ddpmon.analysis.alignment import Rows
 from ddpmon.analysis.waits import split
+from ddpmon.hub.recording import recorded_report
 from ddpmon.messages import SYNC_BUFFERS, SYNC_COLLECTIVE, SYNC_GRADIENTS, Step, Sync
+from tests import recordings
 from tests.worlds import own_times, records, world_of
 
 
@@ -78,7 +81,7 @@ def buffered(own, *, late_root):
             for rank, mine in enumerate(before)
         ]
         arrivals = [left + 10_000 for left in leaves]
-        length = max(arrivals) + 2000
+        length = int(max(arrivals)) + 2000
         told.append(
             [
                 Step(
@@ -182,3 +185,18 @@ def test_ranks_on_clocks_of_their_own_are_aligned_by_the_end_of_the_gradients():
     assert world.wait_ms.tolist() == [[8, 0, 5]]
     assert np.allclose(world.transfer_ms, 1)
     assert world.critical.tolist() == [1]
+
+
+def test_table_and_verdict_of_a_recording_with_buffers_name_the_same_rank(home, monkeypatch):
+    def told(own, **_):
+        before = np.full(own.shape[:2], 4.0)
+        before[:, 2] += 16
+        rows = buffered(before, late_root=True)
+        steps = [[msgspec.structs.replace(step, step=step.step - 1) for step in row] for row in rows.steps]
+        return {rank: [row[rank] for row in steps] for rank in rows.ranks}
+
+    monkeypatch.setattr(recordings, "records", told)
+    made = recorded_report(recordings.record(own_times(100, 4)))
+    late = [rank["late_ms"] for rank in made["ranks"]]
+    assert late == pytest.approx([0, 0, 16, 0], abs=0.01)
+    assert "rank 2 is slow" in made["verdict"]
