@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,6 +21,8 @@ class Besides:
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
         self._in_compiler = False
+        self._skipped = False
+        """Whether the compiler was told to leave the probe's own code alone."""
         self._undecided = False
         """Whether the last forward was of a model in evaluation mode, with gradients."""
         self._trains_in_eval = False
@@ -57,7 +61,10 @@ class Besides:
         self._listener.clock.end_pause()
 
     def compiler_there(self, _result: object, *_args: object) -> None:
-        """torch.compile was called: from now on torch tells when it compiles."""
+        """torch.compile was called: from now on torch tells when it compiles, and leaves the probe as it is."""
+        if not self._skipped:
+            self._skipped = True
+            _skip(getattr(sys.modules.get("torch._dynamo.eval_frame"), "skip_code", None))
         handler = getattr(sys.modules.get("torch._dynamo.callback"), "callback_handler", None)
         if handler is not None and self._compiling not in handler.start_callbacks:
             handler.register_start_callback(self._compiling)
@@ -73,3 +80,23 @@ class Besides:
             self._in_compiler = False
             self._listener.beats += 1
             self._listener.clock.end_pause()
+
+
+def _skip(skip: Callable[[CodeType], object] | None) -> None:
+    """Have Dynamo run every function of the probe as it is: compiled, they would be compiled again at each change."""
+    if skip is None:
+        return
+    ours = [module for name, module in sys.modules.items() if name.startswith("ddpmon.")]
+    owners = [*ours, *(one for module in ours for one in vars(module).values() if isinstance(one, type))]
+    for owner in owners:
+        for one in list(vars(owner).values()):
+            if isinstance(one, FunctionType) and one.__module__.startswith("ddpmon."):
+                for code in _nested(one.__code__):
+                    skip(code)
+
+
+def _nested(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _nested(constant)
