@@ -71,6 +71,29 @@ def test_a_rank_with_fewer_inputs_is_told_by_the_last_steps_it_had_with_the_othe
     assert "rank 1: means over 2 to 100" in done.stdout
 
 
+def test_an_evaluation_on_the_first_rank_is_told_as_one_and_is_in_no_mean(home):
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "ddpmon", "run", "--headless", "--every", "1", "--nproc", "2"),
+            *(SCRIPTS / "evaluating.py", "4"),
+        ],
+        cwd=home, capture_output=True, text=True, timeout=150, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "evaluation on rank 0 for" in done.stdout
+    assert "stalled" not in done.stdout
+    made = report.build(runs.find(None))
+    evaluation = made["time"]["pauses"]["evaluation"]
+    assert evaluation["count"] == 1
+    assert evaluation["seconds"] == pytest.approx(4, abs=1)
+    assert made["time"]["pauses"]["checkpoint"]["count"] == 1
+    assert made["steps"]["count"] == 160
+    assert made["steps"]["step_ms"]["max"] < 2000
+    assert all(rank["phases_ms"]["wait"] < 10 for rank in made["ranks"])
+    assert "before forward" in made["ranks"][0]["named_ms"]
+    assert "time: training" in done.stdout
+
+
 @pytest.mark.parametrize("ends", ["killed", "stopped"])
 def test_what_ranks_could_not_hand_over_at_their_end_is_recorded_all_the_same(launch, ends):
     """The hub stands still before the last steps; it is killed once the ranks have left, or never goes on by itself."""

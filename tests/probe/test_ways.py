@@ -83,6 +83,7 @@ def both() -> Iterator[Both]:
                 done = torchrun(2, SCRIPT, *STEPS, "--save", str(folder / kind), address=address)
                 assert done.returncode == 0, done.stderr
                 assert "ddpmon:" not in done.stderr
+                assert "recompile_limit" not in done.stderr, "torch.compile compiled the probe"
                 outputs.append(done.stdout)
             ear.wait(lambda: ear.goodbyes() == {0, 1})
             yield Both(folder, *outputs, ear, {way: (_of(ear, way, 0), _of(ear, way, 1)) for way in STEPS})
