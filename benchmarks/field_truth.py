@@ -1,0 +1,101 @@
+"""What ddpmon told of a run against what the run printed and its witness noted."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections import Counter
+from itertools import pairwise
+
+from field_program import Program
+from field_runs import Run
+
+NOT_OF_RANKS = {"cpu_starved", "telemetry_lost"}
+"""True of a machine that is too busy; told apart."""
+ALARMS = re.compile(r"^\d\d:\d\d:\d\d  (stalled|slow|failed|lost)\b")
+PAUSE = 3.0
+"""Steps that many times the median long had something between them: an evaluation, a checkpoint."""
+
+
+def same_output(bare: Run, watched: Run) -> list[str]:
+    """Lines that only one of them printed, - bare and + watched; where ranks share a stream, in whatever order."""
+    differences = []
+    for name in bare.output.keys() | watched.output.keys():
+        lines, others = bare.output.get(name, []), watched.output.get(name, [])
+        if lines == others or (name == "all" and Counter(lines) == Counter(others)):
+            continue
+        missing, extra = Counter(lines) - Counter(others), Counter(others) - Counter(lines)
+        differences += [f"{name} - {text}" for text in missing] + [f"{name} + {text}" for text in extra]
+        if not missing and not extra:
+            differences.append(f"{name}: another order")
+    return differences
+
+
+def step_ms(run: Run) -> float | None:
+    """The mean time between two steps of the first optimizer, pauses left out."""
+    if not run.stamps or len(run.stamps[0]) < 3:
+        return None
+    times = run.stamps[0]
+    gaps = [(after - before) * 1000 for before, after in pairwise(times[1:])]
+    usual = statistics.median(gaps)
+    return statistics.fmean(gap for gap in gaps if gap <= PAUSE * usual)
+
+
+def loss_agreement(program: Program, run: Run) -> str:
+    """How many printed losses the export has, in their order: 19/20; else what one has to multiply by."""
+    if not program.losses:
+        return "none printed"
+    text = run.raw.get("all") or "".join(text for name, text in run.raw.items() if name.startswith("0 "))
+    printed = [(float(found), tolerance(found)) for found in re.findall(program.losses, text)][program.skip :]
+    told = exported(program, run)
+    if not told:
+        return f"none of {len(printed)}"
+    found, at = 0, 0
+    for value, within in printed:
+        anywhere = program.losses_are == "any rank's"
+        places = range(0 if anywhere else at, len(told))
+        place = next((i for i in places if abs(told[i] - value) <= within), None)
+        if place is not None:
+            found += 1
+            at = place + 1
+    if found or not printed:
+        return f"{found}/{len(printed)}"
+    factor = statistics.median(value for value, _ in printed) / (statistics.median(told) or float("nan"))
+    return f"0/{len(printed)} ×{factor:.3g}"
+
+
+def exported(program: Program, run: Run) -> list[float]:
+    """Losses in the order of steps: rank 0's, the ranks' mean, or each."""
+    steps: dict[tuple[int, int], dict[int, float]] = {}
+    for row in run.rows:
+        if row["loss"]:
+            steps.setdefault((int(row["attempt"]), int(row["step"])), {})[int(row["rank"])] = float(row["loss"])
+    if program.losses_are == "the mean of ranks":
+        return [statistics.fmean(ranks.values()) for ranks in steps.values()]
+    if program.losses_are == "any rank's":
+        return [loss for ranks in steps.values() for loss in ranks.values()]
+    return [ranks[0] for ranks in steps.values() if 0 in ranks]
+
+
+def tolerance(printed: str) -> float:
+    """Half of the last digit that was printed, and what single precision adds."""
+    mantissa, _, exponent = printed.lower().partition("e")
+    digits = len(mantissa.partition(".")[2])
+    return 0.5001 * 10.0 ** (int(exponent or 0) - digits) + 2e-7 * abs(float(printed))
+
+
+def false_findings(run: Run) -> list[str]:
+    """Of a clean run: findings above info, and alarms that --headless raised while it ran."""
+    told = [f["text"] for f in run.findings if f["severity"] != "info" and f["kind"] not in NOT_OF_RANKS]
+    alarms = Counter(match[1] for text in run.headless if (match := ALARMS.match(text)))
+    told += [f"--headless said {word} {times} times" for word, times in alarms.items()]
+    return told if run.report else [*told, "no report"]
+
+
+def busy(run: Run) -> list[str]:
+    return sorted({f["kind"] for f in run.findings if f["severity"] != "info" and f["kind"] in NOT_OF_RANKS})
+
+
+def named(run: Run, rank: int) -> bool:
+    """Whether a finding above info is of this rank alone."""
+    return any(f["severity"] != "info" and f["ranks"] == [rank] for f in run.findings)
