@@ -1,4 +1,4 @@
-"""One run of a program's copy, bare or under ddpmon, perhaps with one rank's process stopped half of the time."""
+"""One run of a program's copy, bare or under ddpmon, perhaps with one rank's process stopped most of the time."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from pathlib import Path
 
 from field_program import Copy
 
-LIMIT_S = 240.0
-BURST_S = 0.02
-"""A rank that is stopped so long, then runs so long, is half as fast, evenly over its steps."""
+LIMIT_S = 300.0
+STOPPED_S, RUNS_S = 0.03, 0.01
+"""So long in turn: a rank gets a quarter of its time, evenly over its steps, as under a limit of its cgroup."""
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Run:
 
 
 def run(copy: Copy, ddpmon: Path | None, slowed: int | None) -> Run:
-    """ddpmon: its program; None for a bare run. slowed: the rank whose process is stopped half of the time."""
+    """ddpmon: its program; None for a bare run. slowed: the rank whose process is stopped most of the time."""
     program = copy.program
     home = copy.root / "home"
     environment = copy.environment(DDPMON_HOME=str(home)) if ddpmon else copy.environment()
@@ -68,7 +68,7 @@ def run(copy: Copy, ddpmon: Path | None, slowed: int | None) -> Run:
         command += ["--", program.entry, *copy.arguments]
     else:
         command = copy.arguments
-    with stopping_half_of_the_time(copy.witness, slowed) as bursts:
+    with stopping_again_and_again(copy.witness, slowed) as bursts:
         code, printed = finished(command, copy.folder, environment, ddpmon)
     raw = written(copy, ddpmon, printed)
     made = Run(code, {name: copy.masked(text) for name, text in raw.items()}, raw, bursts=bursts[0])
@@ -116,7 +116,7 @@ def written(copy: Copy, ddpmon: Path | None, printed: str) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def stopping_half_of_the_time(witness: Path, rank: int | None) -> Iterator[list[int]]:
+def stopping_again_and_again(witness: Path, rank: int | None) -> Iterator[list[int]]:
     """From the rank's first step on. Counts the bursts."""
     over, bursts = threading.Event(), [0]
 
@@ -129,9 +129,9 @@ def stopping_half_of_the_time(witness: Path, rank: int | None) -> Iterator[list[
         with contextlib.suppress(ProcessLookupError):
             while not over.is_set():
                 os.kill(pid, signal.SIGSTOP)
-                time.sleep(BURST_S)
+                time.sleep(STOPPED_S)
                 os.kill(pid, signal.SIGCONT)
-                time.sleep(BURST_S)
+                time.sleep(RUNS_S)
                 bursts[0] += 1
 
     thread = threading.Thread(target=slow)

@@ -6,7 +6,7 @@
 
 DIR holds a checkout of each repository under its own name; nothing is fetched. Each program runs on two CPU processes
 with tiny synthetic data three times, each time in a copy of its own: bare, watched, and watched while one rank's
-process is stopped half of the time by signals. What it really did is noted inside it by field_witness.py, which knows
+process is stopped three quarters of the time by signals. What it really did is noted inside it by field_witness.py, which knows
 nothing of ddpmon; what ddpmon tells is read from `report --format json` and `export --format csv`.
 
 Printed: whether output (without times), weights of all ranks and exit code are those of the bare run; steps told of
@@ -94,17 +94,18 @@ def judge(outcome: Outcome, program: Program, runs: dict[str, Run]) -> None:
         outcome.losses = loss_agreement(program, watched)
         true_ms, told_ms = step_ms(watched), report["steps"]["step_ms"]["p50"]
         if true_ms and told_ms:
-            outcome.step_ms = told_ms / true_ms
+            outcome.step_ms = told_ms / true_ms[0]
         if true_ms and (rate := report["steps"]["samples_per_s"]):
-            outcome.samples = rate / (program.batch * program.ranks / true_ms * 1000)
-        phases = [rank["phases_ms"] for rank in report["ranks"]]
-        outcome.no_phase = [p for p in ("forward", "backward", "optimizer") if all(not rank[p] for rank in phases)]
+            outcome.samples = rate / (program.batch * program.ranks / true_ms[1] * 1000)
+        phases = [rank["phases_ms"] for rank in report["ranks"] if rank["steps"]]
+        outcome.no_phase = [p for p in ("forward", "backward", "optimizer") if not any(rank[p] for rank in phases)]
         outcome.details |= {"true ms": true_ms, "report": report}
     outcome.false, outcome.busy = false_findings(watched), busy(watched)
     if slowed:
         outcome.named = named(slowed, SLOWED)
         outcome.slowed = [f["text"] for f in slowed.findings if f["severity"] != "info"]
         outcome.details |= {"slowed report": slowed.report, "slowed ms": step_ms(slowed), "bursts": slowed.bursts}
+        outcome.details |= {"slowed headless": slowed.headless}
 
 
 HEAD = f"{'program':28} out wts exit  ranks  steps      losses        ms    smp/s  named"
@@ -123,7 +124,10 @@ def line(outcome: Outcome) -> str:
         f"  {ratio(outcome.samples):>5}  {word[outcome.named]}"
     )
     notes = [outcome.error] if outcome.error else []
-    notes += [f"no {phase} at all" for phase in outcome.no_phase]
+    if outcome.steps:
+        notes += [f"no {phase} at all" for phase in outcome.no_phase]
+    else:
+        notes.append("not watched at all")
     notes += [f"false: {text}" for text in outcome.false]
     notes += [f"busy machine: {', '.join(outcome.busy)}"] if outcome.busy else []
     if outcome.named is False:
