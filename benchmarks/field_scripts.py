@@ -6,8 +6,8 @@
 
 DIR holds a checkout of each repository under its own name; nothing is fetched. Each program runs on two CPU processes
 with tiny synthetic data three times, each time in a copy of its own: bare, watched, and watched while one rank's
-process is stopped three quarters of the time by signals. What it really did is noted inside it by field_witness.py, which knows
-nothing of ddpmon; what ddpmon tells is read from `report --format json` and `export --format csv`.
+process is stopped three quarters of the time by signals. What it really did is noted inside it by field_witness.py,
+which knows nothing of ddpmon; what ddpmon tells is read from `report --format json` and `export --format csv`.
 
 Printed: whether output (without times), weights of all ranks and exit code are those of the bare run; steps told of
 those made; printed losses that the export has; step time and samples/s told over the witness's; whether the slowed rank
