@@ -11,7 +11,8 @@ which knows nothing of ddpmon; what ddpmon tells is read from `report --format j
 
 Printed: whether output (without times), weights of all ranks and exit code are those of the bare run; steps told of
 those made; printed losses that the export has; step time and samples/s told over the witness's; whether the slowed rank
-was named. Below: phases that no step is told to have; findings above `info` in the clean run; what was said instead.
+was named (live: only while it ran). Below: phases that no step is told to have; pauses for evaluation or a checkpoint
+that were taken for part of a step; findings above `info` in the clean run; what was said instead of the slowed rank.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pathlib import Path
 
 from field_program import Copy, Program, UnfitError, programs
 from field_runs import Run, run
-from field_truth import busy, false_findings, loss_agreement, named, same_output, step_ms
+from field_truth import busy, false_findings, loss_agreement, named, pauses, same_output, step_ms
 
 TABLE = Path(__file__).with_suffix(".toml")
 SLOWED = 1
@@ -49,10 +50,11 @@ class Outcome:
     step_ms: float | None = None
     """Told over true, as is the next."""
     samples: float | None = None
+    pauses: str = ""
     no_phase: list[str] = field(default_factory=list)
     false: list[str] = field(default_factory=list)
     busy: list[str] = field(default_factory=list)
-    named: bool | None = None
+    named: str = "–"
     slowed: list[str] = field(default_factory=list)
     details: dict = field(default_factory=dict)
 
@@ -85,6 +87,7 @@ def judge(outcome: Outcome, program: Program, runs: dict[str, Run]) -> None:
     outcome.exits = bare.exit, watched.exit
     outcome.steps_made = max((len(times) for times in watched.stamps), default=0)
     outcome.details = {"output differs": differences[:40], "headless": watched.headless, "bare ms": step_ms(bare)}
+    outcome.details["ranks' weights are one"] = len(set(watched.weights.values())) == 1
     if outcome.steps_made != program.steps:
         outcome.error = f"made {outcome.steps_made} steps, described with {program.steps}"
     report = watched.report
@@ -97,6 +100,7 @@ def judge(outcome: Outcome, program: Program, runs: dict[str, Run]) -> None:
             outcome.step_ms = told_ms / true_ms[0]
         if true_ms and (rate := report["steps"]["samples_per_s"]):
             outcome.samples = rate / (program.batch * program.ranks / true_ms[1] * 1000)
+        outcome.pauses = pauses(watched)
         phases = [rank["phases_ms"] for rank in report["ranks"] if rank["steps"]]
         outcome.no_phase = [p for p in ("forward", "backward", "optimizer") if not any(rank[p] for rank in phases)]
         outcome.details |= {"true ms": true_ms, "report": report}
@@ -121,16 +125,17 @@ def line(outcome: Outcome) -> str:
     told = (
         f"{outcome.name:28} {word[outcome.output]:3} {word[outcome.weights]:3} {exits:5} {outcome.ranks:5}"
         f"  {f'{outcome.steps}/{outcome.steps_made}':9}  {outcome.losses:12}  {ratio(outcome.step_ms):>4}"
-        f"  {ratio(outcome.samples):>5}  {word[outcome.named]}"
+        f"  {ratio(outcome.samples):>5}  {outcome.named}"
     )
     notes = [outcome.error] if outcome.error else []
     if outcome.steps:
         notes += [f"no {phase} at all" for phase in outcome.no_phase]
     else:
         notes.append("not watched at all")
+    notes += [outcome.pauses] if outcome.pauses else []
     notes += [f"false: {text}" for text in outcome.false]
     notes += [f"busy machine: {', '.join(outcome.busy)}"] if outcome.busy else []
-    if outcome.named is False:
+    if outcome.named in {"NO", "live"}:
         notes += [f"slowed: {text}" for text in outcome.slowed or ["nothing above info"]]
     return "\n".join([told, *(f"    {note}" for note in notes)])
 
@@ -143,7 +148,7 @@ def summary(outcomes: list[Outcome]) -> None:
         "exit code as without ddpmon": [o.exits[0] == o.exits[1] for o in ran],
         "steps told as made": [o.steps == o.steps_made for o in ran],
         "no finding above info when clean": [not o.false for o in ran],
-        "slowed rank named": [o.named for o in ran if o.named is not None],
+        "slowed rank named in the report": [o.named == "yes" for o in ran if o.named != "–"],
     }
     for what, each in counts.items():
         print(f"{what}: {sum(map(bool, each))} of {len(each)}")

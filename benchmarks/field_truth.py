@@ -40,6 +40,17 @@ def step_ms(run: Run) -> tuple[float, float] | None:
     return usual, statistics.fmean(gap for gap in gaps if gap <= PAUSE * usual)
 
 
+def pauses(run: Run) -> str:
+    """Of the pauses between steps, how many steps are told to be as long; "" if none."""
+    told = [float(row["length_ms"]) for row in run.rows if row["rank"] == "0" and row["length_ms"]]
+    true = step_ms(run)
+    if not told or not true:
+        return ""
+    gaps = [(after - before) * 1000 for before, after in pairwise(run.stamps[0])]
+    real, taken = (sum(ms > PAUSE * true[0] for ms in series) for series in (gaps, told))
+    return f"{real} pauses, {taken} of them inside a step" if taken else ""
+
+
 def loss_agreement(program: Program, run: Run) -> str:
     """How many printed losses the export has, in their order: 19/20; else what one has to multiply by."""
     if not program.losses:
@@ -95,6 +106,8 @@ def busy(run: Run) -> list[str]:
     return sorted({f["kind"] for f in run.findings if f["severity"] != "info" and f["kind"] in NOT_OF_RANKS})
 
 
-def named(run: Run, rank: int) -> bool:
-    """Whether a finding above info is of this rank alone."""
-    return any(f["severity"] != "info" and f["ranks"] == [rank] for f in run.findings)
+def named(run: Run, rank: int) -> str:
+    """Whether a finding above info is of this rank alone: in the report, else in a line of --headless."""
+    if any(f["severity"] != "info" and f["ranks"] == [rank] for f in run.findings):
+        return "yes"
+    return "live" if any(re.match(rf"^\S+  !+ rank {rank} is slow", text) for text in run.headless) else "NO"
