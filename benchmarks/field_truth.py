@@ -41,14 +41,16 @@ def step_ms(run: Run) -> tuple[float, float] | None:
 
 
 def pauses(run: Run) -> str:
-    """Of the pauses between steps, how many steps are told to be as long; "" if none."""
+    """How many steps are told to be as long as only a pause is; "" if none."""
     told = [float(row["length_ms"]) for row in run.rows if row["rank"] == "0" and row["length_ms"]]
     true = step_ms(run)
     if not told or not true:
         return ""
     gaps = [(after - before) * 1000 for before, after in pairwise(run.stamps[0])]
     real, taken = (sum(ms > PAUSE * true[0] for ms in series) for series in (gaps, told))
-    return f"{real} pauses, {taken} of them inside a step" if taken else ""
+    return (
+        f"{taken} steps told over {PAUSE:g} times the usual, {real} times it was so long between two" if taken else ""
+    )
 
 
 def loss_agreement(program: Program, run: Run) -> str:
