@@ -1,0 +1,145 @@
+"""One run of a program's copy, bare or under ddpmon, perhaps with one rank's process stopped most of the time."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from field_program import Copy
+
+LIMIT_S = 300.0
+STOPPED_S, RUNS_S = 0.03, 0.01
+"""So long in turn: a rank gets a quarter of its time, evenly over its steps, as under a limit of its cgroup."""
+
+
+@dataclass
+class Run:
+    """What a run printed, by where it printed it, and what the witness and ddpmon tell of it."""
+
+    exit: int
+    output: dict[str, list[str]]
+    raw: dict[str, str]
+    weights: dict[int, str] = field(default_factory=dict)
+    stamps: list[list[float]] = field(default_factory=list)
+    """Of the lowest rank: when each optimizer's steps ended, in seconds."""
+    report: dict | None = None
+    rows: list[dict[str, str]] = field(default_factory=list)
+    headless: list[str] = field(default_factory=list)
+    bursts: int = 0
+
+    @property
+    def findings(self) -> list[dict]:
+        return self.report["findings"] if self.report else []
+
+    @property
+    def tail(self) -> str:
+        return "\n".join(text[-2000:] for text in self.raw.values())
+
+    @property
+    def last_line(self) -> str:
+        lines = [line for text in self.raw.values() for line in text.splitlines() if "Error" in line]
+        return lines[0] if lines else ""
+
+
+def run(copy: Copy, ddpmon: Path | None, slowed: int | None) -> Run:
+    """ddpmon: its program; None for a bare run. slowed: the rank whose process is stopped most of the time."""
+    program = copy.program
+    home = copy.root / "home"
+    environment = copy.environment(DDPMON_HOME=str(home)) if ddpmon else copy.environment()
+    if ddpmon and program.launch == "run":
+        command = [str(ddpmon), "run", "--headless", "--every", "1", "--nproc", str(program.ranks)]
+        command += [program.entry, *copy.arguments]
+    elif ddpmon:
+        command = [str(ddpmon), "exec", "--headless", "--every", "1", "--", *copy.arguments]
+    elif program.launch == "run":
+        command = [copy.python, "-P", "-m", "torch.distributed.run", "--standalone"]
+        command += [f"--nproc-per-node={program.ranks}", "--redirects=3", f"--log-dir={copy.root / 'logs'}"]
+        command += ["--", program.entry, *copy.arguments]
+    else:
+        command = copy.arguments
+    with stopping_again_and_again(copy.witness, slowed) as bursts:
+        code, printed = finished(command, copy.folder, environment, ddpmon)
+    raw = written(copy, ddpmon, printed)
+    made = Run(code, {name: copy.masked(text) for name, text in raw.items()}, raw, bursts=bursts[0])
+    told = [json.loads(path.read_text()) for path in sorted(copy.witness.glob("*.json"))]
+    made.weights = {one["rank"]: one["weights"] for one in told}
+    made.stamps = told[0]["stamps"] if told else []
+    if ddpmon:
+        made.headless = printed.splitlines()
+        with contextlib.suppress(json.JSONDecodeError):
+            made.report = json.loads(asked(ddpmon, environment, "report", "--format", "json"))
+        made.rows = list(csv.DictReader(io.StringIO(asked(ddpmon, environment, "export", "--format", "csv"))))
+    return made
+
+
+def finished(command: list[str], folder: Path, environment: dict[str, str], ddpmon: Path | None) -> tuple[int, str]:
+    """Exit code and what came out; 124 after the limit, with nothing of it left running."""
+    with tempfile.TemporaryFile("w+") as out:
+        streams = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": out}
+        process = subprocess.Popen(command, cwd=folder, env=environment, start_new_session=True, **streams)
+        try:
+            code = process.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            if ddpmon:
+                asked(ddpmon, environment, "stop", "--now")
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            code = 124
+        out.seek(0)
+        return code, out.read()
+
+
+def asked(ddpmon: Path, environment: dict[str, str], *words: str) -> str:
+    return subprocess.run([ddpmon, *words], env=environment, capture_output=True, text=True, check=False).stdout
+
+
+def written(copy: Copy, ddpmon: Path | None, printed: str) -> dict[str, str]:
+    """Text by rank and stream where our torchrun keeps them apart, else of the launcher as a whole."""
+    if copy.program.launch == "run":
+        logs = copy.root / "home" if ddpmon else copy.root / "logs"
+        files = sorted(logs.glob("**/attempt_0/*/std*.log"))
+        return {f"{path.parent.name} {path.stem}": path.read_text(errors="replace") for path in files}
+    if not ddpmon:
+        return {"all": printed}
+    return {"all": "".join(path.read_text(errors="replace") for path in copy.root.glob("home/**/launcher.log"))}
+
+
+@contextlib.contextmanager
+def stopping_again_and_again(witness: Path, rank: int | None) -> Iterator[list[int]]:
+    """From the rank's first step on. Counts the bursts."""
+    over, bursts = threading.Event(), [0]
+
+    def slow() -> None:
+        told = witness / f"{rank}.pid"
+        while not told.exists():
+            if over.wait(0.05):
+                return
+        pid = int(told.read_text())
+        with contextlib.suppress(ProcessLookupError):
+            while not over.is_set():
+                os.kill(pid, signal.SIGSTOP)
+                time.sleep(STOPPED_S)
+                os.kill(pid, signal.SIGCONT)
+                time.sleep(RUNS_S)
+                bursts[0] += 1
+
+    thread = threading.Thread(target=slow)
+    if rank is not None:
+        thread.start()
+    try:
+        yield bursts
+    finally:
+        over.set()
+        if rank is not None:
+            thread.join()

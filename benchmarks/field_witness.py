@@ -1,0 +1,67 @@
+"""What a rank really does, noted inside of it without ddpmon: the copies that field_scripts.py runs import this.
+
+Counts calls of each optimizer's step by torch's own hook, keeps their times, and at the end of the process writes them
+and a digest of the weights as JSON. Also seeds what the script may not seed itself, so that two runs of it are equal.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import json
+import os
+import random
+import time
+from multiprocessing import util
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+FOLDER = Path(os.environ["FIELD_WITNESS"])
+SEED = 20
+stamps: dict[int, list[float]] = {}
+optimizers: dict[int, torch.optim.Optimizer] = {}
+rank = 0
+
+
+def stepped(optimizer: torch.optim.Optimizer, _args: object, _kwargs: object) -> None:
+    global rank
+    if not optimizers:
+        rank = dist.get_rank() if dist.is_initialized() else int(os.environ.get("RANK", "0"))
+        (FOLDER / f"{rank}.new").write_text(str(os.getpid()))
+        (FOLDER / f"{rank}.new").rename(FOLDER / f"{rank}.pid")
+    optimizers.setdefault(id(optimizer), optimizer)
+    stamps.setdefault(id(optimizer), []).append(time.perf_counter())
+
+
+def digest() -> str:
+    """Of all weights that were ever optimized, in the optimizers' order; of a sharded one, this rank's part."""
+    state = hashlib.sha256()
+    for optimizer in optimizers.values():
+        for group in optimizer.param_groups:
+            for weight in group["params"]:
+                part = weight.detach()
+                part = part.to_local() if hasattr(part, "to_local") else part
+                state.update(part.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return state.hexdigest()
+
+
+def finish() -> None:
+    if optimizers and not (FOLDER / f"{rank}.json").exists():
+        told = {"rank": rank, "weights": digest(), "stamps": list(stamps.values())}
+        (FOLDER / f"{rank}.json").write_text(json.dumps(told))
+
+
+def arm() -> None:
+    random.seed(SEED)
+    np.random.seed(SEED)  # noqa: NPY002 - the scripts use the old generator
+    torch.manual_seed(SEED)
+    register_optimizer_step_post_hook(stepped)
+    atexit.register(finish)
+    util.Finalize(None, finish, exitpriority=100)  # children of torch.multiprocessing run no atexit
+
+
+arm()
