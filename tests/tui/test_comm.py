@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpmon.messages import BucketView, CostView, CostWish, EfficiencyView, RankView, Wish
+from ddpmon.messages import BucketView, CostView, CostWish, EfficiencyView, RankView, TimesView, Wish
 from ddpmon.source import FakeSource
 from ddpmon.tui import lines
 from ddpmon.tui.widgets import bucketlist, cost, waits
@@ -48,6 +48,15 @@ def test_buckets_stand_below_the_ranks_where_there_is_height_and_beside_them_whe
     _, text = drive(measured.bucketed(), "4", size=(80, 24))
     assert "─buckets" not in text
     assert "b the all-reduce of 14 buckets" in text
+
+
+def test_where_the_time_went_is_told_unless_all_of_it_was_training():
+    times = TimesView(12.0, 300.0, {"checkpoint": 20.0, "evaluation": 80.0}, {"checkpoint": 2, "evaluation": 4})
+    _, text = drive(replace(measured.slow(), times=times, accumulation=4), "4", size=(100, 30))
+    assert " since the first step: 75% training, 20% evaluation (4x), 5% checkpoint (2x)" in text
+    assert " each step adds up 4 batches" in text
+    _, text = drive(replace(measured.slow(), times=TimesView(12.0, 300.0)), "4", size=(100, 30))
+    assert "since the first step:" not in text
 
 
 def test_b_goes_to_the_buckets_and_back():
