@@ -226,19 +226,17 @@ def cost(snapshot: Snapshot, width: int, over: str = COST_WINDOWS[0]) -> list[Li
 
 def _spent(snapshot: Snapshot) -> list[Line]:
     """Where the time since the first step went, unless all was training; and over how many batches a step goes."""
-    line: Line = []
+    lines: list[Line] = []
     times = snapshot.times
     if times is not None and times.paused_s:
         whole = max(times.training_s + sum(times.paused_s.values()), 1e-9)
-        line += [
-            (" since the first step: ", "muted"),
-            (f"{numbers.percent(times.training_s / whole)} training", "text"),
-        ]
-        for kind, seconds in sorted(times.paused_s.items(), key=lambda item: -item[1]):
-            line += [(f", {numbers.percent(seconds / whole)} {kind} ({times.counts[kind]}x)", "text")]
+        kinds = sorted(times.paused_s, key=lambda kind: -times.paused_s[kind])
+        told = [f"{numbers.percent(times.paused_s[kind] / whole)} {kind} ({times.counts[kind]}x)" for kind in kinds]
+        trained = f"{numbers.percent(times.training_s / whole)} training"
+        lines.append([(" since the first step: ", "muted"), (", ".join([trained, *told]), "text")])
     if snapshot.accumulation > 1:
-        line += [(" each step adds up ", "muted"), (f"{snapshot.accumulation} batches", "text")]
-    return [line] if line else []
+        lines.append([(" each step adds up ", "muted"), (f"{snapshot.accumulation} batches", "text")])
+    return lines
 
 
 class Cost(Pane):
