@@ -20,9 +20,13 @@ class Besides:
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
-        self._in_compiler = False
         self._skipped = False
         """Whether the compiler was told to leave the probe's own code alone."""
+        self.begin()
+
+    def begin(self) -> None:
+        """Start from nothing: a new process."""
+        self._in_compiler = False
         self._undecided = False
         """Whether the last forward was of a model in evaluation mode, with gradients."""
         self._trains_in_eval = False

@@ -57,6 +57,7 @@ class Listener(Said):
         self.buckets: Buckets | None = None
         """Where every bucket is to be recorded."""
         self.parallelism = Parallelism(self)
+        self.besides = Besides(self)
         self.begin(identity)
 
     def begin(self, identity: Identity) -> None:
@@ -65,7 +66,7 @@ class Listener(Said):
         self.parallelism.begin()
         self.clock = StepClock()
         self.iteration = Iteration(self.clock)
-        self.besides = Besides(self)
+        self.besides.begin()
         self.beats = 0
         """Rises with what is heard of the training thread."""
         self.scalars: deque[tuple[int, str, object]] = deque(maxlen=SCALARS)
