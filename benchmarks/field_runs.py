@@ -18,7 +18,7 @@ from pathlib import Path
 
 from field_program import Copy
 
-LIMIT_S = 300.0
+LIMIT_S = 180.0
 STOPPED_S, RUNS_S = 0.03, 0.01
 """So long in turn: a rank gets a quarter of its time, evenly over its steps, as under a limit of its cgroup."""
 

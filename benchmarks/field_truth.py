@@ -48,9 +48,7 @@ def pauses(run: Run) -> str:
         return ""
     gaps = [(after - before) * 1000 for before, after in pairwise(run.stamps[0])]
     real, taken = (sum(ms > PAUSE * true[0] for ms in series) for series in (gaps, told))
-    return (
-        f"{taken} steps told over {PAUSE:g} times the usual, {real} times it was so long between two" if taken else ""
-    )
+    return f"{taken} steps told over {PAUSE:g} times the usual, {real} were" if taken else ""
 
 
 def loss_agreement(program: Program, run: Run) -> str:
