@@ -35,14 +35,14 @@ class Besides:
     def evaluates(self, model: Any) -> bool:
         """Whether a forward that begins now is part of an evaluation."""
         clock = self._listener.clock
+        # Of what is wrapped: frameworks put that back into training mode and leave the wrapper as it is.
+        held_out = not getattr(getattr(model, "module", model), "training", True) and not self._trains_in_eval
         if not torch.is_grad_enabled():
             clock.evaluated()
-            clock.evaluates(explained=not (getattr(model, "training", True) or self._trains_in_eval))
+            clock.evaluates(explained=held_out)
             return True
         # Some evaluate without switching gradients off, some train in evaluation mode: a backward will tell.
-        self._undecided = (
-            clock.pausing is not None and not getattr(model, "training", True) and not self._trains_in_eval
-        )
+        self._undecided = held_out and clock.pausing is not None
         return self._undecided
 
     def trains(self) -> None:

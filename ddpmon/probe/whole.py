@@ -61,8 +61,8 @@ class Wholes:
         ]
         pauses = _pauses(every, start, length)
         besides = sum(s.end_us - s.arrival_us for s in syncs) + sum(p.end_us - p.start_us for p in pauses)
-        samples, tokens = _fed(every)
         backwards = sum(len(part.losses) for part in every)
+        samples, tokens = _fed(every, backwards)
         loss, losses = self._losses(raw, every, backwards)
         step = Step(
             raw.step,
@@ -121,17 +121,21 @@ def _sum(values: Iterable[float | None]) -> float | None:
     return sum(known) if known else None
 
 
-def _fed(every: tuple[RawStep, ...]) -> tuple[int, int]:
-    """Samples and tokens of a step. A model may be given them more than once (a critic sees real ones and made ones),
-    and a rank may fetch what it hands on to others: the least of what is known is what it trained on.
+def _fed(every: tuple[RawStep, ...], backwards: int) -> tuple[int, int]:
+    """Samples and tokens of a step: what its model was given; of several models, the least that one was.
+
+    What was fetched tells only where a model was given more than it was trained on at once (a critic sees real images
+    and made ones, a siamese network two of each): loaders fetch ahead, and some ranks fetch for others.
     """
-    models: dict[int, tuple[int, int]] = {}
+    models: dict[int, tuple[int, int, int]] = {}
     for part in every:
-        for number, (samples, tokens, _) in part.fed.items():
-            before = models.get(number, (0, 0))
-            models[number] = before[0] + samples, before[1] + tokens
+        for number, fed in part.fed.items():
+            models[number] = tuple(map(sum, zip(models.get(number, (0, 0, 0)), fed, strict=True)))  # type: ignore[assignment]
+    known = [(samples, tokens) for samples, tokens, _ in models.values() if samples]
     fetched = sum(part.samples for part in every), sum(part.tokens for part in every)
-    known = [fed for fed in (*models.values(), fetched) if fed[0]]
+    more_than_once = bool(every[-1].updates) or any(calls > backwards for *_, calls in models.values())
+    if fetched[0] and (more_than_once or not known):
+        known.append(fetched)
     return min(known, default=(0, 0))
 
 

@@ -18,7 +18,7 @@ def told(home):
 def test_a_format_goes_to_standard_output_or_into_a_file(told, cli, tmp_path):
     rows = cli("export", "--format", "csv")
     assert (rows.returncode, rows.stderr) == (0, "")
-    assert len(rows.stdout.splitlines()) == 1 + 2 * 19
+    assert len(rows.stdout.splitlines()) == 1 + 2 * 20
     assert len(cli("export", "told", "--format", "csv", "--last", "3").stdout.splitlines()) == 1 + 2 * 3
     path = tmp_path / "trace.json"
     kept = cli("export", "told", "--format", "perfetto", "-o", str(path))

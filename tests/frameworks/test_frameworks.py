@@ -103,7 +103,8 @@ def assert_steps_add_up(steps: list[Step]) -> None:
     assert [step.step for step in steps] == list(range(1, STEPS + 1))
     for step in steps:
         own = step.data_us + step.forward_us + step.backward_us + step.optimizer_us + step.other_us
-        assert own + sum(sync.end_us - sync.arrival_us for sync in step.syncs) == step.length_us
+        blocked = sum(sync.end_us - sync.arrival_us for sync in step.syncs)
+        assert own + blocked + sum(pause.end_us - pause.start_us for pause in step.pauses) == step.length_us
         assert step.backward_us > 0
         assert step.data_us > 0
 

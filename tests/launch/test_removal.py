@@ -77,7 +77,7 @@ def test_a_lost_run_of_which_a_process_lives_is_refused(run):
         env={**os.environ, "DDPMON_RUN_ID": run.id},
     ) as left:  # fmt: skip
         left.stdout.read(2)
-        with pytest.raises(UsageError, match="1 processes left; ddpmon stop"):
+        with pytest.raises(UsageError, match="1 process left; ddpmon stop"):
             removal.delete(lost)
         left.stdin.close()
     removal.delete(lost)

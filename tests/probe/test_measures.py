@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ddpmon.messages import OWN_PHASES, SYNC_BUFFERS, SYNC_COLLECTIVE, SYNC_GRADIENTS, Step
+from ddpmon.messages import EVALUATION, OWN_PHASES, SYNC_BUFFERS, SYNC_COLLECTIVE, SYNC_GRADIENTS, Step
 from tests.probe.conftest import SCRIPTS, Ear, torchrun
 
 pytestmark = pytest.mark.e2e
@@ -76,14 +76,16 @@ def test_a_collective_of_the_script_is_a_synchronisation(ear: Ear) -> None:
     assert all(any(sync.kind == SYNC_COLLECTIVE for sync in step.syncs) for step in steps)
 
 
-def test_an_evaluation_between_steps_is_other_not_data_or_forward(ear: Ear) -> None:
+def test_an_evaluation_between_steps_is_no_part_of_one(ear: Ear) -> None:
     done = torchrun(2, SMALL, "--evaluate", address=ear.address)
     assert done.returncode == 0, done.stderr
     ear.wait(lambda: ear.goodbyes() == {0, 1})
-    evaluated = max(ear.steps(0)[1:], key=lambda step: step.other_us)
+    (evaluated,) = [step for step in ear.steps(0) if step.pauses]
     assert evaluated.step == 16
-    assert evaluated.other_us > 30 * 10_000
-    assert evaluated.data_us < 20_000
+    (pause,) = evaluated.pauses
+    assert pause.kind == EVALUATION
+    assert pause.end_us - pause.start_us > 30 * 10_000
+    assert evaluated.data_us + evaluated.other_us < 100_000
     assert evaluated.samples == 16
 
 

@@ -22,7 +22,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from ddpmon.probe import parallelism
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.listener import Listener
-from ddpmon.probe.stepclock import FORWARD, OTHER, RawStep
+from ddpmon.probe.records import FORWARD, OTHER, RawStep
 
 CPU = torch.device("cpu")
 SPREAD = {"0": ColwiseParallel(), "1": RowwiseParallel()}
@@ -60,7 +60,7 @@ def step(listener: Listener, model: Callable[[torch.Tensor], torch.Tensor], opti
     listener.backward_ends(None)
     listener.optimizer_begins(optimizer)
     optimizer.step()
-    listener.optimizer_ends()
+    listener.optimizer_ends(optimizer)
     return listener.clock.finished[-1]
 
 
@@ -142,7 +142,7 @@ def test_a_wrapper_at_work_names_the_kind_and_its_forward_is_measured(
     for _ in range(2):
         done = step(listener, model, optimizer)
         assert done.phases[FORWARD] > 0
-        assert done.samples == 6
+        assert done.fed[0][0] == 6
     hello = listener.identity.hello()
     assert (hello.parallelism, hello.unmeasured) == (kind, [])
 
@@ -190,7 +190,7 @@ def test_ddp_around_sharded_layers_names_both(listener: Listener) -> None:
     listener.optimizer_begins(optimizer)
     listener.backward_begins((torch.ones((), requires_grad=True),))
     listener.backward_ends(None)
-    listener.optimizer_ends()
+    listener.optimizer_ends(optimizer)
     hello = listener.identity.hello()
     assert hello.parallelism == "DDP + tensor parallel"
     assert hello.unmeasured == ["forward"], "the model inside was called, not DDP's"
@@ -212,7 +212,7 @@ def test_an_evaluation_is_no_forward(listener: Listener) -> None:
     with torch.no_grad():
         model(torch.randn(64, 8))
     done = step(listener, model, optimizer)
-    assert done.samples == 6
+    assert done.fed[0][0] == 6
     assert done.phases[FORWARD] < done.end - done.start
     assert done.phases[OTHER] > 0
 
@@ -243,7 +243,7 @@ def test_deepspeeds_engine_is_heard(listener: Listener, monkeypatch: pytest.Monk
     model = DeepSpeedEngine()
     done = step(listener, model, sgd(model))
     assert done.phases[FORWARD] > 0
-    assert done.samples == 6
+    assert done.fed[0][0] == 6
     assert listener.identity.hello().parallelism == "DeepSpeed"
 
 

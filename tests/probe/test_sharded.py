@@ -53,7 +53,8 @@ def test_every_step_is_the_optimizers_and_has_its_forward_and_samples(both: tupl
         assert {step.samples for step in steps[1:]} == {8}
         for step in steps:
             own = step.data_us + step.forward_us + step.backward_us + step.optimizer_us + step.other_us
-            assert own + sum(sync.end_us - sync.arrival_us for sync in step.syncs) == step.length_us
+            blocked = sum(sync.end_us - sync.arrival_us for sync in step.syncs)
+            assert own + blocked + sum(pause.end_us - pause.start_us for pause in step.pauses) == step.length_us
             assert step.forward_us > 0
             assert {sync.kind for sync in step.syncs} == {SYNC_COLLECTIVE}
 
