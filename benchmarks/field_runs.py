@@ -112,7 +112,8 @@ def written(copy: Copy, ddpmon: Path | None, printed: str) -> dict[str, str]:
         return {f"{path.parent.name} {path.stem}": path.read_text(errors="replace") for path in files}
     if not ddpmon:
         return {"all": printed}
-    return {"all": "".join(path.read_text(errors="replace") for path in copy.root.glob("home/**/launcher.log"))}
+    told = [*copy.root.glob("home/**/launcher.log"), *sorted(copy.root.glob("home/**/ranks/exec/attempt_*/*/std*.log"))]
+    return {"all": "".join(path.read_text(errors="replace") for path in told)}
 
 
 @contextlib.contextmanager
