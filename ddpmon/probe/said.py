@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from ddpmon.probe.stepclock import StepClock
 
 
-class Said:
+class Said(ABC):
     """The part of a listener that `ddpmon.log`, `ddpmon.step` and `ddpmon.phase` speak to."""
 
     identity: Identity
@@ -30,21 +31,21 @@ class Said:
     marked: bool
     marked_step: int
 
+    @abstractmethod
     def hears(self) -> bool:
         """Whether this call is on the training thread of a process that is watched."""
-        raise NotImplementedError
 
+    @abstractmethod
     def start(self) -> None:
         """This process is a rank."""
-        raise NotImplementedError
 
+    @abstractmethod
     def begin_first_step(self) -> None:
         """The first step begins now, if none has ended."""
-        raise NotImplementedError
 
+    @abstractmethod
     def first_step_done(self) -> None:
         """A step may just have ended: the first one tells that the rank trains."""
-        raise NotImplementedError
 
     def log(self, values: dict[str, float]) -> None:
         self.beats += 1

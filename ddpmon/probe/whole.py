@@ -127,10 +127,11 @@ def _fed(every: tuple[RawStep, ...], backwards: int) -> tuple[int, int]:
     What was fetched tells only where a model was given more than it was trained on at once (a critic sees real images
     and made ones, a siamese network two of each): loaders fetch ahead, and some ranks fetch for others.
     """
-    models: dict[int, tuple[int, int, int]] = {}
+    models: dict[int, list[int]] = {}
     for part in every:
         for number, fed in part.fed.items():
-            models[number] = tuple(map(sum, zip(models.get(number, (0, 0, 0)), fed, strict=True)))  # type: ignore[assignment]
+            before = models.setdefault(number, [0, 0, 0])
+            models[number] = [known + more for known, more in zip(before, fed, strict=True)]
     known = [(samples, tokens) for samples, tokens, _ in models.values() if samples]
     fetched = sum(part.samples for part in every), sum(part.tokens for part in every)
     more_than_once = bool(every[-1].updates) or any(calls > backwards for *_, calls in models.values())

@@ -68,14 +68,14 @@ def batchnorm():
     return train(DDP(net(norm=True)))
 
 
-def accumulation():
-    """Three backward calls a step, two of them under no_sync, each loss divided."""
+def accumulated(apart):
+    """Three backward calls a step, each loss divided. apart: what the first two run in."""
     model = DDP(net())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     losses, total = [], 0.0
     for number, (x, y) in enumerate(batches(3 * STEPS), 1):
         last = number % 3 == 0
-        with contextlib.nullcontext() if last else model.no_sync():
+        with contextlib.nullcontext() if last else apart(model):
             loss = nn.functional.cross_entropy(model(x), y) / 3
             loss.backward()
         total += loss.item()
@@ -86,6 +86,16 @@ def accumulation():
             total = 0.0
     report(losses)
     return model
+
+
+def accumulation():
+    """The first two under no_sync."""
+    return accumulated(DDP.no_sync)
+
+
+def accumulation_synchronised():
+    """Without no_sync, as many scripts do: each backward all-reduces."""
+    return accumulated(contextlib.nullcontext)
 
 
 def accumulation_ends_early():
@@ -105,24 +115,6 @@ def accumulation_ends_early():
         optimizer.step()
         optimizer.zero_grad()
         losses.append(sum(parts) / len(parts))
-    report(losses)
-    return model
-
-
-def accumulation_synchronised():
-    """Three backward calls a step without no_sync, as many scripts do: each one all-reduces."""
-    model = DDP(net())
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    losses, total = [], 0.0
-    for number, (x, y) in enumerate(batches(3 * STEPS), 1):
-        loss = nn.functional.cross_entropy(model(x), y) / 3
-        loss.backward()
-        total += loss.item()
-        if number % 3 == 0:
-            optimizer.step()
-            optimizer.zero_grad()
-            losses.append(total)
-            total = 0.0
     report(losses)
     return model
 
@@ -536,7 +528,7 @@ WAYS = {
     name: function
     for name, function in list(globals().items())
     if callable(function) and getattr(function, "__module__", "") == __name__ and not isinstance(function, type)
-    and name not in ("net", "batches", "train", "report", "inspectable", "inherited_wait")
+    and name not in ("net", "batches", "train", "report", "accumulated", "inspectable", "inherited_wait")
 }  # fmt: skip
 
 
