@@ -7,13 +7,14 @@ until clearly less than its threshold is left, so that it does not flap. Each ki
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
 
 from ddpmon.analysis import failures
+from ddpmon.analysis.besides import besides
 from ddpmon.analysis.causes import causes
 from ddpmon.analysis.conditions import Conditions
 from ddpmon.analysis.cpu import Cpu, cpu_starved
@@ -24,6 +25,7 @@ from ddpmon.analysis.imbalance import imbalance
 from ddpmon.analysis.memory import Memory, gpu_memory, memory_growth
 from ddpmon.analysis.named import NamedTimes, explained
 from ddpmon.analysis.not_finite import Loss, loss_not_finite
+from ddpmon.analysis.pauses import Times
 from ddpmon.analysis.replicas import Difference, Sameness, Unsynchronised, gradients_not_synchronised, replicas_differ
 from ddpmon.analysis.words import counted
 from ddpmon.analysis.world import World
@@ -52,6 +54,8 @@ class Evidence:
     conditions: Sequence[Conditions] = ()
     bus_bandwidth_gb_s: float | None = None
     """Where buckets are recorded."""
+    times: Times = field(default_factory=Times)
+    """Where the time went."""
     parallelism: str = ""
     """How the ranks train: DDP, FSDP2, … (see messages.words); "": they do not tell."""
     unmeasured: Collection[str] = ()
@@ -93,6 +97,7 @@ def findings(
             by_hand = gap(world, evidence.named, before)
             costly += [by_hand] if by_hand else []
         found += sorted(costly, key=lambda f: (f.until_step is not None, f.severity == "info", -(f.cost_ms or 0.0)))
+    found += besides(evidence.times, evidence.world_size)
     found += cpu_starved(evidence.cpu, evidence.world_size, before)
     found += gpu_throttled(evidence.conditions, evidence.world_size)
     found += memory_growth(evidence.memory, evidence.world_size)

@@ -356,6 +356,7 @@ class Store:
             conditions=[recent.conditions for _, recent in there],
             bus_bandwidth_gb_s=self.bucket_times().bus_bandwidth_gb_s if self._transfers_count() else None,
             named=self._named,
+            times=self.apart.times,
             parallelism=self.parallelism,
             unmeasured=self.unmeasured,
         )

@@ -1,0 +1,54 @@
+"""What a run does besides training is told where it takes a share worth having."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddpmon.analysis.besides import besides
+from ddpmon.analysis.findings import Evidence, findings
+from ddpmon.analysis.pauses import Pause, Times
+from ddpmon.messages import CHECKPOINT, EVALUATION, PAUSE, PAUSES
+
+
+def times(
+    kind: int, seconds: list[float], ranks: list[tuple[int, ...]], training_s: float = 60.0, every: int = 50
+) -> Times:
+    told = Times(last=1000, training_s=training_s)
+    told.paused_s[kind], told.counts[kind] = sum(seconds), len(seconds)
+    phase = "other" if kind == PAUSE else ""
+    told.latest = [
+        Pause(PAUSES[kind], every * (place + 1), each, ranks[place % len(ranks)], phase)
+        for place, each in enumerate(seconds)
+    ]
+    return told
+
+
+def test_an_evaluation_that_takes_long_is_a_hint_that_tells_who_does_it() -> None:
+    (finding,) = besides(times(EVALUATION, [10.0] * 4, [(0,)]), world_size=4)
+    assert (finding.kind, finding.severity, finding.ranks) == ("pauses", "info", [0])
+    assert finding.text == "evaluation on rank 0 alone takes 40% of the time since the first step"
+    (finding,) = besides(times(EVALUATION, [10.0] * 4, [(0, 1, 2, 3)]), world_size=4)
+    assert finding.ranks == []
+    assert finding.text == "evaluation takes 40% of the time since the first step: 4 times, 40 s"
+
+
+def test_what_takes_little_is_not_told() -> None:
+    assert besides(times(CHECKPOINT, [1.0], [(0,)]), world_size=4) == []
+    assert besides(Times(), world_size=4) == []
+
+
+def test_a_rank_that_keeps_pausing_for_something_unknown_is_a_fault() -> None:
+    (finding,) = besides(times(PAUSE, [2.0] * 10, [(2,)]), world_size=4)
+    assert (finding.severity, finding.ranks, finding.phase) == ("warn", [2], "other")
+    assert finding.text == "rank 2 pauses for 2.0 s every 50 steps, in other: 25% of the time"
+    assert finding.cost_ms == pytest.approx(20.0)
+
+
+def test_pauses_now_here_now_there_are_nobodys_fault() -> None:
+    assert besides(times(PAUSE, [2.0] * 10, [(2,), (0,), (1,)]), world_size=4) == []
+    assert besides(times(PAUSE, [8.0] * 2, [(2,)]), world_size=4) == [], "two are no habit"
+
+
+def test_it_is_among_the_findings() -> None:
+    evidence = Evidence(world_size=4, times=times(PAUSE, [2.0] * 10, [(2,)]))
+    assert [finding.kind for finding in findings(None, evidence)] == ["pauses"]
