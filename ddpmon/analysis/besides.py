@@ -21,7 +21,7 @@ MOSTLY = 0.8
 """Share of the pauses of an unknown kind that one rank must have had."""
 ADVICE = {
     "evaluation": "Fewer or smaller evaluations, or each rank evaluating a part (DistributedSampler), cost less.",
-    "checkpoint": "Checkpoints less often, or written by a thread (torch.distributed.checkpoint.async_save), cost less.",
+    "checkpoint": "Checkpoints written less often, or by torch.distributed.checkpoint.async_save, cost less.",
     "compilation": "Inputs of one shape (drop_last, padding to a few lengths) are compiled once;"
     " TORCH_LOGS=recompiles tells why it happens again.",
 }
