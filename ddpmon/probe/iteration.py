@@ -9,6 +9,7 @@ which is the same on all ranks, and so are the numbers of their steps.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,17 +24,21 @@ MOST_PARTS = 512
 class Iteration:
     """Finishes a clock's steps: hears of synchronisations and of optimizers that take their gradients."""
 
-    def __init__(self, clock: StepClock) -> None:
+    def __init__(self, clock: StepClock, name_of: Callable[[Any], str]) -> None:
+        """name_of: a name for the model that an optimizer updates."""
         self._clock = clock
+        self._name_of = name_of
         self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         """Optimizers in the order in which they were made."""
         self._made = 0
         self._last: int | None = None
         """The optimizer with which an iteration ends, as far as is known."""
-        self._updates: list[tuple[int, str, int]] = []
-        """Of the step that is not finished: each update's optimizer, its name, and the parts before it."""
+        self._updates: list[tuple[int, Any, int]] = []
+        """Of the step that is not finished: each update's optimizer, by number and itself, and the parts before it."""
         self._stepped = False
         """Whether any optimizer took synchronised gradients yet."""
+        self._alone = False
+        """Whether the script updates its models without any optimizer of torch's: each synchronisation ends a step."""
         self.taken: Any = None
         """The optimizer that stepped inside the backward that runs."""
 
@@ -60,29 +65,29 @@ class Iteration:
             if len(self._clock.held) >= MOST_PARTS:
                 self.marked()
         elif taken is not None:
-            self.updated(taken, "")
-        elif not self._stepped and len(self._clock.held) >= WITHOUT_OPTIMIZER:
+            self.updated(taken)
+        elif not self._stepped and (self._alone or len(self._clock.held) >= WITHOUT_OPTIMIZER):
+            self._alone = True
             while self._clock.held:
                 self._finish(1)
         elif len(self._clock.held) >= MOST_PARTS:
             self._finish(len(self._clock.held))
 
-    def updated(self, optimizer: object, name: str) -> None:
-        """An optimizer takes the gradients that were synchronised since the last one did; nothing, if none were.
-
-        name: of the model that it updates.
-        """
+    def updated(self, optimizer: object) -> None:
+        """An optimizer takes the gradients that were synchronised since the last one did; nothing, if none were."""
         held = len(self._clock.held)
         if held == (self._updates[-1][2] if self._updates else 0):
             return
         self._stepped = True
-        self.made(optimizer)
-        number = self._numbers[optimizer]
+        number = self._numbers.get(optimizer)
+        if number is None:
+            self.made(optimizer)
+            number = self._numbers[optimizer]
         if any(number == earlier for earlier, _, _ in self._updates):  # it comes round again
             self._last, _, parts = self._updates[-1]
             self._finish(parts)
             held -= parts
-        self._updates.append((number, name, held))
+        self._updates.append((number, optimizer, held))
         if number == self._last or len(self._numbers) == 1:
             self._last = number
             self._finish(held)
@@ -93,7 +98,8 @@ class Iteration:
         self._finish(len(self._clock.held))
 
     def _finish(self, parts: int) -> None:
-        several = len(self._updates) > 1
-        updates = tuple((name, count) for _, name, count in self._updates) if several else ()
+        updates: tuple[tuple[str, int], ...] = ()
+        if len(self._updates) > 1:
+            updates = tuple((self._name_of(optimizer), count) for _, optimizer, count in self._updates)
         self._updates.clear()
         self._clock.finish(parts, updates)

@@ -65,7 +65,7 @@ class Listener(Said):
         self.identity = identity
         self.parallelism.begin()
         self.clock = StepClock()
-        self.iteration = Iteration(self.clock)
+        self.iteration = Iteration(self.clock, self._name_of)
         self.besides.begin()
         self.beats = 0
         """Rises with what is heard of the training thread."""
@@ -423,7 +423,7 @@ class Listener(Said):
 
     def _gradients_taken(self, optimizer: Any) -> None:
         if self.clock.held and not self.marked and optimizer is not None:
-            self.iteration.updated(optimizer, self._name_of(optimizer))
+            self.iteration.updated(optimizer)
             self.first_step_done()
 
     def _name_of(self, optimizer: Any) -> str:

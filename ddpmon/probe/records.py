@@ -93,7 +93,7 @@ class RawStep(NamedTuple):
     gaps: tuple[int, int] = (0, 0)
     """Of `other`: just before a forward, and between a forward and its backward."""
     step: int = 0
-    """Of the last part of a step: its number."""
+    """Of the last part of a step: its number; of others, one that it may have."""
     before: tuple[RawStep, ...] = ()
     """Of the last part of a step: the others."""
     updates: tuple[tuple[str, int], ...] = ()

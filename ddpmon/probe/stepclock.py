@@ -429,6 +429,7 @@ class StepClock:
                 self.named,
                 self.pauses,
                 self.gaps,
+                self.step + 1,
             )
         )
         self.begin(end)
@@ -439,8 +440,8 @@ class StepClock:
         updates: of a step that updates several models, whose each update was, and after how many parts.
         """
         self.step += 1
-        if parts == 1 and self.marked_samples is None:
-            self.finished.append(self.held[0]._replace(step=self.step))
+        if parts == 1 and self.marked_samples is None and self.held[0].step == self.step:
+            self.finished.append(self.held[0])
         else:
             *before, last = self.held[:parts]
             self.finished.append(
