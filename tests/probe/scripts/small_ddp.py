@@ -82,7 +82,7 @@ def main() -> None:
         def broken(*_args):
             raise RuntimeError("broken on purpose")
 
-        stepclock.StepClock.close = broken
+        stepclock.StepClock.cut = broken
     losses = []
     for step, (x, y) in enumerate(loader, 1):
         time.sleep(late["other"])
