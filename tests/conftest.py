@@ -16,12 +16,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from ddpmon import runs
 from ddpmon.launch import spec, start, stop
 
 WAITED = ["not within [0-9]", "never came", "was never written", "it never ended"]
 """What a test says that waited in vain."""
+
+
+settings.register_profile("any machine", deadline=None)  # how long an example takes says nothing on a busy one
+settings.load_profile("any machine")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
