@@ -35,20 +35,17 @@ def besides(times: Times, world_size: int) -> list[Finding]:
         if whole <= 0 or seconds < SHARE * whole or not count:
             continue
         those = [one for one in times.latest if one.kind == PAUSES[kind]]
-        told = _unknown if kind == PAUSE else _known
-        if one := told(those, seconds, count, whole, world_size, times.last):
+        if kind != PAUSE:
+            found.append(_known(PAUSES[kind], those, seconds, count, seconds / whole, world_size))
+        elif one := _unknown(those, seconds, count, seconds / whole, times.last):
             found.append(one)
     return sorted(found, key=lambda finding: -finding.evidence["share"])
 
 
-def _known(
-    those: Sequence[Pause], seconds: float, count: int, whole: float, world_size: int, _last: int
-) -> Finding | None:
-    kind = those[-1].kind if those else ""
+def _known(kind: str, those: Sequence[Pause], seconds: float, count: int, share: float, world_size: int) -> Finding:
     ranks = sorted({rank for one in those for rank in one.ranks})
     alone = 0 < len(ranks) < world_size
     who = f" on rank {rank_list(ranks, world_size)} alone" if alone else ""
-    share = seconds / whole
     return Finding(
         "pauses",
         "info",
@@ -61,17 +58,17 @@ def _known(
     )
 
 
-def _unknown(
-    those: Sequence[Pause], seconds: float, count: int, whole: float, _world_size: int, last: int
-) -> Finding | None:
-    ranks = Counter(one.ranks[0] for one in those)
-    rank, most = ranks.most_common(1)[0] if ranks else (0, 0)
-    if count < FEWEST or most < MOSTLY * len(those):
+def _unknown(those: Sequence[Pause], seconds: float, count: int, share: float, last: int) -> Finding | None:
+    """those: the ones that are still remembered."""
+    if len(those) < FEWEST:
+        return None
+    rank, most = Counter(one.ranks[0] for one in those).most_common(1)[0]
+    if most < MOSTLY * len(those):
         return None
     steps = [one.step for one in those if one.ranks[0] == rank]
     apart = round(statistics.median(after - before for before, after in pairwise(steps)))
     phase = Counter(one.phase for one in those).most_common(1)[0][0]
-    usual, share = statistics.median(one.seconds for one in those), seconds / whole
+    usual = statistics.median(one.seconds for one in those)
     return Finding(
         "pauses",
         "warn" if share >= COSTLY else "info",

@@ -157,17 +157,12 @@ def _pauses(every: tuple[RawStep, ...], start: int, length: int) -> list[Pause]:
         for part in every
         for p in part.pauses or ()
     ]
-    on_device = sum(part.phases[PAUSED] for part in every) // 1000 if raw_on_device(every) else None
-    if on_device is not None and pauses:  # by the device's clock the host's moments are estimates: the sum is not
+    on_device = sum(part.phases[PAUSED] for part in every) // 1000
+    if every[-1].marks and pauses:  # by the device's clock the host's moments are estimates: the sum is not
         total = sum(p.end_us - p.start_us for p in pauses)
         scale = min(1.0, on_device / total) if total else 0.0
         pauses = [Pause(p.kind, p.start_us, p.start_us + int((p.end_us - p.start_us) * scale)) for p in pauses]
     return pauses
-
-
-def raw_on_device(every: tuple[RawStep, ...]) -> bool:
-    """Whether a step lies on a device's timeline."""
-    return bool(every[-1].marks)
 
 
 def _buckets(every: tuple[RawStep, ...], start: int) -> list[Bucket]:

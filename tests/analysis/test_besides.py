@@ -49,6 +49,15 @@ def test_pauses_now_here_now_there_are_nobodys_fault() -> None:
     assert besides(times(PAUSE, [8.0] * 2, [(2,)]), world_size=4) == [], "two are no habit"
 
 
+def test_pauses_that_were_forgotten_for_later_ones_are_no_failure() -> None:
+    """Evaluations by the dozen have taken their places."""
+    for kind in (PAUSE, EVALUATION):
+        for kept in range(3):
+            told = times(kind, [2.0] * 10, [(2,)])
+            told.latest = told.latest[:kept]
+            assert len(besides(told, world_size=4)) == (kind == EVALUATION)
+
+
 def test_it_is_among_the_findings() -> None:
     evidence = Evidence(world_size=4, times=times(PAUSE, [2.0] * 10, [(2,)]))
     assert [finding.kind for finding in findings(None, evidence)] == ["pauses"]
