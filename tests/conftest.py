@@ -20,6 +20,9 @@ from hypothesis import settings
 
 from ddpmon import runs
 from ddpmon.launch import spec, start, stop
+from tests.disks import small_disk
+
+__all__ = ["small_disk"]  # a fixture
 
 WAITED = ["not within [0-9]", "never came", "was never written", "it never ended"]
 """What a test says that waited in vain."""
