@@ -225,7 +225,7 @@ class Sender(threading.Thread):
             step, name, value = waiting.popleft()
             number = resolve(value)
             if number is not None:
-                scalars.append(Scalar(step, name[:256], number))
+                scalars.append(Scalar(step, name, number))
         return scalars
 
     def _digests(self) -> list[Digest]:
