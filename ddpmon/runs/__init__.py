@@ -4,6 +4,8 @@ A run lives in `$DDPMON_HOME/runs/<id>/` (or `~/.local/state/ddpmon/runs/<id>/`)
 
     run.json       what was started, where, with what; written through `update` after its creation, by the supervisor
                    and by who renames the run
+    secrets.json   the values that run.json hides, where there are any: for who starts it, and starts it again
+    supervisor.lock  held as long as its supervisor lives
     telemetry.db   the recording
     logs/          each rank's stdout and stderr, and what supervisor and hub had to say
     report.json    the report, once the run has ended
@@ -22,40 +24,59 @@ import json
 import os
 import re
 import secrets
-import shutil
-import stat
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ddpmon.errors import DdpmonError, RunNotFoundError, UnsafePathError, UsageError
+from ddpmon.errors import DdpmonError, RunNotFoundError, UsageError
+from ddpmon.redaction import redact_variables, redact_words
+from ddpmon.runs import reading
+from ddpmon.runs.folders import (
+    home,
+    ingest_address,
+    make_socket_dir,
+    private_dir,
+    remove_sockets,
+    run_dir,
+    runs_dir,
+    socket_dir,
+    view_address,
+)
+from ddpmon.runs.here import Place, Sight, boot_id, here, is_local, pid_namespace
+from ddpmon.runs.ids import give_back, new_id
+from ddpmon.runs.lock import held, hold, known_held
+from ddpmon.runs.process import Process
 
-SOCKET_PATH_MAX = 107
+__all__ = [
+    "Place",
+    "Process",
+    "Sight",
+    "boot_id",
+    "give_back",
+    "held",
+    "here",
+    "hold",
+    "home",
+    "ingest_address",
+    "make_socket_dir",
+    "new_id",
+    "pid_namespace",
+    "private_dir",
+    "remove_sockets",
+    "run_dir",
+    "runs_dir",
+    "socket_dir",
+    "view_address",
+]
+
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LOCK_S = 2.0
-
-
-@dataclass(frozen=True)
-class Process:
-    """A process by pid and start time, so that a recycled pid is never taken for it."""
-
-    pid: int
-    start_ticks: int
-
-    @classmethod
-    def of(cls, pid: int) -> Process | None:
-        """Look at a live process; None if there is none (a zombie counts as none)."""
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            return None
-        return None if fields[0] in "ZX" else cls(pid, int(fields[19]))
-
-    def alive(self) -> bool:
-        """Whether this very process still runs."""
-        return Process.of(self.pid) == self
+YEAR_10000 = 253_402_300_800.0
+"""Unix seconds; later is no date."""
+START_S = 10.0
+"""How long a run without a supervisor counts as one that is just being started."""
 
 
 @dataclass(frozen=True)
@@ -95,106 +116,72 @@ class Run:
     """Variables that were set for it, beside those of whoever started it."""
     notes: list[str] = field(default_factory=list)
     """What was asked for and cannot be had here, a line each."""
+    pid_namespace: str = ""
+    """In which its pids count, as `pid_namespace()` tells; "": not known."""
+    hides: bool = False
+    """Values of `argv`, `script_args` or `environment` are hidden here; `whole` has them."""
 
     @property
     def ended(self) -> bool:
         """Whether the supervisor has written how it ended."""
         return self.ended_at is not None
 
+    @property
+    def sight(self) -> Sight:
+        """How much can be seen from here of where it was started."""
+        return Place(self.host, self.boot_id, self.pid_namespace).sight()
+
+    def supervised(self) -> bool:
+        """Whether its supervisor is known to live, here or elsewhere."""
+        ours = self.sight is Sight.PIDS and self.supervisor is not None and self.supervisor.alive()
+        return ours or held(self.id)
+
     def lost(self) -> bool:
         """Whether it neither ended nor has a live supervisor: killed, or the machine was restarted."""
-        if self.ended or (self.supervisor is None and time.time() - self.created_at < 10):
-            return False
-        return self.boot_id != boot_id() or self.supervisor is None or not self.supervisor.alive()
+        return not self.ended and self.state() == "lost"
 
     def state(self) -> str:
-        """How it stands, as far as this file tells: "running", "done", "failed", "stopped" or "lost"."""
-        if not self.ended and self.lost():
+        """How it stands, as far as can be told from here: "running", "done", "failed", "stopped", "lost" or "unknown".
+
+        Lost is a run that did not end and whose supervisor is known to be gone. Unknown is one of which that cannot be
+        seen from here: see `elsewhere`.
+        """
+        if not self.ended:
+            if (self.supervisor is None and time.time() - self.created_at < START_S) or self.supervised():
+                return "running"
             # it may have ended since this was read
             now = load(self.id) if (run_dir(self.id) / "run.json").exists() else self
-            return now.state() if now.ended else "lost"
-        if not self.ended:
-            return "running"
+            return now.state() if now.ended else self._unsupervised()
         if self.stopping:
             return "stopped"
         return "done" if self.exit_code == 0 and self.error is None else "failed"
 
+    def _unsupervised(self) -> str:
+        """What it means that no supervisor can be seen."""
+        if self.sight is Sight.PIDS:
+            return "lost"
+        if self.sight is Sight.KERNEL:  # where nobody could take the lock, nobody knows
+            return "lost" if known_held(self.id) is False else "unknown"
+        return "lost" if self.host == here().host and is_local(run_dir(self.id)) else "unknown"
 
-def home() -> Path:
-    """The folder of all that ddpmon keeps."""
-    if path := os.environ.get("DDPMON_HOME"):
-        return Path(path).absolute()
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "ddpmon"
+    def elsewhere(self) -> str | None:
+        """Where a run that did not end is, if its processes can be neither seen nor signalled from here; else None.
 
-
-def runs_dir() -> Path:
-    """The folder of all runs."""
-    return home() / "runs"
-
-
-def run_dir(run_id: str) -> Path:
-    """The folder of one run."""
-    return runs_dir() / run_id
-
-
-def socket_dir(run_id: str) -> Path:
-    """The folder of one run's sockets."""
-    root = os.environ.get("DDPMON_RUNTIME_DIR") or f"/tmp/ddpmon-{os.getuid()}"  # noqa: S108  owner and mode are checked
-    return Path(root) / run_id
-
-
-def ingest_address(run_id: str) -> str:
-    """Where the hub of a run listens for its ranks."""
-    return f"ipc://{socket_dir(run_id) / 'ingest.sock'}"
-
-
-def view_address(run_id: str) -> str:
-    """Where the hub of a run listens for viewers."""
-    return f"ipc://{socket_dir(run_id) / 'view.sock'}"
-
-
-def private_dir(path: Path) -> Path:
-    """Make a folder that only this user can enter, or check that it is one; UnsafePathError says what is wrong."""
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = path.lstat()
-    except OSError as error:
-        raise UnsafePathError(
-            f"cannot make {path}: {error.strerror}; set DDPMON_HOME or DDPMON_RUNTIME_DIR elsewhere"
-        ) from None
-    if not stat.S_ISDIR(found.st_mode):
-        raise UnsafePathError(f"{path} is no folder (a link?); remove it or set DDPMON_RUNTIME_DIR elsewhere")
-    if found.st_uid != os.getuid():
-        raise UnsafePathError(f"{path} belongs to another user; set DDPMON_RUNTIME_DIR elsewhere")
-    if found.st_mode & 0o077:
-        raise UnsafePathError(f"{path} can be entered by others; chmod 700 it or set DDPMON_RUNTIME_DIR elsewhere")
-    return path
-
-
-def make_socket_dir(run_id: str) -> Path:
-    """Make and check the folder of a run's sockets, and that a socket's path fits into it."""
-    path = socket_dir(run_id)
-    longest = len(os.fsencode(path / "ingest.sock"))
-    if longest > SOCKET_PATH_MAX:
-        raise UnsafePathError(
-            f"{path}: a socket's path holds {SOCKET_PATH_MAX} bytes; set DDPMON_RUNTIME_DIR to a shorter one"
-        )
-    private_dir(path.parent)
-    return private_dir(path)
-
-
-def boot_id() -> str:
-    """Identity of this boot of the machine; "" where the kernel does not tell."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
-
-
-def new_id() -> str:
-    """An id that sorts by time: 20261120-141502-7f3a."""
-    return time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
+        Follows its name in a sentence: "runs on node07".
+        """
+        if self.ended or self.sight is Sight.PIDS:
+            return None
+        where = "in another container of this machine" if self.sight is Sight.KERNEL else f"on {self.host}"
+        match self.state():
+            case "running":
+                return f"runs {where}"
+            case "unknown" if self.sight is Sight.NONE and self.host == here().host:
+                return f"was started {where}, but not since this machine was booted, and cannot be seen from here"
+            case "unknown":
+                return f"was started {where} and cannot be seen from here"
+            case "lost" if self.sight is Sight.KERNEL:
+                return f"was started {where}, and its supervisor is gone"
+        return None
 
 
 def check_name(name: str) -> str:
@@ -205,23 +192,65 @@ def check_name(name: str) -> str:
 
 
 def create(run: Run) -> Path:
-    """Make a run's folder with its run.json; returns the folder."""
+    """Make a run's folder with its run.json, without its secrets; returns the folder. UsageError if there is one."""
     check_name(run.name)
     private_dir(home())
     private_dir(runs_dir())
     path = private_dir(run_dir(run.id))
     private_dir(path / "logs")
-    save(run)
+    shown = dataclasses.replace(
+        run,
+        argv=redact_words(run.argv),
+        script_args=redact_words(run.script_args),
+        environment=redact_variables(run.environment),
+    )
+    if shown != run:
+        shown = dataclasses.replace(shown, hides=True)
+        _write(path / "secrets.json", {name: getattr(run, name) for name in _Secrets.__annotations__}, new=True)
+    try:
+        _write(path / "run.json", dataclasses.asdict(shown), new=True)
+    except FileExistsError:
+        raise UsageError(f"there is a run {run.id} already") from None
     return path
+
+
+@dataclass(frozen=True)
+class _Secrets:
+    """secrets.json: what a run was started with, nothing hidden."""
+
+    argv: list[str]
+    script_args: list[str]
+    environment: dict[str, str]
+
+
+def whole(run: Run) -> Run:
+    """A run with the values that its run.json hides. RunNotFoundError if they are not kept any more."""
+    if not run.hides:
+        return run
+    path = run_dir(run.id) / "secrets.json"
+    try:
+        kept = reading.build(_Secrets, reading.read(path))
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise RunNotFoundError(f"the passwords of {run.name} ({run.id}) are not kept any more: {path}: {why}") from None
+    return dataclasses.replace(run, **dataclasses.asdict(kept))
 
 
 def save(run: Run) -> None:
     """Write run.json whole or not at all."""
-    path = run_dir(run.id) / "run.json"
-    draft = path.with_name(f"run.json.{secrets.token_hex(4)}")
+    _write(run_dir(run.id) / "run.json", dataclasses.asdict(run))
+
+
+def _write(path: Path, content: object, *, new: bool = False) -> None:
+    """Write a file of this user alone, whole or not at all. new: FileExistsError if it is there."""
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     try:
-        draft.write_text(json.dumps(dataclasses.asdict(run), indent=1))
-        draft.replace(path)
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            json.dump(content, file, indent=1)
+        if new:
+            os.link(draft, path)
+        else:
+            draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
 
@@ -284,18 +313,41 @@ def rename(run: Run, name: str) -> Run:
 
 
 def load(run_id: str) -> Run:
-    """Read one run.json; RunNotFoundError if it is missing or damaged."""
+    """Read one run.json, every value checked; RunNotFoundError if it is missing or damaged."""
     path = run_dir(run_id) / "run.json"
     try:
-        raw: dict[str, Any] = json.loads(path.read_text())
-        for key in ("supervisor", "hub", "agent"):
-            raw[key] = Process(**raw[key]) if raw.get(key) else None
-        known = {f.name for f in dataclasses.fields(Run)}
-        return Run(**{key: value for key, value in raw.items() if key in known})
+        run = reading.build(Run, reading.read(path))
+        _check_values(run, run_id)
     except FileNotFoundError:
         raise RunNotFoundError(f"no run {run_id}; ddpmon ls shows what there is") from None
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, ValueError) as error:
         raise RunNotFoundError(f"{path} cannot be read: {error}") from None
+    return run
+
+
+def _check_values(run: Run, run_id: str) -> None:
+    """What the types leave open. ValueError names the value that cannot be."""
+    numbers: dict[str, tuple[float | None, float, float]] = {
+        "created_at": (run.created_at, 0, YEAR_10000),
+        "ended_at": (run.ended_at, 0, YEAR_10000),
+        "world_size": (run.world_size, 0, 1 << 17),
+        "nnodes": (run.nnodes, 1, 1 << 17),
+        "exit_code": (run.exit_code, -(1 << 31), 1 << 31),
+        "grace_s": (run.grace_s, 0, 1e9),
+    }
+    for name, process in (("supervisor", run.supervisor), ("hub", run.hub), ("agent", run.agent)):
+        if process is not None:
+            numbers[f"{name}: pid"] = process.pid, 1, 1 << 31
+            numbers[f"{name}: start_ticks"] = process.start_ticks, 0, 1 << 63
+    for name, (value, least, end) in numbers.items():
+        if value is not None and not least <= value < end:
+            raise ValueError(f"{name} is {value:.12g}")
+    if run.id != run_id:  # or a path of it would lead elsewhere
+        raise ValueError("id is not its folder's name")
+    if not NAME.fullmatch(run.name):
+        raise ValueError("name is no name of a run")
+    if not all(name and "=" not in name for name in run.environment):
+        raise ValueError("environment has a variable that cannot be")
 
 
 def all_ids() -> list[str]:
@@ -308,14 +360,20 @@ def all_ids() -> list[str]:
 
 
 def all_runs() -> list[Run]:
-    """Every readable run of this user, oldest first."""
-    found = []
+    """Every readable run of this user, oldest first: a damaged one hides no other; naming it shows its error."""
+    return all_and_damaged()[0]
+
+
+def all_and_damaged() -> tuple[list[Run], list[str]]:
+    """Every readable run of this user, oldest first; and what is wrong with each of the others."""
+    found, damaged = [], []
     for run_id in all_ids():
         try:
             found.append(load(run_id))
-        except RunNotFoundError:
-            continue  # a damaged folder must not hide the others; naming it shows its error
-    return sorted(found, key=lambda run: run.created_at)
+        except RunNotFoundError as error:
+            if (run_dir(run_id) / "run.json").exists():  # else it was deleted just now
+                damaged.append(str(error))
+    return sorted(found, key=lambda run: run.created_at), damaged
 
 
 def find(wanted: str | None) -> Run:
@@ -329,13 +387,11 @@ def find(wanted: str | None) -> Run:
     if named:
         return named[-1]
     matching = [run for run in runs if run.id.startswith(wanted)]
+    damaged = [run_id for run_id in all_ids() if wanted and run_id.startswith(wanted)]
+    if not matching and len(damaged) == 1:
+        return load(damaged[0])
     if len(matching) > 1 and not any(run.id == wanted for run in matching):
         raise RunNotFoundError(f"{wanted} fits {len(matching)} runs; give more of the id (ddpmon ls)")
     if not matching:
         raise RunNotFoundError(f"no run {wanted!r}; ddpmon ls shows what there is")
     return matching[0]
-
-
-def remove_sockets(run_id: str) -> None:
-    """Take a run's sockets away once nothing listens on them."""
-    shutil.rmtree(socket_dir(run_id), ignore_errors=True)
