@@ -45,7 +45,7 @@ from ddpmon.runs.folders import (
     view_address,
 )
 from ddpmon.runs.here import Place, Sight, boot_id, here, is_local, pid_namespace
-from ddpmon.runs.ids import give_back, new_id
+from ddpmon.runs.ids import new_id, reserved
 from ddpmon.runs.lock import held, hold, known_held
 from ddpmon.runs.process import Process
 
@@ -54,7 +54,6 @@ __all__ = [
     "Process",
     "Sight",
     "boot_id",
-    "give_back",
     "held",
     "here",
     "hold",
@@ -65,6 +64,7 @@ __all__ = [
     "pid_namespace",
     "private_dir",
     "remove_sockets",
+    "reserved",
     "run_dir",
     "runs_dir",
     "socket_dir",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
+from collections.abc import Iterator
 
 from ddpmon.errors import UnsafePathError
 from ddpmon.runs.folders import home, make_socket_dir, private_dir, run_dir, runs_dir, socket_dir
@@ -13,7 +14,7 @@ from ddpmon.runs.folders import home, make_socket_dir, private_dir, run_dir, run
 def new_id() -> str:
     """An id that sorts by time, 20261120-141502-7f3a, and is nobody else's: its folders are made here, and only once.
 
-    UnsafePathError where they cannot be made. `give_back` takes one that was not needed.
+    UnsafePathError where they cannot be made.
     """
     private_dir(home())
     private_dir(runs_dir())
@@ -36,8 +37,14 @@ def new_id() -> str:
             return run_id
 
 
-def give_back(run_id: str) -> None:
-    """Take away what `new_id` made, if no run came of it."""
-    for folder in (run_dir(run_id), socket_dir(run_id)):
-        with contextlib.suppress(OSError):
-            folder.rmdir()
+@contextlib.contextmanager
+def reserved() -> Iterator[str]:
+    """A new id, whose folders go again if what is done with it fails before a run comes of it."""
+    run_id = new_id()
+    try:
+        yield run_id
+    except BaseException:
+        for folder in (run_dir(run_id), socket_dir(run_id)):
+            with contextlib.suppress(OSError):  # it is a run's, and not empty
+                folder.rmdir()
+        raise
