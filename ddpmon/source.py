@@ -14,7 +14,7 @@ from typing import Protocol
 import zmq
 
 from ddpmon import runs
-from ddpmon.errors import RecordingError, RunNotFoundError, UnsafePathError
+from ddpmon.errors import HubUnreachableError, RecordingError, RunNotFoundError, UnsafePathError
 from ddpmon.logs import Log, Reader, Said
 from ddpmon.messages import END_STATES, Ask, Next, Snapshot, WireError, Wish, decode_snapshot, encode
 from ddpmon.messages.door import Door, wrong
@@ -357,5 +357,13 @@ class RecordedSource:
 
 
 def attach(run: Run) -> Source:
-    """Where to get a run's snapshots: its hub while it runs, its recording once it has ended or was lost."""
-    return LiveSource(run) if run.state() == "running" else RecordedSource(run)
+    """Where to get a run's snapshots: its hub while it runs, else its recording.
+
+    HubUnreachableError if it runs where its hub cannot be reached from here.
+    """
+    if run.state() != "running":
+        return RecordedSource(run)
+    # containers may share the folder of sockets
+    if (where := run.elsewhere()) and not (runs.socket_dir(run.id) / "view.sock").exists():
+        raise HubUnreachableError(f"{run.name} ({run.id}) {where}; ddpmon attach {run.id} shows it there")
+    return LiveSource(run)

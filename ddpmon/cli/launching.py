@@ -100,8 +100,8 @@ def run(
         grace_s=grace,
         buckets=buckets,
     )
-    run_id = runs.new_id()
-    wanted = prepare(asked, run_id)
+    with runs.reserved() as run_id:
+        wanted = prepare(asked, run_id)
     if nnodes == 1:
         remember(typed(asked))
     return _start(wanted, run_id, headless, every, notify)

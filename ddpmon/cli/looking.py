@@ -41,15 +41,22 @@ def attach(run: str | None, headless: bool, every: float, notify: str, once: boo
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def ls(as_json: bool) -> None:
-    """Runs of this user, the latest first."""
+    """Runs of this user, the latest first.
+
+    A run is "unknown" here if it was started elsewhere (another machine that shares the folder, another container) and
+    it cannot be seen from here whether it runs.
+    """
     import json
+    import sys
 
     from ddpmon import runs
+    from ddpmon.plain import plain
 
-    found = runs.all_runs()[::-1]
+    everything, damaged = runs.all_and_damaged()
+    found = everything[::-1]
     if as_json:
         print(json.dumps([_facts(run) for run in found], indent=1))
-    elif not found:
+    elif not found and not damaged:
         print("no runs yet; ddpmon run --nproc 4 SCRIPT starts one")
     else:
         rows = [("ID", "NAME", "STATE", "RANKS", "STARTED", "TOOK", "COMMAND"), *map(_row, found)]
@@ -57,6 +64,12 @@ def ls(as_json: bool) -> None:
         for *cells, last in rows:
             padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
             print("  ".join([*padded, last]))
+        for run in found:
+            if where := run.elsewhere():
+                print(plain(f"{run.id} {where}"))
+    sys.stdout.flush()
+    for why in damaged:
+        print("ddpmon:", plain(why), file=sys.stderr)
 
 
 def _facts(run: Run) -> dict[str, object]:
@@ -72,6 +85,8 @@ def _facts(run: Run) -> dict[str, object]:
         "started_at": run.created_at,
         "ended_at": run.ended_at,
         "exit_code": run.exit_code,
+        "host": run.host,
+        "elsewhere": run.elsewhere(),
     }
 
 
@@ -80,7 +95,7 @@ def _row(run: Run) -> tuple[str, ...]:
 
     state = run.state()
     started = time.strftime("%m-%d %H:%M", time.localtime(run.created_at))
-    took = "?" if state == "lost" else _duration((run.ended_at or time.time()) - run.created_at)
+    took = "?" if state in {"lost", "unknown"} else _duration((run.ended_at or time.time()) - run.created_at)
     return (
         run.id,
         run.name,

@@ -41,6 +41,8 @@ def stack(run: str | None, rank: int | None, as_json: bool) -> int:
     from ddpmon.source import attach
 
     found = runs.find(run)
+    if where := found.elsewhere():
+        raise DdpmonError(f"{found.name} ({found.id}) {where}; ask it there: ddpmon stack {found.id}")
     if found.state() != "running":
         raise DdpmonError(_over(found))
     source = attach(found)

@@ -26,7 +26,7 @@ def status(run: str | None, as_json: bool) -> int:
     """How a run stands, in two lines; without DDP a third says what is measured then and what is not.
 
     Exit code: 0 well (running, done, stopped, waiting for ranks), 1 needs a look (slow, stalled, or its hub does
-    not answer), 2 failed or gone.
+    not answer, or it cannot be seen from here), 2 failed or gone.
     """
     from ddpmon import runs
 
@@ -67,12 +67,12 @@ def exit_code(run: Run, snapshot: Snapshot | None) -> int:
 
 def now(run: Run) -> Snapshot | None:
     """The run's snapshot; None if its hub does not answer, or it left no recording."""
-    from ddpmon.errors import RecordingError
+    from ddpmon.errors import HubUnreachableError, RecordingError
     from ddpmon.source import attach
 
     try:
         source = attach(run)
-    except RecordingError:
+    except (HubUnreachableError, RecordingError):
         return None
     try:
         deadline = time.monotonic() + ANSWER_S
@@ -92,9 +92,12 @@ def _head(run: Run, snapshot: Snapshot | None) -> list[str]:
     from ddpmon.tui.text import head_text
 
     if snapshot is None:
+        where = run.elsewhere()
         return [
-            f"? {run.name} ({run.id}) is {run.state()}",
-            f"its hub does not answer; see {run_dir(run.id) / 'logs' / 'hub.log'}",
+            f"? {run.name} ({run.id}) {where}" if where else f"? {run.name} ({run.id}) is {run.state()}",
+            f"ddpmon status {run.id} tells more there"
+            if where
+            else f"its hub does not answer; see {run_dir(run.id) / 'logs' / 'hub.log'}",
         ]
     return head_text(snapshot, _columns())
 

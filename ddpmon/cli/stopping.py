@@ -16,23 +16,24 @@ def stop(run: str | None, now: bool) -> int:
     """
     from ddpmon import runs
     from ddpmon.errors import DdpmonError, RunNotFoundError
-    from ddpmon.launch import processes
+    from ddpmon.launch import remains
     from ddpmon.launch import stop as stopping
 
     if run is None:
         going = [
             each
             for each in runs.all_runs()
-            if not each.ended and (each.state() == "running" or processes.with_run_id(each.id))
+            if not each.ended and (each.state() in {"running", "unknown"} or remains.of_run(each.id))
         ]
         if not going:
             raise RunNotFoundError("nothing runs; ddpmon ls shows what ran")
-        found = going[-1]
+        found = next((each for each in reversed(going) if not each.elsewhere()), going[-1])
     else:
         found = runs.find(run)
     if found.ended:
         print(f"{found.name} ({found.id}) has ended already")
         return 0
+    stopping.check_reach(found)
     if not now:
         print(f"stopping {found.name} ({found.id}); its ranks have {found.grace_s:g} s, Ctrl-C kills them")
     stopping.request(found, now=now)
@@ -42,7 +43,7 @@ def stop(run: str | None, now: bool) -> int:
         stopping.request(found, now=True)
         gone = stopping.wait_until_gone(found, stopping.longest_s(found))
     if gone is None:
-        left = ", ".join(str(process.pid) for process in processes.with_run_id(found.id))
+        left = ", ".join(str(process.pid) for process in remains.of_run(found.id))
         raise DdpmonError(f"{found.name} ({found.id}) does not end; left: {left or 'its supervisor'}")
     print(f"{found.name} ({found.id}) is {gone.state()}; none of its processes is left")
     return 0

@@ -96,7 +96,7 @@ def follow(run: runs.Run, every_s: float, signals: Signals, owns_run: bool) -> i
             if snapshot is not None:
                 for text in lines.of(snapshot, time.monotonic(), source.silent_for()):
                     _say(text)
-            if run.state() == "lost":
+            if run.state() in {"lost", "unknown"}:
                 break
             if ended and (_is_final(snapshot) or not _supervised(run)):
                 break
@@ -123,16 +123,19 @@ def _is_final(snapshot: Snapshot | None) -> bool:
 
 
 def _supervised(run: runs.Run) -> bool:
-    return run.supervisor is not None and run.supervisor.alive()
+    return run.supervised()
 
 
 def _conclude(run: runs.Run, last: Snapshot | None, report: bool = False) -> int:
     """Say how it ended and where it is kept; the exit code that says the same."""
     # the recording and the report are whole once the hub is gone, and the supervisor goes after it
     run = runs.load(run.id)
-    if run.state() != "lost":
+    if run.state() not in {"lost", "unknown"}:
         run = stop.wait_until_gone(run, 15.0) or runs.load(run.id)
     state = run.state()
+    if state == "unknown":
+        _say(f"{run.name} ({run.id}) {run.elsewhere()}; ddpmon attach {run.id} shows it there")
+        return 1
     if state == "lost":
         _say(f"{run.name}: its supervisor is gone; what it started may go on: ddpmon stop {run.id} ends it")
         return 1

@@ -23,6 +23,7 @@ def start(spec: Spec, run_id: str) -> runs.Run:
 
     Raises DdpmonError where a folder is unsafe or the supervisor does not come up.
     """
+    here = runs.here()
     run = runs.Run(
         id=run_id,
         name=spec.name,
@@ -30,8 +31,9 @@ def start(spec: Spec, run_id: str) -> runs.Run:
         script=spec.script,
         script_args=spec.script_args,
         cwd=spec.cwd or os.getcwd(),
-        host=platform.node(),
-        boot_id=runs.boot_id(),
+        host=here.host,
+        boot_id=here.boot_id,
+        pid_namespace=here.pid_namespace,
         created_at=time.time(),
         world_size=spec.world_size,
         nnodes=spec.nnodes,
@@ -52,7 +54,7 @@ def supervise(run_id: str, *options: str, cwd: str | None = None) -> runs.Run:
     before = runs.load(run_id).supervisor
     # -P: a file of the working directory must not stand in for a module of the standard library
     command = [sys.executable, "-P", "-m", "ddpmon.launch.supervisor", run_id, *options]
-    with log.open("ab") as output:
+    with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as output:
         first = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,

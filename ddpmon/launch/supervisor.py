@@ -23,7 +23,7 @@ from typing import Any
 
 from ddpmon import runs
 from ddpmon.errors import DdpmonError, RunNotFoundError
-from ddpmon.launch import env, memory_kills, processes
+from ddpmon.launch import env, memory_kills, processes, remains
 from ddpmon.launch.keeper import HubKeeper
 from ddpmon.launch.life import HUB_END_S, Do, Life
 from ddpmon.runs import Process
@@ -43,7 +43,9 @@ def say(text: str) -> None:
 class Supervisor:
     """One run from its start to the end of its last process."""
 
-    def __init__(self, run: runs.Run, adopted: bool = False) -> None:
+    def __init__(self, run: runs.Run, adopted: bool = False, umask: int = 0o077) -> None:
+        """umask: the command's; whoever started the run knows what its files are to be."""
+        self.umask = umask
         self.run = run
         self.adopted = adopted
         self.life = Life(run.grace_s, command_ended=adopted)
@@ -55,6 +57,7 @@ class Supervisor:
 
     def supervise(self) -> None:
         """Start the run (or find what is left of it), wait for its end, sweep, and tell the hub."""
+        self._lock = runs.hold(self.run.id)
         self._update(supervisor=Process.of(os.getpid()))
         before = memory_kills.count()
         if not self.adopted:
@@ -86,7 +89,12 @@ class Supervisor:
     def _start_command(self) -> bool:
         log = runs.run_dir(self.run.id) / "logs" / "launcher.log"
         try:
-            pid = processes.spawn(self.run.argv, self._environment(), log)
+            whole = runs.whole(self.run)
+            pid = processes.spawn(whole.argv, self._environment(whole), log, umask=self.umask)
+        except DdpmonError as error:
+            self.exit_code = 127
+            self._update(error=str(error))
+            return False
         except OSError as error:
             self.exit_code = 127
             self._update(error=f"cannot start {self.run.argv[0]}: {error.strerror}")
@@ -94,8 +102,9 @@ class Supervisor:
         self._update(agent=Process.of(pid) or Process(pid, 0))
         return True
 
-    def _environment(self) -> dict[str, str]:
-        return env.armed(self.run.id, {**os.environ, **self.run.environment}, buckets=self.run.buckets)
+    @staticmethod
+    def _environment(run: runs.Run) -> dict[str, str]:
+        return env.armed(run.id, {**os.environ, **run.environment}, buckets=run.buckets)
 
     def _until_over(self) -> None:
         while True:
@@ -145,7 +154,7 @@ class Supervisor:
         """Every process of the run that still lives, with its parent's pid; never the hub."""
         hub = self.run.hub if self.adopted else self.hub.process
         if self.adopted:
-            found = [(0, process) for process in processes.with_run_id(self.run.id)]
+            found = [(0, process) for process in remains.of_run(self.run.id)]
         else:
             found = processes.descendants(os.getpid())
         return [(parent, process) for parent, process in found if hub is None or process.pid != hub.pid]
@@ -227,7 +236,8 @@ def main() -> None:
     processes.become_subreaper()  # does not pass through a fork
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    supervisor = Supervisor(run, adopted=arguments.adopt is not None)
+    umask = os.umask(0o077)  # what this process and the hub write is for their user alone
+    supervisor = Supervisor(run, adopted=arguments.adopt is not None, umask=umask)
     if arguments.adopt:
         with contextlib.suppress(ProcessLookupError):
             os.kill(os.getpid(), signal.SIGUSR1 if arguments.adopt == "now" else signal.SIGTERM)

@@ -65,6 +65,7 @@ STAGES = ("importing", "connected", "group", "model", "training", "ended")
 """How far a rank has come: torch imported, process group up, model wrapped in DDP, first step done, left."""
 STAGE_IMPORTING, STAGE_CONNECTED, STAGE_GROUP, STAGE_MODEL, STAGE_TRAINING, STAGE_ENDED = range(6)
 
-STATES = ("waiting", "running", "slow", "stalled", "done", "failed", "stopped", "lost")
+STATES = ("waiting", "running", "slow", "stalled", "done", "failed", "stopped", "lost", "unknown")
 """States of a run. "stale" (a viewer that hears nothing) and "replay" are states of a viewer."""
-END_STATES = frozenset({"done", "failed", "stopped", "lost"})
+END_STATES = frozenset({"done", "failed", "stopped", "lost", "unknown"})
+"""Those after which nothing more is heard. Unknown is a run of which it cannot be seen from here whether it goes on."""

@@ -31,6 +31,7 @@ LOOKS = {
     "failed": Look("✖", "FAILED", "bad"),
     "stopped": Look("■", "STOPPED", "strong"),
     "lost": Look("✖", "LOST", "bad"),
+    "unknown": Look("?", "UNKNOWN", "warn"),
     "stale": Look("◌", "STALE", "warn"),
     "replay": Look("↺", "REPLAY", "info"),
     "starting": Look("◌", "STARTING", "info"),

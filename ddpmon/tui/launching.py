@@ -120,8 +120,8 @@ class Launching(Passage):
 
     def _restart(self, run: Run, answer: str | None) -> None:
         def work() -> Run:
-            run_id = runs.new_id()
-            return start(again(run, run_id), run_id)
+            with runs.reserved() as run_id:
+                return start(again(run, run_id), run_id)
 
         if answer:
             self.say(f"starting {plain(run.name)} again…")
