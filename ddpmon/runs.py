@@ -7,6 +7,7 @@ A run lives in `$DDPMON_HOME/runs/<id>/` (or `~/.local/state/ddpmon/runs/<id>/`)
     telemetry.db   the recording
     logs/          each rank's stdout and stderr, and what supervisor and hub had to say
     report.json    the report, once the run has ended
+    supervisor.lock  held by the supervisor for its life
     stacks/, tail/ what ranks leave there for a hub that cannot hear them; gone once it is taken in
 
 Its sockets are in `/tmp/ddpmon-<uid>/<id>/` (or `$DDPMON_RUNTIME_DIR/<id>/`), because a socket's path holds at
@@ -35,6 +36,7 @@ from ddpmon.errors import DdpmonError, RunNotFoundError, UnsafePathError, UsageE
 SOCKET_PATH_MAX = 107
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LOCK_S = 2.0
+SUPERVISOR_LOCK = "supervisor.lock"
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Process:
     def of(cls, pid: int) -> Process | None:
         """Look at a live process; None if there is none (a zombie counts as none)."""
         try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
         except OSError:
             return None
         return None if fields[0] in "ZX" else cls(pid, int(fields[19]))
@@ -269,6 +271,49 @@ def _lock(file: int) -> None:
             return
         else:
             return
+
+
+def hold(run_id: str) -> int:
+    """Take the lock that a supervisor holds for its life; returns the open file, which is never closed.
+
+    The kernel lets go of it when the last process that holds the file ends, whatever ends it. DdpmonError if another
+    supervisor holds it, OSError if the file cannot be made. Where the file system knows no locks nothing is held.
+    """
+    lock = os.open(run_dir(run_id) / SUPERVISOR_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    deadline = time.monotonic() + LOCK_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:  # also while somebody asks `held`, for a moment
+            if time.monotonic() >= deadline:
+                os.close(lock)
+                raise DdpmonError(f"run {run_id} has a supervisor already") from None
+            time.sleep(0.01)
+        except OSError:
+            return lock
+        else:
+            return lock
+
+
+def held(run_id: str) -> bool:
+    """Whether a live process holds a run's supervisor lock, also one that cannot be seen from here.
+
+    False proves nothing where the lock cannot be asked: a file system without locks, a run of an older ddpmon.
+    """
+    try:
+        lock = os.open(run_dir(run_id) / SUPERVISOR_LOCK, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    else:
+        return False
+    finally:
+        os.close(lock)
 
 
 def rename(run: Run, name: str) -> Run:
