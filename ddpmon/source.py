@@ -14,13 +14,15 @@ from typing import Protocol
 import zmq
 
 from ddpmon import runs
-from ddpmon.errors import RecordingError, RunNotFoundError
+from ddpmon.errors import DdpmonError, RecordingError, RunNotFoundError
 from ddpmon.logs import Log, Reader, Said
 from ddpmon.messages import END_STATES, Ask, Next, Snapshot, WireError, Wish, decode_snapshot, encode
 from ddpmon.runs import Run
 
 POLL_MS = 250
 ASK_AGAIN_S = 3.0
+SEE_TO_S = 5.0
+"""How often a viewer looks whether its run's supervisor lives."""
 """A live hub answers every second; a request that this long went unanswered met no hub."""
 
 
@@ -153,7 +155,7 @@ class LiveSource:
         self._snapshot: Snapshot | None = None
         self._wish = self._asked = self._answered = Wish()
         """What is wished for; what the last request asked for, and what the last answer holds."""
-        self._heard_at = time.monotonic()
+        self._heard_at = self._see_to_at = time.monotonic()
         self._ended = False
         self._asks: deque[Ask] = deque()
         self._asking, self._asked_for = socketpair()
@@ -220,6 +222,7 @@ class LiveSource:
         self._poller.register(self._asked_for, zmq.POLLIN)
         try:
             while not self._closing.is_set() and not self._ended:
+                self._see_to_the_run()
                 self._ask(socket)
                 self._hear(socket)
         finally:
@@ -243,6 +246,17 @@ class LiveSource:
                 self._answered = self._wish
                 self._snapshot = with_parts(self._snapshot, store, self._answered)
             self._wished.wait()
+
+    def _see_to_the_run(self) -> None:
+        """Have another supervisor take over where it was killed: somebody has to see how the run ends."""
+        from ddpmon.launch.adoption import see_to
+
+        if time.monotonic() < self._see_to_at:
+            return
+        self._see_to_at = time.monotonic() + SEE_TO_S
+        with contextlib.suppress(DdpmonError):  # the next command says why not
+            if runs.load(self._run.id).lost():
+                see_to(self._run)
 
     def _ask(self, socket: zmq.Socket[bytes]) -> None:
         newest = self._snapshot
