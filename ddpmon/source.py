@@ -302,17 +302,31 @@ class LiveSource:
             if not same or self._asked != self._answered or answer != newest:
                 self._snapshot = answer
             self._answered = self._asked
-            if answer.state in END_STATES:
+            if answer.state == "lost":  # its hub saw everything end, and nobody saw how
+                self._take_the_recording()
+                self._ended = self._run_is_over()
+            elif answer.state in END_STATES:
                 self._ended = True
             return
 
     def _look_for_the_end(self) -> None:
         """Take the recording if the run ended and its hub is not there to say so."""
-        if time.monotonic() - self._heard_at < ASK_AGAIN_S:
-            return
+        if time.monotonic() - self._heard_at >= ASK_AGAIN_S:
+            self._take_the_recording()
+
+    def _run_is_over(self) -> bool:
+        try:
+            return runs.load(self._run.id).state() != "running"
+        except RunNotFoundError:
+            return True
+
+    def _take_the_recording(self) -> None:
         from ddpmon.hub.recording import recorded_snapshot
 
         try:
+            if runs.load(self._run.id).lost():
+                self._see_to_at = 0.0
+                self._see_to_the_run()
             run = runs.load(self._run.id)
             if run.state() == "running" or (run.hub is not None and run.hub.alive()):
                 return

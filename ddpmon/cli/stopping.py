@@ -35,12 +35,9 @@ def stop(run: str | None, now: bool) -> int:
         return 0
     if not now:
         left_s = found.grace_left_s()
-        had = (
-            f"its ranks have {found.grace_s:g} s"
-            if left_s is None
-            else f"asked to before, its ranks have {left_s:.0f} s left"
-        )
-        print(f"stopping {found.name} ({found.id}); {had}, Ctrl-C kills them", flush=True)
+        stops = "stopping" if left_s is None else "already stopping"
+        have = f"have {found.grace_s:g} s" if left_s is None else f"have {left_s:.0f} s left"
+        print(f"{stops} {found.name} ({found.id}); its ranks {have}, Ctrl-C kills them", flush=True)
     stopping.request(found, now=now)
     try:
         gone = stopping.wait_until_gone(found, stopping.longest_s(found))

@@ -262,7 +262,7 @@ class RunView(msgspec.Struct, frozen=True):
     attempts: list[Attempt] = msgspec.field(default_factory=list)
     """Earlier ones, oldest first; empty where ranks were never restarted."""
     kill_at: float | None = None
-    """When the ranks of a run that is being stopped will have had their grace, Unix seconds; None: no stop was asked."""
+    """When the grace of a run that is being stopped is over, Unix seconds; None: it is not being stopped."""
 
 
 class HeatRow(msgspec.Struct, array_like=True, frozen=True):
