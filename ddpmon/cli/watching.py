@@ -12,6 +12,7 @@ from typing import Self
 from ddpmon import runs
 from ddpmon.errors import DdpmonError
 from ddpmon.launch import stop
+from ddpmon.launch.adoption import see_to
 from ddpmon.messages import END_STATES, Snapshot
 from ddpmon.plain import plain
 from ddpmon.source import attach
@@ -81,7 +82,10 @@ def dashboard(run: runs.Run, every_s: float, owns_run: bool, notify: str = "off"
 
 
 def follow(run: runs.Run, every_s: float, signals: Signals, owns_run: bool) -> int:
-    """Lines until the run ends; Ctrl-C stops it (`owns_run`) or only leaves. The command's exit code."""
+    """Lines until the run ends; Ctrl-C stops it (`owns_run`) or only leaves. The command's exit code.
+
+    Where the run's supervisor is killed meanwhile, it gets another. DdpmonError if that cannot start.
+    """
     from ddpmon.export.lines import Lines
 
     if owns_run:
@@ -96,14 +100,19 @@ def follow(run: runs.Run, every_s: float, signals: Signals, owns_run: bool) -> i
             if snapshot is not None:
                 for text in lines.of(snapshot, time.monotonic(), source.silent_for()):
                     _say(text)
-            if run.state() in {"lost", "unknown"}:
+            if run.state() == "unknown":
                 break
+            if run.lost():
+                run = see_to(run, _say)
+                if run.lost():
+                    break
+                continue
             if ended and (_is_final(snapshot) or not _supervised(run)):
                 break
             if signals.hung_up or (signals.stops and not owns_run):
                 return 128 + signal.SIGHUP if signals.hung_up else STOPPED
             if signals.stops > asked:
-                _ask(run, now=signals.stops > 1 or run.stopping)
+                _ask(run, now=signals.stops > 1)
                 asked = signals.stops
             time.sleep(LOOK_S)
             run = runs.load(run.id)
@@ -114,8 +123,14 @@ def follow(run: runs.Run, every_s: float, signals: Signals, owns_run: bool) -> i
 
 
 def _ask(run: runs.Run, now: bool) -> None:
+    left_s = run.grace_left_s()
     stop.request(run, now=now)
-    _say("killing what is left" if now else f"stopping; the ranks have {run.grace_s:g} s, Ctrl-C again kills them")
+    if now:
+        _say("killing what is left")
+    elif left_s is None:
+        _say(f"stopping; the ranks have {run.grace_s:g} s, Ctrl-C again kills them")
+    else:
+        _say(f"stopping already; the ranks have {left_s:.0f} s left, Ctrl-C again kills them")
 
 
 def _is_final(snapshot: Snapshot | None) -> bool:
@@ -130,20 +145,20 @@ def _conclude(run: runs.Run, last: Snapshot | None, report: bool = False) -> int
     """Say how it ended and where it is kept; the exit code that says the same."""
     # the recording and the report are whole once the hub is gone, and the supervisor goes after it
     run = runs.load(run.id)
-    if run.state() not in {"lost", "unknown"}:
+    if run.ended or run.state() not in {"lost", "unknown"}:
         run = stop.wait_until_gone(run, 15.0) or runs.load(run.id)
     state = run.state()
     if state == "unknown":
         _say(f"{run.name} ({run.id}) {run.elsewhere()}; ddpmon attach {run.id} shows it there")
         return 1
-    if state == "lost":
+    if run.lost():
         _say(f"{run.name}: its supervisor is gone; what it started may go on: ddpmon stop {run.id} ends it")
         return 1
     took = f" after {(run.ended_at or 0.0) - run.created_at:.0f} s" if run.ended else ""
     if report:
         _say_report(run)
     else:
-        code = "" if run.exit_code is None else f", exit code {run.exit_code}"
+        code = f", exit code {'unknown' if run.exit_code is None else run.exit_code}"
         _say(f"{run.name}: {state}{took}{code}")
         if last is not None and last.verdict:
             _say(plain(last.verdict))

@@ -7,26 +7,26 @@ import time
 
 from ddpmon import runs
 from ddpmon.errors import DdpmonError
-from ddpmon.launch import processes, remains
+from ddpmon.launch import adoption, processes, remains
 from ddpmon.launch.life import GIVE_UP_S, HUB_END_S, STOP_MARGIN_S, TERMINATE_S
-from ddpmon.launch.start import supervise
 from ddpmon.runs import Sight
 
 
 def request(run: runs.Run, now: bool = False) -> None:
     """Ask for the end of a run and return: its ranks get their grace, or with `now` none.
 
-    Asking twice means now. A run whose supervisor was killed gets a new one for this. Nothing happens to
-    a run that has ended. DdpmonError where its processes cannot be signalled from here.
+    Asking again joins the first; only `now` shortens the grace. A run whose supervisor was killed gets a new one for
+    this. Nothing happens to a run that has ended. DdpmonError where its processes cannot be signalled from here.
     """
     run = runs.load(run.id)
     if run.ended:
         return
     check_reach(run)
-    if run.sight is Sight.PIDS and run.supervisor is not None and run.supervisor.alive():
+    if run.lost() and run.sight is Sight.PIDS and remains.of_run(run.id):
+        run = adoption.take_over(run)
+    if run.supervisor is not None and run.sight is Sight.PIDS and run.supervisor.alive():
         processes.send(run.supervisor, signal.SIGUSR1 if now else signal.SIGTERM)
-    elif run.sight is Sight.PIDS and remains.of_run(run.id):
-        supervise(run.id, f"--adopt={'now' if now else 'grace'}")
+        adoption.wake(run.supervisor)
 
 
 def check_reach(run: runs.Run) -> None:

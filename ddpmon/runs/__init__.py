@@ -5,7 +5,8 @@ A run lives in `$DDPMON_HOME/runs/<id>/` (or `~/.local/state/ddpmon/runs/<id>/`)
     run.json       what was started, where, with what; written through `update` after its creation, by the supervisor
                    and by who renames the run
     secrets.json   the values that run.json hides, where there are any: for who starts it, and starts it again
-    supervisor.lock  held as long as its supervisor lives
+    supervisor.lock, run.json.reserve
+                   held by the supervisor for its life; room for how the run ends, on a disk that is full by then
     telemetry.db   the recording
     logs/          each rank's stdout and stderr, and what supervisor and hub had to say
     report.json    the report, once the run has ended
@@ -102,6 +103,8 @@ class Run:
     """The command's own process (torchrun)."""
     stopping: bool = False
     """A stop was asked for."""
+    stopping_at: float | None = None
+    """When it was asked for first, Unix seconds; the ranks have the grace from then on."""
     ended_at: float | None = None
     exit_code: int | None = None
     error: str | None = None
@@ -126,6 +129,12 @@ class Run:
         """Whether the supervisor has written how it ended."""
         return self.ended_at is not None
 
+    def grace_left_s(self) -> float | None:
+        """How long the ranks may still take once a stop was asked for; None where none was."""
+        if self.stopping_at is None:
+            return None
+        return max(0.0, min(self.grace_s, self.stopping_at + self.grace_s - time.time()))
+
     @property
     def sight(self) -> Sight:
         """How much can be seen from here of where it was started."""
@@ -143,8 +152,8 @@ class Run:
     def state(self) -> str:
         """How it stands, as far as can be told from here: "running", "done", "failed", "stopped", "lost" or "unknown".
 
-        Lost is a run that did not end and whose supervisor is known to be gone. Unknown is one of which that cannot be
-        seen from here: see `elsewhere`.
+        Lost is a run that did not end and whose supervisor is known to be gone, or whose end nobody saw. Unknown is one
+        of which that cannot be seen from here: see `elsewhere`.
         """
         if not self.ended:
             if (self.supervisor is None and time.time() - self.created_at < START_S) or self.supervised():
@@ -154,6 +163,8 @@ class Run:
             return now.state() if now.ended else self._unsupervised()
         if self.stopping:
             return "stopped"
+        if self.exit_code is None and self.error is None:
+            return "lost"
         return "done" if self.exit_code == 0 and self.error is None else "failed"
 
     def _unsupervised(self) -> str:
@@ -234,6 +245,11 @@ def whole(run: Run) -> Run:
         why = error.strerror if isinstance(error, OSError) else error
         raise RunNotFoundError(f"the passwords of {run.name} ({run.id}) are not kept any more: {path}: {why}") from None
     return dataclasses.replace(run, **dataclasses.asdict(kept))
+
+
+def text(run: Run) -> str:
+    """What run.json says of a run."""
+    return json.dumps(dataclasses.asdict(run), indent=1)
 
 
 def save(run: Run) -> None:
