@@ -112,7 +112,7 @@ def _print_json(run: Run, snapshot: Snapshot | None) -> None:
         fields = (
             "severity", "verdict", "at", "step", "total_steps", "eta_s", "step_ms_p50", "step_ms_max", "loss",
             "all_reduce_ms", "wait_share", "gpu_percent", "samples_per_s", "records_lost", "findings",
-            "parallelism", "unmeasured", "measured",
+            "parallelism", "unmeasured", "measured", "refused",
         )  # fmt: skip
         facts |= {name: getattr(snapshot, name) for name in fields}
         facts |= {"epoch": snapshot.training_epoch, "epochs": snapshot.training_epochs}

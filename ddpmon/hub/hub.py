@@ -21,10 +21,12 @@ from ddpmon.errors import DdpmonError, RecordingError
 from ddpmon.hub.asking import Asking
 from ddpmon.hub.collector import Collector
 from ddpmon.hub.endings import read_ending
+from ddpmon.hub.floods import Floods
 from ddpmon.hub.parts import with_parts
 from ddpmon.hub.processes import Registry
 from ddpmon.hub.recorder import Checkpoint, Recorder
 from ddpmon.hub.recording import Recording, recorded_report, recording_path
+from ddpmon.hub.refusals import FLOOD
 from ddpmon.hub.silent import Silent
 from ddpmon.hub.sockets import Sockets
 from ddpmon.hub.starting import started_ranks
@@ -85,6 +87,8 @@ class Hub:
         poller.register(self._sockets.ingest, zmq.POLLIN)
         poller.register(self._sockets.view, zmq.POLLIN)
         poller.register(self._woken, zmq.POLLIN)
+        self._floods = Floods([self._collector.receiver, self._viewers.receiver])
+        self._floods.start()
         try:
             next_tick = time.monotonic()
             while not self._told_to_end and not self._orphaned():
@@ -107,6 +111,7 @@ class Hub:
                 self._viewers.serve(now)
             self._end()
         finally:
+            self._floods.finish()
             self._recorder.close()
             self._sockets.close()
 
@@ -140,6 +145,7 @@ class Hub:
             if self._sockets.mend():
                 store.tell(unix, "warn", "someone removed the run's sockets; they are back")
         self._collector.tell_failures(now, unix)
+        self._tell_refusals(unix)
         store.digest()
         self._look_closer(now)
         store.judge(now, unix)
@@ -170,6 +176,14 @@ class Hub:
                 self._viewers.hurry()
         if self._asking.look(now):
             self._viewers.hurry()
+
+    def _tell_refusals(self, unix: float) -> None:
+        refusals = self._store.registry.refusals
+        while self._floods.told:
+            refusals.count(FLOOD, why=self._floods.told.popleft())
+        for text in refusals.tell():
+            self._store.tell(unix, "warn", text)
+        self._recorder.refused(refusals.rows())
 
     def _take_left(self, frames: list[bytes]) -> None:
         self._collector.take(frames, time.monotonic(), time.time())
@@ -265,6 +279,7 @@ class Hub:
 
     def _end(self) -> None:
         """Take what is on its way; if the run is over, write down how it ended and tell it to viewers."""
+        self._floods.finish()  # what is read and told below takes memory
         deadline = time.monotonic() + DRAIN_S
         while time.monotonic() < deadline and self._sockets.ingest.poll(20):
             self._collector.receive(time.monotonic(), time.time())
@@ -273,6 +288,7 @@ class Hub:
         store, now, unix = self._store, time.monotonic(), time.time()
         over = store.run.ended or store.run.lost()
         self._collector.tell_failures(now, unix, final=True)
+        self._tell_refusals(unix)
         if over:
             store.live = False
             store.registry.look()

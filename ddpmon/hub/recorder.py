@@ -18,7 +18,7 @@ from ddpmon.hub import schema
 from ddpmon.hub.histories import SavedHistories
 from ddpmon.hub.processes import RankProcess
 from ddpmon.hub.store import Clock
-from ddpmon.messages import Batch, Event, Failure, Step
+from ddpmon.messages import Batch, Event, Failure, Refusal, Step
 
 ROWS_PER_WRITE = 5000
 """A transaction holds at most about so many rows: some 20 ms."""
@@ -65,6 +65,7 @@ class Recorder:
         self._checkpoints: dict[str, bytes] = {}
         """By name, what replaces what was recorded under it."""
         self._unarmed: set[tuple[int, int | None, str]] = set()
+        self._refused: list[Refusal] = []
         self.trouble: str | None = None
         """Why the disk refuses, while it does."""
         self.unrecorded = 0
@@ -113,6 +114,12 @@ class Recorder:
         if told and (who := {(one.pid, one.rank, one.why) for one in told}) != self._unarmed:
             self._unarmed = who
             self._checkpoints["unarmed"] = msgspec.msgpack.encode(told)
+
+    def refused(self, rows: list[Refusal]) -> None:
+        """Keep what was not taken because it cannot be."""
+        if rows != self._refused:
+            self._refused = rows
+            self._checkpoints["refused"] = msgspec.msgpack.encode(rows)
 
     def recorded(self, process: RankProcess) -> int:
         """Up to which batch a process's are settled."""

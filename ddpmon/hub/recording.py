@@ -23,9 +23,23 @@ from ddpmon.hub.endings import read_ending
 from ddpmon.hub.histories import Histories
 from ddpmon.hub.processes import SAMPLES, RankProcess, Registry
 from ddpmon.hub.recorder import Checkpoint
+from ddpmon.hub.refusals import Refusals
 from ddpmon.hub.store import WINDOW_S, WINDOW_STEPS, Clock, Store
 from ddpmon.hub.view import snapshot
-from ddpmon.messages import MAX_US, Digest, Event, Failure, Hello, Layout, Sample, Scalar, Snapshot, Stack, Step
+from ddpmon.messages import (
+    MAX_US,
+    Digest,
+    Event,
+    Failure,
+    Hello,
+    Layout,
+    Refusal,
+    Sample,
+    Scalar,
+    Snapshot,
+    Stack,
+    Step,
+)
 from ddpmon.runs import Process, Run
 
 REPORT_RECORDS = 400_000
@@ -76,6 +90,7 @@ class Recording:
         """The processes as they were last known."""
         registry = Registry(self.run.id, self.run.world_size, self.run.host)
         registry.restore(self.processes())
+        registry.refusals = Refusals(self.refused())
         return registry
 
     def store(self, records: int | None = None) -> Store:
@@ -259,6 +274,11 @@ class Recording:
         """The processes that ran torch without the probe."""
         rows = list(self._rows("SELECT value FROM checkpoints WHERE name = 'unarmed'"))
         return msgspec.msgpack.decode(rows[0][0], type=list[Unarmed]) if rows else []
+
+    def refused(self) -> list[Refusal]:
+        """What the hub did not take because it cannot be."""
+        rows = list(self._rows("SELECT value FROM checkpoints WHERE name = 'refused'"))
+        return msgspec.msgpack.decode(rows[0][0], type=list[Refusal]) if rows else []
 
     def failures(self) -> list[Failure]:
         """The exceptions that nobody caught."""

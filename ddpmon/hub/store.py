@@ -512,4 +512,5 @@ class Store:
 
     @property
     def records_lost(self) -> int:
-        return sum(process.lost for process in self.registry.everyone.values())
+        """Of processes that are or were a rank."""
+        return sum(process.lost for process in self.registry.everyone.values() if process.attempt >= 0)

@@ -12,6 +12,7 @@ Times inside a step are whole microseconds.
 
 from __future__ import annotations
 
+from ddpmon.messages.mending import decode_what_can_be
 from ddpmon.messages.ranks import (
     Ack,
     Batch,
@@ -50,6 +51,7 @@ from ddpmon.messages.viewers import (
     PastRow,
     PausingView,
     RankView,
+    Refusal,
     Refused,
     RunView,
     Series,
@@ -218,6 +220,7 @@ __all__ = [
     "PausingView",
     "RankSpans",
     "RankView",
+    "Refusal",
     "Refused",
     "RunView",
     "Sample",
@@ -247,5 +250,6 @@ __all__ = [
     "decode_from_viewer",
     "decode_snapshot",
     "decode_to_rank",
+    "decode_what_can_be",
     "encode",
 ]

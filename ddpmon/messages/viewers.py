@@ -391,6 +391,16 @@ class InspectView(msgspec.Struct, frozen=True):
     where: StackView
 
 
+class Refusal(msgspec.Struct, frozen=True):
+    """What came from outside and could not be: it was left out, and nothing else suffered from it."""
+
+    rank: int | None
+    """Of the rank that told it; None: of no rank of this run."""
+    what: str
+    """"total_steps", "samples of a step", "a step", or a whole message of some kind."""
+    count: int
+
+
 class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     """All that a screen needs, at one moment. Viewers show it and compute nothing of their own from it."""
 
@@ -464,6 +474,8 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     """Of PHASES, those of which nothing is measured then."""
     measured: str = ""
     """One sentence: what is measured then and what is not; "" where all is, with DDP."""
+    refused: list[Refusal] = msgspec.field(default_factory=list)
+    """What the hub did not take, because it cannot be."""
 
 
 class Refused(msgspec.Struct, array_like=True, tag="refused"):
