@@ -131,6 +131,6 @@ def _telemetry_lost(evidence: Evidence) -> Finding:
         "telemetry_lost",
         "warn" if share >= 0.01 else "info",
         f"{counted(evidence.lost, 'record of a step', 'records of steps')} {were} lost ({share:.1%});"
-        " means leave those steps out",
+        " the report leaves those steps out",
         evidence={"lost": evidence.lost, "share": share},
     )

@@ -133,10 +133,10 @@ class Collector:
         process.stage = STAGE_ENDED
         process.dropped = bye.dropped
         self._recorder.process(process)
-        while self._recorder.backlog:
-            self.record()
-        self.record()
-        self._send(process.identity, Ack(bye.seq))
+        self.record_all()
+        seq = self._recorder.recorded(process)
+        # What a refusing disk did not take yet, the rank leaves in the run's folder as well.
+        self._send(process.identity, Ack(bye.seq if seq == process.seq else seq))
 
     def _failure(self, failure: Failure, now: float) -> None:
         known = any(f.pid == failure.pid and f.rank == failure.rank for f in self._store.failures)
@@ -178,6 +178,12 @@ class Collector:
         """Write a part of what waits, and tell the ranks that it is safe."""
         for process, seq in self._recorder.write():
             self._send(process.identity, Ack(seq))
+
+    def record_all(self) -> None:
+        """Write all that waits, as far as the disk takes it."""
+        self.record()
+        while self._recorder.backlog and not self._recorder.trouble:
+            self.record()
 
     def _send(self, identity: bytes, message: ToRank) -> None:
         with contextlib.suppress(zmq.ZMQError):  # a rank that went away, or does not read: it asks again

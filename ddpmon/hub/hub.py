@@ -9,6 +9,7 @@ import signal
 import socket
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import zmq
 
@@ -73,6 +74,8 @@ class Hub:
         self._working = Working(START_S)
         self._unwatched = Unwatched(speaks_at_once=run.world_size > 0)
         self._tails = Tails(folder, self._take_left, self._tell_left_out)
+        self._taken: list[Path] = []
+        """What ranks left there, to be removed once it is recorded."""
         self._trouble = False
         now = time.monotonic()
         self._heard_at = now
@@ -179,12 +182,15 @@ class Hub:
 
     def _take_tails(self) -> None:
         """Record what ranks left in the run's folder, then remove it."""
-        taken = self._tails.look()
-        while taken and self._recorder.backlog:
-            self._collector.record()
-        for path in taken if self._recorder.trouble is None else ():
-            with contextlib.suppress(OSError):
-                path.unlink()
+        self._taken += self._tails.look()
+        if not self._taken:
+            return
+        self._collector.record_all()
+        if self._recorder.trouble is None:
+            for path in self._taken:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+            self._taken.clear()
 
     def _look_at_start(self) -> None:
         store, run = self._store, self._store.run
@@ -212,7 +218,8 @@ class Hub:
         if trouble and not self._trouble:
             store.tell(unix, "warn", f"the recording cannot be written: {trouble}")
         elif self._trouble and not trouble:
-            store.tell(unix, "info", f"recording again; not in it: {counted(recorder.unrecorded, 'step record')}")
+            missing = f"not in it: {counted(recorder.unrecorded, 'step record')}" if recorder.unrecorded else "all is in it"
+            store.tell(unix, "info", f"recording again; {missing}")
         self._trouble = trouble is not None
         store.notes = self._notes()
 
@@ -284,7 +291,10 @@ class Hub:
         store.judge(now, unix)
         self._checkpoint(final=True)
         self._record(now, unix)
+        recorded = self._recorder.unrecorded
         self._recorder.close()
+        if self._recorder.unrecorded > recorded:
+            store.judge(now, unix)
         if not over:
             return
         self._silent.clear()

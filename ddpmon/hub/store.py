@@ -340,8 +340,8 @@ class Store:
         processes = self.registry.seats.values()
         there = [(p, self.recently.of(p)) for p in processes if not (p.left and self.live)]
         return Evidence(
-            records=sum(process.records for process in processes),
-            lost=sum(process.lost for process in processes),
+            records=sum(process.records for process in self.registry.everyone.values()),
+            lost=self.records_lost,
             bad_losses=self._bad_losses(),
             failed=self.first_failure or failing.first((), self.failures_of(self.registry.attempt), {}),
             world_size=self.registry.world_size,
