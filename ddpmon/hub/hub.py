@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import secrets
 import signal
 import socket
+import sqlite3
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -218,8 +220,8 @@ class Hub:
         if trouble and not self._trouble:
             store.tell(unix, "warn", f"the recording cannot be written: {trouble}")
         elif self._trouble and not trouble:
-            missing = f"not in it: {counted(recorder.unrecorded, 'step record')}" if recorder.unrecorded else "all is in it"
-            store.tell(unix, "info", f"recording again; {missing}")
+            missing = f"not in it: {counted(recorder.unrecorded, 'step record')}"
+            store.tell(unix, "info", f"recording again; {missing if recorder.unrecorded else 'nothing was lost'}")
         self._trouble = trouble is not None
         store.notes = self._notes()
 
@@ -320,23 +322,48 @@ def _open(run: Run) -> tuple[Store, Recorder]:
     trouble = None
     if path.exists():
         try:
-            with Recording(run) as recording:
+            with Recording(run, tails=False) as recording:
                 store = recording.store()
+                if recording.salvaged:
+                    trouble = _replace(path, recording)
             store.resume(now)
+            if trouble:
+                store.tell(unix, "warn", trouble)
             store.tell(unix, "warn", "the hub was restarted; ranks send again what it had not recorded")
             return store, Recorder(path, run.id, store.clock)
-        except RecordingError as error:
-            aside = path.with_suffix(".damaged")
-            trouble = f"{error}; it is now {aside.name}, and a new one begins"
-            try:
-                path.replace(aside)
-            except OSError:
-                trouble = str(error)  # the recorder will say what it cannot write
+        except (RecordingError, OSError, sqlite3.Error) as error:
+            trouble = str(error)  # the recorder will say what it cannot write
+            with contextlib.suppress(OSError):
+                trouble = f"{error}; it is now {_put_aside(path).name}, and a new one begins"
     clock = Clock(time.monotonic_ns() // 1000, unix)
     store = Store(run, Registry(run.id, run.world_size, run.host), clock, live=True)
     if trouble:
         store.tell(unix, "warn", trouble)
     return store, Recorder(path, run.id, clock)
+
+
+def _replace(path: Path, recording: Recording) -> str:
+    """Put what is whole of a damaged recording in its place; returns what is to be said of it."""
+    whole = path.with_suffix(".whole")
+    whole.unlink(missing_ok=True)
+    os.close(os.open(whole, os.O_CREAT | os.O_WRONLY, 0o600))
+    try:
+        recording.write_to(whole)
+        aside = _put_aside(path)
+        whole.replace(path)
+    finally:
+        whole.unlink(missing_ok=True)
+    return f"{path} is damaged; it is now {aside.name}, and what is whole of it goes on as {path.name}"
+
+
+def _put_aside(path: Path) -> Path:
+    """Rename a recording, and the log beside it, which is no other recording's."""
+    aside = path.with_suffix(".damaged")
+    path.replace(aside)
+    for suffix in ("-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            Path(f"{path}{suffix}").replace(f"{aside}{suffix}")
+    return aside
 
 
 def main(run_id: str) -> int:

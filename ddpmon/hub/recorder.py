@@ -59,7 +59,8 @@ class _Entry(NamedTuple):
 class Recorder:
     """Queues what happened and writes it in transactions. A disk that refuses is tried again: what waits is kept."""
 
-    def __init__(self, path: Path, run_id: str, clock: Clock) -> None:
+    def __init__(self, path: Path, run_id: str, clock: Clock, db: sqlite3.Connection | None = None) -> None:
+        """db: an open recording to write to, in place of the file at `path`."""
         self._path = path
         self._spare = path.with_suffix(".spare")
         self._meta = {
@@ -68,7 +69,7 @@ class Recorder:
             "monotonic_us": clock.monotonic_us,
             "unix": clock.unix,
         }
-        self._db: sqlite3.Connection | None = None
+        self._db = db
         self._queue: deque[_Entry] = deque()
         self._queued_rows = 0
         self._processes: dict[int, RankProcess] = {}
@@ -242,7 +243,6 @@ class Recorder:
             pass  # someone reads it at this moment: the log stays beside it, which every reader understands
         self._db.close()
         self._db = None
-
 
     def _free_spare(self) -> None:
         with contextlib.suppress(OSError):

@@ -89,7 +89,7 @@ class _Shape:
         """Columns of the key; 0: rows have numbers."""
         self.order = keys + [name for name in names if name not in keys]
         """Columns as they lie in a record."""
-        kinds = {name: kind for name, kind in columns}
+        kinds = dict(columns)
         self.types = [_TYPES.get(" ".join(kinds[name][:1]), _ANY) for name in self.order]
         self.numbered = next((i for i, (_, kind) in enumerate(columns) if kind == ["INTEGER", "PRIMARY", "KEY"]), None)
         """The column that is the row's number."""

@@ -98,6 +98,7 @@ def _columns(db: sqlite3.Connection, table: str) -> set[str]:
 
 
 def name(column: str) -> str:
+    """Of a column, without its type."""
     return column.partition(" ")[0].strip('"')
 
 

@@ -116,6 +116,8 @@ class Store:
         self.past = Past()
         self.history_step = 0
         """The histories hold everything up to this step."""
+        self.damaged = False
+        """It comes from a recording of which something could not be read."""
         self.failures: list[Failure] = []
         self.events: deque[Event] = deque(maxlen=EVENTS)
         self.new_events: list[Event] = []
@@ -342,6 +344,7 @@ class Store:
         return Evidence(
             records=sum(process.records for process in self.registry.everyone.values()),
             lost=self.records_lost,
+            damaged=self.damaged,
             bad_losses=self._bad_losses(),
             failed=self.first_failure or failing.first((), self.failures_of(self.registry.attempt), {}),
             world_size=self.registry.world_size,
