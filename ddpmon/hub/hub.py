@@ -324,7 +324,7 @@ def _open(run: Run) -> tuple[Store, Recorder]:
         try:
             with Recording(run, tails=False) as recording:
                 store = recording.store()
-                if recording.salvaged:
+                if recording.database.salvaged:
                     trouble = _replace(path, recording)
             store.resume(now)
             if trouble:
@@ -348,7 +348,7 @@ def _replace(path: Path, recording: Recording) -> str:
     whole.unlink(missing_ok=True)
     os.close(os.open(whole, os.O_CREAT | os.O_WRONLY, 0o600))
     try:
-        recording.write_to(whole)
+        recording.database.write_to(whole)
         aside = _put_aside(path)
         whole.replace(path)
     finally:

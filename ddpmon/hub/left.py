@@ -18,6 +18,7 @@ class Left:
     """The files of a run's ranks at this moment. They stay where they are."""
 
     def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
         self.frames: list[list[bytes]] = []
         """Each a connection's name and a message."""
         self.notes: list[str] = []
@@ -32,7 +33,7 @@ class Left:
         """Record it in an open recording, as a hub would that knows of `registry`."""
         from ddpmon.hub.collector import Collector  # sockets with it, which few readers need
 
-        recorder = Recorder(Path(), run.id, clock, db)
+        recorder = Recorder(self._run_dir, run.id, clock, db)
         collector = Collector(_Nobody(), Store(run, registry, clock), recorder, "")  # type: ignore[arg-type]
         now = time.monotonic()
         for frames in self.frames:

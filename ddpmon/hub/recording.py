@@ -63,9 +63,9 @@ class Recording:
         """The last step that a process can have come to."""
         self._left = left.Left(runs.run_dir(run.id)) if tails else None
         if self._left and self._left.clock and not self.path.exists():
-            self._db = Database.empty(self.path, run.id, self._left.clock)
+            self.database = Database.empty(self.path, run.id, self._left.clock)
         else:
-            self._db = Database(self.path, run.name)
+            self.database = Database(self.path, run.name)
         try:
             self.clock = self._clock()
             self._take_left()
@@ -74,15 +74,15 @@ class Recording:
             raise
 
     def _clock(self) -> Clock:
-        meta = dict(self._db.read("meta", ("key", "value"), ""))
+        meta = dict(self.database.read("meta", ("key", "value"), ""))
         version = meta.get("schema")
         if isinstance(version, int) and version > schema.VERSION:
             raise RecordingError(f"{self.path} is of a newer ddpmon (schema {version}); update to read it")
         try:
             return Clock(*msgspec.convert((meta["monotonic_us"], meta["unix"]), tuple[checked.Count, checked.Moment]))
         except UNREADABLE:
-            self._db.damaged = True
-            first = self._db.read("samples", ("time_us",), "ORDER BY time_us LIMIT 1")
+            self.database.damaged = True
+            first = self.database.read("samples", ("time_us",), "ORDER BY time_us LIMIT 1")
             return Clock(first[0][0] if first and isinstance(first[0][0], int) else 0, self.run.created_at)
 
     def _take_left(self) -> None:
@@ -94,31 +94,22 @@ class Recording:
             return
         registry = Registry(self.run.id, self.run.world_size, "")  # pids may be other processes' by now
         registry.restore(self.processes())
-        self._left.take(self.run, self._db.writable(), self.clock, registry)
-        self._db.on_salvage = self._take_left
+        self._left.take(self.run, self.database.writable(), self.clock, registry)
+        self.database.on_salvage = self._take_left
 
     @property
     def damaged(self) -> bool:
         """Whether something in it could not be read."""
-        return self._db.damaged
-
-    @property
-    def salvaged(self) -> bool:
-        """Whether SQLite cannot read the file: what is read is what its pages hold."""
-        return self._db.salvaged
+        return self.database.damaged
 
     def close(self) -> None:
-        self._db.close()
+        self.database.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def write_to(self, path: Path) -> None:
-        """Write all that is read here to a new file. sqlite3.Error if it cannot be."""
-        self._db.write_to(path)
 
     def registry(self) -> Registry:
         """The processes as they were last known."""
@@ -131,12 +122,12 @@ class Recording:
 
         RecordingError if what is in it cannot be.
         """
-        before = self.salvaged
+        before = self.database.salvaged
         try:
             store = self._store(records)
-            return store if self.salvaged == before else self._store(records)
+            return store if self.database.salvaged == before else self._store(records)
         except UNREADABLE as error:
-            raise self._db.unreadable(error) from None
+            raise self.database.unreadable(error) from None
 
     def _store(self, records: int | None) -> Store:
         registry = self.registry()
@@ -203,24 +194,24 @@ class Recording:
 
     def processes(self) -> list[RankProcess]:
         """Every process that said it is a rank, as it was last known."""
-        rows = self._db.read("processes", checked.PROCESSES, "ORDER BY id DESC LIMIT ?", PROCESSES_MOST)
+        rows = self.database.read("processes", checked.PROCESSES, "ORDER BY id DESC LIMIT ?", PROCESSES_MOST)
         return self._kept(rows, self._process)[::-1]
 
     def _process(self, row: Sequence[Any]) -> RankProcess:
         process, whole = checked.process(row, self.run)
-        self._db.damaged |= not whole
+        self.database.damaged |= not whole
         self._count(process)
-        latest = self._db.read(
+        latest = self.database.read(
             "samples", schema.SAMPLES, "WHERE process = ? ORDER BY time_us DESC LIMIT ?", process.id, SAMPLES
         )
         process.samples.extend(self._kept(reversed(latest), checked.sample))
-        layouts = self._db.read("layouts", ("number", "layout"), "WHERE process = ?", process.id)
+        layouts = self.database.read("layouts", ("number", "layout"), "WHERE process = ?", process.id)
         process.layouts = {layout.number: layout for layout in self._kept(layouts, checked.layout)}
         return process
 
     def _count(self, process: RankProcess) -> None:
         """Believe what is told of how many steps it made, as far as they can be; else count those that are there."""
-        first = self._db.read(
+        first = self.database.read(
             "steps", ("length_us",), "WHERE process = ? ORDER BY step LIMIT ?", process.id, TYPICAL_STEPS
         )
         seconds = max(0.0, (self.run.ended_at or time.time()) - self.run.created_at)
@@ -229,16 +220,16 @@ class Recording:
         told = process.last_step, process.steps, process.records
         if max(told) > limit:
             process.last_step = process.steps = self.last_step(process.id)
-        if "steps" not in self._db.tables:
+        if "steps" not in self.database.tables:
             process.records = 0
-        elif self.salvaged or max(told) > limit:
-            process.records = self._db.count("steps", "WHERE process = ? AND step <= ?", process.id, limit)
-            self._db.damaged |= process.records != told[2]
+        elif self.database.salvaged or max(told) > limit:
+            process.records = self.database.count("steps", "WHERE process = ? AND step <= ?", process.id, limit)
+            self.database.damaged |= process.records != told[2]
 
     def steps(self, process: int, begin: int, end: int) -> list[Step]:
         """A process's records of the steps from `begin` to before `end`."""
         end = min(end, self._limits.get(process, MAX_STEP) + 1)
-        rows = self._db.read(
+        rows = self.database.read(
             "steps", schema.STEPS, "WHERE process = ? AND step >= ? AND step < ? ORDER BY step", process, begin, end
         )
         return self._believed(process, rows)
@@ -247,7 +238,7 @@ class Recording:
         """A process's next records, at most so many."""
         last = self._limits.get(process, MAX_STEP)
         rest = "WHERE process = ? AND step >= ? AND step <= ? ORDER BY step LIMIT ?"
-        while rows := self._db.read("steps", schema.STEPS, rest, process, begin, last, most):
+        while rows := self.database.read("steps", schema.STEPS, rest, process, begin, last, most):
             if found := self._believed(process, rows):
                 return found
             begin = rows[-1][0] + 1  # none of these could be read
@@ -257,7 +248,7 @@ class Recording:
         made, bad = checked.steps(rows)
         if bad:
             self._unread[process] += bad
-            self._db.damaged = True
+            self.database.damaged = True
         if any(before.step >= after.step for before, after in pairwise(made)):
             made = sorted({step.step: step for step in made}.values(), key=lambda step: step.step)
         return made
@@ -266,7 +257,9 @@ class Recording:
         """Where steps of processes are recorded: from a step to before another, at most `size` further."""
         while True:
             rest = "WHERE process = ? AND step >= ? AND step <= ? ORDER BY step LIMIT 1"
-            found = [self._db.read("steps", ("step",), rest, each, begin, self._limits[each]) for each in processes]
+            found = [
+                self.database.read("steps", ("step",), rest, each, begin, self._limits[each]) for each in processes
+            ]
             firsts = [rows[0][0] for rows in found if rows]
             if not firsts:
                 return
@@ -276,19 +269,23 @@ class Recording:
     def last_step(self, process: int) -> int:
         """The last step of a process that is recorded; 0: none is."""
         rest = "WHERE process = ? AND step <= ? ORDER BY step DESC LIMIT 1"
-        rows = self._db.read("steps", ("step",), rest, process, self._limits.get(process, MAX_STEP))
+        rows = self.database.read("steps", ("step",), rest, process, self._limits.get(process, MAX_STEP))
         return rows[0][0] if rows and isinstance(rows[0][0], int) else 0
 
     def samples(self, process: int, after_us: int, until_us: int) -> list[Sample]:
         """A process's samples after one moment and up to another."""
         rest = "WHERE process = ? AND time_us > ? AND time_us <= ?"
         after_us, until_us = max(-1, after_us), min(until_us, MAX_US)
-        return self._kept(self._db.read("samples", schema.SAMPLES, rest, process, after_us, until_us), checked.sample)
+        return self._kept(
+            self.database.read("samples", schema.SAMPLES, rest, process, after_us, until_us), checked.sample
+        )
 
     def scalars(self, process: int, after: int) -> list[Scalar]:
         """What a process's script logged after a step."""
         rest = "WHERE process = ? AND step > ? AND value IS NOT NULL"
-        return self._kept(self._db.read("scalars", ("step", "name", "value"), rest, process, after), checked.scalar)
+        return self._kept(
+            self.database.read("scalars", ("step", "name", "value"), rest, process, after), checked.scalar
+        )
 
     def span_us(self, process: int) -> tuple[int, int] | None:
         """When a process was first and last heard of, by its samples and steps; None: never."""
@@ -296,7 +293,9 @@ class Recording:
             at
             for table, column, key in (("samples", "time_us", "time_us"), ("steps", "end_us", "step"))
             for order in ("ASC", "DESC")
-            for (at,) in self._db.read(table, (column,), f"WHERE process = ? ORDER BY {key} {order} LIMIT 1", process)
+            for (at,) in self.database.read(
+                table, (column,), f"WHERE process = ? ORDER BY {key} {order} LIMIT 1", process
+            )
             if isinstance(at, int) and 0 <= at < MAX_US
         ]
         return (min(ends), max(ends)) if ends else None
@@ -321,31 +320,31 @@ class Recording:
     def digests(self, process: int, most: int = DIGESTS) -> list[Digest]:
         """A process's latest digests, at most so many."""
         rest = "WHERE process = ? ORDER BY rowid DESC LIMIT ?"
-        rows = self._db.read("digests", Digest.__struct_fields__, rest, process, most)
+        rows = self.database.read("digests", Digest.__struct_fields__, rest, process, most)
         return self._kept(reversed(rows), checked.digest)
 
     def _checkpoint(self) -> Checkpoint | None:
         """What a hub had worked out; None: none did, or it cannot be read and is worked out anew from the rows."""
-        found = self._kept(self._db.read("checkpoints", ("value",), "WHERE name = 'history'"), checked.checkpoint)
+        found = self._kept(self.database.read("checkpoints", ("value",), "WHERE name = 'history'"), checked.checkpoint)
         return found[0] if found else None
 
     def unarmed(self) -> list[Unarmed]:
         """The processes that ran torch without the probe."""
-        found = self._kept(self._db.read("checkpoints", ("value",), "WHERE name = 'unarmed'"), checked.unarmed)
+        found = self._kept(self.database.read("checkpoints", ("value",), "WHERE name = 'unarmed'"), checked.unarmed)
         return found[0] if found else []
 
     def failures(self) -> list[Failure]:
         """The exceptions that nobody caught."""
-        return self._kept(self._db.read("failures", ("failure",), ""), checked.failure)
+        return self._kept(self.database.read("failures", ("failure",), ""), checked.failure)
 
     def events(self, most: int) -> list[Event]:
         """What happened to the run: the latest, at most so many."""
-        rows = self._db.read("events", ("at", "severity", "text"), "ORDER BY rowid DESC LIMIT ?", most)
+        rows = self.database.read("events", ("at", "severity", "text"), "ORDER BY rowid DESC LIMIT ?", most)
         return self._kept(reversed(rows), checked.event)
 
     def _kept(self, rows: Iterable[Any], make: Callable[[Any], _T]) -> list[_T]:
         made, bad = checked.kept(rows, make)
-        self._db.damaged |= bad > 0
+        self.database.damaged |= bad > 0
         return made
 
 

@@ -61,6 +61,8 @@ EVENTS = 200
 BUCKET_STEPS = 50
 """Steps whose buckets are kept for a live view; of a recording those of its window, BUCKET_STEPS_MOST at most."""
 BUCKET_STEPS_MOST = 2000
+_HUGE = np.errstate(over="ignore", invalid="ignore")
+"""A loss of 1e300 has no variance that a float can hold: nothing that people need to be told on stderr."""
 
 
 @dataclass(frozen=True)
@@ -247,6 +249,7 @@ class Store:
         self._last_step_at = None
         self._all_connected = False
 
+    @_HUGE
     def digest(self, final: bool = False) -> None:
         """Work the records that came since into the window and the histories."""
         own_clocks = {rank for rank, process in self.registry.seats.items() if process.hello.device_clock}
@@ -297,6 +300,7 @@ class Store:
             self.histories.add_steps(part, seconds.astype(np.float64))
             self.history_step = int(part.step[-1])
 
+    @_HUGE
     def judge(self, now: float, unix: float) -> None:
         """Bring findings, state and verdict up to date. now: seconds of the hub's own clock."""
         run_state = self.run.state()
