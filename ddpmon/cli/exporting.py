@@ -76,6 +76,8 @@ def _write_steps(run: Run, form: str, last: int | None, file: TextIO) -> None:
             spreadsheet.write(found, recording.clock, file)
         else:
             trace.write(found, run.name, file)
+    if recording.damaged:
+        print(f"ddpmon: {recording.path} is damaged: what could not be read is left out", file=sys.stderr)
 
 
 @contextlib.contextmanager

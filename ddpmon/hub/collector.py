@@ -199,10 +199,11 @@ class Collector:
             process.stage = STAGE_ENDED
             process.dropped = bye.dropped
             self._recorder.process(process)
-        while self._recorder.backlog:
-            self.record()
-        self.record()
-        if bye.seq <= self._reached(process):
+        self.record_all()
+        settled = self._recorder.recorded(process)
+        if settled < process.seq:  # what a refusing disk did not take yet, the rank leaves in the run's folder as well
+            self._send(process.identity, Ack(settled))
+        elif bye.seq <= self._reached(process):
             self._send(process.identity, Ack(bye.seq))
         else:
             self._send(process.identity, Welcome(self._epoch, known=False))
@@ -247,6 +248,12 @@ class Collector:
         """Write a part of what waits, and tell the ranks that it is safe."""
         for process, seq in self._recorder.write():
             self._send(process.identity, Ack(seq))
+
+    def record_all(self) -> None:
+        """Write all that waits, as far as the disk takes it."""
+        self.record()
+        while self._recorder.backlog and not self._recorder.trouble:
+            self.record()
 
     def _send(self, identity: bytes, message: ToRank) -> None:
         with contextlib.suppress(zmq.ZMQError):  # a rank that went away, or does not read: it asks again

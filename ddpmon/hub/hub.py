@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import secrets
 import signal
 import socket
+import sqlite3
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import zmq
 
@@ -75,6 +78,8 @@ class Hub:
         self._working = Working(START_S)
         self._unwatched = Unwatched(speaks_at_once=run.world_size > 0)
         self._tails = Tails(folder, self._take_left, self._tell_left_out)
+        self._taken: list[Path] = []
+        """What ranks left there, to be removed once it is recorded."""
         self._trouble = False
         now = time.monotonic()
         self._heard_at = now
@@ -193,12 +198,15 @@ class Hub:
 
     def _take_tails(self) -> None:
         """Record what ranks left in the run's folder, then remove it."""
-        taken = self._tails.look()
-        while taken and self._recorder.backlog:
-            self._collector.record()
-        for path in taken if self._recorder.trouble is None else ():
-            with contextlib.suppress(OSError):
-                path.unlink()
+        self._taken += self._tails.look()
+        if not self._taken:
+            return
+        self._collector.record_all()
+        if self._recorder.trouble is None:
+            for path in self._taken:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+            self._taken.clear()
 
     def _look_at_start(self) -> None:
         store, run = self._store, self._store.run
@@ -226,7 +234,8 @@ class Hub:
         if trouble and not self._trouble:
             store.tell(unix, "warn", f"the recording cannot be written: {trouble}")
         elif self._trouble and not trouble:
-            store.tell(unix, "info", f"recording again; not in it: {counted(recorder.unrecorded, 'step record')}")
+            missing = f"not in it: {counted(recorder.unrecorded, 'step record')}"
+            store.tell(unix, "info", f"recording again; {missing if recorder.unrecorded else 'nothing was lost'}")
         self._trouble = trouble is not None
         store.notes = self._notes()
 
@@ -300,7 +309,10 @@ class Hub:
         store.judge(now, unix)
         self._checkpoint(final=True)
         self._record(now, unix)
+        recorded = self._recorder.unrecorded
         self._recorder.close()
+        if self._recorder.unrecorded > recorded:
+            store.judge(now, unix)
         if not over:
             return
         self._silent.clear()
@@ -327,23 +339,48 @@ def _open(run: Run) -> tuple[Store, Recorder]:
     trouble = None
     if path.exists():
         try:
-            with Recording(run) as recording:
+            with Recording(run, tails=False) as recording:
                 store = recording.store()
+                if recording.database.salvaged:
+                    trouble = _replace(path, recording)
             store.resume(now)
+            if trouble:
+                store.tell(unix, "warn", trouble)
             store.tell(unix, "warn", "the hub was restarted; ranks send again what it had not recorded")
             return store, Recorder(path, run.id, store.clock)
-        except RecordingError as error:
-            aside = path.with_suffix(".damaged")
-            trouble = f"{error}; it is now {aside.name}, and a new one begins"
-            try:
-                path.replace(aside)
-            except OSError:
-                trouble = str(error)  # the recorder will say what it cannot write
+        except (RecordingError, OSError, sqlite3.Error) as error:
+            trouble = str(error)  # the recorder will say what it cannot write
+            with contextlib.suppress(OSError):
+                trouble = f"{error}; it is now {_put_aside(path).name}, and a new one begins"
     clock = Clock(time.monotonic_ns() // 1000, unix)
     store = Store(run, Registry(run.id, run.world_size, run.host), clock, live=True)
     if trouble:
         store.tell(unix, "warn", trouble)
     return store, Recorder(path, run.id, clock)
+
+
+def _replace(path: Path, recording: Recording) -> str:
+    """Put what is whole of a damaged recording in its place; returns what is to be said of it."""
+    whole = path.with_suffix(".whole")
+    whole.unlink(missing_ok=True)
+    os.close(os.open(whole, os.O_CREAT | os.O_WRONLY, 0o600))
+    try:
+        recording.database.write_to(whole)
+        aside = _put_aside(path)
+        whole.replace(path)
+    finally:
+        whole.unlink(missing_ok=True)
+    return f"{path} is damaged; it is now {aside.name}, and what is whole of it goes on as {path.name}"
+
+
+def _put_aside(path: Path) -> Path:
+    """Rename a recording, and the log beside it, which is no other recording's."""
+    aside = path.with_suffix(".damaged")
+    path.replace(aside)
+    for suffix in ("-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            Path(f"{path}{suffix}").replace(f"{aside}{suffix}")
+    return aside
 
 
 def main(run_id: str) -> int:

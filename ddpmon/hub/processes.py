@@ -65,7 +65,7 @@ class RankProcess:
     last_step: int = 0
     """The highest step number received."""
     records: int = 0
-    """Step records received."""
+    """Step records received, less those that the recorder had to throw away."""
     dropped: int = 0
     """Records it says it had to throw away."""
     total_steps: int | None = None

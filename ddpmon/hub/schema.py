@@ -50,7 +50,7 @@ TABLES: dict[str, tuple[str, ...]] = {
 }
 """Columns of each table. New ones go to the end; what reads them takes NULL for a recording that has none."""
 
-_KEYS = {"steps": "process, step", "samples": "process, time_us", "failures": "rank, pid", "layouts": "process, number"}
+KEYS = {"steps": "process, step", "samples": "process, time_us", "failures": "rank, pid", "layouts": "process, number"}
 
 Row: TypeAlias = tuple[Any, ...]
 
@@ -70,18 +70,18 @@ _named = msgspec.msgpack.Decoder(dict[str, int])
 def make(db: sqlite3.Connection) -> None:
     """Make what is not there yet: every table, or the further columns of a table that an older version made."""
     for table, columns in TABLES.items():
-        key = _KEYS.get(table)
+        key = KEYS.get(table)
         parts = ", ".join([*columns, f"PRIMARY KEY ({key})"] if key else columns)
         db.execute(f"CREATE TABLE IF NOT EXISTS {table} ({parts}){' WITHOUT ROWID' if key else ''}")
         known = _columns(db, table)
         for column in columns:
-            if _name(column) not in known:
+            if name(column) not in known:
                 db.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
 
 
 def insert(table: str, otherwise: str = "") -> str:
     """An INSERT of a whole row. otherwise: "OR IGNORE", "OR REPLACE"."""
-    names = ", ".join(f'"{_name(column)}"' for column in TABLES[table])
+    names = ", ".join(f'"{name(column)}"' for column in TABLES[table])
     marks = ", ".join("?" * len(TABLES[table]))
     return f"INSERT {otherwise} INTO {table} ({names}) VALUES ({marks})"  # noqa: S608  names and order are ours
 
@@ -97,7 +97,8 @@ def _columns(db: sqlite3.Connection, table: str) -> set[str]:
     return {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
 
 
-def _name(column: str) -> str:
+def name(column: str) -> str:
+    """Of a column, without its type."""
     return column.partition(" ")[0].strip('"')
 
 
