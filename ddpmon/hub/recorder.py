@@ -6,6 +6,7 @@ import os
 import sqlite3
 from collections import deque
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,14 +15,20 @@ import msgspec
 from ddpmon.analysis.pauses import Times
 from ddpmon.analysis.since_start import Sums
 from ddpmon.analysis.unarmed import Unarmed, worth_telling
-from ddpmon.hub import schema
+from ddpmon.hub import filesystem, schema
 from ddpmon.hub.histories import SavedHistories
 from ddpmon.hub.processes import RankProcess
 from ddpmon.hub.store import Clock
+from ddpmon.hub.thinning import KEPT_RECORDS, WHOLE_BYTES, Thinning
 from ddpmon.messages import Batch, Event, Failure, Step
 
 ROWS_PER_WRITE = 5000
 """A transaction holds at most about so many rows: some 20 ms."""
+
+FAR_COMMIT_S = 1.0
+"""Between two transactions on a file system that is not this machine's, where each is a conversation with a server."""
+LOCKED_S = 0.5
+"""How long a transaction waits for a reader, where they lock each other out: the hub does nothing else meanwhile."""
 
 
 class Checkpoint(msgspec.Struct):
@@ -48,8 +55,18 @@ class _Entry(NamedTuple):
 class Recorder:
     """Queues what happened and writes it in transactions. A disk that refuses is told of once and tried again."""
 
-    def __init__(self, path: Path, run_id: str, clock: Clock) -> None:
+    def __init__(
+        self,
+        path: Path,
+        run_id: str,
+        clock: Clock,
+        whole_bytes: int = WHOLE_BYTES,
+        kept_records: int = KEPT_RECORDS,
+    ) -> None:
+        """Opens nothing yet. whole_bytes, kept_records: see `thinning`."""
         self._path = path
+        self._whole_bytes = whole_bytes
+        self._kept_records = kept_records
         self._meta = {
             "schema": schema.VERSION,
             "run_id": run_id,
@@ -69,23 +86,39 @@ class Recorder:
         """Why the disk refuses, while it does."""
         self.unrecorded = 0
         """Step records that it refused."""
+        self._thinning: Thinning | None = None
+        self.too_large = False
+        """Whether there is something to `thin`."""
+
+    @cached_property
+    def every_s(self) -> float:
+        """How long to gather before a transaction."""
+        return 0.0 if filesystem.is_local(self._path.parent) else FAR_COMMIT_S
 
     def _open(self) -> sqlite3.Connection:
-        """Open or make the recording, for this user alone."""
+        """Open or make the recording, for this user alone.
+
+        With a write-ahead log readers and the writer never wait for each other; it needs memory that all of them
+        share, which a network file system has not: there they take turns.
+        """
+        far = self.every_s > 0
         mask = os.umask(0o077)
         try:
-            db = sqlite3.connect(self._path, isolation_level=None, timeout=5.0)
+            db = sqlite3.connect(self._path, isolation_level=None, timeout=LOCKED_S if far else 5.0)
         finally:
             os.umask(mask)
         try:
-            db.execute("PRAGMA journal_mode=WAL")
-            db.execute("PRAGMA synchronous=NORMAL")
+            db.execute(f"PRAGMA journal_mode={'TRUNCATE' if far else 'WAL'}")
+            db.execute(f"PRAGMA synchronous={'FULL' if far else 'NORMAL'}")
             db.execute("PRAGMA cache_size=-16384")  # KiB: of a thousand ranks each writes to a page of its own
+            db.execute("BEGIN")
             schema.make(db)
             db.executemany(schema.insert("meta", "OR IGNORE"), self._meta.items())
+            db.execute("COMMIT")
         except BaseException:
             db.close()
             raise
+        self._thinning = Thinning(db, self._whole_bytes, self._kept_records)
         return db
 
     def process(self, process: RankProcess) -> None:
@@ -147,6 +180,7 @@ class Recorder:
             self._write(self._db, taken, settled)
             self._db.execute("COMMIT")
             self.trouble = None
+            self.too_large = self._thinning is not None and self._thinning.due
         except sqlite3.Error as error:
             if self._db is not None and self._db.in_transaction:
                 self._db.execute("ROLLBACK")
@@ -197,6 +231,23 @@ class Recorder:
             [(f.rank, f.pid, msgspec.msgpack.encode(f)) for f in self._failures],
         )
         execute(schema.insert("checkpoints", "OR REPLACE"), self._checkpoints.items())
+
+    def thin(self) -> None:
+        """Merge a little of what is oldest."""
+        if self._db is None or self._thinning is None:
+            return
+        try:
+            self._db.execute("BEGIN")
+            more = self._thinning.bite()
+            self._db.execute("COMMIT")
+            self.too_large = more and self._thinning.due
+        except (sqlite3.Error, msgspec.MsgspecError, TypeError, ValueError, ArithmeticError) as error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            self.too_large = False
+            if not isinstance(error, sqlite3.OperationalError):  # no full disk, no lock: it would be the same again
+                self._thinning = None
+                print(f"the recording grows on, its oldest steps cannot be merged: {error}", flush=True)
 
     def close(self) -> None:
         """Write the rest and leave one file that anyone can read."""

@@ -277,6 +277,10 @@ class Recording:
         except sqlite3.Error as error:
             raise self._unreadable(error) from None
 
+    def rows(self, query: str, *values: object) -> Iterator[Any]:
+        """What a query finds. RecordingError where it cannot be read."""
+        return self._rows(query, *values)
+
     def _rows(self, query: str, *values: object) -> Iterator[Any]:
         try:
             yield from self._db.execute(query, values)
