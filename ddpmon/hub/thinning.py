@@ -65,22 +65,25 @@ class Thinning:
         Raises sqlite3.Error, and ValueError or msgspec's errors where a row is damaged.
         """
         oldest_us, newest_us = self._end_us("ASC"), self._end_us("DESC")
-        if oldest_us is None or newest_us is None:
-            return self._merge_samples(-math.inf)
         seconds_us, minutes_us = self._oldest("seconds"), self._oldest("minutes")
-        fine_us = oldest_us if seconds_us is None else min(seconds_us, oldest_us)
-        reach_us = newest_us - oldest_us
-        if fine_us - self._samples_us >= TIERS["minutes"] and self._merge_samples(fine_us):
-            return True
-        if minutes_us is not None and newest_us - minutes_us > MINUTES_REACH * reach_us:
-            return self._merge_minutes(minutes_us)
-        if seconds_us is not None and newest_us - seconds_us > SECONDS_REACH * reach_us:
-            return self._merge_spans(seconds_us, "seconds", "minutes")
-        if self._merge_steps():
-            return True
+        if oldest_us is not None and newest_us is not None:
+            fine_us = oldest_us if seconds_us is None else min(seconds_us, oldest_us)
+            if fine_us - self._samples_us >= TIERS["minutes"]:
+                if self._merge_samples():
+                    return True
+                self._samples_us = fine_us
+            reach_us = newest_us - oldest_us
+            if minutes_us is not None and newest_us - minutes_us > MINUTES_REACH * reach_us:
+                return self._merge_minutes(minutes_us)
+            if seconds_us is not None and newest_us - seconds_us > SECONDS_REACH * reach_us:
+                return self._merge_spans(seconds_us, "seconds", "minutes")
+            if self._merge_steps():
+                return True
         if seconds_us is not None:
             return self._merge_spans(seconds_us, "seconds", "minutes")
-        return minutes_us is not None and self._merge_minutes(minutes_us)
+        if minutes_us is not None:
+            return self._merge_minutes(minutes_us)
+        return self._merge_samples()
 
     def _end_us(self, order: str) -> int | None:
         """When the oldest (ASC) or newest (DESC) whole step ended, of the lowest rank; None: there is none."""
@@ -148,8 +151,8 @@ class Thinning:
         ).fetchone()
         return int(count)
 
-    def _merge_samples(self, until_us: float) -> bool:
-        """Merge samples of before a moment, a minute of a process each. False: all are, and it is kept in mind."""
+    def _merge_samples(self) -> bool:
+        """Merge samples of before the oldest step or second, a minute of a process each. False: all are."""
         rows = 0
         for process, fine_us in self._db.execute(
             """
@@ -168,6 +171,4 @@ class Thinning:
                 if not merged:
                     break
                 rows += merged
-        if not rows:
-            self._samples_us = until_us
         return rows > 0
