@@ -57,6 +57,28 @@ def ls(as_json: bool) -> None:
         for *cells, last in rows:
             padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
             print("  ".join([*padded, last]))
+        _tell_bound()
+
+
+def _tell_bound() -> None:
+    """Say on stderr when runs come near what $DDPMON_KEEP allows, or are over it."""
+    import sys
+
+    from ddpmon.launch import retention
+
+    bound = retention.from_environment()
+    if bound is None:
+        return
+    wanted = retention.plan(bound)
+    if wanted.going:
+        what = retention.sum_text(wanted.going)
+        print(
+            f"ddpmon: more than {bound.text} ({retention.VARIABLE}) is kept: "
+            f"the next ddpmon run deletes the oldest, {what}; ddpmon prune --dry-run names them",
+            file=sys.stderr,
+        )
+    elif wanted.near:
+        print(f"ddpmon: {wanted.near}", file=sys.stderr)
 
 
 def _facts(run: Run) -> dict[str, object]:
