@@ -11,7 +11,7 @@ import click
 import ddpmon
 from ddpmon.cli.comparing import diff
 from ddpmon.cli.exporting import export
-from ddpmon.cli.keeping import rename, rm
+from ddpmon.cli.keeping import prune, rename, rm
 from ddpmon.cli.launching import exec_, run
 from ddpmon.cli.looking import attach, logs, ls, report
 from ddpmon.cli.replaying import demo, replay
@@ -46,7 +46,24 @@ def commands(context: click.Context) -> None:
         print(context.get_help())
 
 
-for command in (run, exec_, attach, ls, status, stack, logs, stop, rename, rm, report, replay, demo, diff, export):
+for command in (
+    run,
+    exec_,
+    attach,
+    ls,
+    status,
+    stack,
+    logs,
+    stop,
+    rename,
+    rm,
+    prune,
+    report,
+    replay,
+    demo,
+    diff,
+    export,
+):
     commands.add_command(command)
 
 

@@ -142,6 +142,7 @@ def _start(wanted: Any, run_id: str, headless: bool, every: float, notify: str) 
     from ddpmon.launch.start import start
     from ddpmon.launch.stop import request
 
+    _make_room()
     if headless or not watching.interactive():
         with watching.Signals() as signals:
             return watching.follow(start(wanted, run_id), every, signals, owns_run=True)
@@ -152,3 +153,27 @@ def _start(wanted: Any, run_id: str, headless: bool, every: float, notify: str) 
         with contextlib.suppress(RunNotFoundError):
             request(runs.load(run_id))
         raise
+
+
+def _make_room() -> None:
+    """Keep to $DDPMON_KEEP before a run begins: say what goes, or that it comes near, in one line."""
+    import sys
+
+    from ddpmon.launch import retention
+
+    bound = retention.from_environment()
+    if bound is None:
+        return
+    wanted = retention.plan(bound)
+    if wanted.going:
+        first = wanted.going[0].run
+        more = f" to {wanted.going[-1].run.id}" if len(wanted.going) > 1 else ""
+        what = retention.sum_text(wanted.going)
+        print(
+            f"ddpmon: deleting {what}, to keep {bound.text} ({retention.VARIABLE}): {first.id}{more}", file=sys.stderr
+        )
+    elif wanted.near:
+        print(f"ddpmon: {wanted.near}", file=sys.stderr)
+    for _, why in retention.delete(wanted.going):
+        if why:
+            print(f"ddpmon: {why}", file=sys.stderr)

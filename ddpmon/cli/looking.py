@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -47,7 +48,6 @@ def ls(as_json: bool) -> None:
     it cannot be seen from here whether it runs.
     """
     import json
-    import sys
 
     from ddpmon import runs
     from ddpmon.plain import plain
@@ -67,9 +67,29 @@ def ls(as_json: bool) -> None:
         for run in found:
             if where := run.elsewhere():
                 print(plain(f"{run.id} {where}"))
-    sys.stdout.flush()
+        sys.stdout.flush()
+        _tell_bound()
     for why in damaged:
         print("ddpmon:", plain(why), file=sys.stderr)
+
+
+def _tell_bound() -> None:
+    """Say on stderr when runs come near what $DDPMON_KEEP allows, or are over it."""
+    from ddpmon.launch import retention
+
+    bound = retention.from_environment()
+    if bound is None:
+        return
+    wanted = retention.plan(bound)
+    if wanted.going:
+        what = retention.sum_text(wanted.going)
+        print(
+            f"ddpmon: more than {bound.text} ({retention.VARIABLE}) is kept: "
+            f"the next ddpmon run deletes the oldest, {what}; ddpmon prune --dry-run names them",
+            file=sys.stderr,
+        )
+    elif wanted.near:
+        print(f"ddpmon: {wanted.near}", file=sys.stderr)
 
 
 def _facts(run: Run) -> dict[str, object]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import secrets
 import signal
@@ -83,7 +84,7 @@ class Hub:
         self._trouble = False
         now = time.monotonic()
         self._heard_at = now
-        self._looked_at = self._mended_at = self._checkpointed_at = self._asked_where_at = now
+        self._looked_at = self._mended_at = self._checkpointed_at = self._asked_where_at = self._recorded_at = now
         self._run_stamp: object = None
 
     def serve(self) -> None:
@@ -100,7 +101,8 @@ class Hub:
                 now = time.monotonic()
                 due = self._viewers.next_due(now)
                 wait = max(0.0, min(next_tick - now, TICK_S if due is None else due))
-                ready = dict(poller.poll(0 if self._recorder.backlog_is_large else int(wait * 1e3) + 1))
+                busy = self._recorder.backlog_is_large or self._recorder.too_large
+                ready = dict(poller.poll(0 if busy else int(wait * 1e3) + 1))
                 now = time.monotonic()
                 if self._sockets.ingest in ready and self._collector.receive(now, time.time()):
                     self._heard_at = now
@@ -110,6 +112,8 @@ class Hub:
                     self._viewers.receive(now)
                 if self._recorder.backlog_is_large:
                     self._collector.record()
+                if self._recorder.too_large:
+                    self._recorder.thin()
                 if now >= next_tick:
                     self._tick(now, time.time())
                     next_tick = max(next_tick + TICK_S, now)
@@ -229,7 +233,9 @@ class Hub:
         if now - self._checkpointed_at >= CHECKPOINT_S:
             self._checkpointed_at = now
             self._checkpoint()
-        self._collector.record()
+        if now - self._recorded_at >= recorder.every_s:
+            self._recorded_at = now
+            self._collector.record()
         trouble = recorder.trouble
         if trouble and not self._trouble:
             store.tell(unix, "warn", f"the recording cannot be written: {trouble}")
@@ -308,6 +314,7 @@ class Hub:
         store.digest(final=over)
         store.judge(now, unix)
         self._checkpoint(final=True)
+        self._recorded_at = -math.inf
         self._record(now, unix)
         recorded = self._recorder.unrecorded
         self._recorder.close()

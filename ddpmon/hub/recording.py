@@ -349,6 +349,10 @@ class Recording:
         rows = self.database.read("events", ("at", "severity", "text"), "ORDER BY rowid DESC LIMIT ?", most)
         return self._kept(reversed(rows), checked.event)
 
+    def rows(self, query: str, *values: object) -> list[Any]:
+        """What a query finds. RecordingError where it cannot be read."""
+        return self.database.rows(query, *values)
+
     def _kept(self, rows: Iterable[Any], make: Callable[[Any], _T]) -> list[_T]:
         made, bad = checked.kept(rows, make)
         self.database.damaged |= bad > 0

@@ -17,17 +17,27 @@ _ASIDE = ".deleted-"
 
 def size_bytes(run: Run) -> int:
     """What a run takes on the disk."""
+    return folder_bytes(runs.run_dir(run.id))
+
+
+def folder_bytes(folder: Path) -> int:
+    """What a folder takes on the disk."""
     total = 0
-    for folder, _, files in os.walk(runs.run_dir(run.id)):
+    for inside, _, files in os.walk(folder):
         for name in files:
             with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(folder, name)).st_size
+                total += os.lstat(os.path.join(inside, name)).st_size
     return total
 
 
 def size_text(run: Run) -> str:
     """The same for people: 12 MB."""
-    size = float(size_bytes(run))
+    return bytes_text(size_bytes(run))
+
+
+def bytes_text(size_bytes: float) -> str:
+    """A number of bytes for people: 12 MB."""
+    size = float(size_bytes)
     for unit in ("bytes", "kB", "MB"):
         if size < 999.5:
             return f"{size:.0f} {unit}"

@@ -60,6 +60,7 @@ __all__ = [
     "hold",
     "home",
     "ingest_address",
+    "is_local",
     "make_socket_dir",
     "new_id",
     "pid_namespace",

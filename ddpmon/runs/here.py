@@ -14,7 +14,9 @@ _LOCAL = frozenset(
         "tmpfs", "ramfs", "overlay", "aufs", "squashfs", "vfat", "exfat", "ntfs3",
     }
 )  # fmt: skip
-"""File systems that one kernel alone writes to. Others count as shared: NFS, CIFS, Lustre, GPFS, FUSE, 9p."""
+"""File systems that one kernel alone writes to. Others count as shared: NFS, CIFS, Lustre, GPFS, FUSE, 9p. Of those it
+is not known either that what one process maps is what another one sees, on which SQLite's write-ahead log depends
+(sqlite.org/wal.html)."""
 
 
 class Sight(Enum):
