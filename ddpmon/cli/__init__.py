@@ -19,6 +19,7 @@ from ddpmon.cli.stacking import stack
 from ddpmon.cli.standing import status
 from ddpmon.cli.stopping import stop
 from ddpmon.errors import DdpmonError, UsageError
+from ddpmon.plain import PlainOutput, plain
 
 INTERRUPTED = 130
 
@@ -55,6 +56,10 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a log in ASCII must not end a run's watcher
+    if sys.stdout.isatty():
+        sys.stdout = PlainOutput(sys.stdout)  # type: ignore[assignment]  # all of it that anything here uses
+    if sys.stderr.isatty():
+        sys.stderr = PlainOutput(sys.stderr)  # type: ignore[assignment]
     try:
         code = commands.main(prog_name="ddpmon", standalone_mode=False)
         sys.stdout.flush()
@@ -76,5 +81,5 @@ def main() -> None:
 
 
 def _complain(text: str, code: int) -> int:
-    print("ddpmon:", " ".join(text.split()), file=sys.stderr)
+    print("ddpmon:", plain(" ".join(text.split())), file=sys.stderr)
     return code

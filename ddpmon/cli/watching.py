@@ -85,7 +85,7 @@ def follow(run: runs.Run, every_s: float, signals: Signals, owns_run: bool) -> i
     from ddpmon.export.lines import Lines
 
     if owns_run:
-        _say(f"{run.name} ({run.id}): {plain(' '.join([run.script, *run.script_args]))}")
+        _say(plain(f"{run.name} ({run.id}): {' '.join([run.script, *run.script_args])}"))
     lines = Lines(every_s)
     asked = 0
     source = attach(run)
@@ -93,9 +93,8 @@ def follow(run: runs.Run, every_s: float, signals: Signals, owns_run: bool) -> i
         while True:
             ended = run.ended
             snapshot = source.snapshot()
-            if snapshot is not None:
-                for text in lines.of(snapshot, time.monotonic(), source.silent_for()):
-                    _say(text)
+            for text in lines.of(snapshot, time.monotonic(), source.silent_for(), source.refused):
+                _say(text)
             if run.state() == "lost":
                 break
             if ended and (_is_final(snapshot) or not _supervised(run)):

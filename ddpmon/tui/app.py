@@ -171,6 +171,7 @@ class DdpmonApp(Stopping):
         return Frame(
             snapshot=self.shown,
             silent_s=float(int(silent)) if silent > 1 else 0.0,
+            refused=self.source.refused,
             behind_s=self.behind_s,
             can_stop=self._stoppable_here,
             readonly=self.readonly,

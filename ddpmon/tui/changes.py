@@ -15,6 +15,8 @@ from rich.style import Style
 from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.strip import Strip
 
+from ddpmon.tui.lines import plain
+
 _Codes = tuple[str, str, str]
 """Of a style: its attributes, its colour, its background."""
 _PLAIN: _Codes = ("", "39", "49")
@@ -32,7 +34,10 @@ def _codes(style: Style, system: ColorSystem) -> _Codes:
 
 
 class _Pen:
-    """Writes strips one after the other, in the style that the last one left."""
+    """Writes strips one after the other, in the style that the last one left.
+
+    All text on its way to the terminal comes through here, Textual's own widgets' as well: none of it steers it.
+    """
 
     def __init__(self, console: Console) -> None:
         self._system = console._color_system or ColorSystem.TRUECOLOR  # noqa: SLF001  as Textual asks for it
@@ -48,10 +53,11 @@ class _Pen:
         for text, style, _ in strip:
             if style is None or style.link:
                 self._to(_PLAIN)
+                text = plain(text)
                 self._written.append(text if style is None else style.render(text, color_system=self._system))
             elif text:
                 self._to(_codes(style, self._system))
-                self._written.append(text)
+                self._written.append(plain(text))
 
     def _to(self, codes: _Codes) -> None:
         if codes == self._now:
