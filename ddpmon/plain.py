@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, TextIO
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)", re.DOTALL)
@@ -37,11 +37,13 @@ def few_marks(text: str) -> str:
 class PlainOutput:
     """A stream to a terminal that takes lines of plain text and makes everything else plain."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, shown: Callable[[str], str] = str) -> None:
+        """shown: what stands for a text that is plain on this terminal."""
         self._stream = stream
+        self._shown = shown
 
     def write(self, text: str) -> int:
-        self._stream.write("\n".join(map(plain, text.split("\n"))))
+        self._stream.write("\n".join(self._shown(plain(line)) for line in text.split("\n")))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:

@@ -18,11 +18,20 @@ from ddpmon.source import attach
 
 LOOK_S = 0.2
 STOPPED = 130
+_UNABLE = {"", "dumb", "unknown"}
+"""Terminals that can do nothing but print lines."""
 
 
 def interactive() -> bool:
-    """Whether a dashboard can be shown and steered here. UsageError: it was asked for in colours that there are not."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"):
+    """Whether a dashboard can be shown and steered here; says why not where there is a terminal all the same.
+
+    UsageError: it was asked for in colours that there are not.
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return False
+    if (term := os.environ.get("TERM", "")) in _UNABLE:
+        named = f"TERM is {term!r}" if term else "TERM is not set"
+        print(f"ddpmon: {named}: no dashboard; set TERM=xterm-256color if this terminal can show one", file=sys.stderr)
         return False
     from ddpmon.tui.palette import chosen_theme
 

@@ -1,7 +1,7 @@
 """Every message on the wire, typed: the one vocabulary of probe, hub and viewers.
 
-`words` are the constants, `ranks` what ranks and hub say, `viewers` what the hub shows, `wire` the encoding, `snapshots` the
-check of what is shown.
+`words` are the constants, `ranks` what ranks and hub say, `viewers` what the hub shows, `wire` the encoding,
+`snapshots` the check of what is shown.
 
 Encoding is msgpack through msgspec, structs as arrays. Fields are only ever appended, with defaults, so that
 both directions of version skew decode. Types are checked by the decoder; ranges by `wire`,

@@ -73,7 +73,8 @@ def _alike(*lists: Sized) -> bool:
 
 
 def _check_series(series: Series, what: str) -> None:
-    _check(_alike(series.seconds, series.low, series.median, series.high), f"{what} over time: lists of several lengths")
+    lists = series.seconds, series.low, series.median, series.high
+    _check(_alike(*lists), f"{what} over time: lists of several lengths")
 
 
 def _check_points(series: SeriesView) -> None:
