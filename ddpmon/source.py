@@ -16,15 +16,17 @@ import zmq
 from ddpmon import runs
 from ddpmon.errors import DdpmonError, HubUnreachableError, RecordingError, RunNotFoundError, UnsafePathError
 from ddpmon.logs import Log, Reader, Said
-from ddpmon.messages import END_STATES, Ask, Next, Snapshot, WireError, Wish, decode_snapshot, encode
+from ddpmon.messages import END_STATES, Ask, Next, Snapshot, WireError, Wish, checked, decode_snapshot, encode
 from ddpmon.messages.door import Door, wrong
 from ddpmon.runs import Run
 
 POLL_MS = 250
 ASK_AGAIN_S = 3.0
+"""A live hub answers every second; a request that this long went unanswered met no hub."""
 SEE_TO_S = 5.0
 """How often a viewer looks whether its run's supervisor lives."""
-"""A live hub answers every second; a request that this long went unanswered met no hub."""
+LARGEST_BYTES = 1 << 28
+"""Of a snapshot: one of the largest world takes half of it."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,10 @@ class Source(Protocol):
     def wish(self, wish: Wish) -> None:
         """Have the parts of the snapshot that only some screens show come with it from now on."""
 
+    @property
+    def refused(self) -> str:
+        """Why the last answer is not shown, in words: it cannot be a snapshot of a run. "": it is."""
+
     def silent_for(self) -> float:
         """Seconds since the hub was last heard while it should speak; 0.0 for a recording or an ended run."""
 
@@ -105,6 +111,7 @@ class FakeSource:
     def __init__(self, snapshot: Snapshot | None = None, silent: float = 0.0, stoppable: bool = True) -> None:
         self.current = snapshot
         self.silent = silent
+        self.refused = ""
         self.stoppable = stoppable
         self.askable = stoppable
         self.asks: list[list[int]] = []
@@ -158,6 +165,7 @@ class LiveSource:
         self._run = run
         self._log = Log(Reader(run))
         self._snapshot: Snapshot | None = None
+        self.refused = ""
         self._wish = self._asked = self._answered = Wish()
         """What is wished for; what the last request asked for, and what the last answer holds."""
         self._heard_at = self._see_to_at = time.monotonic()
@@ -219,6 +227,7 @@ class LiveSource:
         socket = context.socket(zmq.DEALER)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.SNDHWM, 4)
+        socket.setsockopt(zmq.MAXMSGSIZE, LARGEST_BYTES)
         socket.setsockopt(zmq.RECONNECT_IVL, 100)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
         self._door = Door(socket, runs.view_address(self._run.id))
@@ -250,7 +259,8 @@ class LiveSource:
                 except (RecordingError, RunNotFoundError):
                     return
                 self._answered = self._wish
-                self._snapshot = with_parts(self._snapshot, store, self._answered)
+                with contextlib.suppress(WireError):  # the run as it was goes on being shown
+                    self._snapshot = checked(with_parts(self._snapshot, store, self._answered))
             self._wished.wait()
 
     def _see_to_the_run(self) -> None:
@@ -300,9 +310,11 @@ class LiveSource:
                 continue
             try:
                 answer = decode_snapshot(socket.recv())
-            except WireError:
+            except WireError as error:
+                self.refused = f"the hub sent what cannot be: {error}"
                 continue
             self._heard_at = time.monotonic()
+            self.refused = ""
             newest = self._snapshot
             same = newest is not None and (newest.epoch, newest.version) == (answer.epoch, answer.version)
             # An answer to an earlier wish may have been on its way; the one to this wish then has the same version.
@@ -337,9 +349,9 @@ class LiveSource:
             run = runs.load(self._run.id)
             if run.state() == "running" or (run.hub is not None and run.hub.alive()):
                 return
-            self._snapshot = recorded_snapshot(run)
-            self._ended = True
-        except (RecordingError, RunNotFoundError):
+            self._snapshot = checked(recorded_snapshot(run))
+            self._ended, self.refused = True, ""
+        except (RecordingError, RunNotFoundError, WireError):
             return  # the viewer shows how long nobody was heard
 
 
@@ -349,12 +361,17 @@ class RecordedSource:
     stoppable = False
     askable = False
     tape = None
+    refused = ""
 
     def __init__(self, run: Run) -> None:
         """Read a run's recording; RecordingError says what is wrong with it."""
         from ddpmon.hub.recording import recorded_state  # numpy with it, which a live run's viewer never needs
 
-        self._snapshot, self._store = recorded_state(run)
+        recorded, self._store = recorded_state(run)
+        try:
+            self._snapshot = checked(recorded)
+        except WireError as error:
+            raise RecordingError(f"the recording of {run.name} ({run.id}) tells what cannot be: {error}") from None
         self._wish = Wish()
         self._log = Log(Reader(run))
 
@@ -366,7 +383,8 @@ class RecordedSource:
 
         if wish != self._wish:
             self._wish = wish
-            self._snapshot = with_parts(self._snapshot, self._store, wish)
+            with contextlib.suppress(WireError):  # the run as it was goes on being shown
+                self._snapshot = checked(with_parts(self._snapshot, self._store, wish))
 
     def silent_for(self) -> float:
         return 0.0

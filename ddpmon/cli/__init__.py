@@ -19,6 +19,8 @@ from ddpmon.cli.stacking import stack
 from ddpmon.cli.standing import status
 from ddpmon.cli.stopping import stop
 from ddpmon.errors import DdpmonError, UsageError
+from ddpmon.glyphs import ascii_for, in_ascii, started_with
+from ddpmon.plain import PlainOutput, plain
 
 INTERRUPTED = 130
 
@@ -72,6 +74,11 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a log in ASCII must not end a run's watcher
+    shown = ascii_for if in_ascii(started_with()) else str
+    if sys.stdout.isatty():
+        sys.stdout = PlainOutput(sys.stdout, shown)  # all of it that anything here uses
+    if sys.stderr.isatty():
+        sys.stderr = PlainOutput(sys.stderr, shown)
     try:
         code = commands.main(prog_name="ddpmon", standalone_mode=False)
         sys.stdout.flush()
@@ -93,5 +100,5 @@ def main() -> None:
 
 
 def _complain(text: str, code: int) -> int:
-    print("ddpmon:", " ".join(text.split()), file=sys.stderr)
+    print("ddpmon:", plain(" ".join(text.split())), file=sys.stderr)
     return code

@@ -70,6 +70,8 @@ def _asked(source: Source, run: Run, rank: int | None) -> tuple[list[StackView],
 
     source.wish(Wish(stacks=True))
     shot = _wait(source, HUB_S, lambda shot: bool(shot.stacks))
+    if shot is None and source.refused:
+        raise HubUnreachableError(f"{run.name} ({run.id}): {source.refused}")
     if shot is None:
         raise HubUnreachableError(f"the hub of {run.name} ({run.id}) does not answer; see logs/hub.log in its folder")
     if shot.state in END_STATES or not source.askable:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ddpmon.plain import plain
+
 if TYPE_CHECKING:
     from ddpmon.messages import Snapshot
     from ddpmon.runs import Run
@@ -39,7 +41,7 @@ def status(run: str | None, as_json: bool) -> int:
         for line in _head(found, snapshot)[:2]:
             print(line)
         if snapshot is not None and snapshot.measured:
-            print(snapshot.measured)
+            print(plain(snapshot.measured))
     return exit_code(found, snapshot)
 
 
@@ -67,7 +69,10 @@ def exit_code(run: Run, snapshot: Snapshot | None) -> int:
 
 
 def now(run: Run) -> Snapshot | None:
-    """The run's snapshot; None if its hub does not answer, or it left no recording."""
+    """The run's snapshot; None if its hub does not answer, or it left no recording.
+
+    HubUnreachableError: what the hub answers is no snapshot.
+    """
     from ddpmon.errors import HubUnreachableError, RecordingError
     from ddpmon.source import attach
 
@@ -77,8 +82,10 @@ def now(run: Run) -> Snapshot | None:
         return None
     try:
         deadline = time.monotonic() + ANSWER_S
-        while (snapshot := source.snapshot()) is None and time.monotonic() < deadline:
+        while (snapshot := source.snapshot()) is None and not source.refused and time.monotonic() < deadline:
             time.sleep(0.02)
+        if snapshot is None and source.refused:
+            raise HubUnreachableError(f"{run.name} ({run.id}): {source.refused}; ddpmon report reads its recording")
         return snapshot
     finally:
         source.close()
@@ -95,7 +102,7 @@ def _head(run: Run, snapshot: Snapshot | None) -> list[str]:
     if snapshot is None:
         where = run.elsewhere()
         return [
-            f"? {run.name} ({run.id}) {where}" if where else f"? {run.name} ({run.id}) is {run.state()}",
+            plain(f"? {run.name} ({run.id}) {where or f'is {run.state()}'}"),
             f"ddpmon status {run.id} tells more there"
             if where
             else f"its hub does not answer; see {run_dir(run.id) / 'logs' / 'hub.log'}",

@@ -19,11 +19,20 @@ from ddpmon.source import attach
 
 LOOK_S = 0.2
 STOPPED = 130
+_UNABLE = {"", "dumb", "unknown"}
+"""Terminals that can do nothing but print lines."""
 
 
 def interactive() -> bool:
-    """Whether a dashboard can be shown and steered here. UsageError: it was asked for in colours that there are not."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"):
+    """Whether a dashboard can be shown and steered here; says why not where there is a terminal all the same.
+
+    UsageError: it was asked for in colours that there are not.
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return False
+    if (term := os.environ.get("TERM", "")) in _UNABLE:
+        named = f"TERM is {term!r}" if term else "TERM is not set"
+        print(f"ddpmon: {named}: no dashboard; set TERM=xterm-256color if this terminal can show one", file=sys.stderr)
         return False
     from ddpmon.tui.palette import chosen_theme
 
@@ -89,7 +98,7 @@ def follow(run: runs.Run, every_s: float, signals: Signals, owns_run: bool) -> i
     from ddpmon.export.lines import Lines
 
     if owns_run:
-        _say(f"{run.name} ({run.id}): {plain(' '.join([run.script, *run.script_args]))}")
+        _say(plain(f"{run.name} ({run.id}): {' '.join([run.script, *run.script_args])}"))
     lines = Lines(every_s)
     asked = 0
     source = attach(run)
@@ -97,9 +106,8 @@ def follow(run: runs.Run, every_s: float, signals: Signals, owns_run: bool) -> i
         while True:
             ended = run.ended
             snapshot = source.snapshot()
-            if snapshot is not None:
-                for text in lines.of(snapshot, time.monotonic(), source.silent_for()):
-                    _say(text)
+            for text in lines.of(snapshot, time.monotonic(), source.silent_for(), source.refused):
+                _say(text)
             if run.state() == "unknown":
                 break
             if run.lost():

@@ -1,6 +1,7 @@
 """Every message on the wire, typed: the one vocabulary of probe, hub and viewers.
 
-`words` are the constants, `ranks` what ranks and hub say, `viewers` what the hub shows, `wire` the encoding.
+`words` are the constants, `ranks` what ranks and hub say, `viewers` what the hub shows, `wire` the encoding,
+`snapshots` the check of what is shown.
 
 Encoding is msgpack through msgspec, structs as arrays. Fields are only ever appended, with defaults, so that
 both directions of version skew decode. Types are checked by the decoder; ranges by `wire`,
@@ -34,6 +35,7 @@ from ddpmon.messages.ranks import (
     Welcome,
     Where,
 )
+from ddpmon.messages.snapshots import checked, decode_snapshot
 from ddpmon.messages.viewers import (
     AllReduceView,
     Attempt,
@@ -70,7 +72,6 @@ from ddpmon.messages.wire import (
     check_stack,
     decode_from_rank,
     decode_from_viewer,
-    decode_snapshot,
     decode_to_rank,
     encode,
 )
@@ -246,6 +247,7 @@ __all__ = [
     "check_batch",
     "check_hello",
     "check_stack",
+    "checked",
     "decode_from_rank",
     "decode_from_viewer",
     "decode_snapshot",

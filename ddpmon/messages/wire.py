@@ -20,7 +20,6 @@ from ddpmon.messages.ranks import (
     Step,
     ToRank,
 )
-from ddpmon.messages.viewers import Snapshot
 from ddpmon.messages.wishes import Ask, FromViewer, RankSpans, SeriesWish
 from ddpmon.messages.words import (
     COST_WINDOWS,
@@ -50,7 +49,6 @@ _encoder = msgspec.msgpack.Encoder()
 _from_rank: msgspec.msgpack.Decoder[FromRank] = msgspec.msgpack.Decoder(FromRank)
 _to_rank: msgspec.msgpack.Decoder[ToRank] = msgspec.msgpack.Decoder(ToRank)
 _from_viewer: msgspec.msgpack.Decoder[FromViewer] = msgspec.msgpack.Decoder(FromViewer)
-_snapshot = msgspec.msgpack.Decoder(Snapshot)
 
 encode = _encoder.encode
 
@@ -62,7 +60,8 @@ class WireError(ValueError):
 _T = TypeVar("_T")
 
 
-def _decode(decoder: msgspec.msgpack.Decoder[_T], frame: bytes) -> _T:
+def decode(decoder: msgspec.msgpack.Decoder[_T], frame: bytes) -> _T:
+    """What a frame says; WireError if it is none of this decoder's."""
     try:
         return decoder.decode(frame)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -71,7 +70,7 @@ def _decode(decoder: msgspec.msgpack.Decoder[_T], frame: bytes) -> _T:
 
 def decode_from_rank(frame: bytes) -> FromRank:
     """Decode and check what a rank sent; WireError names what is wrong with it."""
-    message = _decode(_from_rank, frame)
+    message = decode(_from_rank, frame)
     check_message(message)
     return message
 
@@ -104,12 +103,12 @@ def check_head(message: FromRank) -> None:
 
 def decode_to_rank(frame: bytes) -> ToRank:
     """Decode what the hub sent to a rank."""
-    return _decode(_to_rank, frame)
+    return decode(_to_rank, frame)
 
 
 def decode_from_viewer(frame: bytes) -> FromViewer:
     """Decode and check what a viewer sent."""
-    request = _decode(_from_viewer, frame)
+    request = decode(_from_viewer, frame)
     if isinstance(request, Ask):
         _check(len(request.ranks) <= MAX_WORLD, "number of ranks", len(request.ranks))
         _check(all(0 <= rank < MAX_WORLD for rank in request.ranks), "rank", request.ranks[:4])
@@ -150,11 +149,6 @@ def _check_spans(spans: RankSpans | None) -> None:
     for first, last in spans or ():
         _check(end < first <= last < MAX_WORLD, "ranks", (first, last))
         end = last
-
-
-def decode_snapshot(frame: bytes) -> Snapshot:
-    """Decode what the hub sent to a viewer."""
-    return _decode(_snapshot, frame)
 
 
 def _check(ok: bool, what: str, value: object) -> None:

@@ -16,6 +16,7 @@ from textual.binding import BindingType
 from textual.screen import Screen
 from textual.theme import Theme
 
+from ddpmon.glyphs import in_ascii, started_with
 from ddpmon.messages import Wish
 from ddpmon.source import Source
 from ddpmon.tui import changes, keys, numbers, workarounds
@@ -67,6 +68,7 @@ class DdpmonApp(Stopping):
         # Textual makes greys of NO_COLOR, unless it may use the terminal's own colours: then it leaves none.
         super().__init__(source, True if "NO_COLOR" in os.environ else None)
         self.animation_level = "none"
+        self._ascii_only = in_ascii(started_with())
         for theme in THEMES:
             self.register_theme(theme)
         if self.no_color or self.console.color_system in {None, "standard", "windows"}:
@@ -171,6 +173,7 @@ class DdpmonApp(Stopping):
         return Frame(
             snapshot=self.shown,
             silent_s=float(int(silent)) if silent > 1 else 0.0,
+            refused=self.source.refused,
             behind_s=self.behind_s,
             can_stop=self._stoppable_here,
             readonly=self.readonly,
@@ -206,7 +209,7 @@ class DdpmonApp(Stopping):
         super().delay_update(min(delay, SWITCH_S))
 
     def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
-        super()._display(screen, changes.lean(renderable))
+        super()._display(screen, changes.lean(renderable, ascii_only=self._ascii_only))
 
     def leave(self) -> None:
         """End the dashboard; the run is not touched."""

@@ -47,6 +47,8 @@ class Frame:
     snapshot: Snapshot | None = None
     silent_s: float = 0.0
     """Since the hub was last heard, while it should speak."""
+    refused: str = ""
+    """Why what the hub sent last is not shown; "": it is."""
     behind_s: float | None = None
     """How much newer the newest snapshot is than this one; None when the screen is not frozen."""
     can_stop: bool = False
@@ -71,7 +73,7 @@ class Frame:
     @property
     def stale(self) -> bool:
         """Whether the values are older than they look."""
-        return self.snapshot is not None and not self.ended and self.silent_s > STALE_AFTER_S
+        return self.snapshot is not None and not self.ended and (self.silent_s > STALE_AFTER_S or self.refused != "")
 
     @property
     def look(self) -> Look:

@@ -113,6 +113,8 @@ def _progress(snapshot: Snapshot, frame: Frame, wide: bool) -> list[_Item]:
 def sentence(frame: Frame) -> tuple[str, str]:
     """(the verdict or what stands in for it, its role)."""
     snapshot = frame.snapshot
+    if frame.refused and not frame.ended:
+        return plain(frame.refused), "bad"
     if snapshot is None:
         if frame.cursor is not None:
             return "reading the recording…", "text"
