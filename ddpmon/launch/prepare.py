@@ -86,7 +86,11 @@ def again(run: Run, run_id: str) -> Spec:
     if run.nnodes > 1:
         raise UsageError(f"{run.name} ran on {run.nnodes} machines: start it again on each of them")
     check_folder(run.cwd)
-    logs = [word for word in run.argv if word.startswith("--log-dir=") and word.endswith(f"/{run.id}/logs/ranks")]
+    logs = [
+        word
+        for word in run.argv
+        if word.startswith("--log-dir=") and word.endswith((f"/{run.id}/ranks", f"/{run.id}/logs/ranks"))
+    ]
     if logs:  # started by `ddpmon run`
         ours = run.argv[: run.argv.index("--")] if "--" in run.argv else run.argv
         module = "-m" in ours[ours.index(logs[0]) :]
@@ -127,4 +131,5 @@ def check_environment(variables: Mapping[str, str]) -> None:
 
 
 def _log_dir(run_id: str) -> str:
-    return str(runs.run_dir(run_id) / "logs" / "ranks")
+    """Where torchrun has its ranks print, for the run's drain to take: not on the disk of the runs, which may fill."""
+    return str(runs.socket_dir(run_id) / "ranks")

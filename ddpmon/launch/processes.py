@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from ddpmon.runs import Process
@@ -27,23 +27,31 @@ def become_subreaper() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
-def spawn(argv: list[str], environment: dict[str, str], log: Path) -> int:
-    """Start a program in a session of its own, nothing on stdin, output appended to `log`; returns its pid.
+def spawn(
+    argv: list[str], environment: dict[str, str], log: Path | int, blocked: Collection[signal.Signals] = ()
+) -> int:
+    """Start a program in a session of its own, nothing on stdin; returns its pid.
 
+    log: what its output is appended to, or an open descriptor. blocked: signals that wait until it asks for them.
     Raises OSError if it cannot be started.
     """
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    output = (
+        (os.POSIX_SPAWN_DUP2, log, 1)
+        if isinstance(log, int)
+        else (os.POSIX_SPAWN_OPEN, 1, os.fspath(log), append, 0o600)
+    )
     return os.posix_spawnp(
         argv[0],
         argv,
         environment,
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, os.fspath(log), append, 0o600),
+            output,
             (os.POSIX_SPAWN_DUP2, 1, 2),
         ],
         setsid=True,
-        setsigmask=(),
+        setsigmask=blocked,
         setsigdef=_TO_DEFAULT,
     )
 

@@ -24,6 +24,7 @@ from typing import Any
 from ddpmon import runs
 from ddpmon.errors import DdpmonError, RunNotFoundError
 from ddpmon.launch import env, memory_kills, processes
+from ddpmon.launch.draining import Draining
 from ddpmon.launch.keeper import HubKeeper
 from ddpmon.launch.life import HUB_END_S, Do, Life
 from ddpmon.runs import Process
@@ -37,7 +38,8 @@ HUB_READY_S = 5.0
 
 def say(text: str) -> None:
     """A line in supervisor.log."""
-    print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # a full disk
+        print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
 
 
 class Supervisor:
@@ -48,6 +50,7 @@ class Supervisor:
         self.adopted = adopted
         self.life = Life(run.grace_s, command_ended=adopted)
         self.hub = HubKeeper(run.id, say)
+        self.drain = Draining(run.id, say)
         self.exit_code: int | None = None
         self._told = ""
         self._unwritten: dict[str, Any] = {}
@@ -58,9 +61,11 @@ class Supervisor:
         self._update(supervisor=Process.of(os.getpid()))
         before = memory_kills.count()
         if not self.adopted:
+            self.drain.start(time.monotonic())
             self._keep_hub()
         if self.adopted or self._start_command():
             self._until_over()
+        self.drain.end(self._wait_until)  # who learns that the run has ended reads its last words
         killed = "" if self.adopted else memory_kills.count().since(before)
         self._update(ended_at=time.time(), exit_code=self.exit_code, memory_kills=killed)
         self._end_hub()
@@ -84,9 +89,9 @@ class Supervisor:
             self._update(hub=self.hub.process)
 
     def _start_command(self) -> bool:
-        log = runs.run_dir(self.run.id) / "logs" / "launcher.log"
+        self.drain.wait_until_ready()
         try:
-            pid = processes.spawn(self.run.argv, self._environment(), log)
+            pid = processes.spawn(self.run.argv, self._environment(), self.drain.output())
         except OSError as error:
             self.exit_code = 127
             self._update(error=f"cannot start {self.run.argv[0]}: {error.strerror}")
@@ -105,6 +110,7 @@ class Supervisor:
             self._do(do)
             if do is Do.FINISH:
                 return
+            self.drain.keep(now)
             if not self.adopted:
                 self._keep_hub()
             number = self._wait(ENDING_S if ending else IDLE_S)
@@ -140,15 +146,18 @@ class Supervisor:
                 self.life.ended(at, by_signal=code < 0)
             elif self.hub.process and pid == self.hub.process.pid:
                 self.hub.ended(at, code)
+            elif self.drain.process and pid == self.drain.process.pid:
+                self.drain.ended(at, code)
 
     def _left(self) -> list[tuple[int, Process]]:
-        """Every process of the run that still lives, with its parent's pid; never the hub."""
+        """Every process of the run that still lives, with its parent's pid; never the hub or the drain."""
         hub = self.run.hub if self.adopted else self.hub.process
+        ours = {process.pid for process in (hub, self.drain.process) if process is not None}
         if self.adopted:
             found = [(0, process) for process in processes.with_run_id(self.run.id)]
         else:
             found = processes.descendants(os.getpid())
-        return [(parent, process) for parent, process in found if hub is None or process.pid != hub.pid]
+        return [(parent, process) for parent, process in found if process.pid not in ours]
 
     def _do(self, do: Do) -> None:
         if do is Do.ASK:
@@ -195,18 +204,19 @@ class Supervisor:
             return
         # a hub that was only just started must have come far enough to take a SIGTERM for what it means
         view = runs.socket_dir(self.run.id) / "view.sock"
-        self._wait_for_hub(hub, HUB_READY_S, view.exists)
+        self._wait_until(HUB_READY_S, lambda: not hub.alive() or view.exists())
         processes.send(hub, signal.SIGTERM)
         processes.send(hub, signal.SIGCONT)  # one that was stopped has not taken what the last ranks left
-        self._wait_for_hub(hub, HUB_END_S, lambda: False)
+        self._wait_until(HUB_END_S, lambda: not hub.alive())
         if hub.alive():
             say("hub does not end; SIGKILL")
             processes.send(hub, signal.SIGKILL)
-            self._wait_for_hub(hub, 1.0, lambda: False)
+            self._wait_until(1.0, lambda: not hub.alive())
 
-    def _wait_for_hub(self, hub: Process, seconds: float, or_until: Callable[[], bool]) -> None:
+    def _wait_until(self, seconds: float, so: Callable[[], bool]) -> None:
+        """Wait for something at most so long, and take notice of children that end meanwhile."""
         deadline = time.monotonic() + seconds
-        while hub.alive() and not or_until() and time.monotonic() < deadline:
+        while not so() and time.monotonic() < deadline:
             self._wait(ENDING_S)
             self._reap(time.monotonic())
 
