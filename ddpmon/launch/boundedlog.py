@@ -27,6 +27,7 @@ AGAIN_S = 1.0
 _SIZE = re.compile(r"(\d+)([KMGT]?)B?", re.IGNORECASE)
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 _MISSING = re.compile(rb"\n?\[ddpmon\] ([\d,]+) bytes after this were not kept[^\n]*\n\Z")
+_DROPPED = re.compile(rb"\[ddpmon\] ([\d,]+) bytes of output were not kept[^\n]*\n")
 _FULL = {errno.ENOSPC: "the disk was full", errno.EDQUOT: "the disk's quota was used up"}
 
 
@@ -55,6 +56,8 @@ class BoundedLog:
         self._not_kept = 0
         self._why = ""
         self._again_at = 0.0
+        self._said = self._said_before = 0
+        """Missing bytes that lines of this file and of the one before it tell of, less these lines' own length."""
 
     @property
     def empty(self) -> bool:
@@ -160,12 +163,14 @@ class BoundedLog:
             self.full = True
             self._again_at = time.monotonic() + AGAIN_S
             return False
+        self._said += self._not_kept - (self._size - before)
         self._not_kept, self._why = 0, ""
         return True
 
     def _rotate(self) -> None:
         self._discard_older()
         self._close()
+        self._said_before, self._said = self._said, 0
         try:
             os.replace(self._path, rotated.older(self._path))
         except OSError:  # its folder is gone, or not to be written to: it begins anew where it is
@@ -187,12 +192,13 @@ class BoundedLog:
         if head:
             if found := _MISSING.search(head):
                 head, missing = head[: found.start()], int(found[1].replace(b",", b""))
-            missing += size
+            missing += size + self._said_before
         else:
             with contextlib.suppress(OSError), gone.open("rb") as file:
                 head = file.read(FIRST_BYTES)
             head = head[: head.rfind(b"\n") + 1] or head
-            missing = size - len(head)
+            told = sum(int(line[1].replace(b",", b"")) - len(line[0]) for line in _DROPPED.finditer(head))
+            missing = size + self._said_before - len(head) - told
         with contextlib.suppress(OSError):
             gone.unlink()  # first: its space may be all that is left
         line = (

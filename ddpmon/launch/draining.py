@@ -14,13 +14,13 @@ from ddpmon.launch import processes, spool
 from ddpmon.runs import Process
 
 READY_S = 5.0
+_LOOK_S = 0.02
 END_S = 10.0
 """For the drain to write the rest, once nobody prints any more."""
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 30.0
 WELL_AFTER_S = 60.0
 """A drain that lived this long was well: the next pause is the first again."""
-_LOOK_S = 0.02
 
 
 class Draining:
@@ -42,6 +42,16 @@ class Draining:
             self.output()
         self.keep(at)
 
+    def take_over(self, at: float) -> None:
+        """Start it for a run whose supervisor was killed, and wait until it has found what the run still prints into."""
+        ready = runs.socket_dir(self._run_id) / "drain.sock"
+        with contextlib.suppress(OSError):
+            ready.unlink(missing_ok=True)
+        self.keep(at)
+        deadline = at + READY_S
+        while self.process and self.process.alive() and not ready.exists() and time.monotonic() < deadline:
+            time.sleep(_LOOK_S)
+
     def keep(self, at: float) -> None:
         """Have one run: start it if none does, wake it if somebody stopped it."""
         if self.process is not None:
@@ -57,15 +67,6 @@ class Draining:
                 return
             self.process = Process.of(pid) or Process(pid, 0)
             self._started_at = at
-
-    def wait_until_ready(self) -> None:
-        """Until ranks can hand it their spools. One that is late finds out by itself what was printed."""
-        path = runs.socket_dir(self._run_id) / "drain.sock"
-        deadline = time.monotonic() + READY_S
-        while self.process is not None and not path.exists() and time.monotonic() < deadline:
-            if not self.process.alive():
-                return
-            time.sleep(_LOOK_S)
 
     def output(self) -> int:
         """What the run's command is to print into: a descriptor that only this process has by now. Raises OSError."""

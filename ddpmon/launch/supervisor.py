@@ -60,7 +60,9 @@ class Supervisor:
         """Start the run (or find what is left of it), wait for its end, sweep, and tell the hub."""
         self._update(supervisor=Process.of(os.getpid()))
         before = memory_kills.count()
-        if not self.adopted:
+        if self.adopted:
+            self.drain.take_over(time.monotonic())
+        else:
             self.drain.start(time.monotonic())
             self._keep_hub()
         if self.adopted or self._start_command():
@@ -89,7 +91,6 @@ class Supervisor:
             self._update(hub=self.hub.process)
 
     def _start_command(self) -> bool:
-        self.drain.wait_until_ready()
         try:
             pid = processes.spawn(self.run.argv, self._environment(), self.drain.output())
         except OSError as error:

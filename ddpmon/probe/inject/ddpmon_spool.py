@@ -9,7 +9,6 @@ from its beginning is a hole. Its name says whose it is, so that any drain of th
 It lies beside sitecustomize because that runs it in ranks, before the script, and imports next to nothing.
 """
 
-import _socket
 import os
 import sys
 
@@ -68,6 +67,8 @@ def _memory(called: str) -> int:
 
 def _hand_over(file: int) -> None:
     """Give the drain a descriptor. It need not be awake: the kernel keeps it until it is."""
+    import _socket  # few processes come here
+
     with_file = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, file.to_bytes(4, sys.byteorder))]
     drain = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_NONBLOCK)
     try:

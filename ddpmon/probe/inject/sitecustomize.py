@@ -119,6 +119,8 @@ def _take_over_output():
         ddpmon_spool.take_over()
     except Exception:  # noqa: S110  it prints where it printed: the drain reads that too
         pass
+    finally:
+        sys.modules.pop("ddpmon_spool", None)
 
 
 def _hand_over():
