@@ -43,7 +43,7 @@ class Draining:
         self.keep(at)
 
     def take_over(self, at: float) -> None:
-        """Start it for a run whose supervisor was killed, and wait until it has found what the run still prints into."""
+        """Start it for a run whose supervisor was killed, and wait until it has found what is still printed into."""
         ready = runs.socket_dir(self._run_id) / "drain.sock"
         with contextlib.suppress(OSError):
             ready.unlink(missing_ok=True)

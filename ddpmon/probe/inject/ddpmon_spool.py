@@ -19,13 +19,17 @@ _MFD_CLOEXEC = 1
 def take_over() -> None:
     """Print into spools from now on, where torchrun had this rank print into files. Raises OSError."""
     folder = os.path.join(os.path.realpath(_sockets()), "")
+    before = None
     for descriptor in (1, 2):
         try:
             target = os.readlink(f"/proc/self/fd/{descriptor}")
         except OSError:  # a closed one
             continue
-        if target.startswith(f"{folder}ranks/"):
+        if target == before:
+            os.dup2(1, descriptor)
+        elif target.startswith(f"{folder}ranks/"):
             replace(descriptor, target[len(folder) :])
+            before = target
 
 
 def name(log: str) -> str:
