@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import sys
 import textwrap
@@ -226,6 +227,49 @@ def test_children_print_however_they_are_started(python, tmp_path):
     (tmp_path / "seen").touch()
     assert started.until_gone().exit_code == 0
     assert printed(started).splitlines() == [*before, "emptied", "after"]
+
+
+def test_what_torchrun_redirects_from_a_rank_without_the_probe_is_taken_too(python, tmp_path):
+    """As `python -E` prints: into torchrun's own file, without appending."""
+    started = python(
+        """
+        folder = Path(os.environ["DDPMON_SOCKET"].removeprefix("ipc://")).parent / "ranks" / "x_y" / "attempt_0" / "1"
+        folder.mkdir(parents=True)
+        with (folder / "stdout.log").open("w") as file:
+            for number in range(20_000):
+                print("line", number, file=file, flush=True)
+            done("printed")
+            until("seen")
+            print("the end", file=file)
+        """
+    )
+    path = started.folder / "logs" / "ranks" / "x_y" / "attempt_0" / "1" / "stdout.log"
+    before = "".join(f"line {number}\n" for number in range(20_000))
+    wait_for(lambda: path.exists() and path.read_text() == before)
+    spool = runs.socket_dir(started.id) / "ranks" / "x_y" / "attempt_0" / "1" / "stdout.log"
+    wait_for(lambda: spool.stat().st_blocks * 512 <= 8_192)
+    (tmp_path / "seen").touch()
+    assert started.until_gone().exit_code == 0
+    assert path.read_text() == before + "the end\n"
+
+
+@pytest.mark.parametrize("gone", ["logs", "sockets"])
+def test_a_folder_that_is_deleted_harms_no_printing(python, tmp_path, gone):
+    started = python(
+        """
+        print("before", flush=True)
+        until("deleted")
+        for _ in range(20):
+            os.write(1, b"x" * 999_999 + b"\\n")
+        subprocess.run(["sh", "-c", "echo a child"], check=True)
+        """
+    )
+    wait_for(lambda: printed(started) == "before\n")
+    shutil.rmtree(started.folder / "logs" if gone == "logs" else runs.socket_dir(started.id))
+    (tmp_path / "deleted").touch()
+    assert started.until_gone().exit_code == 0
+    if gone == "sockets":
+        assert printed(started).endswith("a child\n")
 
 
 def test_a_bound_that_is_no_size_starts_nothing(cli):

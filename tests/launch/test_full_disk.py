@@ -1,4 +1,4 @@
-"""A disk that is full for a while is no matter of the training: every rank goes on to its end, and to the same weights."""
+"""A disk that is full for a while is no matter of the training: ranks go on to their end, and to the same weights."""
 
 from __future__ import annotations
 
@@ -93,8 +93,9 @@ def weights_equal(folder, rank) -> bool:
 
 
 @pytest.mark.e2e
-def test_a_rank_that_dies_is_heard_to_the_last_line_on_a_disk_that_stays_full(small_disk, home, tmp_path, monkeypatch):
-    """And its exit code is the run's: what cannot be kept keeps nothing else from going on."""
+def test_a_rank_that_prints_much_on_a_full_disk_and_dies_is_heard_to_its_last_line(
+    small_disk, home, tmp_path, monkeypatch
+):
     disk = small_disk(8)
     monkeypatch.setenv("DDPMON_HOME", str(disk.path / "home"))
     script = tmp_path / "train.py"
@@ -147,3 +148,4 @@ def test_what_a_rank_leaves_in_its_runs_folder_raises_nothing_on_a_full_disk(sma
     monkeypatch.setattr(answer, "_handler", lambda: 0)
     answer.arm(Places("", ["/lib"], ["/home"] * 1_000))
     assert answer._armed is None
+    assert list((disk.path / "stacks").iterdir()) == []  # an offer that does not hold would have the signal kill
