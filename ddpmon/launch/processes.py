@@ -7,7 +7,7 @@ import ctypes
 import errno
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from ddpmon.runs import Process
@@ -30,12 +30,25 @@ def become_subreaper() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
-def spawn(argv: list[str], environment: dict[str, str], log: Path, *, umask: int | None = None) -> int:
-    """Start a program in a session of its own, nothing on stdin, output appended to `log`; returns its pid.
+def spawn(
+    argv: list[str],
+    environment: dict[str, str],
+    log: Path | int,
+    *,
+    blocked: Collection[signal.Signals] = (),
+    umask: int | None = None,
+) -> int:
+    """Start a program in a session of its own, nothing on stdin; returns its pid.
 
+    log: what its output is appended to, or an open descriptor. blocked: signals that wait until it asks for them.
     umask: the program's; None: as this process's. Raises OSError if it cannot be started.
     """
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    output = (
+        (os.POSIX_SPAWN_DUP2, log, 1)
+        if isinstance(log, int)
+        else (os.POSIX_SPAWN_OPEN, 1, os.fspath(log), append, 0o600)
+    )
     ours = None if umask is None else os.umask(umask)  # posix_spawn hands on what is set
     try:
         return os.posix_spawnp(
@@ -44,11 +57,11 @@ def spawn(argv: list[str], environment: dict[str, str], log: Path, *, umask: int
             environment,
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_OPEN, 1, os.fspath(log), append, 0o600),
+                output,
                 (os.POSIX_SPAWN_DUP2, 1, 2),
             ],
             setsid=True,
-            setsigmask=(),
+            setsigmask=blocked,
             setsigdef=_TO_DEFAULT,
         )
     finally:

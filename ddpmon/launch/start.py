@@ -14,14 +14,16 @@ import time
 import ddpmon
 from ddpmon import runs
 from ddpmon.errors import DdpmonError
+from ddpmon.launch.boundedlog import bound_bytes
 from ddpmon.launch.spec import Spec
 
 
 def start(spec: Spec, run_id: str) -> runs.Run:
     """Start what was asked for, under an id from `runs.new_id`; returns once its supervisor is up.
 
-    Raises DdpmonError where a folder is unsafe or the supervisor does not come up.
+    Raises DdpmonError where a folder is unsafe, DDPMON_LOGS is no size, or the supervisor does not come up.
     """
+    bound_bytes(os.environ)
     here = runs.here()
     run = runs.Run(
         id=run_id,

@@ -28,6 +28,7 @@ from collections.abc import Callable
 from ddpmon import runs
 from ddpmon.errors import DdpmonError
 from ddpmon.launch import env, memory_kills, processes, remains, unseen
+from ddpmon.launch.draining import Draining
 from ddpmon.launch.journal import Journal
 from ddpmon.launch.keeper import HubKeeper
 from ddpmon.launch.life import HUB_END_S, Do, Life
@@ -60,6 +61,7 @@ class Supervisor:
         self.takes_over = takes_over
         self.life = Life(file.run.grace_s)
         self.hub = HubKeeper(file.run.id, say)
+        self.drain = Draining(file.run.id, say)
         self.exit_code: int | None = None
         self._command: unseen.Stranger | None = None
         """The command of a run that was taken over."""
@@ -81,9 +83,13 @@ class Supervisor:
         over_since = None
         if self.takes_over:
             over_since = self._take_over()
+            self.drain.take_over(time.monotonic())
+        else:
+            self.drain.start(time.monotonic())
         self._keep_hub()
         if self.takes_over or self._start_command():
             self._until_over()
+        self.drain.end(self._wait_until)  # who learns that the run has ended reads its last words
         killed = "" if self.takes_over else memory_kills.count().since(before)
         if self.takes_over:
             self.exit_code = self._unseen_exit_code()
@@ -114,10 +120,9 @@ class Supervisor:
             self.file.change(hub=self.hub.process)
 
     def _start_command(self) -> bool:
-        log = runs.run_dir(self.run.id) / "logs" / "launcher.log"
         try:
             whole = runs.whole(self.run)
-            pid = processes.spawn(whole.argv, self._environment(whole), log, umask=self.umask)
+            pid = processes.spawn(whole.argv, self._environment(whole), self.drain.output(), umask=self.umask)
         except DdpmonError as error:
             self.exit_code = 127
             self.file.change(error=str(error))
@@ -162,6 +167,7 @@ class Supervisor:
         if do is Do.FINISH:
             return True
         self._see_it_passed_on(now, ranks)
+        self.drain.keep(now)
         self._keep_hub()
         self.file.write()
         journal.write()
@@ -200,12 +206,14 @@ class Supervisor:
                 self._ended(at, by_signal=code < 0)
             elif self.hub.process and pid == self.hub.process.pid:
                 self.hub.ended(at, code)
+            elif self.drain.process and pid == self.drain.process.pid:
+                self.drain.ended(at, code)
 
     def _ended(self, at: float, *, by_signal: bool) -> None:
         self._do(self.life.ended(at, by_signal))
 
     def _left(self) -> list[tuple[int, Process]]:
-        """Every process of the run that still lives, with its parent's pid; never the hub."""
+        """Every process of the run that still lives, with its parent's pid; never the hub or the drain."""
         found = processes.descendants(os.getpid())
         if self.takes_over:
             listed = {process for _, process in found}
@@ -214,7 +222,7 @@ class Supervisor:
                 for process in remains.of_run(self.run.id)
                 if process not in listed
             ]
-        ours = {os.getpid(), self.hub.process.pid if self.hub.process else 0}
+        ours = {os.getpid(), *(each.pid for each in (self.hub.process, self.drain.process) if each)}
         return [(parent, process) for parent, process in found if process.pid not in ours]
 
     @staticmethod
@@ -319,18 +327,19 @@ class Supervisor:
             return
         # a hub that was only just started must have come far enough to take a SIGTERM for what it means
         view = runs.socket_dir(self.run.id) / "view.sock"
-        self._wait_for_hub(hub, HUB_READY_S, lambda: os.path.exists(view))
+        self._wait_until(HUB_READY_S, lambda: not hub.alive() or os.path.exists(view))
         processes.send(hub, signal.SIGTERM)
         processes.send(hub, signal.SIGCONT)  # one that was stopped has not taken what the last ranks left
-        self._wait_for_hub(hub, HUB_END_S, lambda: False)
+        self._wait_until(HUB_END_S, lambda: not hub.alive())
         if hub.alive():
             say("hub does not end; SIGKILL")
             processes.send(hub, signal.SIGKILL)
-            self._wait_for_hub(hub, 1.0, lambda: False)
+            self._wait_until(1.0, lambda: not hub.alive())
 
-    def _wait_for_hub(self, hub: Process, seconds: float, or_until: Callable[[], bool]) -> None:
+    def _wait_until(self, seconds: float, so: Callable[[], bool]) -> None:
+        """Wait for something at most so long, and take notice of children that end meanwhile."""
         deadline = time.monotonic() + seconds
-        while hub.alive() and not or_until() and time.monotonic() < deadline:
+        while not so() and time.monotonic() < deadline:
             self._wait(ENDING_S)
             self._reap(time.monotonic())
 

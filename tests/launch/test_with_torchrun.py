@@ -45,7 +45,7 @@ def ranks(home, tmp_path) -> Callable[..., Started]:
             nodes=torchrun.Nodes(),
             max_restarts=max_restarts,
             grace_s=grace_s,
-            log_dir=str(runs.run_dir(run_id) / "logs" / "ranks"),
+            log_dir=str(runs.socket_dir(run_id) / "ranks"),
         )
         wanted = spec.Spec(command, "train", str(script), world_size=2, grace_s=grace_s)
         return Started(start.start(wanted, run_id).id)
