@@ -12,7 +12,7 @@ from ddpmon.errors import RecordingError
 from ddpmon.logs import Log, Reader
 from ddpmon.messages import Snapshot, Wish
 from ddpmon.runs import Run
-from ddpmon.source import Cursor
+from ddpmon.source import Cursor, Near
 
 FRAME_S = 0.25
 SLOWEST, FASTEST = 0.125, 1024.0
@@ -23,7 +23,7 @@ LEAD_S = 1.0
 """How long before the end of the first step a replay begins: what comes before it is the start of the processes."""
 
 
-class ReplaySource:
+class ReplaySource(Near):
     """Plays a run's recording. A thread of its own reads it and follows the cursor."""
 
     stoppable = False

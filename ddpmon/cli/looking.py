@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ddpmon.cli.options import lines, notifications
+from ddpmon.cli.reaching import over_ssh
 
 if TYPE_CHECKING:
     from ddpmon.runs import Run
@@ -22,11 +23,20 @@ if TYPE_CHECKING:
 def attach(run: str | None, headless: bool, every: float, notify: str, once: bool, readonly: bool) -> int:
     """Watch a run. Leaving never stops it.
 
+    USER@HOST, HOST: or HOST:RUN is a run on another machine, where ddpmon is too: this goes by the ssh command with
+    its configuration. A line that is cut comes back by itself.
+
     Exit code: 0 after leaving, else the run's. With --once as that of ddpmon status.
     """
     from ddpmon import runs
-    from ddpmon.cli import watching
+    from ddpmon.cli import reaching, watching
+    from ddpmon.remote.address import parse
 
+    address = parse(run)
+    if address is not None and run is not None:
+        if once or headless or not watching.interactive():
+            return reaching.as_typed(address, run)
+        return reaching.dashboard(address, every, notify, readonly=readonly)
     found = runs.find(run)
     if once:
         from ddpmon.cli import standing
@@ -39,13 +49,22 @@ def attach(run: str | None, headless: bool, every: float, notify: str, once: boo
 
 
 @click.command()
+@click.argument("machine", required=False, metavar="[USER@HOST|HOST:]")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
-def ls(as_json: bool) -> None:
-    """Runs of this user, the latest first."""
+def ls(machine: str | None, as_json: bool) -> int:
+    """Runs of this user, the latest first; here or on another machine."""
     import json
 
     from ddpmon import runs
+    from ddpmon.cli import reaching
+    from ddpmon.errors import UsageError
+    from ddpmon.remote.address import parse
 
+    if machine is not None:
+        address = parse(machine)
+        if address is None or address.run is not None:
+            raise UsageError(f"ls {machine}: ls shows all runs, here or of a machine: USER@HOST or HOST:")
+        return reaching.as_typed(address, machine)
     found = runs.all_runs()[::-1]
     if as_json:
         print(json.dumps([_facts(run) for run in found], indent=1))
@@ -57,6 +76,7 @@ def ls(as_json: bool) -> None:
         for *cells, last in rows:
             padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
             print("  ".join([*padded, last]))
+    return 0
 
 
 def _facts(run: Run) -> dict[str, object]:
@@ -103,6 +123,7 @@ def _duration(seconds: float) -> str:
 @click.command()
 @click.argument("run", required=False)
 @click.option("--format", "form", type=click.Choice(["text", "json", "md"]), default="text", show_default=True)
+@over_ssh
 def report(run: str | None, form: str) -> None:
     """What happened in a run, and what to do about it.
 
@@ -125,6 +146,7 @@ def report(run: str | None, form: str) -> None:
 @click.argument("run", required=False)
 @click.option("--rank", type=click.IntRange(0), help="Only what this rank printed.")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the run has ended.")
+@over_ssh
 def logs(run: str | None, rank: int | None, follow: bool) -> None:
     """What the ranks printed on this machine, identical lines of several ranks folded.
 

@@ -172,7 +172,7 @@ def available(frame: Frame) -> list[Key]:
         key
         for key in KEYS
         if (frame.can_stop or not key.stops)
-        and not (frame.readonly and key.changes)
+        and not ((frame.readonly or frame.where) and key.changes)
         and frame.view in (key.views or (frame.view,))
         and key.replay in {None, playing}
     ]
