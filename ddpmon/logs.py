@@ -234,3 +234,9 @@ class Log:
         self.total += len(new)
         self.changes += 1
         return new
+
+    def clear(self) -> None:
+        """Forget the lines, because all of them are told again."""
+        self.entries.clear()
+        self._newest = 0
+        self.changes += 1

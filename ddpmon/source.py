@@ -88,8 +88,14 @@ class Source(Protocol):
     def silent_for(self) -> float:
         """Seconds since the hub was last heard while it should speak; 0.0 for a recording or an ended run."""
 
+    def trouble(self) -> str:
+        """Why the hub cannot be heard, where that is not the hub's fault, in a sentence; "": nothing is in the way."""
+
+    def news(self) -> str:
+        """A line that a person should read, once; "": none. What went wrong elsewhere with what was asked for."""
+
     def logs(self) -> Log:
-        """What the ranks printed, as far as it was written on this machine; always the same object."""
+        """What the ranks printed, as far as it was written on the run's machine; always the same object."""
 
     @property
     def askable(self) -> bool:
@@ -105,7 +111,17 @@ class Source(Protocol):
         """Let go of sockets and threads."""
 
 
-class FakeSource:
+class Near:
+    """What is said by sources of this machine: nothing stands between them and the run."""
+
+    def trouble(self) -> str:
+        return ""
+
+    def news(self) -> str:
+        return ""
+
+
+class FakeSource(Near):
     """A source that holds what a test or a demonstration gives it."""
 
     def __init__(self, snapshot: Snapshot | None = None, silent: float = 0.0, stoppable: bool = True) -> None:
@@ -149,7 +165,7 @@ class FakeSource:
         self.closed = True
 
 
-class LiveSource:
+class LiveSource(Near):
     """A running run, from its hub. A thread of its own asks for one snapshot after the other.
 
     It reconnects by itself. If the run ends while no hub answers, what the recording tells takes its place.
@@ -355,7 +371,7 @@ class LiveSource:
             return  # the viewer shows how long nobody was heard
 
 
-class RecordedSource:
+class RecordedSource(Near):
     """A run that has ended, as its dashboard stood at the end."""
 
     stoppable = False

@@ -11,6 +11,7 @@ import click
 import ddpmon
 from ddpmon.cli.comparing import diff
 from ddpmon.cli.exporting import export
+from ddpmon.cli.far import relay, there
 from ddpmon.cli.keeping import prune, rename, rm
 from ddpmon.cli.launching import exec_, run
 from ddpmon.cli.looking import attach, logs, ls, report
@@ -33,6 +34,10 @@ HELP = """Watch PyTorch DistributedDataParallel runs in the terminal.
     ddpmon demo                                see it on a recorded run, without torch
 
     RUN is a run's name, the beginning of its id, or nothing for the latest.
+    attach, ls, status, stack, logs, stop and report also take a run on another
+    machine, over ssh: HOST:RUN, or USER@HOST for the latest there. DDPMON_SSH
+    is the ssh command with its options, DDPMON_REMOTE what ddpmon is called
+    there if it is not on the PATH.
 
     In the dashboard ? shows the keys. DDPMON_THEME=dark, light or ansi (the
     terminal's own sixteen) chooses its colours, NO_COLOR=1 leaves none.
@@ -65,6 +70,8 @@ for command in (
     demo,
     diff,
     export,
+    relay,
+    there,
 ):
     commands.add_command(command)
 

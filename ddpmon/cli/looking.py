@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ddpmon.cli.options import lines, notifications
+from ddpmon.cli.reaching import over_ssh
 
 if TYPE_CHECKING:
     from ddpmon.runs import Run
@@ -23,11 +24,20 @@ if TYPE_CHECKING:
 def attach(run: str | None, headless: bool, every: float, notify: str, once: bool, readonly: bool) -> int:
     """Watch a run. Leaving never stops it.
 
+    USER@HOST, HOST: or HOST:RUN is a run on another machine, where ddpmon is too: this goes by the ssh command with
+    its configuration. A line that is cut comes back by itself.
+
     Exit code: 0 after leaving, else the run's. With --once as that of ddpmon status.
     """
-    from ddpmon.cli import watching
+    from ddpmon.cli import reaching, watching
     from ddpmon.cli.finding import find
+    from ddpmon.remote.address import parse
 
+    address = parse(run)
+    if address is not None and run is not None:
+        if once or headless or not watching.interactive():
+            return reaching.as_typed(address, run)
+        return reaching.dashboard(address, every, notify, readonly=readonly)
     found = find(run)
     if once:
         from ddpmon.cli import standing
@@ -40,9 +50,10 @@ def attach(run: str | None, headless: bool, every: float, notify: str, once: boo
 
 
 @click.command()
+@click.argument("machine", required=False, metavar="[USER@HOST|HOST:]")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
-def ls(as_json: bool) -> None:
-    """Runs of this user, the latest first.
+def ls(machine: str | None, as_json: bool) -> int:
+    """Runs of this user, the latest first; here or on another machine.
 
     A run is "unknown" here if it was started elsewhere (another machine that shares the folder, another container) and
     it cannot be seen from here whether it runs.
@@ -50,8 +61,16 @@ def ls(as_json: bool) -> None:
     import json
 
     from ddpmon import runs
+    from ddpmon.cli import reaching
+    from ddpmon.errors import UsageError
     from ddpmon.plain import plain
+    from ddpmon.remote.address import parse
 
+    if machine is not None:
+        address = parse(machine)
+        if address is None or address.run is not None:
+            raise UsageError(f"ls {machine}: ls shows all runs, here or of a machine: USER@HOST or HOST:")
+        return reaching.as_typed(address, machine)
     everything, damaged = runs.all_and_damaged()
     found = everything[::-1]
     if as_json:
@@ -71,6 +90,7 @@ def ls(as_json: bool) -> None:
         _tell_bound()
     for why in damaged:
         print("ddpmon:", plain(why), file=sys.stderr)
+    return 0
 
 
 def _tell_bound() -> None:
@@ -138,6 +158,7 @@ def _duration(seconds: float) -> str:
 @click.command()
 @click.argument("run", required=False)
 @click.option("--format", "form", type=click.Choice(["text", "json", "md"]), default="text", show_default=True)
+@over_ssh
 def report(run: str | None, form: str) -> None:
     """What happened in a run, and what to do about it.
 
@@ -160,6 +181,7 @@ def report(run: str | None, form: str) -> None:
 @click.argument("run", required=False)
 @click.option("--rank", type=click.IntRange(0), help="Only what this rank printed.")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the run has ended.")
+@over_ssh
 def logs(run: str | None, rank: int | None, follow: bool) -> None:
     """What the ranks printed on this machine, identical lines of several ranks folded.
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ddpmon.cli.reaching import over_ssh
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -27,6 +29,7 @@ GONE_S = 1.0
 @click.argument("run", required=False)
 @click.option("--rank", type=click.IntRange(0), help="Only this rank.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
+@over_ssh
 def stack(run: str | None, rank: int | None, as_json: bool) -> int:
     """Where every rank's training thread is now: its Python stack, innermost first, identical ones once.
 

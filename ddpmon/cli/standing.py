@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import time
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ddpmon.cli.reaching import over_ssh
 from ddpmon.plain import plain
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ _PIPE_COLUMNS = 160
 @click.command()
 @click.argument("run", required=False)
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
+@over_ssh
 def status(run: str | None, as_json: bool) -> int:
     """How a run stands, in two lines; without DDP a third says what is measured then and what is not.
 
@@ -92,7 +95,8 @@ def now(run: Run) -> Snapshot | None:
 
 
 def _columns() -> int:
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPE_COLUMNS
+    known = sys.stdout.isatty() or "COLUMNS" in os.environ  # set where the terminal is at the other end of an ssh
+    return shutil.get_terminal_size().columns if known else _PIPE_COLUMNS
 
 
 def _head(run: Run, snapshot: Snapshot | None) -> list[str]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import click
 
+from ddpmon.cli.reaching import over_ssh
+
 
 @click.command()
 @click.argument("run", required=False)
 @click.option("--now", is_flag=True, help="Without the grace: SIGKILL at once.")
+@over_ssh
 def stop(run: str | None, now: bool) -> int:
     """Stop a run, the latest that runs if none is named.
 

@@ -64,6 +64,10 @@ class Frame:
     """What is wished for over time. Of the newest snapshot: the past stays as it was, also for a held screen."""
     cursor: Cursor | None = None
     """Where in a recording it plays; None: no recording plays."""
+    where: str = ""
+    """The machine of the run; "": this one."""
+    trouble: str = ""
+    """Why nothing is heard, where that is not the hub's fault."""
 
     @property
     def ended(self) -> bool:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from textual import events
 
+from ddpmon.allruns import Listed
 from ddpmon.analysis.verdict import beside_state
 from ddpmon.redaction import redact_variables
 from ddpmon.tui import numbers
-from ddpmon.tui.allruns import Listed
 from ddpmon.tui.frame import LOOKS, Frame, Look
 from ddpmon.tui.lines import Line, cut, cut_sentence, fit, padded, plain, size, title, wrap
 from ddpmon.tui.widgets.pane import Pane
