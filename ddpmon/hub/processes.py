@@ -321,6 +321,8 @@ class Registry:
                 return
             self._unseat(holder)
         elif holder.settled:
+            if self._stands(new, now):
+                return
             self._begin_attempt(new)
         if new.settled:
             self._agree(new.hello.world_size)
