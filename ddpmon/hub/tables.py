@@ -125,8 +125,8 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column(
             "syncs",
             "BLOB",
-            "Its synchronisations, msgpack of [kind, arrival, end, bytes]: it was blocked from arrival to end, µs after "
-            f"its start. Kinds: {_numbered(SYNC_KINDS)}.",
+            "Its synchronisations, msgpack of [kind, arrival, end, bytes]: blocked from arrival to end, µs after its "
+            f"start. Kinds: {_numbered(SYNC_KINDS)}.",
         ),
         Column("tokens", "INTEGER", "Token ids in it; 0: not known."),
         Column("learning_rate", "REAL", "Of the optimizer's first parameter group; NULL: not known."),
