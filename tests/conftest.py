@@ -20,9 +20,9 @@ from hypothesis import settings
 
 from ddpmon import runs
 from ddpmon.launch import spec, start, stop
-from tests.disks import small_disk
+from tests.disks import module_disk, small_disk
 
-__all__ = ["small_disk"]  # a fixture
+__all__ = ["module_disk", "small_disk"]  # fixtures
 
 WAITED = ["not within [0-9]", "never came", "was never written", "it never ended"]
 """What a test says that waited in vain."""
