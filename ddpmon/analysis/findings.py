@@ -39,6 +39,8 @@ class Evidence:
     records: int = 0
     """Step records received."""
     lost: int = 0
+    damaged: bool = False
+    """They come from a recording of which something could not be read."""
     bad_losses: Sequence[Loss] = ()
     """The first of each rank."""
     failed: failures.FirstFailure | None = None
@@ -127,10 +129,16 @@ def plain(value: Any) -> Any:
 def _telemetry_lost(evidence: Evidence) -> Finding:
     share = evidence.lost / (evidence.lost + evidence.records)
     were = "was" if evidence.lost == 1 else "were"
+    text = (
+        f"{counted(evidence.lost, 'record of a step', 'records of steps')} {were} lost ({share:.1%});"
+        " the report leaves those steps out"
+    )
+    if evidence.damaged:
+        made = evidence.records + evidence.lost
+        text = f"recording damaged: {evidence.records:,} of about {counted(made, 'record')} of steps could be read"
     return Finding(
         "telemetry_lost",
         "warn" if share >= 0.01 else "info",
-        f"{counted(evidence.lost, 'record of a step', 'records of steps')} {were} lost ({share:.1%});"
-        " means leave those steps out",
+        text,
         evidence={"lost": evidence.lost, "share": share},
     )

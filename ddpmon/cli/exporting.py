@@ -60,7 +60,8 @@ def _write_state(run: Run, file: TextIO) -> None:
 
     snapshot = now(run)
     if snapshot is None:
-        raise HubUnreachableError(f"{run.name} ({run.id}) is {run.state()}, and its hub does not answer")
+        where = run.elsewhere() or f"is {run.state()}"
+        raise HubUnreachableError(f"{run.name} ({run.id}) {where}, and its hub does not answer")
     file.write(openmetrics.text(snapshot))
 
 
@@ -83,6 +84,8 @@ def _write_steps(run: Run, form: str, last: int | None, file: TextIO) -> None:
             spreadsheet.write(found, recording.clock, file)
         else:
             trace.write(found, run.name, file)
+    if recording.damaged:
+        print(f"ddpmon: {recording.path} is damaged: what could not be read is left out", file=sys.stderr)
 
 
 @contextlib.contextmanager

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
-import msgspec
-
 from ddpmon.analysis.alignment import Rows
 from ddpmon.analysis.waits import split
 from ddpmon.analysis.world import World
 from ddpmon.errors import RecordingError
+from ddpmon.hub.checked import UNREADABLE
 from ddpmon.hub.processes import RankProcess
 from ddpmon.hub.recording import Recording
 from ddpmon.messages import Step
@@ -45,11 +44,10 @@ def pieces(recording: Recording, last: int | None = None) -> Iterator[Piece]:
             attempts.setdefault(process.attempt, {})[process.rank] = process
     for attempt in sorted(attempts) if last is None else sorted(attempts)[-1:]:
         seats = attempts[attempt]
-        end = max(process.last_step for process in seats.values()) + 1
-        begin = 1 if last is None else max(1, end - last)
-        size = max(1, RECORDS // len(seats))
-        for first in range(begin, end, size):
-            yield from _side_by_side(recording, attempt, seats, first, min(end, first + size))
+        ids = [process.id for process in seats.values()]
+        begin = 1 if last is None else max(map(recording.last_step, ids)) + 1 - last
+        for first, end in recording.stretches(ids, begin, max(1, RECORDS // len(seats))):
+            yield from _side_by_side(recording, attempt, seats, first, end)
 
 
 def _side_by_side(
@@ -66,5 +64,5 @@ def _side_by_side(
             records = [[told[number][rank] for rank in ranks] for number in numbers]
             world = split(Rows(ranks, records), own_clocks=own_clocks)
             yield Piece(attempt, records, world, len(ranks) == len(seats), unmeasured)
-    except (msgspec.MsgspecError, TypeError, ValueError, ArithmeticError) as error:
+    except UNREADABLE as error:
         raise RecordingError(f"{recording.path} cannot be read: {error}") from None

@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import secrets
 import signal
 import socket
+import sqlite3
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import zmq
 
@@ -22,10 +25,12 @@ from ddpmon.errors import DdpmonError, RecordingError
 from ddpmon.hub.asking import Asking
 from ddpmon.hub.collector import Collector
 from ddpmon.hub.endings import read_ending
+from ddpmon.hub.floods import Floods
 from ddpmon.hub.parts import with_parts
 from ddpmon.hub.processes import Registry
 from ddpmon.hub.recorder import Checkpoint, Recorder
 from ddpmon.hub.recording import Recording, recorded_report, recording_path
+from ddpmon.hub.refusals import FLOOD
 from ddpmon.hub.silent import Silent
 from ddpmon.hub.sockets import Sockets
 from ddpmon.hub.starting import started_ranks
@@ -74,6 +79,8 @@ class Hub:
         self._working = Working(START_S)
         self._unwatched = Unwatched(speaks_at_once=run.world_size > 0)
         self._tails = Tails(folder, self._take_left, self._tell_left_out)
+        self._taken: list[Path] = []
+        """What ranks left there, to be removed once it is recorded."""
         self._trouble = False
         now = time.monotonic()
         self._heard_at = now
@@ -86,6 +93,8 @@ class Hub:
         poller.register(self._sockets.ingest, zmq.POLLIN)
         poller.register(self._sockets.view, zmq.POLLIN)
         poller.register(self._woken, zmq.POLLIN)
+        self._floods = Floods([self._collector.receiver, self._viewers.receiver])
+        self._floods.start()
         try:
             next_tick = time.monotonic()
             while not self._told_to_end and not self._orphaned():
@@ -111,6 +120,7 @@ class Hub:
                 self._viewers.serve(now)
             self._end()
         finally:
+            self._floods.finish()
             self._recorder.close()
             self._sockets.close()
 
@@ -144,6 +154,7 @@ class Hub:
             if self._sockets.mend():
                 store.tell(unix, "warn", "someone removed the run's sockets; they are back")
         self._collector.tell_failures(now, unix)
+        self._tell_refusals(unix)
         store.digest()
         self._look_closer(now)
         store.judge(now, unix)
@@ -175,6 +186,14 @@ class Hub:
         if self._asking.look(now):
             self._viewers.hurry()
 
+    def _tell_refusals(self, unix: float) -> None:
+        refusals = self._store.registry.refusals
+        while self._floods.told:
+            refusals.count(FLOOD, why=self._floods.told.popleft())
+        for text in refusals.tell():
+            self._store.tell(unix, "warn", text)
+        self._recorder.refused(refusals.rows())
+
     def _take_left(self, frames: list[bytes]) -> None:
         self._collector.take(frames, time.monotonic(), time.time())
 
@@ -183,12 +202,15 @@ class Hub:
 
     def _take_tails(self) -> None:
         """Record what ranks left in the run's folder, then remove it."""
-        taken = self._tails.look()
-        while taken and self._recorder.backlog:
-            self._collector.record()
-        for path in taken if self._recorder.trouble is None else ():
-            with contextlib.suppress(OSError):
-                path.unlink()
+        self._taken += self._tails.look()
+        if not self._taken:
+            return
+        self._collector.record_all()
+        if self._recorder.trouble is None:
+            for path in self._taken:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+            self._taken.clear()
 
     def _look_at_start(self) -> None:
         store, run = self._store, self._store.run
@@ -218,7 +240,8 @@ class Hub:
         if trouble and not self._trouble:
             store.tell(unix, "warn", f"the recording cannot be written: {trouble}")
         elif self._trouble and not trouble:
-            store.tell(unix, "info", f"recording again; not in it: {counted(recorder.unrecorded, 'step record')}")
+            missing = f"not in it: {counted(recorder.unrecorded, 'step record')}"
+            store.tell(unix, "info", f"recording again; {missing if recorder.unrecorded else 'nothing was lost'}")
         self._trouble = trouble is not None
         store.notes = self._notes()
 
@@ -271,6 +294,7 @@ class Hub:
 
     def _end(self) -> None:
         """Take what is on its way; if the run is over, write down how it ended and tell it to viewers."""
+        self._floods.finish()  # what is read and told below takes memory
         deadline = time.monotonic() + DRAIN_S
         while time.monotonic() < deadline and self._sockets.ingest.poll(20):
             self._collector.receive(time.monotonic(), time.time())
@@ -279,6 +303,7 @@ class Hub:
         store, now, unix = self._store, time.monotonic(), time.time()
         over = store.run.ended or store.run.lost()
         self._collector.tell_failures(now, unix, final=True)
+        self._tell_refusals(unix)
         if over:
             store.live = False
             store.registry.look()
@@ -291,7 +316,10 @@ class Hub:
         self._checkpoint(final=True)
         self._recorded_at = -math.inf
         self._record(now, unix)
+        recorded = self._recorder.unrecorded
         self._recorder.close()
+        if self._recorder.unrecorded > recorded:
+            store.judge(now, unix)
         if not over:
             return
         self._silent.clear()
@@ -307,7 +335,8 @@ class Hub:
             draft.write_text(json.dumps(recorded_report(self._store.run), indent=1))
             draft.replace(path)
         except (OSError, RecordingError) as error:
-            print(f"no report.json: {error}", flush=True)
+            with contextlib.suppress(OSError):  # the disk may be full: viewers are told all the same
+                print(f"no report.json: {error}", flush=True)
 
 
 def _open(run: Run) -> tuple[Store, Recorder]:
@@ -317,23 +346,48 @@ def _open(run: Run) -> tuple[Store, Recorder]:
     trouble = None
     if path.exists():
         try:
-            with Recording(run) as recording:
+            with Recording(run, tails=False) as recording:
                 store = recording.store()
+                if recording.database.salvaged:
+                    trouble = _replace(path, recording)
             store.resume(now)
+            if trouble:
+                store.tell(unix, "warn", trouble)
             store.tell(unix, "warn", "the hub was restarted; ranks send again what it had not recorded")
             return store, Recorder(path, run.id, store.clock)
-        except RecordingError as error:
-            aside = path.with_suffix(".damaged")
-            trouble = f"{error}; it is now {aside.name}, and a new one begins"
-            try:
-                path.replace(aside)
-            except OSError:
-                trouble = str(error)  # the recorder will say what it cannot write
+        except (RecordingError, OSError, sqlite3.Error) as error:
+            trouble = str(error)  # the recorder will say what it cannot write
+            with contextlib.suppress(OSError):
+                trouble = f"{error}; it is now {_put_aside(path).name}, and a new one begins"
     clock = Clock(time.monotonic_ns() // 1000, unix)
     store = Store(run, Registry(run.id, run.world_size, run.host), clock, live=True)
     if trouble:
         store.tell(unix, "warn", trouble)
     return store, Recorder(path, run.id, clock)
+
+
+def _replace(path: Path, recording: Recording) -> str:
+    """Put what is whole of a damaged recording in its place; returns what is to be said of it."""
+    whole = path.with_suffix(".whole")
+    whole.unlink(missing_ok=True)
+    os.close(os.open(whole, os.O_CREAT | os.O_WRONLY, 0o600))
+    try:
+        recording.database.write_to(whole)
+        aside = _put_aside(path)
+        whole.replace(path)
+    finally:
+        whole.unlink(missing_ok=True)
+    return f"{path} is damaged; it is now {aside.name}, and what is whole of it goes on as {path.name}"
+
+
+def _put_aside(path: Path) -> Path:
+    """Rename a recording, and the log beside it, which is no other recording's."""
+    aside = path.with_suffix(".damaged")
+    path.replace(aside)
+    for suffix in ("-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            Path(f"{path}{suffix}").replace(f"{aside}{suffix}")
+    return aside
 
 
 def main(run_id: str) -> int:

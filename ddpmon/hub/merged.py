@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from ddpmon.errors import RecordingError
 from ddpmon.hub.recording import Recording
 from ddpmon.hub.tables import TIERS
-from ddpmon.messages import OWN_PHASES, SYNC_GRADIENTS, Step, Sync
+from ddpmon.messages import MAX_STEP, OWN_PHASES, SYNC_GRADIENTS, Step, Sync
 
 Row: TypeAlias = Sequence[Any]
 _COLUMNS = (
@@ -42,6 +42,18 @@ class Merged:
         end = whole[0].step if whole else end
         means = [step for row in self._spans(process, begin, end) for step in _steps(row) if begin <= step.step < end]
         return means + whole
+
+    def steps_from(self, process: int, begin: int, most: int) -> list[Step]:
+        """A process's next steps, at most so many whole ones; those that were merged as steps of their means."""
+        whole = self._recording.steps_from(process, begin, most)
+        if not self._tiers or (whole and whole[0].step <= begin):
+            return whole
+        means: list[Step] = []
+        for row in self._spans(process, begin, whole[0].step if whole else MAX_STEP):
+            means += [step for step in _steps(row) if begin <= step.step]
+            if len(means) >= most:
+                break
+        return means or whole
 
     def first_step_after(self, process: int, at_us: int, last: int) -> int:
         """The first of a process's steps up to `last` that ends after a moment; last + 1 if none does."""
@@ -124,7 +136,7 @@ class Merged:
         )
 
     def _rows(self, query: str, *values: object) -> Iterator[Any]:
-        return self._recording.rows(query, *values)
+        yield from self._recording.rows(query, *values)
 
 
 def _steps(row: Row) -> list[Step]:

@@ -10,11 +10,10 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import msgspec
-
 from ddpmon.analysis.not_finite import Loss
 from ddpmon.analysis.verdict import Waiting
 from ddpmon.errors import RecordingError
+from ddpmon.hub.checked import UNREADABLE
 from ddpmon.hub.merged import Merged
 from ddpmon.hub.parts import with_parts
 from ddpmon.hub.processes import RankProcess, Registry
@@ -115,12 +114,10 @@ class _Track:
         taken: list[Step] = []
         while len(taken) < most:
             if not self._ahead:
-                if self._next > self.known.last_step:
+                self._ahead.extend(self._merged.steps_from(self.known.id, self._next, self._read_steps))
+                if not self._ahead:
                     break
-                end = self._next + self._read_steps
-                self._ahead.extend(self._merged.steps(self.known.id, self._next, end))
-                self._next = end
-                continue
+                self._next = self._ahead[-1].step + 1
             if self._ahead[0].end_us > until_us:
                 break
             taken.append(self._ahead.popleft())
@@ -218,9 +215,9 @@ class Player:
         """When the next step ends, or the step before the last one that has ended (by: 1 or -1)."""
         track = max(self._tracks, key=lambda each: (self._begins(each) <= unix, each.known.attempt, -each.known.rank))
         now_us = self._us(unix)
-        number = self._merged.first_step_after(track.known.id, now_us, track.known.last_step)
-        wanted = number if by > 0 else number - 2
         with self._readable():
+            number = self._merged.first_step_after(track.known.id, now_us, track.known.last_step)
+            wanted = number if by > 0 else number - 2
             found = self._merged.steps(track.known.id, max(1, wanted), max(1, wanted) + 1)
         if not found:
             return self.end if by > 0 else self.begin
@@ -240,7 +237,7 @@ class Player:
         """What is in a recording but cannot be is told in one line."""
         try:
             yield
-        except (msgspec.MsgspecError, TypeError, ValueError, ArithmeticError) as error:
+        except UNREADABLE as error:
             raise RecordingError(f"{self._recording.path} cannot be read: {error}") from None
 
     def _us(self, unix: float) -> int:

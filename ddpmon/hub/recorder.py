@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
@@ -12,18 +13,23 @@ from typing import NamedTuple
 
 import msgspec
 
+from ddpmon import runs
 from ddpmon.analysis.pauses import Times
 from ddpmon.analysis.since_start import Sums
 from ddpmon.analysis.unarmed import Unarmed, worth_telling
-from ddpmon.hub import filesystem, schema
+from ddpmon.hub import schema
 from ddpmon.hub.histories import SavedHistories
 from ddpmon.hub.processes import RankProcess
 from ddpmon.hub.store import Clock
 from ddpmon.hub.thinning import KEPT_RECORDS, WHOLE_BYTES, Thinning
-from ddpmon.messages import Batch, Event, Failure, Step
+from ddpmon.messages import Batch, Event, Failure, Refusal, Step
 
 ROWS_PER_WRITE = 5000
 """A transaction holds at most about so many rows: some 20 ms."""
+HELD_ROWS = 100_000
+"""Rows that are kept while the disk refuses them, at most: some 64 MB. Then the oldest go, counted."""
+SPARE_BYTES = 256 << 10
+"""Held on the disk, so that how much is missing can be written down though it is full to the end."""
 
 FAR_COMMIT_S = 1.0
 """Between two transactions on a file system that is not this machine's, where each is a conversation with a server."""
@@ -44,27 +50,38 @@ class Checkpoint(msgspec.Struct):
 
 
 class _Entry(NamedTuple):
-    """A batch to write, with the counters of its process as they were after it."""
+    """A batch to write."""
 
     process: RankProcess
     batch: Batch
     steps: list[Step]
-    counters: tuple[int, int, int]
+    last_step: int
+    """Of its process, after it."""
+
+    @property
+    def rows(self) -> int:
+        batch = self.batch
+        return 1 + len(self.steps) + len(batch.samples) + len(batch.scalars) + len(batch.digests) + len(batch.layouts)
 
 
 class Recorder:
-    """Queues what happened and writes it in transactions. A disk that refuses is told of once and tried again."""
+    """Queues what happened and writes it in transactions. A disk that refuses is tried again: what waits is kept."""
 
     def __init__(
         self,
         path: Path,
         run_id: str,
         clock: Clock,
+        db: sqlite3.Connection | None = None,
         whole_bytes: int = WHOLE_BYTES,
         kept_records: int = KEPT_RECORDS,
     ) -> None:
-        """Opens nothing yet. whole_bytes, kept_records: see `thinning`."""
+        """Opens nothing yet. db: an open recording to write to, in place of the file at `path`.
+
+        whole_bytes, kept_records: see `thinning`.
+        """
         self._path = path
+        self._spare = path.with_suffix(".spare")
         self._whole_bytes = whole_bytes
         self._kept_records = kept_records
         self._meta = {
@@ -73,7 +90,7 @@ class Recorder:
             "monotonic_us": clock.monotonic_us,
             "unix": clock.unix,
         }
-        self._db: sqlite3.Connection | None = None
+        self._db = db
         self._queue: deque[_Entry] = deque()
         self._queued_rows = 0
         self._processes: dict[int, RankProcess] = {}
@@ -82,10 +99,11 @@ class Recorder:
         self._checkpoints: dict[str, bytes] = {}
         """By name, what replaces what was recorded under it."""
         self._unarmed: set[tuple[int, int | None, str]] = set()
+        self._refused: list[Refusal] = []
         self.trouble: str | None = None
         """Why the disk refuses, while it does."""
         self.unrecorded = 0
-        """Step records that it refused."""
+        """Step records that had to be thrown away because the disk refused them for too long."""
         self._thinning: Thinning | None = None
         self.too_large = False
         """Whether there is something to `thin`."""
@@ -93,7 +111,7 @@ class Recorder:
     @cached_property
     def every_s(self) -> float:
         """How long to gather before a transaction."""
-        return 0.0 if filesystem.is_local(self._path.parent) else FAR_COMMIT_S
+        return 0.0 if runs.is_local(self._path.parent) else FAR_COMMIT_S
 
     def _open(self) -> sqlite3.Connection:
         """Open or make the recording, for this user alone.
@@ -104,6 +122,8 @@ class Recorder:
         far = self.every_s > 0
         mask = os.umask(0o077)
         try:
+            with contextlib.suppress(OSError):
+                self._spare.write_bytes(bytes(SPARE_BYTES))
             db = sqlite3.connect(self._path, isolation_level=None, timeout=LOCKED_S if far else 5.0)
         finally:
             os.umask(mask)
@@ -127,8 +147,9 @@ class Recorder:
 
     def batch(self, process: RankProcess, batch: Batch, fresh: list[Step]) -> None:
         """Take a batch; of its steps only the `fresh` ones."""
-        self._queue.append(_Entry(process, batch, fresh, (batch.seq, process.last_step, process.records)))
-        self._queued_rows += 1 + len(fresh)
+        entry = _Entry(process, batch, fresh, process.last_step)
+        self._queue.append(entry)
+        self._queued_rows += entry.rows
 
     def event(self, events: Iterable[Event]) -> None:
         self._events.extend(events)
@@ -147,6 +168,12 @@ class Recorder:
             self._unarmed = who
             self._checkpoints["unarmed"] = msgspec.msgpack.encode(told)
 
+    def refused(self, rows: list[Refusal]) -> None:
+        """Keep what was not taken because it cannot be."""
+        if rows != self._refused:
+            self._refused = rows
+            self._checkpoints["refused"] = msgspec.msgpack.encode(rows)
+
     def recorded(self, process: RankProcess) -> int:
         """Up to which batch a process's are settled."""
         return next((e.batch.seq - 1 for e in self._queue if e.process is process), process.seq)
@@ -158,17 +185,17 @@ class Recorder:
 
     @property
     def backlog_is_large(self) -> bool:
-        """Whether a whole transaction's worth waits."""
-        return self._queued_rows >= ROWS_PER_WRITE
+        """Whether a whole transaction's worth waits, and there is a disk to take it."""
+        return self._queued_rows >= ROWS_PER_WRITE and self.trouble is None
 
     def write(self) -> list[tuple[RankProcess, int]]:
-        """Write some of what waits; returns each process whose batches are settled, and up to which number."""
+        """Write some of what waits; returns each process whose batches are recorded, and up to which number."""
         taken: list[_Entry] = []
         rows = 0
         while self._queue and rows < ROWS_PER_WRITE:
             entry = self._queue.popleft()
             taken.append(entry)
-            rows += 1 + len(entry.steps)
+            rows += entry.rows
         self._queued_rows -= rows
         settled = {entry.process.id: entry for entry in taken}
         if not (taken or self._processes or self._events or self._failures or self._checkpoints):
@@ -179,37 +206,47 @@ class Recorder:
             self._db.execute("BEGIN")
             self._write(self._db, taken, settled)
             self._db.execute("COMMIT")
-            self.trouble = None
             self.too_large = self._thinning is not None and self._thinning.due
         except sqlite3.Error as error:
-            if self._db is not None and self._db.in_transaction:
-                self._db.execute("ROLLBACK")
             self.trouble = str(error)
-            self.unrecorded += sum(len(entry.steps) for entry in taken)
-        else:
-            self._processes.clear()
-            self._events.clear()
-            self._failures.clear()
-            self._checkpoints.clear()
-        # Refused ones too: to send them again and again would fill the ranks' memory, not the disk.
+            if self._db is not None and self._db.in_transaction:
+                with contextlib.suppress(sqlite3.Error):
+                    self._db.execute("ROLLBACK")
+            self._queue.extendleft(reversed(taken))
+            self._queued_rows += rows
+            self._drop(HELD_ROWS)
+            return []
+        self.trouble = None
+        self._processes.clear()
+        self._events.clear()
+        self._failures.clear()
+        self._checkpoints.clear()
         return [(entry.process, entry.batch.seq) for entry in settled.values()]
+
+    def _drop(self, most: int) -> None:
+        """Throw the oldest batches away until at most so many rows wait, and count their steps as lost."""
+        while self._queued_rows > most:
+            entry = self._queue.popleft()
+            self._queued_rows -= entry.rows
+            self._processes[entry.process.id] = entry.process
+            entry.process.records -= len(entry.steps)
+            self.unrecorded += len(entry.steps)
 
     def _write(self, db: sqlite3.Connection, taken: list[_Entry], settled: dict[int, _Entry]) -> None:
         waiting = {entry.process.id: entry for entry in reversed(self._queue)}
+        held = Counter[int]()
+        for entry in self._queue:
+            held[entry.process.id] += len(entry.steps)
         for process in {p.id: p for p in (*self._processes.values(), *(e.process for e in taken))}.values():
             # What still waits in the queue is not recorded: the counters must be those of what is.
             if process.id in settled:
-                counters = settled[process.id].counters
+                seq, last_step = settled[process.id].batch.seq, settled[process.id].last_step
             elif process.id in waiting:
                 first = waiting[process.id]
-                counters = (
-                    first.batch.seq - 1,
-                    first.steps[0].step - 1 if first.steps else first.counters[1],
-                    first.counters[2] - len(first.steps),
-                )
+                seq, last_step = first.batch.seq - 1, first.steps[0].step - 1 if first.steps else first.last_step
             else:
-                counters = (process.seq, process.last_step, process.records)
-            db.execute(_PUT_PROCESS, _process_row(process, counters))
+                seq, last_step = process.seq, process.last_step
+            db.execute(_PUT_PROCESS, _process_row(process, (seq, last_step, process.records - held[process.id])))
         execute = db.executemany
         execute(_PUT_STEP, [schema.step_row(e.process.id, step) for e in taken for step in e.steps])
         execute(_PUT_SAMPLE, [schema.sample_row(e.process.id, s) for e in taken for s in e.batch.samples])
@@ -254,7 +291,12 @@ class Recorder:
         while self._queue or self._processes or self._events or self._failures or self._checkpoints:
             self.write()
             if self.trouble:
+                self._drop(0)
+                self._checkpoints.clear()
+                self._free_spare()
+                self.write()
                 break
+        self._free_spare()
         if self._db is None:
             return
         try:
@@ -263,6 +305,10 @@ class Recorder:
             pass  # someone reads it at this moment: the log stays beside it, which every reader understands
         self._db.close()
         self._db = None
+
+    def _free_spare(self) -> None:
+        with contextlib.suppress(OSError):
+            self._spare.unlink()
 
 
 _PUT_STEP = schema.insert("steps", "OR IGNORE")

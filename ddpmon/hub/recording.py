@@ -1,12 +1,16 @@
-"""Reads telemetry.db: rebuilds all that the hub knew, through the same analysis. Never writes, live runs included."""
+"""Reads telemetry.db: rebuilds all that the hub knew, through the same analysis. Never writes, live runs included.
+
+What ranks left beside it for a hub that never came is taken in, in memory. Of a damaged recording comes what is whole.
+"""
 
 from __future__ import annotations
 
-import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import msgspec
 
@@ -18,53 +22,89 @@ from ddpmon.analysis.summary import summarise
 from ddpmon.analysis.unarmed import Unarmed
 from ddpmon.analysis.verdict import Waiting
 from ddpmon.errors import RecordingError
-from ddpmon.hub import schema
+from ddpmon.hub import checked, left, schema
+from ddpmon.hub.checked import UNREADABLE
+from ddpmon.hub.database import Database
 from ddpmon.hub.endings import read_ending
 from ddpmon.hub.histories import Histories
 from ddpmon.hub.processes import SAMPLES, RankProcess, Registry
 from ddpmon.hub.recorder import Checkpoint
+from ddpmon.hub.refusals import Refusals
 from ddpmon.hub.store import WINDOW_S, WINDOW_STEPS, Clock, Store
 from ddpmon.hub.view import snapshot
-from ddpmon.messages import MAX_US, Digest, Event, Failure, Hello, Layout, Sample, Scalar, Snapshot, Stack, Step
-from ddpmon.runs import Process, Run
+from ddpmon.messages import MAX_STEP, MAX_US, Digest, Event, Failure, Refusal, Sample, Scalar, Snapshot, Step
+from ddpmon.runs import Run
 
 REPORT_RECORDS = 400_000
 """A report covers the last steps with at most so many records: about two seconds of reading."""
 CHUNK_STEPS = 2000
 DIGESTS = 100
 """Of a rank, the latest."""
+PROCESSES_MOST = 1 << 16
+"""The latest that are read."""
+TYPICAL_STEPS = 100
+"""The first ones of a process, which tell how long a step of it takes."""
 EPOCH = "recording"
+
+_T = TypeVar("_T")
 
 
 class Recording:
     """One telemetry.db, open for reading."""
 
-    def __init__(self, run: Run) -> None:
-        """Open a run's recording; RecordingError says what is wrong with it."""
+    def __init__(self, run: Run, *, tails: bool = True) -> None:
+        """Open a run's recording; RecordingError says what is wrong with it. tails: with what ranks left beside it."""
         self.run = run
         self.path = recording_path(run.id)
-        if not self.path.exists():
-            raise RecordingError(f"no recording of {run.name} yet: {self.path} does not exist")
+        self.notes: list[str] = []
+        """What else is to be said of it."""
+        self._unread = Counter[int]()
+        """Step records that could not be read, by process."""
+        self._limits: dict[int, int] = {}
+        """The last step that a process can have come to."""
+        self._left = left.Left(runs.run_dir(run.id)) if tails else None
+        if self._left and self._left.clock and not self.path.exists():
+            self.database = Database.empty(self.path, run.id, self._left.clock)
+        else:
+            self.database = Database(self.path, run.name)
         try:
-            self._db = sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True, timeout=2.0, check_same_thread=False)
-        except sqlite3.Error as error:
-            raise self._unreadable(error) from None
-        try:
-            meta = dict(self._rows("SELECT key, value FROM meta"))
-            version = int(meta["schema"])
-            self.clock = Clock(int(meta["monotonic_us"]), float(meta["unix"]))
-        except (KeyError, TypeError, ValueError) as error:
-            self.close()
-            raise RecordingError(f"{self.path} is damaged: its meta table lacks {error}") from None
-        except RecordingError:
+            self.clock = self._clock()
+            self._take_left()
+        except BaseException:
             self.close()
             raise
-        if version > schema.VERSION:
-            self.close()
+
+    def _clock(self) -> Clock:
+        meta = dict(self.database.read("meta", ("key", "value"), ""))
+        version = meta.get("schema")
+        if isinstance(version, int) and version > schema.VERSION:
             raise RecordingError(f"{self.path} is of a newer ddpmon (schema {version}); update to read it")
+        try:
+            return Clock(*msgspec.convert((meta["monotonic_us"], meta["unix"]), tuple[checked.Count, checked.Moment]))
+        except UNREADABLE:
+            self.database.damaged = True
+            first = self.database.read("samples", ("time_us",), "ORDER BY time_us LIMIT 1")
+            return Clock(first[0][0] if first and isinstance(first[0][0], int) else 0, self.run.created_at)
+
+    def _take_left(self) -> None:
+        """Read with it what ranks left beside it, from a copy in memory."""
+        if not self._left:
+            return
+        self.notes = self._left.notes
+        if not self._left.frames:
+            return
+        registry = Registry(self.run.id, self.run.world_size, "")  # pids may be other processes' by now
+        registry.restore(self.processes())
+        self._left.take(self.run, self.database.writable(), self.clock, registry)
+        self.database.on_salvage = self._take_left
+
+    @property
+    def damaged(self) -> bool:
+        """Whether something in it could not be read."""
+        return self.database.damaged
 
     def close(self) -> None:
-        self._db.close()
+        self.database.close()
 
     def __enter__(self) -> Self:
         return self
@@ -76,6 +116,7 @@ class Recording:
         """The processes as they were last known."""
         registry = Registry(self.run.id, self.run.world_size, self.run.host)
         registry.restore(self.processes())
+        registry.refusals = Refusals(self.refused())
         return registry
 
     def store(self, records: int | None = None) -> Store:
@@ -83,15 +124,17 @@ class Recording:
 
         RecordingError if what is in it cannot be.
         """
+        before = self.database.salvaged
         try:
-            return self._store(records)
-        except (msgspec.MsgspecError, TypeError, ValueError, ArithmeticError) as error:
-            raise self._unreadable(error) from None
+            store = self._store(records)
+            return store if self.database.salvaged == before else self._store(records)
+        except UNREADABLE as error:
+            raise self.database.unreadable(error) from None
 
     def _store(self, records: int | None) -> Store:
         registry = self.registry()
         ids = {process.id: process for process in registry.seats.values()}
-        last = max((process.last_step for process in ids.values()), default=0)
+        last = max((self.last_step(number) for number in ids), default=0)
         steps = WINDOW_STEPS if records is None else max(WINDOW_STEPS, records // max(1, len(ids)))
         window_s = WINDOW_S if records is None else None
         room = steps if records is None else max(1, min(steps, last))
@@ -105,9 +148,9 @@ class Recording:
             first = min(since, last - steps) + 1
         else:
             first = 1
-        for begin in range(max(1, first), last + 1, CHUNK_STEPS):
+        for begin, end in self.stretches(ids, first, CHUNK_STEPS):
             for process in ids.values():
-                told = self.steps(process.id, begin, begin + CHUNK_STEPS)
+                told = self.steps(process.id, begin, end)
                 store.add_steps(process, told)
                 if told and any(sample.gpu_percent is not None for sample in process.samples):
                     span = told[0].end_us - told[0].length_us, told[-1].end_us
@@ -116,6 +159,7 @@ class Recording:
         store.digest(final=self.run.ended)
         for process in ids.values():
             store.add_digests(process, self.digests(process.id))
+            process.records = max(0, process.records - self._unread[process.id])
         store.waiting = Waiting(
             registry.world_size,
             launcher=self.run.agent is not None,
@@ -128,6 +172,8 @@ class Recording:
             store.ending = read_ending(self.run)
             for process in registry.seats.values():
                 process.dead = not process.left
+        store.damaged = self.damaged
+        store.notes = [*self.notes, *([f"{self.path} is damaged: what is whole was read"] if self.damaged else [])]
         return store
 
     def _restore_histories(self, store: Store, saved: Checkpoint | None, last: int) -> int:
@@ -148,56 +194,100 @@ class Recording:
                 store.histories.add_samples(rank, self.samples(process.id, after_us, MAX_US), began_us)
         return since
 
-    def processes(self) -> Iterator[RankProcess]:
+    def processes(self) -> list[RankProcess]:
         """Every process that said it is a rank, as it was last known."""
-        columns = (
-            *("id", "attempt", "pid", "start_ticks", "hello", "stage", "seq", "steps", "last_step", "records"),
-            *("dropped", "total_steps", "left", "dead", "unsynchronised", "unsynchronised_at", "stack"),
-            *("epoch", "epochs"),
+        rows = self.database.read("processes", checked.PROCESSES, "ORDER BY id DESC LIMIT ?", PROCESSES_MOST)
+        return self._kept(rows, self._process)[::-1]
+
+    def _process(self, row: Sequence[Any]) -> RankProcess:
+        process, whole = checked.process(row, self.run)
+        self.database.damaged |= not whole
+        self._count(process)
+        latest = self.database.read(
+            "samples", schema.SAMPLES, "WHERE process = ? ORDER BY time_us DESC LIMIT ?", process.id, SAMPLES
         )
-        for row in self._rows(self._select("processes", columns, "ORDER BY id")):
-            number, attempt, pid, ticks, hello, stage, seq, steps, last, records = row[:10]
-            dropped, total, left, dead, unsynchronised, unsynchronised_at, stack, epoch, epochs = row[10:]
-            process = RankProcess(
-                number,
-                attempt,
-                msgspec.msgpack.decode(hello, type=Hello),
-                Process(pid, ticks) if ticks is not None else None,
-                stage=stage,
-                seq=seq,
-                steps=steps,
-                last_step=last,
-                records=records,
-                dropped=dropped,
-                total_steps=total,
-                epoch=epoch,
-                epochs=epochs,
-                left=bool(left),
-                dead=bool(dead),
-                unsynchronised=unsynchronised or 0,
-                unsynchronised_at=unsynchronised_at or 0,
-                stack=msgspec.msgpack.decode(stack, type=Stack) if stack else None,
-            )
-            latest = self._select("samples", schema.SAMPLES, "WHERE process = ? ORDER BY time_us DESC LIMIT ?")
-            rows = list(self._rows(latest, number, SAMPLES))
-            process.samples.extend(schema.sample_of(row) for row in reversed(rows))
-            process.layouts = self._layouts(number)
-            yield process
+        process.samples.extend(self._kept(reversed(latest), checked.sample))
+        layouts = self.database.read("layouts", ("number", "layout"), "WHERE process = ?", process.id)
+        process.layouts = {layout.number: layout for layout in self._kept(layouts, checked.layout)}
+        return process
+
+    def _count(self, process: RankProcess) -> None:
+        """Believe what is told of how many steps it made, as far as they can be; else count those that are there."""
+        first = self.database.read(
+            "steps", ("length_us",), "WHERE process = ? ORDER BY step LIMIT ?", process.id, TYPICAL_STEPS
+        )
+        seconds = max(0.0, (self.run.ended_at or time.time()) - self.run.created_at)
+        limit = checked.last_possible(process, seconds, [length for (length,) in first])
+        self._limits[process.id] = limit
+        told = process.last_step, process.steps, process.records
+        if max(told) > limit:
+            process.last_step = process.steps = self.last_step(process.id)
+        if "steps" not in self.database.tables:
+            process.records = 0
+        elif self.database.salvaged or max(told) > limit:
+            process.records = self.database.count("steps", "WHERE process = ? AND step <= ?", process.id, limit)
+            self.database.damaged |= process.records != told[2]
 
     def steps(self, process: int, begin: int, end: int) -> list[Step]:
         """A process's records of the steps from `begin` to before `end`."""
-        query = self._select("steps", schema.STEPS, "WHERE process = ? AND step >= ? AND step < ? ORDER BY step")
-        return [schema.step_of(row) for row in self._rows(query, process, begin, end)]
+        end = min(end, self._limits.get(process, MAX_STEP) + 1)
+        rows = self.database.read(
+            "steps", schema.STEPS, "WHERE process = ? AND step >= ? AND step < ? ORDER BY step", process, begin, end
+        )
+        return self._believed(process, rows)
+
+    def steps_from(self, process: int, begin: int, most: int) -> list[Step]:
+        """A process's next records, at most so many."""
+        last = self._limits.get(process, MAX_STEP)
+        rest = "WHERE process = ? AND step >= ? AND step <= ? ORDER BY step LIMIT ?"
+        while rows := self.database.read("steps", schema.STEPS, rest, process, begin, last, most):
+            if found := self._believed(process, rows):
+                return found
+            begin = rows[-1][0] + 1  # none of these could be read
+        return []
+
+    def _believed(self, process: int, rows: list[Any]) -> list[Step]:
+        made, bad = checked.steps(rows)
+        if bad:
+            self._unread[process] += bad
+            self.database.damaged = True
+        if any(before.step >= after.step for before, after in pairwise(made)):
+            made = sorted({step.step: step for step in made}.values(), key=lambda step: step.step)
+        return made
+
+    def stretches(self, processes: Iterable[int], begin: int, size: int) -> Iterator[tuple[int, int]]:
+        """Where steps of processes are recorded: from a step to before another, at most `size` further."""
+        while True:
+            rest = "WHERE process = ? AND step >= ? AND step <= ? ORDER BY step LIMIT 1"
+            found = [
+                self.database.read("steps", ("step",), rest, each, begin, self._limits[each]) for each in processes
+            ]
+            firsts = [rows[0][0] for rows in found if rows]
+            if not firsts:
+                return
+            begin = min(firsts) + size
+            yield begin - size, begin
+
+    def last_step(self, process: int) -> int:
+        """The last step of a process that is recorded; 0: none is."""
+        rest = "WHERE process = ? AND step <= ? ORDER BY step DESC LIMIT 1"
+        rows = self.database.read("steps", ("step",), rest, process, self._limits.get(process, MAX_STEP))
+        return rows[0][0] if rows and isinstance(rows[0][0], int) else 0
 
     def samples(self, process: int, after_us: int, until_us: int) -> list[Sample]:
         """A process's samples after one moment and up to another."""
-        query = self._select("samples", schema.SAMPLES, "WHERE process = ? AND time_us > ? AND time_us <= ?")
-        return [schema.sample_of(row) for row in self._rows(query, process, after_us, until_us)]
+        rest = "WHERE process = ? AND time_us > ? AND time_us <= ?"
+        after_us, until_us = max(-1, after_us), min(until_us, MAX_US)
+        return self._kept(
+            self.database.read("samples", schema.SAMPLES, rest, process, after_us, until_us), checked.sample
+        )
 
     def scalars(self, process: int, after: int) -> list[Scalar]:
         """What a process's script logged after a step."""
-        rows = self._rows("SELECT step, name, value FROM scalars WHERE process = ? AND step > ?", process, after)
-        return [Scalar(step, name, float(value)) for step, name, value in rows if value is not None]
+        rest = "WHERE process = ? AND step > ? AND value IS NOT NULL"
+        return self._kept(
+            self.database.read("scalars", ("step", "name", "value"), rest, process, after), checked.scalar
+        )
 
     def span_us(self, process: int) -> tuple[int, int] | None:
         """When a process was first and last heard of, by its samples and steps; None: never."""
@@ -205,90 +295,68 @@ class Recording:
             at
             for table, column, key in (("samples", "time_us", "time_us"), ("steps", "end_us", "step"))
             for order in ("ASC", "DESC")
-            for (at,) in self._rows(
-                f"SELECT {column} FROM {table} WHERE process = ? ORDER BY {key} {order} LIMIT 1",  # noqa: S608  ours
-                process,
+            for (at,) in self.database.read(
+                table, (column,), f"WHERE process = ? ORDER BY {key} {order} LIMIT 1", process
             )
+            if isinstance(at, int) and 0 <= at < MAX_US
         ]
         return (min(ends), max(ends)) if ends else None
 
     def first_end_us(self, process: int) -> int | None:
         """When the first of a process's steps ended; None: there is none."""
-        rows = list(self._rows("SELECT end_us FROM steps WHERE process = ? ORDER BY step LIMIT 1", process))
-        return int(rows[0][0]) if rows else None
+        found = self.steps_from(process, 1, 1)
+        return found[0].end_us if found else None
 
     def first_step_after(self, process: int, at_us: int, last: int) -> int:
         """The first of a process's steps up to `last` that ends after a moment; last + 1 if none does."""
         low, high = 1, last + 1
-        query = "SELECT step, end_us FROM steps WHERE process = ? AND step >= ? ORDER BY step LIMIT 1"
         while low < high:
             middle = (low + high) // 2
-            found = list(self._rows(query, process, middle))
-            if not found or found[0][1] > at_us:
+            found = self.steps_from(process, middle, 1)
+            if not found or found[0].end_us > at_us:
                 high = middle
             else:
-                low = found[0][0] + 1
+                low = found[0].step + 1
         return low
-
-    def _lacks(self, table: str) -> bool:
-        """Whether it was made by an older version, which had no such table."""
-        return not list(self._rows("SELECT 1 FROM sqlite_master WHERE name = ?", table))
-
-    def _layouts(self, process: int) -> dict[int, Layout]:
-        if self._lacks("layouts"):
-            return {}
-        rows = self._rows("SELECT number, layout FROM layouts WHERE process = ?", process)
-        return {number: msgspec.msgpack.decode(layout, type=Layout) for number, layout in rows}
 
     def digests(self, process: int, most: int = DIGESTS) -> list[Digest]:
         """A process's latest digests, at most so many."""
-        if self._lacks("digests"):
-            return []
-        latest = self._select("digests", Digest.__struct_fields__, "WHERE process = ? ORDER BY rowid DESC LIMIT ?")
-        rows = self._rows(latest, process, most)
-        return [
-            Digest(step, model, value, group, sequence, updates or 0)  # an older version told of no updates
-            for step, model, value, group, sequence, updates in rows
-        ][::-1]
+        rest = "WHERE process = ? ORDER BY rowid DESC LIMIT ?"
+        rows = self.database.read("digests", Digest.__struct_fields__, rest, process, most)
+        return self._kept(reversed(rows), checked.digest)
 
     def _checkpoint(self) -> Checkpoint | None:
-        rows = list(self._rows("SELECT value FROM checkpoints WHERE name = 'history'"))
-        return msgspec.msgpack.decode(rows[0][0], type=Checkpoint) if rows else None
+        """What a hub had worked out; None: none did, or it cannot be read and is worked out anew from the rows."""
+        found = self._kept(self.database.read("checkpoints", ("value",), "WHERE name = 'history'"), checked.checkpoint)
+        return found[0] if found else None
 
     def unarmed(self) -> list[Unarmed]:
         """The processes that ran torch without the probe."""
-        rows = list(self._rows("SELECT value FROM checkpoints WHERE name = 'unarmed'"))
-        return msgspec.msgpack.decode(rows[0][0], type=list[Unarmed]) if rows else []
+        found = self._kept(self.database.read("checkpoints", ("value",), "WHERE name = 'unarmed'"), checked.unarmed)
+        return found[0] if found else []
+
+    def refused(self) -> list[Refusal]:
+        """What the hub did not take because it cannot be."""
+        found = self._kept(self.database.read("checkpoints", ("value",), "WHERE name = 'refused'"), checked.refused)
+        return found[0] if found else []
 
     def failures(self) -> list[Failure]:
         """The exceptions that nobody caught."""
-        rows = self._rows("SELECT failure FROM failures")
-        return [msgspec.msgpack.decode(row[0], type=Failure) for row in rows]
+        return self._kept(self.database.read("failures", ("failure",), ""), checked.failure)
 
     def events(self, most: int) -> list[Event]:
         """What happened to the run: the latest, at most so many."""
-        rows = self._rows("SELECT at, severity, text FROM events ORDER BY rowid DESC LIMIT ?", most)
-        return [Event(*row) for row in rows][::-1]
+        rows = self.database.read("events", ("at", "severity", "text"), "ORDER BY rowid DESC LIMIT ?", most)
+        return self._kept(reversed(rows), checked.event)
 
-    def _select(self, table: str, columns: Sequence[str], rest: str) -> str:
-        """The query for columns of a table, of which an older version's recording may lack some."""
-        try:
-            return schema.select(self._db, table, columns, rest)
-        except sqlite3.Error as error:
-            raise self._unreadable(error) from None
-
-    def rows(self, query: str, *values: object) -> Iterator[Any]:
+    def rows(self, query: str, *values: object) -> list[Any]:
         """What a query finds. RecordingError where it cannot be read."""
-        return self._rows(query, *values)
+        return self.database.rows(query, *values)
 
-    def _rows(self, query: str, *values: object) -> Iterator[Any]:
-        try:
-            yield from self._db.execute(query, values)
-        except sqlite3.Error as error:
-            raise self._unreadable(error) from None
-
-    def _unreadable(self, error: Exception) -> RecordingError:
-        return RecordingError(f"{self.path} cannot be read: {error}")
+    def _kept(self, rows: Iterable[Any], make: Callable[[Any], _T]) -> list[_T]:
+        made, bad = checked.kept(rows, make)
+        self.database.damaged |= bad > 0
+        return made
 
 
 def recording_path(run_id: str) -> Path:
@@ -334,7 +402,7 @@ def _end(run: Run) -> float:
 
 def _judged(run: Run, records: int | None) -> Store:
     """A store at the run's end; an empty one of a run that never came to record."""
-    if run.ended and not recording_path(run.id).exists():
+    if run.ended and not recording_path(run.id).exists() and not left.Left(runs.run_dir(run.id)).clock:
         registry = Registry(run.id, run.world_size, run.host)
         store = Store(run, registry, Clock(0, run.created_at))
         store.ending = read_ending(run)

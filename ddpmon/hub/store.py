@@ -61,6 +61,8 @@ EVENTS = 200
 BUCKET_STEPS = 50
 """Steps whose buckets are kept for a live view; of a recording those of its window, BUCKET_STEPS_MOST at most."""
 BUCKET_STEPS_MOST = 2000
+_HUGE = np.errstate(over="ignore", invalid="ignore")
+"""A loss of 1e300 has no variance that a float can hold: nothing that people need to be told on stderr."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,8 @@ class Store:
         self.past = Past()
         self.history_step = 0
         """The histories hold everything up to this step."""
+        self.damaged = False
+        """It comes from a recording of which something could not be read."""
         self.failures: list[Failure] = []
         self.events: deque[Event] = deque(maxlen=EVENTS)
         self.new_events: list[Event] = []
@@ -245,6 +249,7 @@ class Store:
         self._last_step_at = None
         self._all_connected = False
 
+    @_HUGE
     def digest(self, final: bool = False) -> None:
         """Work the records that came since into the window and the histories."""
         own_clocks = {rank for rank, process in self.registry.seats.items() if process.hello.device_clock}
@@ -295,13 +300,14 @@ class Store:
             self.histories.add_steps(part, seconds.astype(np.float64))
             self.history_step = int(part.step[-1])
 
+    @_HUGE
     def judge(self, now: float, unix: float) -> None:
         """Bring findings, state and verdict up to date. now: seconds of the hub's own clock."""
         run_state = self.run.state()
-        if run_state == "lost" and self.live:
+        if run_state in {"lost", "unknown"} and self.live:
             run_state = "running"
         seats = self.registry.seats
-        if run_state in END_STATES and self.first_failure is None and run_state != "stopped":
+        if run_state in END_STATES and self.first_failure is None and run_state not in {"stopped", "unknown"}:
             ending = self.ending
             told = self.failures_of(self.registry.attempt)
             self.first_failure = failing.first(
@@ -340,8 +346,9 @@ class Store:
         processes = self.registry.seats.values()
         there = [(p, self.recently.of(p)) for p in processes if not (p.left and self.live)]
         return Evidence(
-            records=sum(process.records for process in processes),
-            lost=sum(process.lost for process in processes),
+            records=sum(process.records for process in self.registry.everyone.values()),
+            lost=self.records_lost,
+            damaged=self.damaged,
             bad_losses=self._bad_losses(),
             failed=self.first_failure or failing.first((), self.failures_of(self.registry.attempt), {}),
             world_size=self.registry.world_size,
@@ -512,4 +519,5 @@ class Store:
 
     @property
     def records_lost(self) -> int:
-        return sum(process.lost for process in self.registry.everyone.values())
+        """Of processes that are or were a rank."""
+        return sum(process.lost for process in self.registry.everyone.values() if process.attempt >= 0)

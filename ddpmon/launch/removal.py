@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
 import shutil
 from pathlib import Path
 
 from ddpmon import runs
 from ddpmon.errors import DdpmonError, UsageError
-from ddpmon.launch import processes
+from ddpmon.launch import remains
 from ddpmon.runs import Run
 
 _ASIDE = ".deleted-"
@@ -46,28 +45,32 @@ def bytes_text(size_bytes: float) -> str:
     return f"{size:.1f} GB"
 
 
-def check(run: Run) -> Run:
-    """The run as it is now, if nothing of it lives any more; UsageError says what does."""
+def check(run: Run, *, force: bool = False) -> Run:
+    """The run as it is now, if nothing of it lives any more; UsageError says what does.
+
+    force: whoever asks knows that of a run which cannot be seen from here.
+    """
     run = runs.load(run.id)
-    if run.state() == "running":
-        raise UsageError(f"{run.name} ({run.id}) is running; stop it first")
-    if not run.ended and run.host != platform.node():  # a home that several machines share
-        raise UsageError(f"{run.name} ({run.id}) was started on {run.host} and may still run there; delete it there")
-    if run.supervisor is not None and run.supervisor.alive():
+    state, where = run.state(), run.elsewhere()
+    if state == "running":
+        raise UsageError(f"{run.name} ({run.id}) {where or 'is running'}; stop it{' there' if where else ''} first")
+    if where and not force:
+        raise UsageError(f"{run.name} ({run.id}) {where}; delete it there, or with --force if it is over for certain")
+    if run.supervised():
         raise UsageError(f"{run.name} ({run.id}) is just ending; try again in a moment")
-    if run.boot_id == runs.boot_id() and (left := processes.with_run_id(run.id)):
+    if not where and (left := remains.of_run(run.id)):
         what, them = ("process", "it") if len(left) == 1 else ("processes", "them")
         raise UsageError(f"{run.name} ({run.id}) has {len(left)} {what} left; ddpmon stop {run.id} ends {them}")
     return run
 
 
-def delete(run: Run) -> None:
-    """Delete a run's folder and its sockets. UsageError where something of it lives: then nothing is deleted.
+def delete(run: Run, *, force: bool = False) -> None:
+    """Delete a run's folder and its sockets. UsageError where `check` says so: then nothing is deleted.
 
     The folder is renamed first, so that there is never half of a run. DdpmonError if it cannot be, or if the disk
     keeps what is no run any more.
     """
-    run = check(run)
+    run = check(run, force=force)
     folder = runs.run_dir(run.id)
     aside = folder.with_name(_ASIDE + run.id)
     try:

@@ -34,7 +34,7 @@ from ddpmon.messages import (
     encode,
 )
 from ddpmon.messages.door import Door
-from ddpmon.probe import answer, tail
+from ddpmon.probe import answer, output, tail
 from ddpmon.probe.cuda import pending, resolve
 from ddpmon.probe.devices import Sampler
 from ddpmon.probe.listener import Listener
@@ -137,6 +137,7 @@ class Sender(threading.Thread):
             self._make_way()
             self._progress = self._listener.loops.look(self._listener.clock.step, now)
             answer.keep(self._listener.thread == threading.main_thread().ident)
+        output.relieve()
         self._report_exception()
         # What a script does instead of training need not call anything that is heard.
         if self._listener.clock.pausing is not None and self._whereabouts.moves():

@@ -31,6 +31,8 @@ class Key:
     """True: only where a recording plays; False: only where none does."""
     changes: bool = False
     """Only where runs may be started and changed."""
+    here: bool = False
+    """Only for runs of this machine."""
 
 
 _TABLES = ("world", "ranks", "comm", "devices")
@@ -73,7 +75,8 @@ KEYS = (
         changes=True),
     Key("R", "R", "app.restart", "restart", "start this run again as it was (asks first)", views=("runs",),
         changes=True),
-    Key("c", "c", "app.compare", "compare", "mark this run; on another one: compare the two", views=("runs",)),
+    Key("c", "c", "app.compare", "compare", "mark this run; on another one: compare the two", views=("runs",),
+        here=True),
     Key("D", "D", "app.delete", "delete", "delete this run with all that was recorded (asks first)", views=("runs",),
         changes=True),
     Key("e", "e", "app.rename", "rename", "give this run another name", views=("runs",), changes=True),
@@ -173,6 +176,7 @@ def available(frame: Frame) -> list[Key]:
         for key in KEYS
         if (frame.can_stop or not key.stops)
         and not (frame.readonly and key.changes)
+        and not (frame.where and (key.changes or key.here))
         and frame.view in (key.views or (frame.view,))
         and key.replay in {None, playing}
     ]

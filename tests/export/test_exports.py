@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpmon.errors import RecordingError
 from ddpmon.export import openmetrics, spreadsheet, trace
 from ddpmon.export.steps import pieces
 from ddpmon.hub.recording import Recording, recording_path
@@ -134,13 +133,13 @@ def test_a_trace_of_a_run_without_steps_is_a_trace(home):
     assert rows_of(run) == []
 
 
-def test_a_damaged_recording_is_said_to_be_one(home):
+def test_a_row_that_cannot_be_read_is_left_out(home):
     run = record(story())
+    whole = rows_of(run)
     with sqlite3.connect(recording_path(run.id)) as db:
-        db.execute("UPDATE steps SET length_us = 'long' WHERE step = 7")
+        db.execute("UPDATE steps SET length_us = 'long' WHERE step = 7 AND process = 1")
     db.close()
-    with pytest.raises(RecordingError, match="cannot be read"):
-        rows_of(run)
+    assert len(rows_of(run)) == len(whole) - 1
 
 
 def metrics(text):

@@ -4,7 +4,6 @@ import msgspec
 import pytest
 
 from ddpmon import runs
-from ddpmon.errors import RecordingError
 from ddpmon.export import report
 from ddpmon.messages import (
     CostWish,
@@ -171,7 +170,13 @@ def test_a_hub_leaves_out_the_ranks_that_were_not_wished_for(home):
     assert (shown.timeline.rows, shown.timeline.ranks) == ([], 0)
 
 
-def test_sums_in_a_recording_that_cannot_be_are_told_in_one_line(home):
-    run = record(story(steps=100), sums=lambda sums: msgspec.structs.replace(sums, own_ms=[1.0]))
-    with pytest.raises(RecordingError, match=r"telemetry\.db cannot be read: sums of no step, or of other ranks$"):
-        RecordedSource(run)
+def test_sums_in_a_recording_that_cannot_be_are_worked_out_anew(home):
+    whole = RecordedSource(record(story(steps=100)))
+    whole.wish(Wish(cost=CostWish("start")))
+    run = record(
+        story(steps=100), sums=lambda sums: msgspec.structs.replace(sums, own_ms=[1.0]), id="20260909-120000-7f3b"
+    )
+    mended = RecordedSource(run)
+    mended.wish(Wish(cost=CostWish("start")))
+    assert mended.snapshot().cost == whole.snapshot().cost
+    assert any("is damaged" in note for note in mended.snapshot().notes)

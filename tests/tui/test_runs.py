@@ -7,9 +7,9 @@ import subprocess
 import pytest
 
 from ddpmon import runs
+from ddpmon.allruns import AllRuns
 from ddpmon.source import FakeSource
 from ddpmon.tui import launching
-from ddpmon.tui.allruns import AllRuns
 from ddpmon.tui.outcome import Outcome
 from tests.tui import golden, snapshots
 from tests.tui.driving import drive

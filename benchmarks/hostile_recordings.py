@@ -1,0 +1,349 @@
+"""Damages a recording in a hundred ways and reads each with every command: none may crash, hang or tell what is not so.
+
+    python benchmarks/hostile_recordings.py --seed 1 --count 300
+    python benchmarks/hostile_recordings.py --seed 1 --only 217        one of them again, with its traceback
+
+The recording that ships with ddpmon is cut, with and without its write-ahead log; bytes are flipped and pages wiped;
+columns get values of other types and sizes; rows, tables and columns go; views, folders and pipes take their place.
+"""
+
+# ruff: noqa: S608  the names of tables and columns are our own
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import sqlite3
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ddpmon import cli, runs
+from ddpmon.cli.replaying import unpack
+from ddpmon.errors import RecordingError
+from ddpmon.hub import schema, tables
+from ddpmon.hub.player import Player
+from ddpmon.messages import CostWish, HeatWish, InspectWish, SeriesWish, TimelineWish, Wish, decode_snapshot, encode
+from ddpmon.runs import Run
+
+HANGS_S = 120.0
+"""A command that takes so long on such a small recording hangs."""
+GROWS_BYTES = 1 << 30
+ID = "20260101-000000-{:04x}"
+VALUES = (
+    *("NULL", "0", "-1", "1", "2147483648", "4294967296", "9007199254740991", "9007199254740992"),
+    *("9223372036854775807", "-9223372036854775808", "1e308", "9e999", "-9e999", "0.5", "'nan'", "'text'", "''"),
+    *("x''", "x'c1'", "x'ffffffffffffffff'", "zeroblob(70000)", "char(0)", "CAST(x'ff' AS TEXT)", "random()"),
+)
+COMMANDS = (
+    ("report", "--format", "json"),
+    ("export", "--format", "csv"),
+    ("export", "--format", "perfetto"),
+    ("export", "--format", "openmetrics"),
+    ("status", "--json"),
+    ("ls",),
+)
+
+
+class HangError(Exception):
+    """A reader took HANGS_S."""
+
+
+@dataclass
+class Base:
+    """The recording before it is damaged: as it was left at its end, and with a write-ahead log beside it."""
+
+    run: Run
+    whole: bytes
+    without_log: bytes
+    log: bytes
+    records: int
+
+
+def base(folder: Path) -> Base:
+    """Unpack the demo, and write it once more with its second half in the log."""
+    run = unpack()
+    path = runs.run_dir(run.id) / "telemetry.db"
+    logged = folder / "logged.db"
+    with contextlib.closing(sqlite3.connect(logged, isolation_level=None)) as db:
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA wal_autocheckpoint=0")
+        schema.make(db)
+        db.execute("ATTACH ? AS demo", (str(path),))
+        for half, checkpoint in (("<=", True), (">", False)):
+            db.execute("BEGIN")
+            for table in tables.TABLES:
+                there = [row[1] for row in db.execute(f"PRAGMA demo.table_info({table})")]
+                names = ", ".join(f'"{name}"' for name in there)
+                key = next((name for name in ("step", "time_us", "at") if name in there), None)
+                middle = f"WHERE {key} {half} (SELECT avg({key}) FROM demo.{table})" if key else ""
+                db.execute(f"INSERT OR REPLACE INTO main.{table} ({names}) SELECT {names} FROM demo.{table} {middle}")
+            db.execute("COMMIT")
+            if checkpoint:
+                db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        log, without_log = Path(f"{logged}-wal").read_bytes(), logged.read_bytes()
+        records = db.execute("SELECT count(*) FROM steps").fetchone()[0]
+    return Base(run, path.read_bytes(), without_log, log, records)
+
+
+def cut(rng: random.Random, path: Path, base: Base) -> str:
+    """Lose the end of the file, most often little of it."""
+    lost = rng.choice((1, 100, 4096, 5000, rng.randrange(1, len(base.whole)), rng.randrange(1, len(base.whole))))
+    path.write_bytes(base.whole[:-lost])
+    return f"cut by {lost:,} bytes"
+
+
+def cut_with_log(rng: random.Random, path: Path, base: Base) -> str:
+    """The log is whole, cut or gone, the file whole or cut."""
+    log = base.log[: rng.choice((len(base.log), rng.randrange(len(base.log)), 0))]
+    file = base.without_log[: rng.choice((len(base.without_log), rng.randrange(1, len(base.without_log))))]
+    path.write_bytes(file)
+    if log:
+        Path(f"{path}-wal").write_bytes(log)
+    return f"file {len(file):,} of {len(base.without_log):,} bytes, log {len(log):,} of {len(base.log):,}"
+
+
+def flip(rng: random.Random, path: Path, base: Base) -> str:
+    """Change bytes, anywhere or in the first pages."""
+    data = bytearray(base.whole)
+    count = rng.choice((1, 10, 100, 1000))
+    until = rng.choice((100, 40_000, len(data), len(data)))
+    for _ in range(count):
+        data[rng.randrange(until)] = rng.randrange(256)
+    path.write_bytes(data)
+    return f"{count} bytes flipped in the first {until:,}"
+
+
+def wipe(rng: random.Random, path: Path, base: Base) -> str:
+    """Pages of nothing, of noise, or of other pages."""
+    data = bytearray(base.whole)
+    count = rng.choice((1, 3, 30))
+    what = rng.choice(("zeros", "noise", "others"))
+    for _ in range(count):
+        at, other = (4096 * rng.randrange(len(data) // 4096) for _ in range(2))
+        new = {"zeros": bytes(4096), "noise": rng.randbytes(4096), "others": bytes(data[other : other + 4096])}
+        data[at : at + 4096] = new[what]
+    path.write_bytes(data)
+    return f"{count} pages of {what}"
+
+
+def update(rng: random.Random, path: Path, base: Base) -> str:
+    """Values that cannot be, in one column or several, in one row or all."""
+    told = []
+    with _open(path, base) as db:
+        for _ in range(rng.choice((1, 1, 1, 3, 10))):
+            table = rng.choice([*tables.TABLES, "processes", "steps", "samples"])
+            column = rng.choice([row[1] for row in db.execute(f"PRAGMA table_info({table})")])
+            value, some = rng.choice(VALUES), rng.choice(("", "WHERE random() % 10 = 0", "LIMIT 1"))
+            where = some
+            if some == "LIMIT 1":
+                key = tables.KEYS.get(table, "rowid")
+                where = f"WHERE ({key}) IN (SELECT {key} FROM {table} ORDER BY random() LIMIT 1)"
+            told.append(f"{table}.{column} = {value} {some}".strip())
+            with contextlib.suppress(sqlite3.Error):
+                db.execute(f'UPDATE OR REPLACE {table} SET "{column}" = {value} {where}')
+    return ", ".join(told)
+
+
+def restructure(rng: random.Random, path: Path, base: Base) -> str:
+    """Tables, columns and rows go; others come."""
+    with _open(path, base) as db:
+        table = rng.choice([*tables.TABLES, "processes", "steps"])
+        endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT"
+        columns = ", ".join(f'i AS "{row[1]}"' for row in db.execute(f"PRAGMA table_info({table})"))
+        ways = {
+            f"{table} dropped": f"DROP TABLE {table}",
+            f"{table} emptied": f"DELETE FROM {table}",
+            f"half of {table} gone": f"DELETE FROM {table} WHERE random() % 2",
+            f"an endless view for {table}": f"DROP TABLE {table}; CREATE VIEW {table} AS {endless} {columns} FROM n",
+            "steps of no process": "DELETE FROM processes WHERE id = 1",
+            "ranks twice": "UPDATE processes SET rank = 0",
+            "100,000 processes": (
+                "WITH RECURSIVE n(i) AS (SELECT 10 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)"
+                " INSERT INTO processes"
+                " (id, attempt, rank, pid, host, hello, stage, seq, steps, last_step, records, dropped, left, dead)"
+                " SELECT i, attempt, rank, pid, host, hello, stage, seq, steps, last_step, records, dropped, left, dead"
+                " FROM n, (SELECT * FROM processes LIMIT 1)"
+            ),
+            "a newer schema": "UPDATE meta SET value = 99 WHERE key = 'schema'",
+            "counters of 2**53": "UPDATE processes SET last_step = 9007199254740992, steps = 9007199254740992",
+            "a step of 2**47": "UPDATE OR IGNORE steps SET step = 140737488355328 WHERE step = 500",
+            "a column less": "ALTER TABLE steps DROP COLUMN other_us",
+            "a trigger": "CREATE TRIGGER t AFTER INSERT ON steps BEGIN SELECT raise(ABORT, 'no'); END",
+        }
+        way = rng.choice(list(ways))
+        db.executescript(ways[way])
+    return way
+
+
+def replace(rng: random.Random, path: Path, base: Base) -> str:
+    """Something else in its place."""
+    way = rng.choice(("empty", "folder", "pipe", "text", "noise", "another database", "nothing", "more behind it"))
+    if way == "folder":
+        path.mkdir()
+    elif way == "pipe":
+        os.mkfifo(path)
+    elif way == "another database":
+        with contextlib.closing(sqlite3.connect(path)) as db:
+            db.execute("CREATE TABLE cats (name)")
+    elif way != "nothing":
+        content = {"empty": b"", "text": b"hello\n" * 1000, "noise": rng.randbytes(100_000)}
+        path.write_bytes(content.get(way, base.whole + rng.randbytes(50_000)))
+    return way
+
+
+WAYS = (
+    *(cut, cut, cut_with_log, cut_with_log, flip, flip, flip, wipe),
+    *(update, update, update, update, restructure, restructure, replace),
+)
+
+
+@contextlib.contextmanager
+def _open(path: Path, base: Base) -> Iterator[sqlite3.Connection]:
+    path.write_bytes(base.whole)
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        yield db
+        db.commit()
+
+
+def play(run: Run) -> None:
+    """What a replay shows at several moments, with all that a screen can wish for."""
+    wish = Wish(HeatWish(), TimelineWish(), CostWish(), InspectWish(0), stacks=True, series=SeriesWish("loss"))
+    player = Player(run)
+    try:
+        for part in (1.0, 0.4, 0.1):
+            at = player.begin + part * (player.end - player.begin)
+            shot = player.at(at, wish)
+            decode_snapshot(encode(shot))
+            player.step_from(at, 1), player.step_from(at, -1), player.event_from(at, 1)
+    finally:
+        player.close()
+
+
+def command(*words: str) -> tuple[int, str]:
+    """A command line in this process: its exit code, and what it says on stderr."""
+    out, err = io.StringIO(), io.StringIO()
+    before = sys.argv
+    sys.argv = ["ddpmon", *words]
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            cli.main()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 0
+    finally:
+        sys.argv = before
+    if words[0] == "report" and "json" in words and not code:
+        check_report(json.loads(out.getvalue()))
+    return code, err.getvalue()
+
+
+def check_report(made: dict[str, object]) -> None:
+    """That nothing is told that cannot be: a step that was lost was made."""
+    steps = made["steps"]
+    assert isinstance(steps, dict)
+    lost = steps["records_lost"]
+    assert 0 <= lost < 1_000_000, f"{lost:,} records lost"
+
+
+def read(run: Run, other: Run) -> Iterator[tuple[str, Callable[[], str]]]:
+    """Every reader by name. Each returns what it refused with, "" if it did not; what it raises is a crash."""
+
+    def refused(*words: str) -> str:
+        code, said = command(*words)
+        lines = said.splitlines()
+        if code not in (0, 1, 2) or len(lines) > 1 or (lines and not lines[0].startswith("ddpmon: ")):
+            raise AssertionError(f"exit {code}: {said[-2000:]}")
+        return said
+
+    def replayed() -> str:
+        try:
+            play(run)
+        except RecordingError as error:
+            return str(error)
+        return ""
+
+    for words in COMMANDS:
+        name, *options = words
+        yield (
+            " ".join(words),
+            lambda name=name, options=options: refused(name, *([] if name == "ls" else [run.id]), *options),
+        )
+    yield "diff", lambda: refused("diff", run.id, other.id)
+    yield "replay", replayed
+
+
+def hang(*_: object) -> None:
+    """The time of a reader is over."""
+    raise HangError
+
+
+def attack(number: int, seed: int, base: Base) -> tuple[str, dict[str, str], list[str]]:
+    """Damage a recording and read it: how it was damaged, what each reader refused with, and what crashed."""
+    rng = random.Random(f"{seed} {number}")
+    run_id = ID.format(number % 65_536)
+    folder = runs.run_dir(run_id)
+    shutil.copytree(runs.run_dir(base.run.id), folder)
+    facts = json.loads((folder / "run.json").read_text()) | {"id": run_id, "name": f"hostile-{number}"}
+    (folder / "run.json").write_text(json.dumps(facts))
+    path = folder / "telemetry.db"
+    path.unlink()
+    way = WAYS[number % len(WAYS)]
+    told = f"{way.__name__}: {way(rng, path, base)}"
+    refused, crashes = {}, []
+    for name, reader in read(runs.load(run_id), base.run):
+        signal.setitimer(signal.ITIMER_REAL, HANGS_S)
+        try:
+            if said := reader():
+                refused[name] = said.strip()
+        except HangError:
+            crashes.append(f"{name} hangs:\n{traceback.format_exc()}")
+        except Exception:
+            crashes.append(f"{name} crashes:\n{traceback.format_exc()}")
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    shutil.rmtree(folder)
+    return told, refused, crashes
+
+
+def main() -> int:
+    """Attack; 1 if anything crashed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--only", type=int)
+    wanted = parser.parse_args()
+    numbers = range(wanted.count) if wanted.only is None else [wanted.only]
+    with tempfile.TemporaryDirectory(prefix="ddpmon-") as home:
+        os.environ["DDPMON_HOME"] = home
+        signal.signal(signal.SIGALRM, hang)
+        found = base(Path(home))
+        outcomes = Counter[str]()
+        longest = 0.0
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        for number in numbers:
+            began = time.monotonic()
+            told, refused, crashes = attack(number, wanted.seed, found)
+            longest = max(longest, time.monotonic() - began)
+            outcomes["crashed" if crashes else "refused by some" if refused else "read by all"] += 1
+            if crashes or wanted.only is not None:
+                print(f"{number} {told}", *crashes, *refused.items(), sep="\n", flush=True)
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+    print(", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common()))
+    print(f"the longest took {longest:.1f} s for all readers; memory grew by {grown / 1e6:.0f} MB")
+    return 1 if outcomes["crashed"] or grown > GROWS_BYTES else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

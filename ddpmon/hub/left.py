@@ -1,0 +1,58 @@
+"""What ranks left in a run's folder for a hub that never came, taken into a copy of the recording in memory."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from pathlib import Path
+
+from ddpmon.hub.processes import Registry
+from ddpmon.hub.recorder import Recorder
+from ddpmon.hub.store import Clock, Store
+from ddpmon.hub.tails import Tails
+from ddpmon.messages import Batch, decode_from_rank
+from ddpmon.runs import Run
+
+
+class Left:
+    """The files of a run's ranks at this moment. They stay where they are."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
+        self.frames: list[list[bytes]] = []
+        """Each a connection's name and a message."""
+        self.notes: list[str] = []
+        """Which files cannot be read, and why."""
+        files = Tails(run_dir, self.frames.append, self.notes.append).look()
+        messages = [decode_from_rank(frame) for _, frame in self.frames]
+        told_us = [message.now_us for message in messages if isinstance(message, Batch)]
+        self.clock = Clock(max(told_us), _written_at(files)) if told_us else None
+        """Where nothing was recorded that tells it: the last that was told, and when it was written."""
+
+    def take(self, run: Run, db: sqlite3.Connection, clock: Clock, registry: Registry) -> None:
+        """Record it in an open recording, as a hub would that knows of `registry`."""
+        from ddpmon.hub.collector import Collector  # sockets with it, which few readers need
+
+        recorder = Recorder(self._run_dir, run.id, clock, db)
+        collector = Collector(_Nobody(), Store(run, registry, clock), recorder, "")  # type: ignore[arg-type]
+        now = time.monotonic()
+        for frames in self.frames:
+            collector.take(frames, now, time.time())
+        collector.record_all()
+
+
+class _Nobody:
+    """Whom answers go to that no rank waits for any more."""
+
+    def send_multipart(self, frames: list[bytes], flags: int) -> None:
+        del frames, flags
+
+
+def _written_at(files: list[Path]) -> float:
+    found = []
+    for path in files:
+        try:
+            found.append(path.stat().st_mtime)
+        except OSError:  # a hub took it at this moment
+            continue
+    return max(found, default=time.time())

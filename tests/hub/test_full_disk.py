@@ -1,0 +1,140 @@
+"""A disk that is full for a while loses nothing; what a disk that stays full costs is counted, not hidden."""
+
+import sqlite3
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from ddpmon.export import report
+from ddpmon.hub import recorder as recorder_module
+from ddpmon.hub.recorder import Recorder
+from ddpmon.hub.recording import recorded_snapshot, recording_path
+from ddpmon.hub.store import Clock
+from ddpmon.messages import Ack, Batch
+from tests.recordings import told_by
+from tests.worlds import own_times, records
+
+
+@pytest.fixture
+def disk(small_disk):
+    return small_disk(8)
+
+
+@pytest.fixture
+def home(disk, home, monkeypatch):
+    monkeypatch.setenv("DDPMON_HOME", str(disk.path / "home"))
+    return home
+
+
+def recorded(run):
+    with sqlite3.connect(f"file:{recording_path(run.id)}?mode=ro", uri=True) as db:
+        found = db.execute("SELECT count(*), min(step), max(step) FROM steps GROUP BY process").fetchall()
+    db.close()
+    return found
+
+
+def join(stage, count=2):
+    stage.save(world_size=count)
+    stage.hub()
+    ranks = [stage.rank(rank) for rank in range(count)]
+    for rank in ranks:
+        rank.join()
+    return ranks
+
+
+def tell(ranks, told, begin, end):
+    for i in range(begin, end, 20):
+        for rank in ranks:
+            rank.batch(told[rank.rank][i : i + 20])
+
+
+def lost_everywhere(run):
+    """What each place says that was lost."""
+    made, shot = report.build(run), recorded_snapshot(run)
+    found = {each["evidence"]["lost"] for each in made["findings"] if each["kind"] == "telemetry_lost"}
+    return made["steps"]["records_lost"], shot.records_lost, found.pop() if found else 0
+
+
+def test_what_came_while_the_disk_was_full_is_recorded_once_there_is_room(stage, disk):
+    told = records(own_times(1800, 2), first=1)
+    ranks = join(stage)
+    tell(ranks, told, 0, 600)
+    for rank in ranks:
+        rank.acknowledged(30)
+    disk.fill()
+    viewer = stage.viewer()
+    tell(ranks, told, 600, 1200)
+    viewer.until(lambda s: any("cannot be written" in event.text for event in s.events), "the refusal")
+    disk.fill()
+    viewer.until(lambda s: s.step == 1200, "what comes meanwhile")
+    disk.free()
+    tell(ranks, told, 1200, 1800)
+    for rank in ranks:
+        rank.acknowledged(90)
+        rank.bye()
+        rank.acknowledged(90)
+    shot = viewer.until(lambda s: any("recording again" in event.text for event in s.events), "its end")
+    assert shot.records_lost == 0
+    stage.finish()
+    assert recorded(stage.run) == [(1800, 1, 1800)] * 2
+    assert lost_everywhere(stage.run) == (0, 0, 0)
+
+
+def test_what_a_disk_that_stays_full_to_the_end_costs_is_counted(stage, disk):
+    """The spare room of the recorder is enough to write down how many steps there were."""
+    told = records(own_times(1200, 2), first=1)
+    ranks = join(stage)
+    tell(ranks, told, 0, 600)
+    for rank in ranks:
+        rank.acknowledged(30)
+    disk.fill()
+    viewer = stage.viewer()
+    tell(ranks, told, 600, 1200)
+    viewer.until(lambda s: s.step == 1200 and any("cannot be written" in e.text for e in s.events), "the refusal")
+    for rank in ranks:
+        rank.bye()
+        assert rank.answer(Ack).seq < 60, "the rank keeps what is not on disk"
+    disk.fill()
+    (hub,) = stage.hubs
+    hub.terminate()
+    assert hub.wait(20) == 0, stage.log()
+    disk.free()
+    assert recorded(stage.run) == [(600, 1, 600)] * 2
+    stage.save(ended_at=time.time(), exit_code=0)
+    assert lost_everywhere(stage.run) == (1200, 1200, 1200)
+
+
+def test_what_waits_for_a_full_disk_is_bounded_and_what_goes_is_counted(disk, monkeypatch):
+    monkeypatch.setattr(recorder_module, "HELD_ROWS", 500)
+    path = disk.path / "telemetry.db"
+    run = SimpleNamespace(id="made-up", world_size=1)
+    recorder = Recorder(path, run.id, Clock(0, 0.0))
+    told = records(own_times(3000, 1), first=1)[0]
+    process = told_by(run, 1, 0, 0, [])
+
+    def take(begin, end):
+        for i in range(begin, end, 20):
+            steps = process.fresh(told[i : i + 20])
+            process.seq, process.steps = process.seq + 1, process.last_step
+            batch = Batch(0, process.hello.pid, process.seq, 0, 4, process.steps, 0, steps=steps)
+            recorder.batch(process, batch, steps)
+            settled = recorder.write()
+            assert not settled or settled[-1][1] == process.seq
+
+    take(0, 100)
+    disk.fill()
+    take(100, 2900)
+    assert recorder.trouble
+    disk.free()
+    take(2900, 3000)
+    assert recorder.trouble is None
+    recorder.close()
+    with sqlite3.connect(path) as db:
+        count, first_late = db.execute("SELECT count(*), min(step) FILTER (WHERE step > 100) FROM steps").fetchone()
+        assert db.execute("SELECT last_step, records FROM processes").fetchone() == (3000, count)
+    db.close()
+    assert (process.lost, recorder.unrecorded) == (3000 - count, 3000 - count)
+    assert 500 < count < 700
+    assert first_late == 3001 - (count - 100), "the oldest went"
+    assert sorted(each.name for each in disk.path.iterdir()) == ["telemetry.db"]
