@@ -116,9 +116,8 @@ class Merged:
 
     def _from(self, tier: str, process: int, column: str, least: int) -> Iterator[Row]:
         """Rows of a process from the first on of which a column is at least so much; it rises with time."""
-        bounds = next(
-            self._rows(f"SELECT min(begin_us), max(begin_us) FROM {tier} WHERE process = ?", process)  # noqa: S608  ours
-        )
+        mine = f"SELECT {{}}(begin_us) FROM {tier} WHERE process = :1"  # noqa: S608  ours
+        bounds = next(self._rows(f"SELECT ({mine.format('min')}), ({mine.format('max')})", process))  # each by the key
         if bounds[0] is None:
             return
         low, high = bounds[0], bounds[1] + 1

@@ -30,6 +30,8 @@ LARGEST = frozenset(
 """Of merged samples, what is not the mean."""
 LAST = frozenset({"gpu_throttled", "loader_workers", "loader_pinned"})
 
+TRAINED = "(last_step > 0 OR EXISTS (SELECT 1 FROM steps WHERE process = processes.id))"
+
 
 @dataclass(frozen=True)
 class Seat:
@@ -42,9 +44,8 @@ class Seat:
 
 def seats(db: sqlite3.Connection, attempt: int) -> list[Seat]:
     """The processes of an attempt that told of steps, by rank."""
-    found = db.execute(
-        "SELECT id, hello FROM processes WHERE attempt = ? AND last_step > 0 ORDER BY rank, id", (attempt,)
-    )
+    query = f"SELECT id, hello FROM processes WHERE attempt = ? AND {TRAINED} ORDER BY rank, id"  # noqa: S608  ours
+    found = db.execute(query, (attempt,))
     hellos = [(process, msgspec.msgpack.decode(hello, type=Hello)) for process, hello in found]
     return [Seat(process, hello.host, hello.device_clock) for process, hello in hellos]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ddpmon.messages import OWN_PHASES
+from ddpmon.messages import OWN_PHASES, PAUSES, STAGES, SYNC_KINDS
 
 
 class Column(NamedTuple):
@@ -18,6 +18,10 @@ class Column(NamedTuple):
     """INTEGER, REAL, TEXT or BLOB; "": whatever a value is."""
     meaning: str
     """One sentence, the unit in it."""
+
+
+def _numbered(words: tuple[str, ...]) -> str:
+    return ", ".join(f"{number} {word}" for number, word in enumerate(words))
 
 
 _PROCESS = Column("process", "INTEGER", "`processes.id` of who told it.")
@@ -91,7 +95,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("start_ticks", "INTEGER", "When it started, field 22 of /proc/PID/stat; NULL: on another host."),
         Column("host", "TEXT", "Where it ran."),
         Column("hello", "BLOB", "What it said of itself, msgpack of `ddpmon.messages.Hello`."),
-        Column("stage", "INTEGER", "How far its start had come; 4: training, 5: ended."),
+        Column("stage", "INTEGER", f"How far it has come: {_numbered(STAGES)}."),
         Column("seq", "INTEGER", "Number of its last recorded batch."),
         Column("steps", "INTEGER", "Steps finished, as it says itself."),
         Column("last_step", "INTEGER", "The highest step number that is recorded."),
@@ -118,13 +122,22 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("other_us", "INTEGER", "Everything else on the training thread, µs."),
         Column("loss", "", "The loss; the text 'nan' where it was no number; NULL: not known."),
         Column("samples", "INTEGER", "Training samples in it; 0: not known."),
-        Column("syncs", "BLOB", "Its synchronisations, msgpack of [kind, arrival, end, bytes], µs after its start."),
+        Column(
+            "syncs",
+            "BLOB",
+            "Its synchronisations, msgpack of [kind, arrival, end, bytes]: blocked from arrival to end, µs after its "
+            f"start. Kinds: {_numbered(SYNC_KINDS)}.",
+        ),
         Column("tokens", "INTEGER", "Token ids in it; 0: not known."),
         Column("learning_rate", "REAL", "Of the optimizer's first parameter group; NULL: not known."),
         Column("gc_us", "INTEGER", "In Python's garbage collector, part of the phases, µs."),
         Column("buckets", "BLOB", "With --buckets, msgpack of [layout, launch, end], µs after its start; NULL: none."),
         Column("named", "BLOB", "What `ddpmon.phase` named, msgpack of {name: µs}, part of the phases; NULL: nothing."),
-        Column("pauses", "BLOB", "Pauses before it, msgpack of [kind, start, end], µs after its start; NULL: none."),
+        Column(
+            "pauses",
+            "BLOB",
+            f"Pauses in it, msgpack of [kind, start, end], µs after its start; NULL: none. Kinds: {_numbered(PAUSES)}.",
+        ),
         Column("backwards", "INTEGER", "Backward calls in it; more than one: gradient accumulation."),
     ),
     "samples": (

@@ -146,9 +146,8 @@ class Thinning:
         return True
 
     def _count(self, attempt: int) -> int:
-        (count,) = self._db.execute(
-            "SELECT count(*) FROM processes WHERE attempt = ? AND last_step > 0", (attempt,)
-        ).fetchone()
+        query = f"SELECT count(*) FROM processes WHERE attempt = ? AND {merging.TRAINED}"  # noqa: S608  ours
+        (count,) = self._db.execute(query, (attempt,)).fetchone()
         return int(count)
 
     def _merge_samples(self) -> bool:
