@@ -39,7 +39,11 @@ def test_every_kind_of_snapshot_comes_through(name):
         assert (rank.rank, rank.host, rank.pid, rank.steps, rank.health, rank.exit, rank.stack, rank.environment) == (
             told.rank, told.host, told.pid, told.steps, told.health, told.exit, told.stack, told.environment,
         )  # fmt: skip
-        for value, rounded in ((rank.own_ms, told.own_ms), (rank.loss, told.loss), (rank.over_median, told.over_median)):
+        for value, rounded in (
+            (rank.own_ms, told.own_ms),
+            (rank.loss, told.loss),
+            (rank.over_median, told.over_median),
+        ):
             assert (value is None) == (rounded is None)
             if value is not None and math.isfinite(value):
                 assert math.isclose(value, rounded, rel_tol=1e-3, abs_tol=1e-3)
@@ -112,7 +116,11 @@ def test_a_patch_that_was_changed_on_the_way_is_refused_or_makes_a_snapshot(data
     patcher.take(differ.patch(snapshots.four_on_cpu()))
     text = differ.patch(snapshots.slow())
     place = data.draw(st.integers(0, len(text) - 1))
-    changed = text[:place] + data.draw(st.sampled_from(['"', "[", "]", "{", "9", "-", "null", "", "e999"])) + text[place + 1 :]
+    changed = (
+        text[:place]
+        + data.draw(st.sampled_from(['"', "[", "]", "{", "9", "-", "null", "", "e999"]))
+        + text[place + 1 :]
+    )
     try:
         assert isinstance(patcher.take(changed), Snapshot)
     except WireError as error:
