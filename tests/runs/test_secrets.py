@@ -36,7 +36,8 @@ def script(tmp_path):
     path = tmp_path / "train.py"
     path.write_text(
         "import json, os, pathlib, sys\n"
-        "pathlib.Path(sys.argv[0]).with_name('given.json').write_text(json.dumps([sys.argv[1:], os.environ['HF_TOKEN']]))\n"
+        "given = json.dumps([sys.argv[1:], os.environ['HF_TOKEN']])\n"
+        "pathlib.Path(sys.argv[0]).with_name('given.json').write_text(given)\n"
     )
     return path
 
@@ -99,7 +100,7 @@ def test_started_again_it_has_them_once_more(ended, script):
 
 def test_started_again_after_they_were_deleted_it_says_so(ended):
     (runs.run_dir(ended.id) / "secrets.json").unlink()
-    with pytest.raises(RunNotFoundError, match="the passwords of train .* are not kept any more: .*secrets.json"):
+    with pytest.raises(RunNotFoundError, match=r"the passwords of train .* are not kept any more: .*secrets\.json"):
         prepare.again(ended, "20260101-000002-0002")
 
 
