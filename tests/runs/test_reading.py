@@ -18,7 +18,7 @@ REFUSED = r"run\.json cannot be read: "
 WRONG = {
     "grace_s": ["x", -1, float("nan"), 1e300, True], "argv": [3, "torchrun", [1], [["a"]], {"a": "b"}, ["a\0b"]],
     "created_at": ["z", None, -5, 1e18, 10**400, float("inf")],
-    "ended_at": [[1], "now", 1e17], "name": [5, "", "a b", "\x1b[2J"],
+    "ended_at": [[1], "now", 1e17], "name": [5, None],
     "world_size": ["9", -1, 10**30, 2.5], "exit_code": [{}, 2**40, 1.5], "id": ["../../elsewhere", "other", None],
     "supervisor": [{"pid": 10**30, "start_ticks": 1}, {"pid": 0, "start_ticks": 1}, {"pid": 1}, 7],
     "environment": [["A=1"], {"A": 1}, {"A=B": "c"}, {"": "c"}], "versions": [{"torch": {}}], "stopping": ["no", 2],
