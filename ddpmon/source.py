@@ -14,9 +14,10 @@ from typing import Protocol
 import zmq
 
 from ddpmon import runs
-from ddpmon.errors import HubUnreachableError, RecordingError, RunNotFoundError
+from ddpmon.errors import HubUnreachableError, RecordingError, RunNotFoundError, UnsafePathError
 from ddpmon.logs import Log, Reader, Said
 from ddpmon.messages import END_STATES, Ask, Next, Snapshot, WireError, Wish, decode_snapshot, encode
+from ddpmon.messages.door import Door, wrong
 from ddpmon.runs import Run
 
 POLL_MS = 250
@@ -148,6 +149,10 @@ class LiveSource:
     tape = None
 
     def __init__(self, run: Run) -> None:
+        """UnsafePathError where somebody else could be the one who answers."""
+        folder = runs.socket_dir(run.id)
+        if why := wrong(str(folder)) or wrong(str(folder.parent)):
+            raise UnsafePathError(f"{why}: no hub of yours is in there; remove it, or set DDPMON_RUNTIME_DIR elsewhere")
         self._run = run
         self._log = Log(Reader(run))
         self._snapshot: Snapshot | None = None
@@ -214,7 +219,7 @@ class LiveSource:
         socket.setsockopt(zmq.SNDHWM, 4)
         socket.setsockopt(zmq.RECONNECT_IVL, 100)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
-        socket.connect(runs.view_address(self._run.id))
+        self._door = Door(socket, runs.view_address(self._run.id))
         self._poller = zmq.Poller()
         self._poller.register(socket, zmq.POLLIN)
         self._poller.register(self._asked_for, zmq.POLLIN)
@@ -223,6 +228,7 @@ class LiveSource:
                 self._ask(socket)
                 self._hear(socket)
         finally:
+            self._door.close()
             socket.close()
             context.term()
         self._grant_from_the_recording()
@@ -245,6 +251,7 @@ class LiveSource:
             self._wished.wait()
 
     def _ask(self, socket: zmq.Socket[bytes]) -> None:
+        self._door.keep()
         newest = self._snapshot
         self._asked = self._wish
         known = newest is not None and self._asked == self._answered

@@ -16,6 +16,7 @@ from ddpmon.messages.words import (
     HEAT_STEPS,
     LOGGED,
     MAX_FRAMES,
+    MAX_LOGGED,
     MAX_NAME,
     MAX_NAMES,
     MAX_STEP,
@@ -108,7 +109,7 @@ def decode_from_viewer(frame: bytes) -> FromViewer:
 
 
 def _check_series(wish: SeriesWish) -> None:
-    _check(len(wish.name) <= len(LOGGED) + 256, "quantity", wish.name[:40])
+    _check(len(wish.name) <= len(LOGGED) + MAX_LOGGED, "quantity", wish.name[:40])
     _check(wish.span_s is None or 0 < wish.span_s < MAX_US, "span of a series", wish.span_s)
     _check(wish.end_s is None or 0 <= wish.end_s < MAX_US, "end of a series", wish.end_s)
     _check(0 < wish.points <= SERIES_MOST, "points of a series", wish.points)
@@ -205,7 +206,7 @@ def check_batch(batch: Batch) -> None:
         _check(0 <= layout.index < MAX_US and 0 <= layout.payload_bytes < MAX_US, "layout", layout.index)
         _check(sum(map(len, layout.parameters)) <= MAX_TEXT, "length of names", "too long")
     for scalar in batch.scalars:
-        _check(0 <= scalar.step < MAX_STEP and len(scalar.name) <= 256, "scalar", scalar.name[:40])
+        _check(0 <= scalar.step < MAX_STEP and len(scalar.name) <= MAX_LOGGED, "scalar", scalar.name[:40])
 
 
 def check_stack(stack: Stack) -> None:

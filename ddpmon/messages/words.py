@@ -15,6 +15,8 @@ MAX_NAMES = 16
 """Names of `ddpmon.phase` in a step."""
 MAX_NAME = 64
 """Characters in one."""
+MAX_LOGGED = 256
+"""Characters in the name of a value that `ddpmon.log` takes."""
 
 OWN_PHASES = ("data", "forward", "backward", "optimizer", "other")
 """What a rank itself does in a step; the order of every array of phases."""
