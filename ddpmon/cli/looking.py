@@ -138,7 +138,7 @@ def _row(run: Run) -> tuple[str, ...]:
     took = "?" if state in {"lost", "unknown"} else _duration((run.ended_at or time.time()) - run.created_at)
     return (
         run.id,
-        run.name,
+        plain(run.name),
         "stopping" if state == "running" and run.stopping else state,
         str(run.world_size or "?"),
         started,
