@@ -59,8 +59,9 @@ class Supervisor:
         self.life = Life(file.run.grace_s)
         self.hub = HubKeeper(file.run.id, say)
         self.exit_code: int | None = None
-        self._command: unseen.Stranger | None = None
-        """The command of a run that was taken over."""
+        agent = file.run.agent if takes_over else None
+        self._command = unseen.Stranger(agent) if agent and agent.alive() else None
+        """The command of a run that was taken over, while it lives."""
         self._asked: tuple[signal.Signals, float] | None = None
         """What the launcher is to hand to its ranks, and since when; None once that is seen to."""
         self._terminated: set[Process] = set()
@@ -97,9 +98,7 @@ class Supervisor:
         over_since = None if left else unseen.last_sign_at(run)
         if run.hub and run.hub.alive():
             self.hub.take_over(run.hub)
-        if run.agent and run.agent.alive():
-            self._command = unseen.Stranger(run.agent)
-        else:
+        if self._command is None:
             self.life.take_over()
             self._goodbyes_tell = not left  # a launcher that was gone before its ranks was killed
         say(f"took over from a supervisor that was killed; {len(left)} processes are left")
@@ -337,9 +336,8 @@ def _wake(process: Process) -> None:
         processes.send(process, signal.SIGCONT)
 
 
-def sign(run: runs.Run, *, takes_over: bool) -> RunFile:
+def sign(file: RunFile, *, takes_over: bool) -> None:
     """Become the supervisor that run.json names. DdpmonError if that cannot be written: then nothing is started."""
-    file = RunFile(run, say)
     myself = Process.of(os.getpid())
     try:
         if takes_over:
@@ -353,7 +351,6 @@ def sign(run: runs.Run, *, takes_over: bool) -> RunFile:
         raise DdpmonError(f"no room for run.json: {error.strerror}") from None
     if file.trouble:
         raise DdpmonError(file.trouble)
-    return file
 
 
 def main() -> None:
@@ -383,8 +380,10 @@ def main() -> None:
     processes.become_subreaper()  # does not pass through a fork
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    file = RunFile(run, say)
+    supervisor = Supervisor(file, takes_over)
     try:
-        file = sign(run, takes_over=takes_over)
+        sign(file, takes_over=takes_over)
     except DdpmonError as error:
         print(error, flush=True)
         os._exit(1)
@@ -392,7 +391,7 @@ def main() -> None:
     os.write(told, b"signed")
     os.close(told)
     os.close(signed)
-    Supervisor(file, takes_over).supervise()
+    supervisor.supervise()
 
 
 if __name__ == "__main__":

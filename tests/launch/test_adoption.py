@@ -114,7 +114,7 @@ def test_who_waits_for_a_run_goes_on_when_its_supervisor_is_killed(home, tmp_pat
         wait_for(lambda: (found := runs.all_runs()) and found[-1].agent)
         run = runs.all_runs()[-1]
         kill(run.supervisor)
-        wait_for(lambda: runs.load(run.id).state() == "running")
+        wait_for(lambda: runs.load(run.id).state() == "running" or watcher.poll() is not None)
         (tmp_path / "go").touch()
         told, _ = watcher.communicate(timeout=60)
     assert watcher.returncode == (7 if the_kernel_tells(7) else 1), told
