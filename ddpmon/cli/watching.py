@@ -75,7 +75,7 @@ def dashboard(run: runs.Run, every_s: float, owns_run: bool, notify: str = "off"
     from ddpmon.tui.app import watch
     from ddpmon.tui.outcome import Outcome
 
-    source = attach(run)
+    source = attach(see_to(run))
     try:
         outcome = watch(source, readonly=readonly, owns_run=owns_run, notify=notify)
         last = source.snapshot()
@@ -101,6 +101,7 @@ def follow(run: runs.Run, every_s: float, signals: Signals, owns_run: bool) -> i
         _say(plain(f"{run.name} ({run.id}): {' '.join([run.script, *run.script_args])}"))
     lines = Lines(every_s)
     asked = 0
+    run = see_to(run, _say)
     source = attach(run)
     try:
         while True:
