@@ -62,8 +62,8 @@ class Collector:
             self.take(frames, now, unix)
         return FRAMES_PER_TURN
 
-    def take(self, frames: list[bytes], now: float, unix: float) -> None:
-        """One message of a rank: its connection and one frame."""
+    def take(self, frames: list[bytes], now: float, unix: float, *, left: bool = False) -> None:
+        """One message of a rank: its connection and one frame. left: by a process that has ended since."""
         try:
             if len(frames) != 2:
                 raise WireError("not one frame")
@@ -73,7 +73,7 @@ class Collector:
             return
         identity = frames[0]
         if isinstance(message, Hello):
-            self._hello(message, identity, now, unix)
+            self._hello(message, identity, now, unix, left=left)
         elif isinstance(message, Failure):
             self._failure(message, now)
         elif not self._store.registry.is_known(message.pid):
@@ -91,8 +91,8 @@ class Collector:
             else:
                 self._bye(process, message)
 
-    def _hello(self, hello: Hello, identity: bytes, now: float, unix: float) -> None:
-        process = self._store.registry.hello(hello, identity, now)
+    def _hello(self, hello: Hello, identity: bytes, now: float, unix: float, *, left: bool) -> None:
+        process = self._store.registry.hello(hello, identity, now, left=left)
         if process is None:
             return
         self._recorder.process(process)

@@ -178,10 +178,13 @@ class Registry:
     _speakers: dict[bytes, int] = field(default_factory=dict)
     _last_id: int = 0
 
-    def hello(self, hello: Hello, identity: bytes, now: float) -> RankProcess | None:
-        """A rank introduces itself, again perhaps; None: it cannot be one of this run."""
+    def hello(self, hello: Hello, identity: bytes, now: float, *, left: bool = False) -> RankProcess | None:
+        """A rank introduces itself, again perhaps; None: it cannot be one of this run.
+
+        left: it has ended, and its pid may be another process's by now.
+        """
         known = self.everyone.get(hello.pid)
-        process = Process.of(hello.pid) if hello.host == self.host else None
+        process = Process.of(hello.pid) if hello.host == self.host and not left else None
         if known and known.process and process and known.process != process:
             known = None  # the pid was given to another process
         if hello.run_id != self.run_id or not self._fits(hello) or not self._may_speak(identity, hello.pid):

@@ -92,8 +92,7 @@ class Recording:
         self.notes = self._left.notes
         if not self._left.frames:
             return
-        registry = Registry(self.run.id, self.run.world_size, "")  # pids may be other processes' by now
-        registry.restore(self.processes())
+        registry = self.registry()
         self._left.take(self.run, self.database.writable(), self.clock, registry)
         self.database.on_salvage = self._take_left
 
