@@ -6,6 +6,8 @@ import sqlite3
 import subprocess
 import time
 
+import pytest
+
 from ddpmon.export import report
 from ddpmon.export.steps import pieces
 from ddpmon.hub.player import Player
@@ -85,12 +87,19 @@ def test_what_was_left_is_read_though_nothing_was_recorded_at_all(stage):
     assert not recording_path(stage.run.id).exists()
 
 
-def test_a_pid_that_was_given_to_another_process_since_makes_no_other_rank(stage):
-    """Processes of the test stand for those that have the pids of the ranks now."""
+@pytest.fixture
+def others():
+    """Processes that have the pids of the ranks now."""
+    started = [subprocess.Popen(["sleep", "600"]) for _ in range(2)]
+    yield [other.pid for other in started]
+    for other in started:
+        other.kill()
+        other.wait()
+
+
+def test_a_pid_that_was_given_to_another_process_since_makes_no_other_rank(others, stage):
     told = records(own_times(700, 2), first=1)
-    others = [subprocess.Popen(["sleep", "600"]) for _ in range(2)]
-    pids = [other.pid for other in others]
-    killed_hub(stage, told, pids=pids, host=stage.run.host)
+    killed_hub(stage, told, pids=others, host=stage.run.host)
     with sqlite3.connect(recording_path(stage.run.id)) as db:
         db.execute("UPDATE processes SET start_ticks = 1")
     db.close()
@@ -99,15 +108,12 @@ def test_a_pid_that_was_given_to_another_process_since_makes_no_other_rank(stage
         with Recording(stage.run) as recording:
             return [(each.attempt, each.hello.pid, each.last_step) for each in recording.processes()]
 
-    assert processes() == [(0, pids[0], 700), (0, pids[1], 700)]
+    assert processes() == [(0, others[0], 700), (0, others[1], 700)]
     stage.hub()
     until(lambda: not list((stage.dir / TAILS).iterdir()), "they are taken in")
     stage.hubs[-1].kill()
     stage.hubs[-1].wait()
-    assert processes() == [(0, pids[0], 700), (0, pids[1], 700)]
-    for other in others:
-        other.kill()
-        other.wait()
+    assert processes() == [(0, others[0], 700), (0, others[1], 700)]
 
 
 def test_a_file_that_cannot_be_read_is_a_note(stage):
