@@ -78,8 +78,13 @@ class Collector:
             self.take(frames, now, unix, peer)
         return count
 
-    def take(self, frames: list[bytes], now: float, unix: float, peer: Peer | None = None) -> None:
-        """One message of a rank: its connection and one frame. peer: who sent it; None: a file holds it."""
+    def take(
+        self, frames: list[bytes], now: float, unix: float, peer: Peer | None = None, *, left: bool = False
+    ) -> None:
+        """One message of a rank: its connection and one frame. peer: who sent it; None: a file holds it.
+
+        left: by a process that has ended since.
+        """
         registry = self._store.registry
         identity = frames[0]
         try:
@@ -90,7 +95,7 @@ class Collector:
             self._refuse(NO_MESSAGE, identity, peer, str(error))
             return
         if isinstance(message, Hello):
-            process = registry.hello(message, identity, now, peer)
+            process = registry.hello(message, identity, now, peer, left=left)
             if process is not None:
                 self._hello(process, unix)
         elif not registry.is_known(message.pid):

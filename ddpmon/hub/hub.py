@@ -192,7 +192,7 @@ class Hub:
         self._recorder.refused(refusals.rows())
 
     def _take_left(self, frames: list[bytes]) -> None:
-        self._collector.take(frames, time.monotonic(), time.time())
+        self._collector.take(frames, time.monotonic(), time.time(), left=True)
 
     def _tell_left_out(self, text: str) -> None:
         self._store.tell(time.time(), "warn", text)
