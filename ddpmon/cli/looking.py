@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ddpmon.cli.options import lines, notifications
+from ddpmon.plain import plain
 
 if TYPE_CHECKING:
     from ddpmon.runs import Run
@@ -52,7 +53,8 @@ def ls(as_json: bool) -> None:
     elif not found:
         print("no runs yet; ddpmon run --nproc 4 SCRIPT starts one")
     else:
-        rows = [("ID", "NAME", "STATE", "RANKS", "STARTED", "TOOK", "COMMAND"), *map(_row, found)]
+        rows: list[tuple[str, ...]] = [("ID", "NAME", "STATE", "RANKS", "STARTED", "TOOK", "COMMAND")]
+        rows += [tuple(map(plain, _row(run))) for run in found]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
         for *cells, last in rows:
             padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
@@ -76,8 +78,6 @@ def _facts(run: Run) -> dict[str, object]:
 
 
 def _row(run: Run) -> tuple[str, ...]:
-    from ddpmon.plain import plain
-
     state = run.state()
     started = time.strftime("%m-%d %H:%M", time.localtime(run.created_at))
     took = "?" if state == "lost" else _duration((run.ended_at or time.time()) - run.created_at)
@@ -88,7 +88,7 @@ def _row(run: Run) -> tuple[str, ...]:
         str(run.world_size or "?"),
         started,
         took,
-        plain(" ".join([run.script, *run.script_args]))[:60],
+        " ".join([run.script, *run.script_args])[:60],
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from ddpmon.plain import plain
+
 
 @click.command()
 @click.argument("run", required=False)
@@ -31,10 +33,10 @@ def stop(run: str | None, now: bool) -> int:
     else:
         found = runs.find(run)
     if found.ended:
-        print(f"{found.name} ({found.id}) has ended already")
+        print(plain(f"{found.name} ({found.id}) has ended already"))
         return 0
     if not now:
-        print(f"stopping {found.name} ({found.id}); its ranks have {found.grace_s:g} s, Ctrl-C kills them")
+        print(plain(f"stopping {found.name} ({found.id}); its ranks have {found.grace_s:g} s, Ctrl-C kills them"))
     stopping.request(found, now=now)
     try:
         gone = stopping.wait_until_gone(found, stopping.longest_s(found))
@@ -44,5 +46,5 @@ def stop(run: str | None, now: bool) -> int:
     if gone is None:
         left = ", ".join(str(process.pid) for process in processes.with_run_id(found.id))
         raise DdpmonError(f"{found.name} ({found.id}) does not end; left: {left or 'its supervisor'}")
-    print(f"{found.name} ({found.id}) is {gone.state()}; none of its processes is left")
+    print(plain(f"{found.name} ({found.id}) is {gone.state()}; none of its processes is left"))
     return 0

@@ -224,7 +224,7 @@ class Line:
 
 def test_what_only_a_part_tells_is_sent_though_nothing_else_has_changed():
     line, told = Line(), []
-    shot = Snapshot("e", 0, 5.0, RunView("r", "n", 1), "running", "all is well")
+    shot = Snapshot("e", 0, 5.0, RunView("r", "n", 0), "running", "all is well")
 
     def parts(shot, _):
         return structs.replace(shot, stacks=[StackView(0, why=str(len(told)))])
