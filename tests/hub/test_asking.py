@@ -211,7 +211,7 @@ def test_what_only_a_part_tells_is_sent_though_nothing_else_has_changed():
     context = zmq.Context()
     hub, viewer = context.socket(zmq.ROUTER), context.socket(zmq.DEALER)
     told, asked = [], []
-    shot = Snapshot("e", 0, 5.0, RunView("r", "n", 1), "running", "all is well")
+    shot = Snapshot("e", 0, 5.0, RunView("r", "n", 0), "running", "all is well")
 
     def parts(shot, _):
         return structs.replace(shot, stacks=[StackView(0, why=str(len(told)))])
