@@ -57,7 +57,8 @@ class Supervisor:
 
     def supervise(self) -> None:
         """Start the run (or find what is left of it), wait for its end, sweep, and tell the hub."""
-        self._lock = runs.hold(self.run.id)
+        with contextlib.suppress(OSError):  # a full disk: nobody elsewhere will know that it runs
+            self._lock = runs.hold(self.run.id)
         self._update(supervisor=Process.of(os.getpid()))
         before = memory_kills.count()
         if not self.adopted:

@@ -82,7 +82,7 @@ def test_a_session_that_was_called_after_the_commands_pid_later_is_left_alone(la
     started.until_gone()
     with subprocess.Popen(["sleep", "600"], start_new_session=True) as stranger:
         now = wait_for(lambda: runs.Process.of(stranger.pid))
-        runs.update(started.id, agent=runs.Process(now.pid, now.start_ticks - 1))
+        runs.update(started.id, ended_at=None, agent=runs.Process(now.pid, now.start_ticks - 1))
         assert remains.of_run(started.id) == []
         runs.update(started.id, agent=now)
         assert remains.of_run(started.id) == [now]
