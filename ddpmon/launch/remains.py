@@ -36,7 +36,7 @@ def of_run(run_id: str) -> list[Process]:
     else:
         if run.sight is Sight.PIDS:
             others |= {run.supervisor, run.hub}
-            if run.agent is not None:
+            if run.agent is not None and not run.ended:
                 found |= _together_with(run.agent)
     found.update(below for _, below in processes.descendants(*(process.pid for process in found - others)))
     return sorted(found - others, key=lambda process: process.pid)

@@ -55,7 +55,9 @@ def check(run: Run, *, force: bool = False) -> Run:
     if state == "running":
         raise UsageError(f"{run.name} ({run.id}) {where or 'is running'}; stop it{' there' if where else ''} first")
     if where and not force:
-        raise UsageError(f"{run.name} ({run.id}) {where}; delete it there, or with --force if it is over for certain")
+        raise UsageError(
+            f"{run.name} ({run.id}) {where}; delete it there, or with ddpmon rm --force if it is over for certain"
+        )
     if run.supervised():
         raise UsageError(f"{run.name} ({run.id}) is just ending; try again in a moment")
     if not where and (left := remains.of_run(run.id)):

@@ -77,6 +77,12 @@ class Supervisor:
 
     def supervise(self) -> None:
         """Start the run (or find what is left of it), wait for its end, sweep, and tell the hub."""
+<<<<<<< HEAD
+=======
+        with contextlib.suppress(OSError):  # a full disk: nobody elsewhere will know that it runs
+            self._lock = runs.hold(self.run.id)
+        self._update(supervisor=Process.of(os.getpid()))
+>>>>>>> unknown
         before = memory_kills.count()
         over_since = None
         if self.takes_over:

@@ -159,8 +159,9 @@ class Run:
         if not self.ended:
             if (self.supervisor is None and time.time() - self.created_at < START_S) or self.supervised():
                 return "running"
-            # it may have ended since this was read
-            now = load(self.id) if (run_dir(self.id) / "run.json").exists() else self
+            now = self
+            with contextlib.suppress(RunNotFoundError):  # it may have ended since this was read
+                now = load(self.id)
             return now.state() if now.ended else self._unsupervised()
         if self.stopping:
             return "stopped"
@@ -216,13 +217,13 @@ def create(run: Run) -> Path:
         script_args=redact_words(run.script_args),
         environment=redact_variables(run.environment),
     )
-    if shown != run:
-        shown = dataclasses.replace(shown, hides=True)
-        write(path / "secrets.json", {name: getattr(run, name) for name in _Secrets.__annotations__}, new=True)
+    hides = shown != run
     try:
-        write(path / "run.json", dataclasses.asdict(shown), new=True)
+        write(path / "run.json", dataclasses.asdict(dataclasses.replace(shown, hides=hides)), new=True)
     except FileExistsError:
         raise UsageError(f"there is a run {run.id} already") from None
+    if hides:
+        write(path / "secrets.json", {name: getattr(run, name) for name in _Secrets.__annotations__})
     return path
 
 
@@ -333,8 +334,8 @@ def _check_values(run: Run, run_id: str) -> None:
     numbers: dict[str, tuple[float | None, float, float]] = {
         "created_at": (run.created_at, 0, YEAR_10000),
         "ended_at": (run.ended_at, 0, YEAR_10000),
-        "world_size": (run.world_size, 0, 1 << 17),
-        "nnodes": (run.nnodes, 1, 1 << 17),
+        "world_size": (run.world_size, 0, (1 << 17) + 1),
+        "nnodes": (run.nnodes, 1, (1 << 17) + 1),
         "exit_code": (run.exit_code, -(1 << 31), 1 << 31),
         "grace_s": (run.grace_s, 0, 1e9),
     }

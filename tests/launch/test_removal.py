@@ -87,7 +87,7 @@ def test_a_lost_run_of_which_a_process_lives_is_refused(run):
 def test_a_run_that_may_still_run_on_another_machine_is_left_to_that_one(run):
     elsewhere = changed(run, ended_at=None, exit_code=None, host="node07", boot_id="another")
     with pytest.raises(
-        UsageError, match="started on node07 and cannot be seen from here; delete it there, or with --f"
+        UsageError, match="started on node07 and cannot be seen from here; delete it there, or with ddpmon rm --f"
     ):
         removal.delete(elsewhere)
     assert runs.load(run.id) == elsewhere

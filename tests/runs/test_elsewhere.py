@@ -82,6 +82,6 @@ def test_what_is_left_of_a_killed_run_in_another_container_is_not_said_to_be_gon
     told = away("stop", live.id)
     assert (told.returncode, told.stdout) == (1, "")
     assert "was started in another container of this machine, and its supervisor is gone; stop it there" in told.stderr
-    assert "with --force if it is over for certain" in away("rm", live.id, "--yes").stderr
+    assert "with ddpmon rm --force if it is over for certain" in away("rm", live.id, "--yes").stderr
     assert live.run.agent.alive()
     assert (live.folder / "run.json").exists()

@@ -196,7 +196,7 @@ def test_a_run_of_another_machine_is_unknown_and_neither_stopped_deleted_nor_sta
     assert f" {where}" in text.splitlines()
     for keys, said in (
         (("x",), f"it {where}; stop it there"),
-        (("D", settle), f"{where}; delete it there, or with --force if it is over for certain"),
+        (("D", settle), f"{where}; delete it there, or with ddpmon rm --force if it is over for certain"),
         (("R", settle, "s", settle), f"{where}; stop it there first, then start it again"),
     ):
         assert said in drive(snapshots.slow(), "8", *keys, size=(200, 50))[1].splitlines()[-1]
