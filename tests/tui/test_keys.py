@@ -52,9 +52,9 @@ def test_stop_stops_and_a_second_one_kills(answer):
 def test_a_stop_that_somebody_else_asked_for_shows_what_is_left_of_the_grace_and_x_asks_to_kill():
     shot = snapshots.slow()
     source = FakeSource(snapshots.replace(shot, run=snapshots.replace(shot.run, kill_at=shot.at + 12.0)))
-    app, text = drive(source)
+    _app, text = drive(source)
     assert "stopping… 12 s left" in text
-    app, text = drive(source, "x")
+    _app, text = drive(source, "x")
     assert "Kill now?" in text
     assert source.stops == []
 
