@@ -10,17 +10,22 @@ if TYPE_CHECKING:
 
 
 def find(wanted: str | None) -> Run:
-    """The run as `runs.find` finds it. What had to be done for it, or could not be done, is a line on stderr."""
+    """The run as `runs.find` finds it, seen to."""
     from ddpmon import runs
-    from ddpmon.errors import DdpmonError
-    from ddpmon.launch.adoption import see_to
 
-    found = runs.find(wanted)
+    return seen_to(runs.find(wanted))
+
+
+def seen_to(run: Run) -> Run:
+    """The run as it is then. What had to be done for it, or could not be done, is a line on stderr."""
+    from ddpmon.errors import DdpmonError
+    from ddpmon.launch import adoption
+
     try:
-        return see_to(found, _tell)
+        return adoption.see_to(run, _tell)
     except DdpmonError as error:  # it can be looked at all the same
         _tell(str(error))
-        return found
+        return run
 
 
 def _tell(text: str) -> None:

@@ -10,9 +10,9 @@ from types import FrameType
 from typing import Self
 
 from ddpmon import runs
+from ddpmon.cli.finding import seen_to
 from ddpmon.errors import DdpmonError
 from ddpmon.launch import stop
-from ddpmon.launch.adoption import see_to
 from ddpmon.messages import END_STATES, Snapshot
 from ddpmon.plain import plain
 from ddpmon.source import attach
@@ -75,7 +75,7 @@ def dashboard(run: runs.Run, every_s: float, owns_run: bool, notify: str = "off"
     from ddpmon.tui.app import watch
     from ddpmon.tui.outcome import Outcome
 
-    source = attach(see_to(run))
+    source = attach(seen_to(run))
     try:
         outcome = watch(source, readonly=readonly, owns_run=owns_run, notify=notify)
         last = source.snapshot()
@@ -93,7 +93,7 @@ def dashboard(run: runs.Run, every_s: float, owns_run: bool, notify: str = "off"
 def follow(run: runs.Run, every_s: float, signals: Signals, owns_run: bool) -> int:
     """Lines until the run ends; Ctrl-C stops it (`owns_run`) or only leaves. The command's exit code.
 
-    Where the run's supervisor is killed meanwhile, it gets another. DdpmonError if that cannot start.
+    Where the run's supervisor is killed meanwhile, it gets another.
     """
     from ddpmon.export.lines import Lines
 
@@ -101,7 +101,7 @@ def follow(run: runs.Run, every_s: float, signals: Signals, owns_run: bool) -> i
         _say(f"{run.name} ({run.id}): {' '.join([run.script, *run.script_args])}")
     lines = Lines(every_s)
     asked = 0
-    run = see_to(run, _say)
+    run = seen_to(run)
     source = attach(run)
     try:
         while True:
@@ -112,7 +112,7 @@ def follow(run: runs.Run, every_s: float, signals: Signals, owns_run: bool) -> i
             if run.state() == "unknown":
                 break
             if run.lost():
-                run = see_to(run, _say)
+                run = seen_to(run)
                 if run.lost():
                     break
                 continue

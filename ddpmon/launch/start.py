@@ -44,8 +44,8 @@ def start(spec: Spec, run_id: str) -> runs.Run:
         environment=dict(spec.environment),
         notes=spec.notes,
     )
+    runs.make_socket_dir(run_id)
     try:
-        runs.make_socket_dir(run_id)
         runs.create(run)
         return supervise(run_id, cwd=run.cwd)
     except (OSError, NotStartedError) as error:
@@ -55,6 +55,9 @@ def start(spec: Spec, run_id: str) -> runs.Run:
         raise DdpmonError(
             f"the run is not started, {runs.home()}: {reason}; free some room there or set DDPMON_HOME elsewhere"
         ) from None
+    except DdpmonError:
+        runs.remove_sockets(run_id)
+        raise
 
 
 class NotStartedError(DdpmonError):

@@ -77,12 +77,6 @@ class Supervisor:
 
     def supervise(self) -> None:
         """Start the run (or find what is left of it), wait for its end, sweep, and tell the hub."""
-<<<<<<< HEAD
-=======
-        with contextlib.suppress(OSError):  # a full disk: nobody elsewhere will know that it runs
-            self._lock = runs.hold(self.run.id)
-        self._update(supervisor=Process.of(os.getpid()))
->>>>>>> unknown
         before = memory_kills.count()
         over_since = None
         if self.takes_over:
@@ -191,7 +185,10 @@ class Supervisor:
         # a run that ended by itself is not a stopped one
         if not self.run.stopping and (self.takes_over or not self.life.command_ended):
             self.file.change(stopping=True, stopping_at=time.time())
-        self._do(self.life.stop(at, now))
+        do = self.life.stop(at, now)
+        if do is Do.NOTHING and self.life.state == "asked":
+            say(f"stop: asked again, {self.run.grace_left_s() or 0.0:.0f} s of grace left")
+        self._do(do)
 
     def _reap(self, at: float) -> None:
         """Take notice of children that ended; orphans that came to us are simply let go."""

@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from ddpmon import runs, source
-from ddpmon.launch import processes, unseen
+from ddpmon.launch import processes, stop, unseen
 from ddpmon.launch.adoption import see_to
 from tests.conftest import Started, ddpmon_program, wait_for
 from tests.probe.conftest import SCRIPTS
@@ -145,6 +145,38 @@ def test_a_run_of_which_nothing_is_left_has_ended_and_nobody_knows_how(waiting, 
     assert (ended.ended, ended.state(), ended.exit_code) == (True, "lost", None)
     assert not runs.socket_dir(run.id).exists()
     assert cli("attach", "--headless").returncode == 1
+
+
+def test_a_supervisor_that_is_killed_during_a_stop_leaves_its_grace_to_the_next(launch, tmp_path):
+    """The rank is not asked again, which would begin its checkpoint anew."""
+    script = tmp_path / "saves.py"
+    script.write_text(
+        """
+import pathlib, signal, sys, time
+here = pathlib.Path(sys.argv[1])
+def save(*_):
+    with (here / "asked").open("a") as file:
+        file.write("x")
+    while not (here / "go").exists():
+        time.sleep(0.05)
+    (here / "checkpoint").touch()
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+(here / "ready").touch()
+time.sleep(600)
+"""
+    )
+    started = launch(sys.executable, str(script), str(tmp_path), grace_s=600.0)
+    wait_for((tmp_path / "ready").exists)
+    stop.request(started.run)
+    wait_for((tmp_path / "asked").exists)
+    kill(started.run.supervisor)
+    stop.request(started.run)
+    wait_for(lambda: "stop: asked again, 5" in started.log("supervisor"))
+    (tmp_path / "go").touch()
+    assert started.until_gone().state() == "stopped"
+    assert (tmp_path / "checkpoint").exists()
+    assert (tmp_path / "asked").read_text() == "x"
 
 
 @pytest.mark.parametrize("who", ["supervisor", "hub"])

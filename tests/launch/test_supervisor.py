@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from ddpmon import runs
-from ddpmon.launch import processes, stop
+from ddpmon.launch import processes, stop, supervisor
+from ddpmon.launch.run_file import RunFile
 from tests.conftest import ddpmon_program, wait_for
 
 
@@ -189,8 +190,7 @@ def test_a_second_stop_joins_the_first_and_tells_how_long_is_left(python, cli, t
     with subprocess.Popen([ddpmon_program(), "stop"], stdout=subprocess.PIPE, text=True) as second:
         line = second.stdout.readline()
         assert re.search(r"already stopping test .*; its ranks have 5\d\d s left, Ctrl-C kills them", line)
-        os.kill(started.run.supervisor.pid, signal.SIGTERM)
-        wait_for(lambda: not processes.is_pending(started.run.supervisor.pid, signal.SIGTERM))
+        wait_for(lambda: "stop: asked again, 5" in started.log("supervisor"))
         (tmp_path / "go").touch()
         assert second.wait(30) == 0
     assert started.until_gone().state() == "stopped"
@@ -339,6 +339,24 @@ def test_a_file_of_the_working_directory_does_not_stand_in_for_a_module_of_ours(
     assert started.until_gone().state() == "done"
     assert "the wrong one" not in started.log("supervisor") + started.log("hub")
     assert (started.folder / "report.json").exists()
+
+
+def test_an_error_of_its_own_does_not_end_a_supervisor_and_is_told_once(monkeypatch):
+    told: list[str] = []
+    monkeypatch.setattr(supervisor, "say", told.append)
+    run = runs.Run("20260101-000001-0001", "test", ["true"], "true", [], "/", "here", "", 0.0, 0)
+    watching = supervisor.Supervisor(RunFile(run, told.append))
+    looks = iter([OSError("one"), OSError("one"), True])
+
+    def look() -> bool:
+        if isinstance(found := next(looks), OSError):
+            raise found
+        return found
+
+    monkeypatch.setattr(watching, "_is_over", look)
+    watching._until_over()
+    assert next(looks, None) is None
+    assert [text.splitlines()[-1] for text in told] == ["OSError: one"]
 
 
 def test_sockets_are_gone_after_the_run(python):
