@@ -20,14 +20,14 @@ import termios
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from ddpmon.hub.receiving import Receiver
+from ddpmon.hub.receiving import Receiver, Socket
 from ddpmon.runs import Process
 
 LOOK_S = 0.03
@@ -45,6 +45,16 @@ CLOSING_S = 0.25
 TELLS_MOST = 50
 """Of so many cuts is told at most: who is cut off may come back as another process."""
 EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED | zmq.EVENT_MONITOR_STOPPED
+
+
+def monitored(router: Socket) -> Socket:
+    """Tells which connections of a socket come and go, from before it is bound on."""
+    address = f"inproc://connections-{id(router)}"
+    router.monitor(address, EVENTS)
+    monitor: Socket = router.context.socket(zmq.PAIR)
+    monitor.setsockopt(zmq.RCVHWM, 0)  # ZeroMQ would wait for its reader, and nothing would be received meanwhile
+    monitor.connect(address)
+    return monitor
 
 
 @dataclass(frozen=True)
@@ -82,10 +92,11 @@ class _Connection:
 class Floods(threading.Thread):
     """Watches the connections of some sockets until they are no longer monitored."""
 
-    def __init__(self, receivers: Sequence[Receiver]) -> None:
+    def __init__(self, receivers: Mapping[Socket, Receiver]) -> None:
+        """receivers: by what `monitored` made of each one's socket; the thread closes those."""
         super().__init__(name="floods", daemon=True)
-        self._monitors = {receiver.socket.get_monitor_socket(EVENTS): receiver for receiver in receivers}
-        self._receivers = list(receivers)
+        self._monitors = receivers
+        self._receivers = list(receivers.values())
         self._open: dict[int, _Connection] = {}
         self._suspected: set[Process] = set()
         self._refused: set[Process] = set()
@@ -126,8 +137,8 @@ class Floods(threading.Thread):
                     return False
                 if event["event"] == zmq.EVENT_ACCEPTED:
                     self._accepted(self._monitors[monitor], event["value"])
-                else:
-                    self._open.pop(event["value"], None)
+                elif (known := self._open.get(event["value"])) and known.receiver is self._monitors[monitor]:
+                    del self._open[event["value"]]
         return True
 
     def _accepted(self, receiver: Receiver, descriptor: int) -> None:

@@ -200,11 +200,6 @@ class Registry:
     _speakers: dict[bytes, int] = field(default_factory=dict)
     _last_id: int = 0
 
-    @property
-    def ignored(self) -> int:
-        """Messages that could not come from a rank of this run."""
-        return self.refusals.of(STRANGER)
-
     def hello(self, hello: Hello, identity: bytes, now: float, peer: Peer | None = None) -> RankProcess | None:
         """A rank introduces itself, again perhaps; None: it cannot be one of this run.
 
@@ -304,7 +299,7 @@ class Registry:
             return  # of an earlier attempt
         holder = self.seats.get(new.rank)
         if new.hello.restart < self.restart:
-            if not self._outranks(new):
+            if not new.launched or any(process.launched for process in self.seats.values()):
                 return  # of an earlier attempt
             self._begin_attempt(new)
         elif new.hello.restart > self.restart:
@@ -343,10 +338,6 @@ class Registry:
         if self.seats.get(impostor.rank) is impostor:
             del self.seats[impostor.rank]
         impostor.attempt = -1
-
-    def _outranks(self, new: RankProcess) -> bool:
-        """Whether it was launched as a rank, and nobody was who holds a seat."""
-        return new.launched and not any(process.launched for process in self.seats.values())
 
     def restore(self, processes: Iterable[RankProcess]) -> None:
         """Take over what an earlier hub knew."""

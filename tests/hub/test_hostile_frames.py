@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from ddpmon import runs
+from ddpmon.hub.recording import recorded_report, recorded_snapshot
 from ddpmon.messages import STAGE_GROUP, STAGE_TRAINING, Bye, Failure, Sample, Scalar, Welcome, encode
 from tests.hub.conftest import until
 from tests.worlds import own_times, records
@@ -197,8 +198,6 @@ def test_what_was_refused_is_in_the_recording(stage, told):
     rank.bye()
     stage.viewer().until(lambda s: s.refused, "counted")
     stage.finish()
-    from ddpmon.hub.recording import recorded_report, recorded_snapshot
-
     assert refused(recorded_snapshot(stage.run)) == {(0, "total_steps"): 1}
     assert recorded_report(stage.run)["steps"]["refused"] == [{"rank": 0, "what": "total_steps", "count": 1}]
 
@@ -340,9 +339,10 @@ def test_a_message_of_very_many_parts_is_the_last_of_its_sender(stage):
 
 
 @pytest.mark.e2e
+@pytest.mark.timeout(600)
 def test_a_short_hunt_finds_nothing(home):
-    command = [sys.executable, BENCHMARK, "--count", "400", "--seed", "11", "--flood", "1.5"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    command = [sys.executable, BENCHMARK, "--count", "300", "--seed", "11", "--flood", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=590, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "every honest rank's numbers are exact" in done.stdout
 
