@@ -111,6 +111,10 @@ class Sockets:
 
     def close(self) -> None:
         """Let viewers have what was sent to them, then let go. The files stay for the next hub."""
+        for name in ("ingest", "view"):
+            if hasattr(self, name):
+                # Before its monitor is closed: ZeroMQ would wait for someone to hear of the next event.
+                getattr(self, name).disable_monitor()
         for name in ("ingest_monitor", "view_monitor", "ingest", "view"):
             socket = getattr(self, name, None)
             if socket is not None:
