@@ -230,13 +230,13 @@ class Registry:
             self._last_id += 1
             known = RankProcess(self._last_id, -1, hello, process, stage=hello.stage)
             self.everyone[hello.pid] = known
-        if known.rank != hello.rank and self.seats.get(known.rank) is known:
-            del self.seats[known.rank]
+        if known.rank != hello.rank and known.attempt == self.attempt:
+            self._unseat(known)
         known.hello = hello
         known.stage = max(known.stage, hello.stage)
         known.process = known.process or process
         known.peer = peer or known.peer
-        known.launched = launched or known.launched
+        known.launched = launched if peer else known.launched
         known.greeted = known.introduced = True
         known.heard_at = now
         self._bind(known, identity)

@@ -249,6 +249,25 @@ def test_who_says_that_it_is_a_later_attempt_unseats_nobody_who_lives(stage, tol
     until(lambda: new.batch() and stage.viewer().get().ranks[0].pid == new.pid, "the next attempt")
 
 
+def test_who_was_one_rank_and_says_that_it_is_another_leaves_that_one_its_place(stage, told):
+    stage.hub()
+    rank, liar = stage.rank_process(1), stage.rank_process(3)
+    for each in (rank, liar):
+        each.join()
+    rank.batch(told[:10])
+    rank.acknowledged(1)
+    liar.hello(rank=1)
+    liar.rank = 1
+    liar.batch(step=500)
+    liar.acknowledged(1)
+    rank.bye()
+    rank.acknowledged(1)
+    stage.finish()
+    shot = recorded_snapshot(stage.run)
+    assert (shot.ranks[1].pid, shot.ranks[1].steps, shot.ranks[1].health) == (rank.pid, 10, "left")
+    assert (shot.ranks[3].health, shot.records_lost) == ("missing", 0)
+
+
 def test_a_rank_that_was_launched_takes_its_seat_from_who_only_said_so(stage, told):
     stage.hub()
     early = stage.rank_process(0)
