@@ -345,7 +345,7 @@ def attack(count: int, seed: int, flood_s: float) -> list[str]:
         trouble = [] if hub.poll() is None else [f"the hub ended with {hub.returncode}"]
         ended = runs.update(run.id, ended_at=time.time(), exit_code=0)
         hub.terminate()
-        hub.wait(60)
+        hub.wait(300)  # it reads all of it again for its report
         log = (runs.run_dir(run.id) / "logs" / "hub.log").read_text()
         print(f"refused: {'; '.join(watch.refused)}")
         print(f"hub before the endless messages {before:.0f} MB, at most {most:.0f} MB")

@@ -60,7 +60,7 @@ class Ranks:
         self.run_id, self.world_size = run_id, world_size
         self._rng = np.random.default_rng(1)
         self._step = 0
-        self._seq = 0
+        self._seq = [0] * world_size
         self._waiting: list[list[Step]] = [[] for _ in range(world_size)]
         mean_us = int((sum(PHASES_MS) * (1 + NOISE) + LATE_MS + TRANSFER_MS) * 1e3)
         self._end_us = _now_us() - TOLD_STEPS * mean_us
@@ -113,8 +113,9 @@ class Ranks:
         """What some ranks have to tell, the state of their devices with it."""
         for rank in range(self.world_size)[part]:
             steps, self._waiting[rank] = self._waiting[rank], []
+            self._seq[rank] += 1
             batch = Batch(
-                rank, 4_000_000 + rank, self._seq, _now_us(), STAGE_TRAINING, self._step, 0, steps=steps,
+                rank, 4_000_000 + rank, self._seq[rank], _now_us(), STAGE_TRAINING, self._step, 0, steps=steps,
                 samples=[self._sample()], total_steps=50_000,
             )  # fmt: skip
             self._sockets[rank].send(encode(batch))
@@ -136,7 +137,6 @@ class Ranks:
         due = time.monotonic()
         while True:
             done = self.make_steps()
-            self._seq += 1
             if not done:
                 self.send(slice(None))
                 continue

@@ -176,8 +176,9 @@ class Collector:
         process.introduced = False
         process.hole = process.hole or "steps" in left_out
         process.missing += left_out.count("a step")
-        clock_us = round(now * 1e6) if process.hello.host == self._store.registry.host else None
-        left_out += plausible.leave_out(process, batch, clock_us)
+        # What a file holds may be from before this machine's last start.
+        here = process.hello.host == self._store.registry.host and not from_file
+        left_out += plausible.leave_out(process, batch, round(now * 1e6) if here else None)
         process.seq = batch.seq
         process.stage = max(process.stage, batch.stage)
         process.phase = batch.phase

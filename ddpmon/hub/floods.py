@@ -20,14 +20,14 @@ import termios
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from ddpmon.hub.receiving import Receiver
+from ddpmon.hub.receiving import Receiver, Socket
 from ddpmon.runs import Process
 
 LOOK_S = 0.03
@@ -44,7 +44,17 @@ CUTS_MOST = 16
 CLOSING_S = 0.25
 TELLS_MOST = 50
 """Of so many cuts is told at most: who is cut off may come back as another process."""
-EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED | zmq.EVENT_MONITOR_STOPPED
+EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED
+
+
+def monitored(router: Socket) -> Socket:
+    """Tells which connections of a socket come and go, from before it is bound on."""
+    address = f"inproc://connections-{id(router)}"
+    router.monitor(address, EVENTS)
+    monitor: Socket = router.context.socket(zmq.PAIR)
+    monitor.setsockopt(zmq.RCVHWM, 0)  # ZeroMQ would wait for its reader, and nothing would be received meanwhile
+    monitor.connect(address)
+    return monitor
 
 
 @dataclass(frozen=True)
@@ -82,10 +92,12 @@ class _Connection:
 class Floods(threading.Thread):
     """Watches the connections of some sockets until they are no longer monitored."""
 
-    def __init__(self, receivers: Sequence[Receiver]) -> None:
+    def __init__(self, receivers: Mapping[Socket, Receiver]) -> None:
+        """receivers: by what `monitored` made of each one's socket. They must stay open until `finish`."""
         super().__init__(name="floods", daemon=True)
-        self._monitors = {receiver.socket.get_monitor_socket(EVENTS): receiver for receiver in receivers}
-        self._receivers = list(receivers)
+        self._monitors = receivers
+        self._receivers = list(receivers.values())
+        self._ending = threading.Event()
         self._open: dict[int, _Connection] = {}
         self._suspected: set[Process] = set()
         self._refused: set[Process] = set()
@@ -95,11 +107,8 @@ class Floods(threading.Thread):
         self._calm_at = self._idle_at = time.monotonic()
 
     def finish(self) -> None:
-        """End the thread, if it runs yet. To be called by whoever uses the sockets."""
-        if not self.is_alive():
-            return
-        for receiver in self._receivers:
-            receiver.socket.disable_monitor()
+        """End the thread."""
+        self._ending.set()
         self.join()
 
     def tell(self) -> list[str]:
@@ -110,25 +119,19 @@ class Floods(threading.Thread):
         poller = zmq.Poller()
         for monitor in self._monitors:
             poller.register(monitor, zmq.POLLIN)
-        try:
-            while self._follow(poller, LOOK_S):
-                self._look(time.monotonic())
-        finally:
-            for monitor in self._monitors:
-                monitor.close()
+        while not self._ending.is_set():
+            self._follow(poller, LOOK_S)
+            self._look(time.monotonic())
 
-    def _follow(self, poller: zmq.Poller, seconds: float) -> bool:
-        """Hear which connections came and went; False: the sockets are monitored no more."""
+    def _follow(self, poller: zmq.Poller, seconds: float) -> None:
+        """Hear which connections came and went."""
         for monitor, _ in poller.poll(int(seconds * 1e3)):
             while monitor.poll(0):
                 event = recv_monitor_message(monitor)
-                if event["event"] == zmq.EVENT_MONITOR_STOPPED:
-                    return False
                 if event["event"] == zmq.EVENT_ACCEPTED:
                     self._accepted(self._monitors[monitor], event["value"])
-                else:
-                    self._open.pop(event["value"], None)
-        return True
+                elif (known := self._open.get(event["value"])) and known.receiver is self._monitors[monitor]:
+                    del self._open[event["value"]]
 
     def _accepted(self, receiver: Receiver, descriptor: int) -> None:
         try:
@@ -182,7 +185,7 @@ class Floods(threading.Thread):
         for suspect in suspects[:CUTS_MOST]:
             if self._gives_back(suspect, poller):
                 self._convict(suspect)
-            if _memory_bytes() <= self._calm_bytes + GROWTH_BYTES:
+            if _memory_bytes() <= self._calm_bytes + GROWTH_BYTES or self._ending.is_set():
                 return
 
     def _gives_back(self, suspect: _Connection, poller: zmq.Poller) -> bool:
@@ -191,7 +194,8 @@ class Floods(threading.Thread):
         evidence = (before - self._calm_bytes) // 2
         suspect.close()
         deadline = time.monotonic() + CLOSING_S
-        while time.monotonic() < deadline and self._follow(poller, 0.005):
+        while time.monotonic() < deadline and not self._ending.is_set():
+            self._follow(poller, 0.005)
             if self._open.get(suspect.descriptor) is suspect:
                 continue
             _give_back()

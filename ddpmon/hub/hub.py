@@ -92,7 +92,12 @@ class Hub:
         poller.register(self._sockets.ingest, zmq.POLLIN)
         poller.register(self._sockets.view, zmq.POLLIN)
         poller.register(self._woken, zmq.POLLIN)
-        self._floods = Floods([self._collector.receiver, self._viewers.receiver])
+        self._floods = Floods(
+            {
+                self._sockets.ingest_monitor: self._collector.receiver,
+                self._sockets.view_monitor: self._viewers.receiver,
+            }
+        )
         self._floods.start()
         try:
             next_tick = time.monotonic()

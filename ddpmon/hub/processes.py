@@ -200,11 +200,6 @@ class Registry:
     _speakers: dict[bytes, int] = field(default_factory=dict)
     _last_id: int = 0
 
-    @property
-    def ignored(self) -> int:
-        """Messages that could not come from a rank of this run."""
-        return self.refusals.of(STRANGER)
-
     def hello(
         self, hello: Hello, identity: bytes, now: float, peer: Peer | None = None, *, left: bool = False
     ) -> RankProcess | None:
@@ -238,13 +233,13 @@ class Registry:
             self._last_id += 1
             known = RankProcess(self._last_id, -1, hello, process, stage=hello.stage)
             self.everyone[hello.pid] = known
-        if known.rank != hello.rank and self.seats.get(known.rank) is known:
-            del self.seats[known.rank]
+        if known.rank != hello.rank and known.attempt == self.attempt:
+            self._unseat(known)
         known.hello = hello
         known.stage = max(known.stage, hello.stage)
         known.process = known.process or process
         known.peer = peer or known.peer
-        known.launched = launched or known.launched
+        known.launched = launched if peer else known.launched
         known.greeted = known.introduced = True
         known.heard_at = now
         self._bind(known, identity)
@@ -307,7 +302,7 @@ class Registry:
             return  # of an earlier attempt
         holder = self.seats.get(new.rank)
         if new.hello.restart < self.restart:
-            if not self._outranks(new):
+            if not new.launched or any(process.launched for process in self.seats.values()):
                 return  # of an earlier attempt
             self._begin_attempt(new)
         elif new.hello.restart > self.restart:
@@ -346,10 +341,6 @@ class Registry:
         if self.seats.get(impostor.rank) is impostor:
             del self.seats[impostor.rank]
         impostor.attempt = -1
-
-    def _outranks(self, new: RankProcess) -> bool:
-        """Whether it was launched as a rank, and nobody was who holds a seat."""
-        return new.launched and not any(process.launched for process in self.seats.values())
 
     def restore(self, processes: Iterable[RankProcess]) -> None:
         """Take over what an earlier hub knew."""

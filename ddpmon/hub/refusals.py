@@ -26,7 +26,8 @@ class Refusals:
         if key not in self._counts and len(self._counts) >= MOST:
             key = (None, REST)
         if key not in self._counts:
-            self._untold.append((*key, why))
+            printable = "".join(character if character.isprintable() else "?" for character in why)
+            self._untold.append((*key, printable))
         self._counts[key] = self._counts.get(key, 0) + 1
 
     def of(self, what: str) -> int:

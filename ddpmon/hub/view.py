@@ -11,6 +11,7 @@ from ddpmon.analysis.what_if import gain_with_even_transfer, gain_without_waitin
 from ddpmon.analysis.words import counted
 from ddpmon.analysis.world import World
 from ddpmon.hub.attempts import earlier_attempts
+from ddpmon.hub.refusals import STRANGER
 from ddpmon.hub.store import Store
 from ddpmon.messages import (
     END_STATES,
@@ -325,8 +326,7 @@ def _notes(store: Store) -> list[str]:
     if left_out := sum(row.count for row in store.registry.refusals.rows() if row.rank is not None):
         were = "was" if left_out == 1 else "were"
         notes.append(f"{counted(left_out, 'value')} that cannot be {were} left out of what ranks told")
-    if store.registry.ignored:
-        ignored = store.registry.ignored
+    if ignored := store.registry.refusals.of(STRANGER):
         were = "was ignored: it" if ignored == 1 else "were ignored: they"
         notes.append(f"{counted(ignored, 'message')} {were} came from no rank of this run")
     return notes

@@ -18,12 +18,14 @@ def process(last=10):
 
 
 def steps(*numbers, end_us=NOW_US):
-    return [Step(number, end_us, 1000, 0, 0, 0, 0, 1000) for number in numbers]
+    """The last of them ends at a moment, the others a millisecond apart before it."""
+    last = len(numbers) - 1
+    return [Step(n, end_us - 1000 * (last - i), 1000, 0, 0, 0, 0, 1000) for i, n in enumerate(numbers)]
 
 
 def told(rank, *numbers, step=None, **fields):
     """A batch, what was left out of it, and the numbers of the steps that were taken."""
-    batch = Batch(0, 40, 1, NOW_US, STAGE_TRAINING, step or max(numbers, default=rank.last_step), 0)
+    batch = Batch(0, 40, 1, NOW_US, STAGE_TRAINING, step or rank.last_step + len(numbers), 0)
     batch.steps = steps(*numbers)
     for name, value in fields.items():
         setattr(batch, name, value)

@@ -113,6 +113,21 @@ def test_a_hub_that_is_told_to_end_at_once_takes_them_first(stage):
     assert recorded(stage.run.id) == [(0, 30, 30)]
 
 
+def test_what_a_rank_left_before_the_machine_was_started_anew_is_not_of_the_future(stage):
+    """Its clock had run for longer than this machine's has now."""
+    stage.save(world_size=1)
+    later = time.monotonic_ns() // 1000 + 10**12
+    steps = records(own_times(10, 1), first=1, start_us=later)[0]
+    hello = Hello(PROTOCOL, stage.run.id, 0, 0, 1, 0, stage.run.host, PID, STAGE_TRAINING)
+    batch = Batch(0, PID, 1, steps[-1].end_us, STAGE_TRAINING, 10, 0, steps=steps)
+    leave(stage.dir, f"0-{PID}", pack_tail([messages.encode(each) for each in (hello, batch, Bye(0, PID, 1))]))
+    stage.hub()
+    shot = stage.viewer().until(lambda s: s.ranks[0].health == "left", "what it left")
+    assert (shot.ranks[0].steps, shot.records_lost, shot.refused) == (10, 0, [])
+    stage.finish()
+    assert recorded(stage.run.id) == [(0, 10, 10)]
+
+
 def test_damaged_and_foreign_files_are_said_once_and_left_alone(stage):
     stage.save(world_size=2)
     told = records(own_times(30, 2), first=1)
