@@ -57,8 +57,9 @@ def _write_state(run: Run, file: TextIO) -> None:
     from ddpmon.cli.standing import now
     from ddpmon.errors import HubUnreachableError
     from ddpmon.export import openmetrics
+    from ddpmon.hub.recording import recorded_snapshot
 
-    snapshot = now(run)
+    snapshot = now(run) if run.state() == "running" else recorded_snapshot(run)
     if snapshot is None:
         raise HubUnreachableError(f"{run.name} ({run.id}) is {run.state()}, and its hub does not answer")
     file.write(openmetrics.text(snapshot))
