@@ -33,7 +33,7 @@ from pathlib import Path
 from ddpmon import cli, runs
 from ddpmon.cli.replaying import unpack
 from ddpmon.errors import RecordingError
-from ddpmon.hub import schema
+from ddpmon.hub import schema, tables
 from ddpmon.hub.player import Player
 from ddpmon.messages import CostWish, HeatWish, InspectWish, SeriesWish, TimelineWish, Wish, decode_snapshot, encode
 from ddpmon.runs import Run
@@ -84,7 +84,7 @@ def base(folder: Path) -> Base:
         db.execute("ATTACH ? AS demo", (str(path),))
         for half, checkpoint in (("<=", True), (">", False)):
             db.execute("BEGIN")
-            for table in schema.TABLES:
+            for table in tables.TABLES:
                 there = [row[1] for row in db.execute(f"PRAGMA demo.table_info({table})")]
                 names = ", ".join(f'"{name}"' for name in there)
                 key = next((name for name in ("step", "time_us", "at") if name in there), None)
@@ -144,12 +144,12 @@ def update(rng: random.Random, path: Path, base: Base) -> str:
     told = []
     with _open(path, base) as db:
         for _ in range(rng.choice((1, 1, 1, 3, 10))):
-            table = rng.choice([*schema.TABLES, "processes", "steps", "samples"])
+            table = rng.choice([*tables.TABLES, "processes", "steps", "samples"])
             column = rng.choice([row[1] for row in db.execute(f"PRAGMA table_info({table})")])
             value, some = rng.choice(VALUES), rng.choice(("", "WHERE random() % 10 = 0", "LIMIT 1"))
             where = some
             if some == "LIMIT 1":
-                key = schema.KEYS.get(table, "rowid")
+                key = tables.KEYS.get(table, "rowid")
                 where = f"WHERE ({key}) IN (SELECT {key} FROM {table} ORDER BY random() LIMIT 1)"
             told.append(f"{table}.{column} = {value} {some}".strip())
             with contextlib.suppress(sqlite3.Error):
@@ -160,7 +160,7 @@ def update(rng: random.Random, path: Path, base: Base) -> str:
 def restructure(rng: random.Random, path: Path, base: Base) -> str:
     """Tables, columns and rows go; others come."""
     with _open(path, base) as db:
-        table = rng.choice([*schema.TABLES, "processes", "steps"])
+        table = rng.choice([*tables.TABLES, "processes", "steps"])
         endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT"
         columns = ", ".join(f'i AS "{row[1]}"' for row in db.execute(f"PRAGMA table_info({table})"))
         ways = {

@@ -5,6 +5,7 @@ DdpmonError
 ├── RunNotFoundError    no run of that name, id or place
 ├── UnsafePathError     a folder of ours that someone else could read or write
 ├── HubUnreachableError nobody answers on a run's socket
+├── UnreachableError    another machine that ssh, or ddpmon there, does not answer on
 └── RecordingError      a recording that cannot be read
 """
 
@@ -29,6 +30,10 @@ class UnsafePathError(DdpmonError):
 
 class HubUnreachableError(DdpmonError):
     """Nobody answers on a run's socket."""
+
+
+class UnreachableError(DdpmonError):
+    """Another machine that ssh does not reach, or whose ddpmon does not answer."""
 
 
 class RecordingError(DdpmonError):

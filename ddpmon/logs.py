@@ -10,6 +10,7 @@ bounded: the last `KEPT` lines, each cut, and of a file that grew by more than `
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections import Counter
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ddpmon.plain import plain
+from ddpmon.rotated import older
 from ddpmon.runs import Run, run_dir
 
 KEPT = 5_000
@@ -115,6 +117,7 @@ class _File:
 
     def __init__(self, path: Path, rank: int, stream: str) -> None:
         self.path, self.rank, self.stream = path, rank, stream
+        self._inode = 0
         self._offset = 0
         self._rest = b""
         self._seen = False
@@ -122,18 +125,11 @@ class _File:
     def read(self) -> Said | None:
         """The whole lines that are new; None if there is none."""
         try:
-            with self.path.open("rb") as file:
-                end = file.seek(0, os.SEEK_END)
-                if end < self._offset:  # written anew
-                    self._offset, self._rest = 0, b""
-                left_out = max(0, end - self._offset - CHUNK)
-                file.seek(self._offset + left_out)
-                data = file.read(CHUNK)
+            data, left_out = self._new()
         except OSError:
             return None
         if not data:
             return None
-        self._offset += left_out + len(data)
         lines = []
         if left_out:
             lines = [f"… {left_out:,} bytes before this are left out" if self._seen else "…"]
@@ -147,6 +143,33 @@ class _File:
         if whole:
             lines += [_tidy(line) for line in _BREAK.split(whole.decode(errors="replace"))]
         return Said(self.rank, self.stream, lines) if lines else None
+
+    def _new(self) -> tuple[bytes, int]:
+        """What was written since the last look, and how many bytes before it are left out."""
+        with contextlib.ExitStack() as files:
+            file = files.enter_context(self.path.open("rb"))
+            found = os.fstat(file.fileno())
+            parts = [(file, self._offset)]
+            if found.st_ino != self._inode:  # the first look, or the log was rotated
+                parts = [(file, 0)]
+                with contextlib.suppress(OSError):
+                    before = files.enter_context(older(self.path).open("rb"))
+                    goes_on = os.fstat(before.fileno()).st_ino == self._inode
+                    parts.insert(0, (before, self._offset if goes_on else 0))
+            elif found.st_size < self._offset:  # written anew
+                self._rest = b""
+                parts = [(file, 0)]
+            self._inode, self._offset = found.st_ino, found.st_size
+            lengths = [max(0, os.fstat(each.fileno()).st_size - begin) for each, begin in parts[:-1]]
+            lengths.append(found.st_size - parts[-1][1])
+            left_out = max(0, sum(lengths) - CHUNK)
+            data, skip = b"", left_out
+            for (each, begin), length in zip(parts, lengths, strict=True):
+                passed = min(skip, length)
+                skip -= passed
+                each.seek(begin + passed)
+                data += each.read(length - passed)
+        return data, left_out
 
 
 def _tidy(line: str) -> str:
@@ -211,3 +234,9 @@ class Log:
         self.total += len(new)
         self.changes += 1
         return new
+
+    def clear(self) -> None:
+        """Forget the lines, because all of them are told again."""
+        self.entries.clear()
+        self._newest = 0
+        self.changes += 1

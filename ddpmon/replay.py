@@ -10,9 +10,10 @@ import msgspec
 
 from ddpmon.errors import RecordingError
 from ddpmon.logs import Log, Reader
-from ddpmon.messages import Snapshot, Wish
+from ddpmon.messages import RunView, Snapshot, WireError, Wish, checked
+from ddpmon.plain import plain
 from ddpmon.runs import Run
-from ddpmon.source import Cursor
+from ddpmon.source import Cursor, Near
 
 FRAME_S = 0.25
 SLOWEST, FASTEST = 0.125, 1024.0
@@ -23,16 +24,18 @@ LEAD_S = 1.0
 """How long before the end of the first step a replay begins: what comes before it is the start of the processes."""
 
 
-class ReplaySource:
+class ReplaySource(Near):
     """Plays a run's recording. A thread of its own reads it and follows the cursor."""
 
     stoppable = False
     askable = False
+    refused = ""
 
     def __init__(self, run: Run, speed: float = 1.0) -> None:
         """Open a run's recording; RecordingError says what is wrong with it, or that there is nothing in it."""
         from ddpmon.hub.player import Player  # numpy with it, which a live run's viewer never needs
 
+        self._run = run
         self._player = Player(run)
         self._log = Log(Reader(run))
         self._begin, self._end = self._player.begin, self._player.end
@@ -130,10 +133,12 @@ class ReplaySource:
     def _play(self) -> None:
         try:
             while (at := self._next()) is not None:
-                self._snapshot = self._player.at(at, self._wish)
+                self._snapshot = checked(self._player.at(at, self._wish))
                 self._shown = at
         except RecordingError as error:
             self._give_up(str(error))
+        except WireError as error:
+            self._give_up(f"the recording tells what cannot be: {error}")
         finally:
             self._player.close()
 
@@ -173,5 +178,13 @@ class ReplaySource:
         """Stay where it is, and say why."""
         with self._turn:
             self._paused = True
-        shown = self._snapshot or self._player.at(self._end)  # where nothing was shown yet, the run as it ended
+        shown = self._snapshot or self._as_it_ended()
         self._snapshot = msgspec.structs.replace(shown, verdict=why, severity="critical", version=shown.version + 1)
+
+    def _as_it_ended(self) -> Snapshot:
+        """What there is to show where nothing was shown yet; as little as its name where that cannot be told either."""
+        try:
+            return checked(self._player.at(self._end))
+        except (RecordingError, WireError):
+            run = RunView(plain(self._run.id), plain(self._run.name), 0)
+            return Snapshot("replay", 0, self._end, run, "lost", "")

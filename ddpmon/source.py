@@ -14,14 +14,19 @@ from typing import Protocol
 import zmq
 
 from ddpmon import runs
-from ddpmon.errors import RecordingError, RunNotFoundError
+from ddpmon.errors import DdpmonError, HubUnreachableError, RecordingError, RunNotFoundError, UnsafePathError
 from ddpmon.logs import Log, Reader, Said
-from ddpmon.messages import END_STATES, Ask, Next, Snapshot, WireError, Wish, decode_snapshot, encode
+from ddpmon.messages import END_STATES, Ask, Next, Snapshot, WireError, Wish, checked, decode_snapshot, encode
+from ddpmon.messages.door import Door, wrong
 from ddpmon.runs import Run
 
 POLL_MS = 250
 ASK_AGAIN_S = 3.0
 """A live hub answers every second; a request that this long went unanswered met no hub."""
+SEE_TO_S = 5.0
+"""How often a viewer looks whether its run's supervisor lives."""
+LARGEST_BYTES = 1 << 28
+"""Of a snapshot: one of the largest world takes half of it."""
 
 
 @dataclass(frozen=True)
@@ -76,11 +81,21 @@ class Source(Protocol):
     def wish(self, wish: Wish) -> None:
         """Have the parts of the snapshot that only some screens show come with it from now on."""
 
+    @property
+    def refused(self) -> str:
+        """Why the last answer is not shown, in words: it cannot be a snapshot of a run. "": it is."""
+
     def silent_for(self) -> float:
         """Seconds since the hub was last heard while it should speak; 0.0 for a recording or an ended run."""
 
+    def trouble(self) -> str:
+        """Why the hub cannot be heard, where that is not the hub's fault, in a sentence; "": nothing is in the way."""
+
+    def news(self) -> str:
+        """A line that a person should read, once; "": none. What went wrong elsewhere with what was asked for."""
+
     def logs(self) -> Log:
-        """What the ranks printed, as far as it was written on this machine; always the same object."""
+        """What the ranks printed, as far as it was written on the run's machine; always the same object."""
 
     @property
     def askable(self) -> bool:
@@ -96,12 +111,23 @@ class Source(Protocol):
         """Let go of sockets and threads."""
 
 
-class FakeSource:
+class Near:
+    """What is said by sources of this machine: nothing stands between them and the run."""
+
+    def trouble(self) -> str:
+        return ""
+
+    def news(self) -> str:
+        return ""
+
+
+class FakeSource(Near):
     """A source that holds what a test or a demonstration gives it."""
 
     def __init__(self, snapshot: Snapshot | None = None, silent: float = 0.0, stoppable: bool = True) -> None:
         self.current = snapshot
         self.silent = silent
+        self.refused = ""
         self.stoppable = stoppable
         self.askable = stoppable
         self.asks: list[list[int]] = []
@@ -139,7 +165,7 @@ class FakeSource:
         self.closed = True
 
 
-class LiveSource:
+class LiveSource(Near):
     """A running run, from its hub. A thread of its own asks for one snapshot after the other.
 
     It reconnects by itself. If the run ends while no hub answers, what the recording tells takes its place.
@@ -148,12 +174,17 @@ class LiveSource:
     tape = None
 
     def __init__(self, run: Run) -> None:
+        """UnsafePathError where somebody else could be the one who answers."""
+        folder = runs.socket_dir(run.id)
+        if why := wrong(str(folder)) or wrong(str(folder.parent)):
+            raise UnsafePathError(f"{why}: no hub of yours is in there; remove it, or set DDPMON_RUNTIME_DIR elsewhere")
         self._run = run
         self._log = Log(Reader(run))
         self._snapshot: Snapshot | None = None
+        self.refused = ""
         self._wish = self._asked = self._answered = Wish()
         """What is wished for; what the last request asked for, and what the last answer holds."""
-        self._heard_at = time.monotonic()
+        self._heard_at = self._see_to_at = time.monotonic()
         self._ended = False
         self._asks: deque[Ask] = deque()
         self._asking, self._asked_for = socketpair()
@@ -212,17 +243,20 @@ class LiveSource:
         socket = context.socket(zmq.DEALER)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.SNDHWM, 4)
+        socket.setsockopt(zmq.MAXMSGSIZE, LARGEST_BYTES)
         socket.setsockopt(zmq.RECONNECT_IVL, 100)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
-        socket.connect(runs.view_address(self._run.id))
+        self._door = Door(socket, runs.view_address(self._run.id))
         self._poller = zmq.Poller()
         self._poller.register(socket, zmq.POLLIN)
         self._poller.register(self._asked_for, zmq.POLLIN)
         try:
             while not self._closing.is_set() and not self._ended:
+                self._see_to_the_run()
                 self._ask(socket)
                 self._hear(socket)
         finally:
+            self._door.close()
             socket.close()
             context.term()
         self._grant_from_the_recording()
@@ -241,10 +275,23 @@ class LiveSource:
                 except (RecordingError, RunNotFoundError):
                     return
                 self._answered = self._wish
-                self._snapshot = with_parts(self._snapshot, store, self._answered)
+                with contextlib.suppress(WireError):  # the run as it was goes on being shown
+                    self._snapshot = checked(with_parts(self._snapshot, store, self._answered))
             self._wished.wait()
 
+    def _see_to_the_run(self) -> None:
+        """Have another supervisor take over where it was killed: somebody has to see how the run ends."""
+        from ddpmon.launch.adoption import see_to
+
+        if time.monotonic() < self._see_to_at:
+            return
+        self._see_to_at = time.monotonic() + SEE_TO_S
+        with contextlib.suppress(DdpmonError):  # the next command says why not
+            if runs.load(self._run.id).lost():
+                see_to(self._run)
+
     def _ask(self, socket: zmq.Socket[bytes]) -> None:
+        self._door.keep()
         newest = self._snapshot
         self._asked = self._wish
         known = newest is not None and self._asked == self._answered
@@ -279,47 +326,68 @@ class LiveSource:
                 continue
             try:
                 answer = decode_snapshot(socket.recv())
-            except WireError:
+            except WireError as error:
+                self.refused = f"the hub sent what cannot be: {error}"
                 continue
             self._heard_at = time.monotonic()
+            self.refused = ""
             newest = self._snapshot
             same = newest is not None and (newest.epoch, newest.version) == (answer.epoch, answer.version)
             # An answer to an earlier wish may have been on its way; the one to this wish then has the same version.
             if not same or self._asked != self._answered or answer != newest:
                 self._snapshot = answer
             self._answered = self._asked
-            if answer.state in END_STATES:
+            if answer.state == "lost":  # its hub saw everything end, and nobody saw how
+                self._take_the_recording()
+                self._ended = self._run_is_over()
+            elif answer.state in END_STATES:
                 self._ended = True
             return
 
     def _look_for_the_end(self) -> None:
         """Take the recording if the run ended and its hub is not there to say so."""
-        if time.monotonic() - self._heard_at < ASK_AGAIN_S:
-            return
+        if time.monotonic() - self._heard_at >= ASK_AGAIN_S:
+            self._take_the_recording()
+
+    def _run_is_over(self) -> bool:
+        try:
+            return runs.load(self._run.id).state() != "running"
+        except RunNotFoundError:
+            return True
+
+    def _take_the_recording(self) -> None:
         from ddpmon.hub.recording import recorded_snapshot
 
         try:
+            if runs.load(self._run.id).lost():
+                self._see_to_at = 0.0
+                self._see_to_the_run()
             run = runs.load(self._run.id)
             if run.state() == "running" or (run.hub is not None and run.hub.alive()):
                 return
-            self._snapshot = recorded_snapshot(run)
-            self._ended = True
-        except (RecordingError, RunNotFoundError):
+            self._snapshot = checked(recorded_snapshot(run))
+            self._ended, self.refused = True, ""
+        except (RecordingError, RunNotFoundError, WireError):
             return  # the viewer shows how long nobody was heard
 
 
-class RecordedSource:
+class RecordedSource(Near):
     """A run that has ended, as its dashboard stood at the end."""
 
     stoppable = False
     askable = False
     tape = None
+    refused = ""
 
     def __init__(self, run: Run) -> None:
         """Read a run's recording; RecordingError says what is wrong with it."""
         from ddpmon.hub.recording import recorded_state  # numpy with it, which a live run's viewer never needs
 
-        self._snapshot, self._store = recorded_state(run)
+        recorded, self._store = recorded_state(run)
+        try:
+            self._snapshot = checked(recorded)
+        except WireError as error:
+            raise RecordingError(f"the recording of {run.name} ({run.id}) tells what cannot be: {error}") from None
         self._wish = Wish()
         self._log = Log(Reader(run))
 
@@ -331,7 +399,8 @@ class RecordedSource:
 
         if wish != self._wish:
             self._wish = wish
-            self._snapshot = with_parts(self._snapshot, self._store, wish)
+            with contextlib.suppress(WireError):  # the run as it was goes on being shown
+                self._snapshot = checked(with_parts(self._snapshot, self._store, wish))
 
     def silent_for(self) -> float:
         return 0.0
@@ -350,5 +419,13 @@ class RecordedSource:
 
 
 def attach(run: Run) -> Source:
-    """Where to get a run's snapshots: its hub while it runs, its recording once it has ended or was lost."""
-    return LiveSource(run) if run.state() == "running" else RecordedSource(run)
+    """Where to get a run's snapshots: its hub while it runs, else its recording.
+
+    HubUnreachableError if it runs where its hub cannot be reached from here.
+    """
+    if run.state() != "running":
+        return RecordedSource(run)
+    # containers may share the folder of sockets
+    if (where := run.elsewhere()) and not (runs.socket_dir(run.id) / "view.sock").exists():
+        raise HubUnreachableError(f"{run.name} ({run.id}) {where}; ddpmon attach {run.id} shows it there")
+    return LiveSource(run)

@@ -19,10 +19,12 @@ import pytest
 from hypothesis import settings
 
 from ddpmon import runs
+from ddpmon.errors import DdpmonError
 from ddpmon.launch import spec, start, stop
-from tests.disks import small_disk
+from tests.disks import module_disk, small_disk
+from tests.namespaces import other_namespace
 
-__all__ = ["small_disk"]  # a fixture
+__all__ = ["module_disk", "other_namespace", "small_disk"]  # fixtures
 
 WAITED = ["not within [0-9]", "never came", "was never written", "it never ended"]
 """What a test says that waited in vain."""
@@ -62,7 +64,8 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (folder / "s").mkdir(mode=0o700)
     yield folder
     for run in runs.all_runs():
-        stop.request(run, now=True)
+        with contextlib.suppress(DdpmonError):  # as if started elsewhere
+            stop.request(run, now=True)
     mark = f"DDPMON_HOME={folder / 'home'}".encode()
     deadline = time.monotonic() + 15
     while (left := _started_with(mark)) and time.monotonic() < deadline:

@@ -44,6 +44,16 @@ class SmallDisk:
 @pytest.fixture
 def small_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[float], SmallDisk]]:
     """Mount a disk of so many megabytes. Ask for it before `home`, so that it outlives what runs there."""
+    yield from _disks(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def module_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[float], SmallDisk]]:
+    """The same for all tests of a module."""
+    yield from _disks(tmp_path_factory)
+
+
+def _disks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[float], SmallDisk]]:
     mounted: list[Path] = []
 
     def mount(megabytes: float = 8.0) -> SmallDisk:

@@ -25,11 +25,14 @@ def story(steps=1800, ranks=4, late=2, begin=600, end=1200, extra_ms=12.0):
     return own
 
 
-def record(own=None, *, loss=None, restarts=(), events=(), dead=(), accuracy=False, sums=None, **changes):
+def record(
+    own=None, *, loss=None, restarts=(), events=(), dead=(), accuracy=False, sums=None, room=None, **changes
+):  # fmt: skip
     """Write a run that has ended, and its recording; returns the run.
 
     own: [S, R, 5] ms. restarts: step numbers at which every rank is replaced by a new process.
     sums: makes of the sums since the start what is written down of them.
+    room: bytes of the recording, and the last step records that are kept whole; None: as a hub has it.
     accuracy: rank 0 logs one every tenth step: a thousandth of its number.
     """
     own = story() if own is None else own
@@ -42,7 +45,7 @@ def record(own=None, *, loss=None, restarts=(), events=(), dead=(), accuracy=Fal
     )  # fmt: skip
     run = dataclasses.replace(run, **changes)
     runs.create(run)
-    recorder = Recorder(recording_path(run.id), run.id, Clock(0, BEGAN))
+    recorder = Recorder(recording_path(run.id), run.id, Clock(0, BEGAN), *(room or ()))
     bounds = [0, *restarts, steps]
     now_us, number = round(FIRST_S * 1e6), 0
     for attempt, (first, last) in enumerate(itertools.pairwise(bounds)):
@@ -70,6 +73,8 @@ def record(own=None, *, loss=None, restarts=(), events=(), dead=(), accuracy=Fal
             store.histories.saved(), store.apart.times,
         )  # fmt: skip
         recorder.checkpoint(saved)
+    while recorder.too_large:
+        recorder.thin()
     recorder.event([Event(BEGAN + at, "info", text) for at, text in events])
     recorder.close()
     if run.ended_at is None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from ddpmon import logs, runs
 from ddpmon.logs import CHUNK, KEPT, LAUNCHER, Entry, Log, Reader, Said, fold, who
+from ddpmon.rotated import older
 from ddpmon.source import LiveSource, RecordedSource
 
 
@@ -140,6 +141,32 @@ def test_a_log_that_was_written_anew_is_read_from_its_beginning(run):
     read(reader)
     write(run, 0, "new\n", mode="wb")
     assert read(reader) == [(0, "out", ["new"])]
+
+
+def test_a_rotated_log_is_followed_without_loss_or_repetition(run):
+    path = runs.run_dir(run.id) / "logs" / "ranks" / "x_y" / "attempt_0" / "0" / "stdout.log"
+    reader = Reader(run)
+    seen, number = [], 0
+    for turn in range(40):
+        write(run, 0, "".join(f"{number + each}\n" for each in range(7)))
+        number += 7
+        if turn % 3 == 0:
+            write(run, 0, "half a li")
+            path.replace(older(path))
+            write(run, 0, "ne\n")
+        seen += [line for _, _, lines in read(reader) for line in lines]
+    assert [line for line in seen if line != "half a line"] == [str(each) for each in range(number)]
+    assert seen.count("half a line") == 14
+
+
+def test_of_a_log_that_was_rotated_before_the_first_look_the_end_is_read(run):
+    path = runs.run_dir(run.id) / "logs" / "ranks" / "x_y" / "attempt_0" / "0" / "stdout.log"
+    write(run, 0, "before\n" * CHUNK)
+    path.replace(older(path))
+    write(run, 0, "after\n")
+    ((_, _, lines),) = read(Reader(run))
+    assert (lines[0], lines[1], lines[-1]) == ("…", "before", "after")
+    assert len(lines) > CHUNK / 8
 
 
 def test_attempts_follow_each_other_and_the_launcher_is_there(run):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -128,3 +130,30 @@ def test_variables_that_were_set_for_a_run_reach_its_command(home):
     assert f"PWD={home}" in printed
     assert json.loads((runs.run_dir(run.id) / "run.json").read_text())["environment"] == {"GREETING": "two words"}
     assert time.time() > run.created_at
+
+
+def test_a_held_lock_is_seen_until_its_holder_dies_and_taken_by_one_alone(run):
+    assert not runs.held(run.id)
+    program = "import sys; from ddpmon import runs; runs.hold(sys.argv[1]); print(flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, run.id], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        holder.stdout.readline()
+        assert runs.held(run.id)
+        with pytest.raises(DdpmonError, match="has a supervisor already"):
+            runs.hold(run.id)
+        holder.kill()
+        holder.wait()
+    assert not runs.held(run.id)
+    lock = runs.hold(run.id)
+    assert runs.held(run.id)
+    os.close(lock)
+
+
+def test_a_process_whose_name_is_no_text_is_seen(run):
+    """The kernel takes any bytes for a process's name."""
+    program = "import ctypes, sys; ctypes.CDLL(None).prctl(15, b'\\xff\\xfe'); print(flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as odd:
+        odd.stdout.readline()
+        assert runs.Process.of(odd.pid)
+        odd.kill()

@@ -19,7 +19,7 @@ class Signs:
     """What the state follows from, at one moment."""
 
     run_state: str
-    """"running", "done", "failed", "stopped" or "lost", as run.json tells."""
+    """"running", "done", "failed", "stopped", "lost" or "unknown", as run.json tells."""
     steps: int = 0
     """Steps that any rank finished in this attempt."""
     idle_s: float = 0.0

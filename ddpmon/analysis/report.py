@@ -59,6 +59,7 @@ def report(
             },
             "samples_per_s": _number(snapshot.samples_per_s),
             "records_lost": snapshot.records_lost,
+            "refused": [msgspec.structs.asdict(one) for one in snapshot.refused],
             "accumulation": snapshot.accumulation,
         },
         "time": _times(snapshot.times, _run_seconds(snapshot)),

@@ -11,7 +11,8 @@ import click
 import ddpmon
 from ddpmon.cli.comparing import diff
 from ddpmon.cli.exporting import export
-from ddpmon.cli.keeping import rename, rm
+from ddpmon.cli.far import relay, there
+from ddpmon.cli.keeping import prune, rename, rm
 from ddpmon.cli.launching import exec_, run
 from ddpmon.cli.looking import attach, logs, ls, report
 from ddpmon.cli.replaying import demo, replay
@@ -19,6 +20,8 @@ from ddpmon.cli.stacking import stack
 from ddpmon.cli.standing import status
 from ddpmon.cli.stopping import stop
 from ddpmon.errors import DdpmonError, UsageError
+from ddpmon.glyphs import ascii_for, in_ascii, started_with
+from ddpmon.plain import PlainOutput, plain
 
 INTERRUPTED = 130
 
@@ -31,6 +34,10 @@ HELP = """Watch PyTorch DistributedDataParallel runs in the terminal.
     ddpmon demo                                see it on a recorded run, without torch
 
     RUN is a run's name, the beginning of its id, or nothing for the latest.
+    attach, ls, status, stack, logs, stop and report also take a run on another
+    machine, over ssh: HOST:RUN, or USER@HOST for the latest there. DDPMON_SSH
+    is the ssh command with its options, DDPMON_REMOTE what ddpmon is called
+    there if it is not on the PATH.
 
     In the dashboard ? shows the keys. DDPMON_THEME=dark, light or ansi (the
     terminal's own sixteen) chooses its colours, NO_COLOR=1 leaves none.
@@ -46,7 +53,26 @@ def commands(context: click.Context) -> None:
         print(context.get_help())
 
 
-for command in (run, exec_, attach, ls, status, stack, logs, stop, rename, rm, report, replay, demo, diff, export):
+for command in (
+    run,
+    exec_,
+    attach,
+    ls,
+    status,
+    stack,
+    logs,
+    stop,
+    rename,
+    rm,
+    prune,
+    report,
+    replay,
+    demo,
+    diff,
+    export,
+    relay,
+    there,
+):
     commands.add_command(command)
 
 
@@ -55,6 +81,11 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a log in ASCII must not end a run's watcher
+    shown = ascii_for if in_ascii(started_with()) else str
+    if sys.stdout.isatty():
+        sys.stdout = PlainOutput(sys.stdout, shown)  # all of it that anything here uses
+    if sys.stderr.isatty():
+        sys.stderr = PlainOutput(sys.stderr, shown)
     try:
         code = commands.main(prog_name="ddpmon", standalone_mode=False)
         sys.stdout.flush()
@@ -76,5 +107,5 @@ def main() -> None:
 
 
 def _complain(text: str, code: int) -> int:
-    print("ddpmon:", " ".join(text.split()), file=sys.stderr)
+    print("ddpmon:", plain(" ".join(text.split())), file=sys.stderr)
     return code

@@ -61,16 +61,25 @@ def _write_state(run: Run, file: TextIO) -> None:
 
     snapshot = now(run) if run.state() == "running" else recorded_snapshot(run)
     if snapshot is None:
-        raise HubUnreachableError(f"{run.name} ({run.id}) is {run.state()}, and its hub does not answer")
+        where = run.elsewhere() or f"is {run.state()}"
+        raise HubUnreachableError(f"{run.name} ({run.id}) {where}, and its hub does not answer")
     file.write(openmetrics.text(snapshot))
 
 
 def _write_steps(run: Run, form: str, last: int | None, file: TextIO) -> None:
+    from ddpmon.analysis.words import counted
     from ddpmon.export import spreadsheet, trace
     from ddpmon.export.steps import pieces
+    from ddpmon.hub.merged import Merged
     from ddpmon.hub.recording import Recording
 
     with Recording(run) as recording:
+        if last is None and (merged := Merged(recording).count()):
+            print(
+                f"ddpmon: {counted(merged, 'older step record')} of {run.name} ({run.id}) are left out: they are kept "
+                "as means of seconds, minutes or hours (tables of those names in telemetry.db)",
+                file=sys.stderr,
+            )
         found = pieces(recording, last)
         if form == "csv":
             spreadsheet.write(found, recording.clock, file)

@@ -17,6 +17,12 @@ EXIT_CODES = """
     while it runs, 2 or 1 with a line on stderr if it was not started.
 """
 
+OUTPUT = """
+    What the ranks print is kept in the run's folder, 256 MB at most: the end
+    of each stream and how it began. DDPMON_LOGS=2G keeps more. On a full disk
+    the ranks go on, and what could not be kept is counted in the log.
+"""
+
 _OURS_COME_FIRST = {"allow_interspersed_args": False}
 
 
@@ -49,7 +55,7 @@ def _watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     Everything after SCRIPT belongs to the script, which is run unchanged. In a terminal the dashboard opens:
     q leaves the run running, x stops it. Without one, Ctrl-C stops the run and a second Ctrl-C kills it.
-    {EXIT_CODES}""",
+    {OUTPUT}{EXIT_CODES}""",
 )
 @click.option(
     "--nproc",
@@ -100,8 +106,8 @@ def run(
         grace_s=grace,
         buckets=buckets,
     )
-    run_id = runs.new_id()
-    wanted = prepare(asked, run_id)
+    with runs.reserved() as run_id:
+        wanted = prepare(asked, run_id)
     if nnodes == 1:
         remember(typed(asked))
     return _start(wanted, run_id, headless, every, notify)
@@ -113,7 +119,7 @@ def run(
     help=f"""Run any command line with the probe armed in every Python under it.
 
     For launchers of your own: ddpmon exec -- python train.py --world_size 2 --rank 0. The run ends with CMD.
-    {EXIT_CODES}""",
+    {OUTPUT}{EXIT_CODES}""",
 )
 @_watch_options
 @click.argument("cmd", nargs=-1, type=click.UNPROCESSED, required=True)
@@ -142,6 +148,7 @@ def _start(wanted: Any, run_id: str, headless: bool, every: float, notify: str) 
     from ddpmon.launch.start import start
     from ddpmon.launch.stop import request
 
+    _make_room()
     if headless or not watching.interactive():
         with watching.Signals() as signals:
             return watching.follow(start(wanted, run_id), every, signals, owns_run=True)
@@ -152,3 +159,27 @@ def _start(wanted: Any, run_id: str, headless: bool, every: float, notify: str) 
         with contextlib.suppress(RunNotFoundError):
             request(runs.load(run_id))
         raise
+
+
+def _make_room() -> None:
+    """Keep to $DDPMON_KEEP before a run begins: say what goes, or that it comes near, in one line."""
+    import sys
+
+    from ddpmon.launch import retention
+
+    bound = retention.from_environment()
+    if bound is None:
+        return
+    wanted = retention.plan(bound)
+    if wanted.going:
+        first = wanted.going[0].run
+        more = f" to {wanted.going[-1].run.id}" if len(wanted.going) > 1 else ""
+        what = retention.sum_text(wanted.going)
+        print(
+            f"ddpmon: deleting {what}, to keep {bound.text} ({retention.VARIABLE}): {first.id}{more}", file=sys.stderr
+        )
+    elif wanted.near:
+        print(f"ddpmon: {wanted.near}", file=sys.stderr)
+    for _, why in retention.delete(wanted.going):
+        if why:
+            print(f"ddpmon: {why}", file=sys.stderr)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING
 
 import click
 
 from ddpmon.cli.options import lines, notifications
+from ddpmon.cli.reaching import over_ssh
+from ddpmon.plain import plain
 
 if TYPE_CHECKING:
     from ddpmon.runs import Run
@@ -22,12 +25,21 @@ if TYPE_CHECKING:
 def attach(run: str | None, headless: bool, every: float, notify: str, once: bool, readonly: bool) -> int:
     """Watch a run. Leaving never stops it.
 
+    USER@HOST, HOST: or HOST:RUN is a run on another machine, where ddpmon is too: this goes by the ssh command with
+    its configuration. A line that is cut comes back by itself.
+
     Exit code: 0 after leaving, else the run's. With --once as that of ddpmon status.
     """
-    from ddpmon import runs
-    from ddpmon.cli import watching
+    from ddpmon.cli import reaching, watching
+    from ddpmon.cli.finding import find
+    from ddpmon.remote.address import parse
 
-    found = runs.find(run)
+    address = parse(run)
+    if address is not None and run is not None:
+        if once or headless or not watching.interactive():
+            return reaching.as_typed(address, run)
+        return reaching.dashboard(address, every, notify, readonly=readonly)
+    found = find(run)
     if once:
         from ddpmon.cli import standing
 
@@ -39,24 +51,66 @@ def attach(run: str | None, headless: bool, every: float, notify: str, once: boo
 
 
 @click.command()
+@click.argument("machine", required=False, metavar="[USER@HOST|HOST:]")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
-def ls(as_json: bool) -> None:
-    """Runs of this user, the latest first."""
+def ls(machine: str | None, as_json: bool) -> int:
+    """Runs of this user, the latest first; here or on another machine.
+
+    A run is "unknown" here if it was started elsewhere (another machine that shares the folder, another container) and
+    it cannot be seen from here whether it runs.
+    """
     import json
 
     from ddpmon import runs
+    from ddpmon.cli import reaching
+    from ddpmon.errors import UsageError
+    from ddpmon.remote.address import parse
 
-    found = runs.all_runs()[::-1]
+    if machine is not None:
+        address = parse(machine)
+        if address is None or address.run is not None:
+            raise UsageError(f"ls {machine}: ls shows all runs, here or of a machine: USER@HOST or HOST:")
+        return reaching.as_typed(address, machine)
+    everything, damaged = runs.all_and_damaged()
+    found = everything[::-1]
     if as_json:
         print(json.dumps([_facts(run) for run in found], indent=1))
-    elif not found:
+    elif not found and not damaged:
         print("no runs yet; ddpmon run --nproc 4 SCRIPT starts one")
     else:
-        rows = [("ID", "NAME", "STATE", "RANKS", "STARTED", "TOOK", "COMMAND"), *map(_row, found)]
+        rows: list[tuple[str, ...]] = [("ID", "NAME", "STATE", "RANKS", "STARTED", "TOOK", "COMMAND")]
+        rows += [tuple(map(plain, _row(run))) for run in found]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
         for *cells, last in rows:
             padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
             print("  ".join([*padded, last]))
+        for run in found:
+            if where := run.elsewhere():
+                print(plain(f"{run.id} {where}"))
+        sys.stdout.flush()
+        _tell_bound()
+    for why in damaged:
+        print("ddpmon:", plain(why), file=sys.stderr)
+    return 0
+
+
+def _tell_bound() -> None:
+    """Say on stderr when runs come near what $DDPMON_KEEP allows, or are over it."""
+    from ddpmon.launch import retention
+
+    bound = retention.from_environment()
+    if bound is None:
+        return
+    wanted = retention.plan(bound)
+    if wanted.going:
+        what = retention.sum_text(wanted.going)
+        print(
+            f"ddpmon: more than {bound.text} ({retention.VARIABLE}) is kept: "
+            f"the next ddpmon run deletes the oldest, {what}; ddpmon prune --dry-run names them",
+            file=sys.stderr,
+        )
+    elif wanted.near:
+        print(f"ddpmon: {wanted.near}", file=sys.stderr)
 
 
 def _facts(run: Run) -> dict[str, object]:
@@ -72,23 +126,23 @@ def _facts(run: Run) -> dict[str, object]:
         "started_at": run.created_at,
         "ended_at": run.ended_at,
         "exit_code": run.exit_code,
+        "host": run.host,
+        "elsewhere": run.elsewhere(),
     }
 
 
 def _row(run: Run) -> tuple[str, ...]:
-    from ddpmon.plain import plain
-
     state = run.state()
     started = time.strftime("%m-%d %H:%M", time.localtime(run.created_at))
-    took = "?" if state == "lost" else _duration((run.ended_at or time.time()) - run.created_at)
+    took = "?" if state in {"lost", "unknown"} else _duration((run.ended_at or time.time()) - run.created_at)
     return (
         run.id,
-        run.name,
+        plain(run.name),
         "stopping" if state == "running" and run.stopping else state,
         str(run.world_size or "?"),
         started,
         took,
-        plain(" ".join([run.script, *run.script_args]))[:60],
+        " ".join([run.script, *run.script_args])[:60],
     )
 
 
@@ -103,6 +157,7 @@ def _duration(seconds: float) -> str:
 @click.command()
 @click.argument("run", required=False)
 @click.option("--format", "form", type=click.Choice(["text", "json", "md"]), default="text", show_default=True)
+@over_ssh
 def report(run: str | None, form: str) -> None:
     """What happened in a run, and what to do about it.
 
@@ -110,11 +165,11 @@ def report(run: str | None, form: str) -> None:
     """
     import json
 
-    from ddpmon import runs
+    from ddpmon.cli.finding import find
     from ddpmon.export import markdown
     from ddpmon.export import report as reports
 
-    built = reports.build(runs.find(run))
+    built = reports.build(find(run))
     if form == "json":
         print(json.dumps(built, indent=1))
     else:
@@ -125,16 +180,18 @@ def report(run: str | None, form: str) -> None:
 @click.argument("run", required=False)
 @click.option("--rank", type=click.IntRange(0), help="Only what this rank printed.")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the run has ended.")
+@over_ssh
 def logs(run: str | None, rank: int | None, follow: bool) -> None:
     """What the ranks printed on this machine, identical lines of several ranks folded.
 
     "!" marks what went to stderr. Of a long log only the end is shown; the files are in the run's folder.
     """
     from ddpmon import runs
+    from ddpmon.cli.finding import find
     from ddpmon.errors import UsageError
     from ddpmon.logs import Log, Reader, who
 
-    found = runs.find(run)
+    found = find(run)
     if rank is not None and 0 < found.world_size <= rank:
         raise UsageError(f"--rank {rank}: {found.name} ({found.id}) has ranks 0 to {found.world_size - 1}")
     log = Log(Reader(found))

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ddpmon.cli.reaching import over_ssh
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -27,6 +29,7 @@ GONE_S = 1.0
 @click.argument("run", required=False)
 @click.option("--rank", type=click.IntRange(0), help="Only this rank.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
+@over_ssh
 def stack(run: str | None, rank: int | None, as_json: bool) -> int:
     """Where every rank's training thread is now: its Python stack, innermost first, identical ones once.
 
@@ -35,12 +38,14 @@ def stack(run: str | None, rank: int | None, as_json: bool) -> int:
     """
     import msgspec
 
-    from ddpmon import runs
+    from ddpmon.cli.finding import find
     from ddpmon.errors import DdpmonError
     from ddpmon.export import stacks
     from ddpmon.source import attach
 
-    found = runs.find(run)
+    found = find(run)
+    if where := found.elsewhere():
+        raise DdpmonError(f"{found.name} ({found.id}) {where}; ask it there: ddpmon stack {found.id}")
     if found.state() != "running":
         raise DdpmonError(_over(found))
     source = attach(found)
@@ -68,6 +73,8 @@ def _asked(source: Source, run: Run, rank: int | None) -> tuple[list[StackView],
 
     source.wish(Wish(stacks=True))
     shot = _wait(source, HUB_S, lambda shot: bool(shot.stacks))
+    if shot is None and source.refused:
+        raise HubUnreachableError(f"{run.name} ({run.id}): {source.refused}")
     if shot is None:
         raise HubUnreachableError(f"the hub of {run.name} ({run.id}) does not answer; see logs/hub.log in its folder")
     if shot.state in END_STATES or not source.askable:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import time
 from typing import TYPE_CHECKING
 
 import click
+
+from ddpmon.cli.reaching import over_ssh
+from ddpmon.plain import plain
 
 if TYPE_CHECKING:
     from ddpmon.messages import Snapshot
@@ -22,15 +26,17 @@ _PIPE_COLUMNS = 160
 @click.command()
 @click.argument("run", required=False)
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
+@over_ssh
 def status(run: str | None, as_json: bool) -> int:
     """How a run stands, in two lines; without DDP a third says what is measured then and what is not.
 
     Exit code: 0 well (running, done, stopped, waiting for ranks), 1 needs a look (slow, stalled, or its hub does
-    not answer), 2 failed or gone.
+    not answer, or it cannot be seen from here), 2 failed or gone. A run whose supervisor was killed or stopped is
+    watched over again first.
     """
-    from ddpmon import runs
+    from ddpmon.cli.finding import find
 
-    found = runs.find(run)
+    found = find(run)
     snapshot = now(found)
     if as_json:
         _print_json(found, snapshot)
@@ -38,7 +44,7 @@ def status(run: str | None, as_json: bool) -> int:
         for line in _head(found, snapshot)[:2]:
             print(line)
         if snapshot is not None and snapshot.measured:
-            print(snapshot.measured)
+            print(plain(snapshot.measured))
     return exit_code(found, snapshot)
 
 
@@ -66,25 +72,31 @@ def exit_code(run: Run, snapshot: Snapshot | None) -> int:
 
 
 def now(run: Run) -> Snapshot | None:
-    """The run's snapshot; None if its hub does not answer, or it left no recording."""
-    from ddpmon.errors import RecordingError
+    """The run's snapshot; None if its hub does not answer, or it left no recording.
+
+    HubUnreachableError: what the hub answers is no snapshot.
+    """
+    from ddpmon.errors import HubUnreachableError, RecordingError
     from ddpmon.source import attach
 
     try:
         source = attach(run)
-    except RecordingError:
+    except (HubUnreachableError, RecordingError):
         return None
     try:
         deadline = time.monotonic() + ANSWER_S
-        while (snapshot := source.snapshot()) is None and time.monotonic() < deadline:
+        while (snapshot := source.snapshot()) is None and not source.refused and time.monotonic() < deadline:
             time.sleep(0.02)
+        if snapshot is None and source.refused:
+            raise HubUnreachableError(f"{run.name} ({run.id}): {source.refused}; ddpmon report reads its recording")
         return snapshot
     finally:
         source.close()
 
 
 def _columns() -> int:
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPE_COLUMNS
+    known = sys.stdout.isatty() or "COLUMNS" in os.environ  # set where the terminal is at the other end of an ssh
+    return shutil.get_terminal_size().columns if known else _PIPE_COLUMNS
 
 
 def _head(run: Run, snapshot: Snapshot | None) -> list[str]:
@@ -92,9 +104,12 @@ def _head(run: Run, snapshot: Snapshot | None) -> list[str]:
     from ddpmon.tui.text import head_text
 
     if snapshot is None:
+        where = run.elsewhere()
         return [
-            f"? {run.name} ({run.id}) is {run.state()}",
-            _why_unknown(run) or f"its hub does not answer; see {run_dir(run.id) / 'logs' / 'hub.log'}",
+            plain(f"? {run.name} ({run.id}) {where or f'is {run.state()}'}"),
+            f"ddpmon status {run.id} tells more there"
+            if where
+            else _why_unknown(run) or f"its hub does not answer; see {run_dir(run.id) / 'logs' / 'hub.log'}",
         ]
     return head_text(snapshot, _columns())
 
@@ -122,7 +137,7 @@ def _print_json(run: Run, snapshot: Snapshot | None) -> None:
         fields = (
             "severity", "verdict", "at", "step", "total_steps", "eta_s", "step_ms_p50", "step_ms_max", "loss",
             "all_reduce_ms", "wait_share", "gpu_percent", "samples_per_s", "records_lost", "findings",
-            "parallelism", "unmeasured", "measured",
+            "parallelism", "unmeasured", "measured", "refused",
         )  # fmt: skip
         facts |= {name: getattr(snapshot, name) for name in fields}
         facts |= {"epoch": snapshot.training_epoch, "epochs": snapshot.training_epochs}

@@ -4,37 +4,45 @@ from __future__ import annotations
 
 import click
 
+from ddpmon.cli.reaching import over_ssh
+from ddpmon.plain import plain
+
 
 @click.command()
 @click.argument("run", required=False)
 @click.option("--now", is_flag=True, help="Without the grace: SIGKILL at once.")
+@over_ssh
 def stop(run: str | None, now: bool) -> int:
     """Stop a run, the latest that runs if none is named.
 
-    Its ranks get SIGTERM if they have a handler for it, else SIGINT, and SIGKILL when the grace is over.
-    Ctrl-C while this waits means --now.
+    Its ranks get SIGTERM if they have a handler for it, else SIGINT, and SIGKILL when the grace is over. A second
+    stop waits for the end of the first and does not shorten the grace. Ctrl-C while this waits means --now.
     """
     from ddpmon import runs
     from ddpmon.errors import DdpmonError, RunNotFoundError
-    from ddpmon.launch import processes
+    from ddpmon.launch import remains
     from ddpmon.launch import stop as stopping
 
     if run is None:
         going = [
             each
             for each in runs.all_runs()
-            if not each.ended and (each.state() == "running" or processes.with_run_id(each.id))
+            if not each.ended and (each.state() in {"running", "unknown"} or remains.of_run(each.id))
         ]
         if not going:
             raise RunNotFoundError("nothing runs; ddpmon ls shows what ran")
-        found = going[-1]
+        found = next((each for each in reversed(going) if not each.elsewhere()), going[-1])
     else:
         found = runs.find(run)
     if found.ended:
-        print(f"{found.name} ({found.id}) has ended already")
+        print(plain(f"{found.name} ({found.id}) has ended already"))
         return 0
+    stopping.check_reach(found)
     if not now:
-        print(f"stopping {found.name} ({found.id}); its ranks have {found.grace_s:g} s, Ctrl-C kills them")
+        left_s = found.grace_left_s()
+        stops = "stopping" if left_s is None else "already stopping"
+        have = f"have {found.grace_s:g} s" if left_s is None else f"have {left_s:.0f} s left"
+        print(plain(f"{stops} {found.name} ({found.id}); its ranks {have}, Ctrl-C kills them"), flush=True)
     stopping.request(found, now=now)
     try:
         gone = stopping.wait_until_gone(found, stopping.longest_s(found))
@@ -42,7 +50,7 @@ def stop(run: str | None, now: bool) -> int:
         stopping.request(found, now=True)
         gone = stopping.wait_until_gone(found, stopping.longest_s(found))
     if gone is None:
-        left = ", ".join(str(process.pid) for process in processes.with_run_id(found.id))
+        left = ", ".join(str(process.pid) for process in remains.of_run(found.id))
         raise DdpmonError(f"{found.name} ({found.id}) does not end; left: {left or 'its supervisor'}")
-    print(f"{found.name} ({found.id}) is {gone.state()}; none of its processes is left")
+    print(plain(f"{found.name} ({found.id}) is {gone.state()}; none of its processes is left"))
     return 0

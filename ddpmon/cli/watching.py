@@ -12,17 +12,27 @@ from typing import Self
 from ddpmon import runs
 from ddpmon.errors import DdpmonError
 from ddpmon.launch import stop
+from ddpmon.launch.adoption import see_to
 from ddpmon.messages import END_STATES, Snapshot
 from ddpmon.plain import plain
 from ddpmon.source import attach
 
 LOOK_S = 0.2
 STOPPED = 130
+_UNABLE = {"", "dumb", "unknown"}
+"""Terminals that can do nothing but print lines."""
 
 
 def interactive() -> bool:
-    """Whether a dashboard can be shown and steered here. UsageError: it was asked for in colours that there are not."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"):
+    """Whether a dashboard can be shown and steered here; says why not where there is a terminal all the same.
+
+    UsageError: it was asked for in colours that there are not.
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return False
+    if (term := os.environ.get("TERM", "")) in _UNABLE:
+        named = f"TERM is {term!r}" if term else "TERM is not set"
+        print(f"ddpmon: {named}: no dashboard; set TERM=xterm-256color if this terminal can show one", file=sys.stderr)
         return False
     from ddpmon.tui.palette import chosen_theme
 
@@ -65,14 +75,14 @@ def dashboard(run: runs.Run, every_s: float, owns_run: bool, notify: str = "off"
     from ddpmon.tui.app import watch
     from ddpmon.tui.outcome import Outcome
 
-    source = attach(run)
+    source = attach(see_to(run))
     try:
         outcome = watch(source, readonly=readonly, owns_run=owns_run, notify=notify)
         last = source.snapshot()
     finally:
         source.close()
     if outcome is Outcome.DETACHED:
-        print(f"{run.name} goes on; ddpmon attach {run.id} shows it again, ddpmon stop {run.id} ends it")
+        _say(f"{run.name} goes on; ddpmon attach {run.id} shows it again, ddpmon stop {run.id} ends it")
         return 0
     if outcome is Outcome.STOPPING:
         with Signals() as signals:
@@ -81,29 +91,37 @@ def dashboard(run: runs.Run, every_s: float, owns_run: bool, notify: str = "off"
 
 
 def follow(run: runs.Run, every_s: float, signals: Signals, owns_run: bool) -> int:
-    """Lines until the run ends; Ctrl-C stops it (`owns_run`) or only leaves. The command's exit code."""
+    """Lines until the run ends; Ctrl-C stops it (`owns_run`) or only leaves. The command's exit code.
+
+    Where the run's supervisor is killed meanwhile, it gets another. DdpmonError if that cannot start.
+    """
     from ddpmon.export.lines import Lines
 
     if owns_run:
-        _say(f"{run.name} ({run.id}): {plain(' '.join([run.script, *run.script_args]))}")
+        _say(f"{run.name} ({run.id}): {' '.join([run.script, *run.script_args])}")
     lines = Lines(every_s)
     asked = 0
+    run = see_to(run, _say)
     source = attach(run)
     try:
         while True:
             ended = run.ended
             snapshot = source.snapshot()
-            if snapshot is not None:
-                for text in lines.of(snapshot, time.monotonic(), source.silent_for()):
-                    _say(text)
-            if run.state() == "lost":
+            for text in lines.of(snapshot, time.monotonic(), source.silent_for(), source.refused):
+                _say(text)
+            if run.state() == "unknown":
                 break
+            if run.lost():
+                run = see_to(run, _say)
+                if run.lost():
+                    break
+                continue
             if ended and (_is_final(snapshot) or not _supervised(run)):
                 break
             if signals.hung_up or (signals.stops and not owns_run):
                 return 128 + signal.SIGHUP if signals.hung_up else STOPPED
             if signals.stops > asked:
-                _ask(run, now=signals.stops > 1 or run.stopping)
+                _ask(run, now=signals.stops > 1)
                 asked = signals.stops
             time.sleep(LOOK_S)
             run = runs.load(run.id)
@@ -114,8 +132,14 @@ def follow(run: runs.Run, every_s: float, signals: Signals, owns_run: bool) -> i
 
 
 def _ask(run: runs.Run, now: bool) -> None:
+    left_s = run.grace_left_s()
     stop.request(run, now=now)
-    _say("killing what is left" if now else f"stopping; the ranks have {run.grace_s:g} s, Ctrl-C again kills them")
+    if now:
+        _say("killing what is left")
+    elif left_s is None:
+        _say(f"stopping; the ranks have {run.grace_s:g} s, Ctrl-C again kills them")
+    else:
+        _say(f"stopping already; the ranks have {left_s:.0f} s left, Ctrl-C again kills them")
 
 
 def _is_final(snapshot: Snapshot | None) -> bool:
@@ -123,27 +147,30 @@ def _is_final(snapshot: Snapshot | None) -> bool:
 
 
 def _supervised(run: runs.Run) -> bool:
-    return run.supervisor is not None and run.supervisor.alive()
+    return run.supervised()
 
 
 def _conclude(run: runs.Run, last: Snapshot | None, report: bool = False) -> int:
     """Say how it ended and where it is kept; the exit code that says the same."""
     # the recording and the report are whole once the hub is gone, and the supervisor goes after it
     run = runs.load(run.id)
-    if run.state() != "lost":
+    if run.ended or run.state() not in {"lost", "unknown"}:
         run = stop.wait_until_gone(run, 15.0) or runs.load(run.id)
     state = run.state()
-    if state == "lost":
+    if state == "unknown":
+        _say(f"{run.name} ({run.id}) {run.elsewhere()}; ddpmon attach {run.id} shows it there")
+        return 1
+    if run.lost():
         _say(f"{run.name}: its supervisor is gone; what it started may go on: ddpmon stop {run.id} ends it")
         return 1
     took = f" after {(run.ended_at or 0.0) - run.created_at:.0f} s" if run.ended else ""
     if report:
         _say_report(run)
     else:
-        code = "" if run.exit_code is None else f", exit code {run.exit_code}"
+        code = f", exit code {'unknown' if run.exit_code is None else run.exit_code}"
         _say(f"{run.name}: {state}{took}{code}")
         if last is not None and last.verdict:
-            _say(plain(last.verdict))
+            _say(last.verdict)
     if state == "failed":
         _say_why(run, last)
     _say(f"recording: {runs.run_dir(run.id)}")
@@ -156,7 +183,7 @@ def _say_report(run: runs.Run) -> None:
     try:
         _say(reports.text(reports.build(run)))
     except DdpmonError as error:  # the run's exit code still counts
-        print(f"ddpmon: no report: {error}", file=sys.stderr)
+        print(plain(f"ddpmon: no report: {error}"), file=sys.stderr)
 
 
 def _say_why(run: runs.Run, last: Snapshot | None) -> None:
@@ -182,4 +209,5 @@ def exit_code(run: runs.Run) -> int:
 
 
 def _say(text: str) -> None:
-    print(text, flush=True)
+    """Print lines of which any may hold what a run's script or a stranger wrote."""
+    print("\n".join(map(plain, text.split("\n"))), flush=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from ddpmon import runs
 from ddpmon.analysis.failures import read_table
 from ddpmon.hub.endings import last_written
 from ddpmon.plain import plain
+from ddpmon.rotated import tail
 
 _TAIL_BYTES = 64 * 1024
 
@@ -32,7 +32,7 @@ def last_words(run: runs.Run, rank: int | None = None, lines: int = 12) -> LastW
     """
     logs = runs.run_dir(run.id) / "logs"
     launcher = logs / "launcher.log"
-    for row in read_table(_tail(launcher)):
+    for row in read_table(tail(launcher, _TAIL_BYTES)):
         wanted = row.root if rank is None else row.rank == rank
         if wanted and (log := _stderr_of(logs / "ranks", row.local_rank)):
             return LastWords(f"rank {row.rank}", log, _last(log, lines))
@@ -47,16 +47,7 @@ def _stderr_of(ranks: Path, local_rank: int) -> Path | None:
     return max(found, key=lambda path: int(path.parts[-3].removeprefix("attempt_")), default=None)
 
 
-def _tail(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            return file.read().decode(errors="replace")
-    except OSError:
-        return ""
-
-
 def _last(path: Path, lines: int) -> list[str]:
     """The last lines that say something."""
-    said = (plain(line).rstrip() for line in re.split(r"[\r\n]+", _tail(path)))
+    said = (plain(line).rstrip() for line in re.split(r"[\r\n]+", tail(path, _TAIL_BYTES)))
     return [line for line in said if line][-lines:]

@@ -18,7 +18,7 @@ _MARKS = {"info": "·", "warn": "!", "critical": "!!"}
 
 def state_line(snapshot: Snapshot) -> str:
     """One line: how it stands, how far it is, how fast; what is not known is left out."""
-    parts = [f"{_clock(snapshot.at)}  {snapshot.state:<7}"]
+    parts = [f"{_clock(snapshot.at)}  {plain(snapshot.state):<7}"]
     if snapshot.step:
         total = f"/{snapshot.total_steps:,}" if snapshot.total_steps else ""
         parts.append(f"step {snapshot.step:,}{total}")
@@ -56,16 +56,20 @@ class Lines:
         self._events: set[tuple[float, str]] = set()
         self._measured = ""
 
-    def of(self, snapshot: Snapshot, at: float, silent_s: float = 0.0) -> list[str]:
+    def of(self, snapshot: Snapshot | None, at: float, silent_s: float = 0.0, refused: str = "") -> list[str]:
         """Lines to print now; `at` is seconds of a clock that does not go back.
 
-        silent_s: how long nobody has answered; the state of then is not told as that of now.
+        silent_s: how long nobody has answered; the state of then is not told as that of now. refused: why what was
+        answered is not shown.
         """
-        if silent_s > STALE_S:
+        if refused or (snapshot is not None and silent_s > STALE_S):
             if at < self._next_at:
                 return []
             self._next_at = at + self.every_s
-            return [f"{_clock(time.time())}  stale    no answer from the hub for {silent_s:.0f} s"]
+            why = plain(refused) or f"no answer from the hub for {silent_s:.0f} s"
+            return [f"{_clock(time.time())}  stale    {why}"]
+        if snapshot is None:
+            return []
         found = []
         for event in snapshot.events:
             if (event.at, event.text) not in self._events:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 from ddpmon.messages import PHASES, STATES, RankView, Snapshot
+from ddpmon.plain import plain
 
 Labels: TypeAlias = Mapping[str, object]
 Sample: TypeAlias = tuple[Labels, float | None]
@@ -99,4 +100,4 @@ def _number(value: float) -> str:
 
 
 def _escaped(label: str) -> str:
-    return label.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+    return plain(label).replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

@@ -23,25 +23,24 @@ from ddpmon.messages import (
     MAX_WORLD,
     STAGE_TRAINING,
     STAGES,
-    Batch,
     Digest,
     Event,
     Failure,
     Hello,
     Layout,
+    Refusal,
     Sample,
     Scalar,
     Stack,
     Step,
-    check_batch,
     check_hello,
     check_stack,
 )
+from ddpmon.messages.wire import check_digest, check_layout, check_sample, check_scalar, check_step
 from ddpmon.runs import Process, Run
 
 UNREADABLE = (msgspec.MsgspecError, TypeError, ValueError, ArithmeticError, LookupError, RecursionError)
 """What reading a recording raises where something in it cannot be."""
-CHECKED_AT_ONCE = 1000
 PROCESSES_MOST = 1 << 16
 """The latest that are read."""
 TYPICAL_STEPS = 100
@@ -76,17 +75,7 @@ def kept(rows: Iterable[Any], make: Callable[[Any], _T]) -> tuple[list[_T], int]
 
 def steps(rows: Sequence[Sequence[Any]]) -> tuple[list[Step], int]:
     """Records from rows of schema.STEPS in the order of their numbers, and how many could not be read."""
-    made: list[Step] = []
-    bad = 0
-    for first in range(0, len(rows), CHECKED_AT_ONCE):
-        some = rows[first : first + CHECKED_AT_ONCE]
-        try:
-            told = [_step(row) for row in some]
-            check_batch(_batch(steps=told))
-        except UNREADABLE:
-            told, failed = kept(some, _checked_step)
-            bad += failed
-        made += told
+    made, bad = kept(rows, _checked_step)
     if any(before.step >= after.step for before, after in pairwise(made)):
         made = sorted({step.step: step for step in made}.values(), key=lambda step: step.step)
     return made, bad
@@ -98,7 +87,7 @@ def _step(row: Sequence[Any]) -> Step:
 
 def _checked_step(row: Sequence[Any]) -> Step:
     step = _step(row)
-    check_batch(_batch(steps=[step]))
+    check_step(step)
     return step
 
 
@@ -107,7 +96,7 @@ def sample(row: Sequence[Any]) -> Sample:
     made = msgspec.convert(msgspec.structs.astuple(schema.sample_of(row)), Sample)
     if not all(map(math.isfinite, (value for value in row if isinstance(value, float)))):
         raise ValueError("a sample that is no number")
-    check_batch(_batch(samples=[made]))
+    check_sample(made)
     return made
 
 
@@ -115,21 +104,21 @@ def scalar(row: Sequence[Any]) -> Scalar:
     """From step, name, value."""
     step, name, value = row
     made = msgspec.convert((step, name, float(value)), Scalar)
-    check_batch(_batch(scalars=[made]))
+    check_scalar(made)
     return made
 
 
 def digest(row: Sequence[Any]) -> Digest:
     """From a digest's fields."""
     made = msgspec.convert((*row[:-1], row[-1] or 0), Digest)  # an older version told of no updates
-    check_batch(_batch(digests=[made]))
+    check_digest(made)
     return made
 
 
 def layout(row: Sequence[Any]) -> Layout:
     """From its number and its blob."""
     made = msgspec.msgpack.decode(row[1], type=Layout)
-    check_batch(_batch(layouts=[made]))
+    check_layout(made)
     if made.number != row[0]:
         raise ValueError("a layout of another number")
     return made
@@ -167,6 +156,11 @@ def checkpoint(row: Sequence[Any]) -> Checkpoint:
 def unarmed(row: Sequence[Any]) -> list[Unarmed]:
     """From their blob."""
     return msgspec.msgpack.decode(row[0], type=list[Unarmed])
+
+
+def refused(row: Sequence[Any]) -> list[Refusal]:
+    """From their blob."""
+    return msgspec.msgpack.decode(row[0], type=list[Refusal])
 
 
 class _Row:
@@ -250,7 +244,3 @@ def last_possible(process: RankProcess, seconds: float, lengths_us: Sequence[Any
     had_time_for = int(seconds * 1e6 / (statistics.median(known) if known else UNKNOWN_STEP_US))
     agrees = process.records <= min(process.last_step, process.steps)
     return min(1000 + BEYOND * max(process.records if agrees else 0, had_time_for), MAX_STEP)
-
-
-def _batch(**records: Any) -> Batch:
-    return Batch(0, 1, 1, MAX_US - 1, 0, MAX_STEP - 1, 0, **records)

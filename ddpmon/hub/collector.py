@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import time
 
 import zmq
 
 from ddpmon.analysis import failures
+from ddpmon.hub import plausible
+from ddpmon.hub.peers import Peer
 from ddpmon.hub.processes import RankProcess
+from ddpmon.hub.receiving import Receiver, Socket
 from ddpmon.hub.recorder import Recorder
-from ddpmon.hub.sockets import Socket
+from ddpmon.hub.refusals import NO_MESSAGE, STRANGER
 from ddpmon.hub.store import Store
 from ddpmon.messages import (
     CHECKPOINT,
@@ -18,6 +22,7 @@ from ddpmon.messages import (
     Batch,
     Bye,
     Failure,
+    FromRank,
     Hello,
     Stack,
     ToRank,
@@ -25,10 +30,17 @@ from ddpmon.messages import (
     Where,
     WireError,
     decode_from_rank,
+    decode_what_can_be,
     encode,
 )
 
 FRAMES_PER_TURN = 500
+TURN_S = 0.1
+"""How long a lot of frames may take: viewers wait meanwhile."""
+MENDED_BYTES = 4096
+"""Of who was not heard before: what is left of a damaged frame is looked for up to this size, as it takes time."""
+ASK_AGAIN_S = 1.0
+"""A rank is asked at most so often for what is missing."""
 ALIKE_S = 1.0
 """How long a failure waits to be told as an event: the same one of other ranks is a moment behind it."""
 
@@ -37,11 +49,14 @@ class Collector:
     """The hub's side of the protocol with ranks.
 
     Hello → Welcome. A batch of a process that never said hello to this hub → Welcome(known=False), and the rank says
-    hello and sends all that was not acknowledged again. A batch is acknowledged once it is on disk.
+    hello and sends all that was not acknowledged again. A batch is acknowledged once it is on disk. Where batches are
+    missing before one, because a connection was cut, the rank is asked in the same way; what it does not have any more
+    is lost.
     """
 
     def __init__(self, socket: Socket, store: Store, recorder: Recorder, epoch: str) -> None:
         self._socket = socket
+        self.receiver = Receiver(socket)
         self._store = store
         self._recorder = recorder
         self._epoch = epoch
@@ -49,61 +64,120 @@ class Collector:
         """When a rank last told where it is."""
         self._untold: list[tuple[float, Failure]] = []
         """Failures that are no event yet, and when they came."""
-        self.bad_frames = 0
-        """Frames that were no message of ours."""
 
     def receive(self, now: float, unix: float) -> int:
         """Take what has come, a bounded lot of it; returns how many frames."""
-        for count in range(FRAMES_PER_TURN):
+        end = time.monotonic() + TURN_S
+        count = 0
+        while count < FRAMES_PER_TURN and time.monotonic() < end:
             try:
-                frames = self._socket.recv_multipart(zmq.NOBLOCK)
+                frames, peer = self.receiver.next()
             except zmq.Again:
-                return count
-            self.take(frames, now, unix)
-        return FRAMES_PER_TURN
+                break
+            count += 1
+            self.take(frames, now, unix, peer)
+        return count
 
-    def take(self, frames: list[bytes], now: float, unix: float, *, left: bool = False) -> None:
-        """One message of a rank: its connection and one frame. left: by a process that has ended since."""
+    def take(
+        self, frames: list[bytes], now: float, unix: float, peer: Peer | None = None, *, left: bool = False
+    ) -> None:
+        """One message of a rank: its connection and one frame. peer: who sent it; None: a file holds it.
+
+        left: by a process that has ended since.
+        """
+        registry = self._store.registry
+        identity = frames[0]
         try:
             if len(frames) != 2:
                 raise WireError("not one frame")
-            message = decode_from_rank(frames[1])
-        except WireError:
-            self.bad_frames += 1
+            message, left_out = self._decode(frames[1], identity, peer)
+        except WireError as error:
+            self._refuse(NO_MESSAGE, identity, peer, str(error))
             return
-        identity = frames[0]
         if isinstance(message, Hello):
-            self._hello(message, identity, now, unix, left=left)
-        elif isinstance(message, Failure):
-            self._failure(message, now)
-        elif not self._store.registry.is_known(message.pid):
+            process = registry.hello(message, identity, now, peer, left=left)
+            if process is not None:
+                self._hello(process, unix)
+        elif not registry.is_known(message.pid):
             self._send(identity, Welcome(self._epoch, known=False))
+            return
         else:
-            process = self._store.registry.speaker(identity, message.rank, message.pid, now)
+            process = registry.speaker(identity, message.rank, message.pid, now, peer)
             if process is None:
                 return
             if isinstance(message, Batch):
-                self._batch(process, message, now)
+                self._batch(process, message, now, left_out, from_file=peer is None)
+            elif isinstance(message, Failure):
+                self._failure(process, message, now)
             elif isinstance(message, Stack):
                 process.tell_stack(message, now)
                 self.told_where_at = now
                 self._recorder.process(process)
             else:
                 self._bye(process, message)
+        if process is not None:
+            for what in left_out:
+                self._refuse(what, identity, peer)
 
-    def _hello(self, hello: Hello, identity: bytes, now: float, unix: float, *, left: bool) -> None:
-        process = self._store.registry.hello(hello, identity, now, left=left)
-        if process is None:
-            return
+    def _decode(self, frame: bytes, identity: bytes, peer: Peer | None) -> tuple[FromRank, list[str]]:
+        if len(frame) <= MENDED_BYTES or self._store.registry.speaks(identity, peer):
+            return decode_what_can_be(frame)
+        return decode_from_rank(frame), []
+
+    def _refuse(self, what: str, identity: bytes, peer: Peer | None, why: str = "") -> None:
+        registry = self._store.registry
+        process = registry.speaks(identity, peer)
+        if process is not None and registry.is_seated(process):
+            registry.refusals.count(what, process.rank, why[:200])
+        else:
+            sender = f"process {peer.pid}: " if peer else ""
+            registry.refusals.count(what if what == NO_MESSAGE else STRANGER, None, sender + (why or what)[:200])
+
+    @property
+    def bad_frames(self) -> int:
+        """Frames that were no message of ours."""
+        return self._store.registry.refusals.of(NO_MESSAGE)
+
+    def _hello(self, process: RankProcess, unix: float) -> None:
         self._recorder.process(process)
         self._store.connected(unix)
-        self._send(identity, Welcome(self._epoch))
+        self._send(process.identity, Welcome(self._epoch))
 
-    def _batch(self, process: RankProcess, batch: Batch, now: float) -> None:
+    def _reached(self, process: RankProcess) -> int:
+        """The number up to which nothing is missing of what it sent: an exception that it told of has one too."""
+        return process.seq + any(failure.pid == process.hello.pid for failure in self._store.failures)
+
+    def _misses(self, process: RankProcess, batch: Batch, now: float) -> bool:
+        """Whether batches before this one are yet to come: the rank is asked for them."""
+        if batch.seq <= self._reached(process) + 1:
+            return False
+        if process.introduced:
+            process.hole = True  # it has begun with the oldest that it has
+            return False
+        if now - process.asked_again_at >= ASK_AGAIN_S:
+            process.asked_again_at = now
+            self._send(process.identity, Welcome(self._epoch, known=False))
+        return True
+
+    def _batch(
+        self, process: RankProcess, batch: Batch, now: float, left_out: list[str], *, from_file: bool = False
+    ) -> None:
         if batch.seq <= process.seq:
             # Sent again, known already: only the word of it was lost.
+            left_out.clear()
+            process.introduced = False
             self._send(process.identity, Ack(self._recorder.recorded(process)))
             return
+        if self._misses(process, batch, now):
+            if not from_file:
+                left_out.clear()
+                return
+            process.hole = True
+        process.introduced = False
+        process.hole = process.hole or "steps" in left_out
+        process.missing += left_out.count("a step")
+        clock_us = round(now * 1e6) if process.hello.host == self._store.registry.host else None
+        left_out += plausible.leave_out(process, batch, clock_us)
         process.seq = batch.seq
         process.stage = max(process.stage, batch.stage)
         process.phase = batch.phase
@@ -119,7 +193,7 @@ class Collector:
             process.unsynchronised, process.unsynchronised_at = batch.unsynchronised, batch.step
         fresh = process.fresh(batch.steps)
         if fresh and not self._store.registry.is_seated(process):
-            self._store.registry.seat(process)
+            self._store.registry.seat(process, now)
         self._store.add_steps(process, fresh, now)
         if batch.rest:
             self._store.add_rest(process, batch.rest)
@@ -129,23 +203,28 @@ class Collector:
         self._recorder.batch(process, batch, fresh)
 
     def _bye(self, process: RankProcess, bye: Bye) -> None:
-        process.left = True
-        process.stage = STAGE_ENDED
-        process.dropped = bye.dropped
-        self._recorder.process(process)
+        if not process.left:
+            process.left = True
+            process.stage = STAGE_ENDED
+            process.dropped = bye.dropped
+            self._recorder.process(process)
         self.record_all()
-        seq = self._recorder.recorded(process)
-        # What a refusing disk did not take yet, the rank leaves in the run's folder as well.
-        self._send(process.identity, Ack(bye.seq if seq == process.seq else seq))
+        settled = self._recorder.recorded(process)
+        if settled < process.seq:  # what a refusing disk did not take yet, the rank leaves in the run's folder as well
+            self._send(process.identity, Ack(settled))
+        elif bye.seq <= self._reached(process):
+            self._send(process.identity, Ack(bye.seq))
+        else:
+            self._send(process.identity, Welcome(self._epoch, known=False))
 
-    def _failure(self, failure: Failure, now: float) -> None:
-        known = any(f.pid == failure.pid and f.rank == failure.rank for f in self._store.failures)
-        process = self._store.registry.everyone.get(failure.pid)
-        impossible = failure.rank >= max(self._store.registry.world_size, 1)
-        if known:
+    def _failure(self, process: RankProcess, failure: Failure, now: float) -> None:
+        if any(f.pid == failure.pid and f.rank == failure.rank for f in self._store.failures):
             return
-        if impossible or (process is not None and process.rank != failure.rank):
-            self._store.registry.ignored += 1
+        registry = self._store.registry
+        holder = registry.seats.get(failure.rank)
+        impossible = failure.rank >= max(registry.world_size, 1)
+        if impossible or (process.attempt < 0 and holder is not None and not holder.gone):
+            registry.refusals.count(STRANGER, why=f"the exception of process {failure.pid}, which is no rank")
             return
         self._store.failures.append(failure)
         self._recorder.failure(failure)

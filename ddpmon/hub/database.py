@@ -13,6 +13,7 @@ from ddpmon.errors import RecordingError
 from ddpmon.hub import schema
 from ddpmon.hub.salvage import salvage
 from ddpmon.hub.store import Clock
+from ddpmon.hub.tables import TABLES
 
 BUSY_S = 2.0
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
@@ -61,6 +62,10 @@ class Database:
             return []
         return self._tried(lambda: self._db.execute(self._query(table, columns, rest), values).fetchall())
 
+    def rows(self, query: str, *values: object) -> list[Any]:
+        """What a query finds."""
+        return self._tried(lambda: self._db.execute(query, values).fetchall())
+
     def count(self, table: str, rest: str, *values: object) -> int:
         """How many rows there are."""
         query = f"SELECT count(*) FROM {table} {rest}"  # noqa: S608  ours
@@ -97,7 +102,7 @@ class Database:
     def _find_tables(self) -> set[str]:
         """Those of ours that are there. A view in the place of one is none: it could tell anything, and never end."""
         query = "SELECT name FROM sqlite_master WHERE type = 'table'"
-        found = {name for (name,) in self._tried(lambda: self._db.execute(query).fetchall())} & schema.TABLES.keys()
+        found = {name for (name,) in self._tried(lambda: self._db.execute(query).fetchall())} & TABLES.keys()
         if not found:
             raise RecordingError(f"{self.path} is no recording of ddpmon")
         self.damaged |= not found >= _NEEDED
@@ -140,7 +145,7 @@ class Database:
     def _go_on_with(self, db: sqlite3.Connection) -> None:
         self._db, self._in_memory = db, True
         db.text_factory = _text
-        self.tables = set(schema.TABLES)
+        self.tables = set(TABLES)
         self._queries.clear()
 
 

@@ -10,6 +10,7 @@ from ddpmon import runs
 from ddpmon.analysis.failures import FALL, read_falls, read_table
 from ddpmon.hub.store import Ending
 from ddpmon.messages.folder import EXEC
+from ddpmon.rotated import tail
 from ddpmon.runs import Run
 
 TAIL_BYTES = 262_144
@@ -24,11 +25,11 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 def read_ending(run: Run) -> Ending:
     """What the logs tell now; empty where they tell nothing."""
     logs = runs.run_dir(run.id) / "logs"
-    launcher = _tail(logs / "launcher.log")
+    launcher = tail(logs / "launcher.log", TAIL_BYTES)
     table = read_table(launcher)
     lines = {}
     for path in _newest_attempt(logs / "ranks"):
-        line = last_line(_tail(path / "stderr.log"))
+        line = last_line(tail(path / "stderr.log", TAIL_BYTES))
         if line:
             lines[int(path.name)] = line
     ranks = {row.local_rank: row.rank for row in table}
@@ -36,7 +37,11 @@ def read_ending(run: Run) -> Ending:
     by_rank = {ranks.get(local, local): line for local, line in lines.items()}
     falls = read_falls(launcher)
     return Ending(
-        table, by_rank, last_line(_tail(last_written(logs))), last_line(_of_ranks(launcher)) if table else "", falls
+        table,
+        by_rank,
+        last_line(tail(last_written(logs), TAIL_BYTES)),
+        last_line(_of_ranks(launcher)) if table else "",
+        falls,
     )
 
 
@@ -72,12 +77,3 @@ def _newest_attempt(ranks: Path) -> list[Path]:
     """Folders of the ranks in torchrun's last attempt: <log dir>/<run>/attempt_N/<local rank>."""
     attempts = sorted(ranks.glob("*/attempt_*"), key=lambda path: (os.stat(path).st_mtime_ns, path.name))
     return sorted(path for path in attempts[-1].iterdir() if path.name.isdecimal()) if attempts else []
-
-
-def _tail(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - TAIL_BYTES))
-            return file.read().decode(errors="replace")
-    except OSError:
-        return ""

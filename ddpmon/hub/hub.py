@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import secrets
 import signal
@@ -24,6 +25,7 @@ from ddpmon.errors import DdpmonError, RecordingError
 from ddpmon.hub.asking import Asking
 from ddpmon.hub.collector import Collector
 from ddpmon.hub.endings import read_ending
+from ddpmon.hub.floods import Floods
 from ddpmon.hub.parts import with_parts
 from ddpmon.hub.processes import Registry
 from ddpmon.hub.recorder import Checkpoint, Recorder
@@ -81,7 +83,7 @@ class Hub:
         self._trouble = False
         now = time.monotonic()
         self._heard_at = now
-        self._looked_at = self._mended_at = self._checkpointed_at = self._asked_where_at = now
+        self._looked_at = self._mended_at = self._checkpointed_at = self._asked_where_at = self._recorded_at = now
         self._run_stamp: object = None
 
     def serve(self) -> None:
@@ -90,13 +92,16 @@ class Hub:
         poller.register(self._sockets.ingest, zmq.POLLIN)
         poller.register(self._sockets.view, zmq.POLLIN)
         poller.register(self._woken, zmq.POLLIN)
+        self._floods = Floods([self._collector.receiver, self._viewers.receiver])
+        self._floods.start()
         try:
             next_tick = time.monotonic()
             while not self._told_to_end and not self._orphaned():
                 now = time.monotonic()
                 due = self._viewers.next_due(now)
                 wait = max(0.0, min(next_tick - now, TICK_S if due is None else due))
-                ready = dict(poller.poll(0 if self._recorder.backlog_is_large else int(wait * 1e3) + 1))
+                busy = self._recorder.backlog_is_large or self._recorder.too_large
+                ready = dict(poller.poll(0 if busy else int(wait * 1e3) + 1))
                 now = time.monotonic()
                 if self._sockets.ingest in ready and self._collector.receive(now, time.time()):
                     self._heard_at = now
@@ -106,12 +111,15 @@ class Hub:
                     self._viewers.receive(now)
                 if self._recorder.backlog_is_large:
                     self._collector.record()
+                if self._recorder.too_large:
+                    self._recorder.thin()
                 if now >= next_tick:
                     self._tick(now, time.time())
                     next_tick = max(next_tick + TICK_S, now)
                 self._viewers.serve(now)
             self._end()
         finally:
+            self._floods.finish()
             self._recorder.close()
             self._sockets.close()
 
@@ -145,6 +153,7 @@ class Hub:
             if self._sockets.mend():
                 store.tell(unix, "warn", "someone removed the run's sockets; they are back")
         self._collector.tell_failures(now, unix)
+        self._tell_refusals(unix)
         store.digest()
         self._look_closer(now)
         store.judge(now, unix)
@@ -175,6 +184,12 @@ class Hub:
                 self._viewers.hurry()
         if self._asking.look(now):
             self._viewers.hurry()
+
+    def _tell_refusals(self, unix: float) -> None:
+        refusals = self._store.registry.refusals
+        for text in (*self._floods.tell(), *refusals.tell()):
+            self._store.tell(unix, "warn", text)
+        self._recorder.refused(refusals.rows())
 
     def _take_left(self, frames: list[bytes]) -> None:
         self._collector.take(frames, time.monotonic(), time.time(), left=True)
@@ -215,7 +230,9 @@ class Hub:
         if now - self._checkpointed_at >= CHECKPOINT_S:
             self._checkpointed_at = now
             self._checkpoint()
-        self._collector.record()
+        if now - self._recorded_at >= recorder.every_s:
+            self._recorded_at = now
+            self._collector.record()
         trouble = recorder.trouble
         if trouble and not self._trouble:
             store.tell(unix, "warn", f"the recording cannot be written: {trouble}")
@@ -274,6 +291,7 @@ class Hub:
 
     def _end(self) -> None:
         """Take what is on its way; if the run is over, write down how it ended and tell it to viewers."""
+        self._floods.finish()  # what is read and told below takes memory
         deadline = time.monotonic() + DRAIN_S
         while time.monotonic() < deadline and self._sockets.ingest.poll(20):
             self._collector.receive(time.monotonic(), time.time())
@@ -282,6 +300,7 @@ class Hub:
         store, now, unix = self._store, time.monotonic(), time.time()
         over = store.run.ended or store.run.lost()
         self._collector.tell_failures(now, unix, final=True)
+        self._tell_refusals(unix)
         if over:
             store.live = False
             store.registry.look()
@@ -292,6 +311,7 @@ class Hub:
         store.digest(final=over)
         store.judge(now, unix)
         self._checkpoint(final=True)
+        self._recorded_at = -math.inf
         self._record(now, unix)
         recorded = self._recorder.unrecorded
         self._recorder.close()
@@ -312,7 +332,8 @@ class Hub:
             draft.write_text(json.dumps(recorded_report(self._store.run), indent=1))
             draft.replace(path)
         except (OSError, RecordingError) as error:
-            print(f"no report.json: {error}", flush=True)
+            with contextlib.suppress(OSError):  # the disk may be full: viewers are told all the same
+                print(f"no report.json: {error}", flush=True)
 
 
 def _open(run: Run) -> tuple[Store, Recorder]:

@@ -14,6 +14,7 @@ from ddpmon.analysis.not_finite import Loss
 from ddpmon.analysis.verdict import Waiting
 from ddpmon.errors import RecordingError
 from ddpmon.hub.checked import UNREADABLE
+from ddpmon.hub.merged import Merged
 from ddpmon.hub.parts import with_parts
 from ddpmon.hub.processes import RankProcess, Registry
 from ddpmon.hub.recording import Recording
@@ -50,6 +51,8 @@ READ_RECORDS = 32_768
 DIGESTS = 10_000
 DIGESTS_BEFORE = 100
 """Of a rank, from before the place that is jumped to."""
+SAMPLED_US = 75_000_000
+"""How long before the place that is jumped to samples are read: where they were merged there is one a minute."""
 GONE_S = 1.5
 """How long a hub needs to see that a process is gone."""
 EPOCH = "replay"
@@ -77,11 +80,14 @@ class _Mark:
 class _Track:
     """What one process recorded, in its order."""
 
-    def __init__(self, recording: Recording, known: RankProcess, span_us: tuple[int, int], read_steps: int) -> None:
+    def __init__(
+        self, recording: Recording, merged: Merged, known: RankProcess, span_us: tuple[int, int], read_steps: int
+    ) -> None:
         self.known = known
         """As it was at the end."""
         self.begins_us, self.ends_us = span_us
         self._recording = recording
+        self._merged = merged
         self._read_steps = read_steps
         self._ahead: deque[Step] = deque()
         self._next = 1
@@ -91,9 +97,9 @@ class _Track:
 
     def begin(self, after_us: int, now_us: int) -> RankProcess:
         """Go to a moment: steps are read from `after_us` on, samples from before `now_us`. A process as it was then."""
-        self._next = self._recording.first_step_after(self.known.id, after_us, self.known.last_step)
+        self._next = self._merged.first_step_after(self.known.id, after_us, self.known.last_step)
         self._ahead.clear()
-        self._sampled_us = now_us - 30_000_000
+        self._sampled_us = now_us - SAMPLED_US
         known = self.known
         before = self._next - 1
         told = bisect.bisect_right(self._digests, before, key=lambda digest: digest.step)
@@ -108,7 +114,7 @@ class _Track:
         taken: list[Step] = []
         while len(taken) < most:
             if not self._ahead:
-                self._ahead.extend(self._recording.steps_from(self.known.id, self._next, self._read_steps))
+                self._ahead.extend(self._merged.steps_from(self.known.id, self._next, self._read_steps))
                 if not self._ahead:
                     break
                 self._next = self._ahead[-1].step + 1
@@ -150,6 +156,7 @@ class Player:
     def __init__(self, run: Run) -> None:
         """Open a run's recording; RecordingError says what is wrong with it, or that there is nothing in it."""
         self._recording = Recording(run)
+        self._merged = Merged(self._recording)
         try:
             with self._readable():
                 self._open(run)
@@ -162,9 +169,11 @@ class Player:
         known = [process for process in recording.processes() if process.attempt >= 0]
         read_steps = max(4, min(READ_STEPS, READ_RECORDS // max(1, len(known))))
         self._tracks = [
-            _Track(recording, process, span, read_steps) for process in known if (span := recording.span_us(process.id))
+            _Track(recording, self._merged, process, span, read_steps)
+            for process in known
+            if (span := self._merged.span_us(process.id))
         ]
-        firsts = [end for track in self._tracks if (end := recording.first_end_us(track.known.id)) is not None]
+        firsts = [end for track in self._tracks if (end := self._merged.first_end_us(track.known.id)) is not None]
         if not firsts:
             raise RecordingError(f"{recording.path} holds no step of {run.name}: there is nothing to replay")
         clock = recording.clock
@@ -197,6 +206,7 @@ class Player:
         with self._readable():
             store = self._go(max(unix, self.begin))
         store.events = deque(self._events_until(self._now), maxlen=EVENTS)
+        store.events.extend(self._how_exactly(store))
         store.histories.logged_of(self._last.histories, self._now - self._run.created_at)
         self._version += 1
         return with_parts(snapshot(store, EPOCH, self._version, self._now, self._now), store, wish)
@@ -206,9 +216,9 @@ class Player:
         track = max(self._tracks, key=lambda each: (self._begins(each) <= unix, each.known.attempt, -each.known.rank))
         now_us = self._us(unix)
         with self._readable():
-            number = self._recording.first_step_after(track.known.id, now_us, track.known.last_step)
+            number = self._merged.first_step_after(track.known.id, now_us, track.known.last_step)
             wanted = number if by > 0 else number - 2
-            found = self._recording.steps(track.known.id, max(1, wanted), max(1, wanted) + 1)
+            found = self._merged.steps(track.known.id, max(1, wanted), max(1, wanted) + 1)
         if not found:
             return self.end if by > 0 else self.begin
         return self._recording.clock.unix_at(found[0].end_us + 1)
@@ -240,6 +250,15 @@ class Player:
     def _events_until(self, unix: float) -> Sequence[Event]:
         return self.events[: bisect.bisect_right(self.events, unix, key=lambda event: event.at)]
 
+    def _how_exactly(self, store: Store) -> list[Event]:
+        """That steps of this moment are means by now, if they are."""
+        first = min(store.registry.seats.values(), key=lambda process: process.rank, default=None)
+        tier = self._merged.tier_at(first.id, first.last_step) if first else ""
+        if not tier:
+            return []
+        told = f"steps of this moment are kept as means of {tier}: none can be told from its neighbours"
+        return [Event(self._now, "info", told)]
+
     def _go(self, to: float) -> Store:
         reach = max(self._lead(to), self.begin)
         store = self._store
@@ -256,9 +275,9 @@ class Player:
         if not there:
             return self.begin
         track = max(there, key=lambda each: each.known.attempt)
-        number = self._recording.first_step_after(track.known.id, self._us(unix), track.known.last_step)
+        number = self._merged.first_step_after(track.known.id, self._us(unix), track.known.last_step)
         first = number - max(WINDOW_STEPS, LEAD_RECORDS // len(self._tracks))
-        found = self._recording.steps(track.known.id, first, first + 1)
+        found = self._merged.steps(track.known.id, first, first + 1)
         return self._recording.clock.unix_at(found[0].end_us) if found else self._begins(track)
 
     def _restart(self, reach: float, to: float) -> Store:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ddpmon.analysis.hangs import Held
+from ddpmon.hub.peers import Peer
+from ddpmon.hub.refusals import STRANGER, Refusals
 from ddpmon.messages import STAGE_ENDED, STAGE_GROUP, Hello, Layout, Sample, Stack, Step
 from ddpmon.runs import Process
 
@@ -17,6 +19,10 @@ SAMPLE_US = 1_300_000
 """What a sample tells of began at most so long before it."""
 SAMPLES = 30
 """Of a process, one a second, that are kept: about as long as the window of steps."""
+STANDS_S = 10.0
+"""Ranks that were heard so lately are no earlier attempt's while their processes live."""
+UNSEATED_MOST = 1024
+"""Processes that said they are a rank and are none, at most."""
 
 
 @dataclass
@@ -30,6 +36,10 @@ class RankProcess:
     hello: Hello
     process: Process | None = None
     """None: not on this machine, or gone before it could be looked at."""
+    peer: Peer | None = None
+    """Who speaks as this process, by the kernel's word; None: nobody to this very hub, or from a file alone."""
+    launched: bool = False
+    """It was started as this rank of this run, as the environment says with which it began."""
     identity: bytes = b""
     """Its connection."""
     greeted: bool = False
@@ -38,6 +48,18 @@ class RankProcess:
     phase: int = 4
     seq: int = 0
     """Of the last batch received."""
+    introduced: bool = False
+    """It said hello, and no batch since: what lies between that batch and the last one is lost."""
+    asked_again_at: float = float("-inf")
+    """When it was asked for what is missing, by the hub's clock."""
+    hole: bool = True
+    """Any number of steps may be missing before the next one: batches of it are known to be lost."""
+    missing: int = 0
+    """So many may be: records that it had to drop or that were left out."""
+    doubted: int = 0
+    """A step that could not be the next one; if the batch after goes on from it, it was."""
+    last_end_us: int = 0
+    """When the last step ended that was received, by its own clock."""
     steps: int = 0
     """Finished, as it says itself."""
     last_step: int = 0
@@ -148,7 +170,7 @@ class RankProcess:
         new = []
         for step in steps:
             if step.step > self.last_step:
-                self.last_step = step.step
+                self.last_step, self.last_end_us = step.step, step.end_us
                 self.records += 1
                 new.append(step)
         return new
@@ -173,27 +195,46 @@ class Registry:
     seats: dict[int, RankProcess] = field(default_factory=dict)
     everyone: dict[int, RankProcess] = field(default_factory=dict)
     """By pid."""
-    ignored: int = 0
-    """Messages that could not come from a rank of this run."""
+    refusals: Refusals = field(default_factory=Refusals)
+    """What could not come from a rank of this run, and what ranks told that cannot be."""
     _speakers: dict[bytes, int] = field(default_factory=dict)
     _last_id: int = 0
 
-    def hello(self, hello: Hello, identity: bytes, now: float, *, left: bool = False) -> RankProcess | None:
+    @property
+    def ignored(self) -> int:
+        """Messages that could not come from a rank of this run."""
+        return self.refusals.of(STRANGER)
+
+    def hello(
+        self, hello: Hello, identity: bytes, now: float, peer: Peer | None = None, *, left: bool = False
+    ) -> RankProcess | None:
         """A rank introduces itself, again perhaps; None: it cannot be one of this run.
 
-        left: it has ended, and its pid may be another process's by now.
+        peer: who says so; None: a file in the run's folder does. left: it has ended, and its pid may be another
+        process's by now.
         """
+        if hello.run_id != self.run_id:
+            return self._refuse(f"of run {hello.run_id[:40]}")
+        own = peer is None or peer.has_pid(hello.pid)
+        if not own and peer is not None and peer.pid and hello.host == self.host:
+            return self._refuse(f"process {peer.pid} says that it is {hello.pid}")
+        process = self._process_of(hello, peer) if own and not left else None
         known = self.everyone.get(hello.pid)
-        process = Process.of(hello.pid) if hello.host == self.host and not left else None
         if known and known.process and process and known.process != process:
             known = None  # the pid was given to another process
-        if hello.run_id != self.run_id or not self._fits(hello) or not self._may_speak(identity, hello.pid):
-            self.ignored += 1
-            return None
+        if known and peer and known.peer and known.peer != peer:
+            if not (own and process) or (known.process and known.process.alive()):
+                return self._refuse(f"process {peer.pid} says that it is {hello.pid}, which is another one")
+            self._unseat(known)  # it had but the name
+            known = None
+        launched = own and peer is not None and peer.launched_as(self.run_id, hello.rank)
+        if not self._fits(hello, launched=launched) or not self._may_speak(identity, hello.pid):
+            return self._refuse(f"process {hello.pid} is no rank {hello.rank} of {hello.world_size}")
         if known and known.rank != hello.rank and known.last_step:
-            self.ignored += 1
-            return None
+            return self._refuse(f"process {hello.pid} was rank {known.rank}")
         if known is None:
+            if not self._has_room():
+                return self._refuse("too many of them")
             self._last_id += 1
             known = RankProcess(self._last_id, -1, hello, process, stage=hello.stage)
             self.everyone[hello.pid] = known
@@ -202,26 +243,55 @@ class Registry:
         known.hello = hello
         known.stage = max(known.stage, hello.stage)
         known.process = known.process or process
-        known.greeted = True
+        known.peer = peer or known.peer
+        known.launched = launched or known.launched
+        known.greeted = known.introduced = True
         known.heard_at = now
         self._bind(known, identity)
-        self.seat(known)
+        self.seat(known, now)
         return known
 
-    def speaker(self, identity: bytes, rank: int, pid: int, now: float) -> RankProcess | None:
+    def _refuse(self, why: str) -> RankProcess | None:
+        """Count it; None, as who it is is not known."""
+        self.refusals.count(STRANGER, why=why)
+        return None
+
+    def _process_of(self, hello: Hello, peer: Peer | None) -> Process | None:
+        """The process behind a pid that is its own; None: not to be seen from here."""
+        if peer is None:
+            return Process.of(hello.pid) if hello.host == self.host else None
+        return Process.of(peer.pid) if peer.pid else None
+
+    def _has_room(self) -> bool:
+        """Whether one more process may be known; those that never were a rank and are gone make room."""
+        unseated = [pid for pid, process in self.everyone.items() if process.attempt < 0]
+        if len(unseated) < UNSEATED_MOST:
+            return True
+        for pid in unseated:
+            if self.everyone[pid].gone:
+                self._speakers.pop(self.everyone.pop(pid).identity, None)
+                return True
+        return False
+
+    def speaker(self, identity: bytes, rank: int, pid: int, now: float, peer: Peer | None = None) -> RankProcess | None:
         """Who sent a message that is no Hello; None: unknown to this hub, or not who it says it is."""
         known = self.everyone.get(pid)
         if known is None or not known.greeted:
             return None
-        if known.rank != rank or not self._may_speak(identity, pid):
-            self.ignored += 1
-            return None
+        other = peer is not None and known.peer is not None and peer != known.peer
+        if other or known.rank != rank or not self._may_speak(identity, pid):
+            return self._refuse(f"not process {pid} as rank {rank}" + (f", but {peer.pid}" if other and peer else ""))
         self._bind(known, identity)
         known.heard_at = now
         known.dead = False
         if not self.is_seated(known):
-            self.seat(known)
+            self.seat(known, now)
         return known
+
+    def speaks(self, identity: bytes, peer: Peer | None) -> RankProcess | None:
+        """Which process was heard on a connection before; None: none."""
+        known = self.everyone.get(self._speakers.get(identity, -1))
+        return known if known and (peer is None or known.peer == peer) else None
 
     def is_known(self, pid: int) -> bool:
         """Whether this hub was greeted by the process."""
@@ -231,26 +301,55 @@ class Registry:
         """Whether it is a rank of the current attempt."""
         return self.seats.get(process.rank) is process
 
-    def seat(self, new: RankProcess) -> None:
+    def seat(self, new: RankProcess, now: float) -> None:
         """Give a process its rank, or begin a new attempt with it, or leave it out."""
-        if (new.attempt >= 0 and new.attempt != self.attempt) or new.hello.restart < self.restart:
+        if new.attempt >= 0 and new.attempt != self.attempt:
             return  # of an earlier attempt
         holder = self.seats.get(new.rank)
-        if new.hello.restart > self.restart:
+        if new.hello.restart < self.restart:
+            if not self._outranks(new):
+                return  # of an earlier attempt
+            self._begin_attempt(new)
+        elif new.hello.restart > self.restart:
+            if self._stands(new, now):
+                return  # a launcher starts no new ranks before the old ones are gone
             self._begin_attempt(new)
         elif holder is None or holder is new:
             pass
         elif not new.settled and not holder.gone:
             return  # a child of a rank that inherited its environment, until it proves otherwise
         elif holder.settled and not holder.gone:
-            self.ignored += 1
-            return
+            if holder.launched or not new.launched:
+                self._refuse(f"rank {new.rank} is process {holder.hello.pid}, not {new.hello.pid}")
+                return
+            self._unseat(holder)
         elif holder.settled:
+            if self._stands(new, now):
+                return
             self._begin_attempt(new)
         if new.settled:
             self._agree(new.hello.world_size)
         new.attempt = self.attempt
         self.seats[new.rank] = new
+
+    def _stands(self, new: RankProcess, now: float) -> bool:
+        """Whether the current attempt is still at work, so that `new` can be of no later one."""
+        return any(
+            process.process is not None
+            and now - process.heard_at < STANDS_S
+            and process.launched >= new.launched
+            and not process.gone
+            for process in self.seats.values()
+        )
+
+    def _unseat(self, impostor: RankProcess) -> None:
+        if self.seats.get(impostor.rank) is impostor:
+            del self.seats[impostor.rank]
+        impostor.attempt = -1
+
+    def _outranks(self, new: RankProcess) -> bool:
+        """Whether it was launched as a rank, and nobody was who holds a seat."""
+        return new.launched and not any(process.launched for process in self.seats.values())
 
     def restore(self, processes: Iterable[RankProcess]) -> None:
         """Take over what an earlier hub knew."""
@@ -269,11 +368,11 @@ class Registry:
 
     def _begin_attempt(self, new: RankProcess) -> None:
         self.attempt += 1
-        self.restart = max(self.restart, new.hello.restart)
+        self.restart = new.hello.restart
         self.seats = {}
         self.world_size = new.hello.world_size
 
-    def _fits(self, hello: Hello) -> bool:
+    def _fits(self, hello: Hello, *, launched: bool) -> bool:
         """Whether its world size can be: the run's own, or one that a script agreed on before any other rank did."""
         if hello.world_size == self.world_size or not self.world_size:
             self.world_size = hello.world_size
@@ -281,7 +380,7 @@ class Registry:
         if hello.restart > self.restart:
             return True
         others = [p for p in self.seats.values() if p.hello.pid != hello.pid and p.settled and not p.gone]
-        return hello.stage >= STAGE_GROUP and not others
+        return hello.stage >= STAGE_GROUP and not any(other.launched >= launched for other in others)
 
     def _agree(self, world_size: int) -> None:
         if world_size != self.world_size:

@@ -7,11 +7,13 @@ import os
 import sqlite3
 from collections import Counter, deque
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
+from ddpmon import runs
 from ddpmon.analysis.pauses import Times
 from ddpmon.analysis.since_start import Sums
 from ddpmon.analysis.unarmed import Unarmed, worth_telling
@@ -19,7 +21,8 @@ from ddpmon.hub import schema
 from ddpmon.hub.histories import SavedHistories
 from ddpmon.hub.processes import RankProcess
 from ddpmon.hub.store import Clock
-from ddpmon.messages import Batch, Event, Failure, Step
+from ddpmon.hub.thinning import KEPT_RECORDS, WHOLE_BYTES, Thinning
+from ddpmon.messages import Batch, Event, Failure, Refusal, Step
 
 ROWS_PER_WRITE = 5000
 """A transaction holds at most about so many rows: some 20 ms."""
@@ -27,6 +30,11 @@ HELD_ROWS = 100_000
 """Rows that are kept while the disk refuses them, at most: some 64 MB. Then the oldest go, counted."""
 SPARE_BYTES = 256 << 10
 """Held on the disk, so that how much is missing can be written down though it is full to the end."""
+
+FAR_COMMIT_S = 1.0
+"""Between two transactions on a file system that is not this machine's, where each is a conversation with a server."""
+LOCKED_S = 0.5
+"""How long a transaction waits for a reader, where they lock each other out: the hub does nothing else meanwhile."""
 
 
 class Checkpoint(msgspec.Struct):
@@ -59,10 +67,23 @@ class _Entry(NamedTuple):
 class Recorder:
     """Queues what happened and writes it in transactions. A disk that refuses is tried again: what waits is kept."""
 
-    def __init__(self, path: Path, run_id: str, clock: Clock, db: sqlite3.Connection | None = None) -> None:
-        """db: an open recording to write to, in place of the file at `path`."""
+    def __init__(
+        self,
+        path: Path,
+        run_id: str,
+        clock: Clock,
+        db: sqlite3.Connection | None = None,
+        whole_bytes: int = WHOLE_BYTES,
+        kept_records: int = KEPT_RECORDS,
+    ) -> None:
+        """Opens nothing yet. db: an open recording to write to, in place of the file at `path`.
+
+        whole_bytes, kept_records: see `thinning`.
+        """
         self._path = path
         self._spare = path.with_suffix(".spare")
+        self._whole_bytes = whole_bytes
+        self._kept_records = kept_records
         self._meta = {
             "schema": schema.VERSION,
             "run_id": run_id,
@@ -78,29 +99,46 @@ class Recorder:
         self._checkpoints: dict[str, bytes] = {}
         """By name, what replaces what was recorded under it."""
         self._unarmed: set[tuple[int, int | None, str]] = set()
+        self._refused: list[Refusal] = []
         self.trouble: str | None = None
         """Why the disk refuses, while it does."""
         self.unrecorded = 0
         """Step records that had to be thrown away because the disk refused them for too long."""
+        self._thinning: Thinning | None = None
+        self.too_large = False
+        """Whether there is something to `thin`."""
+
+    @cached_property
+    def every_s(self) -> float:
+        """How long to gather before a transaction."""
+        return 0.0 if runs.is_local(self._path.parent) else FAR_COMMIT_S
 
     def _open(self) -> sqlite3.Connection:
-        """Open or make the recording, for this user alone."""
+        """Open or make the recording, for this user alone.
+
+        With a write-ahead log readers and the writer never wait for each other; it needs memory that all of them
+        share, which a network file system has not: there they take turns.
+        """
+        far = self.every_s > 0
         mask = os.umask(0o077)
         try:
             with contextlib.suppress(OSError):
                 self._spare.write_bytes(bytes(SPARE_BYTES))
-            db = sqlite3.connect(self._path, isolation_level=None, timeout=5.0)
+            db = sqlite3.connect(self._path, isolation_level=None, timeout=LOCKED_S if far else 5.0)
         finally:
             os.umask(mask)
         try:
-            db.execute("PRAGMA journal_mode=WAL")
-            db.execute("PRAGMA synchronous=NORMAL")
+            db.execute(f"PRAGMA journal_mode={'TRUNCATE' if far else 'WAL'}")
+            db.execute(f"PRAGMA synchronous={'FULL' if far else 'NORMAL'}")
             db.execute("PRAGMA cache_size=-16384")  # KiB: of a thousand ranks each writes to a page of its own
+            db.execute("BEGIN")
             schema.make(db)
             db.executemany(schema.insert("meta", "OR IGNORE"), self._meta.items())
+            db.execute("COMMIT")
         except BaseException:
             db.close()
             raise
+        self._thinning = Thinning(db, self._whole_bytes, self._kept_records)
         return db
 
     def process(self, process: RankProcess) -> None:
@@ -129,6 +167,12 @@ class Recorder:
         if told and (who := {(one.pid, one.rank, one.why) for one in told}) != self._unarmed:
             self._unarmed = who
             self._checkpoints["unarmed"] = msgspec.msgpack.encode(told)
+
+    def refused(self, rows: list[Refusal]) -> None:
+        """Keep what was not taken because it cannot be."""
+        if rows != self._refused:
+            self._refused = rows
+            self._checkpoints["refused"] = msgspec.msgpack.encode(rows)
 
     def recorded(self, process: RankProcess) -> int:
         """Up to which batch a process's are settled."""
@@ -162,6 +206,7 @@ class Recorder:
             self._db.execute("BEGIN")
             self._write(self._db, taken, settled)
             self._db.execute("COMMIT")
+            self.too_large = self._thinning is not None and self._thinning.due
         except (sqlite3.Error, OverflowError) as error:
             self.trouble = str(error)
             if self._db is not None and self._db.in_transaction:
@@ -224,6 +269,23 @@ class Recorder:
             [(f.rank, f.pid, msgspec.msgpack.encode(f)) for f in self._failures],
         )
         execute(schema.insert("checkpoints", "OR REPLACE"), self._checkpoints.items())
+
+    def thin(self) -> None:
+        """Merge a little of what is oldest."""
+        if self._db is None or self._thinning is None:
+            return
+        try:
+            self._db.execute("BEGIN")
+            more = self._thinning.bite()
+            self._db.execute("COMMIT")
+            self.too_large = more and self._thinning.due
+        except (sqlite3.Error, msgspec.MsgspecError, TypeError, ValueError, ArithmeticError) as error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            self.too_large = False
+            if not isinstance(error, sqlite3.OperationalError):  # no full disk, no lock: it would be the same again
+                self._thinning = None
+                print(f"the recording grows on, its oldest steps cannot be merged: {error}", flush=True)
 
     def close(self) -> None:
         """Write the rest and leave one file that anyone can read."""

@@ -28,9 +28,10 @@ from ddpmon.hub.endings import read_ending
 from ddpmon.hub.histories import Histories
 from ddpmon.hub.processes import SAMPLES, RankProcess, Registry
 from ddpmon.hub.recorder import Checkpoint
+from ddpmon.hub.refusals import Refusals
 from ddpmon.hub.store import WINDOW_S, WINDOW_STEPS, Clock, Store
 from ddpmon.hub.view import snapshot
-from ddpmon.messages import MAX_STEP, MAX_US, Digest, Event, Failure, Sample, Scalar, Snapshot, Step
+from ddpmon.messages import MAX_STEP, MAX_US, Digest, Event, Failure, Refusal, Sample, Scalar, Snapshot, Step
 from ddpmon.runs import Run
 
 REPORT_RECORDS = 400_000
@@ -109,6 +110,7 @@ class Recording:
         """The processes as they were last known."""
         registry = Registry(self.run.id, self.run.world_size, self.run.host)
         registry.restore(self.processes())
+        registry.refusals = Refusals(self.refused())
         return registry
 
     def store(self, records: int | None = None) -> Store:
@@ -330,6 +332,11 @@ class Recording:
         found = self._kept(self.database.read("checkpoints", ("value",), "WHERE name = 'unarmed'"), checked.unarmed)
         return found[0] if found else []
 
+    def refused(self) -> list[Refusal]:
+        """What the hub did not take because it cannot be."""
+        found = self._kept(self.database.read("checkpoints", ("value",), "WHERE name = 'refused'"), checked.refused)
+        return found[0] if found else []
+
     def failures(self) -> list[Failure]:
         """The exceptions that nobody caught."""
         return self._kept(self.database.read("failures", ("failure",), ""), checked.failure)
@@ -338,6 +345,10 @@ class Recording:
         """What happened to the run: the latest, at most so many."""
         rows = self.database.read("events", ("at", "severity", "text"), "ORDER BY rowid DESC LIMIT ?", most)
         return self._kept(reversed(rows), checked.event)
+
+    def rows(self, query: str, *values: object) -> list[Any]:
+        """What a query finds. RecordingError where it cannot be read."""
+        return self.database.rows(query, *values)
 
     def _kept(self, rows: Iterable[Any], make: Callable[[Any], _T]) -> list[_T]:
         made, bad = checked.kept(rows, make)

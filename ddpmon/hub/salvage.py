@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ddpmon.hub import schema
 from ddpmon.hub.pages import Cell, Pages, Value
+from ddpmon.hub.tables import KEYS, TABLES
 
 _NONE = type(None)
 _ANY = (_NONE, int, float, str, bytes)
@@ -82,8 +83,8 @@ class _Shape:
     """What a row of a table looks like on a page."""
 
     def __init__(self, table: str) -> None:
-        columns = [(schema.name(each), each.split()[1:]) for each in schema.TABLES[table]]
-        keys = [key.strip() for key in schema.KEYS.get(table, "").split(",") if key]
+        columns = [(each.name, each.kind.split()) for each in TABLES[table]]
+        keys = [key.strip() for key in KEYS.get(table, "").split(",") if key]
         names = [name for name, _ in columns]
         self.keyed = len(keys)
         """Columns of the key; 0: rows have numbers."""
@@ -119,7 +120,7 @@ class _Shape:
         return values if self.keyed else [cell.rowid, *values]
 
 
-_SHAPES = {table: _Shape(table) for table in schema.TABLES}
+_SHAPES = {table: _Shape(table) for table in TABLES}
 
 
 def _fit(table: str, cell: Cell) -> bool:

@@ -1,4 +1,4 @@
-"""The tables of telemetry.db, and how records become rows and back.
+"""How telemetry.db is made, and how records become rows and back. What is in it, `tables` tells.
 
 SQLite keeps no NaN (it becomes NULL), so values that are not numbers are kept as text: "nan".
 """
@@ -12,45 +12,11 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from ddpmon.hub.tables import INDEXES, KEYS, TABLES, VIEWS
 from ddpmon.messages import Bucket, Pause, Sample, Step, Sync
 
 VERSION = 1
 """Raised when an older reader would misread a recording; a further table or column does not raise it."""
-
-TABLES: dict[str, tuple[str, ...]] = {
-    "meta": ("key TEXT PRIMARY KEY", "value"),
-    "processes": (
-        *("id INTEGER PRIMARY KEY", "attempt INTEGER", "rank INTEGER", "pid INTEGER", "start_ticks INTEGER"),
-        *("host TEXT", "hello BLOB", "stage INTEGER", "seq INTEGER", "steps INTEGER", "last_step INTEGER"),
-        *("records INTEGER", "dropped INTEGER", "total_steps INTEGER", "left INTEGER", "dead INTEGER"),
-        *("unsynchronised INTEGER", "unsynchronised_at INTEGER", "stack BLOB", "epoch INTEGER", "epochs INTEGER"),
-    ),
-    "steps": (
-        *("process INTEGER", "step INTEGER", "end_us INTEGER", "length_us INTEGER", "data_us INTEGER"),
-        *("forward_us INTEGER", "backward_us INTEGER", "optimizer_us INTEGER", "other_us INTEGER", "loss"),
-        *("samples INTEGER", "syncs BLOB", "tokens INTEGER", "learning_rate REAL", "gc_us INTEGER", "buckets BLOB"),
-        *("named BLOB", "pauses BLOB", "backwards INTEGER"),
-    ),
-    "samples": (
-        *("process INTEGER", "time_us INTEGER", "cpu_percent REAL", "rss_bytes INTEGER", "gpu_percent REAL"),
-        *("gpu_memory_used_bytes INTEGER", "gpu_memory_total_bytes INTEGER", "gpu_power_w REAL"),
-        *("gpu_temperature_c REAL", "gpu_clock_mhz REAL", "starved_share REAL", "major_faults_per_s REAL"),
-        *("minor_faults_per_s REAL", "read_bytes_per_s REAL", "written_bytes_per_s REAL", "threads INTEGER"),
-        *("gpu_throttled TEXT", "loader_workers INTEGER", "loader_pinned INTEGER"),
-    ),
-    "scalars": ("process INTEGER", "step INTEGER", "name TEXT", "value"),
-    "digests": (
-        *("process INTEGER", "step INTEGER", "model INTEGER", "value INTEGER", '"group" TEXT', "sequence INTEGER"),
-        "updates INTEGER",
-    ),
-    "layouts": ("process INTEGER", "number INTEGER", "layout BLOB"),
-    "events": ("at REAL", "severity TEXT", "text TEXT"),
-    "failures": ("rank INTEGER", "pid INTEGER", "failure BLOB"),
-    "checkpoints": ("name TEXT PRIMARY KEY", "value BLOB"),
-}
-"""Columns of each table. New ones go to the end; what reads them takes NULL for a recording that has none."""
-
-KEYS = {"steps": "process, step", "samples": "process, time_us", "failures": "rank, pid", "layouts": "process, number"}
 
 Row: TypeAlias = tuple[Any, ...]
 
@@ -71,17 +37,22 @@ def make(db: sqlite3.Connection) -> None:
     """Make what is not there yet: every table, or the further columns of a table that an older version made."""
     for table, columns in TABLES.items():
         key = KEYS.get(table)
-        parts = ", ".join([*columns, f"PRIMARY KEY ({key})"] if key else columns)
+        declared = [f'"{column.name}" {column.kind}' for column in columns]
+        parts = ", ".join([*declared, f"PRIMARY KEY ({key})"] if key else declared)
         db.execute(f"CREATE TABLE IF NOT EXISTS {table} ({parts}){' WITHOUT ROWID' if key else ''}")
         known = _columns(db, table)
-        for column in columns:
-            if name(column) not in known:
-                db.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
+        for column, declaration in zip(columns, declared, strict=True):
+            if column.name not in known:
+                db.execute(f"ALTER TABLE {table} ADD COLUMN {declaration}")
+    for name, columns_of in INDEXES.items():
+        db.execute(f"CREATE INDEX IF NOT EXISTS {name} ON {columns_of}")
+    for name, query in VIEWS.items():
+        db.execute(f"CREATE VIEW IF NOT EXISTS {name} AS {query}")
 
 
 def insert(table: str, otherwise: str = "") -> str:
     """An INSERT of a whole row. otherwise: "OR IGNORE", "OR REPLACE"."""
-    names = ", ".join(f'"{name(column)}"' for column in TABLES[table])
+    names = ", ".join(f'"{column.name}"' for column in TABLES[table])
     marks = ", ".join("?" * len(TABLES[table]))
     return f"INSERT {otherwise} INTO {table} ({names}) VALUES ({marks})"  # noqa: S608  names and order are ours
 
@@ -95,11 +66,6 @@ def select(db: sqlite3.Connection, table: str, columns: Iterable[str], rest: str
 
 def _columns(db: sqlite3.Connection, table: str) -> set[str]:
     return {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
-
-
-def name(column: str) -> str:
-    """Of a column, without its type."""
-    return column.partition(" ")[0].strip('"')
 
 
 def number(value: float | None) -> float | str | None:
@@ -166,6 +132,6 @@ def sample_of(row: Sequence[Any]) -> Sample:
     return sample
 
 
-def sample_row(process: int, sample: Sample) -> Row:
-    """A row of `samples`."""
-    return (process, *msgspec.structs.astuple(sample))
+def sample_row(process: int, sample: Sample, merged: int | None = None) -> Row:
+    """A row of `samples`. merged: so many samples it is made of; None: it is one."""
+    return (process, *msgspec.structs.astuple(sample), merged)

@@ -11,12 +11,13 @@ import zmq
 
 from ddpmon import runs
 from ddpmon.errors import DdpmonError
-
-Socket = zmq.Socket[bytes]
+from ddpmon.hub.receiving import Socket
 
 REPLY_KIB = 64
 FRAME_BYTES = 1 << 20
 LAST_WORDS_MS = 500
+RANK_MESSAGES, VIEWER_MESSAGES = 100, 20
+"""Of one connection, that wait for the hub: what a rank has beyond them waits in the rank."""
 
 
 class HeldError(DdpmonError):
@@ -38,8 +39,8 @@ class Sockets:
         self._lock = -1
         try:
             self._hold()
-            self.ingest = self._socket(rcvhwm=2000, most=FRAME_BYTES)
-            self.view = self._socket(rcvhwm=1000, most=REPLY_KIB << 10)
+            self.ingest = self._socket(rcvhwm=RANK_MESSAGES, most=FRAME_BYTES)
+            self.view = self._socket(rcvhwm=VIEWER_MESSAGES, most=REPLY_KIB << 10)
             self.view.setsockopt(zmq.SNDHWM, 20)
             self.view.setsockopt(zmq.ROUTER_MANDATORY, 1)
             self.view.setsockopt(zmq.LINGER, LAST_WORDS_MS)

@@ -304,10 +304,10 @@ class Store:
     def judge(self, now: float, unix: float) -> None:
         """Bring findings, state and verdict up to date. now: seconds of the hub's own clock."""
         run_state = self.run.state()
-        if run_state == "lost" and self.live:
+        if run_state in {"lost", "unknown"} and self.live:
             run_state = "running"
         seats = self.registry.seats
-        if run_state in END_STATES and self.first_failure is None and run_state != "stopped":
+        if run_state in END_STATES and self.first_failure is None and run_state not in {"stopped", "unknown"}:
             ending = self.ending
             told = self.failures_of(self.registry.attempt)
             self.first_failure = failing.first(
@@ -519,4 +519,5 @@ class Store:
 
     @property
     def records_lost(self) -> int:
-        return sum(process.lost for process in self.registry.everyone.values())
+        """Of processes that are or were a rank."""
+        return sum(process.lost for process in self.registry.everyone.values() if process.attempt >= 0)

@@ -66,6 +66,7 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
             ended_at=run.ended_at,
             exit_code=run.exit_code,
             attempts=earlier_attempts(store),
+            kill_at=None if run.stopping_at is None else run.stopping_at + run.grace_s,
         ),
         state=store.state,
         verdict=store.verdict,
@@ -105,6 +106,7 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
         parallelism=parallelism,
         unmeasured=unmeasured,
         measured=said,
+        refused=registry.refusals.rows(),
     )
 
 
@@ -320,6 +322,9 @@ def _notes(store: Store) -> list[str]:
     notes = [*store.run.notes, *store.notes]
     for process in store.registry.seats.values():
         notes += [note for note in process.hello.notes if note not in notes]
+    if left_out := sum(row.count for row in store.registry.refusals.rows() if row.rank is not None):
+        were = "was" if left_out == 1 else "were"
+        notes.append(f"{counted(left_out, 'value')} that cannot be {were} left out of what ranks told")
     if store.registry.ignored:
         ignored = store.registry.ignored
         were = "was ignored: it" if ignored == 1 else "were ignored: they"

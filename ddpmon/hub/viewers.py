@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Sequence
 
 import msgspec
 import zmq
 
-from ddpmon.hub.sockets import Socket
+from ddpmon.hub.receiving import Receiver, Socket
 from ddpmon.messages import Ask, Snapshot, WireError, Wish, decode_from_viewer, encode
 
 EVERY_S = 0.5
@@ -18,6 +19,10 @@ HURRY_S = 0.1
 AGAIN_S = 1.0
 """A viewer that waits gets at least the old one again, to know that the hub lives."""
 MOST = 256
+FRAMES_KEPT = 64
+"""Of a snapshot, each for another wish."""
+TURN_S = 0.05
+"""How long taking requests may take: ranks wait meanwhile."""
 
 
 class Viewers:
@@ -36,6 +41,7 @@ class Viewers:
         epoch: str,
     ) -> None:
         self._socket = socket
+        self.receiver = Receiver(socket)
         self._build = build
         self._with_parts = with_parts
         self._ask = ask
@@ -52,9 +58,12 @@ class Viewers:
 
     def receive(self, now: float) -> None:
         """Take requests; the latest of each viewer counts."""
+        end = time.monotonic() + TURN_S
         for _ in range(MOST):
+            if time.monotonic() > end:
+                return
             try:
-                frames = self._socket.recv_multipart(zmq.NOBLOCK)
+                frames, _ = self.receiver.next()
                 request = decode_from_viewer(frames[1]) if len(frames) == 2 else None
             except zmq.Again:
                 return
@@ -102,6 +111,8 @@ class Viewers:
         assert self._current is not None  # noqa: S101  who sends has renewed it
         wish = self._wishes.get(identity, Wish())
         if wish not in self._frames:
+            if len(self._frames) >= FRAMES_KEPT:
+                self._frames.clear()
             self._frames[wish] = encode(self._with_parts(self._current, wish))
         with contextlib.suppress(zmq.ZMQError):  # gone, or does not read
             self._socket.send_multipart([identity, self._frames[wish]], zmq.NOBLOCK)

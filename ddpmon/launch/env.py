@@ -9,7 +9,7 @@ from pathlib import Path
 from ddpmon import runs
 
 INJECT_DIR = Path(__file__).parent.parent / "probe" / "inject"
-"""Holds nothing but the sitecustomize.py that arms the probe."""
+"""Holds the sitecustomize.py that arms the probe, and what it needs before anything of ddpmon is imported."""
 
 
 def armed(run_id: str, base: Mapping[str, str], *, buckets: bool = False) -> dict[str, str]:

@@ -81,12 +81,19 @@ def again(run: Run, run_id: str) -> Spec:
 
     UsageError where it still runs, spans machines, or what it needs is no longer there.
     """
-    if run.state() == "running":
-        raise UsageError(f"{run.name} is running; stop it first, then start it again")
+    if run.state() in {"running", "unknown"}:
+        where = run.elsewhere()
+        there = f"{where}; stop it there" if where else "is running; stop it"
+        raise UsageError(f"{run.name} {there} first, then start it again")
     if run.nnodes > 1:
         raise UsageError(f"{run.name} ran on {run.nnodes} machines: start it again on each of them")
     check_folder(run.cwd)
-    logs = [word for word in run.argv if word.startswith("--log-dir=") and word.endswith(f"/{run.id}/logs/ranks")]
+    run = runs.whole(run)
+    logs = [
+        word
+        for word in run.argv
+        if word.startswith("--log-dir=") and word.endswith((f"/{run.id}/ranks", f"/{run.id}/logs/ranks"))
+    ]
     if logs:  # started by `ddpmon run`
         ours = run.argv[: run.argv.index("--")] if "--" in run.argv else run.argv
         module = "-m" in ours[ours.index(logs[0]) :]
@@ -127,4 +134,5 @@ def check_environment(variables: Mapping[str, str]) -> None:
 
 
 def _log_dir(run_id: str) -> str:
-    return str(runs.run_dir(run_id) / "logs" / "ranks")
+    """Where torchrun has its ranks print, for the run's drain to take: not on the disk of the runs, which may fill."""
+    return str(runs.socket_dir(run_id) / "ranks")

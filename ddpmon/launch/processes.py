@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from ddpmon.runs import Process
 
 PR_SET_CHILD_SUBREAPER = 36
+PIDFD_SIGNAL_PROCESS_GROUP = 1 << 2
+"""<linux/pidfd.h>, since 6.9."""
 
 # Whoever started ddpmon may have ignored some of these (nohup, a background job); a run starts as if not.
 _TO_DEFAULT = (
@@ -27,43 +30,62 @@ def become_subreaper() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
-def spawn(argv: list[str], environment: dict[str, str], log: Path) -> int:
-    """Start a program in a session of its own, nothing on stdin, output appended to `log`; returns its pid.
+def spawn(
+    argv: list[str],
+    environment: dict[str, str],
+    log: Path | int,
+    *,
+    blocked: Collection[signal.Signals] = (),
+    umask: int | None = None,
+) -> int:
+    """Start a program in a session of its own, nothing on stdin; returns its pid.
 
-    Raises OSError if it cannot be started.
+    log: what its output is appended to, or an open descriptor. blocked: signals that wait until it asks for them.
+    umask: the program's; None: as this process's. Raises OSError if it cannot be started.
     """
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    return os.posix_spawnp(
-        argv[0],
-        argv,
-        environment,
-        file_actions=[
-            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, os.fspath(log), append, 0o600),
-            (os.POSIX_SPAWN_DUP2, 1, 2),
-        ],
-        setsid=True,
-        setsigmask=(),
-        setsigdef=_TO_DEFAULT,
+    output = (
+        (os.POSIX_SPAWN_DUP2, log, 1)
+        if isinstance(log, int)
+        else (os.POSIX_SPAWN_OPEN, 1, os.fspath(log), append, 0o600)
     )
+    ours = None if umask is None else os.umask(umask)  # posix_spawn hands on what is set
+    try:
+        return os.posix_spawnp(
+            argv[0],
+            argv,
+            environment,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                output,
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+            ],
+            setsid=True,
+            setsigmask=blocked,
+            setsigdef=_TO_DEFAULT,
+        )
+    finally:
+        if ours is not None:
+            os.umask(ours)
 
 
-def _pids() -> Iterator[int]:
+def pids() -> Iterator[int]:
+    """Of every process that can be seen."""
     for entry in os.scandir("/proc"):
         if entry.name.isdecimal():
             yield int(entry.name)
 
 
-def descendants(root: int) -> list[tuple[int, Process]]:
-    """Every live process below `root`, each with its parent's pid. Zombies are dead."""
+def descendants(*roots: int) -> list[tuple[int, Process]]:
+    """Every live process below these, each with its parent's pid. Zombies are dead."""
     children: dict[int, list[tuple[Process, bool]]] = {}
-    for pid in _pids():
+    for pid in pids():
         with contextlib.suppress(OSError):
             fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
             found = Process(pid, int(fields[19])), fields[0] not in "ZX"
             children.setdefault(int(fields[1]), []).append(found)
     below: list[tuple[int, Process]] = []
-    parents = [root]
+    parents = list(roots)
     while parents:
         parent = parents.pop()
         for process, alive in children.get(parent, ()):
@@ -77,7 +99,7 @@ def with_run_id(run_id: str) -> list[Process]:
     """Every live process of this user that was started with this run's environment."""
     wanted = f"DDPMON_RUN_ID={run_id}".encode()
     found = []
-    for pid in _pids():
+    for pid in pids():
         with contextlib.suppress(OSError):
             variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
             if wanted in variables and (process := Process.of(pid)):
@@ -96,23 +118,68 @@ def is_rank(pid: int) -> bool:
 
 def catches(pid: int, number: signal.Signals) -> bool:
     """Whether a process has a handler of its own for a signal."""
+    return bool(int(_status(pid, "SigCgt") or "0", 16) >> (number - 1) & 1)
+
+
+def parent(pid: int) -> int:
+    """The pid of a process's parent; 0 if there is none."""
+    return int(_status(pid, "PPid") or 0)
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process was stopped by a signal, as Ctrl-Z does; one that a debugger holds is not."""
+    return _status(pid, "State").startswith("T")
+
+
+def is_pending(pid: int, number: signal.Signals) -> bool:
+    """Whether a process has been sent a signal that it has not taken."""
+    masks = [int(_status(pid, name) or "0", 16) for name in ("SigPnd", "ShdPnd")]
+    return any(mask >> (number - 1) & 1 for mask in masks)
+
+
+def _status(pid: int, name: str) -> str:
+    """A line of /proc/PID/status; "" if the process is gone."""
     try:
-        status = Path(f"/proc/{pid}/status").read_text(errors="replace")
+        text = Path(f"/proc/{pid}/status").read_text(errors="replace")
     except OSError:
-        return False
-    mask = next((line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")), "0")
-    return bool(int(mask, 16) >> (number - 1) & 1)
+        return ""
+    return next((line.partition(":")[2].strip() for line in text.splitlines() if line.startswith(f"{name}:")), "")
 
 
 def send(process: Process, number: signal.Signals) -> None:
     """Signal a process if it is still the one that was meant."""
-    if process.alive():
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(process.pid, number)
+    _send(process, number, lambda: os.kill(process.pid, number))
 
 
 def send_group(process: Process, number: signal.Signals) -> None:
     """Signal a process and all of its process group, as Ctrl-C in a terminal does."""
-    if process.alive():
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, number)
+    _send(process, number, lambda: os.killpg(process.pid, number), PIDFD_SIGNAL_PROCESS_GROUP)
+
+
+def _send(process: Process, number: signal.Signals, otherwise: Callable[[], None], flags: int = 0) -> None:
+    """Signal through a pidfd: what was looked at is what is signalled, though its pid be given to another meanwhile.
+
+    otherwise: for a kernel without pidfds, or without the flags.
+    """
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        try:
+            file = os.pidfd_open(process.pid)
+        except OSError as error:
+            if error.errno not in {errno.ENOSYS, errno.EPERM, errno.EINVAL, errno.EMFILE, errno.ENFILE}:
+                return
+            file = None
+        try:
+            if not process.alive():
+                return
+            if file is None:
+                otherwise()
+                return
+            try:
+                signal.pidfd_send_signal(file, number, None, flags)
+            except OSError as error:
+                if error.errno not in {errno.ENOSYS, errno.EINVAL}:
+                    raise
+                otherwise()
+        finally:
+            if file is not None:
+                os.close(file)

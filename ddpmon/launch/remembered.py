@@ -1,4 +1,7 @@
-"""The last launch as it was typed, with which the form begins: `$DDPMON_HOME/launch.json`, for its user alone."""
+"""The last launch as it was typed, with which the form begins: `$DDPMON_HOME/launch.json`, for its user alone.
+
+Its secrets are not kept: the form asks for them again.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,13 @@ import json
 import os
 import secrets
 import shlex
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from ddpmon import runs
 from ddpmon.errors import UnsafePathError, UsageError
 from ddpmon.launch.prepare import Asked
+from ddpmon.redaction import HIDDEN, hidden_name, redact_words
 
 _LONGEST = 100_000
 """Bytes of the file; more was not written by us."""
@@ -40,14 +44,17 @@ class Typed:
         if not script:
             raise UsageError("no script: a file, or -m and a module")
         module = script.startswith("-m ")
+        arguments, environment = _split("arguments", self.arguments), _split("environment", self.environment)
+        if name := hidden_name([*arguments, *environment]):
+            raise UsageError(f"{name} {HIDDEN}: secrets are not remembered; type it again")
         return Asked(
             script.removeprefix("-m ").strip() if module else os.path.expanduser(script),
-            _split("arguments", self.arguments),
+            arguments,
             module,
             self.processes.strip() or "1",
             self.name.strip() or None,
             os.path.abspath(os.path.expanduser(self.folder.strip())) if self.folder.strip() else None,
-            dict(_variable(word) for word in _split("environment", self.environment)),
+            dict(_variable(word) for word in environment),
         )
 
 
@@ -77,6 +84,17 @@ def _variable(word: str) -> tuple[str, str]:
     return name, value
 
 
+def _without_secrets(started: Typed) -> Typed:
+    return replace(started, arguments=_redacted(started.arguments), environment=_redacted(started.environment))
+
+
+def _redacted(text: str) -> str:
+    """The same text where there is no secret in it, so that it stays as it was typed."""
+    words = shlex.split(text)
+    redacted = redact_words(words)
+    return text if redacted == words else shlex.join(redacted)
+
+
 def last() -> Typed:
     """What was last started, or empty fields where nothing readable is kept."""
     try:
@@ -103,7 +121,7 @@ def remember(started: Typed) -> None:
         runs.private_dir(runs.home())
         try:
             with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-                json.dump(asdict(started), file, indent=1)
+                json.dump(asdict(_without_secrets(started)), file, indent=1)
             draft.replace(_path())
         finally:
             draft.unlink(missing_ok=True)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
 import shutil
 from pathlib import Path
 
 from ddpmon import runs
 from ddpmon.errors import DdpmonError, UsageError
-from ddpmon.launch import processes
+from ddpmon.launch import remains
 from ddpmon.runs import Run
 
 _ASIDE = ".deleted-"
@@ -18,17 +17,27 @@ _ASIDE = ".deleted-"
 
 def size_bytes(run: Run) -> int:
     """What a run takes on the disk."""
+    return folder_bytes(runs.run_dir(run.id))
+
+
+def folder_bytes(folder: Path) -> int:
+    """What a folder takes on the disk."""
     total = 0
-    for folder, _, files in os.walk(runs.run_dir(run.id)):
+    for inside, _, files in os.walk(folder):
         for name in files:
             with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(folder, name)).st_size
+                total += os.lstat(os.path.join(inside, name)).st_size
     return total
 
 
 def size_text(run: Run) -> str:
     """The same for people: 12 MB."""
-    size = float(size_bytes(run))
+    return bytes_text(size_bytes(run))
+
+
+def bytes_text(size_bytes: float) -> str:
+    """A number of bytes for people: 12 MB."""
+    size = float(size_bytes)
     for unit in ("bytes", "kB", "MB"):
         if size < 999.5:
             return f"{size:.0f} {unit}"
@@ -36,28 +45,32 @@ def size_text(run: Run) -> str:
     return f"{size:.1f} GB"
 
 
-def check(run: Run) -> Run:
-    """The run as it is now, if nothing of it lives any more; UsageError says what does."""
+def check(run: Run, *, force: bool = False) -> Run:
+    """The run as it is now, if nothing of it lives any more; UsageError says what does.
+
+    force: whoever asks knows that of a run which cannot be seen from here.
+    """
     run = runs.load(run.id)
-    if run.state() == "running":
-        raise UsageError(f"{run.name} ({run.id}) is running; stop it first")
-    if not run.ended and run.host != platform.node():  # a home that several machines share
-        raise UsageError(f"{run.name} ({run.id}) was started on {run.host} and may still run there; delete it there")
-    if run.supervisor is not None and run.supervisor.alive():
+    state, where = run.state(), run.elsewhere()
+    if state == "running":
+        raise UsageError(f"{run.name} ({run.id}) {where or 'is running'}; stop it{' there' if where else ''} first")
+    if where and not force:
+        raise UsageError(f"{run.name} ({run.id}) {where}; delete it there, or with --force if it is over for certain")
+    if run.supervised():
         raise UsageError(f"{run.name} ({run.id}) is just ending; try again in a moment")
-    if run.boot_id == runs.boot_id() and (left := processes.with_run_id(run.id)):
+    if not where and (left := remains.of_run(run.id)):
         what, them = ("process", "it") if len(left) == 1 else ("processes", "them")
         raise UsageError(f"{run.name} ({run.id}) has {len(left)} {what} left; ddpmon stop {run.id} ends {them}")
     return run
 
 
-def delete(run: Run) -> None:
-    """Delete a run's folder and its sockets. UsageError where something of it lives: then nothing is deleted.
+def delete(run: Run, *, force: bool = False) -> None:
+    """Delete a run's folder and its sockets. UsageError where `check` says so: then nothing is deleted.
 
     The folder is renamed first, so that there is never half of a run. DdpmonError if it cannot be, or if the disk
     keeps what is no run any more.
     """
-    run = check(run)
+    run = check(run, force=force)
     folder = runs.run_dir(run.id)
     aside = folder.with_name(_ASIDE + run.id)
     try:

@@ -6,6 +6,7 @@ import contextlib
 import importlib.metadata
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import time
@@ -13,16 +14,17 @@ import time
 import ddpmon
 from ddpmon import runs
 from ddpmon.errors import DdpmonError
+from ddpmon.launch.boundedlog import bound_bytes
 from ddpmon.launch.spec import Spec
-
-START_S = 15.0
 
 
 def start(spec: Spec, run_id: str) -> runs.Run:
     """Start what was asked for, under an id from `runs.new_id`; returns once its supervisor is up.
 
-    Raises DdpmonError where a folder is unsafe or the supervisor does not come up.
+    Raises DdpmonError where a folder is unsafe, DDPMON_LOGS is no size, or the supervisor does not come up.
     """
+    bound_bytes(os.environ)
+    here = runs.here()
     run = runs.Run(
         id=run_id,
         name=spec.name,
@@ -30,8 +32,9 @@ def start(spec: Spec, run_id: str) -> runs.Run:
         script=spec.script,
         script_args=spec.script_args,
         cwd=spec.cwd or os.getcwd(),
-        host=platform.node(),
-        boot_id=runs.boot_id(),
+        host=here.host,
+        boot_id=here.boot_id,
+        pid_namespace=here.pid_namespace,
         created_at=time.time(),
         world_size=spec.world_size,
         nnodes=spec.nnodes,
@@ -41,33 +44,45 @@ def start(spec: Spec, run_id: str) -> runs.Run:
         environment=dict(spec.environment),
         notes=spec.notes,
     )
-    runs.make_socket_dir(run_id)
-    runs.create(run)
-    return supervise(run_id, cwd=run.cwd)
+    try:
+        runs.make_socket_dir(run_id)
+        runs.create(run)
+        return supervise(run_id, cwd=run.cwd)
+    except (OSError, NotStartedError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        shutil.rmtree(runs.run_dir(run_id), ignore_errors=True)
+        runs.remove_sockets(run_id)
+        raise DdpmonError(
+            f"the run is not started, {runs.home()}: {reason}; free some room there or set DDPMON_HOME elsewhere"
+        ) from None
+
+
+class NotStartedError(DdpmonError):
+    """A supervisor that could not begin, and said why."""
 
 
 def supervise(run_id: str, *options: str, cwd: str | None = None) -> runs.Run:
-    """Start a run's supervisor in a folder, detached from this process, and wait until it has signed run.json."""
+    """Start a run's supervisor in a folder, detached from this process, and wait until it has signed run.json.
+
+    NotStartedError if it cannot: another one is there, or run.json cannot be written.
+    """
     log = runs.run_dir(run_id) / "logs" / "supervisor.log"
-    before = runs.load(run_id).supervisor
     # -P: a file of the working directory must not stand in for a module of the standard library
     command = [sys.executable, "-P", "-m", "ddpmon.launch.supervisor", run_id, *options]
-    with log.open("ab") as output:
+    with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as output:
         first = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
-            stdout=output,
+            stdout=subprocess.PIPE,
             stderr=output,
             start_new_session=True,
             cwd=cwd,
             check=False,
         )
-    deadline = time.monotonic() + START_S
-    while first.returncode == 0 and time.monotonic() < deadline:
-        run = runs.load(run_id)
-        if run.supervisor is not None and run.supervisor != before:
-            return run
-        time.sleep(0.01)
+    if first.returncode == 0:
+        return runs.load(run_id)
+    if reason := first.stdout.decode(errors="replace").strip():
+        raise NotStartedError(reason)
     raise DdpmonError(f"the supervisor of run {run_id} does not start; {log} says why")
 
 

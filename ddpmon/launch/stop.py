@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import signal
 import time
 
 from ddpmon import runs
-from ddpmon.launch import processes
+from ddpmon.errors import DdpmonError
+from ddpmon.launch import adoption, processes, remains
 from ddpmon.launch.life import GIVE_UP_S, HUB_END_S, STOP_MARGIN_S, TERMINATE_S
-from ddpmon.launch.start import supervise
+from ddpmon.runs import Sight
 
 
 def request(run: runs.Run, now: bool = False) -> None:
     """Ask for the end of a run and return: its ranks get their grace, or with `now` none.
 
-    Asking twice means now. A run whose supervisor was killed gets a new one for this. Nothing happens to
-    a run that has ended.
+    Asking again joins the first; only `now` shortens the grace. A run whose supervisor was killed gets a new one for
+    this. Nothing happens to a run that has ended. DdpmonError where its processes cannot be signalled from here.
     """
     run = runs.load(run.id)
     if run.ended:
         return
-    if run.supervisor is not None and run.supervisor.alive():
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(run.supervisor.pid, signal.SIGUSR1 if now else signal.SIGTERM)
-    elif run.boot_id == runs.boot_id() and processes.with_run_id(run.id):
-        supervise(run.id, f"--adopt={'now' if now else 'grace'}")
+    check_reach(run)
+    if run.lost() and run.sight is Sight.PIDS and remains.of_run(run.id):
+        run = adoption.take_over(run)
+    if run.supervisor is not None and run.sight is Sight.PIDS and run.supervisor.alive():
+        processes.send(run.supervisor, signal.SIGUSR1 if now else signal.SIGTERM)
+        adoption.wake(run.supervisor)
+
+
+def check_reach(run: runs.Run) -> None:
+    """DdpmonError says where a run is to be stopped whose processes cannot be signalled from here."""
+    if where := run.elsewhere():
+        raise DdpmonError(f"{run.name} ({run.id}) {where}; stop it there: ddpmon stop {run.id}")
 
 
 def longest_s(run: runs.Run) -> float:
@@ -39,8 +45,7 @@ def wait_until_gone(run: runs.Run, timeout_s: float) -> runs.Run | None:
     deadline = time.monotonic() + timeout_s
     while True:
         run = runs.load(run.id)
-        supervised = run.supervisor is not None and run.supervisor.alive()
-        if not supervised and (run.ended or not processes.with_run_id(run.id)):
+        if not run.supervised() and (run.ended or (not run.elsewhere() and not remains.of_run(run.id))):
             return run
         if time.monotonic() >= deadline:
             return None

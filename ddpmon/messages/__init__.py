@@ -1,6 +1,7 @@
 """Every message on the wire, typed: the one vocabulary of probe, hub and viewers.
 
-`words` are the constants, `ranks` what ranks and hub say, `viewers` what the hub shows, `wire` the encoding.
+`words` are the constants, `ranks` what ranks and hub say, `viewers` what the hub shows, `wire` the encoding,
+`snapshots` the check of what is shown.
 
 Encoding is msgpack through msgspec, structs as arrays. Fields are only ever appended, with defaults, so that
 both directions of version skew decode. Types are checked by the decoder; ranges by `wire`,
@@ -12,6 +13,7 @@ Times inside a step are whole microseconds.
 
 from __future__ import annotations
 
+from ddpmon.messages.mending import decode_what_can_be
 from ddpmon.messages.ranks import (
     Ack,
     Batch,
@@ -33,6 +35,7 @@ from ddpmon.messages.ranks import (
     Welcome,
     Where,
 )
+from ddpmon.messages.snapshots import checked, decode_snapshot
 from ddpmon.messages.viewers import (
     AllReduceView,
     Attempt,
@@ -50,6 +53,7 @@ from ddpmon.messages.viewers import (
     PastRow,
     PausingView,
     RankView,
+    Refusal,
     Refused,
     RunView,
     Series,
@@ -68,7 +72,6 @@ from ddpmon.messages.wire import (
     check_stack,
     decode_from_rank,
     decode_from_viewer,
-    decode_snapshot,
     decode_to_rank,
     encode,
 )
@@ -103,6 +106,7 @@ from ddpmon.messages.words import (
     HYBRID,
     LOGGED,
     MAX_FRAMES,
+    MAX_LOGGED,
     MAX_NAME,
     MAX_NAMES,
     MAX_STEP,
@@ -153,6 +157,7 @@ __all__ = [
     "HYBRID",
     "LOGGED",
     "MAX_FRAMES",
+    "MAX_LOGGED",
     "MAX_NAME",
     "MAX_NAMES",
     "MAX_STEP",
@@ -216,6 +221,7 @@ __all__ = [
     "PausingView",
     "RankSpans",
     "RankView",
+    "Refusal",
     "Refused",
     "RunView",
     "Sample",
@@ -241,9 +247,11 @@ __all__ = [
     "check_batch",
     "check_hello",
     "check_stack",
+    "checked",
     "decode_from_rank",
     "decode_from_viewer",
     "decode_snapshot",
     "decode_to_rank",
+    "decode_what_can_be",
     "encode",
 ]

@@ -1,25 +1,38 @@
-"""What viewers are shown: the snapshot and its parts."""
+"""What viewers are shown: the snapshot and its parts.
+
+The types say what a value may be; the decoder of viewers refuses a snapshot with others. A measured quantity may be
+any float, nan and infinity too.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
 from ddpmon.messages.ranks import Stack
-from ddpmon.messages.words import PHASES, SYNC_GRADIENTS, SYNC_KINDS
+from ddpmon.messages.words import MAX_TEXT, MAX_US, MAX_WORLD, PHASES, SYNC_GRADIENTS, SYNC_KINDS
+
+Rank: TypeAlias = Annotated[int, Meta(ge=0, lt=MAX_WORLD)]
+WorldSize: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_WORLD)]
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_US)]
+"""Of steps, bytes and whatever else is counted."""
+Seconds: TypeAlias = Annotated[float, Meta(ge=-MAX_US, le=MAX_US)]
+"""A moment or a span of time: finite."""
+Text: TypeAlias = Annotated[str, Meta(max_length=4 * MAX_TEXT)]
 
 
 class Gpu(msgspec.Struct, frozen=True):
     """A rank's GPU, latest values."""
 
     percent: float | None = None
-    memory_used_bytes: int | None = None
-    memory_total_bytes: int | None = None
+    memory_used_bytes: Count | None = None
+    memory_total_bytes: Count | None = None
     power_w: float | None = None
     temperature_c: float | None = None
     clock_mhz: float | None = None
-    throttled: str | None = None
+    throttled: Text | None = None
     """Why it holds its clocks down; "" if it does not."""
 
 
@@ -27,46 +40,46 @@ class Exit(msgspec.Struct, frozen=True):
     """How a rank ended."""
 
     code: int | None = None
-    signal: str | None = None
-    error: str | None = None
+    signal: Text | None = None
+    error: Text | None = None
     """One line, of the exception that nobody caught."""
-    traceback: str | None = None
+    traceback: Text | None = None
 
 
 class Environment(msgspec.Struct, array_like=True, frozen=True):
     """What a rank runs on and with, as it said itself. Empty or 0: not known."""
 
-    device_name: str = ""
+    device_name: Text = ""
     """The GPU's own name."""
-    cores: int = 0
+    cores: Count = 0
     """That the process may run on."""
-    compute_threads: int = 0
+    compute_threads: Count = 0
     """That torch uses for one operation on the CPU."""
-    torch_version: str = ""
-    backend: str = ""
-    parameters: int = 0
-    gradient_bytes: int = 0
-    buffer_bytes: int = 0
-    restart: int = 0
+    torch_version: Text = ""
+    backend: Text = ""
+    parameters: Count = 0
+    gradient_bytes: Count = 0
+    buffer_bytes: Count = 0
+    restart: Count = 0
     """torchrun's restart count."""
-    loader_workers: int | None = None
+    loader_workers: Count | None = None
     """Of the DataLoader that was read last."""
 
 
 class RankView(msgspec.Struct, frozen=True):
     """One rank over the current window. None: not known."""
 
-    rank: int
-    host: str = ""
-    local_rank: int = 0
-    node_rank: int = 0
-    pid: int = 0
-    device: str = "cpu"
-    stage: str = "importing"
+    rank: Rank
+    host: Text = ""
+    local_rank: Count = 0
+    node_rank: Count = 0
+    pid: Count = 0
+    device: Text = "cpu"
+    stage: Text = "importing"
     """One of STAGES."""
-    health: str = "missing"
+    health: Text = "missing"
     """"missing" (never heard), "ok", "silent" (heartbeat overdue), "dead" (process gone), "left" (said goodbye)."""
-    steps: int = 0
+    steps: Count = 0
     step_ms: float | None = None
     own_ms: float | None = None
     over_median: float | None = None
@@ -80,7 +93,7 @@ class RankView(msgspec.Struct, frozen=True):
     loss: float | None = None
     samples_per_s: float | None = None
     cpu_percent: float | None = None
-    rss_bytes: int | None = None
+    rss_bytes: Count | None = None
     gpu: Gpu | None = None
     exit: Exit | None = None
     cpu_starved_share: float | None = None
@@ -92,15 +105,15 @@ class RankView(msgspec.Struct, frozen=True):
     major_faults_per_s: float | None = None
     read_bytes_per_s: float | None = None
     written_bytes_per_s: float | None = None
-    threads: int | None = None
+    threads: Count | None = None
     stack: Stack | None = None
     """Where its training thread was last, of a run that stands still or has ended."""
     environment: Environment | None = None
-    named_ms: dict[str, float] = msgspec.field(default_factory=dict)
+    named_ms: dict[Text, float] = msgspec.field(default_factory=dict)
     """Time inside each `ddpmon.phase` that any rank of the world had, mean per step, part of the phases."""
-    unmeasured: list[str] = msgspec.field(default_factory=list)
+    unmeasured: list[Text] = msgspec.field(default_factory=list)
     """Phases of which nothing is measured in this kind of training: their numbers in `phases_ms` mean nothing."""
-    window: tuple[int, int] | None = None
+    window: tuple[Count, Count] | None = None
     """First and last step that its means are of, where it told of none since and they are not the snapshot's."""
 
     def phase_ms(self, name: str) -> float | None:
@@ -112,15 +125,15 @@ class RankView(msgspec.Struct, frozen=True):
 class BucketView(msgspec.Struct, frozen=True):
     """The all-reduce of one of DDP's buckets, mean over steps and ranks."""
 
-    model: int
-    index: int
-    payload_bytes: int
+    model: Count
+    index: Count
+    payload_bytes: Count
     launch_ms: float
     """After the start of the step."""
     end_ms: float
     transfer_ms: float
     """On the rank that took the shortest in each step: the one that waited for nobody."""
-    parameters: list[str]
+    parameters: list[Text]
 
 
 class AllReduceView(msgspec.Struct, frozen=True):
@@ -138,7 +151,7 @@ class AllReduceView(msgspec.Struct, frozen=True):
     """The same if every step's transfer took its median."""
     beside_ms: float | None = None
     """Blocked in other synchronisations of a step: buffers, collectives that the script calls."""
-    kind: str = SYNC_KINDS[SYNC_GRADIENTS]
+    kind: Text = SYNC_KINDS[SYNC_GRADIENTS]
     """Of SYNC_KINDS: where DDP synchronises no gradients, what all collectives cost, whose bytes are not known."""
 
 
@@ -157,30 +170,30 @@ class EfficiencyView(msgspec.Struct, frozen=True):
 class TimesView(msgspec.Struct, frozen=True):
     """Where a run's time went, in seconds; the world's, not a sum over ranks."""
 
-    start_s: float
+    start_s: Seconds
     """From the launch to the end of the first step."""
-    training_s: float
+    training_s: Seconds
     """In training steps since then."""
-    paused_s: dict[str, float] = msgspec.field(default_factory=dict)
+    paused_s: dict[Text, Seconds] = msgspec.field(default_factory=dict)
     """By kind of pause, of PAUSES; those that were."""
-    counts: dict[str, int] = msgspec.field(default_factory=dict)
+    counts: dict[Text, Count] = msgspec.field(default_factory=dict)
     """How many of each there were."""
 
 
 class PausingView(msgspec.Struct, frozen=True):
     """What a run does just now instead of training."""
 
-    kind: str
+    kind: Text
     """One of PAUSES."""
-    ranks: list[int]
+    ranks: list[Rank]
     """Those that do it."""
-    seconds: float
+    seconds: Seconds
 
 
 class Series(msgspec.Struct, frozen=True):
     """A quantity over time for all ranks at once, oldest first; all lists are equally long."""
 
-    seconds: list[float] = msgspec.field(default_factory=list)
+    seconds: list[Seconds] = msgspec.field(default_factory=list)
     """Since the run started."""
     low: list[float | None] = msgspec.field(default_factory=list)
     median: list[float | None] = msgspec.field(default_factory=list)
@@ -190,105 +203,107 @@ class Series(msgspec.Struct, frozen=True):
 class SeriesView(msgspec.Struct, frozen=True):
     """A quantity over a stretch of time for all ranks at once, oldest first; all lists are equally long."""
 
-    name: str
-    seconds: list[float]
+    name: Text
+    seconds: list[Seconds]
     """Since the run started, of the last step in each point."""
-    steps: list[int]
+    steps: list[Count]
     """The number of that step; 0: not known."""
     low: list[float | None]
     median: list[float | None]
     """Of a point of several steps: the mean of their medians."""
     high: list[float | None]
-    worst: list[int | None]
+    worst: list[Rank | None]
     """The rank with the highest value, or the lowest where that is the one to look at; None: nobody is known to be."""
-    merged: int = 1
+    merged: Count = 1
     """So many steps are in a point, or seconds of samples."""
-    first_s: float = 0.0
+    first_s: Seconds = 0.0
     """When the quantity was first told of, and last."""
-    last_s: float = 0.0
+    last_s: Seconds = 0.0
 
 
 class Event(msgspec.Struct, frozen=True):
     """Something that happened to the run."""
 
-    at: float
+    at: Seconds
     """Unix seconds."""
-    severity: str
+    severity: Text
     """"info", "warn" or "critical"."""
-    text: str
+    text: Text
 
 
 class Finding(msgspec.Struct, frozen=True):
     """Something wrong that the evidence carries; the report's schema names the fields."""
 
-    kind: str
-    severity: str
-    text: str
-    ranks: list[int] = msgspec.field(default_factory=list)
-    phase: str | None = None
-    since_step: int | None = None
-    until_step: int | None = None
+    kind: Text
+    severity: Text
+    text: Text
+    ranks: list[Rank] = msgspec.field(default_factory=list)
+    phase: Text | None = None
+    since_step: Count | None = None
+    until_step: Count | None = None
     cost_ms: float | None = None
-    evidence: dict[str, Any] = msgspec.field(default_factory=dict)
-    advice: str | None = None
+    evidence: dict[Text, Any] = msgspec.field(default_factory=dict)
+    advice: Text | None = None
 
 
 class Attempt(msgspec.Struct, frozen=True):
     """An attempt of a run that ended before its ranks were restarted."""
 
-    number: int
+    number: Count
     """Counts from 1."""
-    world_size: int
-    steps: int
+    world_size: WorldSize
+    steps: Count
     """Finished in it."""
-    ranks: list[int] = msgspec.field(default_factory=list)
+    ranks: list[Rank] = msgspec.field(default_factory=list)
     """Who failed first, all alike; empty where that is not known."""
-    cause: str | None = None
-    exit: str | None = None
+    cause: Text | None = None
+    exit: Text | None = None
     """How the first of them ended, where the cause does not say it: "exit 1"."""
 
 
 class RunView(msgspec.Struct, frozen=True):
     """What is being watched."""
 
-    id: str
-    name: str
-    world_size: int
-    nnodes: int = 1
-    script: str = ""
-    started_at: float = 0.0
-    ended_at: float | None = None
+    id: Text
+    name: Text
+    world_size: WorldSize
+    nnodes: Count = 1
+    script: Text = ""
+    started_at: Seconds = 0.0
+    ended_at: Seconds | None = None
     exit_code: int | None = None
     attempts: list[Attempt] = msgspec.field(default_factory=list)
     """Earlier ones, oldest first; empty where ranks were never restarted."""
+    kill_at: float | None = None
+    """When the grace of a run that is being stopped is over, Unix seconds; None: it is not being stopped."""
 
 
 class HeatRow(msgspec.Struct, array_like=True, frozen=True):
     """A row of the heat map: one rank, or the worst of several at each moment."""
 
-    hosts: tuple[str, str]
+    hosts: tuple[Text, Text]
     """Of its first and its last rank."""
-    ranks: tuple[int, int]
+    ranks: tuple[Rank, Rank]
     """The first and the last."""
-    count: int
-    worst: int
+    count: Count
+    worst: Rank
     """The rank that is worst over all columns."""
     hot_share: float = 0.0
     """Of the columns: at least 5% over the median; of waits half of the step, of GPUs idle for half of the time."""
-    hot_since: int | None = None
+    hot_since: Count | None = None
     """The step since which all are; None: the last one is not."""
 
 
 class HeatView(msgspec.Struct, frozen=True):
     """Ranks through time."""
 
-    metric: str
-    steps: int
+    metric: Text
+    steps: Count
     """In a column."""
-    first: int
+    first: Count
     """The number of the first column, counted from the first step on: steps from first x steps."""
-    columns: int
-    last_step: int
+    columns: Count
+    last_step: Count
     low: float
     """What a cell of 1 stands for, and one of 254: fractions over the median, of the step, of the time
     in which the GPU did nothing, or losses."""
@@ -301,9 +316,9 @@ class HeatView(msgspec.Struct, frozen=True):
 class TimelineStep(msgspec.Struct, array_like=True, frozen=True):
     """A step of the whole world."""
 
-    step: int
+    step: Count
     length_ms: float
-    critical: int | None
+    critical: Rank | None
     """The rank that arrived last."""
     mended_ms: float | None
     """How long the step would have been with `mended` as its peers."""
@@ -312,8 +327,8 @@ class TimelineStep(msgspec.Struct, array_like=True, frozen=True):
 class TimelineRow(msgspec.Struct, array_like=True, frozen=True):
     """A rank in the last steps."""
 
-    rank: int
-    host: str
+    rank: Rank
+    host: Text
     phases_ms: list[tuple[float, ...]]
     """Of each step, in the order of PHASES."""
 
@@ -325,24 +340,24 @@ class TimelineView(msgspec.Struct, frozen=True):
     """Oldest first."""
     rows: list[TimelineRow]
     """The latest to arrive first."""
-    ranks: int
+    ranks: Rank
     """In the world, of those that were wished for."""
-    mended: int | None = None
+    mended: Rank | None = None
     """The rank that holds the others back, whose own time is its peers' in `mended_ms`."""
 
 
 class CostView(msgspec.Struct, frozen=True):
     """What all-reduce costs, and the efficiencies, over other steps than the snapshot's window."""
 
-    over: str
+    over: Text
     """One of COST_WINDOWS."""
-    window: tuple[int, int]
+    window: tuple[Count, Count]
     """The first and the last step."""
-    steps: int
+    steps: Count
     """That are told of."""
     all_reduce: AllReduceView | None
     efficiency: EfficiencyView | None
-    slowest: int | None = None
+    slowest: Rank | None = None
     """The rank with the most own time."""
     slowest_over: float | None = None
     """Its own time over the world's median, as a fraction."""
@@ -351,20 +366,20 @@ class CostView(msgspec.Struct, frozen=True):
 class StackView(msgspec.Struct, frozen=True):
     """Where a rank's training thread was last, as far as it told."""
 
-    rank: int
+    rank: Rank
     stack: Stack | None = None
-    at: float | None = None
+    at: Seconds | None = None
     """When it was there, Unix seconds; None: on a host whose clock is another."""
     asked: bool = False
     """A viewer asked, and it has not answered yet."""
-    why: str = ""
+    why: Text = ""
     """Why it cannot tell, in words; empty: nothing is in its way."""
 
 
 class PastRow(msgspec.Struct, array_like=True, frozen=True):
     """One quantity of a rank through time, beside the median of its peers."""
 
-    name: str
+    name: Text
     """"own", one of PHASES, "step" or "loss"."""
     low: float
     """What a cell of 1 stands for, and one of 254: milliseconds, or losses."""
@@ -372,38 +387,48 @@ class PastRow(msgspec.Struct, array_like=True, frozen=True):
     mine: bytes
     """A cell a column. 0: nothing known; 255: not finite."""
     peers: bytes
-    longer: str = ""
+    longer: Text = ""
     """Since when it takes longer than its peers, in words; empty: it does not."""
 
 
 class InspectView(msgspec.Struct, frozen=True):
     """One rank through time, and where it is."""
 
-    rank: int
-    steps: int
+    rank: Rank
+    steps: Count
     """In a column."""
-    columns: int
-    last_step: int
+    columns: Count
+    last_step: Count
     rows: list[PastRow]
     """Empty before its first step."""
     where: StackView
 
 
+class Refusal(msgspec.Struct, frozen=True):
+    """What came from outside and could not be: it was left out, and nothing else suffered from it."""
+
+    rank: int | None
+    """Of the rank that told it; None: of no rank of this run."""
+    what: str
+    """"total_steps", "samples of a step", "a step", or a whole message of some kind."""
+    count: int
+
+
 class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     """All that a screen needs, at one moment. Viewers show it and compute nothing of their own from it."""
 
-    epoch: str
-    version: int
-    at: float
+    epoch: Text
+    version: Count
+    at: Seconds
     run: RunView
-    state: str
-    verdict: str
+    state: Text
+    verdict: Text
     """One sentence; in the waiting state it says what is waited for."""
-    severity: str = "info"
+    severity: Text = "info"
     """Of the verdict: "info", "warn" or "critical"."""
-    verdict_since: float | None = None
-    step: int = 0
-    total_steps: int | None = None
+    verdict_since: Seconds | None = None
+    step: Count = 0
+    total_steps: Count | None = None
     eta_s: float | None = None
     step_ms_p50: float | None = None
     step_ms_max: float | None = None
@@ -415,8 +440,8 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     """Mean wait over the step."""
     gpu_percent: float | None = None
     samples_per_s: float | None = None
-    records_lost: int = 0
-    window: tuple[int, int] | None = None
+    records_lost: Count = 0
+    window: tuple[Count, Count] | None = None
     """First and last step that the rank values are means of."""
     ranks: list[RankView] = msgspec.field(default_factory=list)
     loss_series: Series = msgspec.field(default_factory=Series)
@@ -424,7 +449,7 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     """low: the fastest rank's own ms, median, high: the slowest rank's."""
     findings: list[Finding] = msgspec.field(default_factory=list)
     events: list[Event] = msgspec.field(default_factory=list)
-    notes: list[str] = msgspec.field(default_factory=list)
+    notes: list[Text] = msgspec.field(default_factory=list)
     buckets: list[BucketView] = msgspec.field(default_factory=list)
     """Where they are recorded, in the order in which DDP hands them over."""
     bus_bandwidth_gb_s: float | None = None
@@ -437,7 +462,7 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     """Where it is wished for."""
     timeline: TimelineView | None = None
     """Where it is wished for."""
-    quantities: list[str] = msgspec.field(default_factory=list)
+    quantities: list[Text] = msgspec.field(default_factory=list)
     """What can be wished for over time: of STEP_SERIES and SAMPLE_SERIES what the run has, and "log:NAME" of logs."""
     series: SeriesView | None = None
     """Where it is wished for."""
@@ -451,20 +476,22 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     """From the first step on."""
     pausing: PausingView | None = None
     """While it does."""
-    accumulation: int = 1
+    accumulation: Count = 1
     """Batches whose gradients a step adds up."""
-    training_epoch: int | None = None
+    training_epoch: Count | None = None
     """The pass over the data that runs, counted from 1; `epoch` is the hub's."""
-    training_epochs: int | None = None
-    parallelism: str = ""
+    training_epochs: Count | None = None
+    parallelism: Text = ""
     """How the ranks train: DDP, FSDP2, …, as their Hello says it; "" where none can tell."""
-    unmeasured: list[str] = msgspec.field(default_factory=list)
+    unmeasured: list[Text] = msgspec.field(default_factory=list)
     """Of PHASES, those of which nothing is measured then."""
-    measured: str = ""
+    measured: Text = ""
     """One sentence: what is measured then and what is not; "" where all is, with DDP."""
+    refused: list[Refusal] = msgspec.field(default_factory=list)
+    """What the hub did not take, because it cannot be."""
 
 
 class Refused(msgspec.Struct, array_like=True, tag="refused"):
     """The hub will not serve this viewer; `reason` is for people."""
 
-    reason: str
+    reason: Text

@@ -6,8 +6,20 @@ from typing import TypeVar
 
 import msgspec
 
-from ddpmon.messages.ranks import Batch, Failure, FromRank, Hello, Stack, ToRank
-from ddpmon.messages.viewers import Snapshot
+from ddpmon.messages.ranks import (
+    Batch,
+    Digest,
+    Failure,
+    FromRank,
+    Hello,
+    Layout,
+    Pause,
+    Sample,
+    Scalar,
+    Stack,
+    Step,
+    ToRank,
+)
 from ddpmon.messages.wishes import Ask, FromViewer, RankSpans, SeriesWish
 from ddpmon.messages.words import (
     COST_WINDOWS,
@@ -16,8 +28,10 @@ from ddpmon.messages.words import (
     HEAT_STEPS,
     LOGGED,
     MAX_FRAMES,
+    MAX_LOGGED,
     MAX_NAME,
     MAX_NAMES,
+    MAX_RESTART,
     MAX_STEP,
     MAX_STEPS_PER_BATCH,
     MAX_TEXT,
@@ -35,7 +49,6 @@ _encoder = msgspec.msgpack.Encoder()
 _from_rank: msgspec.msgpack.Decoder[FromRank] = msgspec.msgpack.Decoder(FromRank)
 _to_rank: msgspec.msgpack.Decoder[ToRank] = msgspec.msgpack.Decoder(ToRank)
 _from_viewer: msgspec.msgpack.Decoder[FromViewer] = msgspec.msgpack.Decoder(FromViewer)
-_snapshot = msgspec.msgpack.Decoder(Snapshot)
 
 encode = _encoder.encode
 
@@ -47,7 +60,8 @@ class WireError(ValueError):
 _T = TypeVar("_T")
 
 
-def _decode(decoder: msgspec.msgpack.Decoder[_T], frame: bytes) -> _T:
+def decode(decoder: msgspec.msgpack.Decoder[_T], frame: bytes) -> _T:
+    """What a frame says; WireError if it is none of this decoder's."""
     try:
         return decoder.decode(frame)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -56,7 +70,20 @@ def _decode(decoder: msgspec.msgpack.Decoder[_T], frame: bytes) -> _T:
 
 def decode_from_rank(frame: bytes) -> FromRank:
     """Decode and check what a rank sent; WireError names what is wrong with it."""
-    message = _decode(_from_rank, frame)
+    message = decode(_from_rank, frame)
+    check_message(message)
+    return message
+
+
+def check_message(message: FromRank) -> None:
+    """Ranges of everything in a message; WireError names the field."""
+    check_head(message)
+    if isinstance(message, Batch):
+        check_records(message)
+
+
+def check_head(message: FromRank) -> None:
+    """The same, without the records of a batch."""
     _check(0 <= message.rank < MAX_WORLD, "rank", message.rank)
     _check(0 < message.pid <= 1 << 22, "pid", message.pid)
     if isinstance(message, Hello):
@@ -65,21 +92,23 @@ def decode_from_rank(frame: bytes) -> FromRank:
         check_batch(message)
     elif isinstance(message, Failure):
         _check(len(message.error) + len(message.traceback) <= 2 * MAX_TEXT, "length of the error", "too long")
+        _check(0 <= message.time_us < MAX_US, "time_us", message.time_us)
+        _check(0 <= message.step < MAX_STEP, "step", message.step)
     elif isinstance(message, Stack):
         check_stack(message)
     else:
         _check(0 <= message.seq < MAX_STEP, "seq", message.seq)
-    return message
+        _check(0 <= message.dropped < MAX_STEP, "dropped", message.dropped)
 
 
 def decode_to_rank(frame: bytes) -> ToRank:
     """Decode what the hub sent to a rank."""
-    return _decode(_to_rank, frame)
+    return decode(_to_rank, frame)
 
 
 def decode_from_viewer(frame: bytes) -> FromViewer:
     """Decode and check what a viewer sent."""
-    request = _decode(_from_viewer, frame)
+    request = decode(_from_viewer, frame)
     if isinstance(request, Ask):
         _check(len(request.ranks) <= MAX_WORLD, "number of ranks", len(request.ranks))
         _check(all(0 <= rank < MAX_WORLD for rank in request.ranks), "rank", request.ranks[:4])
@@ -108,7 +137,7 @@ def decode_from_viewer(frame: bytes) -> FromViewer:
 
 
 def _check_series(wish: SeriesWish) -> None:
-    _check(len(wish.name) <= len(LOGGED) + 256, "quantity", wish.name[:40])
+    _check(len(wish.name) <= len(LOGGED) + MAX_LOGGED, "quantity", wish.name[:40])
     _check(wish.span_s is None or 0 < wish.span_s < MAX_US, "span of a series", wish.span_s)
     _check(wish.end_s is None or 0 <= wish.end_s < MAX_US, "end of a series", wish.end_s)
     _check(0 < wish.points <= SERIES_MOST, "points of a series", wish.points)
@@ -120,11 +149,6 @@ def _check_spans(spans: RankSpans | None) -> None:
     for first, last in spans or ():
         _check(end < first <= last < MAX_WORLD, "ranks", (first, last))
         end = last
-
-
-def decode_snapshot(frame: bytes) -> Snapshot:
-    """Decode what the hub sent to a viewer."""
-    return _decode(_snapshot, frame)
 
 
 def _check(ok: bool, what: str, value: object) -> None:
@@ -145,10 +169,14 @@ def check_hello(hello: Hello) -> None:
     _check(len(hello.unmeasured) <= len(PHASES), "unmeasured", len(hello.unmeasured))
     _check(set(hello.unmeasured) <= set(PHASES), "unmeasured", [name[:MAX_NAME] for name in hello.unmeasured])
     _check(0 <= hello.cores < MAX_WORLD and 0 <= hello.compute_threads < MAX_WORLD, "cores", hello.cores)
+    _check(0 <= hello.protocol < MAX_WORLD, "protocol", hello.protocol)
+    _check(0 <= hello.restart < MAX_RESTART, "restart", hello.restart)
+    sizes = (hello.parameters, hello.gradient_bytes, hello.buffer_bytes)
+    _check(min(sizes) >= 0 and max(sizes) < MAX_US, "size of the model", sizes)
 
 
 def check_batch(batch: Batch) -> None:
-    """Ranges of a Batch and each record in it; WireError names the field."""
+    """Ranges of a Batch without its records; WireError names the field."""
     _check(0 < batch.seq < MAX_STEP, "seq", batch.seq)
     _check(0 <= batch.step < MAX_STEP, "step", batch.step)
     _check(0 <= batch.now_us < MAX_US, "now_us", batch.now_us)
@@ -157,55 +185,100 @@ def check_batch(batch: Batch) -> None:
     _check(0 <= batch.phase < len(OWN_PHASES), "phase", batch.phase)
     _check(batch.pausing is None or 0 <= batch.pausing < len(PAUSES), "pausing", batch.pausing)
     _check(0 <= batch.beats < MAX_STEP, "beats", batch.beats)
-    for pause in batch.rest:
-        _check(0 <= pause.kind < len(PAUSES), "kind of a pause", pause.kind)
-        _check(0 <= pause.start_us <= pause.end_us < MAX_US, "times of a pause", pause)
     _check(batch.total_steps is None or 0 < batch.total_steps < MAX_STEP, "total_steps", batch.total_steps)
     _check(batch.epoch is None or 0 < batch.epoch < MAX_STEP, "epoch", batch.epoch)
     _check(batch.epochs is None or 0 < batch.epochs < MAX_STEP, "epochs", batch.epochs)
-    _check(len(batch.steps) <= MAX_STEPS_PER_BATCH, "steps in a batch", len(batch.steps))
-    for step in batch.steps:
-        _check(0 < step.step < MAX_STEP, "step", step.step)
-        _check(0 <= step.end_us < MAX_US, "end_us", step.end_us)
-        _check(0 <= step.length_us <= step.end_us, "length_us", step.length_us)
-        phases = (step.data_us, step.forward_us, step.backward_us, step.optimizer_us, step.other_us)
-        _check(min(phases) >= 0 and sum(phases) <= step.length_us + len(PHASES), "phases", phases)
-        _check(0 <= step.samples < MAX_STEP, "samples", step.samples)
-        _check(0 <= step.tokens < MAX_STEP, "tokens", step.tokens)
-        _check(0 <= step.gc_us < MAX_US, "gc_us", step.gc_us)
-        for sync in step.syncs:
-            _check(0 <= sync.kind < len(SYNC_KINDS), "kind", sync.kind)
-            _check(0 <= sync.arrival_us <= sync.end_us <= step.length_us + 1, "times of a synchronisation", sync)
-            _check(0 <= sync.payload_bytes < MAX_US, "payload_bytes", sync.payload_bytes)
-        for pause in step.pauses:
-            _check(0 <= pause.kind < len(PAUSES), "kind of a pause", pause.kind)
-            _check(0 <= pause.start_us <= pause.end_us <= step.length_us + 1, "times of a pause", pause)
-        _check(0 <= step.backwards < MAX_STEP, "backwards", step.backwards)
-        for bucket in step.buckets:
-            _check(0 < bucket.layout < MAX_STEP, "layout of a bucket", bucket.layout)
-            _check(0 <= bucket.launch_us <= bucket.end_us < MAX_US, "times of a bucket", bucket)
-        if step.named_us:
-            _check(len(step.named_us) <= MAX_NAMES, "names in a step", len(step.named_us))
-            _check(all(0 < len(name) <= MAX_NAME for name in step.named_us), "length of a name", "empty or too long")
-            _check(all(0 <= us < MAX_US for us in step.named_us.values()), "named_us", step.named_us)
     _check(0 <= batch.unsynchronised < MAX_STEP, "unsynchronised", batch.unsynchronised)
-    for digest in batch.digests:
-        _check(0 <= digest.step < MAX_STEP and 0 <= digest.model < MAX_WORLD, "digest", digest.step)
-        _check(0 <= digest.value < MAX_US and 0 <= digest.sequence < MAX_US, "digest", digest.value)
-        _check(0 <= digest.updates < MAX_STEP, "updates of a digest", digest.updates)
-        _check(len(digest.group) <= 256, "group of a digest", digest.group[:40])
+
+
+def check_records(batch: Batch) -> None:
+    """Ranges of every record in a batch, and how many there are; WireError names the field."""
+    _check(len(batch.steps) <= MAX_STEPS_PER_BATCH, "steps in a batch", len(batch.steps))
+    _check(len(batch.samples) <= MAX_STEPS_PER_BATCH, "samples in a batch", len(batch.samples))
+    _check(len(batch.digests) <= MAX_STEPS_PER_BATCH, "digests in a batch", len(batch.digests))
+    _check(len(batch.layouts) <= MAX_STEPS_PER_BATCH, "layouts in a batch", len(batch.layouts))
+    _check(len(batch.rest) <= MAX_STEPS_PER_BATCH, "pauses in a batch", len(batch.rest))
+    for step in batch.steps:
+        check_step(step)
     for sample in batch.samples:
-        _check(0 <= sample.time_us < MAX_US, "time_us", sample.time_us)
-        memory = (sample.rss_bytes, sample.gpu_memory_used_bytes, sample.gpu_memory_total_bytes)
-        counts = (*memory, sample.threads, sample.loader_workers)
-        _check(all(0 <= count < MAX_US for count in counts if count is not None), "counts of a sample", counts)
-        _check(len(sample.gpu_throttled or "") <= 256, "gpu_throttled", "too long")
-    for layout in batch.layouts:
-        _check(0 < layout.number < MAX_STEP and 0 <= layout.model < MAX_WORLD, "layout", layout.number)
-        _check(0 <= layout.index < MAX_US and 0 <= layout.payload_bytes < MAX_US, "layout", layout.index)
-        _check(sum(map(len, layout.parameters)) <= MAX_TEXT, "length of names", "too long")
+        check_sample(sample)
     for scalar in batch.scalars:
-        _check(0 <= scalar.step < MAX_STEP and len(scalar.name) <= 256, "scalar", scalar.name[:40])
+        check_scalar(scalar)
+    for digest in batch.digests:
+        check_digest(digest)
+    for layout in batch.layouts:
+        check_layout(layout)
+    for pause in batch.rest:
+        check_pause(pause)
+
+
+def check_step(step: Step) -> None:
+    """Ranges of a Step; WireError names the field."""
+    _check(0 < step.step < MAX_STEP, "step", step.step)
+    _check(0 <= step.end_us < MAX_US, "end_us", step.end_us)
+    _check(0 <= step.length_us <= step.end_us, "length_us", step.length_us)
+    phases = (step.data_us, step.forward_us, step.backward_us, step.optimizer_us, step.other_us)
+    _check(min(phases) >= 0 and sum(phases) <= step.length_us + len(PHASES), "phases", phases)
+    _check(0 <= step.samples < MAX_STEP, "samples", step.samples)
+    _check(0 <= step.tokens < MAX_STEP, "tokens", step.tokens)
+    _check(0 <= step.gc_us < MAX_US, "gc_us", step.gc_us)
+    for sync in step.syncs:
+        _check(0 <= sync.kind < len(SYNC_KINDS), "kind", sync.kind)
+        _check(0 <= sync.arrival_us <= sync.end_us <= step.length_us + 1, "times of a synchronisation", sync)
+        _check(0 <= sync.payload_bytes < MAX_US, "payload_bytes", sync.payload_bytes)
+    for pause in step.pauses:
+        check_pause(pause, step.length_us + 2)
+    _check(0 <= step.backwards < MAX_STEP, "backwards", step.backwards)
+    for bucket in step.buckets:
+        _check(0 < bucket.layout < MAX_STEP, "layout of a bucket", bucket.layout)
+        _check(0 <= bucket.launch_us <= bucket.end_us < MAX_US, "times of a bucket", bucket)
+    if step.named_us:
+        _check(len(step.named_us) <= MAX_NAMES, "names in a step", len(step.named_us))
+        _check(all(0 < len(name) <= MAX_NAME for name in step.named_us), "length of a name", "empty or too long")
+        _check(all(0 <= us < MAX_US for us in step.named_us.values()), "named_us", step.named_us)
+
+
+def check_sample(sample: Sample) -> None:
+    """Ranges of a Sample; WireError names the field."""
+    _check(0 <= sample.time_us < MAX_US, "time_us", sample.time_us)
+    measured = (
+        *(sample.rss_bytes, sample.gpu_memory_used_bytes, sample.gpu_memory_total_bytes),
+        *(sample.threads, sample.loader_workers),
+        *(sample.cpu_percent, sample.gpu_percent, sample.gpu_power_w, sample.gpu_clock_mhz, sample.starved_share),
+        *(sample.major_faults_per_s, sample.minor_faults_per_s),
+        *(sample.read_bytes_per_s, sample.written_bytes_per_s),
+    )
+    # A NaN is no more than any of these either.
+    _check(all(value is None or 0 <= value < MAX_US for value in measured), "values of a sample", measured)
+    celsius = sample.gpu_temperature_c
+    _check(celsius is None or -300 < celsius < MAX_US, "gpu_temperature_c", celsius)
+    _check(len(sample.gpu_throttled or "") <= 256, "gpu_throttled", "too long")
+
+
+def check_scalar(scalar: Scalar) -> None:
+    """Ranges of a Scalar; WireError names the field."""
+    _check(0 <= scalar.step < MAX_STEP and len(scalar.name) <= MAX_LOGGED, "scalar", scalar.name[:40])
+
+
+def check_digest(digest: Digest) -> None:
+    """Ranges of a Digest; WireError names the field."""
+    _check(0 <= digest.step < MAX_STEP and 0 <= digest.model < MAX_WORLD, "digest", digest.step)
+    _check(0 <= digest.value < MAX_US and 0 <= digest.sequence < MAX_US, "digest", digest.value)
+    _check(0 <= digest.updates < MAX_STEP, "updates of a digest", digest.updates)
+    _check(len(digest.group) <= 256, "group of a digest", digest.group[:40])
+
+
+def check_layout(layout: Layout) -> None:
+    """Ranges of a Layout; WireError names the field."""
+    _check(0 < layout.number < MAX_STEP and 0 <= layout.model < MAX_WORLD, "layout", layout.number)
+    _check(0 <= layout.index < MAX_US and 0 <= layout.payload_bytes < MAX_US, "layout", layout.index)
+    _check(sum(map(len, layout.parameters)) <= MAX_TEXT, "length of names", "too long")
+
+
+def check_pause(pause: Pause, most_us: int = MAX_US) -> None:
+    """Ranges of a Pause that ends before `most_us`; WireError names the field."""
+    _check(0 <= pause.kind < len(PAUSES), "kind of a pause", pause.kind)
+    _check(0 <= pause.start_us <= pause.end_us < most_us, "times of a pause", pause)
 
 
 def check_stack(stack: Stack) -> None:

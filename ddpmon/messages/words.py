@@ -8,6 +8,7 @@ PROTOCOL = 1
 MAX_WORLD = 1 << 17
 MAX_STEP = 1 << 48
 MAX_US = 1 << 53
+MAX_RESTART = 1 << 20
 MAX_STEPS_PER_BATCH = 4096
 MAX_TEXT = 16_384
 MAX_FRAMES = 64
@@ -15,6 +16,8 @@ MAX_NAMES = 16
 """Names of `ddpmon.phase` in a step."""
 MAX_NAME = 64
 """Characters in one."""
+MAX_LOGGED = 256
+"""Characters in the name of a value that `ddpmon.log` takes."""
 
 OWN_PHASES = ("data", "forward", "backward", "optimizer", "other")
 """What a rank itself does in a step; the order of every array of phases."""
@@ -63,6 +66,7 @@ STAGES = ("importing", "connected", "group", "model", "training", "ended")
 """How far a rank has come: torch imported, process group up, model wrapped in DDP, first step done, left."""
 STAGE_IMPORTING, STAGE_CONNECTED, STAGE_GROUP, STAGE_MODEL, STAGE_TRAINING, STAGE_ENDED = range(6)
 
-STATES = ("waiting", "running", "slow", "stalled", "done", "failed", "stopped", "lost")
+STATES = ("waiting", "running", "slow", "stalled", "done", "failed", "stopped", "lost", "unknown")
 """States of a run. "stale" (a viewer that hears nothing) and "replay" are states of a viewer."""
-END_STATES = frozenset({"done", "failed", "stopped", "lost"})
+END_STATES = frozenset({"done", "failed", "stopped", "lost", "unknown"})
+"""Those after which nothing more is heard. Unknown is a run of which it cannot be seen from here whether it goes on."""

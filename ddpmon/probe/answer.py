@@ -57,8 +57,9 @@ def arm(places: Places) -> None:
         # For appending: the hub empties it before it asks.
         stack = os.open(f"{path}.stack", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_TRUNC, 0o600)
         faulthandler.register(STACK_SIGNAL, file=stack, all_threads=False, chain=False)
-    except (OSError, RuntimeError, ValueError):
-        return  # a full disk, say: the rank is watched all the same
+    except (OSError, RuntimeError, ValueError):  # a full disk, say: the rank is watched all the same
+        _take_away(path)
+        return
     _armed = _Armed(path, stack, _handler())
 
 
@@ -72,9 +73,13 @@ def withdraw() -> None:
     """Take the offer back. The handler stays: without it, a signal that is on its way would kill."""
     if _armed is not None and _armed.offered:
         _armed.offered = False
-        for kind in ("stack", "json"):
-            with contextlib.suppress(OSError):
-                os.unlink(f"{_armed.path}.{kind}")
+        _take_away(_armed.path)
+
+
+def _take_away(path: str) -> None:
+    for kind in ("stack", "json"):
+        with contextlib.suppress(OSError):
+            os.unlink(f"{path}.{kind}")
 
 
 def forked() -> None:

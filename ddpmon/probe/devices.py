@@ -34,7 +34,7 @@ class Sampler:
         self,
         training_thread: Callable[[], int | None],
         cuda_uuid: Callable[[], str | None],
-        note: Callable[[str], None],
+        note: Callable[[str], object],
         loader: Callable[[], tuple[object, object]] = lambda: (None, None),
     ) -> None:
         self._process = psutil.Process()

@@ -207,7 +207,10 @@ def replace(
             result = original(*args, **kwargs)
         except BaseException as error:
             if heard and failed is not None and listener.listening:
-                failed()
+                try:
+                    failed()
+                except Exception as failure:  # after an error of CUDA every further call of it fails, an event's too
+                    listener.leave(failure)
             # Without our frame; a bare raise does not add it again.
             error.__traceback__ = error.__traceback__.tb_next if error.__traceback__ else None
             raise

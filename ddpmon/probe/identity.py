@@ -11,6 +11,9 @@ import torch.distributed as dist
 
 from ddpmon.messages import PROTOCOL, STAGE_CONNECTED, Hello
 
+NOTES = 32
+NOTE_CHARACTERS = 300
+
 
 def _number(name: str, otherwise: int) -> int:
     """A whole number from the environment; whatever else is there counts as absent."""
@@ -61,10 +64,14 @@ class Identity:
         if stage > self.stage:
             self._change(stage=stage)
 
-    def note(self, text: str) -> None:
-        """Something that cannot be measured here."""
-        if text not in self._facts["notes"]:
-            self._change(notes=[*self._facts["notes"], text])
+    def note(self, text: str) -> bool:
+        """Something that cannot be measured here; says whether it is new. Of very many, the first are kept."""
+        text = text[:NOTE_CHARACTERS]
+        notes = self._facts["notes"]
+        if text in notes or len(notes) >= NOTES:
+            return False
+        self._change(notes=[*notes, text])
+        return True
 
     def take_group(self) -> None:
         """The process group is up: it knows the rank best."""

@@ -6,6 +6,7 @@ it has gathered.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import weakref
@@ -133,11 +134,12 @@ class Listener(Said):
             return
         self.listening = False
         api._probe = None
-        print(
-            f"ddpmon: the probe failed ({type(error).__name__}: {error}) and has left this process; "
-            "training goes on unwatched",
-            file=sys.stderr,
-        )
+        with contextlib.suppress(Exception):  # whatever the script has put there, or a full disk
+            print(
+                f"ddpmon: the probe failed ({type(error).__name__}: {error}) and has left this process; "
+                "training goes on unwatched",
+                file=sys.stderr,
+            )
 
     def start(self) -> None:
         """This process is a rank."""

@@ -27,7 +27,7 @@ class Progress(NamedTuple):
 class Loops:
     """Gathers it. The training thread tells, the sending thread looks; what is told is replaced, never changed."""
 
-    def __init__(self, note: Callable[[str], None]) -> None:
+    def __init__(self, note: Callable[[str], object]) -> None:
         """note: takes what could not be read."""
         self._note = note
         self.trainer: Callable[[], Progress] | None = None

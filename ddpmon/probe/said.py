@@ -1,20 +1,46 @@
-"""What a script says itself: values that it logs, where its steps begin and end, names for parts of them."""
+"""What a script says itself: values that it logs, where its steps begin and end, names for parts of them.
+
+A script may hand over anything: a number in any of Python's, NumPy's or torch's forms is taken as it is meant, what is
+none is left out and told of once, and nothing raises into the script.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import sys
 from abc import ABC, abstractmethod
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 import torch
 
-from ddpmon.messages import MAX_NAME, MAX_NAMES
+from ddpmon.messages import MAX_LOGGED, MAX_NAME, MAX_NAMES, MAX_STEP
 
 if TYPE_CHECKING:
     from ddpmon.probe.cuda import Readings
     from ddpmon.probe.identity import Identity
     from ddpmon.probe.iteration import Iteration
     from ddpmon.probe.stepclock import StepClock
+
+
+_Arguments = ParamSpec("_Arguments")
+
+
+def _harmless(
+    call: Callable[Concatenate[Said, _Arguments], None],
+) -> Callable[Concatenate[Said, _Arguments], None]:
+    """A call of the script's that raises nothing of ours into it."""
+
+    @functools.wraps(call)
+    def wrapper(self: Said, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> None:
+        try:
+            call(self, *args, **kwargs)
+        except Exception as error:
+            self.leave(error)
+
+    return wrapper
 
 
 class Said(ABC):
@@ -36,6 +62,10 @@ class Said(ABC):
         """Whether this call is on the training thread of a process that is watched."""
 
     @abstractmethod
+    def leave(self, error: BaseException) -> None:
+        """Something in the probe went wrong: stop listening."""
+
+    @abstractmethod
     def start(self) -> None:
         """This process is a rank."""
 
@@ -47,26 +77,50 @@ class Said(ABC):
     def first_step_done(self) -> None:
         """A step may just have ended: the first one tells that the rank trains."""
 
-    def log(self, values: dict[str, float]) -> None:
+    @_harmless
+    def log(self, values: dict[str, Any]) -> None:
         self.beats += 1
         step = self.marked_step or self.clock.step + 1
         for name, value in values.items():
-            reading: object = (
-                self.readings.read(value) if isinstance(value, torch.Tensor) and value.is_cuda else float(value)
-            )
-            self.scalars.append((step, name, reading))
+            if not (0 < len(name) <= MAX_LOGGED and name.isprintable()):
+                self._left_out(f"ddpmon.log takes names of 1 to {MAX_LOGGED} printable characters")
+            elif isinstance(value, torch.Tensor) and value.is_cuda and value.numel() == 1 and not value.is_complex():
+                self.scalars.append((step, name, self.readings.read(value)))
+            elif (number := _number(value)) is not None:
+                self.scalars.append((step, name, number))
+            else:
+                self._left_out(f"ddpmon.log({name}=…) takes a number; {_kind(value)}")
 
-    def enter_step(self, samples: int | None, total: int | None) -> None:
+    @_harmless
+    def enter_step(self, samples: Any, total: Any) -> None:
         if self.hears():
             self.marked = True
             self.marked_step = self.clock.step + 1
-            self.clock.marked_samples = samples
+            self.clock.marked_samples = self._count("samples", samples, least=0)
             if not self.begun:
                 self.begun = True
                 self.begin_first_step()
-            if total is not None:
-                self.total_steps = total
+            if (steps := self._count("total", total, least=1)) is not None:
+                self.total_steps = steps
 
+    def _count(self, name: str, value: Any, *, least: int) -> int | None:
+        """An argument of `ddpmon.step` as the whole number that it means; None: it was not given, or means none."""
+        if value is None:
+            return None
+        # a value on a GPU would have to be waited for
+        number = None if isinstance(value, torch.Tensor) and value.is_cuda else _number(value)
+        if number is not None and number.is_integer() and least <= number < MAX_STEP:
+            return int(number)
+        self._left_out(f"ddpmon.step({name}=…) takes a whole number from {least}; {_kind(value)}")
+        return None
+
+    def _left_out(self, why: str) -> None:
+        """Tell once of something that the script said and that cannot be taken."""
+        if self.identity.note(f"{why} and is left out"):
+            with contextlib.suppress(Exception):  # whatever the script has put there
+                print(f"ddpmon: {why} and is left out", file=sys.stderr)
+
+    @_harmless
     def exit_step(self) -> None:
         """A marked step ends with its last gradient synchronisation; without any, here."""
         if self.hears():
@@ -77,6 +131,7 @@ class Said(ABC):
             self.iteration.marked()
             self.first_step_done()
 
+    @_harmless
     def enter_phase(self, name: str) -> None:
         if self.hears():
             if isinstance(name, str) and 0 < len(name) <= MAX_NAME and name.isprintable():
@@ -84,6 +139,25 @@ class Said(ABC):
             else:
                 self.identity.note(f"ddpmon.phase takes names of 1 to {MAX_NAME} printable characters; one was not")
 
+    @_harmless
     def exit_phase(self, name: str) -> None:
         if self.hears() and isinstance(name, str) and not self.clock.exit_named(name):
             self.identity.note(f"more than {MAX_NAMES} names of ddpmon.phase in a step: the rest is left out")
+
+
+def _number(value: Any) -> float | None:
+    """A number in any form that stands for exactly one; None: it is none."""
+    try:
+        one = getattr(value, "item", None)  # of a tensor or an array of any shape that holds one number
+        return float(one() if callable(one) else value)
+    except Exception:  # a class of the script's own may raise anything
+        return None
+
+
+def _kind(value: Any) -> str:
+    """What something is instead of the number that is wanted."""
+    if isinstance(value, torch.Tensor):
+        return f"a tensor of {value.numel():,} on {value.device} was given"
+    if isinstance(value, (int, float)):
+        return f"{value!r:.40} was given"
+    return "None was given" if value is None else f"something of type {type(value).__name__:.40} was given"

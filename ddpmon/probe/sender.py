@@ -33,7 +33,8 @@ from ddpmon.messages import (
     decode_to_rank,
     encode,
 )
-from ddpmon.probe import answer, tail
+from ddpmon.messages.door import Door
+from ddpmon.probe import answer, output, tail
 from ddpmon.probe.cuda import pending, resolve
 from ddpmon.probe.devices import Sampler
 from ddpmon.probe.listener import Listener
@@ -106,7 +107,8 @@ class Sender(threading.Thread):
         self._socket.setsockopt(zmq.RECONNECT_IVL, 100)
         self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)
         self._socket.setsockopt(zmq.MAXMSGSIZE, 65_536)
-        self._socket.connect(self._address)
+        self._door = Door(self._socket, self._address)
+        self._door.keep()
         listener = self._listener
         identity = listener.identity
         self._sampler = Sampler(
@@ -119,6 +121,7 @@ class Sender(threading.Thread):
             self._goodbye()
         finally:
             answer.withdraw()
+            self._door.close()
             self._socket.close()
             context.term()
 
@@ -129,10 +132,12 @@ class Sender(threading.Thread):
         now = time.monotonic()
         if now - self._last_sample >= SAMPLE_S:
             self._last_sample = now
+            self._reconnect()
             self._samples.append(self._sampler.sample(self._make_way))
             self._make_way()
             self._progress = self._listener.loops.look(self._listener.clock.step, now)
             answer.keep(self._listener.thread == threading.main_thread().ident)
+        output.relieve()
         self._report_exception()
         # What a script does instead of training need not call anything that is heard.
         if self._listener.clock.pausing is not None and self._whereabouts.moves():
@@ -145,6 +150,12 @@ class Sender(threading.Thread):
             with contextlib.suppress(zmq.Again):  # only the latest matters
                 self._socket.send(encode(self._whereabouts.take(now)), zmq.NOBLOCK)
         return busy
+
+    def _reconnect(self) -> None:
+        """Somebody may have taken the folder of the sockets away, and the hub made it again."""
+        if self._door.keep():
+            self._told = 0
+            self._outbox.send_again()
 
     def _make_way(self) -> None:
         """Let the training thread have the GIL, as long as there is one."""
@@ -225,7 +236,7 @@ class Sender(threading.Thread):
             step, name, value = waiting.popleft()
             number = resolve(value)
             if number is not None:
-                scalars.append(Scalar(step, name[:256], number))
+                scalars.append(Scalar(step, name, number))
         return scalars
 
     def _digests(self) -> list[Digest]:

@@ -16,7 +16,9 @@ from textual.binding import BindingType
 from textual.screen import Screen
 from textual.theme import Theme
 
+from ddpmon.glyphs import in_ascii, started_with
 from ddpmon.messages import Wish
+from ddpmon.place import Here, Place
 from ddpmon.source import Source
 from ddpmon.tui import changes, keys, numbers, workarounds
 from ddpmon.tui.filters import Filter
@@ -53,7 +55,7 @@ class DdpmonApp(Stopping):
 
     readonly: the run cannot be stopped from here. owns_run: this viewer belongs to the command that started the run,
     so that Ctrl-C may mean either of the two and is asked about; a mere viewer just leaves. notify: one of
-    `notify.WAYS`.
+    `notify.WAYS`. place: the machine whose runs these are; None: this one.
     """
 
     TITLE = "ddpmon"
@@ -62,11 +64,18 @@ class DdpmonApp(Stopping):
     DEFAULT_MODE = "world"
 
     def __init__(
-        self, source: Source, *, readonly: bool = False, owns_run: bool = False, notify: str = "off"
-    ) -> None:  # fmt: skip
+        self,
+        source: Source,
+        *,
+        readonly: bool = False,
+        owns_run: bool = False,
+        notify: str = "off",
+        place: Place | None = None,
+    ) -> None:
         # Textual makes greys of NO_COLOR, unless it may use the terminal's own colours: then it leaves none.
-        super().__init__(source, True if "NO_COLOR" in os.environ else None)
+        super().__init__(source, True if "NO_COLOR" in os.environ else None, place or Here())
         self.animation_level = "none"
+        self._ascii_only = in_ascii(started_with())
         for theme in THEMES:
             self.register_theme(theme)
         if self.no_color or self.console.color_system in {None, "standard", "windows"}:
@@ -81,7 +90,7 @@ class DdpmonApp(Stopping):
         self.owns_run = owns_run
         self.world, self.ranks, self.inspect = World(), Ranks(), Inspect()
         self.heat, self.comm, self.timeline, self.devices = Heat(), Comm(), Timeline(), Devices()
-        self.logs, self.runs = Logs(), Runs()
+        self.logs, self.runs = Logs(), Runs(self.place)
         self.chart = Chart(self.world.choice)
         self.views: dict[str, View] = {
             "world": self.world, "ranks": self.ranks, "inspect": self.inspect, "heat": self.heat, "comm": self.comm,
@@ -143,11 +152,15 @@ class DdpmonApp(Stopping):
         if not self.is_headless and workarounds.terminal_gone():
             self.leave()
             return
+        if workarounds.unread(self._driver):
+            return
         self.source.wish(self.view.wish)
         self.take()
         self._tell_outside()
         if self._notice_left:
             self._notice_left -= 1
+        if news := self.source.news():
+            self._notice, self._notice_left = plain(news), NOTICE_FRAMES
         self.show()
 
     def _tell_outside(self) -> None:
@@ -171,6 +184,7 @@ class DdpmonApp(Stopping):
         return Frame(
             snapshot=self.shown,
             silent_s=float(int(silent)) if silent > 1 else 0.0,
+            refused=self.source.refused,
             behind_s=self.behind_s,
             can_stop=self._stoppable_here,
             readonly=self.readonly,
@@ -178,7 +192,9 @@ class DdpmonApp(Stopping):
             view=self.current_mode,
             filter=self.filter,
             series=None if self.newest is None else self.newest.series,
-            cursor=self.place,
+            cursor=self.passage,
+            where=self.place.name,
+            trouble=self.source.trouble(),
         )
 
     @property
@@ -191,7 +207,10 @@ class DdpmonApp(Stopping):
     def _standing_notice(self) -> str:
         if self.ended and self.held is not None and self.held is not self.newest and self.source.tape is None:
             return "the run has ended meanwhile; space shows how"
-        return "stopping…  x kills it now   q leaves" if self.stop_asked and not self.ended else ""
+        if not self.stop_asked or self.ended:
+            return ""
+        left_s = self.grace_left_s
+        return f"stopping…{'' if left_s is None else f' {left_s:.0f} s left'}  x kills it now   q leaves"
 
     def say(self, text: str) -> None:
         """Show a line in the key bar for a few seconds."""
@@ -203,7 +222,7 @@ class DdpmonApp(Stopping):
         super().delay_update(min(delay, SWITCH_S))
 
     def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
-        super()._display(screen, changes.lean(renderable))
+        super()._display(screen, changes.lean(renderable, ascii_only=self._ascii_only))
 
     def leave(self) -> None:
         """End the dashboard; the run is not touched."""
@@ -213,6 +232,17 @@ class DdpmonApp(Stopping):
         self.exit()
 
     # --- keys ---
+
+    def action_repaint(self) -> None:
+        """All of the screen once more, whatever else wrote into the terminal."""
+        self.refresh(repaint=True, layout=True)
+
+    def action_suspend(self) -> None:
+        """Back to the shell until it continues the dashboard, as any program."""
+        if workarounds.can_come_back():
+            self.action_suspend_process()
+        else:
+            self.say("no shell is there to come back from")
 
     def action_detach(self) -> None:
         self.leave()
@@ -297,9 +327,19 @@ def _same(view: View) -> View:
     return view
 
 
-def watch(source: Source, *, readonly: bool = False, owns_run: bool = False, notify: str = "off") -> Outcome:
-    """Show a source in this terminal until the person leaves or the terminal goes away; says how it was left."""
-    app = DdpmonApp(source, readonly=readonly, owns_run=owns_run, notify=notify)
+def watch(
+    source: Source,
+    *,
+    readonly: bool = False,
+    owns_run: bool = False,
+    notify: str = "off",
+    place: Place | None = None,
+) -> Outcome:
+    """Show a source in this terminal until the person leaves or the terminal goes away; says how it was left.
+
+    place: the machine whose runs these are; None: this one.
+    """
+    app = DdpmonApp(source, readonly=readonly, owns_run=owns_run, notify=notify, place=place)
 
     async def run() -> None:
         loop = asyncio.get_running_loop()

@@ -15,6 +15,9 @@ from rich.style import Style
 from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.strip import Strip
 
+from ddpmon.glyphs import ascii_for
+from ddpmon.tui.lines import plain
+
 _Codes = tuple[str, str, str]
 """Of a style: its attributes, its colour, its background."""
 _PLAIN: _Codes = ("", "39", "49")
@@ -32,9 +35,13 @@ def _codes(style: Style, system: ColorSystem) -> _Codes:
 
 
 class _Pen:
-    """Writes strips one after the other, in the style that the last one left."""
+    """Writes strips one after the other, in the style that the last one left.
 
-    def __init__(self, console: Console) -> None:
+    All text on its way to the terminal comes through here, Textual's own widgets' as well: none of it steers it.
+    """
+
+    def __init__(self, console: Console, *, ascii_only: bool) -> None:
+        self._shown = _in_ascii if ascii_only else plain
         self._system = console._color_system or ColorSystem.TRUECOLOR  # noqa: SLF001  as Textual asks for it
         self._now = _PLAIN
         self._written: list[str] = []
@@ -45,7 +52,8 @@ class _Pen:
 
     def write(self, strip: Strip) -> None:
         """A strip."""
-        for text, style, _ in strip:
+        for piece, style, _ in strip:
+            text = self._shown(piece)
             if style is None or style.link:
                 self._to(_PLAIN)
                 self._written.append(text if style is None else style.render(text, color_system=self._system))
@@ -69,11 +77,17 @@ class _Pen:
         return "".join(self._written)
 
 
+def _in_ascii(text: str) -> str:
+    return ascii_for(plain(text))
+
+
 class _Parts(ChopsUpdate):
     """Some parts of some rows."""
 
+    ascii_only = False
+
     def render_segments(self, console: Console) -> str:
-        pen = _Pen(console)
+        pen = _Pen(console, ascii_only=self.ascii_only)
         for y, first, end in self.spans:
             at = -1
             for right, (left, strip) in zip(self.chop_ends[y], self.chops[y].items(), strict=False):
@@ -90,8 +104,10 @@ class _Parts(ChopsUpdate):
 class _Whole(LayoutUpdate):
     """All rows."""
 
+    ascii_only = False
+
     def render_segments(self, console: Console) -> str:
-        pen = _Pen(console)
+        pen = _Pen(console, ascii_only=self.ascii_only)
         for y, strips in enumerate(self.strips, self.region.y):
             pen.move(self.region.x, y)
             for strip in strips:
@@ -99,10 +115,14 @@ class _Whole(LayoutUpdate):
         return pen.text()
 
 
-def lean(update: RenderableType | None) -> RenderableType | None:
-    """The same update of the screen in fewer bytes."""
+def lean(update: RenderableType | None, *, ascii_only: bool = False) -> RenderableType | None:
+    """The same update of the screen in fewer bytes. ascii_only: as far as ASCII shows it."""
+    made: _Parts | _Whole
     if type(update) is ChopsUpdate:
-        return _Parts(update.chops, update.spans, update.chop_ends)
-    if type(update) is LayoutUpdate:
-        return _Whole(update.strips, update.region)
-    return update
+        made = _Parts(update.chops, update.spans, update.chop_ends)
+    elif type(update) is LayoutUpdate:
+        made = _Whole(update.strips, update.region)
+    else:
+        return update
+    made.ascii_only = ascii_only
+    return made

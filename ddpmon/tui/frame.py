@@ -31,6 +31,7 @@ LOOKS = {
     "failed": Look("✖", "FAILED", "bad"),
     "stopped": Look("■", "STOPPED", "strong"),
     "lost": Look("✖", "LOST", "bad"),
+    "unknown": Look("?", "UNKNOWN", "warn"),
     "stale": Look("◌", "STALE", "warn"),
     "replay": Look("↺", "REPLAY", "info"),
     "starting": Look("◌", "STARTING", "info"),
@@ -46,6 +47,8 @@ class Frame:
     snapshot: Snapshot | None = None
     silent_s: float = 0.0
     """Since the hub was last heard, while it should speak."""
+    refused: str = ""
+    """Why what the hub sent last is not shown; "": it is."""
     behind_s: float | None = None
     """How much newer the newest snapshot is than this one; None when the screen is not frozen."""
     can_stop: bool = False
@@ -61,6 +64,10 @@ class Frame:
     """What is wished for over time. Of the newest snapshot: the past stays as it was, also for a held screen."""
     cursor: Cursor | None = None
     """Where in a recording it plays; None: no recording plays."""
+    where: str = ""
+    """The machine of the run; "": this one."""
+    trouble: str = ""
+    """Why nothing is heard, where that is not the hub's fault."""
 
     @property
     def ended(self) -> bool:
@@ -70,7 +77,7 @@ class Frame:
     @property
     def stale(self) -> bool:
         """Whether the values are older than they look."""
-        return self.snapshot is not None and not self.ended and self.silent_s > STALE_AFTER_S
+        return self.snapshot is not None and not self.ended and (self.silent_s > STALE_AFTER_S or self.refused != "")
 
     @property
     def look(self) -> Look:

@@ -31,6 +31,8 @@ class Key:
     """True: only where a recording plays; False: only where none does."""
     changes: bool = False
     """Only where runs may be started and changed."""
+    here: bool = False
+    """Only for runs of this machine."""
 
 
 _TABLES = ("world", "ranks", "comm", "devices")
@@ -46,6 +48,8 @@ _CHARTS = ("world", "chart")
 KEYS = (
     Key("q", "q", "app.detach", "detach", "leave the dashboard; the run goes on"),
     Key("x", "x", "app.stop", "stop", "stop the run (asks first); once more: kill it now", stops=True),
+    Key("ctrl+l", "ctrl+l", "app.repaint", "", "draw the whole screen again"),
+    Key("ctrl+z", "ctrl+z", "app.suspend", "", "back to the shell; fg shows the dashboard again"),
     Key("question_mark", "?", "app.help", "help", "the keys, and what words and signs mean"),
     Key("space", "space", "app.freeze", "pause", "pause; go on; at the end, begin again", replay=True),
     Key("left_square_bracket", "[", "app.skip(-1)", "back", "a piece back in time", views=_TIMED, replay=True),
@@ -73,7 +77,8 @@ KEYS = (
         changes=True),
     Key("R", "R", "app.restart", "restart", "start this run again as it was (asks first)", views=("runs",),
         changes=True),
-    Key("c", "c", "app.compare", "compare", "mark this run; on another one: compare the two", views=("runs",)),
+    Key("c", "c", "app.compare", "compare", "mark this run; on another one: compare the two", views=("runs",),
+        here=True),
     Key("D", "D", "app.delete", "delete", "delete this run with all that was recorded (asks first)", views=("runs",),
         changes=True),
     Key("e", "e", "app.rename", "rename", "give this run another name", views=("runs",), changes=True),
@@ -173,6 +178,7 @@ def available(frame: Frame) -> list[Key]:
         for key in KEYS
         if (frame.can_stop or not key.stops)
         and not (frame.readonly and key.changes)
+        and not (frame.where and (key.changes or key.here))
         and frame.view in (key.views or (frame.view,))
         and key.replay in {None, playing}
     ]

@@ -8,13 +8,14 @@ from functools import partial
 from typing import TypeVar
 
 from ddpmon import runs
+from ddpmon.allruns import Listed
 from ddpmon.errors import DdpmonError
 from ddpmon.launch import removal
 from ddpmon.launch.prepare import again
 from ddpmon.launch.start import start
+from ddpmon.place import Place
 from ddpmon.runs import Run
-from ddpmon.source import Source, attach
-from ddpmon.tui.allruns import Listed
+from ddpmon.source import Source
 from ddpmon.tui.lines import plain
 from ddpmon.tui.palette import Palette
 from ddpmon.tui.passage import Passage
@@ -33,8 +34,9 @@ class Launching(Passage):
     logs: Logs
     runs: Runs
 
-    def __init__(self, source: Source, ansi_color: bool | None) -> None:
+    def __init__(self, source: Source, ansi_color: bool | None, place: Place) -> None:
         super().__init__(source, ansi_color)
+        self.place = place
         self._own_source = source
         """Given by the caller, who closes it; another one, opened here, is closed here."""
         self._watched = ""
@@ -75,7 +77,7 @@ class Launching(Passage):
         """Watch a run on all screens from now on."""
         key = self._key(run)
         try:
-            opened = attach(run) if key else self._own_source
+            opened = self.place.attach(run) if key else self._own_source
         except DdpmonError as error:
             self.say(str(error))
             return
@@ -95,6 +97,8 @@ class Launching(Passage):
     def action_launch(self) -> None:
         if self.readonly:
             self.say("read-only: nothing can be started from here")
+            return
+        if self._elsewhere("started"):
             return
         self.push_screen(launch_form(self.palette), self._started)
 
@@ -120,8 +124,8 @@ class Launching(Passage):
 
     def _restart(self, run: Run, answer: str | None) -> None:
         def work() -> Run:
-            run_id = runs.new_id()
-            return start(again(run, run_id), run_id)
+            with runs.reserved() as run_id:
+                return start(again(run, run_id), run_id)
 
         if answer:
             self.say(f"starting {plain(run.name)} again…")
@@ -173,6 +177,8 @@ class Launching(Passage):
         """Mark a run; on another one, compare."""
         listed = self.runs.list.chosen_run()
         marked = self.runs.list.of(self.runs.list.marked)
+        if self._elsewhere("compared"):
+            return
         if listed is None:
             self.say("no run to compare")
         elif marked is None:
@@ -187,11 +193,20 @@ class Launching(Passage):
 
             self.push_screen(Compare(marked.run, listed.run, self.palette))
 
+    def _elsewhere(self, what: str) -> bool:
+        """Whether runs are on another machine, where they can be watched and stopped; then it says the way out."""
+        if self.place.name:
+            where = plain(self.place.name)
+            self.say(f"runs on {where} are {what} there: ssh -t {where} ddpmon attach")
+        return bool(self.place.name)
+
     def _changeable(self, what: str) -> Listed | None:
         """The run under the cursor, if runs may be changed from here; else it says why nothing happens."""
         listed = self.runs.list.chosen_run()
         if self.readonly:
             self.say(f"read-only: nothing can be {what} from here")
+        elif self._elsewhere(what):
+            pass
         elif listed is None:
             self.say(f"no run to be {what}")
         else:

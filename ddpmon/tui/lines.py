@@ -11,12 +11,14 @@ from typing import TypeAlias
 
 from rich.cells import cell_len, set_cell_size
 
+from ddpmon.plain import few_marks
+
 Piece: TypeAlias = tuple[str, str]
 Line: TypeAlias = list[Piece]
 
 
 def plain(text: str) -> str:
-    """Text from outside with every control character and line break made visible or a space."""
+    """Text from outside with every control character and line break made visible or a space, one for one."""
     if text.isprintable():
         return text
     return "".join(ch if ch.isprintable() else " " if ch.isspace() else "·" for ch in text)
@@ -37,6 +39,8 @@ def fit(line: Line, width: int, role: str = "text") -> Line:
     for piece, name in line:
         text = plain(piece)
         columns = cell_len(text)
+        if columns < len(text):
+            text = few_marks(text)
         if columns > room:
             text = set_cell_size(text, room)  # a wide character at the edge becomes a space
             columns = room

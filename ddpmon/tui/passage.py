@@ -94,7 +94,7 @@ class Passage(InOrder):
         return max(0.0, float(round(self.newest.at - self.held.at)))
 
     @property
-    def place(self) -> Cursor | None:
+    def passage(self) -> Cursor | None:
         """Where a recording plays, in whole seconds."""
         if self.source.tape is None:
             return None

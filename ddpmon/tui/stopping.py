@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from ddpmon.errors import DdpmonError
-from ddpmon.launch import stop
+from ddpmon.place import Place
 from ddpmon.runs import Run
 from ddpmon.source import Source
 from ddpmon.tui.frame import Frame
@@ -22,8 +22,8 @@ class Stopping(Launching):
     _notice_left: int
     """Frames for which a notice is still shown."""
 
-    def __init__(self, source: Source, ansi_color: bool | None) -> None:
-        super().__init__(source, ansi_color)
+    def __init__(self, source: Source, ansi_color: bool | None, place: Place) -> None:
+        super().__init__(source, ansi_color, place)
         self._stopping: set[str] = set()
         """What a stop was asked for, named as `_key` does."""
 
@@ -51,8 +51,16 @@ class Stopping(Launching):
 
     @property
     def stop_asked(self) -> bool:
-        """Whether the run that is watched was asked to stop."""
-        return self._watched in self._stopping
+        """Whether the run that is watched was asked to stop, from here or from anywhere."""
+        return self._watched in self._stopping or self.grace_left_s is not None
+
+    @property
+    def grace_left_s(self) -> float | None:
+        """How long its ranks may still take to end; None where no stop is under way as far as its hub told."""
+        shot = self.newest
+        if shot is None or shot.run.kill_at is None:
+            return None
+        return max(0.0, shot.run.kill_at - shot.at)
 
     @property
     def run_name(self) -> str:
@@ -65,7 +73,7 @@ class Stopping(Launching):
             if other is None:
                 self.source.stop(now)
             else:
-                stop.request(other, now=now)
+                self.place.stop(other, now)
         except DdpmonError as error:
             self.say(str(error))
             return
@@ -86,12 +94,15 @@ class Stopping(Launching):
     def action_stop(self) -> None:
         other = self._other
         if not self._stoppable_here:
-            ended = "it has ended: there is nothing to stop"
-            self.say(ended if other is not None and not self.readonly else self._why_no_stop())
+            where = other.elsewhere() if other is not None else None
+            ended = f"it {where}; stop it there" if where else "it has ended: there is nothing to stop"
+            self.say(plain(ended) if other is not None and not self.readonly else self._why_no_stop())
             return
         name = self.run_name if other is None else plain(other.name)
+        if self.place.name:
+            name += f" on {plain(self.place.name)}"
         cancel = Answer("c", "Cancel: let it run", "")
-        if self._key(other) in self._stopping:
+        if self._key(other) in self._stopping or (self.stop_asked if other is None else other.stopping):
             text = f"A stop of {name} is under way. Kill every process of it now? A checkpoint being written is lost."
             self._ask("Kill now?", text, (cancel, Answer("k", "Kill now", "now")), other)
             return
@@ -99,6 +110,8 @@ class Stopping(Launching):
         self._ask("Stop the run?", text, (cancel, Answer("s", "Stop it", "stop")), other)
 
     def _why_no_stop(self) -> str:
+        if self.newest is not None and self.newest.state == "unknown":
+            return "whether it still runs cannot be seen from here: stop it where it was started"
         if self.ended:
             return "the run has ended: there is nothing to stop"
         return "read-only: it cannot be stopped from here" if self.readonly else "this cannot be stopped from here"

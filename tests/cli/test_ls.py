@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import platform
 import time
 
 import pytest
 
 from ddpmon.runs import Process
 
+HOST = platform.node()
 GONE = Process(2**22 + 1, 1)
 """A pid that no Linux hands out."""
 
@@ -22,7 +24,8 @@ GONE = Process(2**22 + 1, 1)
         ({"exit_code": 1, "stopping": True}, "stopped"),
         ({"ended_at": None, "exit_code": None, "supervisor": GONE}, "lost"),
         ({"ended_at": None, "exit_code": None, "supervisor": "alive"}, "running"),
-        ({"ended_at": None, "exit_code": None, "supervisor": "alive", "boot_id": "another"}, "lost"),
+        ({"ended_at": None, "exit_code": None, "supervisor": "alive", "boot_id": "another"}, "unknown"),
+        ({"ended_at": None, "exit_code": None, "supervisor": GONE, "boot_id": "another", "host": HOST}, "lost"),
         ({"ended_at": None, "exit_code": None, "created_at": "now"}, "running"),
     ],
 )

@@ -1,11 +1,15 @@
 """A real hub in a process of its own, and made-up ranks and viewers that talk to it over real sockets."""
 
 import dataclasses
+import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 import zmq
@@ -40,7 +44,10 @@ def until(condition, what, deadline_s=DEADLINE_S):
 
 
 class Rank:
-    """A rank as the hub sees one: says what it is told to say. Pids are made up: nobody looks such a process up."""
+    """A rank as the hub sees one: says what it is told to say.
+
+    Pids are made up, as those of a container with a host name of its own: nobody looks such a process up.
+    """
 
     def __init__(self, context, run, rank, world_size=4, pid=None, host="elsewhere"):
         self.socket = context.socket(zmq.DEALER)
@@ -90,6 +97,39 @@ class Rank:
         self.hello(**changes)
         while not self.answer(Welcome).known:
             pass
+
+
+RELAY = """
+import sys, zmq
+context = zmq.Context()
+ends = [context.socket(kind) for kind in (zmq.PAIR, zmq.DEALER)]
+for end, address in zip(ends, sys.argv[1:]):
+    end.connect(address)
+zmq.proxy(*ends)
+"""
+
+
+class RankProcess(Rank):
+    """A rank that speaks as a process of its own on this machine: the kernel knows its pid."""
+
+    def __init__(self, context, run, rank, world_size=4, environment=None, before=()):
+        """before: what its command line begins with."""
+        self.folder = Path(tempfile.mkdtemp(prefix="dm-", dir="/tmp"))
+        self.socket = context.socket(zmq.PAIR)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.bind(f"ipc://{self.folder}/s")
+        self.process = subprocess.Popen(
+            [*before, sys.executable, "-c", RELAY, f"ipc://{self.folder}/s", runs.ingest_address(run.id)],
+            env=os.environ | (environment or {}),
+        )
+        self.run, self.rank, self.world_size, self.host = run, rank, world_size, run.host
+        self.pid = self.process.pid
+        self.seq = self.step = 0
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class Viewer:
@@ -160,6 +200,10 @@ class Stage:
         self.peers.append(Rank(self.context, self.run, rank, **{"world_size": self.run.world_size} | kwargs))
         return self.peers[-1]
 
+    def rank_process(self, rank, **kwargs):
+        self.peers.append(RankProcess(self.context, self.run, rank, **{"world_size": self.run.world_size} | kwargs))
+        return self.peers[-1]
+
     def viewer(self):
         self.peers.append(Viewer(self.context, self.run))
         return self.peers[-1]
@@ -186,6 +230,8 @@ def stage(home):
     stage.supervisor.kill()
     stage.supervisor.wait()
     for peer in stage.peers:
+        if isinstance(peer, RankProcess):
+            peer.kill()
         peer.socket.close()
     context.term()
     assert "Traceback" not in stage.log()

@@ -3,7 +3,6 @@
 import random
 import signal
 import sqlite3
-import subprocess
 
 import pytest
 
@@ -221,15 +220,11 @@ def test_a_process_that_inherited_a_ranks_environment_does_not_take_its_place(st
 
 def test_a_dead_process_of_this_machine_is_noticed_within_two_seconds(stage):
     stage.hub()
-    process = subprocess.Popen(["sleep", "60"])
-    try:
-        rank = stage.rank(0, pid=process.pid, host=stage.run.host)
-        rank.join()
-        rank.batch(records(own_times(3, 1), first=1)[0])
-        rank.acknowledged(1)
-    finally:
-        process.kill()
-        process.wait()
+    rank = stage.rank_process(0)
+    rank.join()
+    rank.batch(records(own_times(3, 1), first=1)[0])
+    rank.acknowledged(1)
+    rank.kill()
     snapshot = stage.viewer().until(lambda s: s.ranks[0].health == "dead", "it is dead")
     assert any("rank 0" in event.text and "gone" in event.text for event in snapshot.events)
     assert snapshot.verdict == "rank 0 is gone without a goodbye"

@@ -85,13 +85,25 @@ def test_a_lost_run_of_which_a_process_lives_is_refused(run):
 
 
 def test_a_run_that_may_still_run_on_another_machine_is_left_to_that_one(run):
-    """Machines that share a home see each other's runs as lost."""
     elsewhere = changed(run, ended_at=None, exit_code=None, host="node07", boot_id="another")
-    assert elsewhere.state() == "lost"
-    with pytest.raises(UsageError, match="started on node07 and may still run there"):
+    with pytest.raises(
+        UsageError, match="started on node07 and cannot be seen from here; delete it there, or with --f"
+    ):
         removal.delete(elsewhere)
-    removal.delete(changed(run, ended_at=2.0, exit_code=0))
+    assert runs.load(run.id) == elsewhere
+    removal.delete(elsewhere, force=True)
     assert runs.all_ids() == []
+
+
+def test_what_is_known_to_run_on_another_machine_is_not_deleted_by_force_either(run):
+    elsewhere = changed(run, ended_at=None, exit_code=None, host="node07", boot_id="another")
+    lock = runs.hold(run.id)
+    try:
+        with pytest.raises(UsageError, match="runs on node07; stop it there first"):
+            removal.delete(elsewhere, force=True)
+    finally:
+        os.close(lock)
+    assert runs.load(run.id) == elsewhere
 
 
 def test_where_it_cannot_be_moved_away_nothing_is_deleted(run, monkeypatch):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 
 from ddpmon import runs
 from ddpmon.launch import processes, stop
-from tests.conftest import wait_for
+from tests.conftest import ddpmon_program, wait_for
 
 
 @pytest.fixture
@@ -156,13 +158,100 @@ def test_stop_now_does_not_wait_for_the_grace(python, tmp_path):
     assert not alive(child)
 
 
-def test_asking_twice_means_now(python, tmp_path):
+def test_a_stop_now_ends_the_grace_of_one_before(python, tmp_path):
     started = python(STUBBORN + READY + "time.sleep(600)", grace_s=600.0)
     ready(tmp_path)
     stop.request(started.run)
     wait_for(lambda: started.run.stopping)
-    stop.request(started.run)
+    stop.request(started.run, now=True)
     started.until_gone(15)
+
+
+def test_a_second_stop_joins_the_first_and_tells_how_long_is_left(python, cli, tmp_path):
+    """As `x` in a second dashboard, or another shell: the checkpoint that is being written is whole."""
+    started = python(
+        f"""
+        def save(*_):
+            (here / "saving").touch()
+            while not (here / "go").exists():
+                time.sleep(0.05)
+            (here / "checkpoint").write_text("whole")
+            sys.exit(0)
+        signal.signal(signal.SIGTERM, save)
+        {READY}
+        time.sleep(600)
+        """,
+        grace_s=600.0,
+    )
+    ready(tmp_path)
+    stop.request(started.run)
+    wait_for((tmp_path / "saving").exists)
+    with subprocess.Popen([ddpmon_program(), "stop"], stdout=subprocess.PIPE, text=True) as second:
+        line = second.stdout.readline()
+        assert re.search(r"already stopping test .*; its ranks have 5\d\d s left, Ctrl-C kills them", line)
+        os.kill(started.run.supervisor.pid, signal.SIGTERM)
+        wait_for(lambda: not processes.is_pending(started.run.supervisor.pid, signal.SIGTERM))
+        (tmp_path / "go").touch()
+        assert second.wait(30) == 0
+    assert started.until_gone().state() == "stopped"
+    assert (tmp_path / "checkpoint").read_text() == "whole"
+
+
+def test_a_stop_has_a_stopped_supervisor_go_on(python, tmp_path):
+    started = python(READY + "time.sleep(600)")
+    pid = ready(tmp_path)
+    os.kill(started.run.supervisor.pid, signal.SIGSTOP)
+    wait_for(lambda: processes.is_stopped(started.run.supervisor.pid))
+    stop.request(started.run)
+    assert started.until_gone().state() == "stopped"
+    assert not alive(pid)
+
+
+def test_a_stop_has_stopped_processes_of_the_run_go_on_to_save(python, tmp_path):
+    started = python(
+        f"""
+        def save(*_):
+            (here / "checkpoint").touch()
+            sys.exit(0)
+        signal.signal(signal.SIGTERM, save)
+        {READY}
+        time.sleep(600)
+        """,
+        grace_s=600.0,
+    )
+    pid = ready(tmp_path)
+    os.kill(pid, signal.SIGSTOP)
+    wait_for(lambda: processes.is_stopped(pid))
+    stop.request(started.run)
+    assert started.until_gone().state() == "stopped"
+    assert (tmp_path / "checkpoint").exists()
+
+
+def test_ranks_whose_launcher_takes_no_signal_are_signalled_themselves(python, tmp_path):
+    started = python(
+        f"""
+        if "RANK" not in os.environ:
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT])
+            os.posix_spawn(
+                sys.executable, [sys.executable, __file__], os.environ | {{"RANK": "0"}},
+                setsigmask=(), setsid=True)
+            while not (here / "checkpoint").exists():
+                time.sleep(0.05)
+            sys.exit(0)
+        def save(*_):
+            (here / "checkpoint").touch()
+            sys.exit(0)
+        signal.signal(signal.SIGTERM, save)
+        {READY}
+        time.sleep(600)
+        """,
+        grace_s=600.0,
+    )
+    ready(tmp_path)
+    stop.request(started.run)
+    assert started.until_gone().state() == "stopped"
+    assert (tmp_path / "checkpoint").exists()
+    assert "the launcher does not take SIGTERM" in started.log("supervisor")
 
 
 def test_what_a_run_leaves_behind_is_swept_away(python, tmp_path):

@@ -134,3 +134,20 @@ def test_a_torch_that_lacks_a_place_is_heard_at_the_others(
 def test_a_torch_that_has_every_place_is_heard_without_a_note(listener: Listener) -> None:
     hooks.install(listener)
     assert listener.identity.hello().notes == []
+
+
+def test_a_listener_that_fails_as_the_call_does_leaves_the_scripts_own_exception(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After an error of CUDA, to record an event raises too."""
+    monkeypatch.setattr(Torch, "fail", Torch.fail)
+
+    def broken() -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    hooks.replace(Torch, "fail", listener, failed=broken)
+    with pytest.raises(KeyError, match="theirs") as caught:
+        Torch().fail()
+    assert caught.value.__context__ is None
+    assert not listener.listening
+    assert "training goes on unwatched" in capsys.readouterr().err

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,11 +15,15 @@ import pytest
 from ddpmon import runs
 from ddpmon.export.last_words import last_words
 from ddpmon.hub.recording import recorded_report
+from ddpmon.launch import spool
 from ddpmon.logs import LAUNCHER, Log, Reader
-from tests.conftest import Cli
-from tests.probe.conftest import SCRIPTS
+from ddpmon.probe import output
+from tests.conftest import Cli, wait_for
+from tests.launch.test_drain import drain_of
+from tests.probe.conftest import SCRIPTS, environment
 from tests.probe.test_transparent import free_port
 
+RUN = "20260101-000001-0001"
 PROGRAM = """
 import os, sys
 from ddpmon.probe import output
@@ -29,56 +36,140 @@ print("after")
 os.write(2, b"from C\\n")
 os.system("echo a child")
 """
+OWN = "ranks/exec/attempt_1/3/"
+
+
+class Spools:
+    """Receives spools as a drain would, and has one for launcher.log."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.launcher = spool.make(RUN, "launcher.log")
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(str(folder / "drain.sock"))
+        self.listener.listen()
+        self.listener.setblocking(False)
+
+    def run(self, *command: str, out: int, **variables: str) -> subprocess.CompletedProcess[bytes]:
+        """A program of this run with stdout and stderr in a descriptor."""
+        return subprocess.run(
+            command, stdout=out, stderr=out, check=False,
+            env=environment(f"ipc://{self.folder}/ingest.sock") | {"DDPMON_RUN_ID": RUN} | variables,
+        )  # fmt: skip
+
+    def in_launcher(self) -> str:
+        return Path(f"/proc/self/fd/{self.launcher}").read_text()
+
+    def received(self) -> dict[str, str]:
+        """What was printed into each spool that was handed over."""
+        found = {}
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except BlockingIOError:
+                return found
+            with connection:
+                _, (file,), _, _ = socket.recv_fds(connection, 1, 1)
+            log = spool.log_of(os.readlink(f"/proc/self/fd/{file}"), RUN, "/nowhere")
+            assert log is not None
+            assert log not in found
+            found[log] = Path(f"/proc/self/fd/{file}").read_text()
+            os.close(file)
+
+    def close(self) -> None:
+        self.listener.close()
+        os.close(self.launcher)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A run's folder with a launcher's log."""
-    (tmp_path / "logs").mkdir(mode=0o700)
-    tmp_path.chmod(0o700)
-    (tmp_path / "logs" / "launcher.log").touch(0o600)
-    return tmp_path
+def spools(tmp_path: Path) -> Iterator[Spools]:
+    made = Spools(tmp_path)
+    yield made
+    made.close()
 
 
-def run(folder: Path, out: Path, *, stdout: str = "kept", **environment: str) -> subprocess.CompletedProcess[bytes]:
-    """A program that becomes a rank, with stdout and stderr in a file."""
-    with out.open("ab") as file:
-        return subprocess.run(
-            [sys.executable, "-c", PROGRAM.format(stdout=stdout)],
-            stdout=file, stderr=file, check=False,
-            env=os.environ | {"DDPMON_RUN_DIR": str(folder)} | environment,
-        )  # fmt: skip
+def becomes_a_rank(stdout: str = "kept") -> list[str]:
+    return [sys.executable, "-c", PROGRAM.format(stdout=stdout)]
 
 
-def test_a_rank_leaves_the_launchers_log_for_its_own(folder: Path) -> None:
-    launcher = folder / "logs" / "launcher.log"
-    assert run(folder, launcher).returncode == 0
-    where = folder / "logs" / "ranks" / "exec" / "attempt_1" / "3"
-    assert launcher.read_text() == "before\n"
-    assert sorted((where / "stdout.log").read_text().splitlines()) == ["a child", "after"]
-    assert (where / "stderr.log").read_text() == "from C\n"
-    assert {path.stat().st_mode & 0o777 for path in where.iterdir()} == {0o600}
-    assert where.stat().st_mode & 0o777 == 0o700
+def test_a_rank_leaves_the_launchers_log_for_its_own(spools: Spools) -> None:
+    assert spools.run(*becomes_a_rank(), out=spools.launcher).returncode == 0
+    assert spools.in_launcher() == "before\n"
+    found = spools.received()
+    assert sorted(found[f"{OWN}stdout.log"].splitlines()) == ["a child", "after"]
+    assert found[f"{OWN}stderr.log"] == "from C\n"
 
 
-def test_what_prints_elsewhere_stays_there(folder: Path, tmp_path: Path) -> None:
+def test_what_prints_elsewhere_stays_there(spools: Spools, tmp_path: Path) -> None:
     theirs = tmp_path / "theirs.log"
-    assert run(folder, theirs).returncode == 0
+    with theirs.open("ab") as file:
+        assert spools.run(*becomes_a_rank(), out=file.fileno()).returncode == 0
     assert sorted(theirs.read_text().splitlines()) == ["a child", "after", "before", "from C"]
-    assert not (folder / "logs" / "ranks").exists()
+    assert not spools.received()
 
 
-def test_a_stdout_that_cannot_be_flushed_is_no_reason_to_raise(folder: Path) -> None:
-    assert run(folder, folder / "logs" / "launcher.log", stdout="None").returncode == 0
-    where = folder / "logs" / "ranks" / "exec" / "attempt_1" / "3"
-    assert (where / "stderr.log").read_text() == "from C\n"
+def test_the_spool_of_another_run_is_left_alone(spools: Spools) -> None:
+    assert spools.run(*becomes_a_rank(), out=spools.launcher, DDPMON_RUN_ID="another").returncode == 0
+    assert len(spools.in_launcher().splitlines()) == 4
 
 
-def test_logs_that_cannot_be_made_are_no_reason_to_raise(folder: Path) -> None:
-    launcher = folder / "logs" / "launcher.log"
-    (folder / "logs" / "ranks").touch()
-    assert run(folder, launcher).returncode == 0
-    assert sorted(launcher.read_text().splitlines()) == ["a child", "after", "before", "from C"]
+def test_a_stdout_that_cannot_be_flushed_is_no_reason_to_raise(spools: Spools) -> None:
+    assert spools.run(*becomes_a_rank(stdout="None"), out=spools.launcher).returncode == 0
+    assert spools.received()[f"{OWN}stderr.log"] == "from C\n"
+
+
+def test_without_a_drain_a_rank_prints_where_it_printed(spools: Spools) -> None:
+    (spools.folder / "drain.sock").unlink()
+    assert spools.run(*becomes_a_rank(), out=spools.launcher).returncode == 0
+    assert sorted(spools.in_launcher().splitlines()) == ["a child", "after", "before", "from C"]
+
+
+def test_a_drain_that_is_full_of_spools_makes_no_rank_wait(spools: Spools) -> None:
+    spools.listener.listen(0)
+    waiting = [socket.socket(socket.AF_UNIX) for _ in range(3)]
+    for each in waiting:
+        each.setblocking(False)
+        each.connect_ex(str(spools.folder / "drain.sock"))
+    assert spools.run(*becomes_a_rank(), out=spools.launcher).returncode == 0
+    assert len(spools.in_launcher().splitlines()) == 4
+    for each in waiting:
+        each.close()
+
+
+def test_ranks_of_torchrun_print_into_spools_from_their_first_line_on(spools: Spools) -> None:
+    where = spools.folder / "ranks" / "x_y" / "attempt_0" / "0"
+    where.mkdir(parents=True)
+    with (where / "stdout.log").open("wb") as file:
+        source = (
+            "import os, sys; print('here', 'ddpmon' in sys.modules, 'ddpmon_spool' in sys.modules, flush=True)\n"
+            "os.write(2, b'one file for both\\n'); os.write(1, b'in their order\\n')"
+        )
+        assert spools.run(sys.executable, "-c", source, out=file.fileno(), RANK="0").returncode == 0
+    assert spools.received() == {
+        "ranks/x_y/attempt_0/0/stdout.log": "here False False\none file for both\nin their order\n"
+    }
+    assert (where / "stdout.log").read_bytes() == b""
+
+
+def test_a_spool_that_nobody_empties_stays_small_and_says_what_it_lost() -> None:
+    made = spool.make(RUN, "launcher.log")
+    source = (
+        "import os\n"
+        "from ddpmon.probe import output\n"
+        f"for _ in range({output.MOST_UNREAD_BYTES // 1_000_000 + 1}):\n"
+        "    os.write(1, b'x' * 1_000_000)\n"
+        "output.relieve()\n"
+        "print('after')\n"
+    )
+    environment = os.environ | {"DDPMON_RUN_ID": RUN}
+    subprocess.run([sys.executable, "-c", source], stdout=made, env=environment, check=True)
+    assert os.fstat(made).st_blocks * 512 <= 8_192
+    kept = spool.Spool(f"/proc/self/fd/{made}")
+    text = kept.read(10_000).decode()
+    assert "34,0" in text
+    assert text.endswith("bytes of output were not kept: nobody came to take them\nafter\n")
+    kept.close()
+    os.close(made)
 
 
 @pytest.mark.e2e
@@ -117,3 +208,47 @@ def test_the_last_words_of_a_rank_that_gave_up_are_told(cli: Cli, tmp_path: Path
     assert recorded_report(run)["verdict"].endswith("the budget is spent")
     words = last_words(run)
     assert (words.whose, words.lines) == ("rank 0", ["the budget is spent"])
+
+
+@pytest.mark.e2e
+def test_a_rank_whose_drain_and_supervisor_are_gone_trains_on_in_bounded_memory(cli: Cli, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, sys, time, torch\n"
+        "from pathlib import Path\n"
+        "here = Path(sys.argv[1])\n"
+        "model = torch.nn.Linear(1, 1)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "def step():\n"
+        "    model(torch.ones(1)).backward()\n"
+        "    optimizer.step()\n"
+        "step()\n"
+        "(here / 'ready').write_text(str(os.getpid()))\n"
+        "while not (here / 'gone').exists():\n"
+        "    time.sleep(0.01)\n"
+        "for _ in range(120):\n"
+        "    print('x' * 1_000_000)\n"
+        "    step()\n"
+        "(here / 'trained').touch()\n"
+        "while not (here / 'end').exists():\n"
+        "    time.sleep(0.01)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-m", "ddpmon", "exec", "--headless", "--", sys.executable, str(script), str(tmp_path)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    ):  # fmt: skip
+        try:
+            pid = int(wait_for(lambda: (path := tmp_path / "ready").exists() and path.read_text()))
+            run = runs.find(None)
+            assert run.supervisor is not None
+            for ours in (run.supervisor.pid, drain_of(run.id)):
+                os.kill(ours, signal.SIGKILL)
+            (tmp_path / "gone").touch()
+            wait_for((tmp_path / "trained").exists)
+            link = f"/proc/{pid}/fd/1"
+            assert "ranks/exec/attempt_0/0/stdout.log" in os.readlink(link)
+            assert os.stat(link).st_size > 120_000_000
+            wait_for(lambda: os.stat(link).st_blocks * 512 <= output.MOST_UNREAD_BYTES)
+        finally:
+            (tmp_path / "gone").touch()
+            (tmp_path / "end").touch()

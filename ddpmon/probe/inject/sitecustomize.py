@@ -111,6 +111,18 @@ def _is_agent():
     return "torch.distributed.run" in sys.orig_argv[1:4]
 
 
+def _take_over_output():
+    """Let a full disk be no matter of this process, if it is a rank that prints into a file of torchrun's."""
+    try:
+        import ddpmon_spool
+
+        ddpmon_spool.take_over()
+    except Exception:  # noqa: S110  it prints where it printed: the drain reads that too
+        pass
+    finally:
+        sys.modules.pop("ddpmon_spool", None)
+
+
 def _hand_over():
     """Take our folder off sys.path and run the sitecustomize that would have run without us."""
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != _FOLDER]
@@ -128,5 +140,7 @@ if os.environ.get("DDPMON_SOCKET"):
     if _is_agent():
         os.environ["DDPMON_AGENT_PID"] = str(os.getpid())
     else:
+        if "RANK" in os.environ:
+            _take_over_output()
         sys.meta_path.insert(0, _TorchFinder())
 _hand_over()

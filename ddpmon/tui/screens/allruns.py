@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 
+from ddpmon.place import Place
 from ddpmon.tui import keys
-from ddpmon.tui.allruns import AllRuns
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.palette import Palette
 from ddpmon.tui.screens.view import OnePane
@@ -18,13 +18,13 @@ _READ_AGAIN_S = 2.0
 
 
 class Runs(OnePane):
-    """All runs of this user."""
+    """All runs of this user on a machine."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("runs")]
 
-    def __init__(self) -> None:
-        self._all = AllRuns()
-        self.list = RunList(self._all.verdict, id="runs")
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self.list = RunList(place.verdict, id="runs")
         super().__init__(self.list)
         self._read_at: float | None = None
 
@@ -34,9 +34,9 @@ class Runs(OnePane):
 
     def show(self, frame: Frame, palette: Palette) -> None:
         now = time.monotonic()
-        if self._read_at is None or now - self._read_at >= _READ_AGAIN_S:
+        if self._read_at is None or now - self._read_at >= _READ_AGAIN_S or not self.list.listed:
             self._read_at = now
-            self.list.listed = self._all.read()
+            self.list.listed = self._place.read()
         super().show(frame, palette)
 
     def read_again(self) -> None:

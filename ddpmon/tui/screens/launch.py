@@ -35,9 +35,9 @@ def launch_form(palette: Palette) -> Form:
 
 def _launch(texts: dict[str, str]) -> Run:
     typed = Typed(**texts)
-    run_id = runs.new_id()
-    wanted = prepare(typed.asked(), run_id)
-    run = start(wanted, run_id)
+    asked = typed.asked()
+    with runs.reserved() as run_id:
+        run = start(prepare(asked, run_id), run_id)
     remembered.remember(typed)
     return run
 

@@ -83,7 +83,10 @@ def _progress(snapshot: Snapshot, frame: Frame, wide: bool) -> list[_Item]:
         ranks = f"{numbers.count(there)}/{ranks}"
     if wide and run.nnodes > 1:
         ranks += f" on {run.nnodes} nodes"
-    items: list[_Item] = [(2, [(cut(plain(run.name), 32 if wide else 20), "strong")]), (5, [(ranks, "text")])]
+    items: list[_Item] = [(2, [(cut(plain(run.name), 32 if wide else 20), "strong")])]
+    if frame.where:
+        items.append((6, [_ATTACHED, (f"on {cut(plain(frame.where), 32 if wide else 20)}", "info")]))
+    items.append((5, [(ranks, "text")]))
     if kind := short(snapshot.parallelism):
         items.append((4, [(plain(kind), "info")]))
     total = snapshot.total_steps
@@ -113,14 +116,20 @@ def _progress(snapshot: Snapshot, frame: Frame, wide: bool) -> list[_Item]:
 def sentence(frame: Frame) -> tuple[str, str]:
     """(the verdict or what stands in for it, its role)."""
     snapshot = frame.snapshot
+    if frame.refused and not frame.ended:
+        return plain(frame.refused), "bad"
     if snapshot is None:
         if frame.cursor is not None:
             return "reading the recording…", "text"
+        if frame.trouble:
+            return f"{plain(frame.trouble)}; trying again", "warn"
         if frame.silent_s > _HUB_STARTS_S:
             return f"no answer from the hub for {numbers.duration(frame.silent_s)}; still trying", "warn"
         return "starting the hub…", "text"
     if frame.stale:
         heard = numbers.clock(snapshot.at)
+        if frame.trouble:
+            return f"cut off since {heard}; the run goes on; trying again: {plain(frame.trouble)}", "warn"
         return f"no word from the hub since {heard}: all values are from then. Training needs no hub.", "warn"
     return plain(snapshot.verdict) or numbers.NONE, SEVERITY_ROLES.get(snapshot.severity, "text")
 

@@ -55,8 +55,8 @@ def bar(phases_ms: tuple[float, ...], scale: float, width: int, *, last: bool) -
         return line
     total, filled, arrival = 0.0, 0, 0
     for place, (name, glyph, role) in zip(_ORDER, IN_TIME, strict=True):
-        total += max(0.0, phases_ms[place])
-        end = min(width, round(total * scale))
+        total += max(0.0, finite(phases_ms[place]) or 0.0)
+        end = round(min(width, total * scale))
         if name == "wait":
             arrival = filled
         if end > filled:

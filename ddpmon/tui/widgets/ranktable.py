@@ -169,7 +169,7 @@ class RankTable(Pane):
         length = max(1, shown * shown // total)
         first = round(self._top / (total - shown) * (shown - length))
         return [
-            [*fit(line, width - 1, line[-1][1] if "select" in line[-1][1] else "text"),
+            [*fit(line, width - 1, line[-1][1] if line and "select" in line[-1][1] else "text"),
              ("█", "muted") if first <= y < first + length else ("│", "rule")]
             for y, line in enumerate(lines)
         ]  # fmt: skip

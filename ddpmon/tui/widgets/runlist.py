@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 from textual import events
 
+from ddpmon.allruns import Listed
 from ddpmon.analysis.verdict import beside_state
+from ddpmon.redaction import redact_variables
 from ddpmon.tui import numbers
-from ddpmon.tui.allruns import Listed
 from ddpmon.tui.frame import LOOKS, Frame, Look
 from ddpmon.tui.lines import Line, cut, cut_sentence, fit, padded, plain, size, title, wrap
 from ddpmon.tui.widgets.pane import Pane
@@ -18,7 +19,8 @@ _WITH_TOOK, _WITH_ID = 100, 140
 """Columns from which it is shown how long a run took, and its id and command."""
 _ABOUT_LINES, _WITH_ABOUT = 4, 13
 """Lines about the run under the cursor, and the height from which they are shown."""
-_SECRET = ("KEY", "TOKEN", "SECRET", "PASS")
+_NO_END = {"lost", "unknown"}
+"""How long such a run took is not known."""
 _OTHER_LOOKS = {"stopping": Look("■", "STOPPING", "warn")}
 
 
@@ -32,7 +34,7 @@ def _command(listed: Listed) -> str:
 
 def _took(listed: Listed, now: float) -> str:
     run = listed.run
-    return numbers.NONE if listed.state == "lost" else numbers.duration((run.ended_at or now) - run.created_at)
+    return numbers.NONE if listed.state in _NO_END else numbers.duration((run.ended_at or now) - run.created_at)
 
 
 def _name_width(width: int) -> int:
@@ -76,24 +78,20 @@ def run_line(listed: Listed, verdict: str, now: float, width: int, *, mark: str,
     return fit(line, width, "text" + under)
 
 
-def _value(name: str, value: str) -> str:
-    """A variable's value, unless others should not read it over a shoulder."""
-    return "…" if any(word in name.upper() for word in _SECRET) else value
-
-
 def about(listed: Listed, verdict: str, now: float, width: int) -> list[Line]:
     """What there is to say about one run, in `_ABOUT_LINES` lines."""
     run, look = listed.run, _look(listed)
     facts = [f"{run.world_size} rank{'s' if run.world_size != 1 else ''}" if run.world_size else "ranks not known"]
     if run.nnodes > 1:
         facts[0] += f" on {run.nnodes} nodes"
-    facts += [] if listed.state == "lost" else [f"{'took' if run.ended else 'up'} {_took(listed, now)}"]
+    facts += [] if listed.state in _NO_END else [f"{'took' if run.ended else 'up'} {_took(listed, now)}"]
     facts += [f"exit code {run.exit_code}"] if run.exit_code is not None else []
     facts.append(f"id {plain(run.id)}")
-    told = wrap(plain(verdict) or f"{look.word.lower()}; nothing more is known from here", width - 2)
+    nothing = f"{look.word.lower()}; nothing more is known from here"
+    told = wrap(plain(verdict or (listed.run.elsewhere() if listed.state in _NO_END else "") or nothing), width - 2)
     if len(told) > 2:
         told = [told[0], cut_sentence(" ".join(told[1:]), width - 2)]
-    variables = " ".join(f"{name}={_value(name, value)}" for name, value in run.environment.items())
+    variables = " ".join(f"{name}={value}" for name, value in redact_variables(run.environment).items())
     command = plain(f"{variables} {_command(listed)}".strip())
     where = f"   in {plain(run.cwd)}"
     room = max(0, width - 3 - len(where))

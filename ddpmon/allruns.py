@@ -73,7 +73,7 @@ class AllRuns:
         known = self._verdicts.get(run.id)
         if known is None:
             known = _verdict(run)
-            if known or run.supervisor is None or not run.supervisor.alive():  # else the report may still come
+            if known or not run.supervised():  # else the report may still come
                 self._verdicts[run.id] = known
         return known
 

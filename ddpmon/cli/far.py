@@ -1,0 +1,36 @@
+"""What ddpmon on another machine is told to do over ssh; people do not type these."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+
+@click.command("_relay", hidden=True)
+@click.argument("run", required=False)
+def relay(run: str | None) -> int:
+    """Pass a run of this machine on to a dashboard elsewhere, over standard input and output."""
+    outgoing = os.dup(1)
+    os.dup2(2, 1)  # whatever prints must not get between the frames
+    from ddpmon.remote.relay import serve
+
+    serve(run, 0, outgoing)
+    return 0
+
+
+@click.command("_there", hidden=True, context_settings={"ignore_unknown_options": True})
+@click.option("--columns", type=click.IntRange(1), help="Of the terminal at the other end.")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, required=True)
+def there(columns: int | None, words: Sequence[str]) -> None:
+    """Run a command of ddpmon on this machine for someone elsewhere."""
+    from ddpmon.cli import main
+    from ddpmon.remote.errand import begin
+
+    begin()
+    if columns is not None:
+        os.environ["COLUMNS"] = str(columns)
+    sys.argv = ["ddpmon", *words]
+    main()

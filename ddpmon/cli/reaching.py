@@ -1,0 +1,90 @@
+"""Commands whose run is on another machine."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ddpmon.messages import Snapshot
+    from ddpmon.remote.address import Address
+    from ddpmon.remote.source import RemoteSource
+
+LOOK_S = 0.2
+STOPPED = 130
+
+
+def over_ssh(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A command with the argument `run`, which may be on another machine: then the command is run there."""
+
+    @functools.wraps(function)
+    def command(run: str | None, **options: Any) -> Any:
+        from ddpmon.remote.address import parse
+
+        address = parse(run)
+        return function(run=run, **options) if address is None or run is None else as_typed(address, run)
+
+    return command
+
+
+def as_typed(address: Address, word: str) -> int:
+    """Run this command line there. word: the one of it that says where."""
+    from ddpmon.remote.errand import run_there
+
+    typed = [each for each in sys.argv[1:] if each not in {word, "--"}]
+    return run_there(address, [*typed, *(["--", address.run] if address.run else [])])
+
+
+def dashboard(address: Address, every_s: float, notify: str, *, readonly: bool) -> int:
+    """The dashboard of a run there until it is left; then the exit code for this command."""
+    from ddpmon.remote.source import RemotePlace, RemoteSource
+    from ddpmon.tui.app import watch
+    from ddpmon.tui.outcome import Outcome
+
+    source = RemoteSource.open(address)
+    try:
+        outcome = watch(source, readonly=readonly, notify=notify, place=RemotePlace(source))
+        if outcome is Outcome.STOPPING:
+            print(f"{source.run_name} is being stopped on {address.where}; Ctrl-C leaves it at that", flush=True)
+            _lines_until_ended(source, every_s)
+        last = source.snapshot()
+    finally:
+        source.close()
+    if outcome is Outcome.DETACHED or last is None:
+        again = address.word(source.run_id)
+        print(
+            f"{source.run_name} goes on on {address.where}; "
+            f"ddpmon attach {again} shows it again, ddpmon stop {again} ends it"
+        )
+        return 0
+    return _conclude(source, last)
+
+
+def _lines_until_ended(source: RemoteSource, every_s: float) -> None:
+    from ddpmon.export.lines import Lines
+    from ddpmon.messages import END_STATES
+
+    lines = Lines(every_s)
+    while True:
+        shot = source.snapshot()
+        if shot is not None:
+            for text in lines.of(shot, time.monotonic(), source.silent_for()):
+                print(text, flush=True)
+            if shot.state in END_STATES:
+                return
+        time.sleep(LOOK_S)
+
+
+def _conclude(source: RemoteSource, last: Snapshot) -> int:
+    """Say how it ended; the exit code that says the same."""
+    from ddpmon.plain import plain
+
+    code = last.run.exit_code
+    print(f"{source.run_name} on {source.address.where}: {last.state}{'' if code is None else f', exit code {code}'}")
+    if last.verdict:
+        print(plain(last.verdict))
+    print(f"ddpmon report {source.address.word(source.run_id)} tells more")
+    return STOPPED if last.state == "stopped" else code or int(last.state != "done")

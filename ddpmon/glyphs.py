@@ -1,0 +1,65 @@
+"""What stands for lines, marks and charts where a terminal cannot show them: ASCII, as many columns wide.
+
+A locale without UTF-8 makes several characters of each, or none; the console of Linux has a font without most of them.
+"""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+
+_ASCII = {
+    **dict.fromkeys("─‖–—", "-"), "━": "=", "╌": "_", "═": "#", "│": "|", **dict.fromkeys("└┘┌┐├┤┴┬┼", "+"),
+    **dict.fromkeys("▁▂", "_"), **dict.fromkeys("▃▄▅", "="), **dict.fromkeys("▆▇", "%"), "█": "#",
+    "░": ":", "▒": "%", "·": ".", "…": "~", "°": "d", "×": "x", "µ": "u",
+    "▲": "!", "✖": "X", "✔": "+", "■": "#", "●": "*", "○": "o", "◌": "o", "◔": "1", "◑": "2", "◕": "3", "◆": "@",
+    **dict.fromkeys("▶›→", ">"), **dict.fromkeys("◂←⏎", "<"), **dict.fromkeys("▴↑⇧", "^"), **dict.fromkeys("▾↓", "v"),
+    "⇄": "x", "↺": "R",
+}  # fmt: skip
+_BRAILLE = 0x2800
+_UPPER, _LOWER = 0b0001_1011, 0b1110_0100
+"""Dots of the upper and of the lower two rows of a braille character."""
+
+
+def started_with() -> dict[str, str]:
+    """The environment, with the LC_CTYPE that this process was started with: in "C" Python sets another (PEP 538)."""
+    try:
+        entries = Path("/proc/self/environ").read_bytes().split(b"\0")
+    except OSError:
+        return dict(os.environ)
+    given = dict(entry.split(b"=", 1) for entry in entries if b"=" in entry)
+    return {**os.environ, "LC_CTYPE": os.fsdecode(given.get(b"LC_CTYPE", b""))}
+
+
+def in_ascii(environ: Mapping[str, str]) -> bool:
+    """Whether the terminal shows no more than ASCII, as its name and the locale say.
+
+    No locale at all says nothing, but to tmux and screen: what they are not told is UTF-8 they take for single bytes.
+    """
+    if environ.get("TERM") == "linux":
+        return True
+    locale = next((value for name in ("LC_ALL", "LC_CTYPE", "LANG") if (value := environ.get(name))), "")
+    if not locale:
+        return "TMUX" in environ or "STY" in environ
+    return not locale.lower().replace("-", "").endswith("utf8")
+
+
+@lru_cache(4096)
+def ascii_for(text: str) -> str:
+    """The text in ASCII, in as many columns."""
+    return text if text.isascii() else "".join(map(_for, text))
+
+
+def _for(character: str) -> str:
+    from rich.cells import cell_len  # which `ddpmon ls` needs nowhere else
+
+    columns = cell_len(character)
+    dots = ord(character) - _BRAILLE
+    if 0 <= dots < 256:
+        upper, lower = dots & _UPPER, dots & _LOWER
+        return ":" if upper and lower else "'" if upper else "." if lower else " "
+    letter = _ASCII.get(character) or unicodedata.normalize("NFKD", character)[0]
+    return (letter if letter.isascii() and letter.isprintable() else "?" * columns).ljust(columns)[:columns]

@@ -1,0 +1,233 @@
+"""Cuts off who floods the hub: a message of many parts that never ends grows in ZeroMQ, where no limit of its counts.
+
+MAXMSGSIZE bounds a part, RCVHWM whole messages. What is incomplete is handed to nobody and kept until its connection
+ends. So a thread of its own watches two things. A connection by which no whole message comes for a while is closed:
+a rank beats every second and a viewer asks as often, and whoever of them was stopped connects again by itself and
+sends again what was not acknowledged. And where the hub's memory grows fast, connections are closed one by one, those
+first of which bytes wait, until it is seen whose end gives the memory back: a process of which that is seen twice is
+let in no more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import socket
+import struct
+import termios
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from ddpmon.hub.receiving import Receiver
+from ddpmon.runs import Process
+
+LOOK_S = 0.03
+IDLE_S = 15.0
+GROWTH_BYTES = 24 << 20
+"""Memory that the hub may gain within CALM_S."""
+CALM_S = 10.0
+GOES_ON_BYTES = 16 << 20
+"""So much more after a connection was closed: it was not that one."""
+QUIET_S = 2.0
+"""By whose connection a whole message came so lately, and no bytes wait, is in no message without end."""
+CUTS_MOST = 16
+"""Connections that are closed for one fast growth; it may be the hub's own."""
+CLOSING_S = 0.25
+TELLS_MOST = 50
+"""Of so many cuts is told at most: who is cut off may come back as another process."""
+EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED | zmq.EVENT_MONITOR_STOPPED
+
+
+@dataclass(frozen=True)
+class _Connection:
+    """Of one socket. descriptor and inode: of its end here."""
+
+    receiver: Receiver
+    descriptor: int
+    inode: int
+    pid: int
+    since: float
+
+    def idle_s(self) -> float:
+        """How long no whole message has come by it, as far as the hub has looked."""
+        return self.receiver.drained_at - max(self.since, self.receiver.heard.get(self.descriptor, 0.0))
+
+    def close(self) -> None:
+        """End it. ZeroMQ closes the descriptor; if it did already, it may be another connection's."""
+        with contextlib.suppress(OSError):
+            if os.fstat(self.descriptor).st_ino == self.inode:
+                end = socket.socket(fileno=self.descriptor)
+                try:
+                    end.shutdown(socket.SHUT_RDWR)
+                finally:
+                    end.detach()
+
+    def waiting_bytes(self) -> int:
+        """What the kernel holds of it that was not read yet."""
+        with contextlib.suppress(OSError):
+            told = fcntl.ioctl(self.descriptor, termios.FIONREAD, b"\0" * 4)
+            return int(struct.unpack("i", told)[0])
+        return 0
+
+
+class Floods(threading.Thread):
+    """Watches the connections of some sockets until they are no longer monitored."""
+
+    def __init__(self, receivers: Sequence[Receiver]) -> None:
+        super().__init__(name="floods", daemon=True)
+        self._monitors = {receiver.socket.get_monitor_socket(EVENTS): receiver for receiver in receivers}
+        self._receivers = list(receivers)
+        self._open: dict[int, _Connection] = {}
+        self._suspected: set[Process] = set()
+        self._refused: set[Process] = set()
+        self._told: deque[str] = deque()
+        self._tells = TELLS_MOST
+        self._calm_bytes = _memory_bytes()
+        self._calm_at = self._idle_at = time.monotonic()
+
+    def finish(self) -> None:
+        """End the thread, if it runs yet. To be called by whoever uses the sockets."""
+        if not self.is_alive():
+            return
+        for receiver in self._receivers:
+            receiver.socket.disable_monitor()
+        self.join()
+
+    def tell(self) -> list[str]:
+        """Who was cut off since, a sentence each."""
+        return [self._told.popleft() for _ in range(len(self._told))]
+
+    def run(self) -> None:
+        poller = zmq.Poller()
+        for monitor in self._monitors:
+            poller.register(monitor, zmq.POLLIN)
+        try:
+            while self._follow(poller, LOOK_S):
+                self._look(time.monotonic())
+        finally:
+            for monitor in self._monitors:
+                monitor.close()
+
+    def _follow(self, poller: zmq.Poller, seconds: float) -> bool:
+        """Hear which connections came and went; False: the sockets are monitored no more."""
+        for monitor, _ in poller.poll(int(seconds * 1e3)):
+            while monitor.poll(0):
+                event = recv_monitor_message(monitor)
+                if event["event"] == zmq.EVENT_MONITOR_STOPPED:
+                    return False
+                if event["event"] == zmq.EVENT_ACCEPTED:
+                    self._accepted(self._monitors[monitor], event["value"])
+                else:
+                    self._open.pop(event["value"], None)
+        return True
+
+    def _accepted(self, receiver: Receiver, descriptor: int) -> None:
+        try:
+            end = socket.socket(fileno=descriptor)
+        except OSError:
+            return  # it is closed already
+        try:
+            pid = struct.unpack("3i", end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+            inode = os.fstat(descriptor).st_ino
+        except OSError:
+            return
+        finally:
+            end.detach()
+        receiver.heard.pop(descriptor, None)
+        connection = self._open[descriptor] = _Connection(receiver, descriptor, inode, pid, time.monotonic())
+        if self._refused and Process.of(pid) in self._refused:
+            connection.close()
+
+    def _look(self, now: float) -> None:
+        for receiver in self._receivers:
+            while receiver.hostile:
+                connection = self._open.get(receiver.hostile.pop())
+                if connection is not None:
+                    self._refuse(connection, "a message of too many parts")
+        if now - self._idle_at >= IDLE_S / 10:
+            self._idle_at = now
+            for connection in self._open.values():
+                if connection.idle_s() > IDLE_S:
+                    connection.close()
+        memory = _memory_bytes()
+        if memory > self._calm_bytes + GROWTH_BYTES:
+            self._find_flood()
+            self._calm_bytes, self._calm_at = _memory_bytes(), time.monotonic()
+        elif now - self._calm_at >= CALM_S or memory < self._calm_bytes:
+            self._calm_bytes, self._calm_at = memory, now
+
+    def _find_flood(self) -> None:
+        _give_back()
+        if _memory_bytes() <= self._calm_bytes + GROWTH_BYTES:
+            return  # it was the hub's own, and is free again
+        poller = zmq.Poller()
+        for monitor in self._monitors:
+            poller.register(monitor, zmq.POLLIN)
+        waits = dict.fromkeys(self._open.values(), 0)
+        for _ in range(5):
+            for connection in waits:
+                waits[connection] += connection.waiting_bytes() > 0
+            time.sleep(0.001)
+        suspects = [each for each in waits if waits[each] or each.idle_s() > QUIET_S]
+        suspects.sort(key=lambda each: (-waits[each], -each.idle_s()))
+        for suspect in suspects[:CUTS_MOST]:
+            if self._gives_back(suspect, poller):
+                self._convict(suspect)
+            if _memory_bytes() <= self._calm_bytes + GROWTH_BYTES:
+                return
+
+    def _gives_back(self, suspect: _Connection, poller: zmq.Poller) -> bool:
+        """End a connection; says whether most of what the hub gained came back with that."""
+        before = _memory_bytes()
+        evidence = (before - self._calm_bytes) // 2
+        suspect.close()
+        deadline = time.monotonic() + CLOSING_S
+        while time.monotonic() < deadline and self._follow(poller, 0.005):
+            if self._open.get(suspect.descriptor) is suspect:
+                continue
+            _give_back()
+            gained = _memory_bytes() - before
+            if gained < -evidence or gained > GOES_ON_BYTES:
+                return gained < 0
+        return False
+
+    def _convict(self, connection: _Connection) -> None:
+        """What gives memory back at that moment may be the hub itself, once: the second time nobody else is meant."""
+        process = Process.of(connection.pid)
+        if process is not None and process not in self._suspected:
+            self._suspected.add(process)
+            self._say(f"process {connection.pid} sent a message without end: its connection was closed")
+        else:
+            self._refuse(connection, "a message without end again")
+
+    def _refuse(self, connection: _Connection, what: str) -> None:
+        connection.close()
+        process = Process.of(connection.pid) if connection.pid != os.getpid() else None
+        if process is not None:
+            self._refused.add(process)
+        self._say(f"process {connection.pid} sent {what} and was cut off")
+
+    def _say(self, text: str) -> None:
+        if self._tells:
+            self._tells -= 1
+            self._told.append(text)
+
+
+def _memory_bytes() -> int:
+    pages = Path("/proc/self/statm").read_bytes().split()[1]
+    return int(pages) * os.sysconf("SC_PAGESIZE")
+
+
+def _give_back() -> None:
+    """Have the allocator return what is free, so that memory tells what is in use."""
+    with contextlib.suppress(OSError, AttributeError):  # only glibc has it; others return it by themselves
+        ctypes.CDLL(None).malloc_trim(0)

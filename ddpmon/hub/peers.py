@@ -1,0 +1,61 @@
+"""Who is at the other end of a connection, by the kernel's word: a process can only speak for itself.
+
+The kernel notes who connects to a unix socket. The pid that a rank says is its own is believed if it is that of the
+peer, as this hub sees it or as the peer's own pid namespace does. Two cases are left to the rank's word:
+
+- A peer that cannot be seen from here (pid 0: its pid namespace is none of ours) is taken for whom it says it is.
+- A rank that says it is on another host than this hub is in a container with a host name of its own: its pid is a mere
+  name there, which belongs to the process that used it first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import zmq
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A process that is connected. pid: as this hub sees it; 0: it cannot."""
+
+    pid: int
+
+    def has_pid(self, pid: int) -> bool:
+        """Whether that is its pid, here or in its own pid namespace."""
+        return self.pid == pid or (self.pid > 0 and _innermost_pid(self.pid) == pid)
+
+    def launched_as(self, run_id: str, rank: int) -> bool:
+        """Whether it was started as that rank: the environment with which it began says so."""
+        try:
+            variables = Path(f"/proc/{self.pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            return False
+        return f"DDPMON_RUN_ID={run_id}".encode() in variables and f"RANK={rank}".encode() in variables
+
+
+def peer_of(frame: zmq.Frame) -> Peer:
+    """Of the connection that a frame came by."""
+    try:
+        return _peer(str(frame.get("Peer-Address")))
+    except zmq.ZMQError:
+        return Peer(0)
+
+
+@lru_cache(maxsize=4096)
+def _peer(address: str) -> Peer:
+    """address: as ZeroMQ has it of an ipc connection, HOST:UID:GID:PID."""
+    pid = address.rpartition(":")[2]
+    return Peer(int(pid) if pid.isdecimal() else 0)
+
+
+def _innermost_pid(pid: int) -> int:
+    """A process's pid in its own pid namespace; 0 if it is gone."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(errors="replace")
+    except OSError:
+        return 0
+    line = next((line for line in status.splitlines() if line.startswith("NSpid:")), "")
+    return int(line.split()[-1]) if line else 0

@@ -1,0 +1,51 @@
+"""Takes messages from a ROUTER, and notes by which connection each came."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import zmq
+
+from ddpmon.hub.peers import Peer, peer_of
+
+Socket = zmq.Socket[bytes]
+
+PARTS_KEPT = 3
+"""Of a message: one of ours has two, its connection and a frame."""
+PARTS_MOST = 256
+"""Who sends more parts in a message is no peer of ours."""
+
+
+class Receiver:
+    """What comes in by one socket. Connections are named by their file descriptors."""
+
+    def __init__(self, socket: Socket) -> None:
+        self.socket = socket
+        self.heard: dict[int, float] = {}
+        """When the last message came by each connection, by the monotonic clock."""
+        self.drained_at = time.monotonic()
+        """When there was nothing left to take."""
+        self.hostile: set[int] = set()
+        """Connections by which there came what nobody of ours sends."""
+
+    def next(self) -> tuple[list[bytes], Peer]:
+        """A message as its connection's name and its frames, and who sent it. zmq.Again: there is none."""
+        now = time.monotonic()
+        try:
+            first = self.socket.recv(zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            self.drained_at = now
+            raise
+        peer, frames, parts = peer_of(first), [first.bytes], 1
+        while self.socket.getsockopt(zmq.RCVMORE):
+            part = self.socket.recv(zmq.NOBLOCK)
+            parts += 1
+            if parts <= PARTS_KEPT:
+                frames.append(part)
+        with contextlib.suppress(zmq.ZMQError):  # of a connection within this process there is none
+            connection = int(first.get(zmq.SRCFD))
+            self.heard[connection] = now
+            if parts > PARTS_MOST:
+                self.hostile.add(connection)
+        return frames, peer

@@ -1,0 +1,50 @@
+"""Counts what could not be and was left out, and tells of each kind once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ddpmon.messages import Refusal
+
+MOST = 256
+"""Kinds that are told apart, over all ranks."""
+STRANGER = "message of a process that is no rank of this run"
+NO_MESSAGE = "frame that is no message of ddpmon"
+REST = "of further kinds"
+
+
+class Refusals:
+    """How often what was refused, by rank. None: of nobody who is known as one."""
+
+    def __init__(self, rows: Iterable[Refusal] = ()) -> None:
+        self._counts = {(row.rank, row.what): row.count for row in rows}
+        self._untold: list[tuple[int | None, str, str]] = []
+
+    def count(self, what: str, rank: int | None = None, why: str = "") -> None:
+        """One more. why: beside `what`, where it is told of for the first time."""
+        key = (rank, what)
+        if key not in self._counts and len(self._counts) >= MOST:
+            key = (None, REST)
+        if key not in self._counts:
+            self._untold.append((*key, why))
+        self._counts[key] = self._counts.get(key, 0) + 1
+
+    def of(self, what: str) -> int:
+        """How often something was refused, of whomever."""
+        return sum(count for (_, named), count in self._counts.items() if named == what)
+
+    def rows(self) -> list[Refusal]:
+        """All of it, as viewers and the recording get it."""
+        return [Refusal(rank, what, count) for (rank, what), count in self._counts.items()]
+
+    def tell(self) -> list[str]:
+        """A sentence for each kind that came since."""
+        untold, self._untold = self._untold, []
+        return [_sentence(*one) for one in untold]
+
+
+def _sentence(rank: int | None, what: str, why: str) -> str:
+    because = f" ({why})" if why else ""
+    if rank is None:
+        return f"refused: a {what}{because}; such are counted, and do nothing" if what != REST else f"refused: {what}"
+    return f"rank {rank} told what cannot be: {what}{because}; it is left out, and what else is like it"

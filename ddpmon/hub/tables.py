@@ -1,0 +1,246 @@
+"""The tables of telemetry.db: every column with its type, its unit and what it means. docs/recording.md prints them.
+
+New columns go to the end of a table; what reads them takes NULL for a recording that has none.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ddpmon.messages import OWN_PHASES, PAUSES, STAGES, SYNC_KINDS
+
+
+class Column(NamedTuple):
+    """A column, as SQLite declares it and as people read it."""
+
+    name: str
+    kind: str
+    """INTEGER, REAL, TEXT or BLOB; "": whatever a value is."""
+    meaning: str
+    """One sentence, the unit in it."""
+
+
+def _numbered(words: tuple[str, ...]) -> str:
+    return ", ".join(f"{number} {word}" for number, word in enumerate(words))
+
+
+_PROCESS = Column("process", "INTEGER", "`processes.id` of who told it.")
+_MERGED_TIMES = (*OWN_PHASES, "wait", "transfer")
+
+
+def _tier() -> tuple[Column, ...]:
+    """What is kept of the steps of one process that ended in the same second, minute or hour."""
+    times = [
+        Column(f"{name}_us_{how}", "INTEGER", f"{what} {name} of its steps{of}, µs.")
+        for name in ("length", *_MERGED_TIMES)
+        for how, what in (("sum", "Sum of the"), ("min", "The least"), ("max", "The largest"))
+        for of in (" whose wait is known" if name in {"wait", "transfer"} else "",)
+    ]
+    return (
+        _PROCESS,
+        Column("begin_us", "INTEGER", "When it began, CLOCK_MONOTONIC of the host of the lowest rank, µs."),
+        Column("end_us", "INTEGER", "When the last of its steps ended, CLOCK_MONOTONIC of this process's host, µs."),
+        Column("first_step", "INTEGER", "Number of its first step."),
+        Column("last_step", "INTEGER", "Number of its last step."),
+        Column("steps", "INTEGER", "Count of its steps: those that ended in it and were not lost."),
+        *times,
+        Column("waits", "INTEGER", "Count of those whose wait is known: every rank told of them."),
+        Column("critical", "INTEGER", "Count of those in which this was the critical rank: the one that waited least."),
+        Column("losses", "INTEGER", "Count of finite losses."),
+        Column("loss_sum", "REAL", "Sum of the finite losses."),
+        Column("loss_min", "REAL", "The least of them."),
+        Column("loss_max", "REAL", "The largest of them."),
+        Column("losses_not_finite", "INTEGER", "Count of losses that were NaN or infinite."),
+        Column("samples", "INTEGER", "Sum of the training samples."),
+        Column("tokens", "INTEGER", "Sum of the token ids."),
+        Column("gradient_bytes", "INTEGER", "Sum of the bytes of gradient synchronisations."),
+        Column("learning_rate", "REAL", "The learning rate of its last step."),
+        Column("gc_us", "INTEGER", "Sum of the time in Python's garbage collector, µs."),
+        Column("backwards", "INTEGER", "Sum of the backward calls."),
+        Column("paused_us", "INTEGER", "Sum of the time in pauses, which is not in the lengths here, µs."),
+    )
+
+
+def _logged_tier() -> tuple[Column, ...]:
+    """What is kept of the values that a script logged under one name in the same minute or hour."""
+    return (
+        _PROCESS,
+        Column("name", "TEXT", "The name that the script gave."),
+        Column("begin_us", "INTEGER", "When it began, as in `minutes`, µs."),
+        Column("first_step", "INTEGER", "The first step for which a value was logged."),
+        Column("last_step", "INTEGER", "The last one."),
+        Column("count", "INTEGER", "Count of finite values."),
+        Column("sum", "REAL", "Sum of them."),
+        Column("min", "REAL", "The least of them."),
+        Column("max", "REAL", "The largest of them."),
+        Column("not_finite", "INTEGER", "Count of values that were NaN or infinite."),
+    )
+
+
+TABLES: dict[str, tuple[Column, ...]] = {
+    "meta": (
+        Column("key", "TEXT PRIMARY KEY", "`schema`, `run_id`, `monotonic_us` or `unix`."),
+        Column(
+            "value",
+            "",
+            "The version of the schema; the run; and two readings of one moment, CLOCK_MONOTONIC in µs and Unix "
+            "time in s, which tie the clocks together.",
+        ),
+    ),
+    "processes": (
+        Column("id", "INTEGER PRIMARY KEY", "Counts the processes of the recording from 1."),
+        Column("attempt", "INTEGER", "0, and one more each time the ranks were restarted; -1: never was a rank."),
+        Column("rank", "INTEGER", "Its rank."),
+        Column("pid", "INTEGER", "Its process id on its host."),
+        Column("start_ticks", "INTEGER", "When it started, field 22 of /proc/PID/stat; NULL: on another host."),
+        Column("host", "TEXT", "Where it ran."),
+        Column("hello", "BLOB", "What it said of itself, msgpack of `ddpmon.messages.Hello`."),
+        Column("stage", "INTEGER", f"How far it has come: {_numbered(STAGES)}."),
+        Column("seq", "INTEGER", "Number of its last recorded batch."),
+        Column("steps", "INTEGER", "Steps finished, as it says itself."),
+        Column("last_step", "INTEGER", "The highest step number that is recorded."),
+        Column("records", "INTEGER", "Count of its recorded steps, merged ones too; fewer than `last_step`: lost."),
+        Column("dropped", "INTEGER", "Count of records it had to throw away."),
+        Column("total_steps", "INTEGER", "Steps that it means to do; NULL: not known."),
+        Column("left", "INTEGER", "1: it said goodbye."),
+        Column("dead", "INTEGER", "1: it is gone without a goodbye."),
+        Column("unsynchronised", "INTEGER", "Count of optimizer steps on gradients that DDP never reduced."),
+        Column("unsynchronised_at", "INTEGER", "Steps it had finished when the latest of them was told of."),
+        Column("stack", "BLOB", "Where it stood in a standstill, msgpack of `ddpmon.messages.Stack`."),
+        Column("epoch", "INTEGER", "The epoch that runs, from 1; NULL: not known."),
+        Column("epochs", "INTEGER", "Epochs that it means to do; NULL: not known."),
+    ),
+    "steps": (
+        _PROCESS,
+        Column("step", "INTEGER", "Its number, from 1; a hole is a lost record, or steps that are merged by now."),
+        Column("end_us", "INTEGER", "When it ended, CLOCK_MONOTONIC of its host, µs."),
+        Column("length_us", "INTEGER", "How long it took, µs: the five phases, blocked time and pauses add up to it."),
+        Column("data_us", "INTEGER", "Blocked in the DataLoader, µs."),
+        Column("forward_us", "INTEGER", "In forward, µs."),
+        Column("backward_us", "INTEGER", "In backward, until the last gradient was ready, µs."),
+        Column("optimizer_us", "INTEGER", "In the optimizer, µs."),
+        Column("other_us", "INTEGER", "Everything else on the training thread, µs."),
+        Column("loss", "", "The loss; the text 'nan' where it was no number; NULL: not known."),
+        Column("samples", "INTEGER", "Training samples in it; 0: not known."),
+        Column(
+            "syncs",
+            "BLOB",
+            "Its synchronisations, msgpack of [kind, arrival, end, bytes]: blocked from arrival to end, µs after its "
+            f"start. Kinds: {_numbered(SYNC_KINDS)}.",
+        ),
+        Column("tokens", "INTEGER", "Token ids in it; 0: not known."),
+        Column("learning_rate", "REAL", "Of the optimizer's first parameter group; NULL: not known."),
+        Column("gc_us", "INTEGER", "In Python's garbage collector, part of the phases, µs."),
+        Column("buckets", "BLOB", "With --buckets, msgpack of [layout, launch, end], µs after its start; NULL: none."),
+        Column("named", "BLOB", "What `ddpmon.phase` named, msgpack of {name: µs}, part of the phases; NULL: nothing."),
+        Column(
+            "pauses",
+            "BLOB",
+            f"Pauses in it, msgpack of [kind, start, end], µs after its start; NULL: none. Kinds: {_numbered(PAUSES)}.",
+        ),
+        Column("backwards", "INTEGER", "Backward calls in it; more than one: gradient accumulation."),
+    ),
+    "samples": (
+        _PROCESS,
+        Column("time_us", "INTEGER", "When it was taken, CLOCK_MONOTONIC of its host, µs."),
+        Column("cpu_percent", "REAL", "CPU time of the process, percent of one core."),
+        Column("rss_bytes", "INTEGER", "Its resident memory."),
+        Column("gpu_percent", "REAL", "Utilization of its GPU, percent."),
+        Column("gpu_memory_used_bytes", "INTEGER", "Memory of its GPU that is in use."),
+        Column("gpu_memory_total_bytes", "INTEGER", "All memory of its GPU."),
+        Column("gpu_power_w", "REAL", "Power that its GPU draws, W."),
+        Column("gpu_temperature_c", "REAL", "Temperature of its GPU, °C."),
+        Column("gpu_clock_mhz", "REAL", "Clock of its GPU, MHz."),
+        Column("starved_share", "REAL", "Share of the time in which the training thread waited for a core, 0 to 1."),
+        Column("major_faults_per_s", "REAL", "Page faults a second that waited for a disk."),
+        Column("minor_faults_per_s", "REAL", "Other page faults a second."),
+        Column("read_bytes_per_s", "REAL", "Bytes a second it read from storage."),
+        Column("written_bytes_per_s", "REAL", "Bytes a second it wrote to storage."),
+        Column("threads", "INTEGER", "Count of its threads."),
+        Column("gpu_throttled", "TEXT", "Why its GPU holds its clocks down; '': it does not."),
+        Column("loader_workers", "INTEGER", "Worker processes of the DataLoader that was read last."),
+        Column("loader_pinned", "INTEGER", "1: its batches lie in pinned memory; 0: not; NULL: they are for a CPU."),
+        Column(
+            "merged",
+            "INTEGER",
+            "Count of samples that this one is made of: means, but for memory, temperature and threads, which are "
+            "the largest; NULL: one sample.",
+        ),
+    ),
+    "scalars": (
+        _PROCESS,
+        Column("step", "INTEGER", "The step for which the script logged it."),
+        Column("name", "TEXT", "The name that the script gave."),
+        Column("value", "", "The value; the text 'nan' where it was no number."),
+    ),
+    "digests": (
+        _PROCESS,
+        Column("step", "INTEGER", "Steps finished when it was taken."),
+        Column("model", "INTEGER", "Counts the models of a rank in the order they were wrapped."),
+        Column("value", "INTEGER", "A fixed sample of the parameters as one number: replicas have the same."),
+        Column("group", "TEXT", "Process group whose ranks hold replicas of it."),
+        Column("sequence", "INTEGER", "Of the group's last collective."),
+        Column("updates", "INTEGER", "Optimizer steps so far on gradients never reduced, where taken after one."),
+    ),
+    "layouts": (
+        _PROCESS,
+        Column("number", "INTEGER", "Counts the layouts of a rank's buckets from 1."),
+        Column("layout", "BLOB", "What is in the bucket, msgpack of `ddpmon.messages.Layout`."),
+    ),
+    "events": (
+        Column("at", "REAL", "When it happened, Unix time, s."),
+        Column("severity", "TEXT", "`info`, `warn` or `critical`."),
+        Column("text", "TEXT", "What happened, findings that came and went included: one sentence."),
+    ),
+    "failures": (
+        Column("rank", "INTEGER", "The rank that failed."),
+        Column("pid", "INTEGER", "Its process id."),
+        Column("failure", "BLOB", "Its uncaught exception, msgpack of `ddpmon.messages.Failure`."),
+    ),
+    "checkpoints": (
+        Column("name", "TEXT PRIMARY KEY", "What it is: `history` or `unarmed`."),
+        Column("value", "BLOB", "Charts and sums since the start, or processes without the probe: for ddpmon itself."),
+    ),
+    "seconds": _tier(),
+    "minutes": _tier(),
+    "hours": _tier(),
+    "scalar_minutes": _logged_tier(),
+    "scalar_hours": _logged_tier(),
+}
+
+KEYS = {
+    "steps": "process, step",
+    "samples": "process, time_us",
+    "failures": "rank, pid",
+    "layouts": "process, number",
+    "seconds": "process, begin_us",
+    "minutes": "process, begin_us",
+    "hours": "process, begin_us",
+    "scalar_minutes": "process, begin_us, name",
+    "scalar_hours": "process, begin_us, name",
+}
+"""Of tables without a rowid."""
+
+INDEXES = {"scalars_by_step": "scalars (process, step)"}
+
+TIERS = {"seconds": 1_000_000, "minutes": 60_000_000, "hours": 3_600_000_000}
+"""What steps are merged into when a recording grows large, the finest first: table and width in µs."""
+
+_WORST = """
+SELECT '{tier}' AS tier, attempt, begin_us, sum(critical) AS waited_steps, max(critical) AS critical, rank AS worst_rank
+FROM {tier} JOIN processes ON processes.id = {tier}.process GROUP BY attempt, begin_us HAVING sum(critical) > 0
+"""
+
+VIEWS = {"worst_ranks": " UNION ALL ".join(_WORST.format(tier=tier).strip() for tier in TIERS)}
+"""The worst rank of each second, minute and hour over the world. SQLite takes `rank` from the row of the maximum."""
+
+VIEW_COLUMNS: dict[str, tuple[Column, ...]] = {
+    "worst_ranks": (
+        Column("tier", "", "`seconds`, `minutes` or `hours`."),
+        Column("attempt", "", "As in `processes`."),
+        Column("begin_us", "", "As in the table of that name, µs."),
+        Column("waited_steps", "", "Count of its steps in which somebody waited for somebody."),
+        Column("critical", "", "Count of those in which the worst rank was the critical one."),
+        Column("worst_rank", "", "The rank that was the critical one most often."),
+    )
+}

@@ -1,0 +1,211 @@
+"""A log of bounded length on a disk that may be full. Standard library only.
+
+It consists of the files that `ddpmon.rotated` names. What is not kept is counted, and the log says so where it is
+missing: a line at that place where the disk took nothing, the end of the `.first` file where it had grown too long.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from ddpmon import rotated
+from ddpmon.errors import UsageError
+
+RUN_BYTES = 256 << 20
+"""What all logs of the ranks of a run take at most, where DDPMON_LOGS does not say."""
+LEAST_BYTES = 1 << 20
+"""A log's share of it, however many there are."""
+FIRST_BYTES = 64 << 10
+AGAIN_S = 1.0
+"""How long a disk that took nothing is left alone."""
+_SIZE = re.compile(r"(\d+)([KMGT]?)B?", re.IGNORECASE)
+_UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
+_MISSING = re.compile(rb"\n?\[ddpmon\] ([\d,]+) bytes after this were not kept[^\n]*\n\Z")
+_DROPPED = re.compile(rb"\[ddpmon\] ([\d,]+) bytes of output were not kept[^\n]*\n")
+_FULL = {errno.ENOSPC: "the disk was full", errno.EDQUOT: "the disk's quota was used up"}
+
+
+def bound_bytes(environment: Mapping[str, str]) -> int:
+    """What a run's logs take at most, by DDPMON_LOGS. UsageError where it is no size."""
+    text = environment.get("DDPMON_LOGS", "")
+    if not text:
+        return RUN_BYTES
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise UsageError(f"DDPMON_LOGS={text}: a size is wanted, as 256M or 2G")
+    return int(found[1]) << _UNITS[found[2].upper()]
+
+
+class BoundedLog:
+    """One log. Nothing here raises; `full` says whether the disk refused the last bytes."""
+
+    def __init__(self, path: Path, most_bytes: int) -> None:
+        self.full = False
+        self._path = path
+        self._half = most_bytes // 2
+        self._file = -1
+        self._size = 0
+        self._in_line = False
+        """The last byte that was written ended no line."""
+        self._not_kept = 0
+        self._why = ""
+        self._again_at = 0.0
+        self._said = self._said_before = 0
+        """Missing bytes that lines of this file and of the one before it tell of, less these lines' own length."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing has been written into it yet."""
+        return not self.full and self.open() and not self._size and not rotated.older(self._path).exists()
+
+    @property
+    def half_bytes(self) -> int:
+        """The longest that one of its two files becomes: what comes at once beyond that is not worth writing."""
+        return self._half
+
+    def fit(self, most_bytes: int) -> None:
+        """From now on it takes so much at most."""
+        self._half = most_bytes // 2
+        with contextlib.suppress(OSError):
+            if rotated.older(self._path).stat().st_size + self._size > most_bytes:
+                self._discard_older()
+
+    def write(self, data: bytes) -> int:
+        """Append; returns how many bytes were taken, fewer than all only if the disk is full."""
+        taken = 0
+        while taken < len(data) and self.open() and self._say_what_is_missing():
+            piece = data[taken : taken + max(0, self._half - self._size)]
+            if len(piece) < len(data) - taken:
+                piece = piece[: piece.rfind(b"\n") + 1]  # the next file begins with a line
+                if not piece and self._size:
+                    self._rotate()
+                    continue
+                piece = piece or data[taken : taken + self._half]
+            taken += self._append(piece)
+        return taken
+
+    def printed_at(self, unix_ns: int) -> None:
+        """When the last of it was printed: which of several logs has the last word is seen by their times."""
+        if self._file >= 0 and not self._path.name.startswith("stdout"):
+            with contextlib.suppress(OSError):
+                os.utime(self._file, ns=(unix_ns, unix_ns))
+
+    def drop(self, count: int, why: str = "") -> None:
+        """So many bytes will not come; why: because of the disk where nothing is said."""
+        self._not_kept += count
+        self._why = why or self._why
+
+    def finish(self) -> None:
+        """Write down what is missing, if the disk allows, and close."""
+        self._again_at = 0.0
+        if self._not_kept and self.open():
+            self._say_what_is_missing()
+        self._close()
+
+    def open(self) -> bool:
+        """Make it if it is not there; whether it can be written."""
+        if self.full and time.monotonic() < self._again_at:
+            return False
+        if self._file >= 0:
+            return True
+        try:
+            logs = next((each for each in self._path.parents if each.name == "logs"), self._path.parent)
+            os.stat(logs)  # a run that was removed is not made again
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._file = os.open(self._path, flags, 0o600)
+            self._size = os.fstat(self._file).st_size
+            self._in_line = self._size > 0 and os.pread(self._file, 1, self._size - 1) != b"\n"
+        except OSError as error:
+            self._refused(error)
+            return False
+        return True
+
+    def _close(self) -> None:
+        if self._file >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self._file)
+        self._file = -1
+
+    def _append(self, piece: bytes) -> int:
+        try:
+            written = os.write(self._file, piece)
+        except OSError as error:
+            self._refused(error)
+            return 0
+        self.full = False
+        self._size += written
+        if written:
+            self._in_line = piece[written - 1 : written] != b"\n"
+        return written
+
+    def _refused(self, error: OSError) -> None:
+        self.full = True
+        self._why = _FULL.get(error.errno or 0, f"the log could not be written ({error.strerror})")
+        self._again_at = time.monotonic() + AGAIN_S
+
+    def _say_what_is_missing(self) -> bool:
+        """Put a line in the place of what was dropped; says whether the disk took it."""
+        if not self._not_kept:
+            return True
+        line = f"[ddpmon] {self._not_kept:,} bytes of output were not kept: {self._why}\n".encode()
+        before = self._size
+        if self._append(b"\n" + line if self._in_line else line) < len(line):
+            with contextlib.suppress(OSError):  # half of a sentence is none
+                os.ftruncate(self._file, before)
+                self._size = before
+            self.full = True
+            self._again_at = time.monotonic() + AGAIN_S
+            return False
+        self._said += self._not_kept - (self._size - before)
+        self._not_kept, self._why = 0, ""
+        return True
+
+    def _rotate(self) -> None:
+        self._discard_older()
+        self._close()
+        self._said_before, self._said = self._said, 0
+        try:
+            os.replace(self._path, rotated.older(self._path))
+        except OSError:  # its folder is gone, or not to be written to: it begins anew where it is
+            with contextlib.suppress(OSError):
+                os.truncate(self._path, 0)
+                self.drop(self._size, "the log could not be put aside")
+        self.open()
+
+    def _discard_older(self) -> None:
+        """Let go of the file that was rotated out before, but for how it began."""
+        gone, kept = rotated.older(self._path), rotated.first(self._path)
+        try:
+            size = gone.stat().st_size
+        except OSError:
+            return
+        head, missing = b"", 0
+        with contextlib.suppress(OSError):
+            head = kept.read_bytes()
+        if head:
+            if found := _MISSING.search(head):
+                head, missing = head[: found.start()], int(found[1].replace(b",", b""))
+            missing += size + self._said_before
+        else:
+            with contextlib.suppress(OSError), gone.open("rb") as file:
+                head = file.read(FIRST_BYTES)
+            head = head[: head.rfind(b"\n") + 1] or head
+            told = sum(int(line[1].replace(b",", b"")) - len(line[0]) for line in _DROPPED.finditer(head))
+            missing = size + self._said_before - len(head) - told
+        with contextlib.suppress(OSError):
+            gone.unlink()  # first: its space may be all that is left
+        line = (
+            f"[ddpmon] {missing:,} bytes after this were not kept: a log of this run takes {2 * self._half:,} at most\n"
+        )
+        with contextlib.suppress(OSError):
+            draft = kept.with_name(f"{kept.name}.new")
+            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                file.write(head + (b"" if head.endswith(b"\n") else b"\n") + line.encode())
+            os.replace(draft, kept)

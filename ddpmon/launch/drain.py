@@ -1,0 +1,289 @@
+"""python -m ddpmon.launch.drain RUN_ID: takes what a run prints and keeps the end of it. Standard library only.
+
+Processes of the run print into spools (`ddpmon.launch.spool`), which take everything at once, whatever becomes of this
+process and of the disk. It empties them into the run's logs, which together are bounded. A spool comes over a socket
+when it is made; one that a drain before this one had is found in /proc.
+
+Where the disk takes nothing, the last `HELD_BYTES` of all wait for it in memory; what is dropped is counted.
+
+    SIGTERM    take what there is, and end
+    It ends by itself once its supervisor is gone and no process has a spool of the run open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import glob
+import os
+import resource
+import signal
+import socket
+import stat
+import sys
+import time
+from pathlib import Path
+
+from ddpmon import runs
+from ddpmon.errors import DdpmonError, UsageError
+from ddpmon.launch import spool
+from ddpmon.launch.boundedlog import FIRST_BYTES, LEAST_BYTES, RUN_BYTES, BoundedLog, bound_bytes
+from ddpmon.launch.spool import Spool
+from ddpmon.runs import Run
+
+PAUSE_S = 0.1
+LOOK_S = 1.0
+"""How often it looks for files that torchrun has opened."""
+ALONE_S = 2.0
+"""How often one without a supervisor looks whether anybody still prints."""
+RELEASE_S = 60.0
+"""How often it lets go of spools into which nobody can print any more."""
+HELD_BYTES = 16 << 20
+LEAST_HELD_BYTES = 256 << 10
+CHUNK_BYTES = 256 << 10
+TURN_BYTES = 4 << 20
+"""So much of one spool is taken before it is the next one's turn."""
+INTRODUCTION_S = 10.0
+"""Whoever connects has sent its spool by then."""
+TAKE_OVER_S = 10.0
+_ENDS = {signal.SIGTERM, signal.SIGINT}
+
+
+class Drain:
+    """All spools of one run, and the logs they go to."""
+
+    def __init__(self, run: Run, most_bytes: int) -> None:
+        self._run_id = run.id
+        self._logs_folder = runs.run_dir(run.id) / "logs"
+        self._sockets = os.path.realpath(runs.socket_dir(run.id))
+        self._most_bytes = most_bytes
+        self._expected = 2 * (run.world_size // max(1, run.nnodes)) + 1
+        self._spools: dict[tuple[int, int], tuple[Spool, BoundedLog]] = {}
+        self._logs: dict[str, BoundedLog] = {}
+        self._listener: socket.socket | None = None
+        self._waiting: list[tuple[float, socket.socket]] = []
+        self._supervisor = os.getppid()
+
+    def run(self) -> None:
+        """Drain until told to end, or until nobody is left to print."""
+        self._find()
+        look_at = release_at = alone_at = 0.0
+        while True:
+            now = time.monotonic()
+            if now >= look_at:
+                look_at = now + LOOK_S
+                self._look()
+            if now >= release_at:
+                release_at = now + RELEASE_S
+                self._release()
+            if os.getppid() != self._supervisor and now >= alone_at:
+                alone_at = now + ALONE_S
+                if not self._find():
+                    break
+            self._accept(now)
+            more = self._pump()
+            if signal.sigtimedwait(_ENDS, 0 if more else PAUSE_S) is not None:
+                break
+        self._end()
+
+    def _end(self) -> None:
+        self._accept(time.monotonic())
+        self._look()
+        unread = 0
+        for kept, _ in self._spools.values():
+            with contextlib.suppress(OSError):
+                unread += kept.unread()
+        for _ in range(unread // TURN_BYTES + 2):  # what is printed meanwhile is the next drain's
+            if not self._pump():
+                break
+        for log in self._logs.values():
+            log.finish()
+
+    def _pump(self) -> bool:
+        """One turn of every spool; whether any has more."""
+        more = False
+        held = max(LEAST_HELD_BYTES, HELD_BYTES // max(1, len(self._logs)))
+        for kept, log in list(self._spools.values()):
+            with contextlib.suppress(OSError):
+                more |= _pump(kept, log, held)
+        return more
+
+    def _take_in(self, path: str, log: str) -> bool:
+        """Drain what is open at a path from now on; whether it can be."""
+        try:
+            found = os.stat(path)
+            if (found.st_dev, found.st_ino) in self._spools:
+                return True
+            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid():
+                return False
+            taken = Spool(path)
+        except OSError:
+            return False
+        if log not in self._logs:
+            share = max(LEAST_BYTES, self._most_bytes // max(self._expected, len(self._logs) + 1))
+            for other in self._logs.values():
+                other.fit(share)
+            self._logs[log] = BoundedLog(self._logs_folder / log, share)
+            self._logs[log].open()
+        self._spools[taken.identity] = taken, self._logs[log]
+        return True
+
+    def _find(self) -> bool:
+        """Take in what processes have open; whether there was any."""
+        found = list(spool.held(self._run_id, self._sockets, os.getpid()))
+        for path, log in found:
+            self._take_in(path, log)
+        return bool(found)
+
+    def _look(self) -> None:
+        """Take in the files that torchrun opened, and be there for whoever has a new spool."""
+        if self._listener is None or not os.path.exists(os.path.join(self._sockets, "drain.sock")):
+            self._listen()
+        for path in glob.glob(os.path.join(glob.escape(self._sockets), "ranks/*/attempt_*/*/std*.log")):
+            log = os.path.relpath(path, self._sockets)
+            if spool.is_log(log):
+                self._take_in(path, log)
+
+    def _listen(self) -> None:
+        with contextlib.suppress(OSError):
+            found = os.lstat(self._sockets)
+            if found.st_uid != os.getuid() or found.st_mode & 0o077:
+                return  # somebody else's in the place of ours
+            path = os.path.join(self._sockets, "drain.sock")
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                listener.bind(path)
+                listener.listen(4096)
+                listener.setblocking(False)
+            except OSError:
+                listener.close()
+                raise
+            if self._listener is not None:
+                self._listener.close()
+            self._listener = listener
+
+    def _accept(self, now: float) -> None:
+        """Take in the spools that were sent."""
+        while self._listener is not None:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                break
+            connection.setblocking(False)
+            self._waiting.append((now + INTRODUCTION_S, connection))
+        waiting, self._waiting = self._waiting, []
+        for until, connection in waiting:
+            try:
+                _, files, _, _ = socket.recv_fds(connection, 1, 4)
+            except BlockingIOError:
+                if now < until:
+                    self._waiting.append((until, connection))
+                    continue
+                files = []
+            except OSError:
+                files = []
+            connection.close()
+            for file in files:
+                self._take_in_sent(file)
+
+    def _take_in_sent(self, file: int) -> None:
+        path = f"/proc/self/fd/{file}"
+        try:
+            log = spool.log_of(os.readlink(path), self._run_id, self._sockets)
+            if log is not None:
+                self._take_in(path, log)
+        except OSError:
+            pass
+        finally:
+            os.close(file)
+
+    def _release(self) -> None:
+        """Let go of empty spools that nobody has open: a run may be restarted without end, its descriptors are few."""
+        if len(self._spools) <= 2 * self._expected:
+            return
+        open_now = set()
+        for path, _ in spool.held(self._run_id, self._sockets, os.getpid()):
+            with contextlib.suppress(OSError):
+                found = os.stat(path)
+                open_now.add((found.st_dev, found.st_ino))
+        for identity, (kept, _) in list(self._spools.items()):
+            with contextlib.suppress(OSError):
+                if identity not in open_now and not kept.unread():
+                    kept.close()
+                    del self._spools[identity]
+
+
+def _pump(kept: Spool, log: BoundedLog, held_bytes: int) -> bool:
+    """Write into a log what its spool holds; whether there is more. held_bytes: what waits for a full disk."""
+    if not kept.read(1):
+        return False
+    printed_ns = kept.printed_ns()
+    room = held_bytes if log.full else log.half_bytes
+    if kept.unread() > room and log.empty:
+        kept.take(log.write(kept.read(FIRST_BYTES)))
+    if (surplus := kept.unread() - room) > 0:
+        kept.take(surplus)
+        cut = kept.read(CHUNK_BYTES).find(b"\n") + 1
+        kept.take(cut)
+        log.drop(surplus + cut, "" if log.full else "it came faster than a log of this run may grow")
+    for _ in range(TURN_BYTES // CHUNK_BYTES):
+        data = kept.read(CHUNK_BYTES)
+        written = log.write(data)
+        kept.take(written)
+        if written < len(data) or not data:
+            break
+    else:
+        return True
+    log.printed_at(printed_ns)
+    return False
+
+
+def _alone(run_id: str) -> int:
+    """Have no other drain of the run beside this one: an older one is told to end. Returns what holds the lock."""
+    lock = os.open(runs.socket_dir(run_id) / "drain.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    begin = time.monotonic()
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waited = time.monotonic() - begin
+            if waited > TAKE_OVER_S:
+                raise DdpmonError(f"another drain of {run_id} does not end") from None
+            _end(os.pread(lock, 32, 0), run_id, signal.SIGKILL if waited > TAKE_OVER_S / 2 else signal.SIGTERM)
+            time.sleep(PAUSE_S)
+        else:
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, str(os.getpid()).encode(), 0)
+            return lock
+
+
+def _end(pid: bytes, run_id: str, number: signal.Signals) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        if run_id.encode() in Path(f"/proc/{int(pid)}/cmdline").read_bytes().split(b"\0"):
+            os.kill(int(pid), number)
+            os.kill(int(pid), signal.SIGCONT)
+
+
+def main() -> None:
+    """Drain one run."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with contextlib.suppress(OSError, ValueError):  # two descriptors for each stream of each attempt
+        resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    try:
+        most_bytes = bound_bytes(os.environ)
+    except UsageError:  # said where the run was started
+        most_bytes = RUN_BYTES
+    try:
+        run = runs.load(sys.argv[1])
+        lock = _alone(run.id)
+    except (DdpmonError, OSError) as error:
+        sys.exit(f"drain: {error}")
+    Drain(run, most_bytes).run()
+    os.close(lock)
+
+
+if __name__ == "__main__":
+    main()

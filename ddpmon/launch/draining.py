@@ -1,0 +1,110 @@
+"""Keeps a run's drain alive, and gives the run's command the spool it prints into."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+from ddpmon import runs
+from ddpmon.launch import processes, spool
+from ddpmon.runs import Process
+
+READY_S = 5.0
+_LOOK_S = 0.02
+END_S = 10.0
+"""For the drain to write the rest, once nobody prints any more."""
+FIRST_PAUSE_S = 0.2
+LONGEST_PAUSE_S = 30.0
+WELL_AFTER_S = 60.0
+"""A drain that lived this long was well: the next pause is the first again."""
+
+
+class Draining:
+    """The drain of one run, started again where it ends. Times are seconds of one monotonic clock."""
+
+    def __init__(self, run_id: str, say: Callable[[str], None]) -> None:
+        self.process: Process | None = None
+        self._run_id = run_id
+        self._say = say
+        self._spool: int | None = None
+        self._ending = False
+        self._started_at = 0.0
+        self._next_at = 0.0
+        self._pause_s = FIRST_PAUSE_S
+
+    def start(self, at: float) -> None:
+        """Start it for a command that is yet to be started: what that is to print into must be there to be found."""
+        with contextlib.suppress(OSError):  # the command's start will say so
+            self.output()
+        self.keep(at)
+
+    def take_over(self, at: float) -> None:
+        """Start it for a run whose supervisor was killed, and wait until it has found what is still printed into."""
+        ready = runs.socket_dir(self._run_id) / "drain.sock"
+        with contextlib.suppress(OSError):
+            ready.unlink(missing_ok=True)
+        self.keep(at)
+        deadline = at + READY_S
+        while self.process and self.process.alive() and not ready.exists() and time.monotonic() < deadline:
+            time.sleep(_LOOK_S)
+
+    def keep(self, at: float) -> None:
+        """Have one run: start it if none does, wake it if somebody stopped it."""
+        if self.process is not None:
+            processes.send(self.process, signal.SIGCONT)
+        elif at >= self._next_at:
+            # -P: a file of the user's working directory must not stand in for a module of the drain
+            command = [sys.executable, "-P", "-m", "ddpmon.launch.drain", self._run_id]
+            try:
+                # Not ended by a signal before it can take the signal for what it means.
+                pid = processes.spawn(command, dict(os.environ), sys.stderr.fileno(), blocked={signal.SIGTERM})
+            except OSError as error:
+                self._failed(at, f"cannot be started: {error}")
+                return
+            self.process = Process.of(pid) or Process(pid, 0)
+            self._started_at = at
+
+    def output(self) -> int:
+        """What the run's command is to print into: a descriptor that only this process has by now. Raises OSError."""
+        if self._spool is None:
+            try:
+                self._spool = spool.make(self._run_id, "launcher.log")
+            except OSError as error:  # a kernel without: as without a drain
+                self._say(f"no spool in memory ({error.strerror}): launcher.log is written as it is printed")
+                log = runs.run_dir(self._run_id) / "logs" / "launcher.log"
+                self._spool = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        return self._spool
+
+    def ended(self, at: float, code: int) -> None:
+        """The drain ended, as waitpid told it."""
+        self.process = None
+        if self._ending:
+            return
+        if at - self._started_at > WELL_AFTER_S:
+            self._pause_s = FIRST_PAUSE_S
+        self._failed(at, f"ended with {code}")
+
+    def _failed(self, at: float, what: str) -> None:
+        self._say(f"drain of the output {what}; next try in {self._pause_s:g} s; until then it waits in memory")
+        self._next_at = at + self._pause_s
+        self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
+
+    def end(self, wait: Callable[[float, Callable[[], bool]], None]) -> None:
+        """Nobody prints any more: have the rest written. wait: for so long, or until something is so."""
+        if self.process is None:  # down just now: what it left must still be taken
+            self._next_at = 0.0
+            self.keep(time.monotonic())
+        if (drain := self.process) is None:
+            return
+        self._ending = True
+        processes.send(drain, signal.SIGTERM)
+        processes.send(drain, signal.SIGCONT)
+        wait(END_S, lambda: not drain.alive())
+        if drain.alive():
+            self._say("drain does not end; SIGKILL")
+            processes.send(drain, signal.SIGKILL)
+            wait(1.0, lambda: not drain.alive())

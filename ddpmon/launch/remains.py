@@ -1,0 +1,75 @@
+"""What is left of a run, however its processes tried to leave it. Standard library only.
+
+A process belongs to a run if
+
+- it was started with the run's environment,
+- it prints where the run's processes print, whatever became of its environment (`env -i`, `exec -c`),
+- it is in the session or the process group of the run's command,
+- or one of these is above it.
+
+The run's supervisor and hub are none of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from ddpmon import runs
+from ddpmon.errors import RunNotFoundError
+from ddpmon.launch import processes
+from ddpmon.runs import Process, Sight
+
+_OURS = ("supervisor.log", "hub.log")
+"""Logs into which no process of the run prints."""
+
+
+def of_run(run_id: str) -> list[Process]:
+    """Every live process of a run that can be seen from here; zombies are dead."""
+    found = set(processes.with_run_id(run_id)) | _printing(run_id)
+    others = {Process.of(os.getpid())}
+    try:
+        run = runs.load(run_id)
+    except RunNotFoundError:  # damaged: what it started says the rest
+        pass
+    else:
+        if run.sight is Sight.PIDS:
+            others |= {run.supervisor, run.hub}
+            if run.agent is not None:
+                found |= _together_with(run.agent)
+    found.update(below for _, below in processes.descendants(*(process.pid for process in found - others)))
+    return sorted(found - others, key=lambda process: process.pid)
+
+
+def _printing(run_id: str) -> set[Process]:
+    """Those whose standard output or error is one of the run's."""
+    logs = os.path.realpath(runs.run_dir(run_id) / "logs") + "/"
+    begins = (logs, os.path.realpath(runs.socket_dir(run_id)) + "/ranks/", f"/memfd:ddpmon {run_id} ")
+    found = set()
+    for pid in processes.pids():
+        for descriptor in (1, 2):
+            with contextlib.suppress(OSError):  # another user's, or gone meanwhile
+                to = os.readlink(f"/proc/{pid}/fd/{descriptor}")
+                if to.startswith(begins) and to.removeprefix(logs) not in _OURS and (process := Process.of(pid)):
+                    found.add(process)
+    return found
+
+
+def _together_with(agent: Process) -> set[Process]:
+    """Those in the session or the process group that began with the run's command.
+
+    A pid is not given away while a session or a group is called after it, so that these are the command's as long as no
+    other process has its pid.
+    """
+    if Process.of(agent.pid) not in {None, agent}:
+        return set()
+    found = set()
+    for pid in processes.pids():
+        with contextlib.suppress(OSError):
+            fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+            group, session, start_ticks = int(fields[2]), int(fields[3]), int(fields[19])
+            later = fields[0] not in "ZX" and start_ticks >= agent.start_ticks > 0
+            if agent.pid in {group, session} and later and os.stat(f"/proc/{pid}").st_uid == os.getuid():
+                found.add(Process(pid, start_ticks))
+    return found

@@ -1,0 +1,82 @@
+"""The way to a socket of a run for whoever connects to it: through a folder that is this user's alone, or not at all.
+
+The folder lies where cleaners remove and strangers make what they like. So it is opened, looked at through that
+descriptor, and the socket is reached through the descriptor too: whatever comes to stand under the path later, a
+connection that ZeroMQ makes again by itself leads into the folder that was looked at, where only this user (and root)
+can make a socket.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import zmq
+
+_IPC = "ipc://"
+
+
+class Door:
+    """Connects a socket to an address, and once more where the folder of it has been replaced."""
+
+    def __init__(self, socket: zmq.Socket[bytes], address: str) -> None:
+        self._socket = socket
+        self._folder, _, self._name = address.removeprefix(_IPC).rpartition("/")
+        self._descriptor = -1
+        self._seen: tuple[int, int] | None = None
+        """Device and inode of the folder behind the descriptor."""
+
+    def keep(self) -> bool:
+        """Connect where that is due and safe; says whether it did. What was sent before may then be lost."""
+        found = _identity(self._folder)
+        if found is None or (found == self._seen and _identity(self._descriptor) == found):
+            return False  # gone: a connection that exists lives on without it
+        try:
+            descriptor = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return False
+        if wrong(self._folder, os.fstat(descriptor)):
+            os.close(descriptor)
+            return False
+        self.close()
+        self._descriptor, self._seen = descriptor, _identity(descriptor)
+        self._socket.connect(self._endpoint())
+        return True
+
+    def close(self) -> None:
+        """Disconnect."""
+        if self._seen is None:
+            return
+        with contextlib.suppress(OSError):  # ZMQError is one: the socket gave up by itself
+            self._socket.disconnect(self._endpoint())
+        if _identity(self._descriptor) == self._seen:  # else the script closed it, and the number is another file's
+            os.close(self._descriptor)
+        self._descriptor, self._seen = -1, None
+
+    def _endpoint(self) -> str:
+        return f"{_IPC}/proc/self/fd/{self._descriptor}/{self._name}"
+
+
+def wrong(folder: str, found: os.stat_result | None = None) -> str:
+    """What is wrong with a folder of sockets, one line; "" if nothing is, or if there is none."""
+    if found is None:
+        try:
+            found = os.lstat(folder)
+        except OSError:
+            return ""
+    if not stat.S_ISDIR(found.st_mode):
+        return f"{folder} is no folder (a link?)"
+    if found.st_uid != os.getuid():
+        return f"{folder} belongs to another user"
+    return f"{folder} can be entered by others" if found.st_mode & 0o077 else ""
+
+
+def _identity(place: str | int) -> tuple[int, int] | None:
+    try:
+        found = os.stat(place, follow_symlinks=isinstance(place, int))
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -1,0 +1,100 @@
+"""The one way in for what viewers show: a snapshot that is whole and fits together, or WireError.
+
+Types and ranges are the decoder's; what is here is what parts of a snapshot say of each other. A screen may then count
+on it: lists that belong together are equally long, the ranks are those of the world and in its order, moments are
+finite. That holds for a hub's snapshot as for one that was made from a damaged recording. Text is not made plain here:
+it is where it is written to a terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+
+import msgspec
+
+from ddpmon.messages.ranks import Stack
+from ddpmon.messages.viewers import HeatView, InspectView, RankView, Series, SeriesView, Snapshot, TimelineView
+from ddpmon.messages.wire import WireError, check_stack, decode, encode
+from ddpmon.messages.words import HEAT_MOST
+
+_snapshot = msgspec.msgpack.Decoder(Snapshot)
+
+
+def decode_snapshot(frame: bytes) -> Snapshot:
+    """Decode and check what the hub sent to a viewer; WireError names what is wrong with it."""
+    shot = decode(_snapshot, frame)
+    _check_ranks(shot.ranks, shot.run.world_size)
+    _check_series(shot.loss_series, "loss")
+    _check_series(shot.own_series, "own time")
+    if shot.series is not None:
+        _check_points(shot.series)
+    if shot.heat is not None:
+        _check_heat(shot.heat)
+    if shot.timeline is not None:
+        _check_timeline(shot.timeline)
+    if shot.inspect is not None:
+        _check_inspected(shot.inspect)
+    for view in shot.stacks:
+        _check_stack(view.stack)
+    return shot
+
+
+def checked(shot: Snapshot) -> Snapshot:
+    """A snapshot that was made here, of a recording, as a viewer would be sent it; WireError as above."""
+    try:
+        frame = encode(shot)
+    except (UnicodeEncodeError, OverflowError, TypeError, msgspec.MsgspecError) as error:
+        raise WireError(str(error)) from None
+    return decode_snapshot(frame)
+
+
+def _check(ok: bool, what: str) -> None:
+    if not ok:
+        raise WireError(what)
+
+
+def _check_ranks(ranks: list[RankView], world_size: int) -> None:
+    """That they are the whole world, in its order."""
+    _check(len(ranks) == world_size, f"{len(ranks)} ranks of {world_size}")
+    for place, view in enumerate(ranks):
+        if view.rank != place:
+            raise WireError(f"rank {view.rank} in the place of rank {place}")
+        if view.stack is not None:
+            _check_stack(view.stack)
+
+
+def _check_stack(stack: Stack | None) -> None:
+    if stack is not None:
+        check_stack(stack)
+
+
+def _alike(*lists: Sized) -> bool:
+    return len({len(each) for each in lists}) == 1
+
+
+def _check_series(series: Series, what: str) -> None:
+    lists = series.seconds, series.low, series.median, series.high
+    _check(_alike(*lists), f"{what} over time: lists of several lengths")
+
+
+def _check_points(series: SeriesView) -> None:
+    lists = series.seconds, series.steps, series.low, series.median, series.high, series.worst
+    _check(_alike(*lists), "a quantity over time: lists of several lengths")
+    _check(series.merged > 0, "a quantity over time: points of no step")
+
+
+def _check_heat(heat: HeatView) -> None:
+    _check(len(heat.rows) <= HEAT_MOST and heat.columns <= HEAT_MOST, f"a heat map of {len(heat.rows)} rows")
+    _check(len(heat.cells) == len(heat.rows) * heat.columns, f"a heat map of {len(heat.cells)} cells")
+    _check(heat.steps > 0 and all(row.count > 0 for row in heat.rows), "a heat map of no steps or ranks")
+
+
+def _check_timeline(timeline: TimelineView) -> None:
+    _check(timeline.ranks >= len(timeline.rows), f"last steps of {timeline.ranks} ranks")
+
+
+def _check_inspected(inspect: InspectView) -> None:
+    _check(inspect.columns <= HEAT_MOST and inspect.steps > 0, f"a rank's course in {inspect.columns} columns")
+    cells = [cells for row in inspect.rows for cells in (row.mine, row.peers)]
+    _check(all(len(each) == inspect.columns for each in cells), "a rank's course: rows of several lengths")
+    _check_stack(inspect.where.stack)

@@ -1,0 +1,51 @@
+"""The machine whose runs are looked at: this one, or another."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ddpmon.allruns import AllRuns, Listed
+from ddpmon.launch import stop
+from ddpmon.runs import Run
+from ddpmon.source import Source, attach
+
+
+class Place(Protocol):
+    """What a dashboard does with the runs of a machine beside the one that it shows. Errors are DdpmonError."""
+
+    @property
+    def name(self) -> str:
+        """How the machine is called in questions; "": this one, where runs can be started and changed too."""
+
+    def read(self) -> list[Listed]:
+        """All runs there, the latest first."""
+
+    def verdict(self, listed: Listed) -> str:
+        """What is to be said of a run that has ended, in one sentence; "": nothing is known."""
+
+    def attach(self, run: Run) -> Source:
+        """Where to get a run's snapshots."""
+
+    def stop(self, run: Run, now: bool) -> None:
+        """Ask a run to stop; returns at once."""
+
+
+class Here:
+    """This machine."""
+
+    name = ""
+
+    def __init__(self) -> None:
+        self._all = AllRuns()
+
+    def read(self) -> list[Listed]:
+        return self._all.read()
+
+    def verdict(self, listed: Listed) -> str:
+        return self._all.verdict(listed)
+
+    def attach(self, run: Run) -> Source:
+        return attach(run)
+
+    def stop(self, run: Run, now: bool) -> None:
+        stop.request(run, now=now)

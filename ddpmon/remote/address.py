@@ -1,0 +1,104 @@
+"""Where a run is: here, or on another machine that ssh reaches.
+
+    USER@HOST:RUN   HOST:RUN     a run there, by its name or the beginning of its id
+    USER@HOST       HOST:        the latest there
+    [::1]:RUN                    an IPv6 address goes in brackets
+
+HOST is whatever ssh understands: a name, an address, an alias of ~/.ssh/config. A word without ':' and '@' is a run of
+this machine, whose names cannot hold these.
+
+$DDPMON_SSH is the ssh command with options of its own ("ssh -F config"), as $RSYNC_RSH is rsync's. $DDPMON_REMOTE is
+the command that is ddpmon on the other machine, in words of its shell ("~/project/.venv/bin/ddpmon").
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from dataclasses import dataclass
+
+from ddpmon import runs
+from ddpmon.errors import UsageError
+
+_LOGIN = re.compile(
+    r"(?:(?P<user>[^\s:]+)@)?(?:\[(?P<address>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^\s:@\[\]]*))(?::(?P<run>.*))?"
+)
+_BARE_IPV6 = re.compile(r"(?:[^\s@]+@)?[0-9A-Fa-f]*:[0-9A-Fa-f]*:")
+_PLAIN = re.compile(r"[A-Za-z0-9_.:%+~@\\-]+")
+"""Letters of users and hosts: ssh hands them on to shells of its configuration (ProxyCommand, Match exec)."""
+
+OPTIONS = (
+    "-T", "-a", "-x",
+    "-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=3",
+    "-o", "ClearAllForwardings=yes",  # those of the configuration are another session's, whose ports are taken
+    "-o", "RemoteCommand=none",
+)  # fmt: skip
+UNATTENDED = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=20")
+"""For a line that comes back by itself: a person who looks at a dashboard is asked for nothing."""
+
+_PLACES = ("", "$HOME/.local/bin/", "$HOME/.venv/bin/", "$HOME/venv/bin/")
+NOT_THERE = "ddpmon-is-not-there"
+"""What the far shell says when it finds no ddpmon."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """A run on another machine."""
+
+    host: str
+    """As ssh gets it: USER@HOST or HOST."""
+    run: str | None
+    """None: the latest there."""
+
+    @property
+    def where(self) -> str:
+        """The machine as people call it, without the user."""
+        return self.host.rpartition("@")[2]
+
+    def word(self, run: str) -> str:
+        """A run there, as it is typed here."""
+        user, at, host = self.host.rpartition("@")
+        return f"{user}{at}[{host}]:{run}" if ":" in host else f"{self.host}:{run}"
+
+    def of(self, run: str) -> Address:
+        """Another run there."""
+        return Address(self.host, run)
+
+
+def parse(word: str | None) -> Address | None:
+    """What a word means; None: a run of this machine. UsageError says what is wrong with a word that means neither."""
+    if word is None or not (":" in word or "@" in word):
+        return None
+    found = _LOGIN.fullmatch(word)
+    host = (found["address"] or found["host"]) if found else ""
+    if _BARE_IPV6.match(word):
+        raise UsageError(f"{word!r}: an IPv6 address goes in brackets, as in [::1]:RUN")
+    if found is None or not host:
+        raise UsageError(f"{word!r}: USER@HOST or HOST:RUN is a run on another machine")
+    login = f"{found['user']}@{host}" if found["user"] else host
+    if not _PLAIN.fullmatch(login) or login.startswith("-") or host.startswith("-"):
+        raise UsageError(f"{word!r}: {login!r} is no machine that ssh can be given")
+    run = found["run"] or None
+    if run is not None and not runs.NAME.fullmatch(run):
+        raise UsageError(f"{word!r}: {run!r} is no run: letters, digits, '.', '_' and '-' only, 64 at most")
+    return Address(login, run)
+
+
+def command(host: str, words: list[str], *, unattended: bool) -> list[str]:
+    """The command line that has ddpmon do something there. unattended: nobody can be asked for a password."""
+    try:
+        ssh = shlex.split(os.environ.get("DDPMON_SSH", "")) or ["ssh"]
+    except ValueError as error:
+        raise UsageError(f"DDPMON_SSH: {error}") from None
+    return [*ssh, *OPTIONS, *(UNATTENDED if unattended else ()), "--", host, _script(words)]
+
+
+def _script(words: list[str]) -> str:
+    """What the shell there is given: it may be any, so that all it has to do is to start sh."""
+    quoted = " ".join(map(shlex.quote, words))
+    if there := os.environ.get("DDPMON_REMOTE"):
+        return f"exec sh -c {shlex.quote(f'{there} {quoted}')}"
+    tried = " ".join(f'"{place}ddpmon"' for place in _PLACES)
+    find = f'for d in {tried}; do command -v "$d" >/dev/null 2>&1 && exec "$d" {quoted}; done'
+    return f"exec sh -c {shlex.quote(f'{find}; echo {NOT_THERE} >&2; exit 127')}"

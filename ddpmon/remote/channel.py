@@ -1,0 +1,186 @@
+"""What the two ends of a line say to each other, and how it is framed.
+
+The far side begins with a line that tells where ddpmon begins: whatever a login prints comes before it. Then both
+sides send frames: four bytes of length, and a msgpack message in one zlib stream that goes through all of them.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from typing import TypeAlias
+
+import msgspec
+
+import ddpmon
+from ddpmon.messages import WireError, Wish
+from ddpmon.runs import Run
+
+PROTOCOL = 1
+"""Another number: the two cannot talk. Messages and fields that are only added leave it as it is."""
+GREETING = re.compile(rb"<<ddpmon (\d{1,6}) ([0-9A-Za-z.+!-]{1,64})>>\n")
+GREETING_MOST = 1 << 17
+"""Bytes that a login may print before it."""
+MOST_BYTES = 16 << 20
+"""Of a message, in the stream and out of it."""
+CREDITS = 2
+"""Snapshots that may be under way: a slow line gets fewer, a stopped reader none."""
+BEAT_S = 1.0
+"""The far side says at least this often that it is there."""
+
+
+class About(msgspec.Struct, array_like=True, tag="about"):
+    """The run that was found there."""
+
+    run_id: str
+    name: str
+    version: str
+    """Of ddpmon there."""
+
+
+class Sorry(msgspec.Struct, array_like=True, tag="sorry"):
+    """What was asked for cannot be; for people. As the first message: there is no such run, and the line ends."""
+
+    text: str
+
+
+class Shot(msgspec.Struct, array_like=True, tag="shot"):
+    """A snapshot, as the patch of the one before."""
+
+    patch: str
+
+
+class Beat(msgspec.Struct, array_like=True, tag="beat"):
+    """The far side is there; what its own source says beside snapshots."""
+
+    silent_s: float
+    stoppable: bool
+    askable: bool
+
+
+class SaidThere(msgspec.Struct, array_like=True, frozen=True):
+    """New lines of a rank, as `logs.Said`."""
+
+    rank: int
+    stream: str
+    lines: list[str]
+
+
+class Printed(msgspec.Struct, array_like=True, tag="printed"):
+    """What ranks printed since the last time."""
+
+    said: list[SaidThere]
+
+
+class RunThere(msgspec.Struct, array_like=True):
+    """A run of the other machine."""
+
+    run: Run
+    state: str
+    verdict: str
+
+
+class RunsThere(msgspec.Struct, array_like=True, tag="runs"):
+    """All runs of the other machine, the latest first."""
+
+    runs: list[RunThere]
+
+
+class Taken(msgspec.Struct, array_like=True, tag="taken"):
+    """A snapshot came and was read."""
+
+
+class Want(msgspec.Struct, array_like=True, tag="want"):
+    """What is looked at here, and is to be sent from now on."""
+
+    wish: Wish = Wish()
+    printed: bool = False
+    runs: bool = False
+
+
+class AskThere(msgspec.Struct, array_like=True, tag="ask"):
+    """Ask ranks where they are; all of them if there is none in it."""
+
+    ranks: list[int] = msgspec.field(default_factory=list)
+
+
+class StopThere(msgspec.Struct, array_like=True, tag="stop"):
+    """Stop a run of the other machine."""
+
+    run_id: str
+    now: bool = False
+
+
+FromThere: TypeAlias = About | Sorry | Shot | Beat | Printed | RunsThere
+FromHere: TypeAlias = Taken | Want | AskThere | StopThere
+Message: TypeAlias = FromThere | FromHere
+
+
+def greeting() -> bytes:
+    """The far side's first line; a break before it ends whatever the login had begun to print."""
+    return f"\n<<ddpmon {PROTOCOL} {ddpmon.__version__}>>\n".encode()
+
+
+class Framer:
+    """Makes frames of messages."""
+
+    def __init__(self) -> None:
+        self._stream = zlib.compressobj(6)
+
+    def frame(self, message: Message) -> bytes:
+        """A message as it goes over the line; WireError if it is too large for that."""
+        plain = msgspec.msgpack.encode(message)
+        if len(plain) > MOST_BYTES:  # before the stream takes it in
+            raise WireError(f"a message of {len(plain):,} bytes")
+        body = self._stream.compress(plain) + self._stream.flush(zlib.Z_SYNC_FLUSH)
+        return struct.pack(">I", len(body)) + body
+
+
+class Unframer:
+    """Takes frames apart into messages, still encoded."""
+
+    def __init__(self) -> None:
+        self._stream = zlib.decompressobj()
+        self._held = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The messages that are whole now; WireError if these are no frames."""
+        self._held += data
+        found = []
+        while len(self._held) >= 4:
+            (size,) = struct.unpack_from(">I", self._held)
+            if size > MOST_BYTES:
+                raise WireError(f"a frame of {size:,} bytes")
+            if len(self._held) < 4 + size:
+                break
+            body = bytes(self._held[4 : 4 + size])
+            del self._held[: 4 + size]
+            try:
+                message = self._stream.decompress(body, MOST_BYTES + 1)
+            except zlib.error as error:
+                raise WireError(f"no frame: {error}") from None
+            if len(message) > MOST_BYTES or self._stream.eof:
+                raise WireError("a frame without an end" if not self._stream.eof else "the stream has ended")
+            found.append(message)
+        return found
+
+
+_from_there: msgspec.msgpack.Decoder[FromThere] = msgspec.msgpack.Decoder(FromThere)
+_from_here: msgspec.msgpack.Decoder[FromHere] = msgspec.msgpack.Decoder(FromHere)
+
+
+def from_there(message: bytes) -> FromThere:
+    """What the far side said; WireError if it is nothing that is known here: a newer one may say more."""
+    try:
+        return _from_there.decode(message)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise WireError(str(error)) from None
+
+
+def from_here(message: bytes) -> FromHere:
+    """What the near side said; WireError if it is nothing that is known here."""
+    try:
+        return _from_here.decode(message)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise WireError(str(error)) from None

@@ -1,0 +1,219 @@
+"""One ssh to another machine: from the login to the first word of ddpmon there, and why it ended."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from typing import IO, Self
+
+from ddpmon.errors import UnreachableError
+from ddpmon.plain import plain
+from ddpmon.remote.address import NOT_THERE, Address, command
+from ddpmon.remote.channel import GREETING, GREETING_MOST, PROTOCOL
+
+HELD_S = 0.3
+"""A line of ssh's waits so long for ssh to go on: if it ends instead, the line is its reason and is said once."""
+END_S = 2.0
+GENTLE_S = 0.5
+_LAST_WORDS_S = 0.2
+"""Until all is read that it said: another process (ControlPersist) may hold its standard error open."""
+_SSH_FAILED = 255
+_FROM_SSH = re.compile(
+    r"ssh|kex_|Connection |client_loop|Timeout, server|Host key|Bad configuration|.*: Permission denied"
+)
+_CHUNK = 1 << 16
+_KEPT_LINES = 20
+
+
+class Line:
+    """A running ssh whose other end is to be ddpmon. Its standard input and output are `stdin` and `stdout`."""
+
+    def __init__(self, address: Address, words: list[str], *, unattended: bool) -> None:
+        """Start ssh; it may ask for passwords in the terminal unless it is unattended. UnreachableError: there is none.
+
+        words: what ddpmon is to do there.
+        """
+        self.where = address.where
+        self._unattended = unattended
+        self._fallback = f"ssh -t {address.host} ddpmon attach {address.run or ''}".rstrip()
+        self._said: collections.deque[str] = collections.deque(maxlen=_KEPT_LINES)
+        self._there = False
+        self._passes_on = not unattended
+        self._held = b""
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._early = b""
+        """What came with the greeting, after it."""
+        started = command(address.host, words, unattended=unattended)
+        try:
+            self._ssh = subprocess.Popen(
+                started,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                start_new_session=unattended,  # what the terminal sends is none of its business
+            )
+        except OSError as error:
+            raise UnreachableError(
+                f"cannot start {started[0]}: {error.strerror}; ddpmon reaches {self.where} by it"
+            ) from None
+        self._streams = [stream for stream in (self._ssh.stdin, self._ssh.stdout, self._ssh.stderr) if stream]
+        self.stdin, self.stdout, self._errors = (stream.fileno() for stream in self._streams)
+        self._teller = threading.Thread(target=self._tell, name="ddpmon-ssh", daemon=True)
+        self._teller.start()
+
+    def greeted(self) -> str:
+        """Wait until ddpmon speaks there, and return its version; UnreachableError says why it does not.
+
+        Takes as long as a person takes to type a password.
+        """
+        came = b""
+        while (found := GREETING.search(came)) is None:
+            data = os.read(self.stdout, _CHUNK)
+            if not data:
+                raise UnreachableError(self.why())
+            came += data
+            if len(came) > GREETING_MOST:
+                raise UnreachableError(
+                    f"{self.where}: the login prints without end, and nothing of it is ddpmon's; try {self._fallback}"
+                )
+        self._there = True
+        self._early = came[found.end() :]
+        version = found[2].decode()
+        if int(found[1]) != PROTOCOL:
+            raise UnreachableError(
+                f"{self.where} has ddpmon {version}, which this one cannot talk with; try {self._fallback}"
+            )
+        return version
+
+    @property
+    def there(self) -> bool:
+        """Whether ddpmon there has spoken."""
+        return self._there
+
+    def read(self) -> bytes:
+        """What ddpmon there says next; b"": nothing more comes."""
+        if self._early:
+            early, self._early = self._early, b""
+            return early
+        return os.read(self.stdout, _CHUNK)
+
+    @property
+    def early(self) -> bool:
+        """Whether there is something to read that came before."""
+        return bool(self._early)
+
+    def exit_code(self) -> int:
+        """Wait for its end: the code of the command there. UnreachableError: the line was cut before."""
+        code = self._ssh.wait()
+        self._ended.wait(_LAST_WORDS_S)
+        if code == _SSH_FAILED and (not self._said or _FROM_SSH.match(self._said[-1])):
+            raise UnreachableError(self.why())
+        self._show(last=True)
+        return code if code >= 0 else 128 - code
+
+    def why(self) -> str:
+        """Why it ended, in one line for people; waits for that end."""
+        try:
+            code = self._ssh.wait(END_S)
+        except subprocess.TimeoutExpired:
+            return f"{self.where}: ddpmon there says no more"
+        self._ended.wait(_LAST_WORDS_S)
+        lines = [line for line in map(str.strip, self._said) if line]
+        last = plain(lines[-1])[:300] if lines else ""
+        if code < 0:
+            return f"{self.where}: the line is cut (ssh ended with {signal.Signals(-code).name})"
+        if code == _SSH_FAILED:
+            return self._why_no_ssh(last, "\n".join(lines))
+        if self._there:
+            return f"{self.where}: ddpmon there ended with {code}" + (f": {last}" if last else "")
+        if any(NOT_THERE in line for line in lines):
+            return (
+                f"{self.where}: no ddpmon on the PATH of a command there, nor in ~/.local/bin or ~/.venv/bin; "
+                f"set DDPMON_REMOTE to the command that it is there, or try {self._fallback}"
+            )
+        if any("No such command '_" in line for line in lines):
+            return f"{self.where}: its ddpmon is too old to be looked at from here; try {self._fallback}"
+        told = f" ({last})" if last else ""
+        return f"{self.where}: ddpmon there does not start: exit code {code}{told}; try {self._fallback}"
+
+    def _why_no_ssh(self, last: str, lines: str) -> str:
+        told = last or "ssh ended with 255"
+        if "Host key verification failed" in lines or "REMOTE HOST IDENTIFICATION HAS CHANGED" in lines:
+            changed = "is another than before" if "HAS CHANGED" in lines else "is not known here"
+            return f"{self.where}: its host key {changed}, so that ssh does not go there; ssh {self.where} tells more"
+        if "Permission denied" in lines and self._unattended and not self._there:
+            return f"{self.where}: not let in without being asked ({told}); leave and attach again to be asked"
+        if "Permission denied" in lines:
+            return f"{self.where}: not let in ({told})"
+        return f"{self.where}: {'the line is cut' if self._there else 'cannot be reached'} ({told})"
+
+    def _tell(self) -> None:
+        """Take what is said on standard error, and pass it on a little later: see HELD_S."""
+        while True:
+            try:
+                data = os.read(self._errors, _CHUNK)
+            except OSError:
+                data = b""
+            if not data:
+                break
+            self._said.extend(data.decode(errors="replace").splitlines())
+            with self._lock:
+                self._held += data
+            if self._passes_on:
+                later = threading.Timer(0.0 if self._there else HELD_S, self._show)
+                later.daemon = True
+                later.start()
+        self._ended.set()
+
+    def _show(self, *, last: bool = False) -> None:
+        with self._lock:
+            if not self._passes_on or (self._ssh.poll() is not None and not last):
+                return
+            data, self._held = self._held, b""
+            with contextlib.suppress(OSError, ValueError):
+                sys.stderr.buffer.write(data)
+                sys.stderr.flush()
+
+    def keep_quiet(self) -> None:
+        """From now on the terminal is another's: say nothing there."""
+        with self._lock:
+            self._passes_on = False
+
+    def hang_up(self) -> None:
+        """End ssh, from any thread; who reads meanwhile reads to the end."""
+        with contextlib.suppress(ProcessLookupError):
+            self._ssh.terminate()
+            self._ssh.send_signal(signal.SIGCONT)  # one that was stopped ends too
+
+    def close(self) -> None:
+        """End it. What runs there ends with its standard input."""
+        _close(self._streams[0])
+        try:
+            self._ssh.wait(GENTLE_S)  # ssh may carry other sessions (ControlMaster): it ends by itself if it can
+        except subprocess.TimeoutExpired:
+            self.hang_up()
+            try:
+                self._ssh.wait(END_S)
+            except subprocess.TimeoutExpired:
+                self._ssh.kill()
+                self._ssh.wait()
+        _close(self._streams[1])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _close(stream: IO[bytes]) -> None:
+    with contextlib.suppress(OSError):
+        stream.close()

@@ -1,0 +1,173 @@
+"""The far side of a line: a source of this machine, passed on over standard input and output.
+
+It ends when its standard input does, so that nothing is left once the line is cut.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import select
+import time
+
+import ddpmon
+from ddpmon import runs
+from ddpmon.allruns import AllRuns
+from ddpmon.errors import DdpmonError
+from ddpmon.logs import KEPT, Reader, Said
+from ddpmon.messages import WireError
+from ddpmon.remote.channel import (
+    BEAT_S,
+    CREDITS,
+    About,
+    AskThere,
+    Beat,
+    Framer,
+    FromHere,
+    FromThere,
+    Printed,
+    RunsThere,
+    RunThere,
+    SaidThere,
+    Shot,
+    Sorry,
+    StopThere,
+    Taken,
+    Unframer,
+    Want,
+    from_here,
+    greeting,
+)
+from ddpmon.remote.deltas import Differ
+from ddpmon.source import Source, attach
+
+LOOK_S = 0.05
+PRINTED_S = 0.5
+RUNS_S = 2.0
+MOST_RUNS = 500
+LEAST_LINES = 50
+"""Of one rank at once, however many ranks there are."""
+_CHUNK = 1 << 16
+
+
+def serve(wanted: str | None, incoming: int, outgoing: int) -> None:
+    """Find a run of this machine and pass it on until `incoming` ends. Both are file descriptors."""
+    try:
+        _write(outgoing, greeting())
+        framer = Framer()
+        try:
+            run = runs.find(wanted)
+            source = attach(run)
+        except DdpmonError as error:
+            _write(outgoing, framer.frame(Sorry(str(error))))
+            return
+        try:
+            Relay(run, source, framer, incoming, outgoing).pump()
+        finally:
+            source.close()
+    except (BrokenPipeError, WireError):
+        return  # the line is cut, or its other end is not ddpmon's
+
+
+class Relay:
+    """Passes a source on: its snapshots against credits, and beside them what is looked at."""
+
+    def __init__(self, run: runs.Run, source: Source, framer: Framer, incoming: int, outgoing: int) -> None:
+        self._run, self._source = run, source
+        self._framer, self._unframer = framer, Unframer()
+        self._incoming, self._outgoing = incoming, outgoing
+        self._differ = Differ()
+        self._credits = CREDITS
+        self._sent: object = None
+        """The snapshot that was sent last."""
+        self._want = Want()
+        self._reader = Reader(run)
+        self._all = AllRuns()
+        self._listed: list[RunThere] | None = None
+        self._due = {"beat": 0.0, "printed": 0.0, "runs": 0.0}
+
+    def pump(self) -> None:
+        """Until nobody is there any more."""
+        self._send(About(self._run.id, self._run.name, ddpmon.__version__))
+        while True:
+            if select.select([self._incoming], [], [], LOOK_S)[0]:
+                data = os.read(self._incoming, _CHUNK)
+                if not data:
+                    return
+                for message in self._unframer.feed(data):
+                    try:
+                        self._take(from_here(message))
+                    except WireError:
+                        continue  # of a newer ddpmon
+            self._pass_on(time.monotonic())
+
+    def _take(self, message: FromHere) -> None:
+        if isinstance(message, Taken):
+            self._credits = min(CREDITS, self._credits + 1)
+        elif isinstance(message, Want):
+            self._want = message
+            self._source.wish(message.wish)
+        elif isinstance(message, AskThere):
+            self._source.ask(message.ranks)
+        else:
+            self._stop(message)
+
+    def _stop(self, asked: StopThere) -> None:
+        try:
+            if asked.run_id == self._run.id:
+                self._source.stop(asked.now)
+            else:
+                from ddpmon.launch import stop
+
+                stop.request(runs.find(asked.run_id), now=asked.now)
+        except (DdpmonError, OSError) as error:
+            self._send(Sorry(str(error)))
+
+    def _pass_on(self, now: float) -> None:
+        shot = self._source.snapshot()
+        if shot is not None and shot is not self._sent and self._credits > 0:
+            self._credits -= 1
+            self._sent = shot
+            self._send(Shot(self._differ.patch(shot)))
+        if self._is_due("beat", now, BEAT_S):
+            self._send(Beat(self._source.silent_for(), self._source.stoppable, self._source.askable))
+        if self._want.printed and self._is_due("printed", now, PRINTED_S):
+            said = self._reader()
+            if said:
+                self._send(Printed(_newest(said)))
+        if self._want.runs and self._is_due("runs", now, RUNS_S):
+            listed = [
+                # what it was started with stays there: variables may be secrets, and nothing is started from afar
+                RunThere(dataclasses.replace(each.run, argv=[], environment={}), each.state, self._all.verdict(each))
+                for each in self._all.read()[:MOST_RUNS]
+            ]
+            if listed != self._listed:
+                self._listed = listed
+                self._send(RunsThere(listed))
+
+    def _is_due(self, what: str, now: float, every_s: float) -> bool:
+        if now < self._due[what]:
+            return False
+        self._due[what] = now + every_s
+        return True
+
+    def _send(self, message: FromThere) -> None:
+        _write(self._outgoing, self._framer.frame(message))
+
+
+def _newest(said: list[Said]) -> list[SaidThere]:
+    """The last lines of each rank: as many as a screen keeps."""
+    most = max(LEAST_LINES, KEPT // len(said))
+    told = []
+    for each in said:
+        lines = each.lines
+        if len(lines) > most:
+            lines = [f"… {len(lines) - most:,} lines before this are left out", *lines[-most:]]
+        told.append(SaidThere(each.rank, each.stream, lines))
+    return told
+
+
+def _write(outgoing: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(outgoing, view) :]

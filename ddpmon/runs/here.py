@@ -1,0 +1,87 @@
+"""What can be seen of a run's processes from here: those of this boot and pid namespace. Standard library only."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+_LOCAL = frozenset(
+    {
+        "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "jfs", "reiserfs", "bcachefs",
+        "tmpfs", "ramfs", "overlay", "aufs", "squashfs", "vfat", "exfat", "ntfs3",
+    }
+)  # fmt: skip
+"""File systems that one kernel alone writes to. Others count as shared: NFS, CIFS, Lustre, GPFS, FUSE, 9p. Of those it
+is not known either that what one process maps is what another one sees, on which SQLite's write-ahead log depends
+(sqlite.org/wal.html)."""
+
+
+class Sight(Enum):
+    """How much a place tells of its processes."""
+
+    PIDS = "pids"
+    """Its pids are ours: processes can be seen and signalled."""
+    KERNEL = "kernel"
+    """The same kernel, another pid namespace: a lock tells who lives, and nobody can be signalled."""
+    NONE = "none"
+    """Another machine, or this one before it was restarted."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where pids mean something: a machine, one boot of it, and a pid namespace there; "" for what is not known."""
+
+    host: str
+    boot_id: str
+    pid_namespace: str = ""
+
+    def sight(self) -> Sight:
+        """How much of it can be seen from here."""
+        ours = here()
+        if self.boot_id != ours.boot_id or (not self.boot_id and self.host != ours.host):
+            return Sight.NONE
+        same = not self.pid_namespace or not ours.pid_namespace or self.pid_namespace == ours.pid_namespace
+        return Sight.PIDS if same else Sight.KERNEL
+
+
+def here() -> Place:
+    """Where this process is."""
+    return Place(platform.node(), boot_id(), pid_namespace())
+
+
+def boot_id() -> str:
+    """Identity of this boot of the machine; "" where the kernel does not tell."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def pid_namespace() -> str:
+    """The pid namespace of this process, as "pid:[4026531836]"; "" where the kernel does not tell."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
+def is_local(path: Path, mounts: Path = Path("/proc/self/mounts")) -> bool:
+    """Whether a path is on a file system that no other machine can write to, as far as this can be told."""
+    try:
+        lines = mounts.read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return False
+    real = Path(os.path.realpath(path))
+    found = Path(), ""
+    for line in lines:
+        fields = line.split()
+        if len(fields) < 3:
+            continue
+        top = Path(fields[1].replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\"))
+        # the later of two at one place hides the earlier
+        if real.is_relative_to(top) and len(top.parts) >= len(found[0].parts):
+            found = top, fields[2]
+    return found[1] in _LOCAL

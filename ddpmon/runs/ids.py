@@ -1,0 +1,50 @@
+"""Ids that no two runs share, however many start in one second. Standard library only."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import Iterator
+
+from ddpmon.errors import UnsafePathError
+from ddpmon.runs.folders import home, make_socket_dir, private_dir, run_dir, runs_dir, socket_dir
+
+
+def new_id() -> str:
+    """An id that sorts by time, 20261120-141502-7f3a, and is nobody else's: its folders are made here, and only once.
+
+    UnsafePathError where they cannot be made.
+    """
+    private_dir(home())
+    private_dir(runs_dir())
+    while True:
+        run_id = time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
+        try:
+            run_dir(run_id).mkdir(mode=0o700)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise UnsafePathError(f"cannot make {run_dir(run_id)}: {error.strerror}") from None
+        try:  # another home of this user may have a run of this id
+            make_socket_dir(run_id, exclusive=True)
+        except FileExistsError:
+            run_dir(run_id).rmdir()
+        except BaseException:
+            run_dir(run_id).rmdir()
+            raise
+        else:
+            return run_id
+
+
+@contextlib.contextmanager
+def reserved() -> Iterator[str]:
+    """A new id, whose folders go again if what is done with it fails before a run comes of it."""
+    run_id = new_id()
+    try:
+        yield run_id
+    except BaseException:
+        for folder in (run_dir(run_id), socket_dir(run_id)):
+            with contextlib.suppress(OSError):  # it is a run's, and not empty
+                folder.rmdir()
+        raise

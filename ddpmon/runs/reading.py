@@ -1,0 +1,111 @@
+"""run.json read with every value checked: whoever reads it may trust the types. Standard library only."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import math
+import os
+import stat
+import types
+import typing
+from pathlib import Path
+from typing import Any, TypeVar
+
+LARGEST = 1 << 24
+"""Bytes of a file that is read: no command line is longer."""
+_SHOWN = 40
+"""Characters of a wrong value that an error shows."""
+
+Checked = TypeVar("Checked")
+
+
+def read(path: Path) -> Any:
+    """The JSON of a file of ours. FileNotFoundError, else ValueError says in a few words what is wrong."""
+    try:
+        # without blocking: a pipe in its place would hold up whoever lists all runs
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ValueError(error.strerror) from None
+    with open(file, "rb") as opened:
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode):
+            raise ValueError("it is no file")
+        if found.st_size > LARGEST:
+            raise ValueError(f"{found.st_size >> 20} MB are no run.json")
+        try:
+            return json.loads(opened.read(LARGEST))
+        except OSError as error:
+            raise ValueError(error.strerror) from None
+        except (ValueError, RecursionError) as error:
+            raise ValueError(str(error) if isinstance(error, json.JSONDecodeError) else "it is no JSON") from None
+
+
+def build(kind: type[Checked], raw: Any) -> Checked:
+    """A dataclass from what JSON gave, each value of the type that its field has. ValueError names the one that is not.
+
+    Fields that the dataclass does not have are left out.
+    """
+    if not isinstance(raw, dict):
+        raise ValueError(f"{_shown(raw)} is no {kind.__name__}")  # noqa: TRY004  of a file, not of our code
+    wanted = _types(kind)  # type: ignore[arg-type]  # a class is hashable
+    fields = dataclasses.fields(kind)  # type: ignore[arg-type]  # any dataclass
+    for field in fields:
+        if field.name not in raw and field.default is field.default_factory is dataclasses.MISSING:
+            raise ValueError(f"{field.name} is missing")
+    given = [field.name for field in fields if field.name in raw]
+    return kind(**{name: _value(name, raw[name], wanted[name]) for name in given})
+
+
+@functools.cache
+def _types(kind: type[Any]) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def _value(name: str, value: Any, wanted: Any) -> Any:
+    origin, arguments = typing.get_origin(wanted), typing.get_args(wanted)
+    if origin is types.UnionType:
+        if value is None:
+            return None
+        return _value(name, value, next(kind for kind in arguments if kind is not type(None)))
+    if dataclasses.is_dataclass(wanted):
+        try:
+            return build(typing.cast("type[Any]", wanted), value)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    if origin is list and isinstance(value, list):
+        return [_value(name, each, arguments[0]) for each in value]
+    if origin is dict and isinstance(value, dict):
+        return {_value(name, key, str): _value(name, each, arguments[1]) for key, each in value.items()}
+    fits = {
+        str: isinstance(value, str) and _is_text(value),
+        bool: isinstance(value, bool),
+        int: isinstance(value, int) and not isinstance(value, bool),
+        float: isinstance(value, int | float) and not isinstance(value, bool) and _is_finite(value),
+    }
+    if not fits.get(origin or wanted, False):
+        raise ValueError(f"{name} is {_shown(value)}")
+    return value
+
+
+def _is_text(value: str) -> bool:
+    """Whether a command line or a path may hold it."""
+    try:
+        return b"\0" not in os.fsencode(value)
+    except UnicodeEncodeError:
+        return False
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -1,0 +1,43 @@
+"""Trains until a file appears, or for so many steps; saves a checkpoint when it is told to end."""
+
+import os
+import signal
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+stop_file, steps = sys.argv[1], int(sys.argv[2])
+asked = False
+
+
+def ask(*_: object) -> None:
+    global asked
+    asked = True
+
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+signal.signal(signal.SIGTERM, ask)
+torch.manual_seed(0)
+model = DistributedDataParallel(torch.nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(1, steps + 1):
+    time.sleep(0.02)
+    model(torch.ones(4, 8)).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    print(f"step {step}", flush=True)
+    with open(f"{stop_file}.step.{rank}", "w") as told:
+        told.write(f"{step} ")
+    over = torch.tensor(float(asked or os.path.exists(stop_file)))
+    dist.all_reduce(over)
+    if over.item():
+        break
+if asked:
+    with open(f"{stop_file}.{rank}", "w") as checkpoint:
+        checkpoint.write(str(step))
+dist.barrier()
+dist.destroy_process_group()

@@ -1,0 +1,35 @@
+"""The table of docs/faults.md: what is to be true when something breaks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thing that breaks, in one way."""
+
+    what: str
+    happens: str
+    training: str
+    lost: str
+    says: str
+    exits_with: int
+
+    @property
+    def ends(self) -> bool:
+        """Whether the run is over then."""
+        return self.training.startswith("ends")
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.happens}"
+
+
+def rows() -> list[Row]:
+    """All rows, in the page's order."""
+    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")][1:]
+    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    return [Row(*row[:5], exits_with=int(row[5])) for row in cells]

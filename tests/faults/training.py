@@ -1,0 +1,126 @@
+"""A real run to break things of: two gloo ranks under torchrun, recorded on a small disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ddpmon import runs
+from ddpmon.launch import processes, stop
+from tests.conftest import ddpmon_program, wait_for
+
+SCRIPT = Path(__file__).parent / "script.py"
+GRACE_S = 15
+
+
+class Training:
+    """Starts one, and tells how it stands: by its own files, and by what `ddpmon status` says of it."""
+
+    def __init__(self, disk: Path, steps: int = 1_000_000) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="dm-", dir="/tmp"))
+        self._patch = pytest.MonkeyPatch()
+        self._patch.setenv("DDPMON_HOME", str(disk / "home"))
+        self._patch.setenv("DDPMON_RUNTIME_DIR", str(self.folder / "s"))
+        self.stop_file = self.folder / "stop"
+        command = [ddpmon_program(), "run", "--headless", "--nproc", "2", "--grace", str(GRACE_S), "--name", "broken"]
+        self.starter = subprocess.Popen(
+            [*command, str(SCRIPT), str(self.stop_file), str(steps)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        wait_for(lambda: self.step() > 10 and self.facts().get("step", 0) > 10, 120)
+        self.id = runs.find(None).id
+
+    def step(self) -> int:
+        """The last step that both ranks made, as they wrote themselves."""
+        try:
+            texts = [(self.folder / f"stop.step.{rank}").read_text() for rank in range(2)]
+            return min(int(text) for text in texts if text.endswith(" "))
+        except (OSError, ValueError):
+            return 0
+
+    def goes_on(self) -> bool:
+        """Whether both ranks make further steps."""
+        before = self.step()
+        wait_for(lambda: self.step() >= before + 10, 60)
+        return True
+
+    def status(self) -> tuple[str, int]:
+        """What `ddpmon status` says, and with what it exits."""
+        told = subprocess.run(
+            [ddpmon_program(), "status"],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        return told.stdout + told.stderr, told.returncode
+
+    def facts(self) -> dict[str, Any]:
+        """The same for programs; empty where it says nothing."""
+        told = subprocess.run(
+            [ddpmon_program(), "status", "--json"], capture_output=True, text=True, timeout=120, check=False
+        )
+        return json.loads(told.stdout) if told.stdout.startswith("{") else {}
+
+    @property
+    def run(self) -> runs.Run:
+        return runs.load(self.id)
+
+    def processes(self, what: str) -> list[int]:
+        """The pids of a part of it."""
+        run = self.run
+        if what == "the hub":
+            return [run.hub.pid] if run.hub else []
+        if what == "the supervisor":
+            return [run.supervisor.pid] if run.supervisor else []
+        if what == "the supervisor and the hub":
+            return [*self.processes("the supervisor"), *self.processes("the hub")]
+        assert run.agent is not None
+        if what == "torchrun":
+            return [run.agent.pid]
+        ranks = sorted(one.pid for _, one in processes.descendants(run.agent.pid) if processes.is_rank(one.pid))
+        if what == "all ranks":
+            return ranks
+        if what == "one rank":
+            return ranks[1:2]
+        assert what == "everything but the ranks"
+        started = {int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal() and _is_of(path, self)}
+        return sorted(started - set(ranks))
+
+    def end(self) -> None:
+        """End it well, so that what it leaves can be looked at."""
+        self.stop_file.touch()
+
+    def close(self) -> None:
+        """Nothing of it is left."""
+        try:
+            for run in runs.all_runs():
+                stop.request(run, now=True)
+                stop.wait_until_gone(run, 30)
+        finally:
+            self.starter.kill()
+            self.starter.wait()
+            for path in Path("/proc").iterdir():
+                if path.name.isdecimal() and _is_of(path, self):
+                    os.kill(int(path.name), signal.SIGKILL)
+            self._patch.undo()
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _is_of(process: Path, training: Training) -> bool:
+    mark = f"DDPMON_RUNTIME_DIR={training.folder / 's'}".encode()
+    try:
+        return int(process.name) != os.getpid() and mark in (process / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return False

@@ -1,0 +1,173 @@
+"""A write-ahead log is used on a disk of this machine alone; elsewhere readers and the writer take turns."""
+
+import contextlib
+import os
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+from ddpmon.hub import filesystem
+from ddpmon.hub.recorder import Recorder
+from ddpmon.hub.store import Clock
+from ddpmon.messages import Event
+from tests.conftest import wait_for
+from tests.hub.test_thinning import World, rows
+from tests.worlds import own_times, records
+
+MOUNTS = r"""
+21 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
+30 21 0:26 / /home rw,relatime shared:9 - nfs4 server:/export/home rw,vers=4.2,addr=10.0.0.1
+31 30 0:27 / /home/scratch rw - lustre 10.0.0.2@tcp:/scratch rw
+32 21 0:28 / /data\040sets rw master:1 - cifs //server/share rw
+33 21 0:29 / /mnt rw - ext4 /dev/vdb rw
+34 33 0:30 / /mnt rw - fuse.sshfs user@host: rw
+35 21 0:31 / /gpfs rw - gpfs gpfs0 rw
+36 21 0:32 / /dev/shm rw - tmpfs tmpfs rw
+a line that is none
+"""
+
+
+@pytest.fixture
+def mounts(monkeypatch, tmp_path):
+    path = tmp_path / "mountinfo"
+    path.write_text(MOUNTS)
+    monkeypatch.setattr(filesystem, "MOUNTS", path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "local"),
+    [
+        ("/root/.local/state", "ext4", True),
+        ("/home/me/.local/state/ddpmon", "nfs4", False),
+        ("/homestead", "ext4", True),
+        ("/home/scratch/runs", "lustre", False),
+        ("/data sets/runs", "cifs", False),
+        ("/mnt/runs", "fuse.sshfs", False),
+        ("/gpfs", "gpfs", False),
+        ("/dev/shm/runs", "tmpfs", True),
+    ],
+)
+def test_the_mount_that_covers_a_path_tells_its_kind(mounts, path, kind, local):
+    assert (filesystem.kind(path), filesystem.is_local(path)) == (kind, local)
+
+
+def test_a_link_is_followed(mounts, tmp_path):
+    (tmp_path / "runs").symlink_to("/gpfs/runs")
+    assert filesystem.kind(tmp_path / "runs") == "gpfs"
+
+
+def test_what_is_not_known_is_no_disk_of_this_machine(mounts):
+    mounts.unlink()
+    assert not filesystem.is_local("/tmp")
+
+
+def test_the_kernel_s_own_word(small_disk):
+    assert filesystem.kind(small_disk(1.0).path) == "tmpfs"
+    assert filesystem.kind("/proc/self") == "proc"
+    assert not filesystem.is_local("/proc/self")
+
+
+@pytest.fixture
+def far(monkeypatch):
+    """Every file is on a server, as far as ddpmon knows."""
+    monkeypatch.setattr(filesystem, "kind", lambda path: "nfs4")
+
+
+def journal(path):
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        return db.execute("PRAGMA journal_mode").fetchone()[0]
+
+
+def test_a_recording_on_a_disk_has_a_log_that_readers_do_not_wait_for(tmp_path):
+    world = World(tmp_path / "telemetry.db", whole_bytes=10**9)
+    world.tick()
+    assert (tmp_path / "telemetry.db-wal").exists()
+    world.recorder.close()
+
+
+def test_a_recording_on_a_server_has_none(far, tmp_path):
+    path = tmp_path / "telemetry.db"
+    world = World(path, whole_bytes=600_000)
+    for _ in range(60):
+        world.tick()
+        assert {name for name in os.listdir(tmp_path) if name.endswith(("-wal", "-shm"))} == set()
+    assert rows(path, "SELECT count(*) FROM steps") == [(60 * 10 * 4,)]
+    world.recorder.close()
+
+
+def test_a_recording_that_was_moved_to_a_server_loses_its_log(tmp_path, monkeypatch):
+    path = tmp_path / "telemetry.db"
+    world = World(path, whole_bytes=10**9)
+    world.tick()
+    world.recorder._db.close()  # as a hub that was killed leaves it
+    monkeypatch.setattr(filesystem, "kind", lambda path: "nfs4")
+    assert journal(path) == "wal"
+    later = Recorder(path, "made-up", Clock(0, 0.0))
+    later.event([Event(1.0, "info", "moved")])
+    later.write()
+    assert later.trouble is None
+    assert journal(path) != "wal"
+    assert rows(path, "SELECT count(*) FROM steps") == [(40,)]
+    later.close()
+
+
+READER = """
+import sqlite3, sys, time
+path = sys.argv[1]
+db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=2.0)
+seen = 0
+while True:
+    counts = db.execute("SELECT (SELECT count(*) FROM steps), (SELECT sum(records) FROM processes)").fetchone()
+    assert counts[0] == counts[1] >= seen, (counts, seen)  # never half of a transaction
+    if counts[0] > seen:
+        print(counts[0], flush=True)
+    seen = counts[0]
+"""
+
+
+def test_a_reader_of_another_process_and_the_writer_take_turns(far, tmp_path):
+    path = tmp_path / "telemetry.db"
+    world = World(path, whole_bytes=10**9)
+    world.tick()
+    command = [sys.executable, "-c", READER, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
+        seen = [int(reader.stdout.readline())]
+        for _ in range(40):
+            world.tick()
+            assert world.recorder.trouble is None
+            seen.append(int(reader.stdout.readline()))  # it reads while the writer goes on
+        reader.kill()
+        assert reader.stderr.read() == ""
+    world.recorder.close()
+    assert seen == sorted(set(seen))
+    assert seen[-1] == rows(path, "SELECT count(*) FROM steps")[0][0] == 41 * 40
+
+
+HUB = """
+import sys
+from ddpmon.hub import filesystem, hub
+filesystem.kind = lambda path: "nfs4"
+sys.exit(hub.main(sys.argv[1]))
+"""
+
+
+def test_a_hub_on_a_server_s_disk_records_and_acknowledges(stage):
+    stage.save(world_size=2)
+    with (stage.dir / "logs" / "hub.log").open("ab") as log:
+        stage.hubs.append(subprocess.Popen([sys.executable, "-c", HUB, stage.run.id], stdout=log, stderr=log))
+    stage.viewer().get()
+    told = records(own_times(60, 2), first=1)
+    ranks = [stage.rank(rank) for rank in range(2)]
+    for rank in ranks:
+        rank.join()
+        rank.batch(told[rank.rank])
+        rank.acknowledged(1)
+    assert {path.name for path in stage.dir.glob("telemetry.db*")} <= {"telemetry.db", "telemetry.db-journal"}
+    for rank in ranks:
+        rank.bye()
+        rank.acknowledged(1)
+    stage.finish()
+    wait_for(lambda: rows(stage.run, "SELECT count(*) FROM steps") == [(120,)])

@@ -1,0 +1,106 @@
+"""docs/recording.md tells of every table and column as ddpmon has them, and its examples run on a real recording."""
+
+import contextlib
+import os
+import re
+import runpy
+import shutil
+import sqlite3
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ddpmon.hub import schema
+from ddpmon.hub.recording import recording_path
+from ddpmon.hub.tables import TABLES, VIEW_COLUMNS, VIEWS
+from tests.hub.test_thinning import SOME_ROOM, rows, slow
+from tests.recordings import BEGAN, record
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = DOCS / "recording.md"
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture
+def recording(home):
+    run = record(slow(), room=SOME_ROOM, events=[(4.0, "connected"), (300.0, "rank 1 is late")])
+    return recording_path(run.id)
+
+
+def test_the_page_tells_of_the_tables_as_they_are():
+    page = runpy.run_path(str(DOCS / "recording_tables.py"))["page"]
+    written = PAGE.read_text()
+    assert page(written) == written, "python docs/recording_tables.py brings it up to date"
+
+
+def test_every_column_of_a_new_recording_has_a_meaning():
+    with contextlib.closing(sqlite3.connect(":memory:")) as db:
+        schema.make(db)
+        for table, columns in (TABLES | VIEW_COLUMNS).items():
+            made = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
+            assert made == [column.name for column in columns]
+        there = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
+    assert there == {*TABLES, *VIEWS}
+    for columns in (TABLES | VIEW_COLUMNS).values():
+        for column in columns:
+            assert re.fullmatch(r"\S.{7,}\.", column.meaning), column
+            if column.name.endswith(("_us", "_us_sum", "_us_min", "_us_max")):
+                assert "µs" in column.meaning, column
+
+
+def shell(number, path):
+    told = subprocess.run(
+        ["sh", "-ec", blocks("sh")[number]],
+        env=os.environ | {"DB": str(path), "TZ": "UTC"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (told.returncode, told.stderr) == (0, "")
+    return [line.split() for line in told.stdout.splitlines()]
+
+
+@pytest.mark.skipif(not shutil.which("sqlite3"), reason="no sqlite3 shell here")
+def test_the_examples_of_the_shell_answer_what_they_say(recording):
+    assert shell(0, recording)[2:] == [["0", "0", "here", "3000", "0"], ["0", "1", "here", "3000", "0"]]
+    head, _, *ranks = shell(1, recording)
+    assert head == ["rank", "data", "forward", "backward", "optimizer", "step"]
+    assert [int(row[0]) for row in ranks] == [0, 1]
+    for _, data, _, backward, _, step in ranks:
+        assert [float(data), float(backward), float(step)] == pytest.approx([12, 90, 171], rel=0.05)
+    head, _, *seconds = shell(2, recording)
+    assert head == ["time", "worst_rank", "critical", "waited_steps"]
+    assert len(seconds) == 10
+    assert all(int(critical) <= int(waited) for *_, critical, waited in seconds)
+    assert shell(3, recording)[1][1:] == ["00:31:40|info|rank", "1", "is", "late"]
+    assert len(blocks("sh")) == 4
+
+
+def test_the_examples_of_pandas_answer_what_they_say(recording):
+    pytest.importorskip("pandas")
+    names = {"path": recording}
+    for block in blocks("python"):
+        exec(compile(block, "recording.md", "exec"), names)
+    names["db"].close()
+    assert names["backward_ms"].loc[2990:3000, 1].mean() == pytest.approx(92, rel=0.05)
+    assert names["minutes"]["steps"].sum() == 2 * 3000
+    step_ms = names["step_ms"]
+    assert step_ms.iloc[1] == pytest.approx(171, rel=0.05)
+    assert step_ms.loc[4] == pytest.approx(240, rel=0.05)
+    assert names["steps"]["time"].dt.tz_localize("UTC").min().timestamp() > BEGAN
+    blocked = names["steps"].groupby("rank")["blocked_ms"].mean()
+    assert blocked.between(5, 12).all()
+
+
+def test_python_s_own_sqlite_reads_it(recording):
+    assert rows(recording, "SELECT key FROM meta ORDER BY key") == [
+        ("monotonic_us",),
+        ("run_id",),
+        ("schema",),
+        ("unix",),
+    ]
+    assert rows(recording, "SELECT count(*) FROM worst_ranks WHERE tier = 'seconds'")[0][0] > 10

@@ -1,0 +1,285 @@
+"""What a run prints is in its logs whatever becomes of the drain, the supervisor and the disk, and harms nobody."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import sys
+import textwrap
+
+import pytest
+
+from ddpmon import rotated, runs
+from ddpmon.export.last_words import last_words
+from ddpmon.launch import stop
+from tests.conftest import wait_for
+
+PRELUDE = """
+import os, signal, subprocess, sys, time
+from pathlib import Path
+here = Path({here!r})
+
+def done(what):
+    (here / what).touch()
+
+def until(what):
+    while not (here / what).exists():
+        time.sleep(0.01)
+"""
+MISSING = re.compile(r"\[ddpmon\] ([\d,]+) bytes (?:after this|of output) were not kept[^\n]*\n")
+
+
+@pytest.fixture
+def python(launch, tmp_path):
+    """Start a Python script under a supervisor; it and the test say how far they are by making files."""
+
+    def call(source: str):
+        script = tmp_path / "script.py"
+        script.write_text(PRELUDE.format(here=str(tmp_path)) + textwrap.dedent(source))
+        return launch(sys.executable, str(script))
+
+    return call
+
+
+@pytest.fixture
+def said(tmp_path):
+    """Wait for what the script says."""
+    return lambda what: wait_for((tmp_path / what).exists)
+
+
+def drain_of(run_id: str) -> int:
+    """The pid of the drain that is at work."""
+    lock = runs.socket_dir(run_id) / "drain.lock"
+    return int(wait_for(lambda: lock.exists() and lock.read_text()))
+
+
+def another_drain(run_id: str, before: int) -> int:
+    return wait_for(lambda: (pid := drain_of(run_id)) != before and runs.Process.of(pid) and pid)
+
+
+def printed(started) -> str:
+    path = started.folder / "logs" / "launcher.log"
+    return path.read_text() if path.exists() else ""
+
+
+def test_lines_are_in_the_log_at_once_and_in_their_order(python, tmp_path):
+    started = python(
+        """
+        for number in range(3):
+            print("out", number, flush=True)
+            print("err", number, file=sys.stderr)
+        until("seen")
+        """
+    )
+    expected = "".join(f"out {number}\nerr {number}\n" for number in range(3))
+    wait_for(lambda: printed(started) == expected)
+    (tmp_path / "seen").touch()
+    assert started.until_gone().state() == "done"
+
+
+def test_300_megabytes_of_output_take_what_the_run_may_and_the_rest_is_counted(python, monkeypatch):
+    monkeypatch.setenv("DDPMON_LOGS", "8M")
+    started = python(
+        """
+        line = "x" * 999 + "\\n"
+        for number in range(300):
+            sys.stdout.write(line * 1_000)
+        print("the end")
+        """
+    )
+    wait_for(lambda: started.run.ended)  # whoever learns of that may read the logs at once
+    path = started.folder / "logs" / "launcher.log"
+    files = [rotated.first(path), rotated.older(path), path]
+    assert sum(file.stat().st_size for file in files) <= (8 << 20) + (70 << 10)
+    text = "".join(file.read_text() for file in files if file.exists())
+    missing = sum(int(found[1].replace(",", "")) for found in MISSING.finditer(text))
+    assert len(MISSING.sub("", text)) + missing == 300_000_000 + len("the end\n")
+    assert text.endswith("the end\n")
+    assert len(text) > 2 << 20
+    assert started.until_gone().exit_code == 0
+
+
+def test_a_killed_drain_is_replaced_and_nothing_is_lost_or_told_twice(python, tmp_path):
+    started = python(
+        """
+        print("before", flush=True)
+        until("killed")
+        for number in range(1_000):
+            print("meanwhile", number, flush=True)
+        until("replaced")
+        print("after")
+        """
+    )
+    wait_for(lambda: printed(started) == "before\n")
+    drain = drain_of(started.id)
+    os.kill(drain, signal.SIGKILL)
+    (tmp_path / "killed").touch()
+    another_drain(started.id, drain)
+    (tmp_path / "replaced").touch()
+    assert started.until_gone().exit_code == 0
+    assert printed(started) == "before\n" + "".join(f"meanwhile {n}\n" for n in range(1_000)) + "after\n"
+
+
+def test_a_stopped_drain_is_woken(python, tmp_path):
+    started = python(
+        """
+        print("before", flush=True)
+        until("stopped")
+        print("after", flush=True)
+        until("seen")
+        """
+    )
+    wait_for(lambda: printed(started) == "before\n")
+    os.kill(drain_of(started.id), signal.SIGSTOP)
+    (tmp_path / "stopped").touch()
+    wait_for(lambda: printed(started) == "before\nafter\n")
+    (tmp_path / "seen").touch()
+    assert started.until_gone().exit_code == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+def test_with_drain_and_supervisor_out_of_the_way_printing_neither_blocks_nor_fails(python, said, tmp_path, number):
+    started = python(
+        """
+        print("before", flush=True)
+        until("gone")
+        for _ in range(40):
+            os.write(1, b"x" * 999_999 + b"\\n")
+        subprocess.run(["sh", "-c", "echo a child"], check=True)
+        done("printed")
+        until("back")
+        """
+    )
+    wait_for(lambda: printed(started) == "before\n")
+    supervisor = started.run.supervisor.pid
+    for pid in (supervisor, drain_of(started.id)):
+        os.kill(pid, number)
+    (tmp_path / "gone").touch()
+    said("printed")
+    if number == signal.SIGKILL:
+        stop.request(started.run)
+    else:
+        os.kill(supervisor, signal.SIGCONT)
+        (tmp_path / "back").touch()
+    started.until_gone(60)
+    assert "x\na child\n" in printed(started)
+
+
+def test_without_its_supervisor_a_drain_goes_on_as_long_as_somebody_prints(python, tmp_path):
+    started = python(
+        """
+        print("before", flush=True)
+        until("killed")
+        print("after", flush=True)
+        until("seen")
+        print("the end")
+        """
+    )
+    wait_for(lambda: printed(started) == "before\n")
+    drain = drain_of(started.id)
+    os.kill(started.run.supervisor.pid, signal.SIGKILL)
+    (tmp_path / "killed").touch()
+    wait_for(lambda: printed(started) == "before\nafter\n")
+    (tmp_path / "seen").touch()
+    wait_for(lambda: runs.Process.of(drain) is None)
+    assert printed(started) == "before\nafter\nthe end\n"
+
+
+@pytest.mark.parametrize(
+    ("ends", "code"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", 128 + signal.SIGKILL),
+        ("os._exit(3)", 3),
+        ("import ctypes; ctypes.string_at(0)", 128 + signal.SIGSEGV),
+        ("os.abort()", 128 + signal.SIGABRT),
+    ],
+)
+def test_the_last_line_before_a_crash_is_in_the_log(python, ends, code):
+    started = python(f"print('last words', file=sys.stderr)\n{ends}")
+    ended = wait_for(lambda: (run := started.run).ended and run)
+    assert ended.exit_code == code
+    assert last_words(ended).lines == ["last words"]
+    started.until_gone()
+
+
+def test_children_print_however_they_are_started(python, tmp_path):
+    """And a shell that writes to /dev/stderr, which empties a file, takes nothing that was read before."""
+    started = python(
+        """
+        import contextlib, io, multiprocessing
+        print("parent", flush=True)
+        with contextlib.redirect_stdout(io.StringIO()) as kept:
+            print("not to be seen")
+        if os.fork() == 0:
+            print("forked", flush=True)
+            os._exit(0)
+        os.wait()
+        worker = multiprocessing.get_context("fork").Process(target=print, args=("of multiprocessing",))
+        worker.start(); worker.join()
+        subprocess.run("echo of a shell; echo appended >> /dev/stdout; echo kept aside > aside", shell=True, cwd=here)
+        until("seen")
+        subprocess.run("echo emptied > /dev/stderr", shell=True)
+        print("after")
+        assert (here / "aside").read_text() == "kept aside\\n" and kept.getvalue() == "not to be seen\\n"
+        """
+    )
+    before = ["parent", "forked", "of multiprocessing", "of a shell", "appended"]
+    wait_for(lambda: printed(started).splitlines() == before)
+    (tmp_path / "seen").touch()
+    assert started.until_gone().exit_code == 0
+    assert printed(started).splitlines() == [*before, "emptied", "after"]
+
+
+def test_what_torchrun_redirects_from_a_rank_without_the_probe_is_taken_too(python, tmp_path):
+    """As `python -E` prints: into torchrun's own file, without appending."""
+    started = python(
+        """
+        print("before", flush=True)
+        until("drained")
+        folder = Path(os.environ["DDPMON_SOCKET"].removeprefix("ipc://")).parent / "ranks" / "x_y" / "attempt_0" / "1"
+        folder.mkdir(parents=True)
+        with (folder / "stdout.log").open("w") as file:
+            for number in range(20_000):
+                print("line", number, file=file, flush=True)
+            done("printed")
+            until("seen")
+            print("the end", file=file)
+        """
+    )
+    wait_for(lambda: printed(started) == "before\n")
+    (tmp_path / "drained").touch()
+    path = started.folder / "logs" / "ranks" / "x_y" / "attempt_0" / "1" / "stdout.log"
+    before = "".join(f"line {number}\n" for number in range(20_000))
+    wait_for(lambda: path.exists() and path.read_text() == before)
+    spool = runs.socket_dir(started.id) / "ranks" / "x_y" / "attempt_0" / "1" / "stdout.log"
+    wait_for(lambda: spool.stat().st_blocks * 512 <= 8_192)
+    (tmp_path / "seen").touch()
+    assert started.until_gone().exit_code == 0
+    assert path.read_text() == before + "the end\n"
+
+
+@pytest.mark.parametrize("gone", ["logs", "sockets"])
+def test_a_folder_that_is_deleted_harms_no_printing(python, tmp_path, gone):
+    started = python(
+        """
+        print("before", flush=True)
+        until("deleted")
+        for _ in range(20):
+            os.write(1, b"x" * 999_999 + b"\\n")
+        subprocess.run(["sh", "-c", "echo a child"], check=True)
+        """
+    )
+    wait_for(lambda: printed(started) == "before\n")
+    shutil.rmtree(started.folder / "logs" if gone == "logs" else runs.socket_dir(started.id))
+    (tmp_path / "deleted").touch()
+    assert started.until_gone().exit_code == 0
+    if gone == "sockets":
+        assert printed(started).endswith("a child\n")
+
+
+def test_a_bound_that_is_no_size_starts_nothing(cli):
+    done = cli("exec", "--headless", "--", "true", env=os.environ | {"DDPMON_LOGS": "lots"})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "DDPMON_LOGS=lots: a size is wanted" in done.stderr

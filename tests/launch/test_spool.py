@@ -1,0 +1,119 @@
+"""A spool gives what was printed once and in order, frees what was taken, and tells a new reader where to go on."""
+
+import os
+import random
+import subprocess
+
+import pytest
+
+from ddpmon.launch import spool
+from ddpmon.launch.spool import Spool
+
+RUN = "20260101-000001-0001"
+
+
+@pytest.fixture
+def printed():
+    """The writing end of a spool in memory."""
+    made = spool.make(RUN, "launcher.log")
+    yield made
+    os.close(made)
+
+
+def end_of(made):
+    return Spool(f"/proc/self/fd/{made}")
+
+
+def test_what_was_printed_is_read_once_in_order_and_freed(printed):
+    kept = end_of(printed)
+    random.seed(1)
+    expected, got = b"", b""
+    for number in range(300):
+        data = b"%d %s\n" % (number, b"x" * random.randrange(2_000))
+        os.write(printed, data)
+        expected += data
+        piece = kept.read(random.randrange(1, 3_000))
+        kept.take(len(piece))
+        got += piece
+    while piece := kept.read(10_000):
+        kept.take(len(piece))
+        got += piece
+    assert got == expected
+    assert os.fstat(printed).st_blocks * 512 <= 4096
+    kept.close()
+
+
+def test_another_reader_goes_on_where_the_first_ended(printed):
+    first = end_of(printed)
+    os.write(printed, b"taken " * 2_000 + b"left")
+    first.take(12_000)
+    first.close()
+    second = end_of(printed)
+    assert second.read(100) == b"left"
+    second.close()
+
+
+def test_what_somebody_else_dropped_is_passed_over(printed):
+    kept = end_of(printed)
+    os.write(printed, b"before\n")
+    kept.take(len(kept.read(100)))
+    os.write(printed, b"x" * 50_000)
+    spool._libc.fallocate(printed, spool._PUNCH_HOLE | spool._KEEP_SIZE, 0, 50_007)
+    os.write(printed, b"after\n")
+    assert kept.read(100) == b"after\n"
+    kept.close()
+
+
+def test_zeros_that_were_printed_are_output(printed):
+    kept = end_of(printed)
+    for data in (b"a\0b", b"\0" * 10_000, b"c"):
+        os.write(printed, data)
+        assert kept.read(20_000) == data
+        kept.take(len(data))
+    kept.close()
+
+
+def test_a_shell_that_writes_to_dev_stdout_empties_it_and_what_follows_is_read(printed):
+    kept = end_of(printed)
+    os.write(printed, b"before " * 5_000)
+    kept.take(len(kept.read(100_000)))
+    subprocess.run(["sh", "-c", "echo shell > /dev/stdout"], stdout=printed, check=True)
+    os.write(printed, b"after\n" * 10_000)
+    assert kept.read(100_000) == b"shell\n" + b"after\n" * 10_000
+    kept.close()
+
+
+def test_on_a_file_system_that_frees_nothing_all_is_read_once_too(printed, monkeypatch):
+    monkeypatch.setattr(spool._libc, "fallocate", lambda *_: -1)
+    kept = end_of(printed)
+    for number in range(5):
+        os.write(printed, b"line %d\n" % number)
+        assert kept.read(100) == b"line %d\n" % number
+        kept.take(7)
+    kept.close()
+
+
+def test_a_spool_is_found_by_its_name_in_whoever_has_it_open(printed):
+    child = subprocess.Popen(["sleep", "60"], stdout=printed)
+    try:
+        found = dict(spool.held(RUN, "/nowhere", os.getpid()))
+        assert found == {f"/proc/{child.pid}/fd/1": "launcher.log"}
+        assert not dict(spool.held("20260101-000001-0002", "/nowhere", os.getpid()))
+    finally:
+        child.kill()
+        child.wait()
+
+
+@pytest.mark.parametrize(
+    ("log", "is_log"),
+    [
+        ("launcher.log", True),
+        ("ranks/a_b/attempt_0/12/stderr.log", True),
+        ("ranks/../attempt_0/1/stdout.log", False),
+        ("../launcher.log", False),
+        ("ranks/a/attempt_0/1/stdout.log\n", False),
+        ("/etc/passwd", False),
+    ],
+)
+def test_only_a_runs_own_logs_are_written(log, is_log):
+    assert spool.is_log(log) is is_log

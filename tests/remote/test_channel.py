@@ -1,0 +1,74 @@
+"""The frames of a line: whole messages come out of any pieces, and garbage is refused without being stored."""
+
+import os
+import struct
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddpmon.messages import WireError, Wish
+from ddpmon.remote import channel
+from ddpmon.remote.channel import Beat, Framer, Shot, Sorry, Unframer, Want, from_here, from_there, greeting
+
+SAID = [Beat(1.5, True, False), Shot("x" * 100_000), Sorry("no run"), Shot(""), Beat(0.0, False, True)]
+
+
+@given(st.lists(st.integers(1, 5000), min_size=1, max_size=50))
+def test_messages_come_out_of_any_pieces_in_their_order(sizes):
+    framer, unframer = Framer(), Unframer()
+    stream = b"".join(framer.frame(message) for message in SAID)
+    found = []
+    while stream:
+        size = sizes[len(found) % len(sizes)]
+        found += unframer.feed(stream[:size])
+        stream = stream[size:]
+    assert [from_there(each) for each in found] == SAID
+
+
+def test_what_repeats_itself_is_short():
+    framer = Framer()
+    text = os.urandom(5000).hex()
+    assert len(framer.frame(Shot(text))) > 5000
+    assert len(framer.frame(Shot(text))) < 200
+
+
+@given(st.binary(max_size=2000))
+def test_garbage_is_refused_or_waited_for(data):
+    unframer = Unframer()
+    try:
+        unframer.feed(data)
+    except WireError:
+        return
+    assert len(unframer._held) <= len(data)
+
+
+def test_a_frame_that_would_fill_the_memory_is_refused_before_it_does():
+    with pytest.raises(WireError, match="4,294,967,295 bytes"):
+        Unframer().feed(b"\xff" * 8)
+    packer = zlib.compressobj(9)
+    bomb = packer.compress(bytes(channel.MOST_BYTES * 4)) + packer.flush(zlib.Z_SYNC_FLUSH)
+    assert len(bomb) < channel.MOST_BYTES
+    with pytest.raises(WireError, match="without an end"):
+        Unframer().feed(struct.pack(">I", len(bomb)) + bomb)
+    with pytest.raises(WireError, match="a message of"):
+        Framer().frame(Shot("x" * channel.MOST_BYTES))
+
+
+def test_a_message_of_a_newer_ddpmon_is_told_from_those_of_this_one():
+    with pytest.raises(WireError):
+        from_there(b"\x92\xa7brandnew\x01")
+    with pytest.raises(WireError):
+        from_here(b"\xff\xff")
+    assert from_here(b"\x91\xa4want") == Want(Wish())  # an older one says less
+    assert from_there(b"\x95\xa4beat\xcb" + bytes(8) + b"\xc3\xc2\xa4more") == Beat(
+        0.0, True, False
+    )  # a newer one more
+
+
+def test_the_greeting_is_found_behind_whatever_a_login_prints():
+    for before in (b"", b"Welcome to gpu07\n", b"no line break", b"\x1b[31m<<ddpmon\n", b"\xff" * 999):
+        found = channel.GREETING.search(before + greeting() + b"the rest")
+        assert found
+        assert int(found[1]) == channel.PROTOCOL

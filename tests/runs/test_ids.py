@@ -1,0 +1,84 @@
+"""Ids of runs that start in the same second."""
+
+from __future__ import annotations
+
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from ddpmon import runs
+from ddpmon.errors import UnsafePathError, UsageError
+from ddpmon.runs import ids
+
+AT_ONCE = """
+import os, secrets, time
+from ddpmon import runs
+secrets.token_hex = lambda n, whole=secrets.token_hex: whole(n)[-1] if n == 2 else whole(n)
+gate, opened = os.pipe()
+for number in range(100):
+    if os.fork() == 0:
+        os.close(opened)
+        os.read(gate, 1)
+        runs.create(runs.Run(
+            id=runs.new_id(), name=f"run-{number}", argv=["true"], script="a.py", script_args=[], cwd="/", host="here",
+            boot_id="", created_at=time.time(), world_size=1,
+        ))
+        os._exit(0)
+os.close(opened)
+assert all(os.wait()[1] == 0 for _ in range(100))
+"""
+"""A hundred processes that make a run each once all are there; one of sixteen endings of its id is by chance."""
+
+
+def test_a_hundred_processes_that_start_at_one_moment_make_a_hundred_runs(home):
+    subprocess.run([sys.executable, "-c", AT_ONCE], check=True, timeout=120)
+    found = runs.all_runs()
+    assert {run.name for run in found} == {f"run-{number}" for number in range(100)}
+    assert len({run.id for run in found}) == 100
+    assert all(runs.socket_dir(run.id).is_dir() for run in found)
+
+
+def test_an_id_whose_sockets_another_home_uses_is_not_given_out(home, monkeypatch):
+    endings = iter(["aaaa", "aaaa", "bbbb"])
+    monkeypatch.setattr(ids.time, "strftime", lambda _: "20260101-000000-")
+    monkeypatch.setattr(ids.secrets, "token_hex", lambda _: next(endings))
+    first = runs.new_id()
+    monkeypatch.setenv("DDPMON_HOME", str(home / "second"))
+    assert (first, runs.new_id()) == ("20260101-000000-aaaa", "20260101-000000-bbbb")
+    assert [entry.name for entry in runs.runs_dir().iterdir()] == ["20260101-000000-bbbb"]
+
+
+def test_its_folders_are_its_users_alone_and_go_if_no_run_comes_of_it(home):
+    with runs.reserved() as run_id:
+        for folder in (runs.run_dir(run_id), runs.socket_dir(run_id)):
+            assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+    def refuse():
+        with runs.reserved() as wanted:
+            raise UsageError(wanted)
+
+    with pytest.raises(UsageError) as caught:
+        refuse()
+    run_id = str(caught.value)
+    assert not runs.run_dir(run_id).exists()
+    assert not runs.socket_dir(run_id).exists()
+
+
+def test_a_launch_that_is_refused_leaves_no_folder(cli, tmp_path):
+    (tmp_path / "broken.py").write_text("def")
+    assert cli("run", str(tmp_path / "broken.py")).returncode == 2
+    assert list(runs.runs_dir().iterdir()) == []
+
+
+def test_a_run_is_never_written_over_another(run):
+    with pytest.raises(UsageError, match="there is a run 20260101-000001-0001 already"):
+        runs.create(run)
+    assert sorted(entry.name for entry in runs.run_dir(run.id).iterdir()) == ["logs", "run.json"]
+
+
+def test_where_no_folder_can_be_made_it_is_one_line(home, monkeypatch):
+    monkeypatch.setenv("DDPMON_HOME", "/proc/none")
+    with pytest.raises(UnsafePathError, match="cannot make /proc/none"):
+        runs.new_id()

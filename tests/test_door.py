@@ -1,0 +1,197 @@
+"""Whoever connects to a run's sockets gives nothing to a folder that a stranger put in the place of theirs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zmq
+
+from ddpmon import runs, source
+from ddpmon.errors import UnsafePathError
+from ddpmon.messages import Batch, Bye, Hello, encode
+from ddpmon.messages.door import Door, wrong
+from tests.probe.conftest import SCRIPTS, Ear, environment
+
+STRANGER = """
+import os, sys, zmq
+folder = sys.argv[1]
+if os.getuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)
+    mode = 0o755
+else:
+    mode = 0o777  # the same user plays the stranger: others could have made what is in there
+os.umask(0)
+os.mkdir(folder, mode)
+hub = zmq.Context().socket(zmq.ROUTER)
+hub.bind(f"ipc://{folder}/{sys.argv[2]}")
+print("bound", flush=True)
+while True:
+    hub.recv_multipart()
+    print("frame", flush=True)
+"""
+"""As another user where the tests may become one; says how many frames it was handed."""
+
+
+FRAME = encode(Bye(0, 1, 0, 0))
+
+
+class Stranger:
+    """Remakes a folder that was taken away, and listens in it."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        command = [sys.executable, "-c", STRANGER, str(folder), name]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self._heard = self._process.stdout
+        assert self._heard.readline() == "bound\n"
+
+    def frames(self) -> int:
+        """Ends it."""
+        self._process.terminate()
+        count = self._heard.read().count("frame")
+        self._heard.close()
+        self._process.wait()
+        return count
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """Where anybody may make a folder, as in /tmp."""
+    folder = Path(tempfile.mkdtemp(prefix="dm-", dir="/tmp"))
+    folder.chmod(0o777)
+    (folder / "s").mkdir(mode=0o700)
+    yield folder / "s"
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def dealer() -> Iterator[zmq.Socket[bytes]]:
+    with zmq.Context() as context:
+        dealer = context.socket(zmq.DEALER)
+        dealer.setsockopt(zmq.LINGER, 0)
+        dealer.setsockopt(zmq.RECONNECT_IVL, 10)
+        yield dealer
+        dealer.close()
+
+
+def test_a_connection_that_is_made_again_by_itself_never_leads_to_a_stranger(
+    place: Path, dealer: zmq.Socket[bytes]
+) -> None:
+    ear = Ear(f"ipc://{place}/ingest.sock")
+    door = Door(dealer, ear.address)
+    try:
+        assert door.keep()
+        dealer.send(FRAME)
+        assert dealer.poll(30_000)
+        dealer.recv()
+        assert not door.keep()
+    finally:
+        ear.close()
+    shutil.rmtree(place)
+    stranger = Stranger(place, "ingest.sock")
+    for _ in range(20):
+        assert not door.keep()
+        dealer.send(FRAME)
+        assert not dealer.poll(20)
+    assert stranger.frames() == 0
+
+
+def test_a_folder_that_was_made_again_by_its_owner_is_connected_to(place: Path, dealer: zmq.Socket[bytes]) -> None:
+    door = Door(dealer, f"ipc://{place}/ingest.sock")
+    assert door.keep()
+    shutil.rmtree(place)
+    assert not door.keep()
+    place.mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+        listening.bind(str(place / "ingest.sock"))
+        listening.listen()
+        listening.settimeout(30)
+        assert door.keep()
+        listening.accept()[0].close()
+
+
+def test_a_descriptor_that_the_script_closed_is_opened_again_and_no_other_file_is_closed(
+    place: Path, dealer: zmq.Socket[bytes]
+) -> None:
+    door = Door(dealer, f"ipc://{place}/ingest.sock")
+    assert door.keep()
+    number = door._descriptor
+    os.close(number)
+    theirs = os.open(os.devnull, os.O_RDONLY)
+    assert theirs == number
+    assert door.keep()
+    assert not door.keep()
+    os.fstat(theirs)
+    door.close()
+    os.close(theirs)
+
+
+@pytest.mark.e2e
+def test_a_rank_gives_a_stranger_nothing_and_goes_on_with_the_next_hub(place: Path) -> None:
+    address = f"ipc://{place}/ingest.sock"
+    first = Ear(address)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
+    rank = subprocess.Popen(
+        [*command, str(SCRIPTS / "small_ddp.py"), "--steps", "400", "--slow", "other:0"],
+        env=environment(address),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        first.wait(lambda: len(first.steps(0)) > 10)
+        first.close()
+        shutil.rmtree(place)
+        stranger = Stranger(place, "ingest.sock")
+        with pytest.raises(subprocess.TimeoutExpired):
+            rank.wait(3)  # the time in which it would connect again many times
+        assert stranger.frames() == 0
+        shutil.rmtree(place)
+        place.mkdir(mode=0o700)
+        second = Ear(address)
+        second.epoch = "second"
+        try:
+            second.wait(lambda: any(isinstance(message, Batch) for message in second.messages))
+            assert any(isinstance(message, Hello) for message in second.messages)
+            second.wait(lambda: second.goodbyes() == {0})
+            known = {step.step for step in [*first.steps(0), *second.steps(0)]}
+            assert known == set(range(1, 401))
+        finally:
+            second.close()
+    finally:
+        rank.kill()
+        rank.wait()
+
+
+@pytest.mark.parametrize("above", [False, True], ids=["its folder", "the folder above"])
+def test_a_viewer_says_whose_folder_it_is_and_does_not_connect(
+    home: Path, monkeypatch: pytest.MonkeyPatch, above: bool
+) -> None:
+    run = runs.Run("20260101-000000-aaaa", "test", ["true"], "true", [], "/", "here", runs.boot_id(), 0.0, 1)
+    folder = runs.make_socket_dir(run.id)
+    (folder.parent if above else folder).chmod(0o777)
+    with pytest.raises(UnsafePathError, match="can be entered by others: no hub of yours is in there"):
+        source.LiveSource(run)
+
+
+def test_what_is_wrong_with_a_folder_is_said(tmp_path: Path) -> None:
+    ours = tmp_path / "ours"
+    ours.mkdir(mode=0o700)
+    assert wrong(str(ours)) == ""
+    assert wrong(str(tmp_path / "none")) == ""
+    (tmp_path / "link").symlink_to(ours)
+    assert "is no folder" in wrong(str(tmp_path / "link"))
+    ours.chmod(0o701)
+    assert "can be entered by others" in wrong(str(ours))
+    if os.getuid() == 0:
+        ours.chmod(0o700)
+        os.chown(ours, 65534, -1)
+        assert "belongs to another user" in wrong(str(ours))
