@@ -57,8 +57,9 @@ def _write_state(run: Run, file: TextIO) -> None:
     from ddpmon.cli.standing import now
     from ddpmon.errors import HubUnreachableError
     from ddpmon.export import openmetrics
+    from ddpmon.hub.recording import recorded_snapshot
 
-    snapshot = now(run)
+    snapshot = now(run) if run.state() == "running" else recorded_snapshot(run)
     if snapshot is None:
         where = run.elsewhere() or f"is {run.state()}"
         raise HubUnreachableError(f"{run.name} ({run.id}) {where}, and its hub does not answer")

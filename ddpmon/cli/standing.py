@@ -109,9 +109,23 @@ def _head(run: Run, snapshot: Snapshot | None) -> list[str]:
             plain(f"? {run.name} ({run.id}) {where or f'is {run.state()}'}"),
             f"ddpmon status {run.id} tells more there"
             if where
-            else f"its hub does not answer; see {run_dir(run.id) / 'logs' / 'hub.log'}",
+            else _why_unknown(run) or f"its hub does not answer; see {run_dir(run.id) / 'logs' / 'hub.log'}",
         ]
     return head_text(snapshot, _columns())
+
+
+def _why_unknown(run: Run) -> str:
+    """What is wrong with the recording of a run that has ended; "" if it runs, or nothing is."""
+    from ddpmon.errors import RecordingError
+    from ddpmon.hub.recording import recorded_snapshot
+
+    if run.state() == "running":
+        return ""
+    try:
+        recorded_snapshot(run)
+    except RecordingError as error:
+        return str(error)
+    return ""
 
 
 def _print_json(run: Run, snapshot: Snapshot | None) -> None:

@@ -41,6 +41,10 @@ from ddpmon.runs import Process, Run
 
 UNREADABLE = (msgspec.MsgspecError, TypeError, ValueError, ArithmeticError, LookupError, RecursionError)
 """What reading a recording raises where something in it cannot be."""
+PROCESSES_MOST = 1 << 16
+"""The latest that are read."""
+TYPICAL_STEPS = 100
+"""The first ones of a process, which tell how long a step of it takes."""
 UNKNOWN_STEP_US = 1000
 BEYOND = 10
 """So many times the steps that a run had time for cannot have been."""

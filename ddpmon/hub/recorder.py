@@ -207,14 +207,15 @@ class Recorder:
             self._write(self._db, taken, settled)
             self._db.execute("COMMIT")
             self.too_large = self._thinning is not None and self._thinning.due
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OverflowError) as error:
             self.trouble = str(error)
             if self._db is not None and self._db.in_transaction:
                 with contextlib.suppress(sqlite3.Error):
                     self._db.execute("ROLLBACK")
             self._queue.extendleft(reversed(taken))
             self._queued_rows += rows
-            self._drop(HELD_ROWS)
+            of_the_disk = isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
+            self._drop(HELD_ROWS if of_the_disk else self._queued_rows - rows)
             return []
         self.trouble = None
         self._processes.clear()
@@ -225,7 +226,7 @@ class Recorder:
 
     def _drop(self, most: int) -> None:
         """Throw the oldest batches away until at most so many rows wait, and count their steps as lost."""
-        while self._queued_rows > most:
+        while self._queue and self._queued_rows > most:
             entry = self._queue.popleft()
             self._queued_rows -= entry.rows
             self._processes[entry.process.id] = entry.process

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -39,10 +39,6 @@ REPORT_RECORDS = 400_000
 CHUNK_STEPS = 2000
 DIGESTS = 100
 """Of a rank, the latest."""
-PROCESSES_MOST = 1 << 16
-"""The latest that are read."""
-TYPICAL_STEPS = 100
-"""The first ones of a process, which tell how long a step of it takes."""
 EPOCH = "recording"
 
 _T = TypeVar("_T")
@@ -86,8 +82,8 @@ class Recording:
     def _take_left(self) -> None:
         """Read with it what ranks left beside it, from a copy in memory."""
         if self._left and self._left.frames:
-            registry = self.registry()
-            self._left.take(self.run, self.database.writable(), self.clock, registry)
+            copy = self.database.writable()
+            self._left.take(self.run, copy, self.clock, self.registry())
             self.database.on_salvage = self._take_left
 
     @property
@@ -195,25 +191,28 @@ class Recording:
 
     def processes(self) -> list[RankProcess]:
         """Every process that said it is a rank, as it was last known."""
-        rows = self.database.read("processes", checked.PROCESSES, "ORDER BY id DESC LIMIT ?", PROCESSES_MOST)
-        return self._kept(rows, self._process)[::-1]
+        rows = self.database.read("processes", checked.PROCESSES, "ORDER BY id DESC LIMIT ?", checked.PROCESSES_MOST)
+        found: dict[tuple[object, ...], RankProcess] = {}
+        for process, whole in self._kept(rows, lambda row: checked.process(row, self.run)):
+            who = process.attempt, process.rank, process.hello.host, process.hello.pid, process.process
+            self.database.damaged |= not whole or who in found
+            found.setdefault(who, process)
+        for process in found.values():
+            self._count(process)
+            self._add_samples(process)
+        return list(found.values())[::-1]
 
-    def _process(self, row: Sequence[Any]) -> RankProcess:
-        process, whole = checked.process(row, self.run)
-        self.database.damaged |= not whole
-        self._count(process)
-        latest = self.database.read(
-            "samples", schema.SAMPLES, "WHERE process = ? ORDER BY time_us DESC LIMIT ?", process.id, SAMPLES
-        )
+    def _add_samples(self, process: RankProcess) -> None:
+        rest = "WHERE process = ? ORDER BY time_us DESC LIMIT ?"
+        latest = self.database.read("samples", schema.SAMPLES, rest, process.id, SAMPLES)
         process.samples.extend(self._kept(reversed(latest), checked.sample))
         layouts = self.database.read("layouts", ("number", "layout"), "WHERE process = ?", process.id)
         process.layouts = {layout.number: layout for layout in self._kept(layouts, checked.layout)}
-        return process
 
     def _count(self, process: RankProcess) -> None:
         """Believe what is told of how many steps it made, as far as they can be; else count those that are there."""
         first = self.database.read(
-            "steps", ("length_us",), "WHERE process = ? ORDER BY step LIMIT ?", process.id, TYPICAL_STEPS
+            "steps", ("length_us",), "WHERE process = ? ORDER BY step LIMIT ?", process.id, checked.TYPICAL_STEPS
         )
         seconds = max(0.0, (self.run.ended_at or time.time()) - self.run.created_at)
         limit = checked.last_possible(process, seconds, [length for (length,) in first])

@@ -138,3 +138,22 @@ def test_what_waits_for_a_full_disk_is_bounded_and_what_goes_is_counted(disk, mo
     assert 500 < count < 700
     assert first_late == 3001 - (count - 100), "the oldest went"
     assert sorted(each.name for each in disk.path.iterdir()) == ["telemetry.db"]
+
+
+def test_a_record_that_no_disk_would_take_holds_nothing_up(tmp_path):
+    path = tmp_path / "telemetry.db"
+    run = SimpleNamespace(id="made-up", world_size=1)
+    recorder = Recorder(path, run.id, Clock(0, 0.0))
+    told = records(own_times(40, 1), first=1)[0]
+    told[10].samples = 1 << 63
+    process = told_by(run, 1, 0, 0, [])
+    for begin in (0, 20):
+        steps = process.fresh(told[begin : begin + 20])
+        process.seq, process.steps = process.seq + 1, process.last_step
+        recorder.batch(process, Batch(0, process.hello.pid, process.seq, 0, 4, process.steps, 0, steps=steps), steps)
+        recorder.write()
+    recorder.close()
+    with sqlite3.connect(path) as db:
+        assert db.execute("SELECT count(*), min(step) FROM steps").fetchone() == (20, 21)
+    db.close()
+    assert (process.records, process.lost, recorder.unrecorded) == (20, 20, 20)

