@@ -339,6 +339,8 @@ def main() -> int:
             outcomes["crashed" if crashes else "refused by some" if refused else "read by all"] += 1
             if crashes or wanted.only is not None:
                 print(f"{number} {told}", *crashes, *refused.items(), sep="\n", flush=True)
+            elif number % 50 == 49:
+                print(f"{number + 1} of {wanted.count}", flush=True)
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
     print(", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common()))
     print(f"the longest took {longest:.1f} s for all readers; memory grew by {grown / 1e6:.0f} MB")

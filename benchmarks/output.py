@@ -110,6 +110,13 @@ def main() -> None:
         (folder / "s").mkdir(mode=0o700)
         os.environ |= {"DDPMON_HOME": str(folder / "home"), "DDPMON_RUNTIME_DIR": str(folder / "s")}
         with drained(given.ranks) as (run_id, drain):
+            before = cpu_s(drain), time.monotonic()
+            slowest_s(given.ranks, "steady", 1_000, folder, run_id)
+            share = (cpu_s(drain) - before[0]) / (time.monotonic() - before[1])
+            print(f"steady: {given.ranks} ranks x 100 lines/s: the drain takes {share:.1%} of a core")
+            rss = next(line for line in Path(f"/proc/{drain}/status").read_text().splitlines() if "VmRSS" in line)
+            print(f"drain: {rss.split()[1]} kB of memory")
+        with drained(given.ranks) as (run_id, _):
             for what, count in (("lines", given.lines), ("burst", given.megabytes * 16)):
                 took: dict[bool, list[float]] = {False: [], True: []}
                 for _ in range(given.rounds):
@@ -122,12 +129,6 @@ def main() -> None:
                     f"{what}: {given.ranks} ranks x {count}, median of {given.rounds}: "
                     f"into a file {file:.3f} s ({each}), drained {spool:.3f} s ({then}), ratio {spool / file:.2f}"
                 )
-            before = cpu_s(drain), time.monotonic()
-            slowest_s(given.ranks, "steady", 1_000, folder, run_id)
-            share = (cpu_s(drain) - before[0]) / (time.monotonic() - before[1])
-            print(f"steady: {given.ranks} ranks x 100 lines/s: the drain takes {share:.1%} of a core")
-            rss = next(line for line in Path(f"/proc/{drain}/status").read_text().splitlines() if "VmRSS" in line)
-            print(f"drain: {rss.split()[1]} kB of memory")
 
 
 if __name__ == "__main__":

@@ -22,8 +22,9 @@ from ddpmon import runs
 from ddpmon.errors import DdpmonError
 from ddpmon.launch import spec, start, stop
 from tests.disks import module_disk, small_disk
+from tests.namespaces import other_namespace
 
-__all__ = ["module_disk", "small_disk"]  # fixtures
+__all__ = ["module_disk", "other_namespace", "small_disk"]  # fixtures
 
 WAITED = ["not within [0-9]", "never came", "was never written", "it never ended"]
 """What a test says that waited in vain."""

@@ -62,6 +62,12 @@ def test_the_dashboard_of_a_live_run_opens_without_what_reads_recordings():
     assert not loaded_by("import ddpmon.cli.watching, ddpmon.tui.app") & {"numpy", "sqlite3", "psutil", "pynvml"}
 
 
+def test_either_end_of_a_line_opens_without_what_reads_recordings():
+    """Which is most of the time to the first screen after a login."""
+    assert not loaded_by("import ddpmon.remote.relay") & {"numpy", "sqlite3", "psutil", "pynvml", "textual", "rich"}
+    assert not loaded_by("import ddpmon.remote.source, ddpmon.tui.app") & {"numpy", "sqlite3", "psutil", "pynvml"}
+
+
 def test_the_supervisor_needs_the_standard_library_alone():
     foreign = loaded_by("import ddpmon.launch.supervisor") - set(sys.stdlib_module_names) - {"ddpmon", "__main__"}
     # what site-packages itself starts with every interpreter (an editable install, a virtual environment) is not ours

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from ddpmon.plain import plain
+
 
 @click.command()
 @click.argument("run")
@@ -14,7 +16,7 @@ def rename(run: str, name: str) -> int:
 
     found = runs.find(run)
     runs.rename(found, name)
-    print(f"{found.name} ({found.id}) is now {name}")
+    print(plain(f"{found.name} ({found.id}) is now {name}"))
     return 0
 
 
@@ -35,7 +37,7 @@ def rm(run: str, yes: bool, force: bool) -> int:
     from ddpmon.launch import removal
 
     found = removal.check(runs.find(run), force=force)
-    what = f"{found.name} ({found.id}), {found.state()}, {removal.size_text(found)}"
+    what = plain(f"{found.name} ({found.id}), {found.state()}, {removal.size_text(found)}")
     if not yes:
         if not sys.stdin.isatty():
             raise UsageError(f"rm asks before it deletes {found.name} ({found.id}); without a terminal give --yes")

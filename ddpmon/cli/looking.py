@@ -10,6 +10,7 @@ import click
 
 from ddpmon.cli.options import lines, notifications
 from ddpmon.cli.reaching import over_ssh
+from ddpmon.plain import plain
 
 if TYPE_CHECKING:
     from ddpmon.runs import Run
@@ -63,7 +64,6 @@ def ls(machine: str | None, as_json: bool) -> int:
     from ddpmon import runs
     from ddpmon.cli import reaching
     from ddpmon.errors import UsageError
-    from ddpmon.plain import plain
     from ddpmon.remote.address import parse
 
     if machine is not None:
@@ -78,7 +78,8 @@ def ls(machine: str | None, as_json: bool) -> int:
     elif not found and not damaged:
         print("no runs yet; ddpmon run --nproc 4 SCRIPT starts one")
     else:
-        rows = [("ID", "NAME", "STATE", "RANKS", "STARTED", "TOOK", "COMMAND"), *map(_row, found)]
+        rows: list[tuple[str, ...]] = [("ID", "NAME", "STATE", "RANKS", "STARTED", "TOOK", "COMMAND")]
+        rows += [tuple(map(plain, _row(run))) for run in found]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
         for *cells, last in rows:
             padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
@@ -131,19 +132,17 @@ def _facts(run: Run) -> dict[str, object]:
 
 
 def _row(run: Run) -> tuple[str, ...]:
-    from ddpmon.plain import plain
-
     state = run.state()
     started = time.strftime("%m-%d %H:%M", time.localtime(run.created_at))
     took = "?" if state in {"lost", "unknown"} else _duration((run.ended_at or time.time()) - run.created_at)
     return (
         run.id,
-        run.name,
+        plain(run.name),
         "stopping" if state == "running" and run.stopping else state,
         str(run.world_size or "?"),
         started,
         took,
-        plain(" ".join([run.script, *run.script_args]))[:60],
+        " ".join([run.script, *run.script_args])[:60],
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from ddpmon.cli.reaching import over_ssh
+from ddpmon.plain import plain
 
 
 @click.command()
@@ -34,14 +35,14 @@ def stop(run: str | None, now: bool) -> int:
     else:
         found = runs.find(run)
     if found.ended:
-        print(f"{found.name} ({found.id}) has ended already")
+        print(plain(f"{found.name} ({found.id}) has ended already"))
         return 0
     stopping.check_reach(found)
     if not now:
         left_s = found.grace_left_s()
         stops = "stopping" if left_s is None else "already stopping"
         have = f"have {found.grace_s:g} s" if left_s is None else f"have {left_s:.0f} s left"
-        print(f"{stops} {found.name} ({found.id}); its ranks {have}, Ctrl-C kills them", flush=True)
+        print(plain(f"{stops} {found.name} ({found.id}); its ranks {have}, Ctrl-C kills them"), flush=True)
     stopping.request(found, now=now)
     try:
         gone = stopping.wait_until_gone(found, stopping.longest_s(found))
@@ -51,5 +52,5 @@ def stop(run: str | None, now: bool) -> int:
     if gone is None:
         left = ", ".join(str(process.pid) for process in remains.of_run(found.id))
         raise DdpmonError(f"{found.name} ({found.id}) does not end; left: {left or 'its supervisor'}")
-    print(f"{found.name} ({found.id}) is {gone.state()}; none of its processes is left")
+    print(plain(f"{found.name} ({found.id}) is {gone.state()}; none of its processes is left"))
     return 0

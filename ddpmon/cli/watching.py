@@ -75,14 +75,14 @@ def dashboard(run: runs.Run, every_s: float, owns_run: bool, notify: str = "off"
     from ddpmon.tui.app import watch
     from ddpmon.tui.outcome import Outcome
 
-    source = attach(run)
+    source = attach(see_to(run))
     try:
         outcome = watch(source, readonly=readonly, owns_run=owns_run, notify=notify)
         last = source.snapshot()
     finally:
         source.close()
     if outcome is Outcome.DETACHED:
-        print(f"{run.name} goes on; ddpmon attach {run.id} shows it again, ddpmon stop {run.id} ends it")
+        _say(f"{run.name} goes on; ddpmon attach {run.id} shows it again, ddpmon stop {run.id} ends it")
         return 0
     if outcome is Outcome.STOPPING:
         with Signals() as signals:
@@ -98,9 +98,10 @@ def follow(run: runs.Run, every_s: float, signals: Signals, owns_run: bool) -> i
     from ddpmon.export.lines import Lines
 
     if owns_run:
-        _say(plain(f"{run.name} ({run.id}): {' '.join([run.script, *run.script_args])}"))
+        _say(f"{run.name} ({run.id}): {' '.join([run.script, *run.script_args])}")
     lines = Lines(every_s)
     asked = 0
+    run = see_to(run, _say)
     source = attach(run)
     try:
         while True:
@@ -169,7 +170,7 @@ def _conclude(run: runs.Run, last: Snapshot | None, report: bool = False) -> int
         code = f", exit code {'unknown' if run.exit_code is None else run.exit_code}"
         _say(f"{run.name}: {state}{took}{code}")
         if last is not None and last.verdict:
-            _say(plain(last.verdict))
+            _say(last.verdict)
     if state == "failed":
         _say_why(run, last)
     _say(f"recording: {runs.run_dir(run.id)}")
@@ -182,7 +183,7 @@ def _say_report(run: runs.Run) -> None:
     try:
         _say(reports.text(reports.build(run)))
     except DdpmonError as error:  # the run's exit code still counts
-        print(f"ddpmon: no report: {error}", file=sys.stderr)
+        print(plain(f"ddpmon: no report: {error}"), file=sys.stderr)
 
 
 def _say_why(run: runs.Run, last: Snapshot | None) -> None:
@@ -208,4 +209,5 @@ def exit_code(run: runs.Run) -> int:
 
 
 def _say(text: str) -> None:
-    print(text, flush=True)
+    """Print lines of which any may hold what a run's script or a stranger wrote."""
+    print("\n".join(map(plain, text.split("\n"))), flush=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -20,6 +21,7 @@ from ddpmon.messages import (
     MAX_STEP,
     MAX_US,
     MAX_WORLD,
+    STAGE_TRAINING,
     STAGES,
     Digest,
     Event,
@@ -46,38 +48,14 @@ _SEVERITIES = ("info", "warn", "critical")
 Count = Annotated[int, msgspec.Meta(ge=0, lt=MAX_US)]
 Moment = Annotated[float, msgspec.Meta(ge=0, lt=MAX_US / 1e6)]
 """Unix seconds."""
-_Stage = Annotated[int, msgspec.Meta(ge=0, lt=len(STAGES))]
 
 _T = TypeVar("_T")
 
 
-class ProcessRow(msgspec.Struct, array_like=True):
-    """A row of `processes`, its values in the order of PROCESSES."""
-
-    id: Annotated[int, msgspec.Meta(gt=0, lt=MAX_STEP)]
-    attempt: Annotated[int, msgspec.Meta(ge=-1, lt=MAX_WORLD)]
-    rank: Annotated[int, msgspec.Meta(ge=0, lt=MAX_WORLD)]
-    pid: Annotated[int, msgspec.Meta(gt=0, le=1 << 22)]
-    start_ticks: int | None
-    host: str | None
-    hello: bytes | None
-    stage: _Stage
-    seq: Count
-    steps: Count
-    last_step: Count
-    records: Count
-    dropped: Count
-    total_steps: Count | None
-    left: bool
-    dead: bool
-    unsynchronised: Count | None
-    unsynchronised_at: Count | None
-    stack: bytes | None
-    epoch: Count | None
-    epochs: Count | None
-
-
-PROCESSES = ProcessRow.__struct_fields__
+PROCESSES = (
+    *("id", "attempt", "rank", "pid", "start_ticks", "host", "hello", "stage", "seq", "steps", "last_step", "records"),
+    *("dropped", "total_steps", "left", "dead", "unsynchronised", "unsynchronised_at", "stack", "epoch", "epochs"),
+)
 
 
 def kept(rows: Iterable[Any], make: Callable[[Any], _T]) -> tuple[list[_T], int]:
@@ -93,7 +71,10 @@ def kept(rows: Iterable[Any], make: Callable[[Any], _T]) -> tuple[list[_T], int]
 
 def steps(rows: Sequence[Sequence[Any]]) -> tuple[list[Step], int]:
     """Records from rows of schema.STEPS in the order of their numbers, and how many could not be read."""
-    return kept(rows, _checked_step)
+    made, bad = kept(rows, _checked_step)
+    if any(before.step >= after.step for before, after in pairwise(made)):
+        made = sorted({step.step: step for step in made}.values(), key=lambda step: step.step)
+    return made, bad
 
 
 def _step(row: Sequence[Any]) -> Step:
@@ -156,13 +137,6 @@ def event(row: Sequence[Any]) -> Event:
     return made
 
 
-def _stack(blob: bytes) -> Stack:
-    """From its blob."""
-    made = msgspec.msgpack.decode(blob, type=Stack)
-    check_stack(made)
-    return made
-
-
 def checkpoint(row: Sequence[Any]) -> Checkpoint:
     """From its blob; what was worked out must be such that it can be gone on with."""
     made = msgspec.msgpack.decode(row[0], type=Checkpoint)
@@ -185,47 +159,79 @@ def refused(row: Sequence[Any]) -> list[Refusal]:
     return msgspec.msgpack.decode(row[0], type=list[Refusal])
 
 
+class _Row:
+    """A row of PROCESSES: what in it cannot be is replaced, and remembered."""
+
+    def __init__(self, row: Sequence[Any]) -> None:
+        self._values = dict(zip(PROCESSES, row, strict=True))
+        self.whole = True
+
+    def count(self, name: str, most: int = MAX_US, *, otherwise: int = 0) -> int:
+        value = self._values[name]
+        if isinstance(value, int) and 0 <= value < most:
+            return value
+        self.whole = False
+        return otherwise
+
+    def known(self, name: str) -> int | None:
+        """None where it was not known."""
+        return None if self._values[name] is None else self.count(name) or None
+
+    def flag(self, name: str) -> bool:
+        return bool(self.count(name, 2))
+
+    def blob(self, name: str, kind: type[_T], check: Callable[[_T], None]) -> _T | None:
+        value = self._values[name]
+        if value is None:
+            return None
+        try:
+            made = msgspec.msgpack.decode(value, type=kind)
+            check(made)
+        except UNREADABLE:
+            self.whole = False
+            return None
+        return made
+
+
 def process(row: Sequence[Any], run: Run) -> tuple[RankProcess, bool]:
-    """From a row of PROCESSES; False if of what it said of itself only the row still tells."""
-    values = dict(zip(PROCESSES, row, strict=True))
-    values |= {"left": bool(values["left"]), "dead": bool(values["dead"])}  # SQLite has no truth values
-    told = msgspec.convert(tuple(values.values()), ProcessRow)
-    hello = _hello(told, run)
-    whole = hello is not None
-    if hello is None:
-        size = max(run.world_size, told.rank + 1)
-        hello = Hello(1, run.id, told.rank, told.rank, size, 0, told.host or "", told.pid, told.stage)
-    process = RankProcess(
-        told.id,
-        told.attempt,
+    """From a row of PROCESSES, and whether all of it could be; ValueError if it tells of no process.
+
+    Counters that cannot be come out larger than any can.
+    """
+    told = _Row(row)
+    number = told.count("id", MAX_STEP)
+    hello = told.blob("hello", Hello, check_hello)
+    if hello is None or hello.run_id != run.id:
+        told.whole = False
+        rank, pid = told.count("rank", MAX_WORLD, otherwise=-1), told.count("pid", (1 << 22) + 1)
+        if rank < 0 or not pid:
+            raise ValueError("a process of no rank or pid")
+        host = row[PROCESSES.index("host")]
+        size = max(run.world_size, rank + 1)
+        hello = Hello(1, run.id, rank, rank, size, 0, host if isinstance(host, str) else "", pid, STAGE_TRAINING)
+    attempt = row[PROCESSES.index("attempt")]
+    ticks = told.known("start_ticks")
+    made = RankProcess(
+        number,
+        -1 if attempt == -1 else told.count("attempt", MAX_WORLD),
         hello,
-        Process(told.pid, told.start_ticks) if told.start_ticks is not None else None,
-        stage=told.stage,
-        seq=told.seq,
-        steps=told.steps,
-        last_step=told.last_step,
-        records=told.records,
-        dropped=told.dropped,
-        total_steps=told.total_steps,
-        epoch=told.epoch,
-        epochs=told.epochs,
-        left=told.left,
-        dead=told.dead,
-        unsynchronised=told.unsynchronised or 0,
-        unsynchronised_at=told.unsynchronised_at or 0,
+        Process(hello.pid, ticks) if ticks is not None else None,
+        stage=told.count("stage", len(STAGES)),
+        seq=told.count("seq"),
+        steps=told.count("steps", otherwise=MAX_US),
+        last_step=told.count("last_step", otherwise=MAX_US),
+        records=told.count("records", otherwise=MAX_US),
+        dropped=told.count("dropped"),
+        total_steps=told.known("total_steps"),
+        epoch=told.known("epoch"),
+        epochs=told.known("epochs"),
+        left=told.flag("left"),
+        dead=told.flag("dead"),
+        unsynchronised=told.known("unsynchronised") or 0,
+        unsynchronised_at=told.known("unsynchronised_at") or 0,
+        stack=told.blob("stack", Stack, check_stack),
     )
-    stacks, bad = kept([told.stack] if told.stack else [], _stack)
-    process.stack = stacks[0] if stacks else None
-    return process, whole and not bad
-
-
-def _hello(row: ProcessRow, run: Run) -> Hello | None:
-    try:
-        made = msgspec.msgpack.decode(row.hello or b"", type=Hello)
-        check_hello(made)
-    except UNREADABLE:
-        return None
-    return made if (made.rank, made.pid, made.run_id) == (row.rank, row.pid, run.id) else None
+    return made, told.whole
 
 
 def last_possible(process: RankProcess, seconds: float, lengths_us: Sequence[Any]) -> int:

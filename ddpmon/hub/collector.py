@@ -78,8 +78,13 @@ class Collector:
             self.take(frames, now, unix, peer)
         return count
 
-    def take(self, frames: list[bytes], now: float, unix: float, peer: Peer | None = None) -> None:
-        """One message of a rank: its connection and one frame. peer: who sent it; None: a file holds it."""
+    def take(
+        self, frames: list[bytes], now: float, unix: float, peer: Peer | None = None, *, left: bool = False
+    ) -> None:
+        """One message of a rank: its connection and one frame. peer: who sent it; None: a file holds it.
+
+        left: by a process that has ended since.
+        """
         registry = self._store.registry
         identity = frames[0]
         try:
@@ -90,7 +95,7 @@ class Collector:
             self._refuse(NO_MESSAGE, identity, peer, str(error))
             return
         if isinstance(message, Hello):
-            process = registry.hello(message, identity, now, peer)
+            process = registry.hello(message, identity, now, peer, left=left)
             if process is not None:
                 self._hello(process, unix)
         elif not registry.is_known(message.pid):
@@ -112,17 +117,21 @@ class Collector:
                 self._bye(process, message)
         if process is not None:
             for what in left_out:
-                registry.refusals.count(what, process.rank)
+                self._refuse(what, identity, peer)
 
     def _decode(self, frame: bytes, identity: bytes, peer: Peer | None) -> tuple[FromRank, list[str]]:
         if len(frame) <= MENDED_BYTES or self._store.registry.speaks(identity, peer):
             return decode_what_can_be(frame)
         return decode_from_rank(frame), []
 
-    def _refuse(self, what: str, identity: bytes, peer: Peer | None, why: str) -> None:
-        process = self._store.registry.speaks(identity, peer)
-        who = f"process {peer.pid}: " if peer and not process else ""
-        self._store.registry.refusals.count(what, process.rank if process else None, who + why[:200])
+    def _refuse(self, what: str, identity: bytes, peer: Peer | None, why: str = "") -> None:
+        registry = self._store.registry
+        process = registry.speaks(identity, peer)
+        if process is not None and registry.is_seated(process):
+            registry.refusals.count(what, process.rank, why[:200])
+        else:
+            sender = f"process {peer.pid}: " if peer else ""
+            registry.refusals.count(what if what == NO_MESSAGE else STRANGER, None, sender + (why or what)[:200])
 
     @property
     def bad_frames(self) -> int:

@@ -32,7 +32,7 @@ from ddpmon.runs import Process
 
 LOOK_S = 0.03
 IDLE_S = 15.0
-GROWTH_BYTES = 32 << 20
+GROWTH_BYTES = 24 << 20
 """Memory that the hub may gain within CALM_S."""
 CALM_S = 10.0
 GOES_ON_BYTES = 16 << 20
@@ -42,6 +42,8 @@ QUIET_S = 2.0
 CUTS_MOST = 16
 """Connections that are closed for one fast growth; it may be the hub's own."""
 CLOSING_S = 0.25
+TELLS_MOST = 50
+"""Of so many cuts is told at most: who is cut off may come back as another process."""
 EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED | zmq.EVENT_MONITOR_STOPPED
 
 
@@ -87,8 +89,8 @@ class Floods(threading.Thread):
         self._open: dict[int, _Connection] = {}
         self._suspected: set[Process] = set()
         self._refused: set[Process] = set()
-        self.told: deque[str] = deque()
-        """Who was cut off, for the hub to tell."""
+        self._told: deque[str] = deque()
+        self._tells = TELLS_MOST
         self._calm_bytes = _memory_bytes()
         self._calm_at = self._idle_at = time.monotonic()
 
@@ -99,6 +101,10 @@ class Floods(threading.Thread):
         for receiver in self._receivers:
             receiver.socket.disable_monitor()
         self.join()
+
+    def tell(self) -> list[str]:
+        """Who was cut off since, a sentence each."""
+        return [self._told.popleft() for _ in range(len(self._told))]
 
     def run(self) -> None:
         poller = zmq.Poller()
@@ -199,16 +205,21 @@ class Floods(threading.Thread):
         process = Process.of(connection.pid)
         if process is not None and process not in self._suspected:
             self._suspected.add(process)
-            self.told.append(f"process {connection.pid} sent a message without end: its connection was closed")
+            self._say(f"process {connection.pid} sent a message without end: its connection was closed")
         else:
-            self._refuse(connection, "a message without end, again,")
+            self._refuse(connection, "a message without end again")
 
     def _refuse(self, connection: _Connection, what: str) -> None:
         connection.close()
         process = Process.of(connection.pid) if connection.pid != os.getpid() else None
         if process is not None:
             self._refused.add(process)
-        self.told.append(f"process {connection.pid} sent {what} and was cut off")
+        self._say(f"process {connection.pid} sent {what} and was cut off")
+
+    def _say(self, text: str) -> None:
+        if self._tells:
+            self._tells -= 1
+            self._told.append(text)
 
 
 def _memory_bytes() -> int:

@@ -30,7 +30,6 @@ from ddpmon.hub.parts import with_parts
 from ddpmon.hub.processes import Registry
 from ddpmon.hub.recorder import Checkpoint, Recorder
 from ddpmon.hub.recording import Recording, recorded_report, recording_path
-from ddpmon.hub.refusals import FLOOD
 from ddpmon.hub.silent import Silent
 from ddpmon.hub.sockets import Sockets
 from ddpmon.hub.starting import started_ranks
@@ -188,14 +187,12 @@ class Hub:
 
     def _tell_refusals(self, unix: float) -> None:
         refusals = self._store.registry.refusals
-        while self._floods.told:
-            refusals.count(FLOOD, why=self._floods.told.popleft())
-        for text in refusals.tell():
+        for text in (*self._floods.tell(), *refusals.tell()):
             self._store.tell(unix, "warn", text)
         self._recorder.refused(refusals.rows())
 
     def _take_left(self, frames: list[bytes]) -> None:
-        self._collector.take(frames, time.monotonic(), time.time())
+        self._collector.take(frames, time.monotonic(), time.time(), left=True)
 
     def _tell_left_out(self, text: str) -> None:
         self._store.tell(time.time(), "warn", text)

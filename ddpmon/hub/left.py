@@ -37,7 +37,7 @@ class Left:
         collector = Collector(_Nobody(), Store(run, registry, clock), recorder, "")  # type: ignore[arg-type]
         now = time.monotonic()
         for frames in self.frames:
-            collector.take(frames, now, time.time())
+            collector.take(frames, now, time.time(), left=True)
         collector.record_all()
 
 

@@ -205,17 +205,20 @@ class Registry:
         """Messages that could not come from a rank of this run."""
         return self.refusals.of(STRANGER)
 
-    def hello(self, hello: Hello, identity: bytes, now: float, peer: Peer | None = None) -> RankProcess | None:
+    def hello(
+        self, hello: Hello, identity: bytes, now: float, peer: Peer | None = None, *, left: bool = False
+    ) -> RankProcess | None:
         """A rank introduces itself, again perhaps; None: it cannot be one of this run.
 
-        peer: who says so; None: a file in the run's folder does.
+        peer: who says so; None: a file in the run's folder does. left: it has ended, and its pid may be another
+        process's by now.
         """
         if hello.run_id != self.run_id:
             return self._refuse(f"of run {hello.run_id[:40]}")
         own = peer is None or peer.has_pid(hello.pid)
         if not own and peer is not None and peer.pid and hello.host == self.host:
             return self._refuse(f"process {peer.pid} says that it is {hello.pid}")
-        process = self._process_of(hello, peer) if own else None
+        process = self._process_of(hello, peer) if own and not left else None
         known = self.everyone.get(hello.pid)
         if known and known.process and process and known.process != process:
             known = None  # the pid was given to another process
@@ -321,6 +324,8 @@ class Registry:
                 return
             self._unseat(holder)
         elif holder.settled:
+            if self._stands(new, now):
+                return
             self._begin_attempt(new)
         if new.settled:
             self._agree(new.hello.world_size)

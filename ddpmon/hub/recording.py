@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -57,8 +56,6 @@ class Recording:
         """Open a run's recording; RecordingError says what is wrong with it. tails: with what ranks left beside it."""
         self.run = run
         self.path = recording_path(run.id)
-        self.notes: list[str] = []
-        """What else is to be said of it."""
         self._unread = Counter[int]()
         """Step records that could not be read, by process."""
         self._limits: dict[int, int] = {}
@@ -89,20 +86,21 @@ class Recording:
 
     def _take_left(self) -> None:
         """Read with it what ranks left beside it, from a copy in memory."""
-        if not self._left:
-            return
-        self.notes = self._left.notes
-        if not self._left.frames:
-            return
-        registry = Registry(self.run.id, self.run.world_size, "")  # pids may be other processes' by now
-        registry.restore(self.processes())
-        self._left.take(self.run, self.database.writable(), self.clock, registry)
-        self.database.on_salvage = self._take_left
+        if self._left and self._left.frames:
+            registry = self.registry()
+            self._left.take(self.run, self.database.writable(), self.clock, registry)
+            self.database.on_salvage = self._take_left
 
     @property
     def damaged(self) -> bool:
         """Whether something in it could not be read."""
         return self.database.damaged
+
+    @property
+    def notes(self) -> list[str]:
+        """What of it, and beside it, could not be read."""
+        damaged = [f"{self.path} is damaged: what is whole was read"] if self.damaged else []
+        return [*(self._left.notes if self._left else ()), *damaged]
 
     def close(self) -> None:
         self.database.close()
@@ -126,6 +124,7 @@ class Recording:
         RecordingError if what is in it cannot be.
         """
         before = self.database.salvaged
+        self._unread.clear()
         try:
             store = self._store(records)
             return store if self.database.salvaged == before else self._store(records)
@@ -174,7 +173,7 @@ class Recording:
             for process in registry.seats.values():
                 process.dead = not process.left
         store.damaged = self.damaged
-        store.notes = [*self.notes, *([f"{self.path} is damaged: what is whole was read"] if self.damaged else [])]
+        store.notes = self.notes
         return store
 
     def _restore_histories(self, store: Store, saved: Checkpoint | None, last: int) -> int:
@@ -221,11 +220,12 @@ class Recording:
         limit = checked.last_possible(process, seconds, [length for (length,) in first])
         self._limits[process.id] = limit
         told = process.last_step, process.steps, process.records
+        beyond = self.database.read("steps", ("step",), "WHERE process = ? AND step > ? LIMIT 1", process.id, limit)
         if max(told) > limit:
             process.last_step = process.steps = self.last_step(process.id)
         if "steps" not in self.database.tables:
             process.records = 0
-        elif self.database.salvaged or max(told) > limit:
+        elif self.database.salvaged or beyond or max(told) > limit:
             whole = self.database.count("steps", "WHERE process = ? AND step <= ?", process.id, limit)
             process.records = whole + self._merged(process.id, limit)
             self.database.damaged |= process.records != told[2]
@@ -263,8 +263,6 @@ class Recording:
         if bad:
             self._unread[process] += bad
             self.database.damaged = True
-        if any(before.step >= after.step for before, after in pairwise(made)):
-            made = sorted({step.step: step for step in made}.values(), key=lambda step: step.step)
         return made
 
     def stretches(self, processes: Iterable[int], begin: int, size: int) -> Iterator[tuple[int, int]]:

@@ -10,7 +10,6 @@ MOST = 256
 """Kinds that are told apart, over all ranks."""
 STRANGER = "message of a process that is no rank of this run"
 NO_MESSAGE = "frame that is no message of ddpmon"
-FLOOD = "connection that was no good"
 REST = "of further kinds"
 
 

@@ -4,7 +4,7 @@ Processes of the run print into spools (`ddpmon.launch.spool`), which take every
 process and of the disk. It empties them into the run's logs, which together are bounded. A spool comes over a socket
 when it is made; one that a drain before this one had is found in /proc.
 
-Where the disk takes nothing, the last `HELD_BYTES` of each spool wait for it in memory; what is dropped is counted.
+Where the disk takes nothing, the last `HELD_BYTES` of all wait for it in memory; what is dropped is counted.
 
     SIGTERM    take what there is, and end
     It ends by itself once its supervisor is gone and no process has a spool of the run open.
@@ -38,7 +38,8 @@ ALONE_S = 2.0
 """How often one without a supervisor looks whether anybody still prints."""
 RELEASE_S = 60.0
 """How often it lets go of spools into which nobody can print any more."""
-HELD_BYTES = 4 << 20
+HELD_BYTES = 16 << 20
+LEAST_HELD_BYTES = 256 << 10
 CHUNK_BYTES = 256 << 10
 TURN_BYTES = 4 << 20
 """So much of one spool is taken before it is the next one's turn."""
@@ -101,9 +102,10 @@ class Drain:
     def _pump(self) -> bool:
         """One turn of every spool; whether any has more."""
         more = False
+        held = max(LEAST_HELD_BYTES, HELD_BYTES // max(1, len(self._logs)))
         for kept, log in list(self._spools.values()):
             with contextlib.suppress(OSError):
-                more |= _pump(kept, log)
+                more |= _pump(kept, log, held)
         return more
 
     def _take_in(self, path: str, log: str) -> bool:
@@ -153,7 +155,7 @@ class Drain:
             listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             try:
                 listener.bind(path)
-                listener.listen(socket.SOMAXCONN)
+                listener.listen(4096)
                 listener.setblocking(False)
             except OSError:
                 listener.close()
@@ -213,12 +215,12 @@ class Drain:
                     del self._spools[identity]
 
 
-def _pump(kept: Spool, log: BoundedLog) -> bool:
-    """Write into a log what its spool holds; whether there is more."""
+def _pump(kept: Spool, log: BoundedLog, held_bytes: int) -> bool:
+    """Write into a log what its spool holds; whether there is more. held_bytes: what waits for a full disk."""
     if not kept.read(1):
         return False
     printed_ns = kept.printed_ns()
-    room = HELD_BYTES if log.full else log.half_bytes
+    room = held_bytes if log.full else log.half_bytes
     if kept.unread() > room and log.empty:
         kept.take(log.write(kept.read(FIRST_BYTES)))
     if (surplus := kept.unread() - room) > 0:

@@ -41,9 +41,15 @@ class Life:
         self._deadline = 0.0
         self._grace_until = 0.0
 
-    def take_over(self) -> None:
-        """The command was gone before anyone watched: the run is over when nothing is left."""
-        self.command_ended = True
+    def take_over(self, command_ended: bool, grace_until: float | None = None) -> None:
+        """Go on where nobody watched. grace_until: when the grace of a stop is over that was asked for before.
+
+        Where the command was gone by then, the run is over when nothing is left.
+        """
+        self.command_ended = command_ended
+        if grace_until is not None:
+            self.state = "asked"
+            self._deadline = self._grace_until = grace_until + STOP_MARGIN_S
 
     def stop(self, at: float, now: bool = False) -> Do:
         """Someone wants the run to end. A further stop joins the first; only `now` shortens the grace."""

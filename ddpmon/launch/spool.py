@@ -102,7 +102,7 @@ class Spool:
         unread = self.unread()
         if not unread:
             return b""
-        before = 1 if self._at else 0
+        before = 1 if self._at and self._freed == self._at else 0
         data = os.pread(self._file, min(most_bytes, unread) + before, self._at - before)
         if before and data[:1] != b"\0":  # emptied, and printed into again
             self._at = self._freed = 0

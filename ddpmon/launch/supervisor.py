@@ -27,12 +27,14 @@ from collections.abc import Callable
 
 from ddpmon import runs
 from ddpmon.errors import DdpmonError
-from ddpmon.launch import env, memory_kills, processes, remains, unseen
+from ddpmon.launch import env, memory_kills, processes, unseen
 from ddpmon.launch.draining import Draining
 from ddpmon.launch.journal import Journal
 from ddpmon.launch.keeper import HubKeeper
 from ddpmon.launch.life import HUB_END_S, Do, Life
 from ddpmon.launch.run_file import RunFile
+from ddpmon.launch.run_processes import RunProcesses
+from ddpmon.launch.run_processes import ranks as ranks_of
 from ddpmon.runs import Process
 
 STOPS = {signal.SIGTERM, signal.SIGINT, signal.SIGUSR1}
@@ -43,8 +45,6 @@ ENDING_S = 0.1
 HUB_READY_S = 5.0
 GOODBYES_S = 5.0
 """For the hub to record the goodbyes that ranks left behind."""
-PASS_ON_S = 2.0
-"""In which a launcher takes a signal and hands it to its ranks."""
 WRITE_END_S = 600.0
 
 journal = Journal(sys.stderr.fileno())
@@ -62,13 +62,11 @@ class Supervisor:
         self.life = Life(file.run.grace_s)
         self.hub = HubKeeper(file.run.id, say)
         self.drain = Draining(file.run.id, say)
+        self.processes = RunProcesses(file.run.id, say, takes_over)
         self.exit_code: int | None = None
-        self._command: unseen.Stranger | None = None
-        """The command of a run that was taken over."""
-        self._asked: tuple[signal.Signals, float] | None = None
-        """What the launcher is to hand to its ranks, and since when; None once that is seen to."""
-        self._terminated: set[Process] = set()
-        """Who had its SIGTERM: a second one would begin a checkpoint anew in the midst of the first."""
+        agent = file.run.agent if takes_over else None
+        self._command = unseen.Stranger(agent) if agent and agent.alive() else None
+        """The command of a run that was taken over, while it lives."""
         self._goodbyes_tell = True
         """Whether a command that nobody saw end ended well if its ranks did: nobody asked them to end."""
         self._told = ""
@@ -101,15 +99,15 @@ class Supervisor:
 
     def _take_over(self) -> float | None:
         """See what there is of the run; if nothing is left, since when."""
-        run, left = self.run, self._left()
-        over_since = None if left else unseen.last_sign_at(run)
+        run = self.run
         if run.hub and run.hub.alive():
             self.hub.take_over(run.hub)
-        if run.agent and run.agent.alive():
-            self._command = unseen.Stranger(run.agent)
-        else:
-            self.life.take_over()
-            self._goodbyes_tell = not left  # a launcher that was gone before its ranks was killed
+        left = self._left()
+        over_since = None if left else unseen.last_sign_at(run)
+        # a launcher that was gone before its ranks was killed
+        self._goodbyes_tell = not run.stopping and (self._command is not None or not left)
+        grace_left_s = run.grace_left_s()
+        self.life.take_over(self._command is None, None if grace_left_s is None else time.monotonic() + grace_left_s)
         say(f"took over from a supervisor that was killed; {len(left)} processes are left")
         return over_since
 
@@ -156,17 +154,17 @@ class Supervisor:
         now = time.monotonic()
         if self._command and not self.life.command_ended and not self._command.alive():
             # torchrun ends after its ranks, unless it is killed
-            self._ended(now, by_signal=bool(self._ranks(self._left())))
+            self._ended(now, by_signal=bool(ranks_of(self._left())))
         looks = self.life.state != "running" or self.life.command_ended
         left = self._left() if looks else []
-        ranks = self._ranks(left)
+        ranks = ranks_of(left)
         if self.life.state == "running" and self.life.command_ended and self.run.world_size and left and not ranks:
             self._ended(now, by_signal=False)  # a run whose launcher was gone already: now its ranks are too
         do = self.life.tick(now, len(left) if looks else 1, len(ranks))
         self._do(do)
         if do is Do.FINISH:
             return True
-        self._see_it_passed_on(now, ranks)
+        self.processes.see_it_passed_on(now, ranks, self.run.agent)
         self.drain.keep(now)
         self._keep_hub()
         self.file.write()
@@ -213,87 +211,21 @@ class Supervisor:
         self._do(self.life.ended(at, by_signal))
 
     def _left(self) -> list[tuple[int, Process]]:
-        """Every process of the run that still lives, with its parent's pid; never the hub or the drain."""
-        found = processes.descendants(os.getpid())
-        if self.takes_over:
-            listed = {process for _, process in found}
-            found += [
-                (processes.parent(process.pid), process)
-                for process in remains.of_run(self.run.id)
-                if process not in listed
-            ]
-        ours = {os.getpid(), *(each.pid for each in (self.hub.process, self.drain.process) if each)}
-        return [(parent, process) for parent, process in found if process.pid not in ours]
-
-    @staticmethod
-    def _ranks(left: list[tuple[int, Process]]) -> list[Process]:
-        """Those that a launcher started as ranks; not their DataLoader workers, which inherit as much."""
-        is_rank = processes.is_rank
-        return [process for parent, process in left if is_rank(process.pid) and not is_rank(parent)]
+        return self.processes.left(self.hub.process, self.drain.process)
 
     def _do(self, do: Do) -> None:
         self._goodbyes_tell &= do in {Do.NOTHING, Do.FINISH, Do.TERMINATE}
         if do is Do.ASK:
-            self._ask()
+            self.processes.ask(self._left(), self.run.agent, self.run.grace_s)
         elif do is Do.ASK_RANKS:
             left = self._left()
-            self._terminate(do, self._ranks(left) or [process for _, process in left])
+            self.processes.terminate(do, ranks_of(left) or [process for _, process in left])
         elif do is Do.TERMINATE:
-            self._terminate(do, [process for _, process in self._left()])
+            self.processes.terminate(do, [process for _, process in self._left()])
         elif do is Do.KILL:
-            self._send(do.value, [process for _, process in self._left()], signal.SIGKILL)
+            self.processes.kill([process for _, process in self._left()])
         elif do is Do.FINISH and (stuck := self._left()):
             say(f"{len(stuck)} process{'es survive' if len(stuck) > 1 else ' survives'} SIGKILL: stuck in the kernel")
-
-    def _terminate(self, do: Do, wanted: list[Process]) -> None:
-        """SIGTERM, once for each: a DataLoader worker is left to a rank that saves."""
-        fresh = [process for process in wanted if process not in self._terminated]
-        self._terminated.update(fresh)
-        self._send(do.value, fresh, signal.SIGTERM)
-
-    def _send(self, what: str, wanted: list[Process], number: signal.Signals) -> None:
-        text = f"{what}: {', '.join(str(process.pid) for process in wanted)}"
-        if wanted and text != self._told:  # SIGKILL is repeated until nothing is left: once in the log is enough
-            say(text)
-            self._told = text
-        for process in wanted:
-            processes.send(process, number)
-            _wake(process)
-
-    def _ask(self) -> None:
-        """SIGTERM where somebody listens to it (to save a checkpoint), else SIGINT, as Ctrl-C would be.
-
-        torchrun hands either one to its ranks. It must never get SIGUSR1: that kills it and leaves its ranks.
-        """
-        agent, left = self.run.agent, self._left()
-        alive = agent is not None and agent.alive()
-        ranks = self._ranks(left)
-        listeners = ranks or ([agent] if agent and alive else [process for _, process in left])
-        catch = any(processes.catches(process.pid, signal.SIGTERM) for process in listeners)
-        number = signal.SIGTERM if catch else signal.SIGINT
-        say(f"stop: {number.name}, {self.run.grace_s:g} s of grace")
-        if agent is None or not alive:
-            for process in listeners:
-                processes.send(process, number)
-            self._terminated.update(listeners if catch else ())
-        elif catch:  # to the launcher alone: a rank in its group needs its DataLoader workers while it saves
-            processes.send(agent, number)
-        else:
-            processes.send_group(agent, number)
-        if agent and alive:
-            self._asked = number, time.monotonic()
-        for _, process in left:
-            _wake(process)  # who is stopped cannot end
-
-    def _see_it_passed_on(self, at: float, ranks: list[Process]) -> None:
-        """Signal the ranks ourselves where their launcher does not take the signal that it is to hand to them."""
-        agent = self.run.agent
-        if self._asked is None or agent is None or at - self._asked[1] < PASS_ON_S:
-            return
-        number, self._asked = self._asked[0], None
-        if agent.alive() and processes.is_pending(agent.pid, number):
-            self._terminated.update(ranks)
-            self._send(f"the launcher does not take {number.name}; to its ranks", ranks, number)
 
     def _unseen_exit_code(self) -> int | None:
         """The exit code of a command that was no child: by the kernel's word, else by what the run left behind."""
@@ -349,14 +281,8 @@ def _shell_code(code: int) -> int:
     return 128 - code if code < 0 else code
 
 
-def _wake(process: Process) -> None:
-    if processes.is_stopped(process.pid):
-        processes.send(process, signal.SIGCONT)
-
-
-def sign(run: runs.Run, *, takes_over: bool) -> RunFile:
+def sign(file: RunFile, *, takes_over: bool) -> None:
     """Become the supervisor that run.json names. DdpmonError if that cannot be written: then nothing is started."""
-    file = RunFile(run, say)
     myself = Process.of(os.getpid())
     try:
         if takes_over:
@@ -370,7 +296,6 @@ def sign(run: runs.Run, *, takes_over: bool) -> RunFile:
         raise DdpmonError(f"no room for run.json: {error.strerror}") from None
     if file.trouble:
         raise DdpmonError(file.trouble)
-    return file
 
 
 def main() -> None:
@@ -401,8 +326,10 @@ def main() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     umask = os.umask(0o077)  # what this process and the hub write is for their user alone
+    file = RunFile(run, say)
+    supervisor = Supervisor(file, takes_over, umask)
     try:
-        file = sign(run, takes_over=takes_over)
+        sign(file, takes_over=takes_over)
     except DdpmonError as error:
         print(error, flush=True)
         os._exit(1)
@@ -410,7 +337,7 @@ def main() -> None:
     os.write(told, b"signed")
     os.close(told)
     os.close(signed)
-    Supervisor(file, takes_over, umask).supervise()
+    supervisor.supervise()
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import os
 import re
 import sqlite3
 import struct
+from pathlib import Path
 
 from ddpmon import runs
 from ddpmon.runs import Process, Run
@@ -23,13 +24,15 @@ _TAIL_BYTES = 262_144
 
 
 class Stranger:
-    """A process that is no child of ours, with whose end nobody tells us."""
+    """A process that is no child of ours, of whose end nobody tells us."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
         self._file = -1
         with contextlib.suppress(OSError):
             self._file = os.pidfd_open(process.pid)
+        # who may not read this sees 0 in the place of an exit code
+        self._readable = os.access(f"/proc/{process.pid}/fd", os.R_OK | os.X_OK)
         if not process.alive() and self._file >= 0:  # the pid may be another's by now
             os.close(self._file)
             self._file = -1
@@ -39,6 +42,23 @@ class Stranger:
 
     def exit_code(self) -> int | None:
         """As `os.waitstatus_to_exitcode` tells it, once it has ended; None where the kernel does not tell."""
+        status = self._status_unreaped()
+        if status is None:
+            status = self._status_reaped()
+        return None if status is None else os.waitstatus_to_exitcode(status)
+
+    def _status_unreaped(self) -> int | None:
+        """The wait status of a process whose parent has not asked for it yet."""
+        try:
+            text = Path(f"/proc/{self._process.pid}/stat").read_text(errors="replace")
+        except OSError:
+            return None
+        fields = text.rpartition(")")[2].split()
+        same = int(fields[19]) == self._process.start_ticks
+        return int(fields[49]) if self._readable and same and fields[0] == "Z" else None
+
+    def _status_reaped(self) -> int | None:
+        """The wait status of a process whose parent has."""
         if self._file < 0:
             return None
         answer = bytearray(_INFO.pack(_EXIT, *[0] * 13))
@@ -47,7 +67,7 @@ class Stranger:
         except OSError:
             return None
         mask, *_, status = _INFO.unpack(answer)
-        return os.waitstatus_to_exitcode(status) if mask & _EXIT else None
+        return int(status) if mask & _EXIT else None
 
 
 def exit_code(run: Run) -> int | None:

@@ -54,8 +54,8 @@ def _check(ok: bool, what: str) -> None:
 
 
 def _check_ranks(ranks: list[RankView], world_size: int) -> None:
-    """That they are the whole world, or nobody is told of."""
-    _check(len(ranks) in {0, world_size}, f"{len(ranks)} ranks of {world_size}")
+    """That they are the whole world, in its order."""
+    _check(len(ranks) == world_size, f"{len(ranks)} ranks of {world_size}")
     for place, view in enumerate(ranks):
         if view.rank != place:
             raise WireError(f"rank {view.rank} in the place of rank {place}")

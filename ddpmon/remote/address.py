@@ -24,6 +24,7 @@ from ddpmon.errors import UsageError
 _LOGIN = re.compile(
     r"(?:(?P<user>[^\s:]+)@)?(?:\[(?P<address>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^\s:@\[\]]*))(?::(?P<run>.*))?"
 )
+_BARE_IPV6 = re.compile(r"(?:[^\s@]+@)?[0-9A-Fa-f]*:[0-9A-Fa-f]*:")
 _PLAIN = re.compile(r"[A-Za-z0-9_.:%+~@\\-]+")
 """Letters of users and hosts: ssh hands them on to shells of its configuration (ProxyCommand, Match exec)."""
 
@@ -71,7 +72,7 @@ def parse(word: str | None) -> Address | None:
         return None
     found = _LOGIN.fullmatch(word)
     host = (found["address"] or found["host"]) if found else ""
-    if found is None and word.count(":") > 1 and "[" not in word:
+    if _BARE_IPV6.match(word):
         raise UsageError(f"{word!r}: an IPv6 address goes in brackets, as in [::1]:RUN")
     if found is None or not host:
         raise UsageError(f"{word!r}: USER@HOST or HOST:RUN is a run on another machine")

@@ -7,6 +7,7 @@ prints nothing. So both come over standard input: a byte for Ctrl-C, and its end
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import shutil
 import signal
@@ -55,6 +56,8 @@ def run_there(address: Address, words: list[str]) -> int:
 def begin() -> None:
     """At the far side: say that ddpmon begins here, and listen for Ctrl-C and for the end of the line."""
     os.write(1, greeting())
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # who waits for a line is at a terminal
     # What was SIG_IGN in a shell that started this in the background would not end `logs -f`.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -14,7 +14,6 @@ import ddpmon
 from ddpmon import runs
 from ddpmon.allruns import AllRuns
 from ddpmon.errors import DdpmonError
-from ddpmon.launch import stop
 from ddpmon.logs import KEPT, Reader, Said
 from ddpmon.messages import WireError
 from ddpmon.remote.channel import (
@@ -118,6 +117,8 @@ class Relay:
             if asked.run_id == self._run.id:
                 self._source.stop(asked.now)
             else:
+                from ddpmon.launch import stop
+
                 stop.request(runs.find(asked.run_id), now=asked.now)
         except (DdpmonError, OSError) as error:
             self._send(Sorry(str(error)))

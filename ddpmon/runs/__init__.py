@@ -24,7 +24,6 @@ import fcntl
 import json
 import os
 import re
-import secrets
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -49,6 +48,7 @@ from ddpmon.runs.here import Place, Sight, boot_id, here, is_local, pid_namespac
 from ddpmon.runs.ids import new_id, reserved
 from ddpmon.runs.lock import held, hold, known_held
 from ddpmon.runs.process import Process
+from ddpmon.runs.writing import write
 
 __all__ = [
     "Place",
@@ -218,9 +218,9 @@ def create(run: Run) -> Path:
     )
     if shown != run:
         shown = dataclasses.replace(shown, hides=True)
-        _write(path / "secrets.json", {name: getattr(run, name) for name in _Secrets.__annotations__}, new=True)
+        write(path / "secrets.json", {name: getattr(run, name) for name in _Secrets.__annotations__}, new=True)
     try:
-        _write(path / "run.json", dataclasses.asdict(shown), new=True)
+        write(path / "run.json", dataclasses.asdict(shown), new=True)
     except FileExistsError:
         raise UsageError(f"there is a run {run.id} already") from None
     return path
@@ -255,21 +255,7 @@ def text(run: Run) -> str:
 
 def save(run: Run) -> None:
     """Write run.json whole or not at all."""
-    _write(run_dir(run.id) / "run.json", dataclasses.asdict(run))
-
-
-def _write(path: Path, content: object, *, new: bool = False) -> None:
-    """Write a file of this user alone, whole or not at all. new: FileExistsError if it is there."""
-    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-    try:
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            json.dump(content, file, indent=1)
-        if new:
-            os.link(draft, path)
-        else:
-            draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    write(run_dir(run.id) / "run.json", dataclasses.asdict(run))
 
 
 def update(run_id: str, **changes: Any) -> Run:
@@ -361,8 +347,6 @@ def _check_values(run: Run, run_id: str) -> None:
             raise ValueError(f"{name} is {value:.12g}")
     if run.id != run_id:  # or a path of it would lead elsewhere
         raise ValueError("id is not its folder's name")
-    if not NAME.fullmatch(run.name):
-        raise ValueError("name is no name of a run")
     if not all(name and "=" not in name for name in run.environment):
         raise ValueError("environment has a variable that cannot be")
 

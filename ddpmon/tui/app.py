@@ -152,6 +152,8 @@ class DdpmonApp(Stopping):
         if not self.is_headless and workarounds.terminal_gone():
             self.leave()
             return
+        if workarounds.unread(self._driver):
+            return
         self.source.wish(self.view.wish)
         self.take()
         self._tell_outside()
@@ -230,6 +232,17 @@ class DdpmonApp(Stopping):
         self.exit()
 
     # --- keys ---
+
+    def action_repaint(self) -> None:
+        """All of the screen once more, whatever else wrote into the terminal."""
+        self.refresh(repaint=True, layout=True)
+
+    def action_suspend(self) -> None:
+        """Back to the shell until it continues the dashboard, as any program."""
+        if workarounds.can_come_back():
+            self.action_suspend_process()
+        else:
+            self.say("no shell is there to come back from")
 
     def action_detach(self) -> None:
         self.leave()

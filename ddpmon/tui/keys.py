@@ -48,6 +48,8 @@ _CHARTS = ("world", "chart")
 KEYS = (
     Key("q", "q", "app.detach", "detach", "leave the dashboard; the run goes on"),
     Key("x", "x", "app.stop", "stop", "stop the run (asks first); once more: kill it now", stops=True),
+    Key("ctrl+l", "ctrl+l", "app.repaint", "", "draw the whole screen again"),
+    Key("ctrl+z", "ctrl+z", "app.suspend", "", "back to the shell; fg shows the dashboard again"),
     Key("question_mark", "?", "app.help", "help", "the keys, and what words and signs mean"),
     Key("space", "space", "app.freeze", "pause", "pause; go on; at the end, begin again", replay=True),
     Key("left_square_bracket", "[", "app.skip(-1)", "back", "a piece back in time", views=_TIMED, replay=True),

@@ -94,8 +94,9 @@ class Stopping(Launching):
     def action_stop(self) -> None:
         other = self._other
         if not self._stoppable_here:
-            ended = "it has ended: there is nothing to stop"
-            self.say(ended if other is not None and not self.readonly else self._why_no_stop())
+            where = other.elsewhere() if other is not None else None
+            ended = f"it {where}; stop it there" if where else "it has ended: there is nothing to stop"
+            self.say(plain(ended) if other is not None and not self.readonly else self._why_no_stop())
             return
         name = self.run_name if other is None else plain(other.name)
         if self.place.name:
@@ -109,6 +110,8 @@ class Stopping(Launching):
         self._ask("Stop the run?", text, (cancel, Answer("s", "Stop it", "stop")), other)
 
     def _why_no_stop(self) -> str:
+        if self.newest is not None and self.newest.state == "unknown":
+            return "whether it still runs cannot be seen from here: stop it where it was started"
         if self.ended:
             return "the run has ended: there is nothing to stop"
         return "read-only: it cannot be stopped from here" if self.readonly else "this cannot be stopped from here"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import termios
@@ -9,6 +10,9 @@ from typing import Literal
 
 from textual.driver import Driver
 from textual.widgets import OptionList
+
+_WAITING = 4
+"""Writes: a frame is one or a few. Textual's queue holds 30."""
 
 
 def page_only_through_lines_that_are_there() -> None:
@@ -42,6 +46,27 @@ def terminal_gone() -> bool:
         termios.tcgetattr(stdin.fileno())
     except termios.error:
         return True
+    return False
+
+
+def unread(driver: Driver | None) -> bool:
+    """Whether the terminal does not take what was written before: a line that stalls, a window that is held.
+
+    Textual's queue of what is to be written blocks the whole app once it is full, signals and the look for a closed
+    terminal included; who asks here before a frame never fills it.
+    """
+    writer = getattr(driver, "_writer_thread", None)
+    return writer is not None and writer._queue.qsize() >= _WAITING  # noqa: SLF001
+
+
+def can_come_back() -> bool:
+    """Whether a shell is there that continues this process once it is stopped.
+
+    `ssh -t HOST ddpmon attach` and a window of tmux that runs nothing else have none, and Textual stops all the same.
+    """
+    parent = os.getppid()
+    with contextlib.suppress(OSError):
+        return os.getsid(parent) == os.getsid(0) and os.getpgid(parent) != os.getpgrp()
     return False
 
 

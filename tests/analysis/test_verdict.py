@@ -25,6 +25,7 @@ from tests.worlds import own_times, records, world_of
         (Signs("failed"), "failed"),
         (Signs("stopped", slow=True), "stopped"),
         (Signs("lost", steps=3), "lost"),
+        (Signs("unknown", steps=3, idle_s=99), "unknown"),
     ],
 )
 def test_the_state_follows_from_the_signs(signs, expected):

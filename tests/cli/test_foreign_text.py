@@ -101,7 +101,8 @@ def test_neither_do_they_where_the_output_is_kept(cli, foreign):
 def test_a_foreign_run_steers_no_dashboard(foreign):
     with Terminal("attach", foreign, program=(ddpmon_program(),), columns=120, rows=36) as terminal:
         terminal.wait_for("ranks, slowest first")
-        for key, shown in ((b"8", "runs, the latest first"), (b"7", "output of"), (b"2\r", "process"), (b"?", "keys")):
+        visits = (b"8", "runs, the latest first"), (b"7", "output of"), (b"2\r", "this rank"), (b"?", "─keys")
+        for key, shown in visits:
             terminal.press(key)
             terminal.wait_for(shown)
         terminal.press(b"\x1b")

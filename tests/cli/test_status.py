@@ -15,7 +15,7 @@ from tests.conftest import ddpmon_program
 from tests.tui import snapshots
 
 CODES = dict.fromkeys(("running", "waiting", "done", "stopped"), 0)
-CODES |= {"slow": 1, "stalled": 1, "failed": 2, "lost": 2}
+CODES |= {"slow": 1, "stalled": 1, "unknown": 1, "failed": 2, "lost": 2}
 
 
 @pytest.mark.parametrize(("state", "code"), CODES.items())

@@ -112,13 +112,14 @@ zmq.proxy(*ends)
 class RankProcess(Rank):
     """A rank that speaks as a process of its own on this machine: the kernel knows its pid."""
 
-    def __init__(self, context, run, rank, world_size=4, environment=None):
+    def __init__(self, context, run, rank, world_size=4, environment=None, before=()):
+        """before: what its command line begins with."""
         self.folder = Path(tempfile.mkdtemp(prefix="dm-", dir="/tmp"))
         self.socket = context.socket(zmq.PAIR)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.bind(f"ipc://{self.folder}/s")
         self.process = subprocess.Popen(
-            [sys.executable, "-c", RELAY, f"ipc://{self.folder}/s", runs.ingest_address(run.id)],
+            [*before, sys.executable, "-c", RELAY, f"ipc://{self.folder}/s", runs.ingest_address(run.id)],
             env=os.environ | (environment or {}),
         )
         self.run, self.rank, self.world_size, self.host = run, rank, world_size, run.host

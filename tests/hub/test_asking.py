@@ -207,39 +207,32 @@ def test_a_course_through_time_comes_with_the_wish_for_it(stage):
     assert viewer.get().inspect is None
 
 
-class Line:
-    """The viewers' socket, without one."""
-
-    def __init__(self):
-        self.come, self.gone = [], []
-
-    def recv_multipart(self, _):
-        if not self.come:
-            raise zmq.Again
-        return self.come.pop(0)
-
-    def send_multipart(self, frames, _):
-        self.gone.append(decode_snapshot(frames[1]))
-
-
 def test_what_only_a_part_tells_is_sent_though_nothing_else_has_changed():
-    line, told = Line(), []
-    shot = Snapshot("e", 0, 5.0, RunView("r", "n", 1), "running", "all is well")
+    context = zmq.Context()
+    hub, viewer = context.socket(zmq.ROUTER), context.socket(zmq.DEALER)
+    told, asked = [], []
+    shot = Snapshot("e", 0, 5.0, RunView("r", "n", 0), "running", "all is well")
 
     def parts(shot, _):
         return structs.replace(shot, stacks=[StackView(0, why=str(len(told)))])
 
-    asked = []
-    viewers = Viewers(line, lambda version: structs.replace(shot, version=version), parts, asked.append, "e")
-    line.come = [[b"a", encode(Next(wish=Wish(stacks=True)))], [b"b", encode(Ask([4]))]]
-    viewers.receive(10.0)
-    viewers.serve(10.0)
-    assert (asked, [each.version for each in line.gone]) == ([[4]], [1])
-    told.append("an answer")
-    line.come = [[b"a", encode(Next(1, "e", Wish(stacks=True)))]]
-    viewers.receive(10.6)
-    viewers.serve(10.6)
-    assert len(line.gone) == 1  # nothing else has changed
-    viewers.hurry()
-    viewers.serve(10.8)
-    assert (line.gone[-1].version, line.gone[-1].stacks[0].why) == (2, "1")
+    try:
+        hub.bind("inproc://view")
+        viewer.connect("inproc://view")
+        viewers = Viewers(hub, lambda version: structs.replace(shot, version=version), parts, asked.append, "e")
+        viewer.send(encode(Next(wish=Wish(stacks=True))))
+        viewer.send(encode(Ask([4])))
+        viewers.receive(10.0)
+        viewers.serve(10.0)
+        assert (asked, decode_snapshot(viewer.recv(zmq.NOBLOCK)).version) == ([[4]], 1)
+        told.append("an answer")
+        viewer.send(encode(Next(1, "e", Wish(stacks=True))))
+        viewers.receive(10.6)
+        viewers.serve(10.6)
+        assert not viewer.poll(0)  # nothing else has changed
+        viewers.hurry()
+        viewers.serve(10.8)
+        again = decode_snapshot(viewer.recv(zmq.NOBLOCK))
+        assert (again.version, again.stacks[0].why) == (2, "1")
+    finally:
+        context.destroy(linger=0)

@@ -18,9 +18,9 @@ from tests.worlds import own_times, records
 PID = 4_100_000
 
 
-def left_by(run_id, rank, steps=(), *, first=1, pid=PID, world_size=2):
+def left_by(run_id, rank, steps=(), *, first=1, pid=PID, world_size=2, host="elsewhere"):
     """The frames of a rank that ended unheard: `steps` in batches of five."""
-    hello = Hello(PROTOCOL, run_id, rank, rank, world_size, 0, "elsewhere", pid, STAGE_TRAINING)
+    hello = Hello(PROTOCOL, run_id, rank, rank, world_size, 0, host, pid, STAGE_TRAINING)
     batches = [steps[i : i + 5] for i in range(0, len(steps), 5)]
     told = [
         Batch(rank, pid, first + i, time.monotonic_ns() // 1000, STAGE_TRAINING, batch[-1].step, 0, steps=list(batch))

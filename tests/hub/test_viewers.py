@@ -68,7 +68,7 @@ def test_a_wish_that_piled_up_with_a_later_request_is_granted_at_once():
     try:
         hub.bind("inproc://view")
         viewer.connect("inproc://view")
-        run = RunView(id="20260101-000000-aaaa", name="mnist", world_size=4)
+        run = RunView(id="20260101-000000-aaaa", name="mnist", world_size=0)
         build = lambda version: Snapshot(epoch="a hub", version=version, at=0.0, run=run, state="running", verdict="")
         served = Viewers(hub, build, lambda made, wish: made, lambda ranks: None, "a hub")
         wish = Wish(HeatWish(rows=10, columns=40))

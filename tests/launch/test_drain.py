@@ -89,7 +89,7 @@ def test_300_megabytes_of_output_take_what_the_run_may_and_the_rest_is_counted(p
         print("the end")
         """
     )
-    assert started.until_gone(60).exit_code == 0
+    wait_for(lambda: started.run.ended)  # whoever learns of that may read the logs at once
     path = started.folder / "logs" / "launcher.log"
     files = [rotated.first(path), rotated.older(path), path]
     assert sum(file.stat().st_size for file in files) <= (8 << 20) + (70 << 10)
@@ -98,6 +98,7 @@ def test_300_megabytes_of_output_take_what_the_run_may_and_the_rest_is_counted(p
     assert len(MISSING.sub("", text)) + missing == 300_000_000 + len("the end\n")
     assert text.endswith("the end\n")
     assert len(text) > 2 << 20
+    assert started.until_gone().exit_code == 0
 
 
 def test_a_killed_drain_is_replaced_and_nothing_is_lost_or_told_twice(python, tmp_path):
@@ -196,9 +197,11 @@ def test_without_its_supervisor_a_drain_goes_on_as_long_as_somebody_prints(pytho
     ],
 )
 def test_the_last_line_before_a_crash_is_in_the_log(python, ends, code):
-    ended = python(f"print('last words', file=sys.stderr)\n{ends}").until_gone()
+    started = python(f"print('last words', file=sys.stderr)\n{ends}")
+    ended = wait_for(lambda: (run := started.run).ended and run)
     assert ended.exit_code == code
     assert last_words(ended).lines == ["last words"]
+    started.until_gone()
 
 
 def test_children_print_however_they_are_started(python, tmp_path):
@@ -233,6 +236,8 @@ def test_what_torchrun_redirects_from_a_rank_without_the_probe_is_taken_too(pyth
     """As `python -E` prints: into torchrun's own file, without appending."""
     started = python(
         """
+        print("before", flush=True)
+        until("drained")
         folder = Path(os.environ["DDPMON_SOCKET"].removeprefix("ipc://")).parent / "ranks" / "x_y" / "attempt_0" / "1"
         folder.mkdir(parents=True)
         with (folder / "stdout.log").open("w") as file:
@@ -243,6 +248,8 @@ def test_what_torchrun_redirects_from_a_rank_without_the_probe_is_taken_too(pyth
             print("the end", file=file)
         """
     )
+    wait_for(lambda: printed(started) == "before\n")
+    (tmp_path / "drained").touch()
     path = started.folder / "logs" / "ranks" / "x_y" / "attempt_0" / "1" / "stdout.log"
     before = "".join(f"line {number}\n" for number in range(20_000))
     wait_for(lambda: path.exists() and path.read_text() == before)

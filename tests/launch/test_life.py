@@ -104,10 +104,17 @@ def test_killing_is_repeated_then_given_up(life):
 
 def test_a_run_taken_over_is_over_when_nothing_is_left():
     life = Life(GRACE_S)
-    life.take_over()
+    life.take_over(command_ended=True)
     assert life.tick(0, left=2) is Do.NOTHING
     assert life.stop(0) is Do.ASK
     assert life.tick(1, left=0) is Do.FINISH
+
+
+def test_a_run_taken_over_in_the_midst_of_a_stop_is_not_asked_again_and_keeps_the_rest_of_its_grace(life):
+    life.take_over(command_ended=False, grace_until=3.0)
+    assert life.stop(1) is Do.NOTHING
+    assert life.tick(3.0 + STOP_MARGIN_S - 0.1, left=2, ranks=1) is Do.NOTHING
+    assert life.tick(3.0 + STOP_MARGIN_S, left=2, ranks=1) is Do.KILL
 
 
 events = st.lists(st.sampled_from(["stop", "now", "ended", "killed", "tick", "gone"]), max_size=30)

@@ -60,7 +60,7 @@ def test_a_command_line_is_remembered_as_it_would_be_typed(args, environment):
 
 def test_it_is_kept_for_its_user_alone_and_read_again():
     assert last() == Typed()
-    one = Typed("train.py", "--token 'geheim'", "2", "", "KEY=secret", "/tmp")
+    one = Typed("train.py", "--note 'two words'", "2", "", "LEVEL=high", "/tmp")
     remember(one)
     remember(one)
     path = runs.home() / "launch.json"

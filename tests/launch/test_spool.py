@@ -83,6 +83,16 @@ def test_a_shell_that_writes_to_dev_stdout_empties_it_and_what_follows_is_read(p
     kept.close()
 
 
+def test_on_a_file_system_that_frees_nothing_all_is_read_once_too(printed, monkeypatch):
+    monkeypatch.setattr(spool._libc, "fallocate", lambda *_: -1)
+    kept = end_of(printed)
+    for number in range(5):
+        os.write(printed, b"line %d\n" % number)
+        assert kept.read(100) == b"line %d\n" % number
+        kept.take(7)
+    kept.close()
+
+
 def test_a_spool_is_found_by_its_name_in_whoever_has_it_open(printed):
     child = subprocess.Popen(["sleep", "60"], stdout=printed)
     try:

@@ -237,17 +237,18 @@ def test_a_rank_whose_drain_and_supervisor_are_gone_trains_on_in_bounded_memory(
         [sys.executable, "-m", "ddpmon", "exec", "--headless", "--", sys.executable, str(script), str(tmp_path)],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     ):  # fmt: skip
-        pid = int(wait_for(lambda: (path := tmp_path / "ready").exists() and path.read_text()))
-        run = runs.find(None)
-        assert run.supervisor is not None
-        for ours in (run.supervisor.pid, drain_of(run.id)):
-            os.kill(ours, signal.SIGKILL)
-        (tmp_path / "gone").touch()
-        wait_for((tmp_path / "trained").exists)
         try:
+            pid = int(wait_for(lambda: (path := tmp_path / "ready").exists() and path.read_text()))
+            run = runs.find(None)
+            assert run.supervisor is not None
+            for ours in (run.supervisor.pid, drain_of(run.id)):
+                os.kill(ours, signal.SIGKILL)
+            (tmp_path / "gone").touch()
+            wait_for((tmp_path / "trained").exists)
             link = f"/proc/{pid}/fd/1"
             assert "ranks/exec/attempt_0/0/stdout.log" in os.readlink(link)
             assert os.stat(link).st_size > 120_000_000
             wait_for(lambda: os.stat(link).st_blocks * 512 <= output.MOST_UNREAD_BYTES)
         finally:
+            (tmp_path / "gone").touch()
             (tmp_path / "end").touch()

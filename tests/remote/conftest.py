@@ -3,6 +3,7 @@
 The test itself plays the far side: its DDPMON_HOME is that of there. What it starts to look from here has another one.
 """
 
+import contextlib
 import dataclasses
 import os
 import pwd
@@ -90,6 +91,16 @@ class Far:
             for process in (*session.children(recursive=True), session):
                 if "_relay" not in process.cmdline():
                     process.kill()
+
+    @contextlib.contextmanager
+    def locked(self):
+        """Nobody is let in as long as this is entered: a line that is cut does not come back before it is looked at."""
+        keys = self.folder / "authorized"
+        keys.rename(self.folder / "kept")
+        try:
+            yield
+        finally:
+            (self.folder / "kept").rename(keys)
 
     def wrapped(self, text):
         """A far side whose ddpmon is this program; the variables that say so."""

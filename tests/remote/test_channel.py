@@ -62,7 +62,9 @@ def test_a_message_of_a_newer_ddpmon_is_told_from_those_of_this_one():
     with pytest.raises(WireError):
         from_here(b"\xff\xff")
     assert from_here(b"\x91\xa4want") == Want(Wish())  # an older one says less
-    assert from_there(b"\x95\xa4beat\xcb" + bytes(8) + b"\xc3\xc2\xa4more") == Beat(0.0, True, False)  # a newer one more
+    assert from_there(b"\x95\xa4beat\xcb" + bytes(8) + b"\xc3\xc2\xa4more") == Beat(
+        0.0, True, False
+    )  # a newer one more
 
 
 def test_the_greeting_is_found_behind_whatever_a_login_prints():

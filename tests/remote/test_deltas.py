@@ -1,5 +1,6 @@
 """Snapshots as patches: what comes out is what went in, but for digits of ranks that no screen shows."""
 
+import contextlib
 import json
 import math
 
@@ -39,7 +40,11 @@ def test_every_kind_of_snapshot_comes_through(name):
         assert (rank.rank, rank.host, rank.pid, rank.steps, rank.health, rank.exit, rank.stack, rank.environment) == (
             told.rank, told.host, told.pid, told.steps, told.health, told.exit, told.stack, told.environment,
         )  # fmt: skip
-        for value, rounded in ((rank.own_ms, told.own_ms), (rank.loss, told.loss), (rank.over_median, told.over_median)):
+        for value, rounded in (
+            (rank.own_ms, told.own_ms),
+            (rank.loss, told.loss),
+            (rank.over_median, told.over_median),
+        ):
             assert (value is None) == (rounded is None)
             if value is not None and math.isfinite(value):
                 assert math.isclose(value, rounded, rel_tol=1e-3, abs_tol=1e-3)
@@ -80,9 +85,10 @@ def test_patches_without_a_whole_one_among_them_have_an_end(monkeypatch):
     patcher = Patcher()
     patcher.take(Differ().patch(snapshots.running()))
     filling = json.dumps(["d", {f"more{'x' * 5000}": ["r", 1]}, []])
-    with pytest.raises(WireError):
-        for _ in range(10):
-            patcher.take(filling)
+    for _ in range(3):
+        patcher.take(filling)
+    with pytest.raises(WireError, match="without an end"):
+        patcher.take(filling)
 
 
 TREES = st.recursive(
@@ -112,15 +118,20 @@ def test_a_patch_that_was_changed_on_the_way_is_refused_or_makes_a_snapshot(data
     patcher.take(differ.patch(snapshots.four_on_cpu()))
     text = differ.patch(snapshots.slow())
     place = data.draw(st.integers(0, len(text) - 1))
-    changed = text[:place] + data.draw(st.sampled_from(['"', "[", "]", "{", "9", "-", "null", "", "e999"])) + text[place + 1 :]
-    try:
+    changed = (
+        text[:place]
+        + data.draw(st.sampled_from(['"', "[", "]", "{", "9", "-", "null", "", "e999"]))
+        + text[place + 1 :]
+    )
+    with contextlib.suppress(WireError):
         assert isinstance(patcher.take(changed), Snapshot)
-    except WireError as error:
-        assert str(error)
 
 
-@pytest.mark.parametrize("text", ["", "nothing", "[]", "5", '["r"]', '["r",5]', '["d",{"a":["d",{},[]]},[]]', '["l",0,9,[]]', "[" * 9999,
-                                  '["r",{"type":"snapshot"}]', "1" * 9999])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    ["", "nothing", "[]", "5", '["r"]', '["r",5]', '["d",{"a":["d",{},[]]},[]]', '["l",0,9,[]]', "[" * 9999,
+     '["r",{"type":"snapshot"}]', "1" * 9999],
+)  # fmt: skip
 def test_what_is_no_patch_is_refused(text):
     with pytest.raises(WireError):
         Patcher().take(text)

@@ -1,8 +1,7 @@
-"""Runs on disk, and processes that look at them from another pid namespace."""
+"""A run on disk, and a process that supervises it."""
 
 from __future__ import annotations
 
-import os
 import platform
 import subprocess
 import sys
@@ -34,16 +33,3 @@ def holder(run):
         process.stdout.readline()
         yield process
         process.kill()
-
-
-@pytest.fixture
-def other_namespace():
-    """What to put before a command line to run it in a pid namespace of its own, with its own /proc."""
-    prefix = ["unshare", *([] if os.getuid() == 0 else ["-Ur"]), "-pf", "--mount-proc"]
-    try:
-        allowed = subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode == 0
-    except OSError:
-        allowed = False
-    if not allowed:
-        pytest.skip("no pid namespace can be made here")
-    return prefix

@@ -43,7 +43,8 @@ def test_a_run_in_another_container_is_neither_stopped_nor_deleted_and_ends_as_i
         told = away(*stop)
         assert (told.returncode, told.stdout) == (1, "")
         assert told.stderr == (
-            f"ddpmon: test ({live.id}) runs in another container of this machine; stop it there: ddpmon stop {live.id}\n"
+            f"ddpmon: test ({live.id}) runs in another container of this machine; "
+            f"stop it there: ddpmon stop {live.id}\n"
         )
     for remove in (("rm", live.id, "--yes"), ("rm", live.id, "--yes", "--force")):
         told = away(*remove)

@@ -51,10 +51,17 @@ def test_an_id_whose_sockets_another_home_uses_is_not_given_out(home, monkeypatc
 
 
 def test_its_folders_are_its_users_alone_and_go_if_no_run_comes_of_it(home):
-    with pytest.raises(UsageError), runs.reserved() as run_id:
+    with runs.reserved() as run_id:
         for folder in (runs.run_dir(run_id), runs.socket_dir(run_id)):
             assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-        raise UsageError
+
+    def refuse():
+        with runs.reserved() as wanted:
+            raise UsageError(wanted)
+
+    with pytest.raises(UsageError) as caught:
+        refuse()
+    run_id = str(caught.value)
     assert not runs.run_dir(run_id).exists()
     assert not runs.socket_dir(run_id).exists()
 

@@ -331,6 +331,11 @@ def lost() -> Snapshot:
     return replace(ended("lost", text, "critical"), run=running(8, 8).run)
 
 
+def unknown() -> Snapshot:
+    text = "whether it still runs cannot be seen from here; 12,486 steps recorded so far"
+    return replace(ended("unknown", text, "warn"), run=running(8, 8).run)
+
+
 def said(ranks: int) -> list[Said]:
     """What they print."""
     return [
@@ -352,6 +357,7 @@ STATES = {
     "done": done,
     "stopped": stopped,
     "lost": lost,
+    "unknown": unknown,
 }
 
 replace = msgspec.structs.replace

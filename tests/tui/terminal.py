@@ -12,7 +12,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pyte
 
@@ -35,11 +35,12 @@ class Terminal:
         controlling: bool = True,
         program: tuple[str, ...] = (sys.executable, "-m"),
         synchronised: bool = False,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """A terminal with a program in it.
 
         controlling: the terminal tells the program when it goes away, as an ssh session's does. synchronised: it says
-        that it has synchronised output (mode 2026), as most do.
+        that it has synchronised output (mode 2026), as most do. environment: beside this process's; "": not set.
         """
         self.screen = pyte.Screen(columns, rows)
         self._stream = pyte.ByteStream(self.screen)
@@ -53,10 +54,11 @@ class Terminal:
         command = [*program, *arguments]
         login = f"import os; os.login_tty(0); os.execvp({command[0]!r}, {command!r})"
         # readline, which some tool has imported before, says in the environment how large it thinks the terminal is.
-        environment = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES"}}
+        given = {**os.environ, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", **(environment or {})}
+        given = {name: value for name, value in given.items() if value and name not in {"COLUMNS", "LINES"}}
         self.process = subprocess.Popen(
             [sys.executable, "-c", login] if controlling else command,
-            stdin=slave, stdout=slave, stderr=slave, env={**environment, "TERM": "xterm-256color"},
+            stdin=slave, stdout=slave, stderr=slave, env=given,
         )  # fmt: skip
         os.close(slave)
 

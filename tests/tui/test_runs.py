@@ -12,7 +12,7 @@ from ddpmon.source import FakeSource
 from ddpmon.tui import launching
 from ddpmon.tui.outcome import Outcome
 from tests.tui import golden, snapshots
-from tests.tui.driving import drive
+from tests.tui.driving import drive, settle
 
 NOW = 1_789_003_720.0
 
@@ -186,3 +186,18 @@ def test_a_report_is_read_once_and_one_that_is_not_there_yet_again(living):
     path.unlink()
     assert all_runs.verdict(listed) == "done: 9 steps"
     assert all_runs.verdict(dataclasses.replace(listed, state="running")) == ""
+
+
+def test_a_run_of_another_machine_is_unknown_and_neither_stopped_deleted_nor_started_again(home):
+    where = "was started on node07 and cannot be seen from here"
+    made(6, ended_at=None, exit_code=None, host="node07", boot_id="another", cwd="/")
+    _, text = drive(snapshots.slow(), "8", size=(160, 50))
+    assert "? UNKNOWN   run-6" in text
+    assert f" {where}" in text.splitlines()
+    for keys, said in (
+        (("x",), f"it {where}; stop it there"),
+        (("D", settle), f"{where}; delete it there, or with --force if it is over for certain"),
+        (("R", settle, "s", settle), f"{where}; stop it there first, then start it again"),
+    ):
+        assert said in drive(snapshots.slow(), "8", *keys, size=(200, 50))[1].splitlines()[-1]
+    assert len(runs.all_runs()) == 1

@@ -93,6 +93,11 @@ def test_before_a_recording_is_read_nobody_talks_of_a_hub():
     assert "hub" not in text
 
 
+def test_what_may_still_run_elsewhere_is_not_said_to_have_ended():
+    _, text = drive(FakeSource(snapshots.unknown(), stoppable=False), "x")
+    assert "stop it where it was started" in text.splitlines()[-1]
+
+
 @pytest.mark.parametrize("keys", [(), ("2",), ("3",), ("4",), ("5",), ("6",), ("7",), ("8",), ("enter",)])
 def test_stale_says_since_when_and_what_that_means_on_every_screen(keys):
     def is_muted(app, _):
@@ -145,7 +150,7 @@ def test_the_same_moment_with_other_parts_is_one_step_back():
     assert app.shown.step == 9
 
 
-@pytest.mark.parametrize("state", ["done", "failed", "stopped", "lost"])
+@pytest.mark.parametrize("state", ["done", "failed", "stopped", "lost", "unknown"])
 def test_a_run_that_has_ended_is_never_stale(state):
     _, text = drive(FakeSource(snapshots.STATES[state](), silent=1e6))
     assert "STALE" not in text

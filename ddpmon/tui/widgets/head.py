@@ -129,8 +129,7 @@ def sentence(frame: Frame) -> tuple[str, str]:
     if frame.stale:
         heard = numbers.clock(snapshot.at)
         if frame.trouble:
-            said = plain(frame.trouble)
-            return f"{said}; trying again. All values are from {heard}; the run goes on without this line.", "warn"
+            return f"cut off since {heard}; the run goes on; trying again: {plain(frame.trouble)}", "warn"
         return f"no word from the hub since {heard}: all values are from then. Training needs no hub.", "warn"
     return plain(snapshot.verdict) or numbers.NONE, SEVERITY_ROLES.get(snapshot.severity, "text")
 

@@ -1,0 +1,132 @@
+"""What a dashboard over ssh costs: bytes on the line a second, and the time to its first screen.
+
+    python benchmarks/ssh_rate.py [--ranks 64] [--seconds 20] [--times 5]
+
+A real hub with made-up ranks at work (synthetic_ranks.py: every value of every rank is another one in each snapshot,
+which no real run comes near), a real `ddpmon _relay` that is read as fast as it speaks, on a pipe where ssh would be:
+what is counted is what ssh encrypts. Printed for each screen that wishes for parts of its own beside it, with the size
+of the snapshots themselves at the same moments; then how long the relay takes from its start to its first snapshot,
+which is what a login's own time is added to. Medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import statistics
+import subprocess
+import sys
+import time
+
+from synthetic_ranks import world_at_work
+
+from ddpmon import runs
+from ddpmon.messages import CostWish, HeatWish, Snapshot, TimelineWish, Wish, encode
+from ddpmon.remote.channel import GREETING, Framer, Shot, Taken, Unframer, Want, from_there
+from ddpmon.remote.deltas import Patcher
+
+SCREENS = {
+    "World": Wish(),
+    "Heat": Wish(heat=HeatWish(rows=32, columns=64)),
+    "Comm": Wish(cost=CostWish()),
+    "Timeline": Wish(timeline=TimelineWish(rows=16)),
+}
+SETTLE_S = 3.0
+
+
+class Relay:
+    """A relay and the near end of its line."""
+
+    def __init__(self, run: runs.Run) -> None:
+        self._began = time.perf_counter()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "ddpmon", "_relay", run.id], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+        )
+        self._framer, self._unframer, self._patcher = Framer(), Unframer(), Patcher()
+        self._greeted = b""
+        self.came_bytes = 0
+
+    def _send(self, message: Taken | Want) -> None:
+        self._process.stdin.write(self._framer.frame(message))
+
+    def wish(self, wish: Wish) -> None:
+        self._send(Want(wish))
+
+    def read(self, seconds: float) -> list[Snapshot]:
+        """The snapshots that come within so many seconds; the first one alone, if none came before."""
+        end = time.perf_counter() + seconds
+        found: list[Snapshot] = []
+        while (left := end - time.perf_counter()) > 0:
+            if not select.select([self._process.stdout], [], [], left)[0]:
+                continue
+            data = os.read(self._process.stdout.fileno(), 1 << 16)
+            if not data:
+                raise SystemExit("the relay has ended")
+            self.came_bytes += len(data)
+            if not self._greeted.endswith(b"\n>"):
+                whole = self._greeted + data
+                greeting = GREETING.search(whole)
+                self._greeted, data = (b"\n>", whole[greeting.end() :]) if greeting else (whole, b"")
+            for message in map(from_there, self._unframer.feed(data)):
+                if isinstance(message, Shot):
+                    self._send(Taken())
+                    found.append(self._patcher.take(message.patch))
+        return found
+
+    def first_s(self) -> float:
+        """From its start to its first snapshot."""
+        while not self.read(0.01):
+            pass
+        return time.perf_counter() - self._began
+
+    def close(self) -> None:
+        self._process.stdin.close()
+        self._process.wait(10)
+
+
+def rate(run: runs.Run, wish: Wish, seconds: float) -> tuple[float, float, float, float]:
+    """(bytes a second, snapshots a second, bytes of the first, bytes a second of the snapshots as they are)."""
+    relay = Relay(run)
+    try:
+        relay.first_s()
+        first_bytes = relay.came_bytes
+        relay.wish(wish)
+        relay.read(SETTLE_S)
+        before, began = relay.came_bytes, time.perf_counter()
+        shots = relay.read(seconds)
+        took = time.perf_counter() - began
+        return (
+            (relay.came_bytes - before) / took,
+            len(shots) / took,
+            first_bytes,
+            sum(map(len, map(encode, shots))) / took,
+        )
+    finally:
+        relay.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--ranks", type=int, default=64)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--times", type=int, default=5, help="of the first snapshot")
+    given = parser.parse_args()
+    with world_at_work(given.ranks) as run:
+        print(f"{given.ranks} ranks, {given.seconds:g} s each, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+        print(f"{'screen':<10} {'KB/s':>6} {'a second':>9} {'first KB':>9} {'as they are KB/s':>17}")
+        for name, wish in SCREENS.items():
+            came, often, first, plain = rate(run, wish, given.seconds)
+            print(f"{name:<10} {came / 1e3:>6.2f} {often:>9.2f} {first / 1e3:>9.1f} {plain / 1e3:>17.1f}", flush=True)
+        times = []
+        for _ in range(given.times):
+            relay = Relay(run)
+            times.append(relay.first_s())
+            relay.close()
+        print(
+            f"first snapshot after {statistics.median(times):.2f} s (of {', '.join(f'{t:.2f}' for t in sorted(times))})"
+        )
+
+
+if __name__ == "__main__":
+    main()

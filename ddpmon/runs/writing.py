@@ -1,0 +1,31 @@
+"""Files of a run that its user alone can read, written whole or not at all. Standard library only."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from pathlib import Path
+
+
+def write(path: Path, content: object, *, new: bool = False) -> None:
+    """Write a file of this user alone, whole or not at all. new: FileExistsError if it is there."""
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    try:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            json.dump(content, file, indent=1)
+        if not new or not _linked(draft, path):
+            draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _linked(draft: Path, path: Path) -> bool:
+    """Give a file another name that nothing has. False where there are no links, and nothing of that name."""
+    try:
+        os.link(draft, path)
+    except OSError:
+        if path.exists():
+            raise FileExistsError(path) from None
+        return False
+    return True

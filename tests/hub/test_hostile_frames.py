@@ -1,0 +1,360 @@
+"""One frame of the same user ruins nothing: what cannot be is refused, counted and told once."""
+
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ddpmon import runs
+from ddpmon.messages import STAGE_GROUP, STAGE_TRAINING, Bye, Failure, Sample, Scalar, Welcome, encode
+from tests.hub.conftest import until
+from tests.worlds import own_times, records
+
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "hostile_frames.py"
+
+
+@pytest.fixture
+def told():
+    """Forty steps of one rank."""
+    return records(own_times(40, 1), first=1, start_us=time.monotonic_ns() // 1000 - 60_000_000)[0]
+
+
+def recorded(stage):
+    with sqlite3.connect(f"file:{stage.dir}/telemetry.db?mode=ro", uri=True) as db:
+        query = "SELECT rank, count(*), max(step) FROM steps JOIN processes ON id = process GROUP BY process"
+        found = db.execute(query).fetchall()
+    db.close()
+    return found
+
+
+def refused(snapshot):
+    return {(one.rank, one.what): one.count for one in snapshot.refused}
+
+
+def with_fields(message, **changes):
+    """A frame of a message in which fields hold what our own types would not let in."""
+    values = {name: getattr(message, name) for name in message.__struct_fields__} | changes
+    tag = message.__struct_config__.tag
+    return msgspec.msgpack.encode([*([tag] if tag else []), *values.values()])
+
+
+@pytest.mark.parametrize("number", [1 << 47, 1 << 53, 1 << 63, (1 << 64) - 1], ids=lambda n: f"2**{n.bit_length() - 1}")
+def test_a_goodbye_with_a_wild_number_does_not_end_the_hub(stage, told, number):
+    hub = stage.hub()
+    rank, other = stage.rank_process(0), stage.rank_process(1)
+    rank.join()
+    rank.socket.send(with_fields(Bye(0, rank.pid, 0), dropped=number))
+    rank.socket.send(with_fields(Bye(0, rank.pid, 0), seq=number))
+    other.join()
+    other.batch(told)
+    other.acknowledged(1)
+    assert hub.poll() is None
+    assert stage.viewer().get().records_lost == 0
+
+
+@pytest.mark.parametrize("number", [100, 1 << 20, 1 << 40, (1 << 48) - 1])
+def test_a_batch_with_a_wild_number_is_asked_for_again_and_no_other_is_taken_for_known(stage, told, number):
+    stage.hub()
+    rank = stage.rank_process(0)
+    rank.join()
+    rank.batch(told[:10])
+    rank.acknowledged(1)
+    rank.batch([], seq=number)
+    assert rank.answer(Welcome).known is False
+    rank.hello()
+    rank.batch(told[10:20], seq=2)
+    rank.acknowledged(2)
+    assert recorded(stage) == [(0, 20, 20)]
+    assert stage.viewer().until(lambda s: s.ranks[0].steps == 20, "all steps").records_lost == 0
+
+
+def test_batches_that_a_cut_connection_swallowed_are_sent_again(stage, told):
+    stage.hub()
+    rank = stage.rank_process(0)
+    rank.join()
+    rank.batch(told[:10])
+    rank.acknowledged(1)
+    rank.batch(told[20:30], seq=3)  # the one before it never arrives
+    assert rank.answer(Welcome).known is False
+    rank.hello()
+    rank.batch(told[10:20], seq=2)
+    rank.batch(told[20:30], seq=3)
+    rank.acknowledged(3)
+    assert recorded(stage) == [(0, 30, 30)]
+    assert stage.viewer().until(lambda s: s.ranks[0].steps == 30, "all steps").records_lost == 0
+
+
+def test_batches_that_the_rank_has_no_more_are_lost_and_counted(stage, told):
+    stage.hub()
+    rank = stage.rank_process(0)
+    rank.join()
+    rank.batch(told[:10])
+    rank.acknowledged(1)
+    rank.batch(told[20:30], seq=3)
+    assert rank.answer(Welcome).known is False
+    rank.hello()
+    rank.batch(told[20:30], seq=3)
+    rank.acknowledged(3)
+    assert stage.viewer().until(lambda s: s.ranks[0].steps == 30, "what there is").records_lost == 10
+
+
+def test_a_goodbye_before_batches_that_are_missing_is_not_acknowledged(stage, told):
+    stage.hub()
+    rank = stage.rank_process(0)
+    rank.join()
+    rank.batch(told[:10])
+    rank.acknowledged(1)
+    rank.bye(seq=2)
+    assert rank.answer(Welcome).known is False
+    rank.hello()
+    rank.batch(told[10:20], seq=2)
+    rank.acknowledged(2)
+    assert recorded(stage) == [(0, 20, 20)]
+
+
+@pytest.mark.parametrize("number", [60, 1 << 20, 1 << 47])
+def test_a_step_with_a_wild_number_is_left_out_and_none_is_lost_for_it(stage, told, number):
+    stage.hub()
+    rank = stage.rank_process(0)
+    rank.join()
+    rank.batch(told[:10])
+    rank.batch([*told[10:20], msgspec.structs.replace(told[20], step=number)], step=21)
+    rank.batch(told[21:40], step=40)
+    rank.acknowledged(3)
+    snapshot = stage.viewer().until(lambda s: s.ranks[0].steps == 40 and s.refused, "all steps")
+    assert refused(snapshot) == {(0, "a step"): 1}
+    assert snapshot.records_lost == 1  # the one that was told in its place
+    assert recorded(stage) == [(0, 39, 40)]
+    assert any("rank 0 told what cannot be: a step" in event.text for event in snapshot.events)
+
+
+def test_a_number_of_finished_steps_that_cannot_be_is_not_shown(stage, told):
+    stage.hub()
+    rank = stage.rank_process(0)
+    rank.join()
+    rank.batch(told[:10], step=1 << 47)
+    rank.acknowledged(1)
+    rank.kill()
+    snapshot = stage.viewer().until(lambda s: s.ranks[0].health == "dead", "its end")
+    assert (snapshot.ranks[0].steps, snapshot.records_lost) == (10, 0)
+
+
+def test_times_of_the_future_are_left_out(stage, told):
+    stage.hub()
+    rank = stage.rank_process(0)
+    rank.join()
+    later = time.monotonic_ns() // 1000 + 3600_000_000
+    rank.batch(
+        [*told[:10], msgspec.structs.replace(told[10], end_us=later)],
+        now_us=later,
+        step=11,
+        samples=[Sample(later, 50.0), Sample(time.monotonic_ns() // 1000, 60.0)],
+        scalars=[Scalar(1 << 40, "accuracy", 0.5), Scalar(3, "accuracy", 0.6)],
+    )
+    rank.acknowledged(1)
+    snapshot = stage.viewer().until(lambda s: len(s.refused) == 3, "counted")
+    assert refused(snapshot) == {(0, "a step"): 1, (0, "a sample"): 1, (0, "a logged value"): 1}
+    assert snapshot.ranks[0].cpu_percent == 60.0
+
+
+def test_fields_that_cannot_be_are_left_out_and_the_steps_of_their_batch_are_kept(stage, told):
+    stage.hub()
+    rank = stage.rank_process(0)
+    rank.join()
+    batch = rank.batch(told[:5])
+    wrong = [with_fields(step, samples=samples) for step, samples in zip(told[5:8], (-1, 2.5, None), strict=True)]
+    batch.seq, batch.step, batch.steps = 2, 10, told[5:10]
+    frame = with_fields(
+        batch, total_steps=1000.0, steps=[*map(msgspec.Raw, wrong), *told[8:10]],
+        samples=[[time.monotonic_ns() // 1000, float("nan"), 7]], scalars=[[3, "x" * 300, 0.5], [3, "accuracy", 0.5]],
+    )  # fmt: skip
+    rank.socket.send(frame)
+    rank.acknowledged(2)
+    snapshot = stage.viewer().until(lambda s: s.ranks[0].steps == 10 and s.refused, "all steps")
+    assert recorded(stage) == [(0, 10, 10)]
+    assert snapshot.records_lost == 0
+    assert refused(snapshot) == {
+        (0, "total_steps"): 1,
+        (0, "samples of a step"): 3,
+        (0, "cpu_percent of a sample"): 1,
+        (0, "a logged value"): 1,
+    }
+    assert snapshot.ranks[0].rss_bytes == 7
+
+
+def test_what_was_refused_is_in_the_recording(stage, told):
+    stage.hub()
+    rank = stage.rank_process(0)
+    rank.join()
+    rank.batch(told[:5], total_steps=-1)
+    rank.acknowledged(1)
+    rank.bye()
+    stage.viewer().until(lambda s: s.refused, "counted")
+    stage.finish()
+    from ddpmon.hub.recording import recorded_report, recorded_snapshot
+
+    assert refused(recorded_snapshot(stage.run)) == {(0, "total_steps"): 1}
+    assert recorded_report(stage.run)["steps"]["refused"] == [{"rank": 0, "what": "total_steps", "count": 1}]
+
+
+def test_a_process_can_only_speak_for_itself(stage, told):
+    """It says that it is another one, by its pid and by a name, and speaks for it without a word of who it is."""
+    stage.hub()
+    rank, liar = stage.rank_process(0), stage.rank_process(0)
+    rank.join()
+    rank.batch(told[:10])
+    rank.acknowledged(1)
+    liar.pid = rank.pid
+    liar.hello()
+    liar.hello(host="elsewhere", rank=1)
+    liar.batch(told[10:30], seq=2)
+    liar.socket.send(encode(Failure(0, rank.pid, 5, "ValueError: not so")))
+    liar.bye(seq=1)
+    rank.batch(told[10:12])
+    rank.acknowledged(2)
+    snapshot = stage.viewer().until(lambda s: sum(one.count for one in s.refused) == 5, "counted")
+    assert (snapshot.ranks[0].health, snapshot.ranks[0].steps, snapshot.ranks[0].pid) == ("ok", 12, rank.pid)
+    assert all(one.rank is None for one in snapshot.refused)
+    assert [finding.kind for finding in snapshot.findings] == []
+    assert recorded(stage) == [(0, 12, 12)]
+
+
+def test_who_says_that_it_is_a_later_attempt_unseats_nobody_who_lives(stage, told):
+    stage.hub()
+    ranks = [stage.rank_process(rank) for rank in (0, 1)]
+    for rank in ranks:
+        rank.join()
+        rank.batch(told[:10])
+        rank.acknowledged(1)
+    liar = stage.rank_process(0)
+    liar.hello(restart=10**9)
+    liar.join(restart=7, world_size=1000, host="elsewhere")
+    liar.batch(told[:20])
+    liar.acknowledged(1)
+    for rank in ranks:
+        rank.batch(told[10:20])
+        rank.acknowledged(2)
+    snapshot = stage.viewer().until(lambda s: s.ranks[1].steps == 20, "their steps")
+    assert [(view.pid, view.steps) for view in snapshot.ranks[:2]] == [(rank.pid, 20) for rank in ranks]
+    assert len(snapshot.ranks) == 4
+    for rank in ranks:
+        rank.kill()
+    new = stage.rank_process(0)
+    new.join(restart=1)
+    until(lambda: new.batch() and stage.viewer().get().ranks[0].pid == new.pid, "the next attempt")
+
+
+def test_a_rank_that_was_launched_takes_its_seat_from_who_only_said_so(stage, told):
+    stage.hub()
+    early = stage.rank_process(0)
+    early.join(stage=STAGE_TRAINING)
+    early.batch(told[:10])
+    early.acknowledged(1)
+    rank = stage.rank_process(0, environment={"DDPMON_RUN_ID": stage.run.id, "RANK": "0"})
+    rank.join()
+    rank.batch(told[:5])
+    rank.acknowledged(1)
+    early.batch(told[10:12])
+    early.acknowledged(2)
+    snapshot = stage.viewer().until(lambda s: s.ranks[0].pid == rank.pid, "the rank")
+    assert (snapshot.ranks[0].steps, snapshot.records_lost) == (5, 0)
+
+
+def test_a_rank_in_a_pid_namespace_of_its_own_is_known_by_its_pid_there(stage, told):
+    stage.hub()
+    outside = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    if subprocess.run([*outside, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no pid namespaces here")
+    rank = stage.rank_process(0, before=outside)
+    rank.pid = 1
+    rank.join()
+    rank.batch(told[:10])
+    rank.acknowledged(1)
+    assert stage.viewer().until(lambda s: s.ranks[0].steps == 10, "its steps").ranks[0].health == "ok"
+    rank.kill()
+    stage.viewer().until(lambda s: s.ranks[0].health == "dead", "the hub sees its process end")
+
+
+def test_a_thousand_names_of_one_process_are_no_thousand_ranks(stage):
+    hub = stage.hub()
+    liar = stage.rank(0)
+    for pid in range(1, 2500):
+        liar.hello(pid=pid, rank=pid % 4, stage=STAGE_GROUP)
+    rank = stage.rank_process(2)
+    rank.hello()
+    snapshot = stage.viewer().until(lambda s: sum(one.count for one in s.refused) > 1000, "refused")
+    assert hub.poll() is None
+    assert len(snapshot.ranks) == 4
+
+
+def memory_mb(pid):
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 1e6
+
+
+@pytest.mark.parametrize("address", [runs.ingest_address, runs.view_address], ids=["ranks", "viewers"])
+def test_a_message_without_end_is_cut_off_and_honest_ranks_lose_nothing(stage, told, address):
+    hub = stage.hub()
+    rank, viewer = stage.rank_process(0), stage.viewer()
+    rank.join()
+    viewer.get()
+    before = most = memory_mb(hub.pid)
+    path = address(stage.run.id).removeprefix("ipc://")
+    flood = subprocess.Popen([sys.executable, BENCHMARK, "--inside", "endless", path, "200", "30"])
+    try:
+        snapshot = viewer.get()
+        while not any("was cut off" in event.text for event in snapshot.events):
+            most = max(most, memory_mb(hub.pid))
+            rank.batch(step=0)
+            snapshot = viewer.get(snapshot)
+            assert flood.poll() is None, "it was never cut off"
+    finally:
+        flood.kill()
+        flood.wait()
+    assert most - before < 250  # on a machine where the hub waits for a core
+    seq = rank.seq
+    held = [rank.batch(told[i : i + 10]) for i in range(0, 40, 10)]
+    rank.hello()
+    for number in range(1, seq + 1):
+        rank.batch(step=0, seq=number)
+    for batch in held:
+        rank.socket.send(encode(batch))
+    rank.acknowledged(held[-1].seq)
+    assert viewer.until(lambda s: s.ranks[0].steps == 40, "all steps").records_lost == 0
+
+
+def test_a_message_of_very_many_parts_is_the_last_of_its_sender(stage):
+    stage.hub()
+    rank, other = stage.rank_process(0), stage.rank_process(1)
+    rank.join()
+    other.socket.send_multipart([b"part"] * 5000)
+    viewer = stage.viewer()
+    viewer.until(lambda s: any("too many parts and was cut off" in e.text for e in s.events), "told")
+    rank.batch()
+    rank.acknowledged(1)
+
+
+@pytest.mark.e2e
+def test_a_short_hunt_finds_nothing(home):
+    command = [sys.executable, BENCHMARK, "--count", "400", "--seed", "11", "--flood", "1.5"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "every honest rank's numbers are exact" in done.stdout
+
+
+def test_noise_that_is_not_even_zeromq_does_no_harm(stage, told):
+    stage.hub()
+    path = runs.ingest_address(stage.run.id).removeprefix("ipc://")
+    for noise in (b"", b"GET / HTTP/1.1\r\n\r\n", os.urandom(500), b"\xff" + b"\0" * 8 + b"\x7f" + os.urandom(200)):
+        with socket.socket(socket.AF_UNIX) as peer:
+            peer.connect(path)
+            peer.sendall(noise)
+    rank = stage.rank_process(0)
+    rank.join()
+    rank.batch(told)
+    rank.acknowledged(1)

@@ -1,0 +1,141 @@
+"""What ranks left for a hub that never came is in everything that is read of their run, and read only."""
+
+import hashlib
+import signal
+import sqlite3
+import subprocess
+import time
+
+import pytest
+
+from ddpmon.export import report
+from ddpmon.export.steps import pieces
+from ddpmon.hub.player import Player
+from ddpmon.hub.recording import Recording, recorded_snapshot, recording_path
+from ddpmon.messages.folder import TAILS, pack_tail
+from tests.hub.conftest import until
+from tests.hub.test_tails import PID, leave, left_by, recorded
+from tests.worlds import own_times, records
+
+
+def exported(run):
+    """How many steps of each rank there are for other tools."""
+    with Recording(run) as recording:
+        return [sum(len(piece.records) for piece in pieces(recording)), recording.damaged]
+
+
+def contents(folder):
+    return {
+        path.relative_to(folder): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file() and path.suffix not in (".db-shm", ".db-wal") and "logs" not in path.parts
+    }
+
+
+def killed_hub(stage, told, pids=(PID, PID + 1), host="elsewhere"):
+    """A hub that recorded 100 steps and was killed, with its supervisor; the ranks left the other 600."""
+    stage.save(world_size=2)
+    hub = stage.hub()
+    ranks = [stage.rank(rank, pid=pids[rank], host=host) for rank in range(2)]
+    for rank in ranks:
+        rank.join()
+        for i in range(0, 100, 5):
+            rank.batch(told[rank.rank][i : i + 5])
+    for rank in ranks:
+        rank.acknowledged(20)
+    hub.send_signal(signal.SIGKILL)
+    hub.wait()
+    for rank in ranks:
+        rest = left_by(stage.run.id, rank.rank, told[rank.rank][95:], first=20, pid=rank.pid, host=host)
+        leave(stage.dir, f"{rank.rank}-{rank.pid}", pack_tail(rest))
+    stage.supervisor.kill()
+    stage.supervisor.wait()
+
+
+def test_every_reader_takes_in_what_was_left_when_the_hub_was_killed(stage):
+    told = records(own_times(700, 2), first=1)
+    killed_hub(stage, told)
+    before = contents(stage.dir)
+    made = report.build(stage.run)
+    assert [rank["steps"] for rank in made["ranks"]] == [700, 700]
+    assert (made["steps"]["records_lost"], made["steps"]["window"]) == (0, [2, 700])
+    shot = recorded_snapshot(stage.run)
+    assert (shot.step, shot.records_lost) == (700, 0)
+    assert exported(stage.run) == [700, False]
+    player = Player(stage.run)
+    assert player.at(player.end).step == 700
+    player.close()
+    assert contents(stage.dir) == before, "reading changed something"
+    stage.hub()
+    stage.hubs[-1].terminate()
+    assert stage.hubs[-1].wait(20) == 0, stage.log()
+    assert recorded(stage.run.id) == [(0, 700, 700), (1, 700, 700)]
+    assert not list(stage.dir.glob(f"{TAILS}/*"))
+    assert report.build(stage.run)["steps"] == made["steps"]
+
+
+def test_what_was_left_is_read_though_nothing_was_recorded_at_all(stage):
+    stage.save(world_size=2)
+    told = records(own_times(60, 2), first=1, start_us=time.monotonic_ns() // 1000 - 60_000_000)
+    for rank in (0, 1):
+        leave(stage.dir, f"{rank}-{PID + rank}", pack_tail(left_by(stage.run.id, rank, told[rank], pid=PID + rank)))
+    stage.save(ended_at=time.time(), exit_code=0)
+    made = report.build(stage.run)
+    assert [rank["steps"] for rank in made["ranks"]] == [60, 60]
+    assert (made["run"]["state"], made["steps"]["records_lost"]) == ("done", 0)
+    assert exported(stage.run) == [60, False]
+    assert not recording_path(stage.run.id).exists()
+
+
+@pytest.fixture
+def others():
+    """Processes that have the pids of the ranks now."""
+    started = [subprocess.Popen(["sleep", "600"]) for _ in range(2)]
+    yield [other.pid for other in started]
+    for other in started:
+        other.kill()
+        other.wait()
+
+
+def test_a_pid_that_was_given_to_another_process_since_makes_no_other_rank(others, stage):
+    told = records(own_times(700, 2), first=1)
+    killed_hub(stage, told, pids=others, host=stage.run.host)
+    with sqlite3.connect(recording_path(stage.run.id)) as db:
+        db.execute("UPDATE processes SET start_ticks = 1")
+    db.close()
+
+    def processes():
+        with Recording(stage.run) as recording:
+            return [(each.attempt, each.hello.pid, each.last_step) for each in recording.processes()]
+
+    assert processes() == [(0, others[0], 700), (0, others[1], 700)]
+    stage.hub()
+    until(lambda: not list((stage.dir / TAILS).iterdir()), "they are taken in")
+    stage.hubs[-1].kill()
+    stage.hubs[-1].wait()
+    assert processes() == [(0, others[0], 700), (0, others[1], 700)]
+
+
+def test_a_file_that_cannot_be_read_is_a_note(stage):
+    told = records(own_times(700, 2), first=1)
+    killed_hub(stage, told)
+    path = stage.dir / TAILS / f"1-{PID + 1}"
+    path.write_bytes(path.read_bytes()[:-5])
+    shot = recorded_snapshot(stage.run)
+    assert any(f"{TAILS}/1-{PID + 1} cannot be read: it is cut short" in note for note in shot.notes)
+    assert [view.steps for view in shot.ranks] == [700, 700]
+
+
+def test_damage_and_what_was_left_are_read_together(stage):
+    """SQLite refuses the file, whose end is cut; its pages and the files of the ranks make up the run."""
+    told = records(own_times(700, 2), first=1)
+    killed_hub(stage, told)
+    path = recording_path(stage.run.id)
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    db.close()
+    path.write_bytes(path.read_bytes()[:-100])
+    shot = recorded_snapshot(stage.run)
+    assert [view.steps for view in shot.ranks] == [700, 700]
+    assert shot.records_lost < 100
+    assert any("is damaged" in note for note in shot.notes)

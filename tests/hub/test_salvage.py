@@ -1,0 +1,256 @@
+"""Of a recording that was cut, flipped or lost its log comes every row that is whole, and how many there were."""
+
+import contextlib
+import os
+import random
+import shutil
+import sqlite3
+
+import pytest
+
+from ddpmon.errors import RecordingError
+from ddpmon.export import report
+from ddpmon.hub.recording import Recording, recorded_report, recorded_snapshot, recorded_state, recording_path
+from ddpmon.hub.salvage import salvage
+from ddpmon.messages import Ack, decode_to_rank
+from tests.recordings import record, story
+from tests.worlds import own_times, records
+
+STEPS, RANKS = 600, 2
+ENDLESS = """
+DROP TABLE steps;
+CREATE VIEW steps AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)
+SELECT 1 process, i step, i end_us, 1 length_us FROM n
+"""
+
+
+@pytest.fixture
+def run(home):
+    return record(story(STEPS, RANKS, late=1, begin=200, end=400), events=[(3.0, "connected"), (9.0, "late")])
+
+
+@pytest.fixture
+def path(run):
+    return recording_path(run.id)
+
+
+def rows(db, table):
+    return set(db.execute(f"SELECT * FROM {table}"))
+
+
+def test_rows_are_found_wherever_the_file_is_cut(run, path):
+    """50 places: every row that comes back is one that was there, and more of them the later the cut."""
+    whole = path.read_bytes()
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        there = rows(db, "steps")
+    rng = random.Random(5)
+    cuts = sorted(len(whole) - rng.choice((100, rng.randrange(len(whole)))) for _ in range(50))
+    found, told = [], 0
+    for cut in cuts:
+        path.write_bytes(whole[:cut])
+        with contextlib.closing(salvage(path)) as db:
+            kept = rows(db, "steps")
+        assert kept <= there
+        found.append(len(kept))
+        if not kept:
+            continue
+        with contextlib.suppress(RecordingError), Recording(run) as recording:
+            assert sum(process.records for process in recording.registry().seats.values()) == len(kept)
+            told += 1
+    assert found == sorted(found)
+    assert found[-1] == STEPS * RANKS, "a cut of 100 bytes loses no step"
+    assert told > 40
+
+
+def test_a_report_of_half_a_recording_says_what_is_missing(run, path):
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with contextlib.closing(salvage(path)) as db:
+        kept = len(rows(db, "steps"))
+    made = recorded_report(run)
+    (finding,) = [each for each in made["findings"] if each["kind"] == "telemetry_lost"]
+    assert finding["text"] == f"recording damaged: {kept:,} of about 1,200 records of steps could be read"
+    shot = recorded_snapshot(run)
+    assert made["steps"]["records_lost"] == shot.records_lost == finding["evidence"]["lost"] == 1200 - kept
+    assert made["steps"]["window"][1] > 100
+
+
+@pytest.mark.parametrize("wiped", ["header", "first page", "end"])
+def test_a_report_is_what_it_was_where_no_row_is_gone(run, path, wiped):
+    before = recorded_report(run)
+    data = bytearray(path.read_bytes())
+    if wiped == "header":
+        data[:100] = bytes(100)
+    elif wiped == "first page":
+        data[:4096] = bytes(4096)
+    else:
+        data += b"\xff" * 10_000
+    path.write_bytes(data)
+    assert recorded_report(run) == before
+
+
+def logged(run, path, tmp_path):
+    """The recording again, its second half in the log of a hub that was killed."""
+    made = tmp_path / "logged.db"
+    with contextlib.closing(sqlite3.connect(made, isolation_level=None)) as db:
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA wal_autocheckpoint=0")
+        db.execute("ATTACH ? AS old", (str(path),))
+        for table, sql in db.execute("SELECT name, sql FROM old.sqlite_master WHERE sql IS NOT NULL").fetchall():
+            db.execute(sql)
+            half = "WHERE step <= 300" if table == "steps" else ""
+            db.execute(f"INSERT INTO main.{table} SELECT * FROM old.{table} {half}")
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        db.execute("INSERT INTO main.steps SELECT * FROM old.steps WHERE step BETWEEN 301 AND 450")
+        db.execute("INSERT INTO main.steps SELECT * FROM old.steps WHERE step > 450")
+        log = made.with_name("logged.db-wal")
+        shutil.copy(made, path)
+        shutil.copy(log, f"{path}-wal")
+    return path.with_name("telemetry.db-wal")
+
+
+@pytest.mark.parametrize(
+    ("file", "log", "last"),
+    [
+        ("whole", "whole", STEPS),
+        ("whole", "cut", 450),
+        ("whole", "gone", 300),
+        ("cut", "whole", STEPS),
+        ("cut", "cut", 450),
+        ("no header", "whole", STEPS),
+    ],
+)
+def test_a_log_beside_it_is_read_as_far_as_it_is_whole(run, path, tmp_path, file, log, last):
+    wal = logged(run, path, tmp_path)
+    if log == "cut":
+        wal.write_bytes(wal.read_bytes()[:-2000])
+    elif log == "gone":
+        wal.unlink()
+    data = path.read_bytes()
+    if file == "cut":
+        path.write_bytes(data[:-100])
+    elif file == "no header":
+        path.write_bytes(bytes(100) + data[100:])
+    with Recording(run) as recording:
+        ids = [process.id for process in recording.processes()]
+        assert [recording.last_step(number) for number in ids] == [last] * RANKS
+        if file == "whole" and log != "cut":
+            assert [len(recording.steps(number, 1, 1000)) for number in ids] == [last] * RANKS
+
+
+def test_a_folder_that_may_not_be_written_to_is_no_damage(run, path, tmp_path, monkeypatch):
+    """SQLite makes a file beside a log to read it; where it cannot, the pages are read without it."""
+    logged(run, path, tmp_path)
+    with contextlib.closing(salvage(path)) as db:
+        assert len(rows(db, "steps")) == STEPS * RANKS
+
+
+def test_a_hub_goes_on_with_what_is_whole_of_a_damaged_recording(stage):
+    stage.save(world_size=2)
+    told = records(own_times(400, 2), first=1)
+    stage.hub()
+    ranks = [stage.rank(rank) for rank in range(2)]
+    for rank in ranks:
+        rank.join()
+        for i in range(0, 300, 20):
+            rank.batch(told[rank.rank][i : i + 20])
+    for rank in ranks:
+        rank.acknowledged(15)
+    stage.hubs[-1].terminate()
+    assert stage.hubs[-1].wait(20) == 0, stage.log()
+    path = stage.dir / "telemetry.db"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
+    stage.hub()
+    for rank in ranks:
+        rank.join()
+        for i in range(300, 400, 20):
+            rank.batch(told[rank.rank][i : i + 20])
+        rank.acknowledged(20)
+        rank.bye()
+        rank.acknowledged(20)
+    stage.finish()
+    made = report.build(stage.run)
+    assert [rank["steps"] for rank in made["ranks"]] == [400, 400]
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        kept = db.execute("SELECT count(*) FROM steps").fetchone()[0]
+    assert made["steps"]["records_lost"] == 800 - kept
+    assert 200 < kept < 800
+    assert path.with_suffix(".damaged").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "lost"),
+    [
+        ("UPDATE processes SET last_step = 9007199254740992", 0),
+        ("UPDATE processes SET last_step = 9007199254740990, steps = 9007199254740990", 0),
+        ("UPDATE processes SET steps = 'many' WHERE rank = 1", 0),
+        ("UPDATE steps SET step = 140737488355328 WHERE step = 600", 2),
+        ("UPDATE steps SET length_us = -5 WHERE step = 300", 2),
+        ("UPDATE steps SET loss = 'none' WHERE step IN (10, 20)", 4),
+        ("UPDATE samples SET cpu_percent = 9e999, rss_bytes = 'x'", 0),
+        ("UPDATE events SET at = NULL, severity = 7", 0),
+        ("UPDATE checkpoints SET value = x'00'", 0),
+        ("UPDATE processes SET hello = x'00'", 0),
+        ("DELETE FROM meta", 0),
+        ("DROP TABLE events", 0),
+        (ENDLESS, 1200),
+    ],
+)
+def test_values_that_cannot_be_change_no_other_number(run, path, change, lost):
+    with sqlite3.connect(path) as db:
+        db.executescript(change)
+    db.close()
+    shot, store = recorded_state(run)
+    assert shot.records_lost == lost
+    if lost < 1200:
+        assert (shot.step, store.world.step[-1] >= 599) == (STEPS, True)
+        assert shot.step_ms_p50 == pytest.approx(33, abs=2)
+
+
+@pytest.mark.parametrize("what", ["empty", "folder", "pipe", "another database", "noise"])
+def test_what_is_no_recording_is_one_line(run, path, what):
+    path.unlink()
+    if what == "folder":
+        path.mkdir()
+    elif what == "pipe":
+        os.mkfifo(path)
+    elif what == "another database":
+        with contextlib.closing(sqlite3.connect(path)) as db:
+            db.execute("CREATE TABLE cats (name)")
+    else:
+        path.write_bytes(b"" if what == "empty" else random.Random(1).randbytes(50_000))
+    with pytest.raises(RecordingError) as error:
+        recorded_snapshot(run)
+    assert str(path) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_what_ranks_were_told_is_safe_is_there_whenever_the_hub_is_killed(stage):
+    """Ten times at random moments while ranks send: every acknowledged step is on disk, and no step twice."""
+    rng = random.Random(3)
+    stage.save(world_size=1)
+    told = records(own_times(4000, 1), first=1)[0]
+    rank = stage.rank(0, world_size=1)
+    sent = acknowledged = 0
+    for _ in range(10):
+        hub = stage.hub()
+        rank.join()
+        for batch in range(acknowledged + 1, sent + 1):  # as a probe does for a new hub
+            rank.batch(told[20 * (batch - 1) : 20 * batch], seq=batch)
+        for _ in range(rng.randrange(1, 15)):
+            sent += 1
+            rank.batch(told[20 * (sent - 1) : 20 * sent], seq=sent)
+            if rank.socket.poll(rng.randrange(60)):
+                message = decode_to_rank(rank.socket.recv())
+                acknowledged = max(acknowledged, message.seq) if isinstance(message, Ack) else acknowledged
+        hub.kill()
+        hub.wait()
+        with Recording(stage.run) as recording:
+            (process,) = recording.processes()
+            assert process.seq >= acknowledged
+            steps = [step.step for step in recording.steps(process.id, 1, 10_000)]
+            assert steps == list(range(1, process.last_step + 1))
+            assert process.last_step == process.records == 20 * process.seq
+            assert not recording.damaged
+    assert acknowledged > 0

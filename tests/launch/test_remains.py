@@ -1,0 +1,143 @@
+"""What is left of a run whose supervisor was killed is found and ended, however it tried to leave."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from ddpmon import runs
+from ddpmon.launch import remains
+from tests.conftest import wait_for
+
+LEAVES = {
+    "with an empty environment, printing where it printed": "env -i sleep 600",
+    "as exec -c does, with a new session": "env -i setsid sleep 600 </dev/null 2>/dev/null",
+    "printing nowhere, in the command's session": "env -i sleep 600 >/dev/null 2>&1 </dev/null",
+    "by a double fork and a session of its own": "setsid sh -c 'sleep 600 & exit' >/dev/null 2>&1 </dev/null",
+    "as a child that left everything, of a parent that did not": (
+        "setsid sh -c 'env -i setsid sleep 600 >/dev/null 2>&1 </dev/null & sleep 601 & wait' >/dev/null 2>&1"
+    ),
+}
+
+
+def sleepers(mark: str) -> set[int]:
+    """Processes of a test by a folder that they work in."""
+    found = set()
+    for entry in os.scandir("/proc"):
+        if entry.name.isdecimal():
+            try:
+                if os.readlink(f"/proc/{entry.name}/cwd") == mark:
+                    found.add(int(entry.name))
+            except OSError:
+                continue
+    return found
+
+
+@pytest.mark.parametrize("how", LEAVES)
+def test_it_is_found_and_ended(launch, cli, tmp_path, how):
+    place = tmp_path / "place"
+    place.mkdir()
+    started = launch("sh", "-c", f"cd {place}; {LEAVES[how]} & touch {tmp_path}/up; sleep 600")
+    wait_for((tmp_path / "up").exists)
+    wait_for(lambda: any("sleep" in _command(pid) for pid in sleepers(str(place))))
+    os.kill(started.run.supervisor.pid, signal.SIGKILL)
+    os.kill(started.run.agent.pid, signal.SIGKILL)
+    wait_for(lambda: not started.run.supervised() and not started.run.agent.alive())
+    left = sleepers(str(place))
+    try:
+        assert left
+        assert left <= {process.pid for process in remains.of_run(started.id)}
+        told = cli("stop", started.id, "--now")
+        assert told.returncode == 0, told.stderr
+        assert not sleepers(str(place))
+    finally:
+        for pid in sleepers(str(place)):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _command(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def test_who_only_reads_a_run_is_none_of_its_processes(launch):
+    started = launch("sleep", "600")
+    wait_for(lambda: started.run.agent)
+    log = started.folder / "logs" / "launcher.log"
+    with log.open("rb") as file, subprocess.Popen(["sleep", "600"], stdin=file, cwd=started.folder) as reader:
+        found = remains.of_run(started.id)
+        reader.kill()
+    assert found == [started.run.agent], "neither its supervisor nor its hub nor this process"
+
+
+def test_a_session_that_was_called_after_the_commands_pid_later_is_left_alone(launch):
+    started = launch("true")
+    started.until_gone()
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as stranger:
+        now = wait_for(lambda: runs.Process.of(stranger.pid))
+        runs.update(started.id, agent=runs.Process(now.pid, now.start_ticks - 1))
+        assert remains.of_run(started.id) == []
+        runs.update(started.id, agent=now)
+        assert remains.of_run(started.id) == [now]
+        stranger.kill()
+
+
+REUSED = """
+import os, signal, sys, time
+from ddpmon.launch import processes
+from ddpmon.runs import Process
+
+def child():
+    pid = os.fork()
+    if pid == 0:
+        time.sleep(60)
+        os._exit(0)
+    os.setpgid(pid, pid)
+    return pid
+
+def is_alive(process):
+    # between this look and the signal the process ends, and its pid is given to another
+    os.kill(process.pid, signal.SIGKILL)
+    os.waitpid(process.pid, 0)
+    with open("/proc/sys/kernel/ns_last_pid", "w") as file:
+        file.write(str(process.pid - 1))
+    assert child() == process.pid
+    return True
+
+Process.alive = is_alive
+meant = Process.of(child())
+getattr(processes, sys.argv[1])(meant, signal.SIGKILL)
+print(os.waitpid(meant.pid, os.WNOHANG)[0] or "lives")
+os.kill(meant.pid, signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("send", ["send", "send_group"])
+def test_a_pid_that_is_given_to_another_in_the_last_moment_is_not_signalled(other_namespace, send):
+    done = subprocess.run(
+        [*other_namespace, sys.executable, "-c", REUSED, send], capture_output=True, text=True, check=False, timeout=60
+    )
+    if "ns_last_pid" in done.stderr:
+        pytest.skip("pids cannot be chosen here")
+    assert (done.stdout, done.stderr) == ("lives\n", "")
+
+
+@pytest.mark.parametrize("send", ["send", "send_group"])
+@pytest.mark.parametrize("refused", ["pidfd_open", "pidfd_send_signal"])
+def test_a_kernel_without_pidfds_signals_as_ever(monkeypatch, send, refused):
+    from ddpmon.launch import processes
+
+    def no_such_call(*_):
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(os if refused == "pidfd_open" else signal, refused, no_such_call)
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as sleeper:
+        getattr(processes, send)(wait_for(lambda: runs.Process.of(sleeper.pid)), signal.SIGTERM)
+        assert sleeper.wait(30) == -signal.SIGTERM

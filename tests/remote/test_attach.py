@@ -1,0 +1,251 @@
+"""The dashboard of a run on another machine: through a real sshd, to a real hub, in a real terminal."""
+
+import re
+import signal
+import sys
+import time
+
+import psutil
+import pytest
+
+from tests.conftest import wait_for
+from tests.tui.terminal import Terminal
+
+
+def words(screen):
+    """What a screen says, whatever lines it is broken into."""
+    return " ".join(screen.split())
+
+
+def shows_it(terminal, name="mnist on there"):
+    """The screen once it shows the run as it is now."""
+    return terminal.wait_until(lambda shown: name in shown and "step 30" in shown and "STALE" not in shown, name)
+
+
+def test_it_shows_the_run_and_leaves_nothing_behind(far, training, capsys):
+    began = time.monotonic()
+    with far.dashboard("attach", "there:mnist") as terminal:
+        shown = shows_it(terminal)
+        took = time.monotonic() - began
+        assert "step 30" in shown
+        far.the_relay()
+        terminal.press(b"q")
+        assert terminal.wait_end() == 0
+        left = words("\n".join(terminal.screen.display))
+        assert f"mnist goes on on there; ddpmon attach there:{training.run.id} shows it again" in left
+    wait_for(lambda: not far.relays())
+    assert training.run.supervisor.alive()
+    with capsys.disabled():
+        print(f" [first screen {took:.2f} s after the command]", end="")
+
+
+def test_a_line_that_is_cut_shows_the_last_state_with_its_age_and_comes_back(far, training):
+    with far.dashboard("attach", "there:") as terminal:
+        shows_it(terminal)
+        before = far.the_relay()
+        with far.locked():
+            far.cut()
+            shown = terminal.wait_until(lambda shown: re.search(r"STALE [1-9]\d*s", shown), "STALE with an age")
+            assert "the run goes on; trying again: there: " in words(shown)
+            assert "step 30" in shown
+        shows_it(terminal)
+        wait_for(lambda: not before.is_running())
+        assert "STALE" not in "\n".join(terminal.screen.display)
+
+
+def test_while_there_is_no_machine_it_says_so_and_tries_again_until_there_is(far, training):
+    with far.dashboard("attach", "there:", columns=160) as terminal:
+        shows_it(terminal)
+        with far.locked():
+            far.cut()
+            terminal.wait_for("not let in without being asked")
+            terminal.press(b"x")
+            terminal.wait_for("Stop mnist on there?")
+            terminal.press(b"s")
+            terminal.wait_for("nothing was stopped")
+        shows_it(terminal)
+        terminal.press(b"q")
+        assert terminal.wait_end() == 0
+
+
+@pytest.mark.parametrize("who", ["relay", "ssh"])
+def test_a_killed_relay_or_ssh_is_replaced(far, training, who):
+    with far.dashboard("attach", "there:") as terminal:
+        shows_it(terminal)
+        relay = far.the_relay()
+        ssh = psutil.Process(terminal.process.pid).children()[0]
+        assert ssh.name() == "ssh"
+        with far.locked():
+            (relay if who == "relay" else ssh).kill()
+            terminal.wait_until(lambda shown: "STALE" in shown and "there: " in shown, "a word about the line")
+        shows_it(terminal)
+        wait_for(lambda: not relay.is_running())
+        assert far.the_relay() != relay
+
+
+@pytest.mark.parametrize("who", ["relay", "ssh"])
+def test_a_stopped_relay_or_ssh_is_silence_until_it_goes_on(far, training, who):
+    with far.dashboard("attach", "there:") as terminal:
+        shows_it(terminal)
+        relay = far.the_relay()
+        stopped = relay if who == "relay" else psutil.Process(terminal.process.pid).children()[0]
+        stopped.send_signal(signal.SIGSTOP)
+        shown = words(terminal.wait_for("STALE"))
+        assert "nothing comes from there" in shown
+        stopped.send_signal(signal.SIGCONT)
+        shows_it(terminal)
+        assert far.the_relay() == relay
+
+
+@pytest.mark.parametrize("how", ["killed", "hung up"])
+def test_a_dashboard_that_is_gone_leaves_no_relay(far, training, how):
+    with far.dashboard("attach", "there:") as terminal:
+        shows_it(terminal)
+        far.the_relay()
+        if how == "killed":
+            terminal.process.kill()
+        else:
+            terminal.hang_up()
+        terminal.wait_end()
+    wait_for(lambda: not far.relays())
+    wait_for(lambda: not far.sessions())
+
+
+def test_a_hub_that_dies_there_is_silence_of_the_hub_not_of_the_line(far, training):
+    with far.dashboard("attach", "there:") as terminal:
+        shows_it(terminal)
+        training.hubs[-1].kill()
+        training.hubs[-1].wait()
+        assert "no word from the hub" in words(terminal.wait_for("STALE"))
+        training.hub()
+        shows_it(terminal)
+
+
+def test_stop_asks_says_where_and_reaches_the_run(far, training):
+    with far.dashboard("attach", "there:") as terminal:
+        shows_it(terminal)
+        terminal.press(b"x")
+        terminal.wait_for("Stop mnist on there?")
+        terminal.press(b"s")
+        terminal.wait_for("stopping")
+        assert training.supervisor.wait(20) == -signal.SIGTERM
+
+
+def test_the_logs_screen_reads_there_and_only_while_it_is_looked_at(far, training):
+    folder = training.dir / "logs" / "ranks" / "r" / "attempt_0" / "0"
+    folder.mkdir(parents=True)
+    (folder / "stdout.log").write_text("the first line\n")
+    with far.dashboard("attach", "there:") as terminal:
+        shows_it(terminal)
+        terminal.press(b"7")
+        terminal.wait_for("the first line")
+        with (folder / "stdout.log").open("a") as log:
+            log.write("\x1b[31ma \x07second line\n")
+        terminal.wait_for("a ?second line")
+        with far.locked():
+            far.cut()
+            terminal.wait_for("STALE")
+            with (folder / "stdout.log").open("a") as log:
+                log.write("a third line\n")
+        shown = terminal.wait_for("a third line")
+        assert shown.count("the first line") == 1
+
+
+def test_the_runs_screen_lists_those_there_and_another_one_is_watched_and_stopped(far, training, launch):
+    other = launch(sys.executable, "-c", "import time; print('x', flush=True); time.sleep(600)", grace_s=1.0)
+    with far.dashboard("attach", "there:mnist", columns=160) as terminal:
+        shows_it(terminal)
+        terminal.press(b"8")
+        shown = terminal.wait_for("runs, the latest first: 2, 2 running")
+        assert other.id in shown
+        terminal.press(b"n")
+        terminal.wait_for("ssh -t there ddpmon attach")
+        terminal.press(b"g\r")
+        terminal.wait_for("test on there")
+        terminal.press(b"x")
+        terminal.wait_for("Stop test on there?")
+        terminal.press(b"s")
+        terminal.wait_for("STOPPED")
+        assert other.until_gone().state() == "stopped"
+        assert training.run.supervisor.alive()
+        terminal.press(b"q")
+        assert terminal.wait_end() == 0
+
+
+def test_a_run_that_ends_is_shown_to_its_end_and_its_exit_code_is_that_of_attach(far, training):
+    with far.dashboard("attach", "there:") as terminal:
+        shows_it(terminal)
+        training.finish(exit_code=3)
+        terminal.wait_for("FAILED")
+        terminal.press(b"q")
+        assert terminal.wait_end() == 3
+        assert "mnist on there: failed, exit code 3" in words("\n".join(terminal.screen.display))
+
+
+def test_a_run_that_has_ended_is_shown_as_it_stood(far, training):
+    training.finish()
+    with far.dashboard("attach", "there:mnist") as terminal:
+        assert "step 30" in terminal.wait_for("DONE")
+        terminal.press(b"3")  # a part that only this screen shows comes from the recording
+        terminal.wait_for("never 5%+ over the median")
+        terminal.press(b"q")
+        assert terminal.wait_end() == 0
+
+
+def test_readonly_stops_nothing(far, training):
+    with far.dashboard("attach", "there:", "--readonly") as terminal:
+        shows_it(terminal)
+        terminal.press(b"x")
+        terminal.wait_for("read-only: it cannot be stopped from here")
+        assert training.run.supervisor.alive()
+
+
+def test_another_version_there_says_so_and_is_shown_as_far_as_it_can_be(far, training):
+    older = far.wrapped(
+        f"""#!{sys.executable}
+import sys, ddpmon
+ddpmon.__version__ = "0.0.7"
+import msgspec
+from ddpmon.remote import deltas
+whole = msgspec.to_builtins
+def fewer(shot):
+    tree = whole(shot)
+    for name in ("times", "quantities", "accumulation", "measured", "efficiency", "run_is_new"):
+        tree.pop(name, None)
+    for rank in tree["ranks"]:
+        for name in ("named_ms", "unmeasured", "threads", "environment"):
+            rank.pop(name)
+        rank["of_a_newer_one"] = [1, 2]
+    return tree
+deltas.msgspec = type("M", (), dict(vars(msgspec), to_builtins=staticmethod(fewer)))
+from ddpmon.cli import main
+main()
+"""
+    )
+    with far.dashboard("attach", "there:", columns=160, **older) as terminal:
+        shown = terminal.wait_until(lambda shown: "mnist on there" in shown and "0.0.7" in shown, "the version")
+        assert "there has ddpmon 0.0.7, this is" in words(shown)
+        assert "step 30" in shown
+
+
+@pytest.mark.e2e
+def test_attach_in_a_terminal_over_ssh_is_the_way_where_nothing_else_is(far, training):
+    """`ssh -t HOST ddpmon attach`: the fallback that messages print."""
+    config = far.near["DDPMON_SSH"].split()[-1]
+    with Terminal("-F", config, "-t", "there", "ddpmon attach mnist", program=("ssh",), columns=100) as terminal:
+        shows_it(terminal, "mnist")
+        terminal.press(b"q")
+        assert terminal.wait_end() == 0
+        assert "goes on" in words("\n".join(terminal.screen.display))
+
+
+@pytest.mark.e2e
+def test_a_terminal_over_ssh_that_hangs_up_ends_the_dashboard_there_and_not_the_run(far, training):
+    config = far.near["DDPMON_SSH"].split()[-1]
+    with Terminal("-F", config, "-t", "there", "ddpmon attach mnist", program=("ssh",), columns=100) as terminal:
+        shows_it(terminal, "mnist")
+        terminal.hang_up()
+        terminal.wait_end()
+    wait_for(lambda: not far.sessions())
+    assert training.run.supervisor.alive()
+    assert training.hubs[-1].poll() is None

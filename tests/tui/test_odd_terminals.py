@@ -1,0 +1,205 @@
+"""Terminals other than today's usual one, and what happens to a terminal while the dashboard is in it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+import uuid
+
+import pytest
+
+from ddpmon import runs
+from tests.conftest import Started, ddpmon_program
+from tests.tui.terminal import DEADLINE_S, Terminal
+
+SHOW = "tests.tui.show"
+LEAVES = b"\x1b[?1049l"
+FULL_S = 3.0
+"""A demonstration at eight times its speed is painted twice a second."""
+TRUE_COLOUR, PALETTE = b"38;2;", b"38;5;"
+
+
+def resize(terminal: Terminal, columns: int, rows: int) -> None:
+    fcntl.ioctl(terminal.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    terminal.screen.resize(rows, columns)
+    os.kill(terminal.process.pid, signal.SIGWINCH)
+
+
+@pytest.mark.parametrize("name", ["linux", "screen", "xterm", "vt100", "xterm-mono", "screen-256color"])
+def test_colours_come_down_to_what_the_terminal_has(name):
+    with Terminal(SHOW, "slow", environment={"TERM": name, "COLORTERM": ""}) as terminal:
+        shown = terminal.wait_for("q detach")
+        assert "rank 13 (node01 gpu5) is slow" in shown
+        terminal.press(b"2")
+        terminal.wait_for("trouble first, then own time")
+        terminal.press(b"q")
+        assert terminal.wait_end() == 0
+        assert TRUE_COLOUR not in terminal.raw
+        assert PALETTE not in terminal.raw or "256color" in name
+        assert LEAVES in terminal.raw
+
+
+@pytest.mark.parametrize(
+    "given", [["LANG=C"], ["LC_ALL=POSIX"], ["LC_ALL=de_DE.ISO-8859-1"], ["LC_ALL=C.UTF-8", "TERM=linux"], ["STY=1.x"]],
+    ids=["C", "POSIX", "latin1", "console", "screen without a locale"],
+)  # fmt: skip
+def test_where_there_is_no_utf8_everything_is_drawn_in_ascii(given):
+    unset = [word for name in ("LC_ALL", "LC_CTYPE", "LANG") for word in ("-u", name)]
+    with Terminal(SHOW, "slow", program=("env", *unset, *given, sys.executable, "-m")) as terminal:
+        shown = terminal.wait_for("space freeze")
+        for text in ("! SLOW", "-loss", "'.", "#", "X dead"):
+            assert text in shown
+        for key in b"23456781?":
+            terminal.press(bytes([key]))
+        terminal.wait_for("-keys")
+        terminal.press(b"\x1bq")
+        assert terminal.wait_end() == 0
+        assert terminal.raw.isascii()
+
+
+@pytest.mark.parametrize("name", ["dumb", "unknown", ""])
+def test_a_terminal_that_can_only_print_gets_lines_and_one_sentence(home, name):
+    with Terminal(
+        "exec", "--", "sleep", "600", program=(ddpmon_program(),), columns=200, environment={"TERM": name}
+    ) as terminal:
+        terminal.wait_for("waiting")
+        shown = "\n".join(terminal.screen.display)
+        assert shown.count("no dashboard; set TERM=xterm-256color") == 1
+        assert b"\x1b" not in terminal.raw
+        terminal.press(b"\x03")
+        terminal.wait_end()
+    Started(runs.find(None).id).until_gone()
+
+
+def test_any_size_that_a_terminal_takes_meanwhile():
+    with Terminal(SHOW, "slow", columns=80, rows=24) as terminal:
+        terminal.wait_for("q detach")
+        for columns, rows in ((1, 1), (500, 200), (2, 60), (300, 1), (20, 5), (60, 12), (1, 1)):
+            resize(terminal, columns, rows)
+            for key in b"12345678":
+                terminal.press(bytes([key]))
+                terminal.read()
+        terminal.press(b"1")
+        resize(terminal, 100, 30)
+        terminal.wait_for("node01")
+        terminal.wait_for("q detach")
+        terminal.press(b"q")
+        assert terminal.wait_end() == 0
+        assert b"Traceback" not in terminal.raw
+
+
+def test_ctrl_l_draws_over_what_something_else_wrote():
+    with Terminal(SHOW, "slow") as terminal:
+        terminal.wait_for("q detach")
+        terminal.screen.erase_in_display(2)
+        terminal.press(b"\x0c")
+        terminal.wait_for("node01")
+        terminal.wait_for("q detach")
+        terminal.press(b"q")
+        assert terminal.wait_end() == 0
+
+
+def test_ctrl_z_goes_back_to_the_shell_and_fg_shows_it_again():
+    command = f"{sys.executable} -m {SHOW} slow; echo code $?"
+    with Terminal("--norc", "-i", program=("bash",), environment={"PS1": "prompt> "}) as terminal:
+        terminal.wait_for("prompt>")
+        terminal.press(command.encode() + b"\r")
+        terminal.wait_for("q detach")
+        terminal.press(b"\x1a")
+        terminal.wait_for_output(LEAVES)
+        terminal.wait_for("Stopped")
+        terminal.press(b"fg\r")
+        terminal.wait_for("q detach")
+        terminal.press(b"q")
+        terminal.wait_for("left: detached")
+        terminal.press(b"exit\r")
+        terminal.wait_end()
+
+
+def test_ctrl_z_where_no_shell_is_changes_nothing():
+    with Terminal(SHOW, "slow") as terminal:
+        terminal.wait_for("q detach")
+        terminal.press(b"\x1a")
+        terminal.wait_for("no shell is there to come back from")
+        terminal.press(b"q")
+        assert terminal.wait_end() == 0
+
+
+def fill(terminal: Terminal) -> None:
+    """Read nothing until the terminal is full, and the dashboard has more to say."""
+    waiting, since = -1, time.monotonic()
+    deadline = since + DEADLINE_S
+    while time.monotonic() - since < FULL_S:
+        assert time.monotonic() < deadline, "the terminal never was full"
+        now = struct.unpack("i", fcntl.ioctl(terminal.master, termios.FIONREAD, bytes(4)))[0]
+        if now != waiting or not now:
+            waiting, since = now, time.monotonic()
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("ends", ["closed", "terminated", "read again"])
+def test_a_terminal_that_nobody_reads_for_a_while(home, ends):
+    with Terminal("demo", "--speed", "8", program=(ddpmon_program(),)) as terminal:
+        terminal.wait_for("node01")
+        fill(terminal)
+        if ends == "closed":
+            terminal.hang_up()
+            assert terminal.process.wait(DEADLINE_S) == 0
+            return
+        if ends == "terminated":
+            terminal.process.terminate()
+        else:
+            terminal.wait_for("q quit")
+            terminal.press(b"8")
+            terminal.wait_for("runs, the latest first")
+            terminal.press(b"q")
+        assert terminal.wait_end() == 0
+        assert LEAVES in terminal.raw
+        assert terminal.settings() == terminal.before
+
+
+needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+needs_screen = pytest.mark.skipif(shutil.which("screen") is None, reason="screen is not installed")
+
+
+@needs_screen
+@pytest.mark.parametrize("utf8", [True, False])
+def test_in_screen(utf8, tmp_path):
+    folder = tmp_path / "s"
+    folder.mkdir(mode=0o700)
+    locale = {"LC_ALL": "C.UTF-8" if utf8 else "C", "SCREENDIR": str(folder)}
+    name = f"ddpmon-{uuid.uuid4().hex[:8]}"
+    arguments = [*(["-U"] if utf8 else []), "-c", "/dev/null", "-S", name, sys.executable, "-m", SHOW, "slow"]
+    try:
+        with Terminal(*arguments, program=("screen",), environment=locale) as terminal:
+            shown = terminal.wait_for("q detach")
+            assert ("▲ SLOW" if utf8 else "! SLOW") in shown
+            terminal.press(b"2")
+            terminal.wait_for("trouble first, then own time")
+            terminal.press(b"q")
+            terminal.wait_end()
+    finally:
+        end = ["screen", "-S", name, "-X", "quit"]
+        subprocess.run(end, check=False, capture_output=True, env={**os.environ, **locale})
+
+
+@needs_tmux
+@pytest.mark.parametrize("utf8", [True, False])
+def test_in_tmux_whatever_the_locale(utf8, tmp_path):
+    locale = {"LC_ALL": "C.UTF-8" if utf8 else "C"}
+    tmux = ("tmux", "-f", "/dev/null", "-S", str(tmp_path / "s"))
+    try:
+        with Terminal("new-session", sys.executable, "-m", SHOW, "slow", program=tmux, environment=locale) as terminal:
+            shown = terminal.wait_for("q detach")
+            assert ("▲ SLOW" if utf8 else "! SLOW") in shown
+            terminal.press(b"q")
+            terminal.wait_end()
+    finally:
+        subprocess.run([*tmux, "kill-server"], check=False, capture_output=True)
