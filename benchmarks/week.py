@@ -81,7 +81,11 @@ def write(args: argparse.Namespace, path: Path) -> None:
     length_us = round(1e6 * TICK_S / steps)
     ticks = pool(args.ranks, steps, length_us, args.seed)
     recorder = Recorder(
-        path, "made-up", Clock(0, 1_789_000_000.0), int(WHOLE_BYTES * args.scale), int(KEPT_RECORDS * args.scale)
+        path,
+        "made-up",
+        Clock(0, 1_789_000_000.0),
+        whole_bytes=int(WHOLE_BYTES * args.scale),
+        kept_records=int(KEPT_RECORDS * args.scale),
     )
     processes = []
     for rank in range(args.ranks):

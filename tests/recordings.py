@@ -45,7 +45,7 @@ def record(
     )  # fmt: skip
     run = dataclasses.replace(run, **changes)
     runs.create(run)
-    recorder = Recorder(recording_path(run.id), run.id, Clock(0, BEGAN), *(room or ()))
+    recorder = Recorder(recording_path(run.id), run.id, Clock(0, BEGAN), None, *(room or ()))
     bounds = [0, *restarts, steps]
     now_us, number = round(FIRST_S * 1e6), 0
     for attempt, (first, last) in enumerate(itertools.pairwise(bounds)):

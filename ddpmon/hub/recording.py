@@ -30,6 +30,7 @@ from ddpmon.hub.processes import SAMPLES, RankProcess, Registry
 from ddpmon.hub.recorder import Checkpoint
 from ddpmon.hub.refusals import Refusals
 from ddpmon.hub.store import WINDOW_S, WINDOW_STEPS, Clock, Store
+from ddpmon.hub.tables import TIERS
 from ddpmon.hub.view import snapshot
 from ddpmon.messages import MAX_STEP, MAX_US, Digest, Event, Failure, Refusal, Sample, Scalar, Snapshot, Step
 from ddpmon.runs import Run
@@ -224,8 +225,19 @@ class Recording:
         if "steps" not in self.database.tables:
             process.records = 0
         elif self.database.salvaged or beyond or max(told) > limit:
-            process.records = self.database.count("steps", "WHERE process = ? AND step <= ?", process.id, limit)
+            whole = self.database.count("steps", "WHERE process = ? AND step <= ?", process.id, limit)
+            process.records = whole + self._merged(process.id, limit)
             self.database.damaged |= process.records != told[2]
+
+    def _merged(self, process: int, last: int) -> int:
+        """How many of a process's steps up to one are told by the second, the minute or the hour."""
+        where = "WHERE process = ? AND steps > 0 AND last_step <= ?"
+        told = [
+            self.database.rows(f"SELECT total(steps) FROM {tier} {where}", process, last)[0][0]  # noqa: S608  ours
+            for tier in TIERS
+            if tier in self.database.tables
+        ]
+        return min(last, int(sum(told)))
 
     def steps(self, process: int, begin: int, end: int) -> list[Step]:
         """A process's records of the steps from `begin` to before `end`."""
@@ -345,10 +357,6 @@ class Recording:
         """What happened to the run: the latest, at most so many."""
         rows = self.database.read("events", ("at", "severity", "text"), "ORDER BY rowid DESC LIMIT ?", most)
         return self._kept(reversed(rows), checked.event)
-
-    def rows(self, query: str, *values: object) -> list[Any]:
-        """What a query finds. RecordingError where it cannot be read."""
-        return self.database.rows(query, *values)
 
     def _kept(self, rows: Iterable[Any], make: Callable[[Any], _T]) -> list[_T]:
         made, bad = checked.kept(rows, make)

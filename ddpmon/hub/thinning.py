@@ -21,9 +21,9 @@ WHOLE_BYTES = 1_500_000_000
 KEPT_RECORDS = 1_000_000
 """Of the last steps, that are never merged: more than a report goes through."""
 SECONDS_REACH = 5
-MINUTES_REACH = 64
-"""How far these reach back at most, in times of what whole steps do. 64 ranks of 10 steps a second: three hours of
-steps, half a day of seconds, a week of minutes."""
+MINUTES_REACH = 80
+"""How far these reach back at most, in times of what whole steps do. 64 ranks of 10 steps a second: two hours of
+steps, eleven of seconds, a week of minutes."""
 LONG_STEP_US = 250_000
 """Longer steps become minutes at once: as many seconds would take more room than they do."""
 BITE_ROWS = 800

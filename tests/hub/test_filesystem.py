@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from ddpmon.hub import filesystem
+from ddpmon import runs
 from ddpmon.hub.recorder import Recorder
 from ddpmon.hub.store import Clock
 from ddpmon.messages import Event
@@ -16,64 +16,11 @@ from tests.conftest import wait_for
 from tests.hub.test_thinning import World, rows
 from tests.worlds import own_times, records
 
-MOUNTS = r"""
-21 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
-30 21 0:26 / /home rw,relatime shared:9 - nfs4 server:/export/home rw,vers=4.2,addr=10.0.0.1
-31 30 0:27 / /home/scratch rw - lustre 10.0.0.2@tcp:/scratch rw
-32 21 0:28 / /data\040sets rw master:1 - cifs //server/share rw
-33 21 0:29 / /mnt rw - ext4 /dev/vdb rw
-34 33 0:30 / /mnt rw - fuse.sshfs user@host: rw
-35 21 0:31 / /gpfs rw - gpfs gpfs0 rw
-36 21 0:32 / /dev/shm rw - tmpfs tmpfs rw
-a line that is none
-"""
-
-
-@pytest.fixture
-def mounts(monkeypatch, tmp_path):
-    path = tmp_path / "mountinfo"
-    path.write_text(MOUNTS)
-    monkeypatch.setattr(filesystem, "MOUNTS", path)
-    return path
-
-
-@pytest.mark.parametrize(
-    ("path", "kind", "local"),
-    [
-        ("/root/.local/state", "ext4", True),
-        ("/home/me/.local/state/ddpmon", "nfs4", False),
-        ("/homestead", "ext4", True),
-        ("/home/scratch/runs", "lustre", False),
-        ("/data sets/runs", "cifs", False),
-        ("/mnt/runs", "fuse.sshfs", False),
-        ("/gpfs", "gpfs", False),
-        ("/dev/shm/runs", "tmpfs", True),
-    ],
-)
-def test_the_mount_that_covers_a_path_tells_its_kind(mounts, path, kind, local):
-    assert (filesystem.kind(path), filesystem.is_local(path)) == (kind, local)
-
-
-def test_a_link_is_followed(mounts, tmp_path):
-    (tmp_path / "runs").symlink_to("/gpfs/runs")
-    assert filesystem.kind(tmp_path / "runs") == "gpfs"
-
-
-def test_what_is_not_known_is_no_disk_of_this_machine(mounts):
-    mounts.unlink()
-    assert not filesystem.is_local("/tmp")
-
-
-def test_the_kernel_s_own_word(small_disk):
-    assert filesystem.kind(small_disk(1.0).path) == "tmpfs"
-    assert filesystem.kind("/proc/self") == "proc"
-    assert not filesystem.is_local("/proc/self")
-
 
 @pytest.fixture
 def far(monkeypatch):
     """Every file is on a server, as far as ddpmon knows."""
-    monkeypatch.setattr(filesystem, "kind", lambda path: "nfs4")
+    monkeypatch.setattr(runs, "is_local", lambda path: False)
 
 
 def journal(path):
@@ -103,7 +50,7 @@ def test_a_recording_that_was_moved_to_a_server_loses_its_log(tmp_path, monkeypa
     world = World(path, whole_bytes=10**9)
     world.tick()
     world.recorder._db.close()  # as a hub that was killed leaves it
-    monkeypatch.setattr(filesystem, "kind", lambda path: "nfs4")
+    monkeypatch.setattr(runs, "is_local", lambda path: False)
     assert journal(path) == "wal"
     later = Recorder(path, "made-up", Clock(0, 0.0))
     later.event([Event(1.0, "info", "moved")])
@@ -148,8 +95,9 @@ def test_a_reader_of_another_process_and_the_writer_take_turns(far, tmp_path):
 
 HUB = """
 import sys
-from ddpmon.hub import filesystem, hub
-filesystem.kind = lambda path: "nfs4"
+from ddpmon import runs
+from ddpmon.hub import hub
+runs.is_local = lambda path: False
 sys.exit(hub.main(sys.argv[1]))
 """
 

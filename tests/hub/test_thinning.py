@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -64,7 +65,7 @@ def test_sums_least_and_largest_are_those_of_the_steps(home, room, tier):
     own = slow()
     run = record(own)
     expected, critical = exact(run)
-    recording_path(run.id).unlink()
+    shutil.rmtree(runs.run_dir(run.id))
     run = record(own, room=room)
     assert counts(run)[tier] > 0
     for process, rank in rows(run, "SELECT id, rank FROM processes"):
@@ -100,7 +101,7 @@ def test_a_step_that_some_rank_never_told_of_tells_of_no_wait(home):
     with contextlib.closing(sqlite3.connect(recording_path(run.id))) as db:
         db.execute("DELETE FROM steps WHERE process = 2 AND step BETWEEN 50 AND 99")
         db.commit()
-    recorder = Recorder(recording_path(run.id), run.id, Clock(0, BEGAN), *NO_ROOM)
+    recorder = Recorder(recording_path(run.id), run.id, Clock(0, BEGAN), None, *NO_ROOM)
     thin(recorder, run)
     found = rows(run, "SELECT process, sum(steps), sum(waits) FROM minutes GROUP BY process")
     found += rows(run, "SELECT process, sum(steps), sum(waits) FROM hours GROUP BY process")
@@ -139,7 +140,7 @@ def test_losses_logged_values_and_samples_keep_count_sum_and_extremes(home):
 
 def test_a_merged_sample_is_a_mean_but_for_what_fills_up(home):
     run = record(slow(300))
-    recorder = Recorder(recording_path(run.id), run.id, Clock(0, BEGAN), 1, 0)
+    recorder = Recorder(recording_path(run.id), run.id, Clock(0, BEGAN), None, 1, 0)
     with Recording(run) as recording:
         process = next(iter(recording.processes()))
     first = 100_000_000_000
@@ -164,7 +165,7 @@ def test_a_merged_sample_is_a_mean_but_for_what_fills_up(home):
 def test_the_report_is_the_same_and_counts_no_merged_step_as_lost(home):
     own = slow()
     whole = report.build(record(own))
-    recording_path(whole["run"]["id"]).unlink()
+    shutil.rmtree(runs.run_dir(whole["run"]["id"]))
     thinned = report.build(record(own, room=(1, 2 * 1200)))
     assert counts(runs.load(whole["run"]["id"]))["steps"] == 2400
     window = {"count", "window", "samples_per_s", "records_lost"}
@@ -180,7 +181,7 @@ def test_what_was_lost_is_still_lost_once_its_neighbours_are_merged(home):
         db.execute("DELETE FROM steps WHERE process = 2 AND step BETWEEN 50 AND 59")
         db.execute("UPDATE processes SET records = 590 WHERE id = 2")
         db.commit()
-    recorder = Recorder(recording_path(run.id), run.id, Clock(0, BEGAN), *NO_ROOM)
+    recorder = Recorder(recording_path(run.id), run.id, Clock(0, BEGAN), None, *NO_ROOM)
     with Recording(run) as recording:
         recorder.process(list(recording.processes())[1])
     recorder.write()
@@ -198,7 +199,7 @@ def test_replay_shows_merged_steps_by_their_means_and_says_so(home):
     at = [BEGAN + seconds for seconds in (60.0, 270.0, 290.0, 500.0)]
     expected = [player.at(moment) for moment in at]
     player.close()
-    recording_path(whole.id).unlink()
+    shutil.rmtree(runs.run_dir(whole.id))
     player = Player(record(own, room=SOME_ROOM))
     shown = [player.at(moment) for moment in at]
     said = [[event.text for event in shot.events if "means of" in event.text] for shot in shown]
@@ -227,6 +228,53 @@ def test_replay_begins_at_the_first_step_and_ends_at_the_last_where_all_are_merg
     player.close()
 
 
+def change(run, *queries):
+    with contextlib.closing(sqlite3.connect(recording_path(run.id))) as db:
+        for query in queries:
+            db.execute(query)
+        db.commit()
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "steps = 9007199254740991",
+        "last_step = 9223372036854775807, steps = 9223372036854775807",
+        "first_step = -9007199254740992, steps = 9007199254740992",
+        "length_us_sum = 'long', end_us = x'00'",
+        "end_us = -1, steps = 0",
+        "learning_rate = 'nan', waits = NULL, loss_sum = 9e999",
+        "begin_us = begin_us * 1000000",
+    ],
+)
+def test_rows_that_cannot_be_are_left_out_of_a_replay(home, what):
+    run = record(slow(2000), room=(400_000, 200))
+    ((begin, end),) = rows(run, "SELECT min(begin_us) / 1e6, max(begin_us) / 1e6 FROM seconds")
+    change(run, f"UPDATE seconds SET {what} WHERE begin_us > {(begin + end) / 2 * 1e6}")
+    player = Player(run)
+    shown = [player.at(BEGAN + seconds) for seconds in (begin + 5, (begin + end) / 2 + 5, end - 5, end + 10)]
+    assert all(0 < shot.step <= 2000 for shot in shown)
+    assert shown[0].step < shown[-1].step
+    player.step_from(BEGAN + end - 5, 1)
+    player.close()
+    assert report.build(run)["steps"]["count"] == 2000
+
+
+def test_steps_that_were_merged_are_not_lost_where_the_file_is_damaged(home):
+    run = record(slow(), room=SOME_ROOM)
+    ((page, size),) = rows(run, "SELECT rootpage, page_size FROM sqlite_master, pragma_page_size WHERE name = 'events'")
+    with recording_path(run.id).open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)
+    with Recording(run) as recording:
+        store = recording.store()
+        assert recording.database.salvaged
+    assert (store.step, store.records_lost) == (3000, 0)
+    player = Player(run)
+    assert 300 < player.at(BEGAN + 100.0).step < 600
+    player.close()
+
+
 def test_csv_holds_whole_steps_and_says_how_many_were_merged(home, cli):
     run = record(slow(), room=SOME_ROOM)
     told = cli("export", "--format", "csv")
@@ -241,7 +289,7 @@ class World:
     """A run that goes on: its ranks tell of half a second at a time."""
 
     def __init__(self, path, ranks=4, *, whole_bytes, kept_records=400, first=1):
-        self.recorder = Recorder(path, "made-up", Clock(0, BEGAN), whole_bytes, kept_records)
+        self.recorder = Recorder(path, "made-up", Clock(0, BEGAN), None, whole_bytes, kept_records)
         hellos = [Hello(PROTOCOL, "made-up", r, r, ranks, 0, "here", 1000 + r, 4) for r in range(ranks)]
         self.processes = [RankProcess(r + 1, 0, hello, stage=4) for r, hello in enumerate(hellos)]
         self.own = own_times(10, ranks, noise=0.1)
@@ -322,7 +370,7 @@ def told(path, what, table=None):
 HUB = """
 import sys
 from ddpmon.hub import hub, recorder
-recorder.Recorder.__init__.__defaults__ = (600_000, 400)
+recorder.Recorder.__init__.__defaults__ = (None, 600_000, 400)
 sys.exit(hub.main(sys.argv[1]))
 """
 
