@@ -24,6 +24,7 @@ from tests.tui.hostile_views import assert_plain, dashboard, texts
 
 PIECE = 6
 """Mutated snapshots on all screens: benchmarks/hostile_snapshots.py shows as many as are wanted."""
+PACE_S = 0.1
 STACK = Stack(0, 1, 0, 0, 0, 99, [])
 
 
@@ -44,7 +45,7 @@ def part(name, **changes):
         (lambda shot: replace(shot, records_lost=1 << 63), "at `$.records_lost`"),
         (lambda shot: replace(shot, verdict="x" * 100_000), "at `$.verdict`"),
         (lambda shot: replace(shot, verdict="\ud800"), "surrogates"),
-        (lambda shot: replace(shot, step=1 << 70), "big"),
+        (lambda shot: replace(shot, step=1 << 70), "serialize ints"),
         (part("run", world_size=1 << 31), "at `$.run.world_size`"),
         (part("run", world_size=65_536), "8 ranks of 65536"),
         (part("run", started_at=math.inf), "at `$.run.started_at`"),
@@ -100,8 +101,8 @@ class Stranger:
         self._thread.start()
 
     def _serve(self) -> None:
-        while not self._over.is_set():
-            if self._socket.poll(20):
+        while not self._over.wait(PACE_S):
+            while self._socket.poll(0):
                 self._socket.send_multipart([self._socket.recv_multipart()[0], self.answer])
 
     def close(self) -> None:

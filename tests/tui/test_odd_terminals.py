@@ -58,7 +58,9 @@ def test_where_there_is_no_utf8_everything_is_drawn_in_ascii(given):
         for key in b"23456781?":
             terminal.press(bytes([key]))
         terminal.wait_for("-keys")
-        terminal.press(b"\x1bq")
+        terminal.press(b"q")
+        terminal.wait_for("space freeze")
+        terminal.press(b"q")
         assert terminal.wait_end() == 0
         assert terminal.raw.isascii()
 
