@@ -11,9 +11,6 @@ from typing import Literal
 from textual.driver import Driver
 from textual.widgets import OptionList
 
-_WAITING = 4
-"""Writes: a frame is one or a few. Textual's queue holds 30."""
-
 
 def page_only_through_lines_that_are_there() -> None:
     """Keep PgUp and PgDn in the command palette from ending the app.
@@ -49,14 +46,15 @@ def terminal_gone() -> bool:
     return False
 
 
-def unread(driver: Driver | None) -> bool:
+def unread(driver: Driver | None, most: int = 4) -> bool:
     """Whether the terminal does not take what was written before: a line that stalls, a window that is held.
 
-    Textual's queue of what is to be written blocks the whole app once it is full, signals and the look for a closed
-    terminal included; who asks here before a frame never fills it.
+    Textual's queue of what is to be written (30 pieces, of which a frame is a few) blocks the whole app once it is
+    full, signals and the look for a closed terminal included. Who asks here before a frame never fills it. most: pieces
+    that may wait.
     """
     writer = getattr(driver, "_writer_thread", None)
-    return writer is not None and writer._queue.qsize() >= _WAITING  # noqa: SLF001
+    return writer is not None and writer._queue.qsize() >= most  # noqa: SLF001
 
 
 def can_come_back() -> bool:

@@ -105,10 +105,12 @@ def test_a_foreign_run_steers_no_dashboard(foreign):
         for key, shown in visits:
             terminal.press(key)
             terminal.wait_for(shown)
-        terminal.press(b"\x1b")
+        terminal.press(b"q")
+        terminal.wait_until(lambda shown: "─keys" not in shown, "the screen below the help")
         terminal.press(b"8e")
         terminal.wait_for("Another name for")
         terminal.press(b"\x1b")
+        terminal.wait_until(lambda shown: "Another name for" not in shown, "the screen below the form")
         terminal.press(b"q")
         terminal.wait_end()
         written = terminal.raw.decode()

@@ -184,3 +184,11 @@ def decoded(frame: bytes) -> Snapshot | None:
         return decode_snapshot(frame)
     except WireError:
         return None
+
+
+def taken(shots: list[Snapshot], seed: int) -> tuple[Snapshot, random.Random, int]:
+    """A mutated snapshot that a viewer takes, the dice that go on, and how many it refused before."""
+    dice, refused = random.Random(f"hostile {seed}"), 0
+    while (shot := decoded(mutated(dice.choice(shots), dice))) is None:
+        refused += 1
+    return shot, dice, refused

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
 import shutil
 import signal
@@ -16,13 +17,18 @@ import uuid
 import pytest
 
 from ddpmon import runs
+from ddpmon.tui.frame import Frame
+from ddpmon.tui.widgets.devicelist import DeviceList
+from ddpmon.tui.widgets.fulltable import FullTable
+from ddpmon.tui.widgets.ranktable import RankTable
 from tests.conftest import Started, ddpmon_program
+from tests.tui import measured
 from tests.tui.terminal import DEADLINE_S, Terminal
 
 SHOW = "tests.tui.show"
 LEAVES = b"\x1b[?1049l"
-FULL_S = 3.0
-"""A demonstration at eight times its speed is painted twice a second."""
+FULL_S = 4.0
+"""So many keys paint more than the terminal and what is before it hold."""
 TRUE_COLOUR, PALETTE = b"38;2;", b"38;5;"
 
 
@@ -53,13 +59,14 @@ def test_colours_come_down_to_what_the_terminal_has(name):
 def test_where_there_is_no_utf8_everything_is_drawn_in_ascii(given):
     unset = [word for name in ("LC_ALL", "LC_CTYPE", "LANG") for word in ("-u", name)]
     with Terminal(SHOW, "slow", program=("env", *unset, *given, sys.executable, "-m")) as terminal:
-        shown = terminal.wait_for("space freeze")
-        for text in ("! SLOW", "-loss", "'.", "#", "X dead"):
-            assert text in shown
+        for text in ("! SLOW", "-loss", "'.", "#", "X dead", "space freeze"):
+            terminal.wait_for(text)
         for key in b"23456781?":
             terminal.press(bytes([key]))
         terminal.wait_for("-keys")
-        terminal.press(b"\x1bq")
+        terminal.press(b"q")
+        terminal.wait_for("space freeze")
+        terminal.press(b"q")
         assert terminal.wait_end() == 0
         assert terminal.raw.isascii()
 
@@ -133,21 +140,23 @@ def test_ctrl_z_where_no_shell_is_changes_nothing():
 
 
 def fill(terminal: Terminal) -> None:
-    """Read nothing until the terminal is full, and the dashboard has more to say."""
-    waiting, since = -1, time.monotonic()
+    """Read nothing, and press keys that paint, until all that the dashboard could write is waiting."""
+    unread, since = -1, time.monotonic()
     deadline = since + DEADLINE_S
+    pressed = itertools.cycle(b"12345678")
     while time.monotonic() - since < FULL_S:
         assert time.monotonic() < deadline, "the terminal never was full"
         now = struct.unpack("i", fcntl.ioctl(terminal.master, termios.FIONREAD, bytes(4)))[0]
-        if now != waiting or not now:
-            waiting, since = now, time.monotonic()
+        if now != unread:
+            unread, since = now, time.monotonic()
+        terminal.press(bytes([next(pressed)]))
         time.sleep(0.05)
 
 
 @pytest.mark.parametrize("ends", ["closed", "terminated", "read again"])
-def test_a_terminal_that_nobody_reads_for_a_while(home, ends):
-    with Terminal("demo", "--speed", "8", program=(ddpmon_program(),)) as terminal:
-        terminal.wait_for("node01")
+def test_a_terminal_that_nobody_reads_for_a_while(ends):
+    with Terminal(SHOW, "slow", columns=160, rows=50) as terminal:
+        terminal.wait_for("space freeze")
         fill(terminal)
         if ends == "closed":
             terminal.hang_up()
@@ -156,13 +165,20 @@ def test_a_terminal_that_nobody_reads_for_a_while(home, ends):
         if ends == "terminated":
             terminal.process.terminate()
         else:
-            terminal.wait_for("q quit")
-            terminal.press(b"8")
-            terminal.wait_for("runs, the latest first")
+            terminal.press(b"1")
+            terminal.wait_for("ranks, slowest first")
             terminal.press(b"q")
         assert terminal.wait_end() == 0
         assert LEAVES in terminal.raw
         assert terminal.settings() == terminal.before
+
+
+def test_a_list_is_drawn_in_a_single_column():
+    for pane in (DeviceList(), FullTable(), RankTable()):
+        for frame in (Frame(measured.many()), Frame(measured.slow())):
+            pane.frame = frame
+            for width in (1, 2, 3):
+                pane.draw(frame, width, 12)
 
 
 needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
