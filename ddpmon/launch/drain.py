@@ -240,9 +240,12 @@ def _pump(kept: Spool, log: BoundedLog, held_bytes: int) -> bool:
     return False
 
 
-def _alone(run_id: str) -> int:
-    """Have no other drain of the run beside this one: an older one is told to end. Returns what holds the lock."""
-    lock = os.open(runs.socket_dir(run_id) / "drain.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def _alone(run_id: str) -> None:
+    """Have no other drain of the run beside this one: an older one is told to end. The lock is held to the end."""
+    try:
+        lock = os.open(runs.socket_dir(run_id) / "drain.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:  # somebody removed the folder: what the run prints is to be found without it
+        return
     begin = time.monotonic()
     while True:
         try:
@@ -256,7 +259,7 @@ def _alone(run_id: str) -> int:
         else:
             os.ftruncate(lock, 0)
             os.pwrite(lock, str(os.getpid()).encode(), 0)
-            return lock
+            return
 
 
 def _end(pid: bytes, run_id: str, number: signal.Signals) -> None:
@@ -278,11 +281,10 @@ def main() -> None:
         most_bytes = RUN_BYTES
     try:
         run = runs.load(sys.argv[1])
-        lock = _alone(run.id)
+        _alone(run.id)
     except (DdpmonError, OSError) as error:
         sys.exit(f"drain: {error}")
     Drain(run, most_bytes).run()
-    os.close(lock)
 
 
 if __name__ == "__main__":
