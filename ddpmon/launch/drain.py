@@ -59,6 +59,8 @@ class Drain:
         self._most_bytes = most_bytes
         self._expected = 2 * (run.world_size // max(1, run.nnodes)) + 1
         self._spools: dict[tuple[int, int], tuple[Spool, BoundedLog]] = {}
+        self._done: set[tuple[int, int]] = set()
+        """Spools that nobody will print into any more."""
         self._logs: dict[str, BoundedLog] = {}
         self._listener: socket.socket | None = None
         self._waiting: list[tuple[float, socket.socket]] = []
@@ -108,17 +110,18 @@ class Drain:
                 more |= _pump(kept, log, held)
         return more
 
-    def _take_in(self, path: str, log: str) -> bool:
-        """Drain what is open at a path from now on; whether it can be."""
+    def _take_in(self, path: str, log: str) -> None:
+        """Drain what is open at a path from now on, if it can be."""
         try:
             found = os.stat(path)
-            if (found.st_dev, found.st_ino) in self._spools:
-                return True
+            identity = found.st_dev, found.st_ino
+            if identity in self._spools or identity in self._done:
+                return
             if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid():
-                return False
+                return
             taken = Spool(path)
         except OSError:
-            return False
+            return
         if log not in self._logs:
             share = max(LEAST_BYTES, self._most_bytes // max(self._expected, len(self._logs) + 1))
             for other in self._logs.values():
@@ -126,7 +129,6 @@ class Drain:
             self._logs[log] = BoundedLog(self._logs_folder / log, share)
             self._logs[log].open()
         self._spools[taken.identity] = taken, self._logs[log]
-        return True
 
     def _find(self) -> bool:
         """Take in what processes have open; whether there was any."""
@@ -213,6 +215,7 @@ class Drain:
                 if identity not in open_now and not kept.unread():
                     kept.close()
                     del self._spools[identity]
+                    self._done.add(identity)
 
 
 def _pump(kept: Spool, log: BoundedLog, held_bytes: int) -> bool:
