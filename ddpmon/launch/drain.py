@@ -59,6 +59,8 @@ class Drain:
         self._most_bytes = most_bytes
         self._expected = 2 * (run.world_size // max(1, run.nnodes)) + 1
         self._spools: dict[tuple[int, int], tuple[Spool, BoundedLog]] = {}
+        self._done: set[tuple[int, int]] = set()
+        """Spools that nobody will print into any more."""
         self._logs: dict[str, BoundedLog] = {}
         self._listener: socket.socket | None = None
         self._waiting: list[tuple[float, socket.socket]] = []
@@ -108,17 +110,18 @@ class Drain:
                 more |= _pump(kept, log, held)
         return more
 
-    def _take_in(self, path: str, log: str) -> bool:
-        """Drain what is open at a path from now on; whether it can be."""
+    def _take_in(self, path: str, log: str) -> None:
+        """Drain what is open at a path from now on, if it can be."""
         try:
             found = os.stat(path)
-            if (found.st_dev, found.st_ino) in self._spools:
-                return True
+            identity = found.st_dev, found.st_ino
+            if identity in self._spools or identity in self._done:
+                return
             if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid():
-                return False
+                return
             taken = Spool(path)
         except OSError:
-            return False
+            return
         if log not in self._logs:
             share = max(LEAST_BYTES, self._most_bytes // max(self._expected, len(self._logs) + 1))
             for other in self._logs.values():
@@ -126,7 +129,6 @@ class Drain:
             self._logs[log] = BoundedLog(self._logs_folder / log, share)
             self._logs[log].open()
         self._spools[taken.identity] = taken, self._logs[log]
-        return True
 
     def _find(self) -> bool:
         """Take in what processes have open; whether there was any."""
@@ -213,6 +215,7 @@ class Drain:
                 if identity not in open_now and not kept.unread():
                     kept.close()
                     del self._spools[identity]
+                    self._done.add(identity)
 
 
 def _pump(kept: Spool, log: BoundedLog, held_bytes: int) -> bool:
@@ -240,9 +243,12 @@ def _pump(kept: Spool, log: BoundedLog, held_bytes: int) -> bool:
     return False
 
 
-def _alone(run_id: str) -> int:
-    """Have no other drain of the run beside this one: an older one is told to end. Returns what holds the lock."""
-    lock = os.open(runs.socket_dir(run_id) / "drain.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def _alone(run_id: str) -> None:
+    """Have no other drain of the run beside this one: an older one is told to end. The lock is held to the end."""
+    try:
+        lock = os.open(runs.socket_dir(run_id) / "drain.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:  # somebody removed the folder: what the run prints is to be found without it
+        return
     begin = time.monotonic()
     while True:
         try:
@@ -256,7 +262,7 @@ def _alone(run_id: str) -> int:
         else:
             os.ftruncate(lock, 0)
             os.pwrite(lock, str(os.getpid()).encode(), 0)
-            return lock
+            return
 
 
 def _end(pid: bytes, run_id: str, number: signal.Signals) -> None:
@@ -278,11 +284,10 @@ def main() -> None:
         most_bytes = RUN_BYTES
     try:
         run = runs.load(sys.argv[1])
-        lock = _alone(run.id)
+        _alone(run.id)
     except (DdpmonError, OSError) as error:
         sys.exit(f"drain: {error}")
     Drain(run, most_bytes).run()
-    os.close(lock)
 
 
 if __name__ == "__main__":

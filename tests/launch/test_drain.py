@@ -279,6 +279,25 @@ def test_a_folder_that_is_deleted_harms_no_printing(python, tmp_path, gone):
         assert printed(started).endswith("a child\n")
 
 
+def test_a_drain_is_replaced_though_the_sockets_folder_is_gone(python, tmp_path):
+    started = python(
+        """
+        print("before", flush=True)
+        until("killed")
+        print("after", flush=True)
+        until("seen")
+        """
+    )
+    wait_for(lambda: printed(started) == "before\n")
+    drain = drain_of(started.id)
+    shutil.rmtree(runs.socket_dir(started.id))
+    os.kill(drain, signal.SIGKILL)
+    (tmp_path / "killed").touch()
+    wait_for(lambda: printed(started) == "before\nafter\n")
+    (tmp_path / "seen").touch()
+    assert started.until_gone().exit_code == 0
+
+
 def test_a_bound_that_is_no_size_starts_nothing(cli):
     done = cli("exec", "--headless", "--", "true", env=os.environ | {"DDPMON_LOGS": "lots"})
     assert (done.returncode, done.stdout) == (2, "")
