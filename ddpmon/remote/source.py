@@ -44,8 +44,6 @@ from ddpmon.remote.channel import (
 )
 from ddpmon.remote.deltas import Patcher
 from ddpmon.remote.line import Line
-from ddpmon.runs import Run
-from ddpmon.source import Source
 
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 """Before each new try, the last one again and again."""
@@ -358,26 +356,3 @@ _GARBAGE = "what comes from there is not ddpmon's (does a login print in the bac
 
 def _words(run: str | None) -> list[str]:
     return ["_relay", *([] if run is None else [run])]
-
-
-class RemotePlace:
-    """The other machine of a source, over the same line."""
-
-    def __init__(self, source: RemoteSource) -> None:
-        self._source = source
-
-    @property
-    def name(self) -> str:
-        return self._source.address.where
-
-    def read(self) -> list[Listed]:
-        return [listed for listed, _ in self._source.runs()]
-
-    def verdict(self, listed: Listed) -> str:
-        return next((said for each, said in self._source.runs() if each.run.id == listed.run.id), "")
-
-    def attach(self, run: Run) -> Source:
-        return RemoteSource.beside(self._source.address.of(run.id))
-
-    def stop(self, run: Run, now: bool) -> None:
-        self._source.stop_there(run.id, now)

@@ -11,7 +11,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import sysconfig
 from pathlib import Path
 
@@ -173,6 +172,3 @@ def training(stage):  # noqa: F811
     rank.batch(records(own_times(30, 1), first=1)[0])
     rank.acknowledged(1)
     return stage
-
-
-PYTHON = sys.executable
