@@ -87,13 +87,17 @@ class RemoteSource:
         self._logged_in = False
         self._thread = threading.Thread(target=self._run, name="ddpmon-remote", daemon=True)
 
+    @staticmethod
+    def call(address: Address) -> Line:
+        """Begin to log in; ssh asks in the terminal for what it wants to know. UnreachableError: there is no ssh."""
+        return Line(address, _words(address.run), unattended=False)
+
     @classmethod
-    def open(cls, address: Address) -> RemoteSource:
-        """Log in, and return once the run is found there; ssh asks in the terminal for what it wants to know.
+    def open(cls, address: Address, line: Line) -> RemoteSource:
+        """The run at the other end of a line that was called, once it is found there.
 
         UnreachableError, or whatever ddpmon there has to say against it.
         """
-        line = Line(address, _words(address.run), unattended=False)
         try:
             version = line.greeted()
             line.keep_quiet()
