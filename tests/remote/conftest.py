@@ -53,12 +53,17 @@ class Far:
             check=False, env={**os.environ, **self.near, **more},
         )  # fmt: skip
 
-    def start(self, *words, **more):
-        """A command line here, that goes on."""
-        return subprocess.Popen(
+    @contextlib.contextmanager
+    def start(self, *words):
+        """A command line here, that goes on until it is left."""
+        with subprocess.Popen(
             [ddpmon_program(), *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, env={**os.environ, **self.near, **more},
-        )  # fmt: skip
+            text=True, env={**os.environ, **self.near},
+        ) as process:  # fmt: skip
+            try:
+                yield process
+            finally:
+                process.kill()
 
     def dashboard(self, *words, columns=120, rows=30, **more):
         """A command line here in a terminal of its own."""
