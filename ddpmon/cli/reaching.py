@@ -40,11 +40,14 @@ def as_typed(address: Address, word: str) -> int:
 
 def dashboard(address: Address, every_s: float, notify: str, *, readonly: bool) -> int:
     """The dashboard of a run there until it is left; then the exit code for this command."""
-    from ddpmon.remote.source import RemotePlace, RemoteSource
-    from ddpmon.tui.app import watch
+    from ddpmon.remote.place import RemotePlace
+    from ddpmon.remote.source import RemoteSource
+
+    line = RemoteSource.call(address)
+    from ddpmon.tui.app import watch  # while ssh logs in
     from ddpmon.tui.outcome import Outcome
 
-    source = RemoteSource.open(address)
+    source = RemoteSource.open(address, line)
     try:
         outcome = watch(source, readonly=readonly, notify=notify, place=RemotePlace(source))
         if outcome is Outcome.STOPPING:

@@ -6,6 +6,7 @@ It ends when its standard input does, so that nothing is left once the line is c
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import select
 import time
@@ -46,7 +47,9 @@ PRINTED_S = 0.5
 RUNS_S = 2.0
 MOST_RUNS = 500
 LEAST_LINES = 50
-"""Of one rank at once, however many ranks there are."""
+"""Of one rank at once, however many ranks there are, if they are not too long."""
+PRINTED_LETTERS = 2 << 20
+"""Of all ranks at once."""
 _CHUNK = 1 << 16
 
 
@@ -152,17 +155,24 @@ class Relay:
         return True
 
     def _send(self, message: FromThere) -> None:
-        _write(self._outgoing, self._framer.frame(message))
+        try:
+            frame = self._framer.frame(message)
+        except WireError as error:
+            frame = self._framer.frame(Sorry(f"there is too much to send: {error}"))
+        _write(self._outgoing, frame)
 
 
 def _newest(said: list[Said]) -> list[SaidThere]:
     """The last lines of each rank: as many as a screen keeps."""
-    most = max(LEAST_LINES, KEPT // len(said))
+    most, room = max(LEAST_LINES, KEPT // len(said)), PRINTED_LETTERS // len(said)
     told = []
     for each in said:
-        lines = each.lines
-        if len(lines) > most:
-            lines = [f"… {len(lines) - most:,} lines before this are left out", *lines[-most:]]
+        lines = each.lines[-most:]
+        sizes = itertools.accumulate(len(line) + 1 for line in reversed(lines))
+        fitting = sum(1 for _ in itertools.takewhile(lambda size: size <= room, sizes))
+        lines = lines[len(lines) - fitting :]
+        if left_out := len(each.lines) - fitting:
+            lines = [f"… {left_out:,} lines before this are left out", *lines]
         told.append(SaidThere(each.rank, each.stream, lines))
     return told
 

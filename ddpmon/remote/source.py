@@ -44,8 +44,6 @@ from ddpmon.remote.channel import (
 )
 from ddpmon.remote.deltas import Patcher
 from ddpmon.remote.line import Line
-from ddpmon.runs import Run
-from ddpmon.source import Source
 
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 """Before each new try, the last one again and again."""
@@ -91,13 +89,17 @@ class RemoteSource:
         self._logged_in = False
         self._thread = threading.Thread(target=self._run, name="ddpmon-remote", daemon=True)
 
+    @staticmethod
+    def call(address: Address) -> Line:
+        """Begin to log in; ssh asks in the terminal for what it wants to know. UnreachableError: there is no ssh."""
+        return Line(address, _words(address.run), unattended=False)
+
     @classmethod
-    def open(cls, address: Address) -> RemoteSource:
-        """Log in, and return once the run is found there; ssh asks in the terminal for what it wants to know.
+    def open(cls, address: Address, line: Line) -> RemoteSource:
+        """The run at the other end of a line that was called, once it is found there.
 
         UnreachableError, or whatever ddpmon there has to say against it.
         """
-        line = Line(address, _words(address.run), unattended=False)
         try:
             version = line.greeted()
             line.keep_quiet()
@@ -360,26 +362,3 @@ _GARBAGE = "what comes from there is not ddpmon's (does a login print in the bac
 
 def _words(run: str | None) -> list[str]:
     return ["_relay", *([] if run is None else [run])]
-
-
-class RemotePlace:
-    """The other machine of a source, over the same line."""
-
-    def __init__(self, source: RemoteSource) -> None:
-        self._source = source
-
-    @property
-    def name(self) -> str:
-        return self._source.address.where
-
-    def read(self) -> list[Listed]:
-        return [listed for listed, _ in self._source.runs()]
-
-    def verdict(self, listed: Listed) -> str:
-        return next((said for each, said in self._source.runs() if each.run.id == listed.run.id), "")
-
-    def attach(self, run: Run) -> Source:
-        return RemoteSource.beside(self._source.address.of(run.id))
-
-    def stop(self, run: Run, now: bool) -> None:
-        self._source.stop_there(run.id, now)

@@ -11,7 +11,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import sysconfig
 from pathlib import Path
 
@@ -54,12 +53,17 @@ class Far:
             check=False, env={**os.environ, **self.near, **more},
         )  # fmt: skip
 
-    def start(self, *words, **more):
-        """A command line here, that goes on."""
-        return subprocess.Popen(
+    @contextlib.contextmanager
+    def start(self, *words):
+        """A command line here, that goes on until it is left."""
+        with subprocess.Popen(
             [ddpmon_program(), *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, env={**os.environ, **self.near, **more},
-        )  # fmt: skip
+            text=True, env={**os.environ, **self.near},
+        ) as process:  # fmt: skip
+            try:
+                yield process
+            finally:
+                process.kill()
 
     def dashboard(self, *words, columns=120, rows=30, **more):
         """A command line here in a terminal of its own."""
@@ -173,6 +177,3 @@ def training(stage):  # noqa: F811
     rank.batch(records(own_times(30, 1), first=1)[0])
     rank.acknowledged(1)
     return stage
-
-
-PYTHON = sys.executable

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ddpmon.logs import Said
 from ddpmon.messages import WireError, Wish
 from ddpmon.remote import channel
 from ddpmon.remote.channel import Beat, Framer, Shot, Sorry, Unframer, Want, from_here, from_there, greeting
+from ddpmon.remote.relay import _newest
 
 SAID = [Beat(1.5, True, False), Shot("x" * 100_000), Sorry("no run"), Shot(""), Beat(0.0, False, True)]
 
@@ -72,3 +74,12 @@ def test_the_greeting_is_found_behind_whatever_a_login_prints():
         found = channel.GREETING.search(before + greeting() + b"the rest")
         assert found
         assert int(found[1]) == channel.PROTOCOL
+
+
+def test_what_many_ranks_print_at_once_fits_and_says_what_is_left_out():
+    said = [Said(rank, "out", ["x" * 1000] * 800) for rank in range(1024)]
+    told = _newest(said)
+    assert sum(len(line) for each in told for line in each.lines) < channel.MOST_BYTES // 2
+    assert told[5].lines[0] == f"… {800 - len(told[5].lines) + 1} lines before this are left out"
+    (few,) = _newest([Said(0, "out", ["a", "b"])])
+    assert few.lines == ["a", "b"]

@@ -99,8 +99,7 @@ def test_garbage_between_the_frames_is_refused_and_the_line_begins_anew(far, tra
     noisy = far.wrapped('#!/bin/sh\n(sleep 3; echo "you have new mail") &\nexec ddpmon "$@"\n')
     with far.dashboard("attach", "there:", columns=160, **noisy) as terminal:
         terminal.wait_for("mnist on there")
-        (far.folder / "authorized").rename(far.folder / "kept")
-        terminal.wait_until(lambda shown: "is not ddpmon's" in shown or "not let in" in shown, "a word about it")
+        terminal.wait_for("is not ddpmon's")
 
 
 @pytest.mark.parametrize(
@@ -139,7 +138,6 @@ def test_logs_follow_there_and_ctrl_c_reaches_them(far, launch):
             assert far.relays()
             follower.send_signal(number)
             assert follower.wait(30) == (130 if number == signal.SIGINT else -number)
-            assert "Traceback" not in follower.stderr.read()
         wait_for(lambda: not far.relays(), 20)
     assert run.run.state() == "running"
 

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from ddpmon import runs
+from ddpmon import place, runs
 from ddpmon.errors import DdpmonError
 from ddpmon.launch import remembered, spec
 from ddpmon.launch.remembered import Typed
@@ -74,7 +74,7 @@ def started(monkeypatch):
 
     monkeypatch.setattr(launch, "start", start)
     monkeypatch.setattr(launching, "start", start)
-    monkeypatch.setattr(launching, "attach", attach)
+    monkeypatch.setattr(place, "attach", attach)
     return taken
 
 

@@ -6,10 +6,9 @@ import subprocess
 
 import pytest
 
-from ddpmon import runs
+from ddpmon import place, runs
 from ddpmon.allruns import AllRuns
 from ddpmon.source import FakeSource
-from ddpmon.tui import launching
 from ddpmon.tui.outcome import Outcome
 from tests.tui import golden, snapshots
 from tests.tui.driving import drive, settle
@@ -70,7 +69,7 @@ def test_a_run_can_be_watched_and_left_for_the_first_one_again(several, monkeypa
             snapshots.done().run, id=run.id, name=run.name))))  # fmt: skip
         return opened[-1]
 
-    monkeypatch.setattr(launching, "attach", attach)
+    monkeypatch.setattr(place, "attach", attach)
     first = FakeSource(snapshots.slow())
     app, text = drive(first, "8", "j", "enter")
     assert "run-4" in text.splitlines()[0]
@@ -122,7 +121,7 @@ def test_ctrl_c_asks_about_the_run_that_is_watched_wherever_the_cursor_is(severa
 
 def test_what_is_done_to_another_run_before_its_hub_answers_is_not_taken_for_the_first_one(several, monkeypatch):
     silent = FakeSource()
-    monkeypatch.setattr(launching, "attach", lambda run: silent)
+    monkeypatch.setattr(place, "attach", lambda run: silent)
     first = FakeSource(snapshots.slow())
     app, text = drive(first, "8", "j", "enter", "x", "s")
     assert "stopping" in text.splitlines()[-1]
