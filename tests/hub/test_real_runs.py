@@ -115,3 +115,18 @@ def test_what_ranks_could_not_hand_over_at_their_end_is_recorded_all_the_same(la
         found = db.execute("SELECT rank, count(*), max(step) FROM steps JOIN processes ON id = process GROUP BY rank")
         assert found.fetchall() == [(0, 60, 60), (1, 60, 60)]
     assert not (started.folder / "tail").exists()
+
+
+def test_what_ranks_left_after_supervisor_and_hub_were_killed_is_in_the_report(launch):
+    script = (str(SCRIPTS / "small_ddp.py"), "--steps", "150", "--slow", "other:0")
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    started = launch(*torchrun, *script)
+    watched = source.LiveSource(started.run)
+    wait_for(lambda: (shot := watched.snapshot()) and shot.step >= 10, 180)
+    watched.close()
+    os.kill(started.run.supervisor.pid, signal.SIGKILL)
+    os.kill(started.run.hub.pid, signal.SIGKILL)
+    wait_for(lambda: len(list(started.folder.glob("tail/*-*[0-9]"))) == 2, 90)
+    made = report.build(started.run)
+    assert (made["steps"]["records_lost"], [rank["steps"] for rank in made["ranks"]]) == (0, [150, 150])
+    assert len(list(started.folder.glob("tail/*-*[0-9]"))) == 2, "reading takes nothing away"
