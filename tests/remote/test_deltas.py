@@ -3,14 +3,16 @@
 import contextlib
 import json
 import math
+import random
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddpmon.messages import Gpu, Snapshot, WireError
+from ddpmon.messages import Gpu, Snapshot, WireError, encode
 from ddpmon.remote import deltas
+from ddpmon.remote.channel import Framer, Shot
 from ddpmon.remote.deltas import Differ, Patcher
 from tests.tui import kinds, measured, odd, snapshots
 
@@ -153,3 +155,26 @@ def test_nan_and_infinity_come_through_and_digits_that_are_shown_stay():
     assert rank.own_ms == math.inf
     assert (rank.samples_per_s, rank.learning_rate) == (12300.0, 3.142e-7)
     assert (rank.gpu.percent, rank.gpu.memory_used_bytes) == (98.8, 12_300_000_000)
+
+
+def test_two_snapshots_a_second_of_64_ranks_that_all_change_are_less_than_ten_kilobytes():
+    rng = random.Random(1)
+    shot = snapshots.running(64)
+    differ, framer, sizes = Differ(), Framer(), []
+    for version in range(12):
+        ranks = [
+            msgspec.structs.replace(
+                rank, steps=rank.steps + version, own_ms=rank.own_ms * rng.uniform(0.9, 1.1), loss=rng.uniform(1, 3),
+                step_ms=rank.step_ms * rng.uniform(0.9, 1.1), over_median=rng.uniform(-0.1, 0.1),
+                phases_ms=tuple(ms * rng.uniform(0.9, 1.1) for ms in rank.phases_ms), late_ms=rng.uniform(0, 9),
+                samples_per_s=rng.uniform(200, 300), cpu_percent=rng.uniform(80, 120),
+                rss_bytes=int(rng.uniform(2e9, 3e9)), read_bytes_per_s=rng.uniform(0, 1e6),
+                written_bytes_per_s=rng.uniform(0, 1e5),
+                gpu=Gpu(rng.uniform(80, 99), int(rng.uniform(6e10, 7e10)), 80 << 30, rng.uniform(300, 400), 60, 1700),
+            )
+            for rank in shot.ranks
+        ]  # fmt: skip
+        shot_now = msgspec.structs.replace(shot, version=version, at=shot.at + version / 2, ranks=ranks)
+        assert len(encode(shot_now)) > 40_000
+        sizes.append(len(framer.frame(Shot(differ.patch(shot_now)))))
+    assert 2 * sum(sizes[1:]) / len(sizes[1:]) < 10_000, sizes
