@@ -46,8 +46,6 @@ FRAME_S = 0.5
 FIRST_FRAME_S = 0.05
 """Until the first snapshot: the screen fills as soon as there is something to show."""
 NOTICE_FRAMES = 6
-_PIECES_MOST = 16
-"""Of what waits to be written, when a key paints something."""
 SWITCH_S = 0.01
 """From one screen to another: a new one is drawn at once."""
 
@@ -105,8 +103,6 @@ class DdpmonApp(Stopping):
         self.filter: Filter | None = None
         self._tells = notify
         self._worsening = Worsening(begun=owns_run)
-        self._unpainted = False
-        """Something was left out that the terminal did not take."""
         self._notice: str = ""
         self._notice_left = 0
 
@@ -156,11 +152,6 @@ class DdpmonApp(Stopping):
         if not self.is_headless and workarounds.terminal_gone():
             self.leave()
             return
-        if workarounds.unread(self._driver):
-            return
-        if self._unpainted:
-            self._unpainted = False
-            self.action_repaint()
         self.source.wish(self.view.wish)
         self.take()
         self._tell_outside()
@@ -229,9 +220,6 @@ class DdpmonApp(Stopping):
         super().delay_update(min(delay, SWITCH_S))
 
     def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
-        if workarounds.unread(self._driver, _PIECES_MOST):
-            self._unpainted = True
-            return
         super()._display(screen, changes.lean(renderable, ascii_only=self._ascii_only))
 
     def leave(self) -> None:

@@ -46,17 +46,6 @@ def terminal_gone() -> bool:
     return False
 
 
-def unread(driver: Driver | None, most: int = 4) -> bool:
-    """Whether the terminal does not take what was written before: a line that stalls, a window that is held.
-
-    Textual's queue of what is to be written (30 pieces, of which a frame is a few) blocks the whole app once it is
-    full, signals and the look for a closed terminal included. Who asks here before a frame never fills it. most: pieces
-    that may wait.
-    """
-    writer = getattr(driver, "_writer_thread", None)
-    return writer is not None and writer._queue.qsize() >= most  # noqa: SLF001
-
-
 def can_come_back() -> bool:
     """Whether a shell is there that continues this process once it is stopped.
 

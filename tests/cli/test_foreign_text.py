@@ -16,7 +16,7 @@ FOREIGN = "a\x1b[31mred\x1b]0;title\x07\x1b]52;c;QQ==\x1b\\\x1bPq#0\x1b\\\x9b5m\
 """Colours, a window's title, the clipboard, a picture, the same in single bytes, a question that the terminal would
 answer as if it was typed, and what moves back over what was written."""
 STEERS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-THEIRS = ("\x1b[31m", "\x1b]0;", "\x1b]52;", "\x1bPq", "\x9b5m", "\x9d0;", "\x1b[6n", "\x07", "\b", "\u202e")
+THEIRS = ("\x1b[31m", "\x1b]0;", "\x1b]52;", "\x1bPq", "\x9b5m", "\x9d0;", "\x1b[6n", "title\x07", "\b", "\u202e")
 
 
 @pytest.fixture

@@ -176,7 +176,7 @@ def test_a_terminal_that_nobody_reads_for_a_while(ends):
 def test_a_list_is_drawn_in_a_single_column():
     for pane in (DeviceList(), FullTable(), RankTable()):
         for frame in (Frame(measured.many()), Frame(measured.slow())):
-            pane.frame = frame
+            pane.frame, pane.chosen = frame, 13
             for width in (1, 2, 3):
                 pane.draw(frame, width, 12)
 
