@@ -7,7 +7,8 @@ A run lives in `$DDPMON_HOME/runs/<id>/` (or `~/.local/state/ddpmon/runs/<id>/`)
     telemetry.db   the recording
     logs/          each rank's stdout and stderr, and what supervisor and hub had to say
     report.json    the report, once the run has ended
-    supervisor.lock  held by the supervisor for its life
+    supervisor.lock, run.json.reserve
+                   held by the supervisor for its life; room for how the run ends, on a disk that is full by then
     stacks/, tail/ what ranks leave there for a hub that cannot hear them; gone once it is taken in
 
 Its sockets are in `/tmp/ddpmon-<uid>/<id>/` (or `$DDPMON_RUNTIME_DIR/<id>/`), because a socket's path holds at
@@ -83,6 +84,8 @@ class Run:
     """The command's own process (torchrun)."""
     stopping: bool = False
     """A stop was asked for."""
+    stopping_at: float | None = None
+    """When it was asked for first, Unix seconds; the ranks have the grace from then on."""
     ended_at: float | None = None
     exit_code: int | None = None
     error: str | None = None
@@ -103,6 +106,12 @@ class Run:
         """Whether the supervisor has written how it ended."""
         return self.ended_at is not None
 
+    def grace_left_s(self) -> float | None:
+        """How long the ranks may still take once a stop was asked for; None where none was."""
+        if self.stopping_at is None:
+            return None
+        return max(0.0, min(self.grace_s, self.stopping_at + self.grace_s - time.time()))
+
     def lost(self) -> bool:
         """Whether it neither ended nor has a live supervisor: killed, or the machine was restarted."""
         if self.ended or (self.supervisor is None and time.time() - self.created_at < 10):
@@ -110,7 +119,10 @@ class Run:
         return self.boot_id != boot_id() or self.supervisor is None or not self.supervisor.alive()
 
     def state(self) -> str:
-        """How it stands, as far as this file tells: "running", "done", "failed", "stopped" or "lost"."""
+        """How it stands, as far as this file tells: "running", "done", "failed", "stopped" or "lost".
+
+        "lost": nobody watches over it, or nobody saw how it ended.
+        """
         if not self.ended and self.lost():
             # it may have ended since this was read
             now = load(self.id) if (run_dir(self.id) / "run.json").exists() else self
@@ -119,6 +131,8 @@ class Run:
             return "running"
         if self.stopping:
             return "stopped"
+        if self.exit_code is None and self.error is None:
+            return "lost"
         return "done" if self.exit_code == 0 and self.error is None else "failed"
 
 
@@ -217,12 +231,17 @@ def create(run: Run) -> Path:
     return path
 
 
+def text(run: Run) -> str:
+    """What run.json says of a run."""
+    return json.dumps(dataclasses.asdict(run), indent=1)
+
+
 def save(run: Run) -> None:
     """Write run.json whole or not at all."""
     path = run_dir(run.id) / "run.json"
     draft = path.with_name(f"run.json.{secrets.token_hex(4)}")
     try:
-        draft.write_text(json.dumps(dataclasses.asdict(run), indent=1))
+        draft.write_text(text(run))
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)

@@ -14,13 +14,15 @@ from typing import Protocol
 import zmq
 
 from ddpmon import runs
-from ddpmon.errors import RecordingError, RunNotFoundError
+from ddpmon.errors import DdpmonError, RecordingError, RunNotFoundError
 from ddpmon.logs import Log, Reader, Said
 from ddpmon.messages import END_STATES, Ask, Next, Snapshot, WireError, Wish, decode_snapshot, encode
 from ddpmon.runs import Run
 
 POLL_MS = 250
 ASK_AGAIN_S = 3.0
+SEE_TO_S = 5.0
+"""How often a viewer looks whether its run's supervisor lives."""
 """A live hub answers every second; a request that this long went unanswered met no hub."""
 
 
@@ -153,7 +155,7 @@ class LiveSource:
         self._snapshot: Snapshot | None = None
         self._wish = self._asked = self._answered = Wish()
         """What is wished for; what the last request asked for, and what the last answer holds."""
-        self._heard_at = time.monotonic()
+        self._heard_at = self._see_to_at = time.monotonic()
         self._ended = False
         self._asks: deque[Ask] = deque()
         self._asking, self._asked_for = socketpair()
@@ -220,6 +222,7 @@ class LiveSource:
         self._poller.register(self._asked_for, zmq.POLLIN)
         try:
             while not self._closing.is_set() and not self._ended:
+                self._see_to_the_run()
                 self._ask(socket)
                 self._hear(socket)
         finally:
@@ -243,6 +246,17 @@ class LiveSource:
                 self._answered = self._wish
                 self._snapshot = with_parts(self._snapshot, store, self._answered)
             self._wished.wait()
+
+    def _see_to_the_run(self) -> None:
+        """Have another supervisor take over where it was killed: somebody has to see how the run ends."""
+        from ddpmon.launch.adoption import see_to
+
+        if time.monotonic() < self._see_to_at:
+            return
+        self._see_to_at = time.monotonic() + SEE_TO_S
+        with contextlib.suppress(DdpmonError):  # the next command says why not
+            if runs.load(self._run.id).lost():
+                see_to(self._run)
 
     def _ask(self, socket: zmq.Socket[bytes]) -> None:
         newest = self._snapshot
@@ -288,17 +302,31 @@ class LiveSource:
             if not same or self._asked != self._answered or answer != newest:
                 self._snapshot = answer
             self._answered = self._asked
-            if answer.state in END_STATES:
+            if answer.state == "lost":  # its hub saw everything end, and nobody saw how
+                self._take_the_recording()
+                self._ended = self._run_is_over()
+            elif answer.state in END_STATES:
                 self._ended = True
             return
 
     def _look_for_the_end(self) -> None:
         """Take the recording if the run ended and its hub is not there to say so."""
-        if time.monotonic() - self._heard_at < ASK_AGAIN_S:
-            return
+        if time.monotonic() - self._heard_at >= ASK_AGAIN_S:
+            self._take_the_recording()
+
+    def _run_is_over(self) -> bool:
+        try:
+            return runs.load(self._run.id).state() != "running"
+        except RunNotFoundError:
+            return True
+
+    def _take_the_recording(self) -> None:
         from ddpmon.hub.recording import recorded_snapshot
 
         try:
+            if runs.load(self._run.id).lost():
+                self._see_to_at = 0.0
+                self._see_to_the_run()
             run = runs.load(self._run.id)
             if run.state() == "running" or (run.hub is not None and run.hub.alive()):
                 return

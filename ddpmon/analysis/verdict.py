@@ -186,7 +186,7 @@ def ended(
         return failure or "the command failed; its own words are in the logs", "critical"
     if state == "lost":
         seen = f"{counted(steps, 'step')} {'was' if steps == 1 else 'were'} seen"
-        return f"the supervisor is gone and did not say how the run ended; {seen}", "critical"
+        return f"exit code unknown: its supervisor was killed and nobody saw how it ended; {seen}", "critical"
     if waited and not waited.stages and (unarmed := worth_telling(waited.unarmed, over=True)):
         how = "stopped on request" if state == "stopped" else "done"
         return f"{how}{took}, no step seen: {_unwatched(unarmed, waited.world_size, over=True)}", "warn"

@@ -14,7 +14,8 @@ EXIT_CODES = """
     \b
     Exit code: the run's (torchrun's; 0 done), 130 if it was stopped, 143 if
     it was stopped by a SIGTERM to this command, 0 after leaving the dashboard
-    while it runs, 2 or 1 with a line on stderr if it was not started.
+    while it runs, 2 or 1 with a line on stderr if it was not started, 1 if its
+    supervisor was killed and nobody could tell how it ended.
 """
 
 _OURS_COME_FIRST = {"allow_interspersed_args": False}

@@ -24,10 +24,10 @@ def attach(run: str | None, headless: bool, every: float, notify: str, once: boo
 
     Exit code: 0 after leaving, else the run's. With --once as that of ddpmon status.
     """
-    from ddpmon import runs
     from ddpmon.cli import watching
+    from ddpmon.cli.finding import find
 
-    found = runs.find(run)
+    found = find(run)
     if once:
         from ddpmon.cli import standing
 
@@ -110,11 +110,11 @@ def report(run: str | None, form: str) -> None:
     """
     import json
 
-    from ddpmon import runs
+    from ddpmon.cli.finding import find
     from ddpmon.export import markdown
     from ddpmon.export import report as reports
 
-    built = reports.build(runs.find(run))
+    built = reports.build(find(run))
     if form == "json":
         print(json.dumps(built, indent=1))
     else:
@@ -131,10 +131,11 @@ def logs(run: str | None, rank: int | None, follow: bool) -> None:
     "!" marks what went to stderr. Of a long log only the end is shown; the files are in the run's folder.
     """
     from ddpmon import runs
+    from ddpmon.cli.finding import find
     from ddpmon.errors import UsageError
     from ddpmon.logs import Log, Reader, who
 
-    found = runs.find(run)
+    found = find(run)
     if rank is not None and 0 < found.world_size <= rank:
         raise UsageError(f"--rank {rank}: {found.name} ({found.id}) has ranks 0 to {found.world_size - 1}")
     log = Log(Reader(found))

@@ -35,12 +35,12 @@ def stack(run: str | None, rank: int | None, as_json: bool) -> int:
     """
     import msgspec
 
-    from ddpmon import runs
+    from ddpmon.cli.finding import find
     from ddpmon.errors import DdpmonError
     from ddpmon.export import stacks
     from ddpmon.source import attach
 
-    found = runs.find(run)
+    found = find(run)
     if found.state() != "running":
         raise DdpmonError(_over(found))
     source = attach(found)

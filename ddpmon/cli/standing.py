@@ -26,11 +26,11 @@ def status(run: str | None, as_json: bool) -> int:
     """How a run stands, in two lines; without DDP a third says what is measured then and what is not.
 
     Exit code: 0 well (running, done, stopped, waiting for ranks), 1 needs a look (slow, stalled, or its hub does
-    not answer), 2 failed or gone.
+    not answer), 2 failed or gone. A run whose supervisor was killed or stopped is watched over again first.
     """
-    from ddpmon import runs
+    from ddpmon.cli.finding import find
 
-    found = runs.find(run)
+    found = find(run)
     snapshot = now(found)
     if as_json:
         _print_json(found, snapshot)

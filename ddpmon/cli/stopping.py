@@ -11,8 +11,8 @@ import click
 def stop(run: str | None, now: bool) -> int:
     """Stop a run, the latest that runs if none is named.
 
-    Its ranks get SIGTERM if they have a handler for it, else SIGINT, and SIGKILL when the grace is over.
-    Ctrl-C while this waits means --now.
+    Its ranks get SIGTERM if they have a handler for it, else SIGINT, and SIGKILL when the grace is over. A second
+    stop waits for the end of the first and does not shorten the grace. Ctrl-C while this waits means --now.
     """
     from ddpmon import runs
     from ddpmon.errors import DdpmonError, RunNotFoundError
@@ -34,7 +34,10 @@ def stop(run: str | None, now: bool) -> int:
         print(f"{found.name} ({found.id}) has ended already")
         return 0
     if not now:
-        print(f"stopping {found.name} ({found.id}); its ranks have {found.grace_s:g} s, Ctrl-C kills them")
+        left_s = found.grace_left_s()
+        stops = "stopping" if left_s is None else "already stopping"
+        have = f"have {found.grace_s:g} s" if left_s is None else f"have {left_s:.0f} s left"
+        print(f"{stops} {found.name} ({found.id}); its ranks {have}, Ctrl-C kills them", flush=True)
     stopping.request(found, now=now)
     try:
         gone = stopping.wait_until_gone(found, stopping.longest_s(found))

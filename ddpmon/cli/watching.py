@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Self
 
 from ddpmon import runs
+from ddpmon.cli.finding import seen_to
 from ddpmon.errors import DdpmonError
 from ddpmon.launch import stop
 from ddpmon.messages import END_STATES, Snapshot
@@ -65,7 +66,7 @@ def dashboard(run: runs.Run, every_s: float, owns_run: bool, notify: str = "off"
     from ddpmon.tui.app import watch
     from ddpmon.tui.outcome import Outcome
 
-    source = attach(run)
+    source = attach(seen_to(run))
     try:
         outcome = watch(source, readonly=readonly, owns_run=owns_run, notify=notify)
         last = source.snapshot()
@@ -81,13 +82,17 @@ def dashboard(run: runs.Run, every_s: float, owns_run: bool, notify: str = "off"
 
 
 def follow(run: runs.Run, every_s: float, signals: Signals, owns_run: bool) -> int:
-    """Lines until the run ends; Ctrl-C stops it (`owns_run`) or only leaves. The command's exit code."""
+    """Lines until the run ends; Ctrl-C stops it (`owns_run`) or only leaves. The command's exit code.
+
+    Where the run's supervisor is killed meanwhile, it gets another.
+    """
     from ddpmon.export.lines import Lines
 
     if owns_run:
         _say(f"{run.name} ({run.id}): {plain(' '.join([run.script, *run.script_args]))}")
     lines = Lines(every_s)
     asked = 0
+    run = seen_to(run)
     source = attach(run)
     try:
         while True:
@@ -96,14 +101,17 @@ def follow(run: runs.Run, every_s: float, signals: Signals, owns_run: bool) -> i
             if snapshot is not None:
                 for text in lines.of(snapshot, time.monotonic(), source.silent_for()):
                     _say(text)
-            if run.state() == "lost":
-                break
+            if run.state() == "lost" and not run.ended:
+                run = seen_to(run)
+                if run.state() == "lost":
+                    break
+                continue
             if ended and (_is_final(snapshot) or not _supervised(run)):
                 break
             if signals.hung_up or (signals.stops and not owns_run):
                 return 128 + signal.SIGHUP if signals.hung_up else STOPPED
             if signals.stops > asked:
-                _ask(run, now=signals.stops > 1 or run.stopping)
+                _ask(run, now=signals.stops > 1)
                 asked = signals.stops
             time.sleep(LOOK_S)
             run = runs.load(run.id)
@@ -114,8 +122,14 @@ def follow(run: runs.Run, every_s: float, signals: Signals, owns_run: bool) -> i
 
 
 def _ask(run: runs.Run, now: bool) -> None:
+    left_s = run.grace_left_s()
     stop.request(run, now=now)
-    _say("killing what is left" if now else f"stopping; the ranks have {run.grace_s:g} s, Ctrl-C again kills them")
+    if now:
+        _say("killing what is left")
+    elif left_s is None:
+        _say(f"stopping; the ranks have {run.grace_s:g} s, Ctrl-C again kills them")
+    else:
+        _say(f"stopping already; the ranks have {left_s:.0f} s left, Ctrl-C again kills them")
 
 
 def _is_final(snapshot: Snapshot | None) -> bool:
@@ -130,17 +144,17 @@ def _conclude(run: runs.Run, last: Snapshot | None, report: bool = False) -> int
     """Say how it ended and where it is kept; the exit code that says the same."""
     # the recording and the report are whole once the hub is gone, and the supervisor goes after it
     run = runs.load(run.id)
-    if run.state() != "lost":
+    if run.ended or run.state() != "lost":
         run = stop.wait_until_gone(run, 15.0) or runs.load(run.id)
     state = run.state()
-    if state == "lost":
+    if state == "lost" and not run.ended:
         _say(f"{run.name}: its supervisor is gone; what it started may go on: ddpmon stop {run.id} ends it")
         return 1
     took = f" after {(run.ended_at or 0.0) - run.created_at:.0f} s" if run.ended else ""
     if report:
         _say_report(run)
     else:
-        code = "" if run.exit_code is None else f", exit code {run.exit_code}"
+        code = f", exit code {'unknown' if run.exit_code is None else run.exit_code}"
         _say(f"{run.name}: {state}{took}{code}")
         if last is not None and last.verdict:
             _say(plain(last.verdict))

@@ -300,7 +300,8 @@ class Hub:
             draft.write_text(json.dumps(recorded_report(self._store.run), indent=1))
             draft.replace(path)
         except (OSError, RecordingError) as error:
-            print(f"no report.json: {error}", flush=True)
+            with contextlib.suppress(OSError):  # the disk may be full: viewers are told all the same
+                print(f"no report.json: {error}", flush=True)
 
 
 def _open(run: Run) -> tuple[Store, Recorder]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from ddpmon import runs
 from ddpmon.launch import processes
@@ -26,30 +28,49 @@ class HubKeeper:
         self._started_at = 0.0
         self._next_at = 0.0
         self._pause_s = FIRST_PAUSE_S
+        self._is_child = True
+
+    def take_over(self, process: Process) -> None:
+        """Keep a hub that another supervisor started."""
+        self.process = process
+        self._is_child = False
+
+    def look(self, at: float) -> None:
+        """Take notice of the end of a hub that is no child."""
+        if self.process is not None and not self._is_child and not self.process.alive():
+            self.ended(at, None)
 
     def start_if_due(self, at: float, even_if_not: bool = False) -> bool:
         """Start the hub if none runs and the pause is over; says whether one was started."""
         if self.process is not None or (at < self._next_at and not even_if_not):
             return False
         self._started_at = at
-        # -P: a file of the user's working directory must not stand in for a module of the hub
-        command = [sys.executable, "-P", "-m", "ddpmon.hub", self._run_id]
         try:
-            pid = processes.spawn(command, dict(os.environ), runs.run_dir(self._run_id) / "logs" / "hub.log")
+            pid = self._start()
         except OSError as error:
             self._failed(at, f"cannot be started: {error}")
             return False
-        self.process = Process.of(pid) or Process(pid, 0)
+        self.process, self._is_child = Process.of(pid) or Process(pid, 0), True
         return True
 
-    def ended(self, at: float, code: int) -> None:
-        """The hub ended, as waitpid told it."""
+    def _start(self) -> int:
+        # -P: a file of the user's working directory must not stand in for a module of the hub
+        command = [sys.executable, "-P", "-m", "ddpmon.hub", self._run_id]
+        log = runs.run_dir(self._run_id) / "logs" / "hub.log"
+        try:
+            return processes.spawn(command, dict(os.environ), log)
+        except OSError:  # no room for a log is no reason to watch nothing
+            return processes.spawn(command, dict(os.environ), Path(os.devnull))
+
+    def ended(self, at: float, code: int | None) -> None:
+        """The hub ended, as waitpid told it; None: nobody told."""
         self.process = None
         # so that a socket is there only while a hub listens on it
-        (runs.socket_dir(self._run_id) / "view.sock").unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            (runs.socket_dir(self._run_id) / "view.sock").unlink(missing_ok=True)
         if at - self._started_at > WELL_AFTER_S:
             self._pause_s = FIRST_PAUSE_S
-        self._failed(at, f"ended with {code} after {at - self._started_at:.1f} s")
+        self._failed(at, "ended" if code is None else f"ended with {code} after {at - self._started_at:.1f} s")
 
     def _failed(self, at: float, what: str) -> None:
         self._say(f"hub {what}; next try in {self._pause_s:g} s; its own words are in hub.log")

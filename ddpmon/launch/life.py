@@ -1,7 +1,7 @@
 """The end of a run as a state machine: events in, what to do next out. No processes and no clock of its own.
 
-running ──stop──▶ asked ──────────── too long, or asked again ──▶ killing ──▶ over
-   │                │ the command ended                             ▲
+running ──stop──▶ asked ──── too long, or a stop now ──▶ killing ──▶ over
+   │  └─killed──▶   │ the command ended, no rank is left        ▲
    └──ended──▶ settling ── something is left ──▶ terminating ── still left
 """
 
@@ -25,6 +25,7 @@ class Do(Enum):
 
     NOTHING = "nothing"
     ASK = "ask the command to end"
+    ASK_RANKS = "SIGTERM to the ranks, whose launcher is dead"
     TERMINATE = "SIGTERM to all that is left"
     KILL = "SIGKILL to all that is left"
     FINISH = "nothing is left"
@@ -33,39 +34,54 @@ class Do(Enum):
 class Life:
     """How far the end of one run has come. Times are seconds of any clock that does not go back."""
 
-    def __init__(self, grace_s: float, command_ended: bool = False) -> None:
+    def __init__(self, grace_s: float) -> None:
         self.grace_s = grace_s
         self.state = "running"
-        self.command_ended = command_ended
-        """Also true where nobody can tell (a run taken over): it is over when nothing is left."""
+        self.command_ended = False
         self._deadline = 0.0
         self._grace_until = 0.0
 
+    def take_over(self, command_ended: bool, grace_until: float | None = None) -> None:
+        """Go on where nobody watched. grace_until: when the grace of a stop is over that was asked for before.
+
+        Where the command was gone by then, the run is over when nothing is left.
+        """
+        self.command_ended = command_ended
+        if grace_until is not None:
+            self.state = "asked"
+            self._deadline = self._grace_until = grace_until + STOP_MARGIN_S
+
     def stop(self, at: float, now: bool = False) -> Do:
-        """Someone wants the run to end; asking twice means now."""
+        """Someone wants the run to end. A further stop joins the first; only `now` shortens the grace."""
         if self.state in {"killing", "over"}:
             return Do.NOTHING
-        if now or self.state != "running":
+        if now:
             return self._kill(at)
-        self.state = "asked"
-        self._deadline = self._grace_until = at + self.grace_s + STOP_MARGIN_S
+        if self.state != "running":
+            return Do.NOTHING
+        self._ask(at)
         return Do.ASK
 
     def ended(self, at: float, by_signal: bool) -> Do:
-        """The command ended. What it leaves behind may finish its work, unless the command was killed."""
+        """The command ended. What it leaves behind may finish its work.
+
+        Ranks whose launcher was killed train on for nobody: they are asked to end, and have all of the grace to save.
+        """
         self.command_ended = True
-        if self.state == "running" and by_signal:
-            return self._terminate(at)
-        if self.state in {"running", "asked"}:
-            self._deadline = at + SETTLE_S if self.state == "running" else min(at + SETTLE_S, self._grace_until)
-            self.state = "settling"
+        if self.state == "running":
+            if by_signal:
+                self._ask(at)
+                return Do.ASK_RANKS
+            self._settle(at + SETTLE_S)
         return Do.NOTHING
 
-    def tick(self, at: float, left: int) -> Do:
-        """Time has passed; `left` processes of the run still live, the command included."""
+    def tick(self, at: float, left: int, ranks: int = 0) -> Do:
+        """Time has passed; `left` processes of the run still live, the command included, `ranks` of them ranks."""
         if self.state == "over" or (self.command_ended and left == 0):
             self.state = "over"
             return Do.FINISH
+        if self.state == "asked" and self.command_ended and not ranks:
+            self._settle(min(at + SETTLE_S, self._grace_until))
         if self.state == "running" or at < self._deadline:
             return Do.KILL if self.state == "killing" else Do.NOTHING  # again: one may have been forking
         if self.state == "settling":
@@ -75,9 +91,17 @@ class Life:
             return Do.FINISH
         return self._kill(at)
 
+    def _ask(self, at: float) -> None:
+        self.state = "asked"
+        self._deadline = self._grace_until = at + self.grace_s + STOP_MARGIN_S
+
+    def _settle(self, until: float) -> None:
+        self.state = "settling"
+        self._deadline = until
+
     def _terminate(self, at: float) -> Do:
         self.state = "terminating"
-        # a rank that outlived its launcher and listens to SIGTERM has all of the grace to save what it has
+        # a rank that is not known as one, outlived its launcher and listens to SIGTERM has all of the grace too
         self._deadline = max(at + TERMINATE_S, self._grace_until)
         return Do.TERMINATE
 

@@ -96,12 +96,32 @@ def is_rank(pid: int) -> bool:
 
 def catches(pid: int, number: signal.Signals) -> bool:
     """Whether a process has a handler of its own for a signal."""
+    return bool(int(_status(pid, "SigCgt") or "0", 16) >> (number - 1) & 1)
+
+
+def parent(pid: int) -> int:
+    """The pid of a process's parent; 0 if there is none."""
+    return int(_status(pid, "PPid") or 0)
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process was stopped by a signal, as Ctrl-Z does; one that a debugger holds is not."""
+    return _status(pid, "State").startswith("T")
+
+
+def is_pending(pid: int, number: signal.Signals) -> bool:
+    """Whether a process has been sent a signal that it has not taken."""
+    masks = [int(_status(pid, name) or "0", 16) for name in ("SigPnd", "ShdPnd")]
+    return any(mask >> (number - 1) & 1 for mask in masks)
+
+
+def _status(pid: int, name: str) -> str:
+    """A line of /proc/PID/status; "" if the process is gone."""
     try:
-        status = Path(f"/proc/{pid}/status").read_text(errors="replace")
+        text = Path(f"/proc/{pid}/status").read_text(errors="replace")
     except OSError:
-        return False
-    mask = next((line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")), "0")
-    return bool(int(mask, 16) >> (number - 1) & 1)
+        return ""
+    return next((line.partition(":")[2].strip() for line in text.splitlines() if line.startswith(f"{name}:")), "")
 
 
 def send(process: Process, number: signal.Signals) -> None:

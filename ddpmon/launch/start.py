@@ -6,6 +6,7 @@ import contextlib
 import importlib.metadata
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import time
@@ -14,8 +15,6 @@ import ddpmon
 from ddpmon import runs
 from ddpmon.errors import DdpmonError
 from ddpmon.launch.spec import Spec
-
-START_S = 15.0
 
 
 def start(spec: Spec, run_id: str) -> runs.Run:
@@ -42,32 +41,47 @@ def start(spec: Spec, run_id: str) -> runs.Run:
         notes=spec.notes,
     )
     runs.make_socket_dir(run_id)
-    runs.create(run)
-    return supervise(run_id, cwd=run.cwd)
+    try:
+        runs.create(run)
+        return supervise(run_id, cwd=run.cwd)
+    except (OSError, NotStartedError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        shutil.rmtree(runs.run_dir(run_id), ignore_errors=True)
+        runs.remove_sockets(run_id)
+        raise DdpmonError(
+            f"the run is not started, {runs.home()}: {reason}; free some room there or set DDPMON_HOME elsewhere"
+        ) from None
+    except DdpmonError:
+        runs.remove_sockets(run_id)
+        raise
+
+
+class NotStartedError(DdpmonError):
+    """A supervisor that could not begin, and said why."""
 
 
 def supervise(run_id: str, *options: str, cwd: str | None = None) -> runs.Run:
-    """Start a run's supervisor in a folder, detached from this process, and wait until it has signed run.json."""
+    """Start a run's supervisor in a folder, detached from this process, and wait until it has signed run.json.
+
+    NotStartedError if it cannot: another one is there, or run.json cannot be written.
+    """
     log = runs.run_dir(run_id) / "logs" / "supervisor.log"
-    before = runs.load(run_id).supervisor
     # -P: a file of the working directory must not stand in for a module of the standard library
     command = [sys.executable, "-P", "-m", "ddpmon.launch.supervisor", run_id, *options]
     with log.open("ab") as output:
         first = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
-            stdout=output,
+            stdout=subprocess.PIPE,
             stderr=output,
             start_new_session=True,
             cwd=cwd,
             check=False,
         )
-    deadline = time.monotonic() + START_S
-    while first.returncode == 0 and time.monotonic() < deadline:
-        run = runs.load(run_id)
-        if run.supervisor is not None and run.supervisor != before:
-            return run
-        time.sleep(0.01)
+    if first.returncode == 0:
+        return runs.load(run_id)
+    if reason := first.stdout.decode(errors="replace").strip():
+        raise NotStartedError(reason)
     raise DdpmonError(f"the supervisor of run {run_id} does not start; {log} says why")
 
 

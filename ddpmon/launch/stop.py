@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import signal
 import time
 
 from ddpmon import runs
-from ddpmon.launch import processes
+from ddpmon.launch import adoption, processes
 from ddpmon.launch.life import GIVE_UP_S, HUB_END_S, STOP_MARGIN_S, TERMINATE_S
-from ddpmon.launch.start import supervise
 
 
 def request(run: runs.Run, now: bool = False) -> None:
     """Ask for the end of a run and return: its ranks get their grace, or with `now` none.
 
-    Asking twice means now. A run whose supervisor was killed gets a new one for this. Nothing happens to
-    a run that has ended.
+    Asking again joins the first; only `now` shortens the grace. A run whose supervisor was killed gets a new one for
+    this. Nothing happens to a run that has ended.
     """
     run = runs.load(run.id)
     if run.ended:
         return
+    if run.lost() and run.boot_id == runs.boot_id() and processes.with_run_id(run.id):
+        run = adoption.take_over(run)
     if run.supervisor is not None and run.supervisor.alive():
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(run.supervisor.pid, signal.SIGUSR1 if now else signal.SIGTERM)
-    elif run.boot_id == runs.boot_id() and processes.with_run_id(run.id):
-        supervise(run.id, f"--adopt={'now' if now else 'grace'}")
+        processes.send(run.supervisor, signal.SIGUSR1 if now else signal.SIGTERM)
+        adoption.wake(run.supervisor)
 
 
 def longest_s(run: runs.Run) -> float:

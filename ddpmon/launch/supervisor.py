@@ -2,86 +2,112 @@
 
 Standard library only. It lives in a session of its own, so that no closed terminal reaches it, and adopts
 every orphan below it, so that no process of the run can outlive the run. It writes run.json after its creation;
-nobody else changes anything in there but the run's name.
+nobody else changes anything in there but the run's name. For its life it holds the run's lock, so that a run has one
+supervisor at most.
 
-    SIGTERM, SIGINT   stop: the ranks get the run's grace to end by themselves; a second one means now
+    SIGTERM, SIGINT   stop: the ranks get the run's grace to end by themselves; further ones change nothing
     SIGUSR1           stop now
-    --adopt           take over a run whose supervisor was killed, in order to stop it
+    --take-over       watch a run whose supervisor was killed to its end
+
+A disk that is full, or folders that somebody removes, delay what it writes and never end it. Where it cannot write down
+how the run ended, not even in the room that it reserved for that, it tries for another ten minutes (`WRITE_END_S`),
+unless it is told to stop: whoever waits for the exit code waits as long.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
-from typing import Any
 
 from ddpmon import runs
-from ddpmon.errors import DdpmonError, RunNotFoundError
-from ddpmon.launch import env, memory_kills, processes
+from ddpmon.errors import DdpmonError
+from ddpmon.launch import env, memory_kills, processes, unseen
+from ddpmon.launch.journal import Journal
 from ddpmon.launch.keeper import HubKeeper
 from ddpmon.launch.life import HUB_END_S, Do, Life
+from ddpmon.launch.run_file import RunFile
+from ddpmon.launch.run_processes import RunProcesses
+from ddpmon.launch.run_processes import ranks as ranks_of
 from ddpmon.runs import Process
 
-SIGNALS = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGUSR1}
+STOPS = {signal.SIGTERM, signal.SIGINT, signal.SIGUSR1}
+SIGNALS = STOPS | {signal.SIGCHLD}
 IDLE_S = 1.0
 ENDING_S = 0.1
 """How often it looks while the run ends: what is left need not be a child, whose end would be signalled."""
 HUB_READY_S = 5.0
+GOODBYES_S = 5.0
+"""For the hub to record the goodbyes that ranks left behind."""
+WRITE_END_S = 600.0
 
-
-def say(text: str) -> None:
-    """A line in supervisor.log."""
-    print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
+journal = Journal(sys.stderr.fileno())
+say = journal.say
 
 
 class Supervisor:
-    """One run from its start to the end of its last process."""
+    """One run from its start, or from where a killed supervisor left it, to the end of its last process."""
 
-    def __init__(self, run: runs.Run, adopted: bool = False) -> None:
-        self.run = run
-        self.adopted = adopted
-        self.life = Life(run.grace_s, command_ended=adopted)
-        self.hub = HubKeeper(run.id, say)
+    def __init__(self, file: RunFile, takes_over: bool = False) -> None:
+        self.file = file
+        self.takes_over = takes_over
+        self.life = Life(file.run.grace_s)
+        self.hub = HubKeeper(file.run.id, say)
+        self.processes = RunProcesses(file.run.id, say, takes_over)
         self.exit_code: int | None = None
+        agent = file.run.agent if takes_over else None
+        self._command = unseen.Stranger(agent) if agent and agent.alive() else None
+        """The command of a run that was taken over, while it lives."""
+        self._goodbyes_tell = True
+        """Whether a command that nobody saw end ended well if its ranks did: nobody asked them to end."""
         self._told = ""
-        self._unwritten: dict[str, Any] = {}
-        """Changes of `run` that are not in run.json yet."""
+
+    @property
+    def run(self) -> runs.Run:
+        return self.file.run
 
     def supervise(self) -> None:
         """Start the run (or find what is left of it), wait for its end, sweep, and tell the hub."""
-        self._update(supervisor=Process.of(os.getpid()))
         before = memory_kills.count()
-        if not self.adopted:
-            self._keep_hub()
-        if self.adopted or self._start_command():
+        over_since = None
+        if self.takes_over:
+            over_since = self._take_over()
+        self._keep_hub()
+        if self.takes_over or self._start_command():
             self._until_over()
-        killed = "" if self.adopted else memory_kills.count().since(before)
-        self._update(ended_at=time.time(), exit_code=self.exit_code, memory_kills=killed)
+        killed = "" if self.takes_over else memory_kills.count().since(before)
+        if self.takes_over:
+            self.exit_code = self._unseen_exit_code()
+        self.file.finish(ended_at=over_since or time.time(), exit_code=self.exit_code, memory_kills=killed)
+        self._until_written()
         self._end_hub()
         runs.remove_sockets(self.run.id)
         say("run ended")
 
-    def _update(self, **changes: Any) -> None:
-        self.run = dataclasses.replace(self.run, **changes)
-        self._unwritten |= changes
-        try:
-            try:
-                self.run = runs.update(self.run.id, **self._unwritten)
-            except RunNotFoundError:  # somebody damaged it
-                runs.save(self.run)
-            self._unwritten = {}
-        except OSError as error:  # a full disk is no reason to leave a run alone
-            say(f"cannot write run.json: {error}")
+    def _take_over(self) -> float | None:
+        """See what there is of the run; if nothing is left, since when."""
+        run = self.run
+        if run.hub and run.hub.alive():
+            self.hub.take_over(run.hub)
+        left = self._left()
+        over_since = None if left else unseen.last_sign_at(run)
+        # a launcher that was gone before its ranks was killed
+        self._goodbyes_tell = not run.stopping and (self._command is not None or not left)
+        grace_left_s = run.grace_left_s()
+        self.life.take_over(self._command is None, None if grace_left_s is None else time.monotonic() + grace_left_s)
+        say(f"took over from a supervisor that was killed; {len(left)} processes are left")
+        return over_since
 
     def _keep_hub(self, even_if_not_due: bool = False) -> None:
-        if self.hub.start_if_due(time.monotonic(), even_if_not_due):
-            self._update(hub=self.hub.process)
+        now = time.monotonic()
+        self.hub.look(now)
+        if self.hub.start_if_due(now, even_if_not_due):
+            self.file.change(hub=self.hub.process)
 
     def _start_command(self) -> bool:
         log = runs.run_dir(self.run.id) / "logs" / "launcher.log"
@@ -89,9 +115,9 @@ class Supervisor:
             pid = processes.spawn(self.run.argv, self._environment(), log)
         except OSError as error:
             self.exit_code = 127
-            self._update(error=f"cannot start {self.run.argv[0]}: {error.strerror}")
+            self.file.change(error=f"cannot start {self.run.argv[0]}: {error.strerror}")
             return False
-        self._update(agent=Process.of(pid) or Process(pid, 0))
+        self.file.change(agent=Process.of(pid) or Process(pid, 0))
         return True
 
     def _environment(self) -> dict[str, str]:
@@ -99,19 +125,42 @@ class Supervisor:
 
     def _until_over(self) -> None:
         while True:
-            now = time.monotonic()
-            ending = self.life.state != "running"
-            do = self.life.tick(now, len(self._left()) if ending else 1)
-            self._do(do)
-            if do is Do.FINISH:
-                return
-            if not self.adopted:
-                self._keep_hub()
-            number = self._wait(ENDING_S if ending else IDLE_S)
-            now = time.monotonic()
-            if number in {signal.SIGTERM, signal.SIGINT, signal.SIGUSR1}:
-                self._stop(now, number == signal.SIGUSR1)
-            self._reap(now)
+            try:
+                if self._is_over():
+                    return
+            except Exception:
+                # whatever it is, the run must not be left alone for it
+                text = traceback.format_exc()
+                if text != self._told:
+                    say(text)
+                    self._told = text
+                time.sleep(ENDING_S)
+
+    def _is_over(self) -> bool:
+        """One look at the run, and what follows from it."""
+        now = time.monotonic()
+        if self._command and not self.life.command_ended and not self._command.alive():
+            # torchrun ends after its ranks, unless it is killed
+            self._ended(now, by_signal=bool(ranks_of(self._left())))
+        looks = self.life.state != "running" or self.life.command_ended
+        left = self._left() if looks else []
+        ranks = ranks_of(left)
+        if self.life.state == "running" and self.life.command_ended and self.run.world_size and left and not ranks:
+            self._ended(now, by_signal=False)  # a run whose launcher was gone already: now its ranks are too
+        do = self.life.tick(now, len(left) if looks else 1, len(ranks))
+        self._do(do)
+        if do is Do.FINISH:
+            return True
+        self.processes.see_it_passed_on(now, ranks, self.run.agent)
+        self._keep_hub()
+        self.file.write()
+        journal.write()
+        number = self._wait(IDLE_S if self.life.state == "running" else ENDING_S)
+        now = time.monotonic()
+        if number in STOPS:
+            self._stop(now, number == signal.SIGUSR1)
+        self._reap(now)
+        return False
 
     @staticmethod
     def _wait(seconds: float) -> int | None:
@@ -119,13 +168,17 @@ class Supervisor:
         return found.si_signo if found else None
 
     def _stop(self, at: float, now: bool) -> None:
-        if self.adopted or not self.life.command_ended:  # a run that ended by itself is not a stopped one
-            self._update(stopping=True)
-        self._do(self.life.stop(at, now))
+        # a run that ended by itself is not a stopped one
+        if not self.run.stopping and (self.takes_over or not self.life.command_ended):
+            self.file.change(stopping=True, stopping_at=time.time())
+        do = self.life.stop(at, now)
+        if do is Do.NOTHING and self.life.state == "asked":
+            say(f"stop: asked again, {self.run.grace_left_s() or 0.0:.0f} s of grace left")
+        self._do(do)
 
     def _reap(self, at: float) -> None:
         """Take notice of children that ended; orphans that came to us are simply let go."""
-        agent = self.run.agent
+        agent = None if self.takes_over else self.run.agent
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -136,66 +189,64 @@ class Supervisor:
             code = os.waitstatus_to_exitcode(status)
             if agent and pid == agent.pid:
                 say(f"command ended with {code}")
-                self.exit_code = 128 - code if code < 0 else code
-                self.life.ended(at, by_signal=code < 0)
+                self.exit_code = _shell_code(code)
+                self._ended(at, by_signal=code < 0)
             elif self.hub.process and pid == self.hub.process.pid:
                 self.hub.ended(at, code)
 
+    def _ended(self, at: float, *, by_signal: bool) -> None:
+        self._do(self.life.ended(at, by_signal))
+
     def _left(self) -> list[tuple[int, Process]]:
-        """Every process of the run that still lives, with its parent's pid; never the hub."""
-        hub = self.run.hub if self.adopted else self.hub.process
-        if self.adopted:
-            found = [(0, process) for process in processes.with_run_id(self.run.id)]
-        else:
-            found = processes.descendants(os.getpid())
-        return [(parent, process) for parent, process in found if hub is None or process.pid != hub.pid]
+        return self.processes.left(self.hub.process)
 
     def _do(self, do: Do) -> None:
+        self._goodbyes_tell &= do in {Do.NOTHING, Do.FINISH, Do.TERMINATE}
         if do is Do.ASK:
-            self._ask()
-        elif do in {Do.TERMINATE, Do.KILL}:
-            left = [process for _, process in self._left()]
-            text = f"{do.value}: {', '.join(str(process.pid) for process in left)}"
-            if left and text != self._told:  # SIGKILL is repeated until nothing is left: once in the log is enough
-                say(text)
-                self._told = text
-            for process in left:
-                processes.send(process, signal.SIGTERM if do is Do.TERMINATE else signal.SIGKILL)
+            self.processes.ask(self._left(), self.run.agent, self.run.grace_s)
+        elif do is Do.ASK_RANKS:
+            left = self._left()
+            self.processes.terminate(do, ranks_of(left) or [process for _, process in left])
+        elif do is Do.TERMINATE:
+            self.processes.terminate(do, [process for _, process in self._left()])
+        elif do is Do.KILL:
+            self.processes.kill([process for _, process in self._left()])
         elif do is Do.FINISH and (stuck := self._left()):
             say(f"{len(stuck)} process{'es survive' if len(stuck) > 1 else ' survives'} SIGKILL: stuck in the kernel")
 
-    def _ask(self) -> None:
-        """SIGTERM where somebody listens to it (to save a checkpoint), else SIGINT, as Ctrl-C would be.
+    def _unseen_exit_code(self) -> int | None:
+        """The exit code of a command that was no child: by the kernel's word, else by what the run left behind."""
+        if self._command and (code := self._command.exit_code()) is not None:
+            return _shell_code(code)
+        if not self._goodbyes_tell:
+            return None
+        deadline = time.monotonic() + GOODBYES_S
+        while (found := unseen.exit_code(self.run)) is None and self.run.world_size and time.monotonic() < deadline:
+            self._keep_hub()
+            self._wait(ENDING_S)
+            self._reap(time.monotonic())
+        return found
 
-        torchrun hands either one to its ranks. It must never get SIGUSR1: that kills it and leaves its ranks.
-        """
-        agent, left = self.run.agent, self._left()
-        alive = agent is not None and agent.alive()
-        is_rank = processes.is_rank
-        ranks = [process for parent, process in left if is_rank(process.pid) and not is_rank(parent)]
-        listeners = ranks or ([agent] if agent and alive else [process for _, process in left])
-        catch = any(processes.catches(process.pid, signal.SIGTERM) for process in listeners)
-        number = signal.SIGTERM if catch else signal.SIGINT
-        say(f"stop: {number.name}, {self.run.grace_s:g} s of grace")
-        if agent is None or not alive:
-            for process in listeners:
-                processes.send(process, number)
-        elif catch:  # to the launcher alone: a rank in its group needs its DataLoader workers while it saves
-            processes.send(agent, number)
-        else:
-            processes.send_group(agent, number)
+    def _until_written(self) -> None:
+        """Have run.json say how the run ended, as far as that can be waited for."""
+        deadline = time.monotonic() + WRITE_END_S
+        while not self.file.write() and self.file.wanted and time.monotonic() < deadline:
+            if self._wait(IDLE_S) in STOPS:
+                say("told to stop; how the run ended is not in run.json")
+                return
+            self._keep_hub()
+            self._reap(time.monotonic())
 
     def _end_hub(self) -> None:
         """Let the hub write its last, then see that it is gone."""
         self._reap(time.monotonic())
-        if not self.adopted:
-            self._keep_hub(even_if_not_due=True)  # if it is down just now, one must still write the report
-        hub, self.hub.process = self.run.hub if self.adopted else self.hub.process, None
+        self._keep_hub(even_if_not_due=True)  # if it is down just now, one must still write the report
+        hub, self.hub.process = self.hub.process, None
         if hub is None:
             return
         # a hub that was only just started must have come far enough to take a SIGTERM for what it means
         view = runs.socket_dir(self.run.id) / "view.sock"
-        self._wait_for_hub(hub, HUB_READY_S, view.exists)
+        self._wait_for_hub(hub, HUB_READY_S, lambda: os.path.exists(view))
         processes.send(hub, signal.SIGTERM)
         processes.send(hub, signal.SIGCONT)  # one that was stopped has not taken what the last ranks left
         self._wait_for_hub(hub, HUB_END_S, lambda: False)
@@ -211,26 +262,66 @@ class Supervisor:
             self._reap(time.monotonic())
 
 
+def _shell_code(code: int) -> int:
+    """As a shell gives it: a signal's number and 128."""
+    return 128 - code if code < 0 else code
+
+
+def sign(file: RunFile, *, takes_over: bool) -> None:
+    """Become the supervisor that run.json names. DdpmonError if that cannot be written: then nothing is started."""
+    myself = Process.of(os.getpid())
+    try:
+        if takes_over:
+            file.change_for_sure(supervisor=myself)
+            with contextlib.suppress(OSError):
+                file.reserve()
+        else:
+            file.reserve()
+            file.change(supervisor=myself)
+    except OSError as error:
+        raise DdpmonError(f"no room for run.json: {error.strerror}") from None
+    if file.trouble:
+        raise DdpmonError(file.trouble)
+
+
 def main() -> None:
-    """Detach from whoever started this, then supervise."""
+    """Detach from whoever started this, sign run.json, then supervise.
+
+    The first process ends with 0 once the second has signed; else with 1, after one line on standard output that says
+    why not.
+    """
     parser = argparse.ArgumentParser(prog="ddpmon.launch.supervisor")
     parser.add_argument("run_id")
-    parser.add_argument("--adopt", choices=("grace", "now"))
+    parser.add_argument("--take-over", action="store_true")
     arguments = parser.parse_args()
+    takes_over: bool = arguments.take_over
+    signed, told = os.pipe()
     try:
+        runs.hold(arguments.run_id)
         run = runs.load(arguments.run_id)
+        if run.ended:
+            raise DdpmonError(f"{run.name} ({run.id}) has ended")
         processes.become_subreaper()
     except (DdpmonError, OSError) as error:
-        sys.exit(str(error))
+        print(error)
+        sys.exit(1)
     if os.fork():  # the one that started us waits for this first process only; init takes over the second
-        os._exit(0)
+        os.close(told)
+        os._exit(0 if os.read(signed, 1) else 1)
     processes.become_subreaper()  # does not pass through a fork
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    supervisor = Supervisor(run, adopted=arguments.adopt is not None)
-    if arguments.adopt:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(os.getpid(), signal.SIGUSR1 if arguments.adopt == "now" else signal.SIGTERM)
+    file = RunFile(run, say)
+    supervisor = Supervisor(file, takes_over)
+    try:
+        sign(file, takes_over=takes_over)
+    except DdpmonError as error:
+        print(error, flush=True)
+        os._exit(1)
+    os.dup2(2, 1)  # nobody reads this process's words there any more
+    os.write(told, b"signed")
+    os.close(told)
+    os.close(signed)
     supervisor.supervise()
 
 

@@ -261,6 +261,8 @@ class RunView(msgspec.Struct, frozen=True):
     exit_code: int | None = None
     attempts: list[Attempt] = msgspec.field(default_factory=list)
     """Earlier ones, oldest first; empty where ranks were never restarted."""
+    kill_at: float | None = None
+    """When the grace of a run that is being stopped is over, Unix seconds; None: it is not being stopped."""
 
 
 class HeatRow(msgspec.Struct, array_like=True, frozen=True):

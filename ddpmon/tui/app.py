@@ -191,7 +191,10 @@ class DdpmonApp(Stopping):
     def _standing_notice(self) -> str:
         if self.ended and self.held is not None and self.held is not self.newest and self.source.tape is None:
             return "the run has ended meanwhile; space shows how"
-        return "stopping…  x kills it now   q leaves" if self.stop_asked and not self.ended else ""
+        if not self.stop_asked or self.ended:
+            return ""
+        left_s = self.grace_left_s
+        return f"stopping…{'' if left_s is None else f' {left_s:.0f} s left'}  x kills it now   q leaves"
 
     def say(self, text: str) -> None:
         """Show a line in the key bar for a few seconds."""

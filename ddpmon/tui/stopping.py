@@ -51,8 +51,16 @@ class Stopping(Launching):
 
     @property
     def stop_asked(self) -> bool:
-        """Whether the run that is watched was asked to stop."""
-        return self._watched in self._stopping
+        """Whether the run that is watched was asked to stop, from here or from anywhere."""
+        return self._watched in self._stopping or self.grace_left_s is not None
+
+    @property
+    def grace_left_s(self) -> float | None:
+        """How long its ranks may still take to end; None where no stop is under way as far as its hub told."""
+        shot = self.newest
+        if shot is None or shot.run.kill_at is None:
+            return None
+        return max(0.0, shot.run.kill_at - shot.at)
 
     @property
     def run_name(self) -> str:
@@ -91,7 +99,7 @@ class Stopping(Launching):
             return
         name = self.run_name if other is None else plain(other.name)
         cancel = Answer("c", "Cancel: let it run", "")
-        if self._key(other) in self._stopping:
+        if self._key(other) in self._stopping or (self.stop_asked if other is None else other.stopping):
             text = f"A stop of {name} is under way. Kill every process of it now? A checkpoint being written is lost."
             self._ask("Kill now?", text, (cancel, Answer("k", "Kill now", "now")), other)
             return

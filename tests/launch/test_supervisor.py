@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -11,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from ddpmon import runs
-from ddpmon.launch import processes, stop
-from tests.conftest import wait_for
+from ddpmon.launch import processes, stop, supervisor
+from ddpmon.launch.run_file import RunFile
+from tests.conftest import ddpmon_program, wait_for
 
 
 @pytest.fixture
@@ -156,13 +159,99 @@ def test_stop_now_does_not_wait_for_the_grace(python, tmp_path):
     assert not alive(child)
 
 
-def test_asking_twice_means_now(python, tmp_path):
+def test_a_stop_now_ends_the_grace_of_one_before(python, tmp_path):
     started = python(STUBBORN + READY + "time.sleep(600)", grace_s=600.0)
     ready(tmp_path)
     stop.request(started.run)
     wait_for(lambda: started.run.stopping)
-    stop.request(started.run)
+    stop.request(started.run, now=True)
     started.until_gone(15)
+
+
+def test_a_second_stop_joins_the_first_and_tells_how_long_is_left(python, cli, tmp_path):
+    """As `x` in a second dashboard, or another shell: the checkpoint that is being written is whole."""
+    started = python(
+        f"""
+        def save(*_):
+            (here / "saving").touch()
+            while not (here / "go").exists():
+                time.sleep(0.05)
+            (here / "checkpoint").write_text("whole")
+            sys.exit(0)
+        signal.signal(signal.SIGTERM, save)
+        {READY}
+        time.sleep(600)
+        """,
+        grace_s=600.0,
+    )
+    ready(tmp_path)
+    stop.request(started.run)
+    wait_for((tmp_path / "saving").exists)
+    with subprocess.Popen([ddpmon_program(), "stop"], stdout=subprocess.PIPE, text=True) as second:
+        line = second.stdout.readline()
+        assert re.search(r"already stopping test .*; its ranks have 5\d\d s left, Ctrl-C kills them", line)
+        wait_for(lambda: "stop: asked again, 5" in started.log("supervisor"))
+        (tmp_path / "go").touch()
+        assert second.wait(30) == 0
+    assert started.until_gone().state() == "stopped"
+    assert (tmp_path / "checkpoint").read_text() == "whole"
+
+
+def test_a_stop_has_a_stopped_supervisor_go_on(python, tmp_path):
+    started = python(READY + "time.sleep(600)")
+    pid = ready(tmp_path)
+    os.kill(started.run.supervisor.pid, signal.SIGSTOP)
+    wait_for(lambda: processes.is_stopped(started.run.supervisor.pid))
+    stop.request(started.run)
+    assert started.until_gone().state() == "stopped"
+    assert not alive(pid)
+
+
+def test_a_stop_has_stopped_processes_of_the_run_go_on_to_save(python, tmp_path):
+    started = python(
+        f"""
+        def save(*_):
+            (here / "checkpoint").touch()
+            sys.exit(0)
+        signal.signal(signal.SIGTERM, save)
+        {READY}
+        time.sleep(600)
+        """,
+        grace_s=600.0,
+    )
+    pid = ready(tmp_path)
+    os.kill(pid, signal.SIGSTOP)
+    wait_for(lambda: processes.is_stopped(pid))
+    stop.request(started.run)
+    assert started.until_gone().state() == "stopped"
+    assert (tmp_path / "checkpoint").exists()
+
+
+def test_ranks_whose_launcher_takes_no_signal_are_signalled_themselves(python, tmp_path):
+    started = python(
+        f"""
+        if "RANK" not in os.environ:
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT])
+            os.posix_spawn(
+                sys.executable, [sys.executable, __file__], os.environ | {{"RANK": "0"}},
+                setsigmask=(), setsid=True)
+            while not (here / "checkpoint").exists():
+                time.sleep(0.05)
+            sys.exit(0)
+        def save(*_):
+            (here / "checkpoint").touch()
+            sys.exit(0)
+        signal.signal(signal.SIGTERM, save)
+        {READY}
+        time.sleep(600)
+        """,
+        grace_s=600.0,
+    )
+    ready(tmp_path)
+    stop.request(started.run)
+    assert started.until_gone().state() == "stopped"
+    assert (tmp_path / "checkpoint").exists()
+    assert "the launcher does not take SIGTERM" in started.log("supervisor")
 
 
 def test_what_a_run_leaves_behind_is_swept_away(python, tmp_path):
@@ -250,6 +339,24 @@ def test_a_file_of_the_working_directory_does_not_stand_in_for_a_module_of_ours(
     assert started.until_gone().state() == "done"
     assert "the wrong one" not in started.log("supervisor") + started.log("hub")
     assert (started.folder / "report.json").exists()
+
+
+def test_an_error_of_its_own_does_not_end_a_supervisor_and_is_told_once(monkeypatch):
+    told: list[str] = []
+    monkeypatch.setattr(supervisor, "say", told.append)
+    run = runs.Run("20260101-000001-0001", "test", ["true"], "true", [], "/", "here", "", 0.0, 0)
+    watching = supervisor.Supervisor(RunFile(run, told.append))
+    looks = iter([OSError("one"), OSError("one"), True])
+
+    def look() -> bool:
+        if isinstance(found := next(looks), OSError):
+            raise found
+        return found
+
+    monkeypatch.setattr(watching, "_is_over", look)
+    watching._until_over()
+    assert next(looks, None) is None
+    assert [text.splitlines()[-1] for text in told] == ["OSError: one"]
 
 
 def test_sockets_are_gone_after_the_run(python):

@@ -153,6 +153,38 @@ def test_after_a_stop_nothing_is_left_of_ranks_and_children_that_ignore_every_si
     assert not processes.with_run_id(started.id)
 
 
+SAVES = """
+        def save(*_):
+            say("saving")
+            time.sleep(3)
+            say("checkpoint")
+            sys.exit(0)
+        signal.signal(signal.SIGTERM, save)
+        say("ready", os.getpid())
+        time.sleep(600)
+        """
+
+
+def test_ranks_of_a_killed_torchrun_have_the_grace_to_save(ranks, tmp_path):
+    started = ranks(SAVES)
+    pids = [int(pid) for pid in told(tmp_path, "ready")]
+    os.kill(started.run.agent.pid, signal.SIGKILL)
+    ended = started.until_gone()
+    assert (ended.state(), ended.exit_code) == ("failed", 128 + signal.SIGKILL)
+    assert [pid for pid in pids if runs.Process.of(pid)] == []
+    told(tmp_path, "checkpoint")
+    assert started.log("supervisor").count("SIGTERM") == 1
+
+
+def test_a_stop_lets_each_rank_save_though_torchrun_was_stopped_by_a_signal(ranks, tmp_path):
+    started = ranks(SAVES)
+    told(tmp_path, "ready")
+    os.kill(started.run.agent.pid, signal.SIGSTOP)
+    stop.request(started.run)
+    assert started.until_gone().state() == "stopped"
+    told(tmp_path, "checkpoint")
+
+
 def test_ranks_of_a_killed_torchrun_are_swept(ranks, tmp_path):
     started = ranks("say('ready', os.getpid()); time.sleep(600)")
     pids = [int(pid) for pid in told(tmp_path, "ready")]

@@ -49,6 +49,16 @@ def test_stop_stops_and_a_second_one_kills(answer):
     assert source.stops == [False, False, True]
 
 
+def test_a_stop_that_somebody_else_asked_for_shows_what_is_left_of_the_grace_and_x_asks_to_kill():
+    shot = snapshots.slow()
+    source = FakeSource(snapshots.replace(shot, run=snapshots.replace(shot.run, kill_at=shot.at + 12.0)))
+    _app, text = drive(source)
+    assert "stopping… 12 s left" in text
+    _app, text = drive(source, "x")
+    assert "Kill now?" in text
+    assert source.stops == []
+
+
 def test_a_stop_that_cannot_be_asked_for_says_why():
     class Unreachable(FakeSource):
         def stop(self, now=False):

@@ -1,0 +1,173 @@
+"""Starts and stops runs, half of them with something killed at a random moment, and looks for what is left of them.
+
+    python benchmarks/starts_and_stops.py --count 50 --seed 1
+
+Most runs are cheap commands with children that daemonize; every tenth is torchrun with two ranks. A run may lose its
+supervisor, its hub, its command, one of its children or one of each; it is stopped, or ends by itself, and is looked at
+until it has ended. One that does not, because a child of a dead command lives on, is stopped in the end. Afterwards no
+process of it may live and no folder of its sockets may be there. Exits with 1 if one does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ddpmon import runs
+from ddpmon.errors import DdpmonError
+from ddpmon.launch import processes, spec, start, stop, torchrun
+from ddpmon.launch.adoption import see_to
+
+VICTIMS = ("supervisor", "hub", "command", "child", "all of them")
+MOMENTS_S = (0.0, 2.0)
+BY_ITSELF_S = 20.0
+ENDED_S = 90.0
+COMMAND = """
+import os, subprocess, sys, time
+if "RANK" not in os.environ:
+    for _ in range(2):
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+time.sleep(float(sys.argv[1]))
+"""
+
+
+@dataclass
+class Outcome:
+    """What became of all runs."""
+
+    states: Counter[str] = field(default_factory=Counter)
+    killed: Counter[str] = field(default_factory=Counter)
+    left: list[str] = field(default_factory=list)
+    """Of each run something is left of: what."""
+
+
+def begin(script: Path, *, with_torchrun: bool, seconds: float) -> runs.Run:
+    run_id = runs.new_id()
+    if with_torchrun:
+        command = torchrun.command(
+            str(script), [str(seconds)], module=False, nproc=2, nodes=torchrun.Nodes(), max_restarts=0, grace_s=3.0,
+            log_dir=str(runs.run_dir(run_id) / "logs" / "ranks"),
+        )  # fmt: skip
+    else:
+        command = [sys.executable, str(script), str(seconds)]
+    ranks = 2 if with_torchrun else 0
+    return start.start(spec.Spec(command, "many", str(script), world_size=ranks, grace_s=3.0), run_id)
+
+
+def kill(run: runs.Run, victim: str, chance: random.Random) -> None:
+    """SIGKILL one process of a run, or one of each kind."""
+    run = runs.load(run.id)
+    children = [process for process in processes.with_run_id(run.id) if process not in {run.agent, run.hub}]
+    found = {
+        "supervisor": run.supervisor,
+        "hub": run.hub,
+        "command": run.agent,
+        "child": chance.choice(children) if children else None,
+    }
+    for process in found.values() if victim == "all of them" else [found[victim]]:
+        if process is not None:
+            processes.send(process, signal.SIGKILL)
+
+
+def see_it_end(run: runs.Run) -> runs.Run:
+    """Look at a run, as a viewer does, until it has ended."""
+    began = time.monotonic()
+    while (at := time.monotonic() - began) < ENDED_S:
+        run = see_to(run)
+        if run.ended and not (run.supervisor and run.supervisor.alive()):
+            return run
+        if at > BY_ITSELF_S and not run.stopping:
+            stop.request(run)
+        time.sleep(0.1)
+    return run
+
+
+def one(number: int, script: Path, chance: random.Random, outcome: Outcome) -> None:
+    stopped = chance.random() < 0.5
+    run = begin(script, with_torchrun=number % 10 == 3, seconds=600.0 if stopped else chance.uniform(0.0, 2.0))
+    victim = chance.choice(VICTIMS) if number % 2 else None
+    time.sleep(chance.uniform(*MOMENTS_S))
+    if victim:
+        kill(run, victim, chance)
+        outcome.killed[victim] += 1
+    if stopped:
+        time.sleep(chance.choice((0.0, 0.2)))
+        stop.request(run, now=chance.random() < 0.3)
+    ended = see_it_end(run)
+    outcome.states[ended.state() if ended.ended else "not ended"] += 1
+    deadline = time.monotonic() + 5.0  # of a hub that nobody knew of: it ends by itself
+    while (left := leftovers(run)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    if left or not ended.ended:
+        outcome.left.append(f"run {number} ({run.id}, killed: {victim}, stopped: {stopped}): {left or 'has not ended'}")
+
+
+def leftovers(run: runs.Run) -> list[str]:
+    """What is left of a run: command lines of processes, folders of sockets."""
+    found = [_command_line(process.pid) for process in processes.with_run_id(run.id)]
+    found += [line for line in map(_command_line, _pids()) if run.id in line]
+    if runs.socket_dir(run.id).exists():
+        found.append(str(runs.socket_dir(run.id)))
+    return found
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+
+
+def _command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def many(count: int, seed: int, folder: Path) -> Outcome:
+    """So many runs, one after the other, in a folder of their own."""
+    script = folder / "command.py"
+    script.write_text(COMMAND)
+    chance = random.Random(seed)
+    outcome = Outcome()
+    for number in range(count):
+        try:
+            one(number, script, chance, outcome)
+        except DdpmonError as error:
+            outcome.left.append(f"run {number}: {error}")
+    return outcome
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--count", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="dm-", dir="/tmp"))
+    os.environ["DDPMON_HOME"] = str(folder / "home")
+    os.environ["DDPMON_RUNTIME_DIR"] = str(folder / "s")
+    (folder / "s").mkdir(mode=0o700)
+    began = time.monotonic()
+    try:
+        outcome = many(arguments.count, arguments.seed, folder)
+    finally:
+        for run in runs.all_runs():
+            stop.request(run, now=True)
+        shutil.rmtree(folder, ignore_errors=True)
+    took_s = time.monotonic() - began
+    print(f"{arguments.count} runs with seed {arguments.seed} in {took_s:.0f} s: {dict(outcome.states)}")
+    print(f"killed: {dict(outcome.killed)}")
+    print(f"something is left of {len(outcome.left)}")
+    print("\n".join(outcome.left))
+    sys.exit(bool(outcome.left))
+
+
+if __name__ == "__main__":
+    main()

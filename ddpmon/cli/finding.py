@@ -1,0 +1,32 @@
+"""Which run a command means, seen to: one whose supervisor was killed or stopped is watched over again."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ddpmon.runs import Run
+
+
+def find(wanted: str | None) -> Run:
+    """The run as `runs.find` finds it, seen to."""
+    from ddpmon import runs
+
+    return seen_to(runs.find(wanted))
+
+
+def seen_to(run: Run) -> Run:
+    """The run as it is then. What had to be done for it, or could not be done, is a line on stderr."""
+    from ddpmon.errors import DdpmonError
+    from ddpmon.launch import adoption
+
+    try:
+        return adoption.see_to(run, _tell)
+    except DdpmonError as error:  # it can be looked at all the same
+        _tell(str(error))
+        return run
+
+
+def _tell(text: str) -> None:
+    print("ddpmon:", text, file=sys.stderr)

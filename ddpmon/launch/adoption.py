@@ -1,0 +1,73 @@
+"""Runs whose supervisor was killed or stopped: the next command that touches one sees to it.
+
+A stopped supervisor is told to go on. A killed one gets a successor, which watches the run to its end, keeps a hub, and
+learns the exit code where that can be learnt. However many commands come at once, one successor gets the run's lock.
+"""
+
+from __future__ import annotations
+
+import platform
+import signal
+import time
+from collections.abc import Callable
+
+from ddpmon import runs
+from ddpmon.errors import DdpmonError
+from ddpmon.launch import processes
+from ddpmon.launch.start import NotStartedError, supervise
+from ddpmon.runs import Process, Run
+
+CONCLUDED_S = 30.0
+"""For a successor that finds nothing left: it has a report written."""
+SIGNED_S = 5.0
+"""For a successor that somebody else has started."""
+
+
+def see_to(run: Run, say: Callable[[str], None] | None = None) -> Run:
+    """Give a run that goes on from here a supervisor and a hub that are awake; the run as it is then.
+
+    say: takes a line on what had to be done. A run that is over, or of another machine or boot, is left as it is. Where
+    nothing is left of a lost run, it waits until what is known of its end is written down. DdpmonError if a successor
+    cannot start.
+    """
+    run = runs.load(run.id)
+    if run.ended or run.boot_id != runs.boot_id() or run.host != platform.node():
+        return run
+    if run.lost():
+        return take_over(run, say)
+    for process, whose in ((run.supervisor, "supervisor"), (run.hub, "hub")):
+        if wake(process) and say:
+            say(f"the {whose} of {run.name} ({run.id}) was stopped; it goes on now")
+    return run
+
+
+def take_over(run: Run, say: Callable[[str], None] | None = None) -> Run:
+    """Start a successor for a lost run, unless somebody else does so just now."""
+    if not runs.held(run.id):
+        try:
+            supervise(run.id, "--take-over")
+        except NotStartedError as error:
+            if not runs.held(run.id) and not runs.load(run.id).ended:
+                raise DdpmonError(f"{run.name} ({run.id}) has lost its supervisor and gets no other: {error}") from None
+        except OSError as error:
+            raise DdpmonError(f"{run.name} ({run.id}) gets no other supervisor: {error.strerror}") from None
+        else:
+            if say:
+                say(f"the supervisor of {run.name} ({run.id}) was killed; another one watches over it now")
+    deadline = time.monotonic() + SIGNED_S
+    while (run := runs.load(run.id)).state() == "lost" and not run.ended and time.monotonic() < deadline:
+        time.sleep(0.02)
+    if not run.ended and not processes.with_run_id(run.id):
+        deadline = time.monotonic() + CONCLUDED_S
+        while run.supervisor and run.supervisor.alive() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        run = runs.load(run.id)
+    return run
+
+
+def wake(process: Process | None) -> bool:
+    """Have a process go on that a signal stopped; whether it was stopped."""
+    if process is None or not process.alive() or not processes.is_stopped(process.pid):
+        return False
+    processes.send(process, signal.SIGCONT)
+    return True

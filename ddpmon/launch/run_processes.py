@@ -1,0 +1,103 @@
+"""The processes of a run: found, asked to end, signalled. Standard library only."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+from ddpmon.launch import processes
+from ddpmon.launch.life import Do
+from ddpmon.runs import Process
+
+PASS_ON_S = 2.0
+"""In which a launcher takes a signal and hands it to its ranks."""
+
+
+class RunProcesses:
+    """Everything that a run started and that still lives, but its hub."""
+
+    def __init__(self, run_id: str, say: Callable[[str], None], takes_over: bool) -> None:
+        self._run_id = run_id
+        self._say = say
+        self._takes_over = takes_over
+        self._asked: tuple[signal.Signals, float] | None = None
+        """What the launcher is to hand to its ranks, and since when; None once that is seen to."""
+        self._terminated: set[Process] = set()
+        """Who had its SIGTERM: a second one would begin a checkpoint anew in the midst of the first."""
+        self._told = ""
+
+    def left(self, hub: Process | None) -> list[tuple[int, Process]]:
+        """Every process of the run that still lives, with its parent's pid; never the hub."""
+        found = processes.descendants(os.getpid())
+        if self._takes_over:
+            listed = {process for _, process in found}
+            found += [
+                (processes.parent(process.pid), process)
+                for process in processes.with_run_id(self._run_id)
+                if process not in listed
+            ]
+        ours = {os.getpid(), hub.pid if hub else 0}
+        return [(parent, process) for parent, process in found if process.pid not in ours]
+
+    def ask(self, left: list[tuple[int, Process]], agent: Process | None, grace_s: float) -> None:
+        """SIGTERM where somebody listens to it (to save a checkpoint), else SIGINT, as Ctrl-C would be.
+
+        torchrun hands either one to its ranks. It must never get SIGUSR1: that kills it and leaves its ranks.
+        """
+        alive = agent is not None and agent.alive()
+        listeners = ranks(left) or ([agent] if agent and alive else [process for _, process in left])
+        catch = any(processes.catches(process.pid, signal.SIGTERM) for process in listeners)
+        number = signal.SIGTERM if catch else signal.SIGINT
+        self._say(f"stop: {number.name}, {grace_s:g} s of grace")
+        if agent is None or not alive:
+            for process in listeners:
+                processes.send(process, number)
+            self._terminated.update(listeners if catch else ())
+        else:
+            if catch:  # to the launcher alone: a rank in its group needs its DataLoader workers while it saves
+                processes.send(agent, number)
+            else:
+                processes.send_group(agent, number)
+            self._asked = number, time.monotonic()
+        for _, process in left:
+            _wake(process)  # who is stopped cannot end
+
+    def see_it_passed_on(self, at: float, asked: list[Process], agent: Process | None) -> None:
+        """Signal the ranks ourselves where their launcher does not take the signal that it is to hand to them."""
+        if self._asked is None or agent is None or at - self._asked[1] < PASS_ON_S:
+            return
+        number, self._asked = self._asked[0], None
+        if agent.alive() and processes.is_pending(agent.pid, number):
+            self._terminated.update(asked)
+            self._send(f"the launcher does not take {number.name}; to its ranks", asked, number)
+
+    def terminate(self, do: Do, wanted: list[Process]) -> None:
+        """SIGTERM, once for each."""
+        fresh = [process for process in wanted if process not in self._terminated]
+        self._terminated.update(fresh)
+        self._send(do.value, fresh, signal.SIGTERM)
+
+    def kill(self, wanted: list[Process]) -> None:
+        self._send(Do.KILL.value, wanted, signal.SIGKILL)
+
+    def _send(self, what: str, wanted: list[Process], number: signal.Signals) -> None:
+        text = f"{what}: {', '.join(str(process.pid) for process in wanted)}"
+        if wanted and text != self._told:  # SIGKILL is repeated until nothing is left: once in the log is enough
+            self._say(text)
+            self._told = text
+        for process in wanted:
+            processes.send(process, number)
+            _wake(process)
+
+
+def ranks(left: list[tuple[int, Process]]) -> list[Process]:
+    """Those that a launcher started as ranks; not their DataLoader workers, which inherit as much."""
+    is_rank = processes.is_rank
+    return [process for parent, process in left if is_rank(process.pid) and not is_rank(parent)]
+
+
+def _wake(process: Process) -> None:
+    if processes.is_stopped(process.pid):
+        processes.send(process, signal.SIGCONT)

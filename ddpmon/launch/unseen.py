@@ -1,0 +1,119 @@
+"""How a run ended that no supervisor saw end: what the kernel, torchrun and the ranks left. Standard library only."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import sqlite3
+import struct
+from pathlib import Path
+
+from ddpmon import runs
+from ddpmon.runs import Process, Run
+
+_GET_INFO = 0xC040FF0B
+"""PIDFD_GET_INFO of a struct pidfd_info of 64 bytes (linux/pidfd.h), since Linux 6.13."""
+_INFO = struct.Struct("=QQ11Ii")
+"""mask, cgroup id, eleven ids, wait status."""
+_EXIT = 1 << 3
+"""In the mask: the wait status is wanted, or there; since Linux 6.15, once the parent has reaped the process."""
+_TABLE = re.compile(r"^(Failures|Root Cause)\b", re.MULTILINE)
+_TAIL_BYTES = 262_144
+
+
+class Stranger:
+    """A process that is no child of ours, of whose end nobody tells us."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._file = -1
+        with contextlib.suppress(OSError):
+            self._file = os.pidfd_open(process.pid)
+        # who may not read this sees 0 in the place of an exit code
+        self._readable = os.access(f"/proc/{process.pid}/fd", os.R_OK | os.X_OK)
+        if not process.alive() and self._file >= 0:  # the pid may be another's by now
+            os.close(self._file)
+            self._file = -1
+
+    def alive(self) -> bool:
+        return self._process.alive()
+
+    def exit_code(self) -> int | None:
+        """As `os.waitstatus_to_exitcode` tells it, once it has ended; None where the kernel does not tell."""
+        status = self._status_unreaped()
+        if status is None:
+            status = self._status_reaped()
+        return None if status is None else os.waitstatus_to_exitcode(status)
+
+    def _status_unreaped(self) -> int | None:
+        """The wait status of a process whose parent has not asked for it yet."""
+        try:
+            text = Path(f"/proc/{self._process.pid}/stat").read_text(errors="replace")
+        except OSError:
+            return None
+        fields = text.rpartition(")")[2].split()
+        same = int(fields[19]) == self._process.start_ticks
+        return int(fields[49]) if self._readable and same and fields[0] == "Z" else None
+
+    def _status_reaped(self) -> int | None:
+        """The wait status of a process whose parent has."""
+        if self._file < 0:
+            return None
+        answer = bytearray(_INFO.pack(_EXIT, *[0] * 13))
+        try:
+            fcntl.ioctl(self._file, _GET_INFO, answer)
+        except OSError:
+            return None
+        mask, *_, status = _INFO.unpack(answer)
+        return int(status) if mask & _EXIT else None
+
+
+def exit_code(run: Run) -> int | None:
+    """torchrun's exit code by what it and its ranks left behind; None where that does not tell.
+
+    1 if its output ends in its table of failures. 0 if there is none and every rank of the last attempt said goodbye
+    and told of no failure. A command other than torchrun leaves nothing that tells.
+    """
+    if run.world_size == 0:
+        return None
+    if _TABLE.search(_tail(run)):
+        return 1
+    return 0 if all_said_goodbye(run) else None
+
+
+def all_said_goodbye(run: Run) -> bool:
+    """Whether the recording has a goodbye of every rank of this machine's last attempt, and no failure of theirs."""
+    path = runs.run_dir(run.id) / "telemetry.db"
+    last = 'SELECT pid, rank, "left" FROM processes WHERE attempt = (SELECT max(attempt) FROM processes)'
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=1.0)) as db:
+            ranks = db.execute(last).fetchall()
+            failed = {pid for (pid,) in db.execute("SELECT pid FROM failures")}
+    except sqlite3.Error:
+        return False
+    if len({rank for _, rank, _ in ranks}) < run.world_size:
+        return False
+    return all(left for _, _, left in ranks) and not failed.intersection(pid for pid, _, _ in ranks)
+
+
+def last_sign_at(run: Run) -> float:
+    """When something of the run was last written, Unix seconds."""
+    folder = runs.run_dir(run.id)
+    seen = [run.created_at]
+    for pattern in ("telemetry.db*", "logs/*.log", "logs/ranks/**/*.log", "tail/*"):
+        for path in folder.glob(pattern):
+            if path.name != "supervisor.log":  # which whoever looks after it writes to
+                with contextlib.suppress(OSError):
+                    seen.append(path.stat().st_mtime)
+    return max(seen)
+
+
+def _tail(run: Run) -> str:
+    try:
+        with (runs.run_dir(run.id) / "logs" / "launcher.log").open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,213 @@
+"""Runs whose supervisor was killed or stopped, and what the next command that touches them makes of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from ddpmon import runs, source
+from ddpmon.launch import processes, stop, unseen
+from ddpmon.launch.adoption import see_to
+from tests.conftest import Started, ddpmon_program, wait_for
+from tests.probe.conftest import SCRIPTS
+
+WAITS = "import sys, time, pathlib\nwhile not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.05)\nsys.exit(7)"
+
+
+@pytest.fixture
+def waiting(launch, tmp_path) -> Started:
+    """A run that ends with 7 once there is a file `go`."""
+    started = launch(sys.executable, "-c", WAITS, str(tmp_path / "go"))
+    wait_for((runs.socket_dir(started.id) / "view.sock").exists)
+    wait_for(lambda: started.run.hub)
+    return started
+
+
+def kill(*killed: runs.Process) -> None:
+    for process in killed:
+        processes.send(process, signal.SIGKILL)
+    for process in killed:
+        wait_for(lambda process=process: not process.alive())
+
+
+def the_kernel_tells(code: int) -> bool:
+    """Whether a process's exit code can be asked for once it is gone."""
+    with subprocess.Popen([sys.executable, "-c", f"input(); raise SystemExit({code})"], stdin=subprocess.PIPE) as ended:
+        stranger = unseen.Stranger(runs.Process.of(ended.pid))
+        ended.communicate(b"\n")
+    return stranger.exit_code() == code
+
+
+def test_a_run_without_a_supervisor_is_watched_again_to_its_end(waiting, cli, tmp_path):
+    run = waiting.run
+    kill(run.supervisor)
+    told = cli("status")
+    assert (told.returncode, told.stdout.split()[1]) == (0, "WAITING")
+    assert "was killed; another one watches over it now" in told.stderr
+    again = waiting.run
+    assert again.supervisor != run.supervisor
+    assert (again.state(), again.hub, again.agent) == ("running", run.hub, run.agent)
+    assert run.agent.alive()
+    assert cli("status").stderr == ""
+    (tmp_path / "go").touch()
+    ended = waiting.until_gone()
+    assert (ended.state(), ended.exit_code) == (("failed", 7) if the_kernel_tells(7) else ("lost", None))
+    assert cli("status").returncode == 2
+    assert (waiting.folder / "report.json").exists()
+    assert not run.hub.alive()
+    assert not runs.socket_dir(run.id).exists()
+
+
+def test_a_run_without_supervisor_and_hub_gets_both_again(waiting, cli, tmp_path):
+    run = waiting.run
+    kill(run.supervisor, run.hub)
+    runs.remove_sockets(run.id)  # as a cleaner of /tmp does
+    assert cli("attach", "--once").returncode == 0
+    assert waiting.run.hub not in {None, run.hub}
+    assert waiting.run.hub.alive()
+    (tmp_path / "go").touch()
+    waiting.until_gone()
+
+
+def test_a_hub_that_dies_under_the_second_supervisor_is_started_again(waiting, tmp_path):
+    run = waiting.run
+    kill(run.supervisor)
+    assert see_to(run).state() == "running"
+    kill(run.hub)
+    wait_for(lambda: waiting.run.hub != run.hub and waiting.run.hub.alive())
+    (tmp_path / "go").touch()
+    waiting.until_gone()
+
+
+def test_commands_at_one_moment_start_one_supervisor(waiting, tmp_path):
+    run = waiting.run
+    kill(run.supervisor)
+    found: list[runs.Run] = []
+    seeing = [threading.Thread(target=lambda: found.append(see_to(run))) for _ in range(4)]
+    for each in seeing:
+        each.start()
+    for each in seeing:
+        each.join()
+    assert [each.supervisor for each in found] == [waiting.run.supervisor] * 4
+    assert waiting.log("supervisor").count("took over") == 1
+    (tmp_path / "go").touch()
+    waiting.until_gone()
+
+
+def test_a_second_supervisor_of_a_run_ends_with_one_line(waiting, tmp_path):
+    command = [sys.executable, "-P", "-m", "ddpmon.launch.supervisor", waiting.id, "--take-over"]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (told.returncode, told.stderr) == (1, "")
+    assert told.stdout == f"run {waiting.id} has a supervisor already\n"
+    (tmp_path / "go").touch()
+    assert waiting.until_gone().exit_code == 7
+
+
+def test_who_waits_for_a_run_goes_on_when_its_supervisor_is_killed(home, tmp_path):
+    command = [ddpmon_program(), "exec", "--headless", "--", sys.executable, "-c", WAITS, str(tmp_path / "go")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as watcher:
+        wait_for(lambda: (found := runs.all_runs()) and found[-1].agent)
+        run = runs.all_runs()[-1]
+        kill(run.supervisor)
+        wait_for(lambda: runs.load(run.id).state() == "running" or watcher.poll() is not None)
+        (tmp_path / "go").touch()
+        told, _ = watcher.communicate(timeout=60)
+    assert watcher.returncode == (7 if the_kernel_tells(7) else 1), told
+    assert "another one watches over it now" in told
+
+
+def test_a_viewer_has_its_run_watched_again(waiting, tmp_path, monkeypatch):
+    monkeypatch.setattr(source, "SEE_TO_S", 0.1)
+    live = source.LiveSource(waiting.run)
+    try:
+        wait_for(live.snapshot)
+        kill(waiting.run.supervisor)
+        wait_for(lambda: waiting.run.state() == "running")
+        (tmp_path / "go").touch()
+        last = wait_for(lambda: not live.stoppable and live.snapshot())
+        assert last.state == waiting.until_gone().state()
+    finally:
+        live.close()
+
+
+def test_a_run_of_which_nothing_is_left_has_ended_and_nobody_knows_how(waiting, cli):
+    run = waiting.run
+    kill(run.supervisor, run.agent, run.hub)
+    told = cli("status")
+    assert told.returncode == 2
+    assert "exit code unknown: its supervisor was killed and nobody saw how it ended" in told.stdout
+    ended = waiting.run
+    assert (ended.ended, ended.state(), ended.exit_code) == (True, "lost", None)
+    assert not runs.socket_dir(run.id).exists()
+    assert cli("attach", "--headless").returncode == 1
+
+
+def test_a_supervisor_that_is_killed_during_a_stop_leaves_its_grace_to_the_next(launch, tmp_path):
+    """The rank is not asked again, which would begin its checkpoint anew."""
+    script = tmp_path / "saves.py"
+    script.write_text(
+        """
+import pathlib, signal, sys, time
+here = pathlib.Path(sys.argv[1])
+def save(*_):
+    with (here / "asked").open("a") as file:
+        file.write("x")
+    while not (here / "go").exists():
+        time.sleep(0.05)
+    (here / "checkpoint").touch()
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+(here / "ready").touch()
+time.sleep(600)
+"""
+    )
+    started = launch(sys.executable, str(script), str(tmp_path), grace_s=600.0)
+    wait_for((tmp_path / "ready").exists)
+    stop.request(started.run)
+    wait_for((tmp_path / "asked").exists)
+    kill(started.run.supervisor)
+    stop.request(started.run)
+    wait_for(lambda: "stop: asked again, 5" in started.log("supervisor"))
+    (tmp_path / "go").touch()
+    assert started.until_gone().state() == "stopped"
+    assert (tmp_path / "checkpoint").exists()
+    assert (tmp_path / "asked").read_text() == "x"
+
+
+@pytest.mark.parametrize("who", ["supervisor", "hub"])
+def test_what_a_signal_stopped_goes_on_when_the_run_is_looked_at(waiting, cli, tmp_path, who):
+    process = getattr(waiting.run, who)
+    os.kill(process.pid, signal.SIGSTOP)
+    wait_for(lambda: processes.is_stopped(process.pid))
+    told = cli("status")
+    assert (told.returncode, told.stdout.split()[1]) == (0, "WAITING")
+    assert f"the {who} of test ({waiting.id}) was stopped; it goes on now" in told.stderr
+    (tmp_path / "go").touch()
+    assert waiting.until_gone().exit_code == 7
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(("options", "state", "code"), [((), "done", 0), (("--fail", "20"), "failed", 1)])
+def test_how_training_ended_that_nobody_saw_end_is_learnt_from_what_it_left(home, cli, options, state, code):
+    """The supervisor and the hub are gone before the end: the ranks' goodbyes, or torchrun's failures, tell."""
+    line = ("run", "--nproc", "2", "--headless", str(SCRIPTS / "small_ddp.py"), "--steps", "60", "--slow", "other:0")
+    with subprocess.Popen([ddpmon_program(), *line, *options], stdout=subprocess.DEVNULL) as watcher:
+        wait_for(lambda: (found := runs.all_runs()) and found[-1].agent)
+        started = Started(runs.all_runs()[-1].id)
+        live = source.LiveSource(started.run)
+        wait_for(lambda: (shot := live.snapshot()) and shot.step >= 5, 90)
+        live.close()
+        watcher.kill()
+    run = started.run
+    kill(run.supervisor, run.hub)
+    wait_for(lambda: not processes.with_run_id(run.id), 90)
+    told = cli("report", "--format", "text")
+    ended = started.run
+    assert (ended.state(), ended.exit_code) == (state, code), told
+    assert ended.ended_at >= run.created_at
+    assert (cli("status").returncode == 2) == (code != 0)
