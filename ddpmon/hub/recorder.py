@@ -205,8 +205,8 @@ class Recorder:
                 self._db = self._open()
             self._db.execute("BEGIN")
             self._write(self._db, taken, settled)
+            too_large = self._thinning is not None and self._thinning.due
             self._db.execute("COMMIT")
-            self.too_large = self._thinning is not None and self._thinning.due
         except (sqlite3.Error, OverflowError) as error:
             self.trouble = str(error)
             if self._db is not None and self._db.in_transaction:
@@ -217,7 +217,7 @@ class Recorder:
             of_the_disk = isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
             self._drop(HELD_ROWS if of_the_disk else self._queued_rows - rows)
             return []
-        self.trouble = None
+        self.trouble, self.too_large = None, too_large
         self._processes.clear()
         self._events.clear()
         self._failures.clear()
