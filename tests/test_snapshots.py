@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
+import subprocess
 import threading
 
 import pytest
@@ -113,12 +113,14 @@ class Stranger:
 
 @pytest.fixture
 def stranger(home):
-    run = runs.Run("20260101-000000-aaaa", "mnist", ["true"], "x.py", [], "/", "", runs.boot_id(), 1e9, 4,
-                   supervisor=runs.Process.of(os.getpid()))  # fmt: skip
-    runs.create(run)
-    speaks = Stranger(run.id)
-    yield run, speaks
-    speaks.close()
+    with subprocess.Popen(["sleep", "600"]) as supervisor:
+        run = runs.Run("20260101-000000-aaaa", "mnist", ["true"], "x.py", [], "/", "", runs.boot_id(), 1e9, 4,
+                       supervisor=runs.Process.of(supervisor.pid))  # fmt: skip
+        runs.create(run)
+        speaks = Stranger(run.id)
+        yield run, speaks
+        speaks.close()
+        supervisor.kill()
 
 
 def test_a_hub_that_sends_what_cannot_be_is_told_on_the_screen_until_it_sends_what_can(stranger):

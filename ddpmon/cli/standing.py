@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ddpmon.messages import Snapshot
     from ddpmon.runs import Run
 
-ANSWER_S = 5.0
-"""How long a hub may take for its first answer."""
+ANSWER_S = 10.0
+"""How long a hub may take for its first answer: one that is only being started again included."""
 WELL, NEEDS_A_LOOK, FAILED_OR_GONE = range(3)
 _PIPE_COLUMNS = 160
 

@@ -33,7 +33,7 @@ def foreign(home):
         "argv": [FOREIGN, FOREIGN],
         "notes": [FOREIGN],
         "error": FOREIGN,
-        "environment": {FOREIGN: FOREIGN},
+        "environment": {"THEIRS": FOREIGN},
         "versions": {FOREIGN: FOREIGN},
     }
     path.write_text(json.dumps(facts))

@@ -61,8 +61,9 @@ def test_a_lost_run_without_a_recording_is_gone(cli, made):
     made(ended_at=None, exit_code=None, supervisor=runs.Process(2**22 + 1, 1))
     told = cli("status")
     assert told.returncode == 2
-    assert "is lost" in told.stdout
-    assert told.stderr == ""
+    assert told.stdout.startswith("✖ LOST")
+    assert "its supervisor was killed and nobody saw how it ended" in told.stdout
+    assert "Traceback" not in told.stderr
 
 
 def test_no_such_run_is_one_line(cli):

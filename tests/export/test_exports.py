@@ -17,6 +17,7 @@ from ddpmon.export import openmetrics, spreadsheet, trace
 from ddpmon.export.steps import pieces
 from ddpmon.hub.recording import Recording, recording_path
 from ddpmon.messages import PHASES
+from ddpmon.plain import plain
 from tests.recordings import record
 from tests.tui import snapshots
 from tests.worlds import own_times
@@ -196,7 +197,7 @@ def test_any_name_and_any_number_can_be_read_back(name, loss):
     else:
         assert told == loss or (math.isnan(told) and math.isnan(loss))
         back = re.sub(r'\\(["\\n])', lambda found: "\n" if found[1] == "n" else found[1], labels["run"])
-        assert back == name
+        assert back == plain(name)
 
 
 def test_what_the_script_named_is_told_of_its_steps(home):

@@ -96,7 +96,7 @@ def logged(run, path, tmp_path):
         db.execute("PRAGMA journal_mode=WAL")
         db.execute("PRAGMA wal_autocheckpoint=0")
         db.execute("ATTACH ? AS old", (str(path),))
-        for table, sql in db.execute("SELECT name, sql FROM old.sqlite_master WHERE sql IS NOT NULL").fetchall():
+        for table, sql in db.execute("SELECT name, sql FROM old.sqlite_master WHERE type = 'table'").fetchall():
             db.execute(sql)
             half = "WHERE step <= 300" if table == "steps" else ""
             db.execute(f"INSERT INTO main.{table} SELECT * FROM old.{table} {half}")

@@ -95,7 +95,8 @@ def test_300_megabytes_of_output_take_what_the_run_may_and_the_rest_is_counted(p
     assert sum(file.stat().st_size for file in files) <= (8 << 20) + (70 << 10)
     text = "".join(file.read_text() for file in files if file.exists())
     missing = sum(int(found[1].replace(",", "")) for found in MISSING.finditer(text))
-    assert len(MISSING.sub("", text)) + missing == 300_000_000 + len("the end\n")
+    whole = 300_000_000 + len("the end\n")
+    assert len(MISSING.sub("", text)) + missing - whole in {0, 1}  # a newline before the sentence
     assert text.endswith("the end\n")
     assert len(text) > 2 << 20
     assert started.until_gone().exit_code == 0

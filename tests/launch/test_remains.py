@@ -71,6 +71,7 @@ def test_who_only_reads_a_run_is_none_of_its_processes(launch):
     started = launch("sleep", "600")
     wait_for(lambda: started.run.agent)
     log = started.folder / "logs" / "launcher.log"
+    wait_for(log.exists)
     with log.open("rb") as file, subprocess.Popen(["sleep", "600"], stdin=file, cwd=started.folder) as reader:
         found = remains.of_run(started.id)
         reader.kill()
