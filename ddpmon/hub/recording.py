@@ -83,8 +83,9 @@ class Recording:
     def _take_left(self) -> None:
         """Read with it what ranks left beside it, from a copy in memory."""
         if self._left and self._left.frames:
-            copy = self.database.writable()
-            self._left.take(self.run, copy, self.clock, self.registry())
+            self.database.writable()
+            registry = self.registry()  # reading may show damage: then another copy takes the place of this one
+            self._left.take(self.run, self.database.writable(), self.clock, registry)
             self.database.on_salvage = self._take_left
 
     @property

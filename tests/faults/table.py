@@ -29,7 +29,8 @@ class Row:
 
 
 def rows() -> list[Row]:
-    """All rows, in the page's order."""
-    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")][1:]
+    """All rows of the page's first table, in its order."""
+    page, _, _ = PAGE.read_text().partition("\n## ")
+    lines = [line for line in page.splitlines() if line.startswith("| ")][1:]
     cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
     return [Row(*row[:5], exits_with=int(row[5])) for row in cells]

@@ -6,12 +6,14 @@ import sqlite3
 import subprocess
 import time
 
+import msgspec
 import pytest
 
 from ddpmon.export import report
 from ddpmon.export.steps import pieces
 from ddpmon.hub.player import Player
 from ddpmon.hub.recording import Recording, recorded_snapshot, recording_path
+from ddpmon.messages import Hello
 from ddpmon.messages.folder import TAILS, pack_tail
 from tests.hub.conftest import until
 from tests.hub.test_tails import PID, leave, left_by, recorded
@@ -32,11 +34,11 @@ def contents(folder):
     }
 
 
-def killed_hub(stage, told, pids=(PID, PID + 1), host="elsewhere"):
+def killed_hub(stage, told, pids=(PID, PID + 1)):
     """A hub that recorded 100 steps and was killed, with its supervisor; the ranks left the other 600."""
     stage.save(world_size=2)
     hub = stage.hub()
-    ranks = [stage.rank(rank, pid=pids[rank], host=host) for rank in range(2)]
+    ranks = [stage.rank(rank, pid=pids[rank]) for rank in range(2)]
     for rank in ranks:
         rank.join()
         for i in range(0, 100, 5):
@@ -46,7 +48,7 @@ def killed_hub(stage, told, pids=(PID, PID + 1), host="elsewhere"):
     hub.send_signal(signal.SIGKILL)
     hub.wait()
     for rank in ranks:
-        rest = left_by(stage.run.id, rank.rank, told[rank.rank][95:], first=20, pid=rank.pid, host=host)
+        rest = left_by(stage.run.id, rank.rank, told[rank.rank][95:], first=20, pid=rank.pid)
         leave(stage.dir, f"{rank.rank}-{rank.pid}", pack_tail(rest))
     stage.supervisor.kill()
     stage.supervisor.wait()
@@ -99,10 +101,18 @@ def others():
 
 def test_a_pid_that_was_given_to_another_process_since_makes_no_other_rank(others, stage):
     told = records(own_times(700, 2), first=1)
-    killed_hub(stage, told, pids=others, host=stage.run.host)
-    with sqlite3.connect(recording_path(stage.run.id)) as db:
-        db.execute("UPDATE processes SET start_ticks = 1")
+    killed_hub(stage, told, pids=others)
+    with sqlite3.connect(recording_path(stage.run.id)) as db:  # ranks of this host, which had those pids before
+        for number, hello in db.execute("SELECT id, hello FROM processes").fetchall():
+            here = msgspec.structs.replace(msgspec.msgpack.decode(hello, type=Hello), host=stage.run.host)
+            db.execute(
+                "UPDATE processes SET start_ticks = 1, host = ?, hello = ? WHERE id = ?",
+                (here.host, msgspec.msgpack.encode(here), number),
+            )
     db.close()
+    for rank, pid in enumerate(others):
+        rest = left_by(stage.run.id, rank, told[rank][95:], first=20, pid=pid, host=stage.run.host)
+        leave(stage.dir, f"{rank}-{pid}", pack_tail(rest))
 
     def processes():
         with Recording(stage.run) as recording:

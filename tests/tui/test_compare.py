@@ -71,7 +71,7 @@ def test_what_cannot_be_compared_says_why_in_one_line(two):
     assert f"{short.name} ({short.id}) has 0 recorded steps" in text
     (runs.run_dir(two[0].id) / "telemetry.db").write_bytes(b"no database" * 100)
     _, text = drive(snapshots.slow(), *COMPARED, size=(240, 24))
-    assert "telemetry.db cannot be read" in text.splitlines()[1]
+    assert "telemetry.db is damaged" in text.splitlines()[1]
 
 
 def test_a_comparison_that_is_left_before_it_is_there_is_let_go(two, monkeypatch):
