@@ -43,8 +43,8 @@ def stop(run: str | None, now: bool) -> int:
         stops = "stopping" if left_s is None else "already stopping"
         have = f"have {found.grace_s:g} s" if left_s is None else f"have {left_s:.0f} s left"
         print(plain(f"{stops} {found.name} ({found.id}); its ranks {have}, Ctrl-C kills them"), flush=True)
-    stopping.request(found, now=now)
     try:
+        stopping.request(found, now=now)
         gone = stopping.wait_until_gone(found, stopping.longest_s(found))
     except KeyboardInterrupt:
         stopping.request(found, now=True)
