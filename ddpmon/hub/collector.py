@@ -1,17 +1,13 @@
-"""Takes what ranks send, hands it on, and answers."""
+"""Takes what ranks send, hands it on, and answers. It knows no socket: a file of messages is taken in the same way."""
 
 from __future__ import annotations
 
-import contextlib
-import time
-
-import zmq
+from collections.abc import Callable
 
 from ddpmon.analysis import failures
 from ddpmon.hub import plausible
 from ddpmon.hub.peers import Peer
 from ddpmon.hub.processes import RankProcess
-from ddpmon.hub.receiving import Receiver, Socket
 from ddpmon.hub.recorder import Recorder
 from ddpmon.hub.refusals import NO_MESSAGE, STRANGER
 from ddpmon.hub.store import Store
@@ -31,18 +27,17 @@ from ddpmon.messages import (
     WireError,
     decode_from_rank,
     decode_what_can_be,
-    encode,
 )
 
-FRAMES_PER_TURN = 500
-TURN_S = 0.1
-"""How long a lot of frames may take: viewers wait meanwhile."""
 MENDED_BYTES = 4096
 """Of who was not heard before: what is left of a damaged frame is looked for up to this size, as it takes time."""
 ASK_AGAIN_S = 1.0
 """A rank is asked at most so often for what is missing."""
 ALIKE_S = 1.0
 """How long a failure waits to be told as an event: the same one of other ranks is a moment behind it."""
+
+
+Answer = Callable[[bytes, ToRank], None]
 
 
 class Collector:
@@ -54,9 +49,9 @@ class Collector:
     is lost.
     """
 
-    def __init__(self, socket: Socket, store: Store, recorder: Recorder, epoch: str) -> None:
-        self._socket = socket
-        self.receiver = Receiver(socket)
+    def __init__(self, store: Store, recorder: Recorder, epoch: str, answer: Answer) -> None:
+        """answer: sends a message to the rank of a connection."""
+        self._answer = answer
         self._store = store
         self._recorder = recorder
         self._epoch = epoch
@@ -64,19 +59,6 @@ class Collector:
         """When a rank last told where it is."""
         self._untold: list[tuple[float, Failure]] = []
         """Failures that are no event yet, and when they came."""
-
-    def receive(self, now: float, unix: float) -> int:
-        """Take what has come, a bounded lot of it; returns how many frames."""
-        end = time.monotonic() + TURN_S
-        count = 0
-        while count < FRAMES_PER_TURN and time.monotonic() < end:
-            try:
-                frames, peer = self.receiver.next()
-            except zmq.Again:
-                break
-            count += 1
-            self.take(frames, now, unix, peer)
-        return count
 
     def take(
         self, frames: list[bytes], now: float, unix: float, peer: Peer | None = None, *, left: bool = False
@@ -99,7 +81,7 @@ class Collector:
             if process is not None:
                 self._hello(process, unix)
         elif not registry.is_known(message.pid):
-            self._send(identity, Welcome(self._epoch, known=False))
+            self._answer(identity, Welcome(self._epoch, known=False))
             return
         else:
             process = registry.speaker(identity, message.rank, message.pid, now, peer)
@@ -141,7 +123,7 @@ class Collector:
     def _hello(self, process: RankProcess, unix: float) -> None:
         self._recorder.process(process)
         self._store.connected(unix)
-        self._send(process.identity, Welcome(self._epoch))
+        self._answer(process.identity, Welcome(self._epoch))
 
     def _reached(self, process: RankProcess) -> int:
         """The number up to which nothing is missing of what it sent: an exception that it told of has one too."""
@@ -156,7 +138,7 @@ class Collector:
             return False
         if now - process.asked_again_at >= ASK_AGAIN_S:
             process.asked_again_at = now
-            self._send(process.identity, Welcome(self._epoch, known=False))
+            self._answer(process.identity, Welcome(self._epoch, known=False))
         return True
 
     def _batch(
@@ -166,7 +148,7 @@ class Collector:
             # Sent again, known already: only the word of it was lost.
             left_out.clear()
             process.introduced = False
-            self._send(process.identity, Ack(self._recorder.recorded(process)))
+            self._answer(process.identity, Ack(self._recorder.recorded(process)))
             return
         if self._misses(process, batch, now):
             if not from_file:
@@ -212,11 +194,11 @@ class Collector:
         self.record_all()
         settled = self._recorder.recorded(process)
         if settled < process.seq:  # what a refusing disk did not take yet, the rank leaves in the run's folder as well
-            self._send(process.identity, Ack(settled))
+            self._answer(process.identity, Ack(settled))
         elif bye.seq <= self._reached(process):
-            self._send(process.identity, Ack(bye.seq))
+            self._answer(process.identity, Ack(bye.seq))
         else:
-            self._send(process.identity, Welcome(self._epoch, known=False))
+            self._answer(process.identity, Welcome(self._epoch, known=False))
 
     def _failure(self, process: RankProcess, failure: Failure, now: float) -> None:
         if any(f.pid == failure.pid and f.rank == failure.rank for f in self._store.failures):
@@ -248,23 +230,19 @@ class Collector:
         """Ask every rank that is connected for its stack."""
         for process in self._store.registry.seats.values():
             if process.greeted and not process.gone:
-                self._send(process.identity, Where())
+                self._answer(process.identity, Where())
 
     def ask_for_viewer(self, process: RankProcess) -> None:
         """Ask one rank, which may well come on, for its stack."""
-        self._send(process.identity, Where(brief=True))
+        self._answer(process.identity, Where(brief=True))
 
     def record(self) -> None:
         """Write a part of what waits, and tell the ranks that it is safe."""
         for process, seq in self._recorder.write():
-            self._send(process.identity, Ack(seq))
+            self._answer(process.identity, Ack(seq))
 
     def record_all(self) -> None:
         """Write all that waits, as far as the disk takes it."""
         self.record()
         while self._recorder.backlog and not self._recorder.trouble:
             self.record()
-
-    def _send(self, identity: bytes, message: ToRank) -> None:
-        with contextlib.suppress(zmq.ZMQError):  # a rank that went away, or does not read: it asks again
-            self._socket.send_multipart([identity, encode(message)], zmq.NOBLOCK)

@@ -26,6 +26,7 @@ from ddpmon.hub.asking import Asking
 from ddpmon.hub.collector import Collector
 from ddpmon.hub.endings import read_ending
 from ddpmon.hub.floods import Floods
+from ddpmon.hub.ingest import Ingest
 from ddpmon.hub.parts import with_parts
 from ddpmon.hub.processes import Registry
 from ddpmon.hub.recorder import Checkpoint, Recorder
@@ -70,7 +71,8 @@ class Hub:
             self._sockets.close()
             raise
         self._epoch = secrets.token_hex(4)
-        self._collector = Collector(self._sockets.ingest, self._store, self._recorder, self._epoch)
+        self._ingest = Ingest(self._sockets.ingest)
+        self._collector = Collector(self._store, self._recorder, self._epoch, self._ingest.answer)
         self._viewers = Viewers(self._sockets.view, self._build, self._with_parts, self._ask, self._epoch)
         self._asking = Asking(self._store.registry, self._collector.ask_for_viewer)
         folder = runs.run_dir(run_id)
@@ -94,7 +96,7 @@ class Hub:
         poller.register(self._woken, zmq.POLLIN)
         self._floods = Floods(
             {
-                self._sockets.ingest_monitor: self._collector.receiver,
+                self._sockets.ingest_monitor: self._ingest.receiver,
                 self._sockets.view_monitor: self._viewers.receiver,
             }
         )
@@ -108,7 +110,7 @@ class Hub:
                 busy = self._recorder.backlog_is_large or self._recorder.too_large
                 ready = dict(poller.poll(0 if busy else int(wait * 1e3) + 1))
                 now = time.monotonic()
-                if self._sockets.ingest in ready and self._collector.receive(now, time.time()):
+                if self._sockets.ingest in ready and self._receive(now):
                     self._heard_at = now
                     if self._collector.told_where_at == now:
                         self._viewers.hurry()
@@ -284,6 +286,9 @@ class Hub:
             run.lost() and not (run.agent and run.agent.alive())
         )
 
+    def _receive(self, now: float) -> int:
+        return self._ingest.receive(self._collector, now, time.time())
+
     def _build(self, version: int) -> Snapshot:
         return snapshot(self._store, self._epoch, version, time.monotonic(), time.time())
 
@@ -299,7 +304,7 @@ class Hub:
         self._floods.finish()  # what is read and told below takes memory
         deadline = time.monotonic() + DRAIN_S
         while time.monotonic() < deadline and self._sockets.ingest.poll(20):
-            self._collector.receive(time.monotonic(), time.time())
+            self._receive(time.monotonic())
         self._take_tails()
         self._reload()
         store, now, unix = self._store, time.monotonic(), time.time()

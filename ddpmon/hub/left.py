@@ -6,11 +6,12 @@ import sqlite3
 import time
 from pathlib import Path
 
+from ddpmon.hub.collector import Collector
 from ddpmon.hub.processes import Registry
 from ddpmon.hub.recorder import Recorder
 from ddpmon.hub.store import Clock, Store
 from ddpmon.hub.tails import Tails
-from ddpmon.messages import Batch, decode_from_rank
+from ddpmon.messages import Batch, ToRank, decode_from_rank
 from ddpmon.runs import Run
 
 
@@ -31,21 +32,16 @@ class Left:
 
     def take(self, run: Run, db: sqlite3.Connection, clock: Clock, registry: Registry) -> None:
         """Record it in an open recording, as a hub would that knows of `registry`."""
-        from ddpmon.hub.collector import Collector  # sockets with it, which few readers need
-
         recorder = Recorder(self._run_dir, run.id, clock, db)
-        collector = Collector(_Nobody(), Store(run, registry, clock), recorder, "")  # type: ignore[arg-type]
+        collector = Collector(Store(run, registry, clock), recorder, "", _no_answer)
         now = time.monotonic()
         for frames in self.frames:
             collector.take(frames, now, time.time(), left=True)
         collector.record_all()
 
 
-class _Nobody:
-    """Whom answers go to that no rank waits for any more."""
-
-    def send_multipart(self, frames: list[bytes], flags: int) -> None:
-        del frames, flags
+def _no_answer(identity: bytes, message: ToRank) -> None:
+    """No rank waits for one any more."""
 
 
 def _written_at(files: list[Path]) -> float:

@@ -11,10 +11,7 @@ peer, as this hub sees it or as the peer's own pid namespace does. Two cases are
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
-
-import zmq
 
 
 @dataclass(frozen=True)
@@ -34,21 +31,6 @@ class Peer:
         except OSError:
             return False
         return f"DDPMON_RUN_ID={run_id}".encode() in variables and f"RANK={rank}".encode() in variables
-
-
-def peer_of(frame: zmq.Frame) -> Peer:
-    """Of the connection that a frame came by."""
-    try:
-        return _peer(str(frame.get("Peer-Address")))
-    except zmq.ZMQError:
-        return Peer(0)
-
-
-@lru_cache(maxsize=4096)
-def _peer(address: str) -> Peer:
-    """address: as ZeroMQ has it of an ipc connection, HOST:UID:GID:PID."""
-    pid = address.rpartition(":")[2]
-    return Peer(int(pid) if pid.isdecimal() else 0)
 
 
 def _innermost_pid(pid: int) -> int:

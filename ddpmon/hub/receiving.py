@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import time
+from functools import lru_cache
 
 import zmq
 
-from ddpmon.hub.peers import Peer, peer_of
+from ddpmon.hub.peers import Peer
 
 Socket = zmq.Socket[bytes]
 
@@ -37,7 +38,7 @@ class Receiver:
         except zmq.Again:
             self.drained_at = now
             raise
-        peer, frames, parts = peer_of(first), [first.bytes], 1
+        peer, frames, parts = _peer_of(first), [first.bytes], 1
         while self.socket.getsockopt(zmq.RCVMORE):
             part = self.socket.recv(zmq.NOBLOCK)
             parts += 1
@@ -49,3 +50,18 @@ class Receiver:
             if parts > PARTS_MOST:
                 self.hostile.add(connection)
         return frames, peer
+
+
+def _peer_of(frame: zmq.Frame) -> Peer:
+    """Of the connection that a frame came by."""
+    try:
+        return _peer_at(str(frame.get("Peer-Address")))
+    except zmq.ZMQError:
+        return Peer(0)
+
+
+@lru_cache(maxsize=4096)
+def _peer_at(address: str) -> Peer:
+    """address: as ZeroMQ has it of an ipc connection, HOST:UID:GID:PID."""
+    pid = address.rpartition(":")[2]
+    return Peer(int(pid) if pid.isdecimal() else 0)
