@@ -83,8 +83,8 @@ class Recording:
     def _take_left(self) -> None:
         """Read with it what ranks left beside it, from a copy in memory."""
         if self._left and self._left.frames:
-            copy = self.database.writable()
-            self._left.take(self.run, copy, self.clock, self.registry())
+            registry = self.registry()  # first: what finds the file damaged puts another copy in its place
+            self._left.take(self.run, self.database.writable(), self.clock, registry)
             self.database.on_salvage = self._take_left
 
     @property

@@ -3,10 +3,7 @@
 import hashlib
 import signal
 import sqlite3
-import subprocess
 import time
-
-import pytest
 
 from ddpmon.export import report
 from ddpmon.export.steps import pieces
@@ -32,11 +29,14 @@ def contents(folder):
     }
 
 
-def killed_hub(stage, told, pids=(PID, PID + 1), host="elsewhere"):
-    """A hub that recorded 100 steps and was killed, with its supervisor; the ranks left the other 600."""
+def killed_hub(stage, told, *, here=False):
+    """A hub that recorded 100 steps and was killed, with its supervisor; the ranks left the other 600.
+
+    here: the ranks are processes of this machine, which live on. Returns the ranks.
+    """
     stage.save(world_size=2)
     hub = stage.hub()
-    ranks = [stage.rank(rank, pid=pids[rank], host=host) for rank in range(2)]
+    ranks = [stage.rank_process(rank) if here else stage.rank(rank, pid=PID + rank) for rank in range(2)]
     for rank in ranks:
         rank.join()
         for i in range(0, 100, 5):
@@ -46,10 +46,11 @@ def killed_hub(stage, told, pids=(PID, PID + 1), host="elsewhere"):
     hub.send_signal(signal.SIGKILL)
     hub.wait()
     for rank in ranks:
-        rest = left_by(stage.run.id, rank.rank, told[rank.rank][95:], first=20, pid=rank.pid, host=host)
+        rest = left_by(stage.run.id, rank.rank, told[rank.rank][95:], first=20, pid=rank.pid, host=rank.host)
         leave(stage.dir, f"{rank.rank}-{rank.pid}", pack_tail(rest))
     stage.supervisor.kill()
     stage.supervisor.wait()
+    return ranks
 
 
 def test_every_reader_takes_in_what_was_left_when_the_hub_was_killed(stage):
@@ -87,19 +88,10 @@ def test_what_was_left_is_read_though_nothing_was_recorded_at_all(stage):
     assert not recording_path(stage.run.id).exists()
 
 
-@pytest.fixture
-def others():
-    """Processes that have the pids of the ranks now."""
-    started = [subprocess.Popen(["sleep", "600"]) for _ in range(2)]
-    yield [other.pid for other in started]
-    for other in started:
-        other.kill()
-        other.wait()
-
-
-def test_a_pid_that_was_given_to_another_process_since_makes_no_other_rank(others, stage):
+def test_a_pid_that_was_given_to_another_process_since_makes_no_other_rank(stage):
+    """The processes that have the pids of the ranks began at another moment than the ranks did."""
     told = records(own_times(700, 2), first=1)
-    killed_hub(stage, told, pids=others, host=stage.run.host)
+    others = [rank.pid for rank in killed_hub(stage, told, here=True)]
     with sqlite3.connect(recording_path(stage.run.id)) as db:
         db.execute("UPDATE processes SET start_ticks = 1")
     db.close()
