@@ -9,6 +9,7 @@ from ddpmon.export import report
 from ddpmon.export.steps import pieces
 from ddpmon.hub.player import Player
 from ddpmon.hub.recording import Recording, recorded_snapshot, recording_path
+from ddpmon.messages import decode_from_rank, encode
 from ddpmon.messages.folder import TAILS, pack_tail
 from tests.hub.conftest import until
 from tests.hub.test_tails import PID, leave, left_by, recorded
@@ -116,6 +117,18 @@ def test_a_file_that_cannot_be_read_is_a_note(stage):
     shot = recorded_snapshot(stage.run)
     assert any(f"{TAILS}/1-{PID + 1} cannot be read: it is cut short" in note for note in shot.notes)
     assert [view.steps for view in shot.ranks] == [700, 700]
+
+
+def test_a_value_that_cannot_be_is_left_out_as_by_a_hub(stage):
+    told = records(own_times(700, 2), first=1)
+    (one, _) = killed_hub(stage, told)
+    *frames, last, bye = left_by(stage.run.id, 0, told[0][95:], first=20, pid=one.pid)
+    batch = decode_from_rank(last)
+    batch.total_steps = -1
+    leave(stage.dir, f"0-{one.pid}", pack_tail([*frames, encode(batch), bye]))
+    shot = recorded_snapshot(stage.run)
+    assert [view.steps for view in shot.ranks] == [700, 700]
+    assert [(row.rank, row.what, row.count) for row in shot.refused] == [(0, "total_steps", 1)]
 
 
 def test_damage_and_what_was_left_are_read_together(stage):
