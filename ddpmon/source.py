@@ -25,6 +25,8 @@ ASK_AGAIN_S = 3.0
 """A live hub answers every second; a request that this long went unanswered met no hub."""
 SEE_TO_S = 5.0
 """How often a viewer looks whether its run's supervisor lives."""
+ANSWER_S = 10.0
+"""How long a hub may take for its first answer: one that is only being started again included."""
 LARGEST_BYTES = 1 << 28
 """Of a snapshot: one of the largest world takes half of it."""
 
@@ -429,3 +431,23 @@ def attach(run: Run) -> Source:
     if (where := run.elsewhere()) and not (runs.socket_dir(run.id) / "view.sock").exists():
         raise HubUnreachableError(f"{run.name} ({run.id}) {where}; ddpmon attach {run.id} shows it there")
     return LiveSource(run)
+
+
+def snapshot_now(run: Run) -> Snapshot | None:
+    """The run's snapshot at this moment; None if its hub does not answer, or it left no recording.
+
+    HubUnreachableError: what the hub answers is no snapshot. UnsafePathError: the answer could be somebody else's.
+    """
+    try:
+        source = attach(run)
+    except (HubUnreachableError, RecordingError):
+        return None
+    try:
+        deadline = time.monotonic() + ANSWER_S
+        while (snapshot := source.snapshot()) is None and not source.refused and time.monotonic() < deadline:
+            time.sleep(0.02)
+        if snapshot is None and source.refused:
+            raise HubUnreachableError(f"{run.name} ({run.id}): {source.refused}; ddpmon report reads its recording")
+        return snapshot
+    finally:
+        source.close()

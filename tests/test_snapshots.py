@@ -12,11 +12,10 @@ import zmq
 from msgspec.structs import replace
 
 from ddpmon import runs
-from ddpmon.cli import standing
 from ddpmon.errors import HubUnreachableError
 from ddpmon.export.lines import Lines
 from ddpmon.messages import RunView, Series, Snapshot, Stack, WireError, checked, decode_snapshot, encode
-from ddpmon.source import LiveSource
+from ddpmon.source import LiveSource, snapshot_now
 from tests.conftest import wait_for
 from tests.tui import hostile, odd, through_time
 from tests.tui.driving import drive
@@ -147,7 +146,7 @@ def test_commands_say_it_in_one_line(stranger):
     run, speaks = stranger
     speaks.answer = encode(Snapshot("e", 1, math.nan, RunView("r", "n", 0), "running", ""))
     with pytest.raises(HubUnreachableError, match="the hub sent what cannot be") as told:
-        standing.now(run)
+        snapshot_now(run)
     assert "\n" not in str(told.value)
     (line,) = Lines(5.0).of(None, 0.0, 1.0, "the hub sent what cannot be: \x1b[2J")
     assert line.endswith("stale    the hub sent what cannot be: ")

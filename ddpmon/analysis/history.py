@@ -227,18 +227,34 @@ class History:
 
     @classmethod
     def restored(cls, saved: SavedHistory, names: Sequence[str]) -> History:
-        """What `saved` made of the same quantities. ValueError if it did not."""
-        if tuple(saved.names) != tuple(names):
-            raise ValueError(f"a history of {saved.names} is none of {names}")
+        """What `saved` made, of these quantities. ValueError if it did not.
+
+        Another version may have had others: a quantity that was not saved has no value so far, one that is not among
+        `names` is left out.
+        """
         history = cls(names)
         kind = row_type(len(saved.names))
         for count, told in saved.levels:
             rows = np.frombuffer(told, kind)
             if not len(rows) <= min(count, BINS):
                 raise ValueError(f"a history of {count} rows holds {len(rows)}")
+            rows = _of_quantities(rows, saved.names, names)
             history._levels.append(Level(rows, count))
             history._know(rows)
         return history
+
+
+def _of_quantities(rows: Rows, saved: Sequence[str], wanted: Sequence[str]) -> Rows:
+    """Rows of the `saved` quantities as rows of the wanted ones."""
+    if list(saved) == list(wanted):
+        return rows
+    result = np.zeros(len(rows), row_type(len(wanted)))
+    result["seconds"], result["step"], result["worst"] = rows["seconds"], rows["step"], -1
+    kept = [(place, saved.index(name)) for place, name in enumerate(wanted) if name in saved]
+    for name in ("low", "median", "high", "worst", "weight"):
+        for place, was in kept:
+            result[name][:, place] = rows[name][:, was]
+    return result
 
 
 def _reaches(level: Level, begin_s: float) -> bool:

@@ -63,7 +63,13 @@ class Apart:
     """Takes steps as they are aligned, hands on those of training, and counts the time of all."""
 
     def __init__(self, times: Times | None = None) -> None:
+        """times: what was counted before, by a version that knew other kinds perhaps; ValueError if it cannot be."""
         self.times = times or Times()
+        if len(self.times.paused_s) != len(self.times.counts):
+            raise ValueError("seconds of other kinds of pauses than counted")
+        missing = len(PAUSES) - len(self.times.counts)
+        self.times.paused_s = [*self.times.paused_s, *[0.0] * missing][: len(PAUSES)]
+        self.times.counts = [*self.times.counts, *[0] * missing][: len(PAUSES)]
         self.told: list[Pause] = []
         """Pauses that are worth an event, for whoever tells of them to take."""
         self._usual: deque[int] = deque(maxlen=RECENT)

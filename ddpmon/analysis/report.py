@@ -20,10 +20,18 @@ EFFICIENCIES = ("parallel", "load_balance", "load_balance_persistent", "load_bal
 
 
 def report(
-    snapshot: Snapshot, world: World | None, summary: Summary | None, since_start: Sums | None = None
+    snapshot: Snapshot,
+    world: World | None,
+    summary: Summary | None,
+    since_start: Sums | None = None,
+    stale_s: float | None = None,
 ) -> dict[str, Any]:
-    """All of a run: `snapshot` at its end (or now), `world` and `summary` of the steps that the report covers."""
+    """All of a run: `snapshot` at its end (or now), `world` and `summary` of the steps that the report covers.
+
+    stale_s: how old the snapshot is, of a run that may go on while nobody can be asked how it stands.
+    """
     run = snapshot.run
+    ended = snapshot.state in END_STATES
     gradients = summary if summary and summary.gradient_bytes else None
     collectives = snapshot.all_reduce if snapshot.all_reduce and not gradients else None
     waits = summary if summary and "wait" not in snapshot.unmeasured else None
@@ -35,7 +43,9 @@ def report(
             "name": run.name,
             "world_size": run.world_size,
             "nnodes": run.nnodes,
-            "state": snapshot.state if snapshot.state in END_STATES else "running",
+            "state": snapshot.state if ended else "running",
+            "live_state": None if ended or stale_s is not None else snapshot.state,
+            "stale_s": _number(stale_s, 1),
             "exit_code": run.exit_code,
             "started_at": run.started_at,
             "ended_at": run.ended_at,

@@ -54,12 +54,12 @@ def export(run: str | None, form: str, output: Path | None, last: int | None) ->
 
 
 def _write_state(run: Run, file: TextIO) -> None:
-    from ddpmon.cli.standing import now
     from ddpmon.errors import HubUnreachableError
     from ddpmon.export import openmetrics
     from ddpmon.hub.recording import recorded_snapshot
+    from ddpmon.source import snapshot_now
 
-    snapshot = now(run) if run.state() == "running" else recorded_snapshot(run)
+    snapshot = snapshot_now(run) if run.state() == "running" else recorded_snapshot(run)
     if snapshot is None:
         where = run.elsewhere() or f"is {run.state()}"
         raise HubUnreachableError(f"{run.name} ({run.id}) {where}, and its hub does not answer")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import click
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from ddpmon.messages import Snapshot
     from ddpmon.runs import Run
 
-ANSWER_S = 10.0
-"""How long a hub may take for its first answer: one that is only being started again included."""
 WELL, NEEDS_A_LOOK, FAILED_OR_GONE = range(3)
 _PIPE_COLUMNS = 160
 
@@ -35,9 +32,10 @@ def status(run: str | None, as_json: bool) -> int:
     watched over again first.
     """
     from ddpmon.cli.finding import find
+    from ddpmon.source import snapshot_now
 
     found = find(run)
-    snapshot = now(found)
+    snapshot = snapshot_now(found)
     if as_json:
         _print_json(found, snapshot)
     else:
@@ -50,9 +48,10 @@ def status(run: str | None, as_json: bool) -> int:
 
 def once(run: Run) -> int:
     """Print the head and the rank table of this moment; the exit code of ddpmon status."""
+    from ddpmon.source import snapshot_now
     from ddpmon.tui.text import table_text
 
-    snapshot = now(run)
+    snapshot = snapshot_now(run)
     for line in _head(run, snapshot):
         print(line)
     if snapshot is not None:
@@ -69,29 +68,6 @@ def exit_code(run: Run, snapshot: Snapshot | None) -> int:
     if snapshot is None or state in {"slow", "stalled"} or snapshot.severity != "info":
         return NEEDS_A_LOOK
     return WELL
-
-
-def now(run: Run) -> Snapshot | None:
-    """The run's snapshot; None if its hub does not answer, or it left no recording.
-
-    HubUnreachableError: what the hub answers is no snapshot.
-    """
-    from ddpmon.errors import HubUnreachableError, RecordingError
-    from ddpmon.source import attach
-
-    try:
-        source = attach(run)
-    except (HubUnreachableError, RecordingError):
-        return None
-    try:
-        deadline = time.monotonic() + ANSWER_S
-        while (snapshot := source.snapshot()) is None and not source.refused and time.monotonic() < deadline:
-            time.sleep(0.02)
-        if snapshot is None and source.refused:
-            raise HubUnreachableError(f"{run.name} ({run.id}): {source.refused}; ddpmon report reads its recording")
-        return snapshot
-    finally:
-        source.close()
 
 
 def _columns() -> int:

@@ -6,13 +6,16 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from ddpmon import runs
 from ddpmon.analysis.failures import headline
 from ddpmon.analysis.verdict import duration, rank_list
 from ddpmon.analysis.words import counted
+from ddpmon.errors import DdpmonError
 from ddpmon.export.columns import columns, cut, wrapped
 from ddpmon.hub.recording import recorded_report
-from ddpmon.messages import PHASES
+from ddpmon.messages import END_STATES, PHASES, Snapshot
 from ddpmon.runs import Run
+from ddpmon.source import snapshot_now
 
 MOST_RANKS = 32
 """More are folded into the worst and the median."""
@@ -25,8 +28,24 @@ UNKNOWN = "–"
 
 
 def build(run: Run) -> dict[str, Any]:
-    """The report of a run that ended or still runs, schema 1. RecordingError if there is nothing to tell."""
-    return recorded_report(run)
+    """The report of a run that ended or still runs, schema 1. RecordingError if there is nothing to tell.
+
+    One that still runs is told as its hub sees it now, where the hub answers.
+    """
+    live = _asked(run)
+    if live is not None and live.state in END_STATES:  # it ended meanwhile, and its recording is whole
+        run, live = runs.load(run.id), None
+    return recorded_report(run, live)
+
+
+def _asked(run: Run) -> Snapshot | None:
+    """What the hub of a run that runs shows now; None where none of ours answers."""
+    if run.state() != "running":
+        return None
+    try:
+        return snapshot_now(run)
+    except DdpmonError:  # the report says how old the recording is
+        return None
 
 
 def text(report: dict[str, Any], width: int = 80) -> str:
@@ -49,11 +68,15 @@ def title(run: dict[str, Any]) -> str:
     code = "" if run["exit_code"] is None else f", exit code {run['exit_code']}"
     ranks = counted(run["world_size"], "rank")
     restarts = f", {counted(run['restarts'], 'restart')}" if run.get("restarts") else ""
-    return f"{run['name']} ({run['id']}): {run['state']}{code}, {ranks}{restarts}"
+    state = run.get("live_state") or run["state"]
+    return f"{run['name']} ({run['id']}): {state}{code}, {ranks}{restarts}"
 
 
 def sentences(report: dict[str, Any]) -> list[tuple[str, str]]:
-    """What people read first: ("Verdict", …), then what is behind it ("Why"), then what to do ("Next")."""
+    """What people read first: ("Verdict", …), then what is behind it ("Why"), then what to do ("Next").
+
+    Before all of it, where no hub could be asked, how old it is ("Stale").
+    """
     findings = report["findings"]
     why = [
         finding["text"]
@@ -61,7 +84,9 @@ def sentences(report: dict[str, Any]) -> list[tuple[str, str]]:
         if finding["kind"] != "rank_failed" and finding["text"] not in report["verdict"]
     ]
     advice = list(dict.fromkeys(finding["advice"] for finding in findings if finding.get("advice")))
-    told = [("Verdict", report["verdict"] or "nothing to tell yet")]
+    stale_s = report["run"].get("stale_s")
+    told = [] if stale_s is None else [("Stale", f"no answer from its hub: so it stood {duration(stale_s)} ago")]
+    told += [("Verdict", report["verdict"] or "nothing to tell yet")]
     told += [("Restart", attempt) for attempt in _latest(report["run"].get("attempts", []))]
     told += [("Why", sentence) for sentence in _first(why, "finding")]
     told += [("Next", sentence) for sentence in _first(advice, "piece of advice", "pieces of advice")]

@@ -11,7 +11,7 @@ from ddpmon.hub.processes import Registry
 from ddpmon.hub.recorder import Recorder
 from ddpmon.hub.store import Clock, Store
 from ddpmon.hub.tails import Tails
-from ddpmon.messages import Batch, ToRank, decode_from_rank
+from ddpmon.messages import Batch, ToRank, decode_what_can_be
 from ddpmon.runs import Run
 
 
@@ -25,7 +25,7 @@ class Left:
         self.notes: list[str] = []
         """Which files cannot be read, and why."""
         files = Tails(run_dir, self.frames.append, self.notes.append).look()
-        messages = [decode_from_rank(frame) for _, frame in self.frames]
+        messages = [decode_what_can_be(frame)[0] for _, frame in self.frames]
         told_us = [message.now_us for message in messages if isinstance(message, Batch)]
         self.clock = Clock(max(told_us), _written_at(files)) if told_us else None
         """Where nothing was recorded that tells it: the last that was told, and when it was written."""
@@ -38,6 +38,8 @@ class Left:
         for frames in self.frames:
             collector.take(frames, now, time.time(), left=True)
         collector.record_all()
+        recorder.refused(registry.refusals.rows())
+        recorder.write()
 
 
 def _no_answer(identity: bytes, message: ToRank) -> None:

@@ -31,7 +31,7 @@ from ddpmon.hub.recorder import Checkpoint
 from ddpmon.hub.refusals import Refusals
 from ddpmon.hub.store import WINDOW_S, WINDOW_STEPS, Clock, Store
 from ddpmon.hub.tables import TIERS
-from ddpmon.hub.view import snapshot
+from ddpmon.hub.view import snapshot, with_means_of
 from ddpmon.messages import MAX_STEP, MAX_US, Digest, Event, Failure, Refusal, Sample, Scalar, Snapshot, Step
 from ddpmon.runs import Run
 
@@ -378,15 +378,24 @@ def recorded_snapshot(run: Run) -> Snapshot:
 def recorded_state(run: Run) -> tuple[Snapshot, Store]:
     """The same, with all that it was made from."""
     store = _judged(run, None)
-    return snapshot(store, EPOCH, 1, _end(run), _end(run)), store
+    return _shot(store), store
 
 
-def recorded_report(run: Run) -> dict[str, Any]:
-    """The report of a run, from its recording. RecordingError if it cannot be told."""
-    store = recorded_store(run)
-    shot = snapshot(store, EPOCH, 1, _end(run), _end(run))
+def recorded_report(run: Run, live: Snapshot | None = None) -> dict[str, Any]:
+    """The report of a run. RecordingError if it cannot be told.
+
+    live: what the hub of a run that goes on shows now. State, verdict and findings are then the hub's, which knows
+    more than it has recorded; the means are of the recording's steps. Without it the report says how old it is.
+    """
+    store = recorded_store(run) if live is None else _judged(run, REPORT_RECORDS)
+    shot = _shot(store)
     summary = store.summary if store.first is None else summarise(store.first)
-    return report(shot, store.means_of, summary, store.since_start.sums)
+    stale_s = None
+    if live is not None:
+        shot = with_means_of(live, shot)
+    elif run.state() in {"running", "unknown"}:
+        stale_s = time.time() - shot.at
+    return report(shot, store.means_of, summary, store.since_start.sums, stale_s)
 
 
 def recorded_store(run: Run) -> Store:
@@ -402,8 +411,18 @@ def recorded_store(run: Run) -> Store:
     return store
 
 
-def _end(run: Run) -> float:
-    return run.ended_at or time.time()
+def _shot(store: Store) -> Snapshot:
+    end = _end(store)
+    return snapshot(store, EPOCH, 1, end, end)
+
+
+def _end(store: Store) -> float:
+    """When the run ended, or else the last moment of which something is recorded, in Unix seconds."""
+    if store.run.ended_at:
+        return store.run.ended_at
+    sampled = [p.sample for p in store.registry.everyone.values() if p.hello.host == store.registry.host]
+    moments = [store.clock.unix_at(sample.time_us) for sample in sampled if sample is not None]
+    return min(time.time(), max([store.run.created_at, *moments, *(event.at for event in store.events)]))
 
 
 def _judged(run: Run, records: int | None) -> Store:
@@ -415,5 +434,6 @@ def _judged(run: Run, records: int | None) -> Store:
     else:
         with Recording(run) as recording:
             store = recording.store(records)
-    store.judge(_end(run), _end(run))
+    end = _end(store)
+    store.judge(end, end)
     return store

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import msgspec
+
 from ddpmon.analysis.parallelism import measured, with_ddp
 from ddpmon.analysis.summary import Efficiency, Summary, loss_trend, summarise
 from ddpmon.analysis.what_if import gain_with_even_transfer, gain_without_waiting
@@ -33,6 +35,14 @@ from ddpmon.messages import (
     Snapshot,
     TimesView,
 )
+
+MEANS = ("window", "samples_per_s", "all_reduce", "buckets", "bus_bandwidth_gb_s")
+"""Of a snapshot, what is worked out over the steps of a window."""
+RANK_MEANS = (
+    *("step_ms", "own_ms", "over_median", "phases_ms", "late_ms", "critical_share", "loss", "samples_per_s"),
+    *("tokens_per_s", "gc_ms", "named_ms", "window"),
+)
+"""The same of a rank."""
 
 
 def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) -> Snapshot:
@@ -109,6 +119,18 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
         measured=said,
         refused=registry.refusals.rows(),
     )
+
+
+def with_means_of(live: Snapshot, recorded: Snapshot) -> Snapshot:
+    """A hub's snapshot whose means are those of a recording's steps, of which there are more than a hub keeps."""
+    means_of = {view.rank: view for view in recorded.ranks}
+    ranks = [
+        msgspec.structs.replace(view, **{name: getattr(means_of[view.rank], name) for name in RANK_MEANS})
+        if view.rank in means_of
+        else view
+        for view in live.ranks
+    ]
+    return msgspec.structs.replace(live, ranks=ranks, **{name: getattr(recorded, name) for name in MEANS})
 
 
 def _times(store: Store) -> TimesView | None:

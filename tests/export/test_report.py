@@ -64,7 +64,7 @@ def test_it_has_exactly_the_fields_of_schema_1():
     ]
     assert set(made["run"]) == {
         *("id", "name", "world_size", "nnodes", "state", "exit_code", "started_at", "ended_at"),
-        *("restarts", "attempts", "parallelism", "unmeasured", "measured"),
+        *("live_state", "stale_s", "restarts", "attempts", "parallelism", "unmeasured", "measured"),
     }
     assert set(made["steps"]) == {
         "count", "total", "epoch", "epochs", "window", "step_ms", "samples_per_s", "records_lost", "refused",

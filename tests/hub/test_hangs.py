@@ -126,9 +126,16 @@ def test_a_hang_in_the_very_first_step_is_named(watch):
     assert not [f for f in after.findings if f.kind == "hang"]
 
 
-def test_a_run_that_is_stopped_while_it_stands_still_says_so_in_its_report(watch):
+def test_a_run_that_stands_still_says_so_in_its_report_and_exports_while_it_runs_and_once_it_was_stopped(watch, cli):
     watched = watch("sleep", rank=2)
-    watched.hang()
+    shot = watched.hang()
+    made = report.build(watched.started.run)
+    assert (made["run"]["state"], made["run"]["live_state"], made["run"]["stale_s"]) == ("running", "stalled", None)
+    assert made["verdict"].startswith("rank 2 does not reach DDP's gradient all-reduce")
+    assert [f["ranks"] for f in made["findings"] if f["kind"] == "hang"] == [[2]]
+    assert made["steps"]["window"] == [2, shot.step]
+    assert report.text(made).splitlines()[0].endswith("stalled, 3 ranks")
+    assert 'state="stalled"} 1.0' in cli("export", "--format", "openmetrics").stdout
     stop.request(watched.started.run, now=True)
     ended = watched.started.until_gone()
     made = report.build(runs.load(ended.id))

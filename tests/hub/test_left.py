@@ -3,17 +3,13 @@
 import hashlib
 import signal
 import sqlite3
-import subprocess
 import time
-
-import msgspec
-import pytest
 
 from ddpmon.export import report
 from ddpmon.export.steps import pieces
 from ddpmon.hub.player import Player
 from ddpmon.hub.recording import Recording, recorded_snapshot, recording_path
-from ddpmon.messages import Hello
+from ddpmon.messages import decode_from_rank, encode
 from ddpmon.messages.folder import TAILS, pack_tail
 from tests.hub.conftest import until
 from tests.hub.test_tails import PID, leave, left_by, recorded
@@ -34,11 +30,14 @@ def contents(folder):
     }
 
 
-def killed_hub(stage, told, pids=(PID, PID + 1)):
-    """A hub that recorded 100 steps and was killed, with its supervisor; the ranks left the other 600."""
+def killed_hub(stage, told, *, here=False):
+    """A hub that recorded 100 steps and was killed, with its supervisor; the ranks left the other 600.
+
+    here: the ranks are processes of this machine, which live on. Returns the ranks.
+    """
     stage.save(world_size=2)
     hub = stage.hub()
-    ranks = [stage.rank(rank, pid=pids[rank]) for rank in range(2)]
+    ranks = [stage.rank_process(rank) if here else stage.rank(rank, pid=PID + rank) for rank in range(2)]
     for rank in ranks:
         rank.join()
         for i in range(0, 100, 5):
@@ -48,10 +47,11 @@ def killed_hub(stage, told, pids=(PID, PID + 1)):
     hub.send_signal(signal.SIGKILL)
     hub.wait()
     for rank in ranks:
-        rest = left_by(stage.run.id, rank.rank, told[rank.rank][95:], first=20, pid=rank.pid)
+        rest = left_by(stage.run.id, rank.rank, told[rank.rank][95:], first=20, pid=rank.pid, host=rank.host)
         leave(stage.dir, f"{rank.rank}-{rank.pid}", pack_tail(rest))
     stage.supervisor.kill()
     stage.supervisor.wait()
+    return ranks
 
 
 def test_every_reader_takes_in_what_was_left_when_the_hub_was_killed(stage):
@@ -89,30 +89,13 @@ def test_what_was_left_is_read_though_nothing_was_recorded_at_all(stage):
     assert not recording_path(stage.run.id).exists()
 
 
-@pytest.fixture
-def others():
-    """Processes that have the pids of the ranks now."""
-    started = [subprocess.Popen(["sleep", "600"]) for _ in range(2)]
-    yield [other.pid for other in started]
-    for other in started:
-        other.kill()
-        other.wait()
-
-
-def test_a_pid_that_was_given_to_another_process_since_makes_no_other_rank(others, stage):
+def test_a_pid_that_was_given_to_another_process_since_makes_no_other_rank(stage):
+    """The processes that have the pids of the ranks began at another moment than the ranks did."""
     told = records(own_times(700, 2), first=1)
-    killed_hub(stage, told, pids=others)
-    with sqlite3.connect(recording_path(stage.run.id)) as db:  # ranks of this host, which had those pids before
-        for number, hello in db.execute("SELECT id, hello FROM processes").fetchall():
-            here = msgspec.structs.replace(msgspec.msgpack.decode(hello, type=Hello), host=stage.run.host)
-            db.execute(
-                "UPDATE processes SET start_ticks = 1, host = ?, hello = ? WHERE id = ?",
-                (here.host, msgspec.msgpack.encode(here), number),
-            )
+    others = [rank.pid for rank in killed_hub(stage, told, here=True)]
+    with sqlite3.connect(recording_path(stage.run.id)) as db:
+        db.execute("UPDATE processes SET start_ticks = 1")
     db.close()
-    for rank, pid in enumerate(others):
-        rest = left_by(stage.run.id, rank, told[rank][95:], first=20, pid=pid, host=stage.run.host)
-        leave(stage.dir, f"{rank}-{pid}", pack_tail(rest))
 
     def processes():
         with Recording(stage.run) as recording:
@@ -134,6 +117,18 @@ def test_a_file_that_cannot_be_read_is_a_note(stage):
     shot = recorded_snapshot(stage.run)
     assert any(f"{TAILS}/1-{PID + 1} cannot be read: it is cut short" in note for note in shot.notes)
     assert [view.steps for view in shot.ranks] == [700, 700]
+
+
+def test_a_value_that_cannot_be_is_left_out_as_by_a_hub(stage):
+    told = records(own_times(700, 2), first=1)
+    (one, _) = killed_hub(stage, told)
+    *frames, last, bye = left_by(stage.run.id, 0, told[0][95:], first=20, pid=one.pid)
+    batch = decode_from_rank(last)
+    batch.total_steps = -1
+    leave(stage.dir, f"0-{one.pid}", pack_tail([*frames, encode(batch), bye]))
+    shot = recorded_snapshot(stage.run)
+    assert [view.steps for view in shot.ranks] == [700, 700]
+    assert [(row.rank, row.what, row.count) for row in shot.refused] == [(0, "total_steps", 1)]
 
 
 def test_damage_and_what_was_left_are_read_together(stage):

@@ -9,7 +9,8 @@ import time
 
 import pytest
 
-from ddpmon import runs
+from ddpmon import runs, source
+from ddpmon.export import report as reports
 from ddpmon.hub.recording import Recording, recorded_report, recorded_snapshot
 from ddpmon.messages import decode_snapshot
 from tests.hub.conftest import DEADLINE_S, until
@@ -70,6 +71,21 @@ def test_the_recording_shows_what_the_dashboard_showed_last(stage):
     assert [view.own_ms for view in again.ranks] == [view.own_ms for view in live.ranks]
     assert again.findings == live.findings
     assert again.state == "done"
+
+
+def test_the_report_of_a_run_whose_hub_does_not_answer_says_how_old_it_is(stage, monkeypatch):
+    stage.hub()
+    train(stage)
+    live = stage.viewer().until(lambda s: s.window == (2, 60), "everything analysed")
+    made = reports.build(stage.run)
+    assert (made["run"]["live_state"], made["run"]["stale_s"], made["steps"]["count"]) == (live.state, None, 60)
+    until(lambda: recorded_snapshot(stage.run).step == 60, "everything recorded")
+    stage.hubs[-1].kill()
+    monkeypatch.setattr(source, "ANSWER_S", 0.5)
+    made = reports.build(stage.run)
+    assert (made["run"]["state"], made["run"]["live_state"], made["steps"]["count"]) == ("running", None, 60)
+    assert source.ANSWER_S - 0.1 <= made["run"]["stale_s"] <= time.time() - stage.run.created_at + 0.1
+    assert reports.text(made).splitlines()[1].startswith("Stale    no answer from its hub: so it stood ")
 
 
 def test_a_failed_run_names_its_first_cause_from_the_logs(stage):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ddpmon.messages import Finding, RankView, Series
+from ddpmon.messages import Finding, HeatView, RankView, RunView, Series
 from ddpmon.source import FakeSource
 from ddpmon.tui.frame import LOOKS
 from ddpmon.tui.widgets import keybar
@@ -216,3 +216,19 @@ def test_every_state_has_a_word_a_glyph_and_a_colour_of_its_own():
     assert len({(look.glyph, look.word) for look in LOOKS.values()}) == len(LOOKS)
     assert len({look.word for look in LOOKS.values()}) == len(LOOKS)
     assert set(snapshots.STATES) - {"cpu", "first_steps"} <= set(LOOKS)
+
+
+@pytest.mark.parametrize("key", "123456")
+def test_where_no_rank_came_yet_no_filter_is_blamed(key):
+    nobody = RunView(id="r", name="train", world_size=0, started_at=snapshots.STARTED)
+    waiting = replace(
+        snapshots.waiting(), run=nobody, ranks=[], verdict="", heat=HeatView("own", 1, 0, 0, 0, 0.0, 1.0, [], b"")
+    )
+    screen = drive(waiting, key, size=(80, 24))[1]
+    assert "filter;" not in screen
+    assert "no rank yet" in screen or "no step yet" in screen
+    ended = drive(replace(waiting, state="failed", run=replace(nobody, ended_at=waiting.at, exit_code=2)), key)[1]
+    assert "filter;" not in ended
+    assert ("no rank was heard" in ended) == ("no rank yet" in screen)
+    if key in "1246":
+        assert "no rank fits the filter" in drive(waiting, key, "slash", *"99", "enter", size=(80, 24))[1]

@@ -11,7 +11,7 @@ from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, cut, fit, padded, size
 from ddpmon.tui.widgets import gauges
 from ddpmon.tui.widgets.columns import how_far
-from ddpmon.tui.widgets.heading import NO_RANK
+from ddpmon.tui.widgets.heading import no_rank
 from ddpmon.tui.widgets.machines import WELL, Machine, Trouble, facts, machines, troubles, why_no_gpu, worst_first
 from ddpmon.tui.widgets.ranktable import SORTS, RankTable, Sort, down
 from ddpmon.tui.widgets.worldmap import arriving, everyone
@@ -119,7 +119,7 @@ class DeviceList(RankTable):
         elif self._folded and self._room - len(lines) >= 2:
             lines += [[], [(_WORST, "muted")]]
         if not listed:
-            lines.append(NO_RANK)
+            lines.append(no_rank(frame))
         return [self.heading(snapshot, width), *above, header, *lines]
 
     def _scroll(self, listed: list[Entry]) -> None:

@@ -10,6 +10,13 @@ from ddpmon.tui.widgets.worldmap import everyone
 NO_RANK: Line = [("  no rank fits the filter; esc shows all", "muted")]
 
 
+def no_rank(frame: Frame) -> Line:
+    """Why a list of ranks is empty."""
+    if frame.filter is not None:
+        return NO_RANK
+    return [(" no rank was heard" if frame.ended else " no rank yet", "muted")]
+
+
 class Granted:
     """Knows the filter that a hub's rows were made for: a screen that is held still gets no others."""
 

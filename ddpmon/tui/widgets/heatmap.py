@@ -185,7 +185,7 @@ class HeatMap(Pane):
         if view is None or not view.rows or height < 4:
             early = frame.snapshot is None or arriving(frame.snapshot)
             said = "no step yet" if early else "coming…" if frame.behind_s is None else "not kept; space goes on"
-            none = view is not None and not view.rows
+            none = frame.filter is not None and view is not None and not view.rows
             return [heading(told, frame, width), NO_RANK if none else [(f" {said}", "muted")]]
         names = labels(view.rows, width // 3)
         room = width - len(names[0]) - 2

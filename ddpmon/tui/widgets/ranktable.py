@@ -16,7 +16,7 @@ from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, fit, size
 from ddpmon.tui.screens.plan import WIDE
 from ddpmon.tui.widgets.columns import ARRIVING, MEASURED, SPLIT_LEGEND, choose, decimals, split_bar
-from ddpmon.tui.widgets.heading import NO_RANK, heading
+from ddpmon.tui.widgets.heading import heading, no_rank
 from ddpmon.tui.widgets.pane import Pane
 from ddpmon.tui.widgets.worldmap import arriving, everyone
 
@@ -151,7 +151,7 @@ class RankTable(Pane):
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         snapshot = frame.snapshot
         if snapshot is None:
-            return [self.heading(None, width), [(" no rank yet", "muted")]]
+            return [self.heading(None, width), no_rank(frame)]
         if height < 3:
             return [self.heading(snapshot, width)]
         ranks = self.listed(snapshot)
@@ -161,7 +161,7 @@ class RankTable(Pane):
         if len(ranks) > shown:
             lines[1:] = self._with_scrollbar(lines[1:], width, len(ranks))
         if not ranks:
-            lines.append(NO_RANK)
+            lines.append(no_rank(frame))
         return [self.heading(snapshot, width), *lines]
 
     def _with_scrollbar(self, lines: list[Line], width: int, total: int) -> list[Line]:
