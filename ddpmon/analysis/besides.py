@@ -55,6 +55,7 @@ def _known(kind: str, those: Sequence[Pause], seconds: float, count: int, share:
         ranks if alone else [],
         evidence={"of": kind, "seconds": seconds, "count": count, "share": share},
         advice=ADVICE.get(kind),
+        subject=kind,
     )
 
 
@@ -82,6 +83,7 @@ def _unknown(those: Sequence[Pause], seconds: float, count: int, share: float, l
             f"Look at what rank {rank} does every {apart:,} steps: while it pauses, p on Inspect (or ddpmon stack)"
             " shows its Python line. Logging, sampling or file work belongs into a thread, or on all ranks at once."
         ),
+        subject=PAUSES[PAUSE],
     )
 
 

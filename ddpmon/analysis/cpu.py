@@ -37,7 +37,7 @@ def starved_share(shares: Sequence[float]) -> float | None:
 
 def cpu_starved(told: Sequence[Cpu], world_size: int, before: Sequence[Finding] = ()) -> list[Finding]:
     """A finding for each host on which ranks wait for a core, worst first. `before`: what was found last."""
-    known = {finding.evidence.get("host") for finding in before if finding.kind == "cpu_starved"}
+    known = {finding.subject for finding in before if finding.kind == "cpu_starved"}
     hosts: dict[str, list[Cpu]] = {}
     for one in told:
         if len(one.starved) >= FEWEST_SAMPLES:
@@ -88,4 +88,5 @@ def _finding(host: str, ranks: Sequence[Cpu], shares: dict[int, float], starved:
             "compute_threads": threads,
         },
         advice=advice,
+        subject=host,
     )

@@ -22,6 +22,7 @@ from ddpmon.analysis.gaps import gap
 from ddpmon.analysis.gpus import gpu_throttled
 from ddpmon.analysis.hangs import Standstill, hang
 from ddpmon.analysis.imbalance import imbalance
+from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.memory import Memory, gpu_memory, memory_growth
 from ddpmon.analysis.named import NamedTimes, explained
 from ddpmon.analysis.not_finite import Loss, loss_not_finite
@@ -106,7 +107,7 @@ def findings(
     found += gpu_memory(evidence.memory, evidence.world_size)
     if evidence.lost:
         found.append(_telemetry_lost(evidence))
-    return [replace(f, evidence=plain(f.evidence), cost_ms=plain(f.cost_ms)) for f in found]
+    return [kind_of(f).complete(replace(f, evidence=plain(f.evidence), cost_ms=plain(f.cost_ms))) for f in found]
 
 
 def _told_as_other(finding: Finding, evidence: Evidence) -> Finding:

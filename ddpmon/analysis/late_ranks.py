@@ -147,6 +147,7 @@ class _Case:
             cost_ms=step_ms * (1 - 1 / self.together),
             evidence=evidence,
             advice=self._advice(work, evidence, why),
+            brief=self._brief(),
         )
 
     def _cause(self) -> Cause | None:
@@ -180,6 +181,10 @@ class _Case:
             if len(head + middle + end) <= len(fitting(head, middle, end)):
                 return head + middle + end
         return fitting(head)
+
+    def _brief(self) -> str:
+        until = int(self.world.step[self.stretch.last])
+        return f"rank {self.rank} was slow until step {until:,}" if self.stretch.over else ""
 
     def _more_work(self) -> tuple[str, float, float] | None:
         """Samples or tokens of a step, of the rank and of its peers, if it has more and its own time follows."""

@@ -119,8 +119,8 @@ def running(found: Sequence[Finding], summary: Summary | None) -> tuple[str, str
         return f"one rank; a step takes {summary.step_ms_p50:.1f} ms", "info"
     over = max((f for f in found if f.until_step is not None), key=lambda f: f.until_step or 0, default=None)
     if over:
-        until = f"rank {over.ranks[0]} was slow until step {over.until_step:,}"
-        return max((fitting("all ranks keep up", f"; {words}") for words in (over.text, until)), key=len), "info"
+        shorter = [over.brief] if over.brief else []
+        return max((fitting("all ranks keep up", f"; {words}") for words in (over.text, *shorter)), key=len), "info"
     behind = float(abs(summary.over_median).max())
     for bound in EVEN:
         if behind <= bound:
@@ -196,7 +196,7 @@ def ended(
         return f"stopped on request after {counted(steps, 'step')}{took}", "info"
     if not steps:
         return f"done{took}: no training step was seen", "warn"
-    worst = _worst([f for f in found if f.kind != "rank_failed"])
+    worst = _worst([f for f in found if f.explains != "failed"])
     done = f"done: {counted(steps, 'step')}{took}"
     return (f"{done}; {worst.text}", worst.severity) if worst else (done, "info")
 

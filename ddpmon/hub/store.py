@@ -27,8 +27,9 @@ from ddpmon.analysis.not_finite import Loss
 from ddpmon.analysis.past import Past
 from ddpmon.analysis.pauses import Apart
 from ddpmon.analysis.replicas import Replicas, Unsynchronised
+from ddpmon.analysis.since_change import since_change
 from ddpmon.analysis.since_start import SinceStart
-from ddpmon.analysis.summary import Summary, loss_trend, past_warm_up, since_change, summarise
+from ddpmon.analysis.summary import Summary, loss_trend, past_warm_up, summarise
 from ddpmon.analysis.verdict import Pausing
 from ddpmon.analysis.waits import split
 from ddpmon.analysis.window import Window
@@ -391,12 +392,12 @@ class Store:
         if self.state in END_STATES:
             seconds = (self.run.ended_at or unix) - self.run.created_at
             return verdict.ended(self.state, self.findings, self.step, seconds, self._why_failed(), self.waiting)
-        failed = next((finding for finding in self.findings if finding.kind == "rank_failed"), None)
+        failed = next((finding for finding in self.findings if finding.explains == "failed"), None)
         if failed:
             return failed.text, failed.severity
         if self.state == "waiting":
             return verdict.waiting(self.waiting)
-        stands = next((finding for finding in self.findings if finding.kind == "hang"), None)
+        stands = next((finding for finding in self.findings if finding.explains == "stalled"), None)
         if self.state == "stalled" and stands:
             return stands.text, stands.severity
         if self.state == "stalled":
