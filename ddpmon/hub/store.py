@@ -15,18 +15,17 @@ from ddpmon.analysis import verdict
 from ddpmon.analysis.alignment import Aligner, Rows
 from ddpmon.analysis.buckets import BucketTimes, bucket_times
 from ddpmon.analysis.clocks import Clocks
-from ddpmon.analysis.cpu import Cpu
 from ddpmon.analysis.departed import Departed
 from ddpmon.analysis.events import changes
-from ddpmon.analysis.findings import Evidence, findings
+from ddpmon.analysis.evidence import Cpu, Evidence, Loss, Unsynchronised
+from ddpmon.analysis.findings import findings
 from ddpmon.analysis.hangs import Standstill
 from ddpmon.analysis.heat import Heat
 from ddpmon.analysis.life import Pauses, Signs, state
 from ddpmon.analysis.named import NamedTimes
-from ddpmon.analysis.not_finite import Loss
 from ddpmon.analysis.past import Past
 from ddpmon.analysis.pauses import Apart
-from ddpmon.analysis.replicas import Replicas, Unsynchronised
+from ddpmon.analysis.replicas import Replicas
 from ddpmon.analysis.since_change import since_change
 from ddpmon.analysis.since_start import SinceStart
 from ddpmon.analysis.summary import Summary, loss_trend, past_warm_up, summarise
@@ -362,7 +361,7 @@ class Store:
             ],
             memory=[recent.memory for p, recent in there if recent.memory and not p.left],
             conditions=[recent.conditions for _, recent in there],
-            bus_bandwidth_gb_s=self.bucket_times().bus_bandwidth_gb_s if self._transfers_count() else None,
+            bus_bandwidth_gb_s=lambda: self.bucket_times().bus_bandwidth_gb_s if self._reduced else None,
             named=self._named,
             times=self.apart.times,
             parallelism=self.parallelism,
@@ -382,10 +381,6 @@ class Store:
         everyone = self.registry.everyone
         attempts = {process.hello.pid: process.attempt for process in everyone.values() if process.attempt >= 0}
         return [f for f in self.failures if attempts.get(f.pid, self.registry.attempt) == attempt]
-
-    def _transfers_count(self) -> bool:
-        """Whether the bandwidth of buckets matters: it takes a while to work out."""
-        return bool(self._reduced) and any(f.kind == "communication_bound" for f in self.findings)
 
     def _sentence(self, now: float, unix: float) -> tuple[str, str]:
         seats = self.registry.seats

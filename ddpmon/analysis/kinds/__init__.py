@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ddpmon.analysis.kinds import (
     communication_bound,
     cpu_starved,
@@ -27,18 +29,18 @@ from ddpmon.analysis.kinds import (
     straggler,
     telemetry_lost,
 )
-from ddpmon.analysis.kinds.kind import Kind
+from ddpmon.analysis.kinds.kind import Kind, Words
 from ddpmon.messages import Finding
 
-KINDS: tuple[Kind, ...] = (
+KINDS: tuple[Kind[Any], ...] = (
     rank_failed.KIND,
     hang.KIND,
     loss_not_finite.KIND,
     replicas_differ.KIND,
     gradients_not_synchronised.KIND,
+    periodic_straggler.KIND,
     straggler.KIND,
     load_imbalance.KIND,
-    periodic_straggler.KIND,
     slow_link.KIND,
     moving_straggler.KIND,
     data_bound.KIND,
@@ -58,6 +60,6 @@ KINDS: tuple[Kind, ...] = (
 _BY_NAME = {kind.name: kind for kind in KINDS}
 
 
-def kind_of(finding: Finding) -> Kind:
+def kind_of(finding: Finding) -> Kind[Any]:
     """The kind of a finding; of one that only another version of ddpmon makes, one that nothing follows from."""
-    return _BY_NAME.get(finding.kind) or Kind(finding.kind, subject="world", gone="")
+    return _BY_NAME.get(finding.kind) or Kind(finding.kind, subject="world", gone="", words=lambda _: Words(""))

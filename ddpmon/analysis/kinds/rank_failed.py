@@ -2,6 +2,38 @@
 
 from __future__ import annotations
 
-from ddpmon.analysis.kinds.kind import Kind
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-KIND = Kind("rank_failed", subject="rank", gone="", is_announced=False, explains="failed")
+from ddpmon.analysis import failures
+from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
+
+
+@dataclass(frozen=True)
+class RankFailed:
+    """Which one and why, how many ranks there are, and how much memory each last held."""
+
+    rank: int = for_words()
+    """The first."""
+    cause: str = for_words()
+    world_size: int = for_words()
+    resident_bytes: Mapping[int, int] = for_words()
+
+
+def detect(moment: Moment) -> Iterator[Found[RankFailed]]:
+    """The first failure of the attempt that runs, or ran last."""
+    evidence = moment.evidence
+    if evidence.failed:
+        resident = {one.rank: one.rss_bytes[-1] for one in evidence.memory if one.rss_bytes}
+        facts = RankFailed(evidence.failed.rank, evidence.failed.cause, evidence.world_size, resident)
+        yield Found(KIND, "critical", facts, evidence.failed.ranks)
+
+
+def words(found: Found[RankFailed]) -> Words:
+    """What it failed of; what to do only where it ran out of memory."""
+    facts = found.facts
+    text = failures.headline(found.ranks, facts.cause, facts.world_size)
+    return Words(text, failures.advice(facts.rank, facts.cause, facts.resident_bytes))
+
+
+KIND = Kind("rank_failed", subject="rank", gone="", words=words, detect=detect, is_announced=False, explains="failed")
