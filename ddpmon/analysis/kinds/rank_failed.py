@@ -16,6 +16,7 @@ class RankFailed:
     rank: int = for_words()
     """The first."""
     cause: str = for_words()
+    out_of: failures.OutOf = for_words()
     world_size: int = for_words()
     resident_bytes: Mapping[int, int] = for_words()
 
@@ -25,15 +26,16 @@ def detect(moment: Moment) -> Iterator[Found[RankFailed]]:
     evidence = moment.evidence
     if evidence.failed:
         resident = {one.rank: one.rss_bytes[-1] for one in evidence.memory if one.rss_bytes}
-        facts = RankFailed(evidence.failed.rank, evidence.failed.cause, evidence.world_size, resident)
-        yield Found(KIND, "critical", facts, evidence.failed.ranks)
+        first = evidence.failed
+        facts = RankFailed(first.rank, first.cause, first.out_of, evidence.world_size, resident)
+        yield Found(KIND, "critical", facts, first.ranks)
 
 
 def words(found: Found[RankFailed]) -> Words:
     """What it failed of; what to do only where it ran out of memory."""
     facts = found.facts
     text = failures.headline(found.ranks, facts.cause, facts.world_size)
-    return Words(text, failures.advice(facts.rank, facts.cause, facts.resident_bytes))
+    return Words(text, failures.advice(facts.rank, facts.out_of, facts.resident_bytes))
 
 
 KIND = Kind("rank_failed", subject="rank", gone="", words=words, detect=detect, is_announced=False, explains="failed")
