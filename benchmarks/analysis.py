@@ -25,8 +25,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddpmon.analysis.alignment import Aligner
-from ddpmon.analysis.cpu import Cpu
-from ddpmon.analysis.findings import Evidence, findings
+from ddpmon.analysis.evidence import Cpu, Evidence
+from ddpmon.analysis.findings import findings
 from ddpmon.analysis.summary import loss_trend, summarise
 from ddpmon.analysis.waits import split
 from ddpmon.analysis.window import Window

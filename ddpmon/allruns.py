@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import msgspec
 
 from ddpmon import runs
+from ddpmon.analysis.verdict import beside_state
 from ddpmon.errors import RunNotFoundError
+from ddpmon.messages import Finding
 from ddpmon.runs import Run
 
 _LARGEST = 1 << 26
@@ -28,10 +30,32 @@ class Listed:
         return self.state in {"running", "stopping"}
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """What is to be said of a run that has ended; "": nothing is known."""
+
+    sentence: str = ""
+    brief: str = ""
+    """Where the state stands beside it."""
+
+
+class _ReportedRun(msgspec.Struct):
+    state: str = ""
+    started_at: float = 0.0
+    ended_at: float | None = None
+
+
+class _ReportedSteps(msgspec.Struct):
+    count: int = 0
+
+
 class _Report(msgspec.Struct):
     """What is read of a report.json."""
 
     verdict: str = ""
+    run: _ReportedRun = msgspec.field(default_factory=_ReportedRun)
+    steps: _ReportedSteps = msgspec.field(default_factory=_ReportedSteps)
+    findings: list[Finding] = []
 
 
 class AllRuns:
@@ -39,7 +63,7 @@ class AllRuns:
 
     def __init__(self) -> None:
         self._ended: dict[str, tuple[tuple[int, int, int], Listed]] = {}
-        self._verdicts: dict[str, str] = {}
+        self._verdicts: dict[str, Verdict] = {}
 
     def read(self) -> list[Listed]:
         """All readable runs, the latest first."""
@@ -65,24 +89,27 @@ class AllRuns:
             self._ended[run_id] = stamp, listed
         return listed
 
-    def verdict(self, listed: Listed) -> str:
-        """What the report of a run that has ended says of it, in one sentence; "" where there is none."""
+    def verdict(self, listed: Listed) -> Verdict:
+        """What the report of a run that has ended says of it; nothing where there is none."""
         run = listed.run
         if listed.runs:
-            return ""
+            return Verdict()
         known = self._verdicts.get(run.id)
         if known is None:
             known = _verdict(run)
-            if known or not run.supervised():  # else the report may still come
+            if known.sentence or not run.supervised():  # else the report may still come
                 self._verdicts[run.id] = known
         return known
 
 
-def _verdict(run: Run) -> str:
+def _verdict(run: Run) -> Verdict:
     path = runs.run_dir(run.id) / "report.json"
     try:
         if path.stat().st_size > _LARGEST:
-            return ""
-        return msgspec.json.decode(path.read_bytes(), type=_Report).verdict
+            return Verdict()
+        report = msgspec.json.decode(path.read_bytes(), type=_Report)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return run.error or ""
+        return Verdict(run.error or "", run.error or "")
+    seconds = (report.run.ended_at or 0.0) - report.run.started_at
+    brief = beside_state(report.verdict, report.run.state, report.findings, report.steps.count, seconds)
+    return Verdict(report.verdict, brief)

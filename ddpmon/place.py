@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ddpmon.allruns import AllRuns, Listed
+from ddpmon.allruns import AllRuns, Listed, Verdict
 from ddpmon.launch import stop
 from ddpmon.runs import Run
 from ddpmon.source import Source, attach
@@ -20,8 +20,8 @@ class Place(Protocol):
     def read(self) -> list[Listed]:
         """All runs there, the latest first."""
 
-    def verdict(self, listed: Listed) -> str:
-        """What is to be said of a run that has ended, in one sentence; "": nothing is known."""
+    def verdict(self, listed: Listed) -> Verdict:
+        """What is to be said of a run that has ended."""
 
     def attach(self, run: Run) -> Source:
         """Where to get a run's snapshots."""
@@ -41,7 +41,7 @@ class Here:
     def read(self) -> list[Listed]:
         return self._all.read()
 
-    def verdict(self, listed: Listed) -> str:
+    def verdict(self, listed: Listed) -> Verdict:
         return self._all.verdict(listed)
 
     def attach(self, run: Run) -> Source:

@@ -7,13 +7,14 @@ runs of the same thing differ (machine, neighbours) only further runs can tell.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from math import log, log1p
 
 import numpy as np
 
 from ddpmon.analysis.arrays import Floats
+from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.resampling import Ratio, Resampled, ratio, resampled
 from ddpmon.analysis.world import World
 from ddpmon.messages import Finding
@@ -204,12 +205,9 @@ def _changes(
     return sorted(gone, key=_cost), sorted(new, key=_cost), sorted(kept, key=lambda pair: _cost(pair[1]))
 
 
-def _by_what(found: Sequence[Finding]) -> dict[tuple[object, ...], Finding]:
+def _by_what(found: Sequence[Finding]) -> dict[Hashable, Finding]:
     """Findings by what they are about: a kind of trouble of the world, or of one rank and phase."""
-    alone = {"straggler", "load_imbalance", "periodic_straggler", "rank_failed"}
-    return {
-        (f.kind, *((f.phase, *f.ranks) if f.kind in alone else ())): f for f in reversed(found) if f.severity != "info"
-    }
+    return {kind_of(f).difference(f): f for f in reversed(found) if f.severity != "info"}
 
 
 def _cost(finding: Finding) -> float:

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 from ddpmon.analysis.compare import ALIKE, DRIFT, Comparison
+from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.resampling import Ratio
 from ddpmon.analysis.words import counted
 from ddpmon.messages import PHASES, Finding
 
 _EXPLAINS = 0.25
 """Share of the difference that a finding must have cost to be named as its reason."""
-_WHAT = {
-    "straggler": "rank {rank}'s {phase}",
-    "load_imbalance": "rank {rank}'s larger share of the work",
-    "periodic_straggler": "rank {rank}'s pauses",
-    "moving_straggler": "waiting for ranks that are late in turn",
-    "slow_link": "rank {rank}'s slow link",
-    "data_bound": "waiting for data",
-    "communication_bound": "waiting for the transfer between ranks",
-    "gc_pauses": "garbage collection",
-    "cpu_starved": "waiting for cores",
-    "gpu_throttled": "waiting for throttled GPUs",
-}
 _PATH = {
     "wait": "the critical rank waits",
     "transfer": "the ranks transfer",
@@ -98,7 +87,7 @@ def _why(found: Comparison) -> str:
     saved = (a.path_ms - b.path_ms) * (1 if faster else -1)
     for finding in found.gone if faster else found.new:
         cost = finding.cost_ms
-        if finding.kind in _WHAT and cost is not None and cost >= _EXPLAINS * float(saved.sum()):
+        if kind_of(finding).slows and cost is not None and cost >= _EXPLAINS * float(saved.sum()):
             return f"{_named(finding)}, {cost:.1f} ms a step in {'A, is gone' if faster else 'B, is new'}"
     most = int(saved.argmax())
     if saved[most] <= 0:
@@ -109,7 +98,8 @@ def _why(found: Comparison) -> str:
 
 
 def _named(finding: Finding) -> str:
-    return _WHAT[finding.kind].format(rank=finding.ranks[0] if finding.ranks else "?", phase=finding.phase or "steps")
+    rank = finding.ranks[0] if finding.ranks else "?"
+    return kind_of(finding).slows.format(rank=rank, phase=finding.phase or "steps")
 
 
 def _learned(found: Comparison) -> str:

@@ -6,6 +6,7 @@ import re
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from ddpmon.analysis.alike import alike, same_words, together
 from ddpmon.analysis.verdict import rank_list
@@ -25,6 +26,8 @@ _CHILD_KILLED = re.compile("killed by signal: Killed|terminated with signal SIGK
 """What torch's DataLoader and torch.multiprocessing say of a process of theirs."""
 _MEMORY = {"cgroup": "out of memory", "host": "its host ran out of memory"}
 """What a SIGKILL means while the kernel killed for want of memory there (`Run.memory_kills`)."""
+_GPU_FULL = "CUDA out of memory"
+"""What torch says where a GPU's memory was asked for."""
 _GIB = 1 << 30
 _SIGNALLED = 128
 """A shell's exit code of what a signal ended is that much more than the signal."""
@@ -61,6 +64,9 @@ class Ended:
             return f"signal {-self.exitcode}"
 
 
+OutOf: TypeAlias = Literal["", "host", "gpu"]
+
+
 @dataclass(frozen=True)
 class FirstFailure:
     """The rank that failed first, why ("ValueError: …", "killed by SIGKILL"), how it ended, and who ended alike."""
@@ -73,6 +79,8 @@ class FirstFailure:
     """Every rank that failed alike, in their order, itself among them: that is one fault, not several."""
     lost_peers: int = 0
     """How many further ranks only said that a peer had gone."""
+    out_of: OutOf = ""
+    """Whose memory it ran out of, if it did."""
 
 
 def is_consequence(failure: Failure) -> bool:
@@ -127,7 +135,8 @@ def first(
         row = min(killed, key=lambda row: (row.signal == "SIGABRT", not row.root, row.rank))
         same = [other.rank for other in killed if row.signal in _OWN_FAULT and other.signal == row.signal]
         cause = _because(f"killed by {row.signal}", memory, row.signal == "SIGKILL")
-        return FirstFailure(row.rank, cause, "", tuple(sorted({row.rank, *same})), lost_peers)
+        out_of: OutOf = "host" if memory and row.signal == "SIGKILL" else ""
+        return FirstFailure(row.rank, cause, "", tuple(sorted({row.rank, *same})), lost_peers, out_of)
     if silent and (not told or any(row.root for row in silent)):
         row = min(silent, key=lambda row: (not row.root, row.rank))
         words = last_lines.get(row.rank, "")
@@ -135,7 +144,8 @@ def first(
         if not words:
             words = common_line
             ranks = {other.rank for other in silent if words and other.code == row.code} - set(last_lines)
-        return FirstFailure(row.rank, *_said(words, row.code), tuple(sorted(ranks | {row.rank})), lost_peers)
+        alike_ranks = tuple(sorted(ranks | {row.rank}))
+        return FirstFailure(row.rank, *_said(words, row.code), alike_ranks, lost_peers, _gpu(words))
     if told:
         return _of_failure(told[0], by_rank, memory, {told[0].rank}, 0)
     return None
@@ -157,25 +167,31 @@ def _of_failure(
 ) -> FirstFailure:
     row = by_rank.get(failure.rank)
     how = f"exit {row.code}" if row and row.code is not None else row.signal or "" if row else ""
-    error = _because(failure.error, memory, _CHILD_KILLED.search(failure.error) is not None)
-    return FirstFailure(failure.rank, error, how, tuple(sorted(ranks)), lost_peers)
+    child_killed = _CHILD_KILLED.search(failure.error) is not None
+    error = _because(failure.error, memory, child_killed)
+    out_of = "host" if memory and child_killed else _gpu(failure.error)
+    return FirstFailure(failure.rank, error, how, tuple(sorted(ranks)), lost_peers, out_of)
+
+
+def _gpu(words: str) -> OutOf:
+    return "gpu" if _GPU_FULL in words else ""
 
 
 def _because(what: str, memory: str, was_killed: bool) -> str:
     return f"{what.rstrip('. ')}, {memory}" if memory and was_killed else what
 
 
-def advice(rank: int, cause: str, resident: Mapping[int, int]) -> str | None:
+def advice(rank: int, out_of: OutOf, resident: Mapping[int, int]) -> str | None:
     """What to do about a rank that ran out of memory; None of any other cause.
 
     resident: bytes that each rank last held in the host's memory, without its DataLoader workers.
     """
-    if "CUDA out of memory" in cause:
+    if out_of == "gpu":
         return (
             "Smaller batches with gradient accumulation keep the effective size; activation checkpointing and bf16 need"
             " less memory."
         )
-    if not cause.endswith(tuple(_MEMORY.values())):
+    if not out_of:
         return None
     others = [size for other, size in resident.items() if other != rank]
     held = f"Rank {rank} last held {resident[rank] / _GIB:.1f} GiB" if rank in resident else ""

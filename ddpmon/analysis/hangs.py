@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ddpmon.analysis.verdict import duration, rank_list
-from ddpmon.messages import Collective, Finding, Stack
+from ddpmon.analysis.verdict import rank_list
+from ddpmon.messages import Stack
 
 POINT_TO_POINT = {"send", "recv"}
 
@@ -40,39 +40,6 @@ class Standstill:
     """The run has ended meanwhile."""
 
 
-def hang(found: Standstill) -> Finding | None:
-    """The finding that names who did not arrive, and what the others wait in; None if nothing is known."""
-    stacks = found.stacks
-    if not stacks and not found.silent:
-        return None
-    late = [*found.gone, *found.silent] or missing(stacks)
-    waiting = sorted(rank for rank, stack in stacks.items() if stack.blocked and rank not in late)
-    awaited = _awaited([stacks[rank] for rank in waiting])
-    groups = [
-        {"ranks": ranks, "line": line_of(stacks[ranks[0]]), "frames": list(stacks[ranks[0]].frames)}
-        for ranks in alike(stacks)
-    ]
-    text, advice = _words(found, late, waiting, awaited)
-    return Finding(
-        "hang",
-        "critical" if waiting or found.silent else "warn",
-        text,
-        sorted(late),
-        since_step=max(stack.step for stack in stacks.values()) + 1 if stacks else None,
-        evidence={
-            "idle_s": round(found.idle_s, 1),
-            "waiting": waiting,
-            "collective": awaited.name if awaited else None,
-            "sequence": awaited.sequence if awaited else None,
-            "gone": sorted(found.gone),
-            "silent": sorted(found.silent),
-            "held": {str(rank): {"how": one.how, "where": one.where} for rank, one in sorted(found.held.items())},
-            "stacks": groups,
-        },
-        advice=advice,
-    )
-
-
 def missing(stacks: Mapping[int, Stack]) -> list[int]:
     """Ranks that did not arrive where the others wait; empty if that cannot be told.
 
@@ -99,12 +66,6 @@ def _behind(stacks: Mapping[int, Stack]) -> set[int]:
     }
 
 
-def _awaited(waiting: Sequence[Stack]) -> Collective | None:
-    """The collective that most of the waiting ranks are in."""
-    names = [stack.collective for stack in waiting if stack.collective]
-    return max(names, key=lambda one: (names.count(one), one.sequence is not None), default=None)
-
-
 def alike(stacks: Mapping[int, Stack]) -> list[list[int]]:
     """Ranks with identical stacks together, the fewest first: who is alone is of most interest."""
     groups: dict[tuple[str, ...], list[int]] = {}
@@ -122,7 +83,7 @@ def why_no_stack(
     if gone:
         return f"rank {rank} has ended"
     if held is not None:
-        text, advice = _silence(Standstill(0.0, {}, silent=[rank], held={rank: held}))
+        text, advice = silence(Standstill(0.0, {}, silent=[rank], held={rank: held}))
         return f"{text}. {advice}"
     return f"rank {rank} lives, but did not answer" if unanswered else ""
 
@@ -134,48 +95,17 @@ def line_of(stack: Stack) -> str:
     return stack.frames[stack.own if stack.own is not None else 0]
 
 
-def _ranks(ranks: Sequence[int], world_size: int) -> str:
+def who_of(ranks: Sequence[int], world_size: int) -> str:
     """rank 2, ranks 0-2, all ranks."""
     listed = rank_list(ranks, world_size)
     return f"rank {listed}" if len(ranks) == 1 else "all ranks" if listed == "all" else f"ranks {listed}"
 
 
-def _words(
-    found: Standstill, late: Sequence[int], waiting: Sequence[int], awaited: Collective | None
-) -> tuple[str, str]:
-    stacks, world = found.stacks, found.world_size
-    where = awaited.name if awaited else "a collective"
-    who, others = _ranks(late, world), _ranks(waiting, world)
-    if found.gone and waiting:
-        wait = "waits" if len(waiting) == 1 else "wait"
-        return f"{who} ended; {others} {wait} in {where}", f"Look at the last output of {who} in the run's logs."
-    if found.silent:
-        text, advice = _silence(found)
-        return (f"{text}; {others} {'waits' if len(waiting) == 1 else 'wait'} in {where}" if waiting else text), advice
-    first = stacks.get(late[0]) if late else None
-    if first is not None and waiting:
-        advice = f"Look at what {who} does in {line_of(first)}."
-        if len({line_of(stacks[rank]) for rank in stacks}) == 1:
-            advice = f"All ranks are at {line_of(first)}; look at what the call before it did on {who}."
-        return f"{who} does not reach {where}: in {line_of(first)}", advice
-    lines = {line_of(stack) for stack in stacks.values()}
-    line = line_of(next(iter(stacks.values()))) if len(lines) == 1 else f"{len(lines)} different places"
-    if waiting:
-        return (
-            f"all ranks wait in {where} and none is missing: {line}",
-            "Every rank has issued it: look at the network between them and at the backend's own log.",
-        )
-    return (
-        f"no rank finished a step for {duration(found.idle_s)}, and none waits for another: in {line}",
-        f"Look at {line}." if len(lines) == 1 else "Look at each rank's line.",
-    )
-
-
-def _silence(found: Standstill) -> tuple[str, str]:
+def silence(found: Standstill) -> tuple[str, str]:
     """What is known of ranks that are not heard though their processes live; the worst held ones first."""
     held = next((found.held[rank] for rank in found.silent if rank in found.held), None)
     ranks = [rank for rank in found.silent if not held or (rank in found.held and found.held[rank].how == held.how)]
-    who = _ranks(ranks, found.world_size)
+    who = who_of(ranks, found.world_size)
     alone = len(ranks) == 1
     be = "is" if alone else "are"
     if held and held.how == "stopped":

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.analysis.alignment import Rows
 from ddpmon.analysis.arrays import Floats, Ints
-from ddpmon.analysis.late_ranks import ADVICE
 from ddpmon.analysis.world import World
-from ddpmon.messages import Finding, Step
+from ddpmon.messages import Step
 
 MOST_NAMES = 32
 """Names that are told of, those with the most time; a script that names every step anew is not kept whole."""
@@ -77,37 +75,34 @@ def _block(ranks: tuple[int, ...], rows: list[list[Step]]) -> _Block:
     return _Block(ranks, names, np.array([row[0].step for row in rows], np.int64), ms)
 
 
-def explained(found: Sequence[Finding], named: NamedTimes, world: World) -> list[Finding]:
-    """The same findings; a straggler that loses most of its time inside a name is told with it."""
-    return [_explained(finding, named, world) if finding.kind == "straggler" else finding for finding in found]
+class Named(NamedTuple):
+    """What a script calls the time in which a rank is late."""
+
+    name: str
+    mine_ms: float
+    peers_ms: float
+    """Of a step, in it."""
 
 
-def _explained(finding: Finding, named: NamedTimes, world: World) -> Finding:
-    if "named" in finding.evidence:
-        return finding  # of a stretch that is over, and was told before
-    first = max(finding.since_step or 0, int(world.step[0]))
-    last = int(world.step[-1]) if finding.until_step is None else finding.until_step
-    steps = int(((world.step >= first) & (world.step <= last)).sum())
-    means = named.mean_ms(world.ranks, first, last, steps)
-    rank = finding.ranks[0]
-    late = {rank, *finding.evidence.get("with_ranks", ())}
-    peers = [column for column, other in enumerate(world.ranks) if other not in late]
+def explains(
+    named: NamedTimes, world: World, rank: int, with_ranks: Collection[int], steps: tuple[int, int], over_ms: float
+) -> Named | None:
+    """The name inside which a rank loses most of what it is late, if there is one.
+
+    with_ranks: late ranks that are no peers. steps: the first and the last of the stretch. over_ms: how late it is.
+    """
+    first, last = max(steps[0], int(world.step[0])), steps[1]
+    count = int(((world.step >= first) & (world.step <= last)).sum())
+    means = named.mean_ms(world.ranks, first, last, count)
+    peers = [column for column, other in enumerate(world.ranks) if other != rank and other not in with_ranks]
     if not means or not peers:
-        return finding
+        return None
     column = world.ranks.index(rank)
     times = {name: (float(ms[column]), float(np.median(ms[peers]))) for name, ms in means.items()}
     excess = {name: mine - theirs for name, (mine, theirs) in times.items()}
     most = max(excess.values())
-    if most < HALF * finding.evidence["over_median_ms"]:
-        return finding
+    if most < HALF * over_ms:
+        return None
     # Of names that lie within each other all hold the excess: the innermost one has the least besides.
     name = min((name for name in excess if excess[name] >= INNER * most), key=lambda name: times[name][0])
-    mine, theirs = times[name]
-    look = ADVICE.get(finding.phase or "", "").format(rank=rank)
-    rest = (finding.advice or "").replace(look, "").strip()
-    return msgspec.structs.replace(
-        finding,
-        evidence=finding.evidence | {"named": name, "named_ms": mine, "peers_named_ms": theirs},
-        advice=f"Look in {name}: rank {rank} spends {mine:.1f} ms a step in it, its peers {theirs:.1f}."
-        + (f" {rest}" if rest else ""),
-    )
+    return Named(name, *times[name])

@@ -16,6 +16,10 @@ from ddpmon.messages import END_STATES, PHASES, Finding, RankView, Snapshot, Tim
 
 SCHEMA = 1
 MOST_GAINS = 8
+FINDING = (
+    "kind", "severity", "text", "ranks", "phase", "since_step", "until_step", "cost_ms", "evidence", "advice",
+)  # fmt: skip
+"""The fields of a finding; what it says to screens beyond them is theirs."""
 EFFICIENCIES = ("parallel", "load_balance", "load_balance_persistent", "load_balance_moving", "communication")
 
 
@@ -93,8 +97,13 @@ def report(
         else None,
         "what_if": [entry for entry in gains if entry["phase"] not in snapshot.unmeasured],
         "verdict": snapshot.verdict,
-        "findings": [msgspec.to_builtins(finding) for finding in snapshot.findings],
+        "findings": [_finding(finding) for finding in snapshot.findings],
     }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    built = msgspec.to_builtins(finding)
+    return {name: built[name] for name in FINDING}
 
 
 def _run_seconds(snapshot: Snapshot) -> float:

@@ -15,9 +15,7 @@ from math import comb
 import numpy as np
 
 from ddpmon.analysis.arrays import Floats, Ints
-from ddpmon.analysis.words import fitting
 from ddpmon.analysis.world import World
-from ddpmon.messages import OWN_PHASES, Finding
 
 FALSE_ALARMS = 1e-5
 LONG = (0.25, 0.12)
@@ -34,8 +32,8 @@ MISSED = 2
 PERIODS = 20
 """Rhythms that are tried."""
 MANY = 200
-WORTH, TOLD = 1.02, 1.01
-"""Times faster without: less is no reason to act; and less not told."""
+TOLD = 1.01
+"""Times faster without: a rhythm that costs less is not told."""
 
 
 @dataclass(frozen=True)
@@ -143,51 +141,3 @@ def _at_least(hits: int, places: int, share: float) -> float:
     if places > MANY:
         hits, places = round(hits * MANY / places), MANY
     return float(sum(comb(places, k) * share**k * (1 - share) ** (places - k) for k in range(hits, places + 1)))
-
-
-def periodic(world: World, found: Rhythm, known: Finding | None = None) -> Finding | None:
-    """The finding about a rhythm, if it is worth telling. known: the one made of it before."""
-    column, rank = found.column, world.ranks[found.column]
-    others = np.delete(np.arange(len(world.ranks)), column)
-    over = world.phases_ms[:, column] - np.median(world.phases_ms[:, others], axis=1)
-    phase = OWN_PHASES[int((np.median(over[found.at], axis=0) - np.median(over, axis=0)).argmax())]
-    mended = world.own_ms[:, column].copy()
-    mended[found.at] -= found.over_ms
-    slowest = np.maximum(world.own_ms[:, others].max(axis=1), mended)
-    begun = int(found.at[0])
-    real = world.step_ms[begun:]
-    simulated = float((real - world.slowest_ms[begun:] + slowest[begun:]).sum())
-    factor = float(real.sum()) / simulated if simulated > 0 else 1.0
-    if not known and factor < TOLD:
-        return None
-    since = known.since_step if known and known.since_step is not None else int(world.step[found.at[0]])
-    worth = factor - 1 >= (WORTH - 1) * (0.5 if known and known.severity == "warn" else 1.0)
-    head = f"rank {rank} takes {found.over_ms:+.0f} ms {phase} every {found.every} steps"
-    return Finding(
-        "periodic_straggler",
-        "warn" if worth else "info",
-        fitting(head, f"; {factor:.2f}x if not", f", since step {since:,}"),
-        [rank],
-        phase,
-        since,
-        cost_ms=float(real.mean()) * (1 - 1 / factor),
-        evidence={
-            "every": found.every,
-            "at_step": int(world.step[found.at[-1]]),
-            "over_ms": found.over_ms,
-            "times": len(found.at),
-            "gain": factor,
-        },
-        advice=(
-            f"Look at what rank {rank} does every {found.every} steps in {phase}"
-            f"{WHAT.get(phase, '')}: {found.over_ms:.0f} ms each time that all others wait. Do it less often, or in a"
-            " thread beside training. What it is was not measured."
-        ),
-    )
-
-
-WHAT = {
-    "other": " (a checkpoint, logging, an evaluation)",
-    "data": " (a new file or shard, workers that begin anew)",
-    "optimizer": " (what is hooked to its optimizer)",
-}

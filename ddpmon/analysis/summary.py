@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ddpmon.analysis.arrays import Bools, Floats
 from ddpmon.analysis.world import World
-from ddpmon.messages import Finding
 
-CHANGES = frozenset({"straggler", "load_imbalance", "moving_straggler"})
-"""Kinds of findings that know the step from which things are different."""
 FEWEST_STEPS = 12
 WARM_UP_STEPS = 10
 TIMES = 10.0
 """A first step is left out of means where it took so many times as long as the median."""
-
-
-def since_change(world: World, found: Sequence[Finding]) -> World:
-    """The steps since the last change that is known: means over it would tell of neither side.
-
-    FEWEST_STEPS at least, where there are as many.
-    """
-    told = [f for f in found if f.kind in CHANGES]
-    begins = [f.since_step if f.until_step is None else f.until_step + 1 for f in told]
-    latest = max((step for step in begins if step is not None), default=0)
-    first = min(int(np.searchsorted(world.step, latest)), len(world) - FEWEST_STEPS)
-    return world.between(first, len(world)) if first > 0 else world
 
 
 def past_warm_up(world: World) -> World:

@@ -119,8 +119,8 @@ def running(found: Sequence[Finding], summary: Summary | None) -> tuple[str, str
         return f"one rank; a step takes {summary.step_ms_p50:.1f} ms", "info"
     over = max((f for f in found if f.until_step is not None), key=lambda f: f.until_step or 0, default=None)
     if over:
-        until = f"rank {over.ranks[0]} was slow until step {over.until_step:,}"
-        return max((fitting("all ranks keep up", f"; {words}") for words in (over.text, until)), key=len), "info"
+        shorter = [over.brief] if over.brief else []
+        return max((fitting("all ranks keep up", f"; {words}") for words in (over.text, *shorter)), key=len), "info"
     behind = float(abs(summary.over_median).max())
     for bound in EVEN:
         if behind <= bound:
@@ -196,17 +196,25 @@ def ended(
         return f"stopped on request after {counted(steps, 'step')}{took}", "info"
     if not steps:
         return f"done{took}: no training step was seen", "warn"
-    worst = _worst([f for f in found if f.kind != "rank_failed"])
+    worst = _worst_in(found)
     done = f"done: {counted(steps, 'step')}{took}"
     return (f"{done}; {worst.text}", worst.severity) if worst else (done, "info")
 
 
-def beside_state(verdict: str) -> str:
-    """What the sentence of a run that is over tells where its state is shown beside it: of one that is done, what was
-    found in it, and only if that is nothing how many steps it took.
+def beside_state(sentence: str, state: str, found: Sequence[Finding], steps: int, seconds: float) -> str:
+    """What is told of a run that is over where its state stands beside it. sentence: what `ended` tells.
+
+    Of one that is done, what was found in it, and only if that is nothing how many steps it took.
     """
-    steps, _, found = verdict.removeprefix("done: ").partition("; ")
-    return (found or steps) if verdict.startswith("done: ") else verdict
+    if state != "done" or not steps:
+        return sentence
+    worst = _worst_in(found)
+    return worst.text if worst else f"{counted(steps, 'step')} in {duration(seconds)}"
+
+
+def _worst_in(found: Sequence[Finding]) -> Finding | None:
+    """Of a run that is done: that a rank failed is not what it came to."""
+    return _worst([f for f in found if f.explains != "failed"])
 
 
 def duration(seconds: float) -> str:

@@ -192,7 +192,7 @@ def _say_why(run: runs.Run, last: Snapshot | None) -> None:
     if run.error is not None:
         _say(run.error)
         return
-    failed = [finding.ranks[0] for finding in last.findings if finding.kind == "rank_failed"] if last else []
+    failed = [finding.ranks[0] for finding in last.findings if finding.explains == "failed"] if last else []
     words = last_words(run, failed[0] if failed else None)
     if words.lines:
         _say(f"the last words of {words.whose}, from {words.log}:")

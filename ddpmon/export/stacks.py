@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ddpmon.analysis.hangs import alike, line_of
-from ddpmon.analysis.verdict import rank_list
+from ddpmon.analysis.hangs import alike, line_of, who_of
 from ddpmon.messages import OWN_PHASES, Stack, StackView
 from ddpmon.plain import plain
 
@@ -16,7 +15,7 @@ def text(told: Sequence[StackView], fresh: set[int], world_size: int, now: float
     stacks = {view.rank: view.stack for view in told if view.rank in fresh and view.stack}
     lines: list[str] = []
     for ranks in alike(stacks):
-        lines += [_heading(_who(ranks, world_size), stacks[ranks[0]]), *_frames(stacks[ranks[0]]), ""]
+        lines += [_heading(ranks, world_size, stacks[ranks[0]]), *_frames(stacks[ranks[0]]), ""]
     for view in told:
         if view.rank in fresh:
             continue
@@ -33,16 +32,11 @@ def facts(told: Sequence[StackView], fresh: set[int], now: float) -> list[dict[s
     return [_facts(view, now) | {"answered": view.rank in fresh} for view in told]
 
 
-def _who(ranks: Sequence[int], world_size: int) -> str:
-    listed = rank_list(ranks, world_size)
-    return f"rank {listed}" if len(ranks) == 1 else "all ranks" if listed == "all" else f"ranks {listed}"
-
-
-def _heading(who: str, stack: Stack) -> str:
-    line = plain(line_of(stack))
+def _heading(ranks: Sequence[int], world_size: int, stack: Stack) -> str:
+    who, line = who_of(ranks, world_size), plain(line_of(stack))
     if stack.collective is None or not stack.blocked:
         return f"{who} in {line}"
-    return f"{who} {'waits' if who.startswith('rank ') else 'wait'} in {plain(stack.collective.name)}, from {line}"
+    return f"{who} {'waits' if len(ranks) == 1 else 'wait'} in {plain(stack.collective.name)}, from {line}"
 
 
 def _frames(stack: Stack) -> list[str]:

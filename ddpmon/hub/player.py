@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ddpmon.analysis.not_finite import Loss
+from ddpmon.analysis.evidence import Loss
 from ddpmon.analysis.verdict import Waiting
 from ddpmon.errors import RecordingError
 from ddpmon.hub.checked import UNREADABLE

@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from ddpmon import runs
+from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.pauses import Apart
 from ddpmon.analysis.report import report
 from ddpmon.analysis.since_start import SinceStart
@@ -403,8 +404,8 @@ def recorded_store(run: Run) -> Store:
     store = _judged(run, REPORT_RECORDS)
     late = _judged(run, None)
     # What held the run back at its end need not show over all of it.
-    known = {(finding.kind, tuple(finding.ranks)) for finding in store.findings}
-    more = [f for f in late.findings if (f.kind, tuple(f.ranks)) not in known]
+    there = {kind_of(finding).identity(finding) for finding in store.findings}
+    more = [finding for finding in late.findings if kind_of(finding).identity(finding) not in there]
     if more:
         store.findings = [*store.findings, *more]
         store.verdict, store.severity = late.verdict, late.severity

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ddpmon.analysis.conditions import Conditions
-from ddpmon.analysis.cpu import starved_share
-from ddpmon.analysis.memory import Memory
+from ddpmon.analysis.evidence import Memory, starved_share
 from ddpmon.hub.processes import SAMPLE_US, RankProcess
 from ddpmon.messages import Sample
 

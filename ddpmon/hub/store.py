@@ -15,20 +15,20 @@ from ddpmon.analysis import verdict
 from ddpmon.analysis.alignment import Aligner, Rows
 from ddpmon.analysis.buckets import BucketTimes, bucket_times
 from ddpmon.analysis.clocks import Clocks
-from ddpmon.analysis.cpu import Cpu
 from ddpmon.analysis.departed import Departed
 from ddpmon.analysis.events import changes
-from ddpmon.analysis.findings import Evidence, findings
+from ddpmon.analysis.evidence import Cpu, Evidence, Loss, Unsynchronised
+from ddpmon.analysis.findings import findings
 from ddpmon.analysis.hangs import Standstill
 from ddpmon.analysis.heat import Heat
 from ddpmon.analysis.life import Pauses, Signs, state
 from ddpmon.analysis.named import NamedTimes
-from ddpmon.analysis.not_finite import Loss
 from ddpmon.analysis.past import Past
 from ddpmon.analysis.pauses import Apart
-from ddpmon.analysis.replicas import Replicas, Unsynchronised
+from ddpmon.analysis.replicas import Replicas
+from ddpmon.analysis.since_change import since_change
 from ddpmon.analysis.since_start import SinceStart
-from ddpmon.analysis.summary import Summary, loss_trend, past_warm_up, since_change, summarise
+from ddpmon.analysis.summary import Summary, loss_trend, past_warm_up, summarise
 from ddpmon.analysis.verdict import Pausing
 from ddpmon.analysis.waits import split
 from ddpmon.analysis.window import Window
@@ -361,7 +361,7 @@ class Store:
             ],
             memory=[recent.memory for p, recent in there if recent.memory and not p.left],
             conditions=[recent.conditions for _, recent in there],
-            bus_bandwidth_gb_s=self.bucket_times().bus_bandwidth_gb_s if self._transfers_count() else None,
+            bus_bandwidth_gb_s=lambda: self.bucket_times().bus_bandwidth_gb_s if self._reduced else None,
             named=self._named,
             times=self.apart.times,
             parallelism=self.parallelism,
@@ -382,21 +382,17 @@ class Store:
         attempts = {process.hello.pid: process.attempt for process in everyone.values() if process.attempt >= 0}
         return [f for f in self.failures if attempts.get(f.pid, self.registry.attempt) == attempt]
 
-    def _transfers_count(self) -> bool:
-        """Whether the bandwidth of buckets matters: it takes a while to work out."""
-        return bool(self._reduced) and any(f.kind == "communication_bound" for f in self.findings)
-
     def _sentence(self, now: float, unix: float) -> tuple[str, str]:
         seats = self.registry.seats
         if self.state in END_STATES:
             seconds = (self.run.ended_at or unix) - self.run.created_at
             return verdict.ended(self.state, self.findings, self.step, seconds, self._why_failed(), self.waiting)
-        failed = next((finding for finding in self.findings if finding.kind == "rank_failed"), None)
+        failed = next((finding for finding in self.findings if finding.explains == "failed"), None)
         if failed:
             return failed.text, failed.severity
         if self.state == "waiting":
             return verdict.waiting(self.waiting)
-        stands = next((finding for finding in self.findings if finding.kind == "hang"), None)
+        stands = next((finding for finding in self.findings if finding.explains == "stalled"), None)
         if self.state == "stalled" and stands:
             return stands.text, stands.severity
         if self.state == "stalled":

@@ -231,6 +231,17 @@ class Event(msgspec.Struct, frozen=True):
     text: Text
 
 
+class DeviceMark(msgspec.Struct, frozen=True):
+    """What a finding says of the machines of its ranks."""
+
+    words: Text
+    """As in: throttled."""
+    columns: list[Text]
+    """Of Devices: those that show it."""
+    order: Count
+    """Of several, the highest is said."""
+
+
 class Finding(msgspec.Struct, frozen=True):
     """Something wrong that the evidence carries; the report's schema names the fields."""
 
@@ -244,6 +255,13 @@ class Finding(msgspec.Struct, frozen=True):
     cost_ms: float | None = None
     evidence: dict[Text, Any] = msgspec.field(default_factory=dict)
     advice: Text | None = None
+    subject: Text = ""
+    """What it is about where that is neither its ranks nor the world: a host, or what the run does besides training."""
+    brief: Text = ""
+    """The text in fewer words, where there are fewer."""
+    explains: Text = ""
+    """Of STATES, the one that it is the reason of: "failed" or "stalled"."""
+    device: DeviceMark | None = None
 
 
 class Attempt(msgspec.Struct, frozen=True):

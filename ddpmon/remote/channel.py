@@ -79,6 +79,7 @@ class RunThere(msgspec.Struct, array_like=True):
     run: Run
     state: str
     verdict: str
+    verdict_brief: str = ""
 
 
 class RunsThere(msgspec.Struct, array_like=True, tag="runs"):

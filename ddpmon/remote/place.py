@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpmon.allruns import Listed
+from ddpmon.allruns import Listed, Verdict
 from ddpmon.remote.source import RemoteSource
 from ddpmon.runs import Run
 from ddpmon.source import Source
@@ -21,8 +21,8 @@ class RemotePlace:
     def read(self) -> list[Listed]:
         return [listed for listed, _ in self._source.runs()]
 
-    def verdict(self, listed: Listed) -> str:
-        return next((said for each, said in self._source.runs() if each.run.id == listed.run.id), "")
+    def verdict(self, listed: Listed) -> Verdict:
+        return next((said for each, said in self._source.runs() if each.run.id == listed.run.id), Verdict())
 
     def attach(self, run: Run) -> Source:
         return RemoteSource.beside(self._source.address.of(run.id))

@@ -13,7 +13,7 @@ import time
 
 import ddpmon
 from ddpmon import runs
-from ddpmon.allruns import AllRuns
+from ddpmon.allruns import AllRuns, Listed
 from ddpmon.errors import DdpmonError
 from ddpmon.logs import KEPT, Reader, Said
 from ddpmon.messages import WireError
@@ -139,11 +139,7 @@ class Relay:
             if said:
                 self._send(Printed(_newest(said)))
         if self._want.runs and self._is_due("runs", now, RUNS_S):
-            listed = [
-                # what it was started with stays there: variables may be secrets, and nothing is started from afar
-                RunThere(dataclasses.replace(each.run, argv=[], environment={}), each.state, self._all.verdict(each))
-                for each in self._all.read()[:MOST_RUNS]
-            ]
+            listed = [self._there(each) for each in self._all.read()[:MOST_RUNS]]
             if listed != self._listed:
                 self._listed = listed
                 self._send(RunsThere(listed))
@@ -153,6 +149,11 @@ class Relay:
             return False
         self._due[what] = now + every_s
         return True
+
+    def _there(self, listed: Listed) -> RunThere:
+        # what it was started with stays there: variables may be secrets, and nothing is started from afar
+        run, verdict = dataclasses.replace(listed.run, argv=[], environment={}), self._all.verdict(listed)
+        return RunThere(run, listed.state, verdict.sentence, verdict.brief)
 
     def _send(self, message: FromThere) -> None:
         try:

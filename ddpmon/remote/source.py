@@ -18,7 +18,7 @@ from socket import socketpair
 import msgspec
 
 import ddpmon
-from ddpmon.allruns import Listed
+from ddpmon.allruns import Listed, Verdict
 from ddpmon.errors import DdpmonError, UnreachableError
 from ddpmon.logs import Log, Said
 from ddpmon.messages import END_STATES, Snapshot, WireError, Wish
@@ -76,7 +76,7 @@ class RemoteSource:
         """The line came back: what ranks print is told from the beginning."""
         self._want = Want()
         self._printed_read_at = self._runs_read_at = float("-inf")
-        self._listed: list[tuple[Listed, str]] = []
+        self._listed: list[tuple[Listed, Verdict]] = []
         self._beat = Beat(0.0, False, False)
         self._beat_at = time.monotonic()
         self._trouble = ""
@@ -181,7 +181,7 @@ class RemoteSource:
             raise UnreachableError(f"nothing was stopped: {self._trouble}")
         self._send(StopThere(run_id, now))
 
-    def runs(self) -> list[tuple[Listed, str]]:
+    def runs(self) -> list[tuple[Listed, Verdict]]:
         """The runs there, the latest first, with what is to be said of each; they come as long as this is asked."""
         self._runs_read_at = time.monotonic()
         if not self._want.runs:
@@ -347,7 +347,10 @@ class RemoteSource:
                     Said(each.rank, each.stream, [plain(text) for text in each.lines]) for each in message.said
                 ]
         elif isinstance(message, RunsThere):
-            self._listed = [(Listed(each.run, each.state), each.verdict) for each in message.runs]
+            self._listed = [
+                (Listed(each.run, each.state), Verdict(each.verdict, each.verdict_brief or each.verdict))
+                for each in message.runs
+            ]
         elif isinstance(message, Sorry):
             self._news.append(f"{self.address.where}: {plain(message.text)}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpmon.messages import RankView
+from ddpmon.messages import RankView, Snapshot
 from ddpmon.tui.frame import finite
 from ddpmon.tui.lines import Line
 
@@ -49,11 +49,18 @@ def grade(rank: RankView) -> tuple[int, str, str]:
     return 1, "·", "ok" if known else "muted"
 
 
-def marker(rank: RankView, accused: frozenset[int]) -> tuple[str, str]:
+def accused(snapshot: Snapshot) -> frozenset[int]:
+    """The ranks that a finding names as what is wrong; one about all of them sets none apart."""
+    most = max(1, snapshot.run.world_size - 1)
+    findings = [f for f in snapshot.findings if f.severity != "info" and len(f.ranks) <= most]
+    return frozenset(rank for finding in findings for rank in finding.ranks)
+
+
+def marker(rank: RankView, named: frozenset[int]) -> tuple[str, str]:
     """The rank table's first column: (glyph, role), blank when there is nothing to see."""
     order, glyph, role = grade(rank)
     if order >= 8:
         return glyph, role
-    if rank.rank in accused or order == 7:
+    if rank.rank in named or order == 7:
         return "▲", "bad" if order == 7 else "warn"
     return " ", "text"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ddpmon.analysis.besides import besides
-from ddpmon.analysis.findings import Evidence, findings
+from ddpmon.analysis.evidence import Evidence
+from ddpmon.analysis.findings import findings
 from ddpmon.analysis.pauses import Pause, Times
 from ddpmon.messages import CHECKPOINT, EVALUATION, PAUSE, PAUSES
+from tests.findings import of_kinds
 
 
 def times(
@@ -24,29 +25,29 @@ def times(
 
 
 def test_an_evaluation_that_takes_long_is_a_hint_that_tells_who_does_it() -> None:
-    (finding,) = besides(times(EVALUATION, [10.0] * 4, [(0,)]), world_size=4)
+    (finding,) = of_kinds("pauses", times=times(EVALUATION, [10.0] * 4, [(0,)]), world_size=4)
     assert (finding.kind, finding.severity, finding.ranks) == ("pauses", "info", [0])
     assert finding.text == "evaluation on rank 0 alone takes 40% of the time since the first step"
-    (finding,) = besides(times(EVALUATION, [10.0] * 4, [(0, 1, 2, 3)]), world_size=4)
+    (finding,) = of_kinds("pauses", times=times(EVALUATION, [10.0] * 4, [(0, 1, 2, 3)]), world_size=4)
     assert finding.ranks == []
     assert finding.text == "evaluation takes 40% of the time since the first step: 4 times, 40 s"
 
 
 def test_what_takes_little_is_not_told() -> None:
-    assert besides(times(CHECKPOINT, [1.0], [(0,)]), world_size=4) == []
-    assert besides(Times(), world_size=4) == []
+    assert of_kinds("pauses", times=times(CHECKPOINT, [1.0], [(0,)]), world_size=4) == []
+    assert of_kinds("pauses", times=Times(), world_size=4) == []
 
 
 def test_a_rank_that_keeps_pausing_for_something_unknown_is_a_fault() -> None:
-    (finding,) = besides(times(PAUSE, [2.0] * 10, [(2,)]), world_size=4)
+    (finding,) = of_kinds("pauses", times=times(PAUSE, [2.0] * 10, [(2,)]), world_size=4)
     assert (finding.severity, finding.ranks, finding.phase) == ("warn", [2], "other")
     assert finding.text == "rank 2 pauses for 2.0 s every 50 steps, in other: 25% of the time"
     assert finding.cost_ms == pytest.approx(20.0)
 
 
 def test_pauses_now_here_now_there_are_nobodys_fault() -> None:
-    assert besides(times(PAUSE, [2.0] * 10, [(2,), (0,), (1,)]), world_size=4) == []
-    assert besides(times(PAUSE, [8.0] * 2, [(2,)]), world_size=4) == [], "two are no habit"
+    assert of_kinds("pauses", times=times(PAUSE, [2.0] * 10, [(2,), (0,), (1,)]), world_size=4) == []
+    assert of_kinds("pauses", times=times(PAUSE, [8.0] * 2, [(2,)]), world_size=4) == [], "two are no habit"
 
 
 def test_pauses_that_were_forgotten_for_later_ones_are_no_failure() -> None:
@@ -55,7 +56,7 @@ def test_pauses_that_were_forgotten_for_later_ones_are_no_failure() -> None:
         for kept in range(3):
             told = times(kind, [2.0] * 10, [(2,)])
             told.latest = told.latest[:kept]
-            assert len(besides(told, world_size=4)) == (kind == EVALUATION)
+            assert len(of_kinds("pauses", times=told, world_size=4)) == (kind == EVALUATION)
 
 
 def test_it_is_among_the_findings() -> None:

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from ddpmon.analysis.causes import causes
-from ddpmon.analysis.memory import MIB, Memory, gpu_memory, memory_growth
+from ddpmon.analysis.evidence import Memory
+from ddpmon.analysis.kinds.gpu_memory import MIB
+from tests.findings import causes, of_kinds
 from tests.worlds import own_times, records, world_of
 
 
@@ -94,7 +95,8 @@ def memory(rank, sizes_mib, **kwargs):
 
 
 def test_memory_that_grows_all_along_is_told_with_its_pace():
-    finding = only(memory_growth([memory(1, 1000 + 2.0 * np.arange(30), trained_s=100)], 4))
+    growing = [memory(1, 1000 + 2.0 * np.arange(30), trained_s=100)]
+    finding = only(of_kinds("memory_growth", memory=growing, world_size=4))
     assert (finding.kind, finding.severity, finding.ranks) == ("memory_growth", "warn", [1])
     assert "120 MiB a minute" in finding.text
 
@@ -110,12 +112,13 @@ def test_memory_that_grows_all_along_is_told_with_its_pace():
     ],
 )
 def test_memory_that_comes_and_goes_is_no_growth(sizes, trained_s):
-    assert memory_growth([memory(0, sizes, trained_s=trained_s)], 1) == []
+    assert of_kinds("memory_growth", memory=[memory(0, sizes, trained_s=trained_s)], world_size=1) == []
 
 
 @pytest.mark.parametrize(("used", "severity"), [(90, None), (96, "info"), (99, "warn")])
 def test_a_gpu_that_is_nearly_full_is_told(used, severity):
-    found = gpu_memory([Memory(0, [], [], gpu_used_bytes=used * MIB, gpu_total_bytes=100 * MIB)], 1)
+    gpu = Memory(0, [], [], gpu_used_bytes=used * MIB, gpu_total_bytes=100 * MIB)
+    found = of_kinds("gpu_memory", memory=[gpu], world_size=1)
     assert [f.severity for f in found] == ([severity] if severity else [])
 
 
@@ -123,7 +126,7 @@ def test_gradients_of_one_bucket_are_told_what_smaller_ones_would_hide():
     finding = only(causes(world(own_times(100, 4, noise=0.02), transfer=30)))
     assert "bucket_cap_mb=0.25" in finding.advice  # of 1 MiB
     assert "--buckets" in finding.advice
-    with_buckets = only(causes(world(own_times(100, 4, noise=0.02), transfer=30), bus_bandwidth_gb_s=1.25))
+    with_buckets = only(causes(world(own_times(100, 4, noise=0.02), transfer=30), bus_bandwidth_gb_s=lambda: 1.25))
     assert "1.2 GB/s" in with_buckets.advice
     assert with_buckets.evidence["bus_bandwidth_gb_s"] == 1.25
 

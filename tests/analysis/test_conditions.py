@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from ddpmon.analysis.conditions import Conditions
-from ddpmon.analysis.findings import Evidence, findings
-from ddpmon.analysis.gpus import gpu_throttled
+from ddpmon.analysis.evidence import Evidence
+from ddpmon.analysis.findings import findings
+from tests.findings import of_kinds
 from tests.worlds import own_times, records, world_of
 
 
@@ -109,14 +110,15 @@ def test_batches_of_ranks_of_different_speed_are_balanced_by_what_one_sample_tak
 
 
 def test_gpus_that_hold_their_clocks_down_are_a_warning_only_where_one_is_clearly_slower():
-    (warn,) = gpu_throttled(
-        everyone(gpu_clock_mhz=[1750.0, 1200.0, 1740.0, 1750.0], gpu_throttled=["", "thermal", "", ""]), 4
-    )
+    def throttled(**conditions):
+        return of_kinds("gpu_throttled", conditions=everyone(**conditions), world_size=4)
+
+    (warn,) = throttled(gpu_clock_mhz=[1750.0, 1200.0, 1740.0, 1750.0], gpu_throttled=["", "thermal", "", ""])
     assert (warn.kind, warn.severity, warn.ranks) == ("gpu_throttled", "warn", [1])
-    (info,) = gpu_throttled(everyone(gpu_clock_mhz=1700.0, gpu_throttled="thermal"), 4)
+    (info,) = throttled(gpu_clock_mhz=1700.0, gpu_throttled="thermal")
     assert info.severity == "info"
-    assert gpu_throttled(everyone(gpu_clock_mhz=1700.0, gpu_throttled="power cap"), 4) == []
-    assert gpu_throttled(everyone(gpu_clock_mhz=1700.0), 4) == []
+    assert throttled(gpu_clock_mhz=1700.0, gpu_throttled="power cap") == []
+    assert throttled(gpu_clock_mhz=1700.0) == []
     assert all(len(f.text) <= 76 for f in (warn, info))
 
 

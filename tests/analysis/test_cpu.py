@@ -2,8 +2,8 @@
 
 import pytest
 
-from ddpmon.analysis.cpu import Cpu
-from ddpmon.analysis.findings import Evidence, findings
+from ddpmon.analysis.evidence import Cpu, Evidence
+from ddpmon.analysis.findings import findings
 
 
 def found_in(shares, before=(), *, cores=2, threads=1, hosts=None, seconds=10):

@@ -1,6 +1,10 @@
 """What is told of findings that come and go."""
 
+import msgspec
+import pytest
+
 from ddpmon.analysis.events import changes
+from ddpmon.analysis.kinds import KINDS
 from ddpmon.messages import Finding
 
 
@@ -48,3 +52,37 @@ def test_the_gravest_is_told_first_and_a_failure_by_whoever_hears_of_it():
         Finding("rank_failed", "critical", ""),
     ]
     assert [text for _, text in changes([], found)] == ["loss is nan", "rank 1 is slow"]
+
+
+def test_evidence_that_comes_and_goes_makes_it_no_other_finding():
+    of_one_host = msgspec.structs.replace(straggler(), evidence={"host": "node01"})
+    assert changes([straggler()], [of_one_host]) == []
+    assert changes([of_one_host], [straggler()]) == []
+
+
+def test_each_host_whose_ranks_wait_for_cores_is_a_finding_of_its_own():
+    here, there = (Finding("cpu_starved", "warn", f"{host} is full", [0], subject=host) for host in ("a", "b"))
+    assert changes([here], [here, there]) == [("warn", "b is full")]
+    assert changes([here, there], [here]) == [("info", "ranks get their cores again")]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.subject == "rank" and kind.is_announced])
+def test_of_a_kind_that_ranks_have_each_for_themselves_every_rank_is_told_and_its_end(kind):
+    first, second = straggler(1, kind.name), straggler(2, kind.name)
+    assert changes([], [first, second]) == [("warn", "rank 1 is slow"), ("warn", "rank 2 is slow")]
+    ((severity, text),) = changes([first, second], [second])
+    assert severity == "info"
+    assert text.startswith("rank 1 ")
+
+
+def test_every_kind_says_who_it_is_about_in_what_is_told_at_its_end():
+    of_ranks = [kind for kind in KINDS if kind.subject == "rank" and kind.is_announced]
+    assert [kind.name for kind in of_ranks if "{ranks}" not in kind.gone] == []
+
+
+def test_a_rise_of_the_loss_that_is_over_is_told_once():
+    lasts = Finding("loss_spiked", "warn", "loss rose", [], since_step=100)
+    over = Finding("loss_spiked", "info", "loss rose", [], since_step=100, until_step=120)
+    assert changes([], [over]) == [("info", "loss rose")]
+    assert changes([over], [over]) == []
+    assert changes([lasts], [over]) == []

@@ -2,7 +2,17 @@
 
 import pytest
 
-from ddpmon.analysis.failures import advice, events, first, headline, of_command, read_falls, read_table, sentence
+from ddpmon.analysis.failures import (
+    Ended,
+    advice,
+    events,
+    first,
+    headline,
+    of_command,
+    read_falls,
+    read_table,
+    sentence,
+)
 from ddpmon.messages import Failure
 
 TABLE = """
@@ -218,8 +228,27 @@ def test_a_child_of_torch_multiprocessing_that_was_killed_for_want_of_memory_is_
 
 
 def test_advice_for_memory_says_how_much_the_rank_held():
-    said = advice(1, "killed by SIGKILL, out of memory", {0: 1 << 30, 1: 3 << 30})
+    said = advice(1, "host", {0: 1 << 30, 1: 3 << 30})
     assert said.startswith("Rank 1 last held 3.0 GiB, the others 1.0 at most;")
-    assert advice(1, "killed by SIGKILL, out of memory", {}).startswith("Fewer ranks")
-    assert "gradient accumulation" in advice(0, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate", {})
-    assert advice(1, "killed by SIGKILL", {1: 3 << 30}) is None
+    assert advice(1, "host", {}).startswith("Fewer ranks")
+    assert "gradient accumulation" in advice(0, "gpu", {})
+    assert advice(1, "", {1: 3 << 30}) is None
+
+
+@pytest.mark.parametrize(
+    ("error", "kills", "out_of"),
+    [
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", "", "gpu"),
+        ("RuntimeError: DataLoader worker (pid 9) is killed by signal: Killed.", "cgroup", "host"),
+        ("RuntimeError: DataLoader worker (pid 9) is killed by signal: Killed.", "", ""),
+        ("ValueError: out of memory", "host", ""),
+    ],
+)
+def test_whose_memory_a_rank_ran_out_of_is_known_where_it_is_told(error, kills, out_of):
+    told = [failure(1, 10, error)]
+    assert first([], told, {}, kills).out_of == out_of
+
+
+@pytest.mark.parametrize(("kills", "out_of"), [("cgroup", "host"), ("", "")])
+def test_a_rank_that_the_kernel_killed_ran_out_of_its_hosts_memory(kills, out_of):
+    assert first([Ended(1, 1, 100, -9, root=True)], [], {}, kills).out_of == out_of

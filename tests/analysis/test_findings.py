@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from ddpmon.analysis.findings import Evidence, findings
-from ddpmon.analysis.not_finite import Loss
+from ddpmon.analysis.evidence import Evidence, Loss
+from ddpmon.analysis.findings import findings
 from ddpmon.messages import OWN_PHASES
 from tests.worlds import own_times, records, world_of
 

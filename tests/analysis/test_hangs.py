@@ -2,7 +2,8 @@
 
 import pytest
 
-from ddpmon.analysis.findings import Evidence, findings
+from ddpmon.analysis.evidence import Evidence
+from ddpmon.analysis.findings import findings
 from ddpmon.analysis.hangs import Held, Standstill, missing
 from ddpmon.messages import Collective, Stack
 

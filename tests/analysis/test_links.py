@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from ddpmon.analysis.conditions import Conditions
-from ddpmon.analysis.findings import Evidence, findings
+from ddpmon.analysis.evidence import Evidence
+from ddpmon.analysis.findings import findings
 from ddpmon.messages import SYNC_GRADIENTS, Step, Sync
 from tests.worlds import own_times, records, world_of
 

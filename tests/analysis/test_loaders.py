@@ -3,7 +3,8 @@
 import pytest
 
 from ddpmon.analysis.conditions import Conditions
-from ddpmon.analysis.findings import Evidence, findings
+from ddpmon.analysis.evidence import Evidence
+from ddpmon.analysis.findings import findings
 from ddpmon.analysis.loaders import advice
 from tests.worlds import own_times, records, world_of
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ddpmon.analysis.causes import causes
+from tests.findings import causes
 from tests.worlds import own_times, records, world_of
 
 

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddpmon.analysis.alignment import Rows
-from ddpmon.analysis.findings import Evidence, findings
+from ddpmon.analysis.evidence import Evidence
+from ddpmon.analysis.findings import findings
 from ddpmon.analysis.named import MOST_NAMES, NamedTimes
 from ddpmon.messages import Step
 from tests.worlds import own_times, records, world_of

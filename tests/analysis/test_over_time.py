@@ -3,7 +3,8 @@
 import pytest
 
 from ddpmon.analysis.events import changes
-from ddpmon.analysis.findings import Evidence, findings
+from ddpmon.analysis.evidence import Evidence
+from ddpmon.analysis.findings import findings
 from tests.analysis.test_stragglers import STEP_MS, clean
 from tests.worlds import records, world_of
 

@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 
-from ddpmon.analysis.causes import causes
-from ddpmon.analysis.findings import Evidence, findings
-from ddpmon.analysis.links import slow_link
+from ddpmon.analysis.evidence import Evidence
+from ddpmon.analysis.findings import findings
 from ddpmon.analysis.parallelism import measured, short, with_ddp
 from ddpmon.messages import OWN_PHASES
+from tests.findings import causes, of_kinds
 from tests.worlds import own_times, records, world_of
 
 KINDS = ("FSDP", "FSDP2", "FSDP2 (hybrid)", "FSDP2 + tensor parallel", "DeepSpeed", "tensor parallel", "none")
@@ -85,6 +85,6 @@ def test_a_rank_late_in_other_may_be_late_in_forward_where_that_is_not_measured(
 def test_a_slow_link_is_told_of_collectives():
     made = collectives(transfer=10.0)
     made.transfer_ms[:, 1] += 20
-    texts = {kind: slow_link(made, parallelism=kind) for kind in ("", "FSDP2")}
+    texts = {kind: of_kinds("slow_link", world=made, parallelism=kind)[0] for kind in ("", "FSDP2")}
     assert "all-reduce" in texts[""].text
     assert "all-reduce" not in texts["FSDP2"].text + texts["FSDP2"].advice

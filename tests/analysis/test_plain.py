@@ -1,13 +1,16 @@
 """What is found goes over the wire and into reports, whatever made its numbers."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 
 from ddpmon.analysis import findings as finding
-from ddpmon.analysis.findings import Evidence, findings, plain
-from ddpmon.analysis.memory import Memory
-from ddpmon.messages import Finding, encode
+from ddpmon.analysis.evidence import Evidence, Memory
+from ddpmon.analysis.findings import findings
+from ddpmon.analysis.kinds import gpu_memory
+from ddpmon.analysis.kinds.kind import Found, plain
+from ddpmon.messages import encode
 from tests.worlds import own_times, records, world_of
 
 
@@ -19,11 +22,12 @@ def test_numbers_of_numpy_become_pythons_own():
 
 
 def test_a_detector_that_leaves_numpys_numbers_in_what_it_found_ends_no_hub(monkeypatch):
-    left = Finding("gpu_memory", "warn", "x", [0], cost_ms=np.float64(2.0), evidence={"share": np.float32(0.5)})
-    monkeypatch.setattr(finding, "gpu_memory", lambda *_: [left])
+    facts = gpu_memory.GpuMemory(np.float32(0.5), np.int64(4096), rank=0, world_size=1)
+    left = Found(gpu_memory.KIND, "warn", facts, [0], cost_ms=np.float64(2.0), beside={"more": np.float32(0.25)})
+    monkeypatch.setattr(finding, "KINDS", [replace(gpu_memory.KIND, detect=lambda _: [left])])
     (told,) = findings(None, Evidence())
     encode(told)
-    assert json.loads(json.dumps(told.evidence)) == {"share": 0.5}
+    assert json.loads(json.dumps(told.evidence)) == {"share": 0.5, "left_bytes": 4096, "more": 0.25}
 
 
 def test_growing_memory_and_a_late_rank_can_be_sent():

@@ -2,8 +2,9 @@
 
 import pytest
 
-from ddpmon.analysis.findings import Evidence, findings
-from ddpmon.analysis.replicas import Replicas, Unsynchronised
+from ddpmon.analysis.evidence import Evidence, Unsynchronised
+from ddpmon.analysis.findings import findings
+from ddpmon.analysis.replicas import Replicas
 from ddpmon.messages import Digest
 
 

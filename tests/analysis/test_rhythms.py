@@ -4,13 +4,15 @@ import numpy as np
 import pytest
 
 from ddpmon.analysis import rhythms
-from ddpmon.analysis.rhythms import periodic
+from ddpmon.analysis.evidence import Evidence
+from ddpmon.analysis.kinds import periodic_straggler
+from ddpmon.analysis.kinds.kind import Moment
 from tests.analysis.test_stragglers import STEP_MS, clean
 from tests.worlds import records, world_of
 
 
 def told(world):
-    return {found.column: finding for found in rhythms.rhythms(world) if (finding := periodic(world, found))}
+    return {found.ranks[0]: found for found in periodic_straggler.detect(Moment(Evidence(), world))}
 
 
 @pytest.mark.parametrize("kind", ["even", "garbage", "hiccups"])

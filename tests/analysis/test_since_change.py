@@ -2,7 +2,8 @@
 
 import pytest
 
-from ddpmon.analysis.summary import since_change, summarise
+from ddpmon.analysis.since_change import since_change
+from ddpmon.analysis.summary import summarise
 from ddpmon.messages import Finding
 from tests.worlds import own_times, records, world_of
 

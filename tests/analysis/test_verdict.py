@@ -142,4 +142,30 @@ def test_a_run_whose_ranks_were_heard_was_watched():
 
 def test_a_run_that_ended_well_keeps_what_held_it_back():
     slow = Finding("straggler", "warn", "rank 1 is slow")
+    assert verdict.beside_state("done: …", "done", [slow], 1200, 192) == "rank 1 is slow"
+    assert verdict.beside_state("done: …", "done", [], 1200, 192) == "1,200 steps in 3m12s"
+    assert verdict.beside_state("no step was seen", "done", [], 0, 192) == "no step was seen"
+    assert verdict.beside_state("it failed", "failed", [slow], 1200, 192) == "it failed"
     assert verdict.ended("done", [slow], 1200, 192, None) == ("done: 1,200 steps in 3m12s; rank 1 is slow", "warn")
+
+
+@pytest.mark.parametrize(
+    ("text", "brief", "sentence"),
+    [
+        ("loss rose from 1 to 5 at step 100, on all ranks at once", "", "all ranks keep up; loss rose from 1 to 5"),
+        (
+            "rank 1 was slow" + " and slow" * 9,
+            "rank 1 was slow until step 9",
+            "all ranks keep up; rank 1 was slow until",
+        ),
+        ("rank 1 was slow" + " and slow" * 9, "", "all ranks keep up"),
+    ],
+)
+def test_what_is_over_is_told_in_as_many_words_as_fit(text, brief, sentence):
+    over = Finding("loss_spiked", "info", text, [], since_step=100, until_step=120, brief=brief)
+    summary = summarise(world_of(records(own_times(40, 4))))
+    told, severity = verdict.running([over], summary)
+    assert told.startswith(sentence)
+    assert len(told) <= 76
+    assert severity == "info"
+    assert not told.endswith("; ")

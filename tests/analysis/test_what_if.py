@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddpmon.analysis.findings import Evidence, findings
+from ddpmon.analysis.evidence import Evidence
+from ddpmon.analysis.findings import findings
 from ddpmon.analysis.verdict import running
 from ddpmon.analysis.what_if import Transfer, gain
 from tests.worlds import OWN, own_times, records, world_of

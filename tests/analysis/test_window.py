@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddpmon.analysis.findings import Evidence, findings
+from ddpmon.analysis.evidence import Evidence
+from ddpmon.analysis.findings import findings
 from ddpmon.analysis.summary import summarise
 from ddpmon.analysis.window import Window
 from ddpmon.analysis.world import FOLLOWING, MEANED

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from ddpmon.analysis.alignment import Aligner
-from ddpmon.analysis.findings import Evidence, findings
+from ddpmon.analysis.evidence import Evidence
+from ddpmon.analysis.findings import findings
 from ddpmon.analysis.waits import split
 from ddpmon.messages import SYNC_COLLECTIVE
 from tests.probe.conftest import SCRIPTS, Ear, torchrun

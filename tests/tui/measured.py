@@ -7,11 +7,11 @@ from ddpmon.messages import (
     BucketView,
     EfficiencyView,
     Environment,
-    Finding,
     Gpu,
     RankView,
     Snapshot,
 )
+from tests.findings import finding
 from tests.tui import odd, snapshots
 from tests.tui.snapshots import replace, wobble
 
@@ -105,7 +105,7 @@ def cpu() -> Snapshot:
         calm,
         ranks=ranks,
         notes=["no GPU counters: NVML Shared Library Not Found"],
-        findings=[Finding(kind="cpu_starved", severity="warn", text=text, ranks=[0, 1, 2, 3])],
+        findings=[finding("cpu_starved", "warn", text, [0, 1, 2, 3])],
         all_reduce=AllReduceView(
             payload_bytes=824_456.0,
             wait_ms=1.21,
@@ -137,7 +137,7 @@ def many() -> Snapshot:
         ranks=ranks,
         findings=[
             *calm.findings,
-            Finding(kind="gpu_memory", severity="warn", text="rank 77's GPU memory is 99% full", ranks=[77]),
+            finding("gpu_memory", "warn", "rank 77's GPU memory is 99% full", [77]),
         ],
         all_reduce=costs.all_reduce,
         efficiency=costs.efficiency,

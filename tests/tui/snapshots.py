@@ -8,6 +8,7 @@ import msgspec
 
 from ddpmon.logs import LAUNCHER, Said
 from ddpmon.messages import Collective, Event, Exit, Finding, Gpu, RankView, RunView, Series, Snapshot, Stack
+from tests.findings import finding
 
 STARTED = 1_789_000_000.0
 STEPS = 12_486
@@ -213,11 +214,11 @@ def stalled() -> Snapshot:
         eta_s=None,
         verdict="no step for 74 s: rank 5 (node00 gpu5) has not arrived; the others wait for it in all-reduce.",
         findings=[
-            Finding(
-                kind="hang",
-                severity="critical",
-                text="rank 5 has not arrived",
-                ranks=[5],
+            finding(
+                "hang",
+                "critical",
+                "rank 5 has not arrived",
+                [5],
                 advice="Look at what rank 5 does in data.py:41 __getitem__.",
             )
         ],
@@ -295,7 +296,7 @@ def failed() -> Snapshot:
         ranks=ranks,
         run=replace(calm.run, ended_at=calm.at, exit_code=1),
         verdict="rank 3 (node00 gpu3) failed first: CUDA out of memory, exit 1. The other 7 were stopped.",
-        findings=[Finding(kind="rank_failed", severity="critical", text="rank 3 failed first", ranks=[3])],
+        findings=[finding("rank_failed", "critical", "rank 3 failed first", [3])],
         events=[
             *calm.events,
             Event(at=calm.at, severity="critical", text="rank 3: torch.OutOfMemoryError: CUDA out of memory"),

@@ -4,10 +4,11 @@ from functools import partial
 
 import pytest
 
-from ddpmon.messages import Environment, Finding, Gpu, RankView
+from ddpmon.messages import Environment, Gpu, RankView
 from ddpmon.source import FakeSource
 from ddpmon.tui import lines
 from ddpmon.tui.widgets import gauges, machines
+from tests.findings import finding
 from tests.tui import golden, measured, odd, snapshots
 from tests.tui.driving import drive
 
@@ -75,7 +76,7 @@ def test_every_rank_can_be_reached_and_the_cursor_is_always_in_sight():
 
 def test_a_host_with_many_ranks_in_trouble_counts_them_and_shows_the_worst():
     calm = measured.slow()
-    starved = Finding(kind="cpu_starved", severity="warn", text="", ranks=list(range(16, 24)))
+    starved = finding("cpu_starved", "warn", "", list(range(16, 24)))
     _, text = drive(replace(calm, findings=[starved]), "6")
     rows = [row for row in below(text) if "no core free" in row]
     assert len(rows) == 2

@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from ddpmon.messages import Finding
 from ddpmon.tui.widgets.failure import trouble
+from tests.findings import finding
 from tests.tui import snapshots
 
 
@@ -18,6 +18,6 @@ from tests.tui import snapshots
 )
 def test_ranks_that_failed_alike_are_told_beside_the_one_that_is_shown(ranks, head):
     shot = snapshots.failed()
-    shot = replace(shot, findings=[Finding("rank_failed", "critical", "it failed", ranks)])
+    shot = replace(shot, findings=[finding("rank_failed", "critical", "it failed", ranks)])
     (first, *_) = trouble(shot, 80, 20)
     assert "".join(text for text, _ in first).strip("─ ").startswith(head)

@@ -37,6 +37,7 @@ from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import fit
 from ddpmon.tui.standing import grade
 from ddpmon.tui.widgets.columns import MEASURED
+from tests.findings import finding
 from tests.tui import measured, snapshots, through_time
 from tests.tui.driving import drive
 from tests.tui.snapshots import replace
@@ -68,7 +69,7 @@ def whole():
         ranks=ranks,
         findings=[
             Finding("straggler", "warn", "rank 3 is slow", [3], "backward", 12_240, None, 41.0, {"a": 1}, "cool it"),
-            Finding("hang", "critical", "rank 3 does not come", [3], advice="look"),
+            finding("hang", "critical", "rank 3 does not come", [3], advice="look"),
         ],
         notes=["no GPU counters: NVML not found"],
     )

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from ddpmon import place, runs
-from ddpmon.allruns import AllRuns
+from ddpmon.allruns import AllRuns, Verdict
 from ddpmon.source import FakeSource
 from ddpmon.tui.outcome import Outcome
 from tests.tui import golden, snapshots
@@ -27,9 +27,17 @@ def made(number, **changes):
     return run
 
 
-def report(run, verdict):
+def report(run, verdict, steps=0, seconds=0.0, found=()):
     """The report of a run, as far as it is looked at here."""
-    (runs.run_dir(run.id) / "report.json").write_text(json.dumps({"schema": 1, "verdict": verdict, "ranks": [1]}))
+    said = {
+        "schema": 1,
+        "run": {"state": "failed" if run.exit_code else "done", "started_at": 5.0, "ended_at": 5.0 + seconds},
+        "steps": {"count": steps},
+        "verdict": verdict,
+        "findings": [{"kind": "straggler", "severity": "warn", "text": text} for text in found],
+        "ranks": [1],
+    }
+    (runs.run_dir(run.id) / "report.json").write_text(json.dumps(said))
 
 
 @pytest.fixture
@@ -44,7 +52,8 @@ def living():
 def several(living, monkeypatch):
     """Five runs: done, failed, lost, running, and the one that is watched."""
     monkeypatch.setattr("ddpmon.tui.widgets.runlist.time.time", lambda: NOW)
-    report(made(1), "done: 12,400 steps in 8m20s; rank 3 is slow: +12.4 ms data since step 210; 1.35x if fixed")
+    slow = "rank 3 is slow: +12.4 ms data since step 210; 1.35x if fixed"
+    report(made(1), f"done: 12,400 steps in 8m20s; {slow}", 12_400, 500.0, [slow])
     report(made(2, exit_code=3, name="a-rather-long-name-for-a-run"), "rank 1 failed first: ValueError: no such file")
     made(3, ended_at=None, exit_code=None, supervisor=runs.Process(2**22 + 1, 1), world_size=0)
     made(4, ended_at=None, exit_code=None, supervisor=runs.Process.of(living.pid))
@@ -153,11 +162,9 @@ def test_what_has_ended_is_read_once_until_it_is_written_again_and_what_runs_alw
 
 
 def test_the_verdict_of_a_run_that_has_ended_comes_from_its_report():
-    for number, verdict in (
-        (1, "done: 700 steps in 5m00s; rank 2 is slow: +12 ms data"),
-        (2, "done: 9 steps in 3.0 s"),
-    ):
-        report(made(number), verdict)
+    slow = "rank 2 is slow: +12 ms data"
+    report(made(1), f"done: 700 steps in 5m00s; {slow}", 700, 300.0, [slow])
+    report(made(2), "done: 9 steps in 3.0 s", 9, 3.0)
     made(3, exit_code=127, error="cannot start torchrun: No such file or directory")
     (runs.run_dir(made(4).id) / "report.json").write_text("{")
     _, text = drive(snapshots.slow(), "8", "G")
@@ -178,13 +185,13 @@ def test_a_report_is_read_once_and_one_that_is_not_there_yet_again(living):
     run = made(1, supervisor=runs.Process.of(living.pid))
     all_runs = AllRuns()
     (listed,) = all_runs.read()
-    assert all_runs.verdict(listed) == ""
+    assert all_runs.verdict(listed) == Verdict()
     path = runs.run_dir(run.id) / "report.json"
     path.write_text('{"verdict": "done: 9 steps"}')
-    assert all_runs.verdict(listed) == "done: 9 steps"
+    assert all_runs.verdict(listed) == Verdict("done: 9 steps", "done: 9 steps")
     path.unlink()
-    assert all_runs.verdict(listed) == "done: 9 steps"
-    assert all_runs.verdict(dataclasses.replace(listed, state="running")) == ""
+    assert all_runs.verdict(listed) == Verdict("done: 9 steps", "done: 9 steps")
+    assert all_runs.verdict(dataclasses.replace(listed, state="running")) == Verdict()
 
 
 def test_a_run_of_another_machine_is_unknown_and_neither_stopped_deleted_nor_started_again(home):

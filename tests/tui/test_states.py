@@ -2,10 +2,11 @@
 
 import pytest
 
-from ddpmon.messages import Finding, HeatView, RankView, RunView, Series
+from ddpmon.messages import HeatView, RankView, RunView, Series
 from ddpmon.source import FakeSource
 from ddpmon.tui.frame import LOOKS
 from ddpmon.tui.widgets import keybar
+from tests.findings import finding
 from tests.tui import golden, snapshots
 from tests.tui.driving import drive
 from tests.tui.snapshots import replace
@@ -36,7 +37,7 @@ def first_step_hangs():
         own_series=Series(),
         events=waiting.events,
         findings=[
-            Finding(
+            finding(
                 "hang",
                 "critical",
                 "rank 11 does not come",

@@ -5,7 +5,8 @@ import pytest
 from ddpmon.logs import Said
 from ddpmon.messages import Collective, Finding, Stack
 from ddpmon.source import FakeSource
-from ddpmon.tui.widgets.ranktable import accused
+from ddpmon.tui.standing import accused
+from tests.findings import finding
 from tests.tui import golden, odd, snapshots
 from tests.tui.driving import drive
 
@@ -226,5 +227,22 @@ def test_no_color_leaves_none_on_any_screen(monkeypatch):
 
 def test_a_finding_about_all_ranks_accuses_none():
     late = Finding("straggler", "warn", "rank 1 is slow", [1])
-    everyone = Finding("cpu_starved", "warn", "64 ranks on 2 cores", list(range(64)))
+    everyone = finding("cpu_starved", "warn", "64 ranks on 2 cores", list(range(64)))
     assert accused(snapshots.replace(snapshots.slow(), findings=[late, everyone])) == {1}
+
+
+def marked(text: str) -> set[int]:
+    """The ranks with a mark in a list whose lines begin with mark and rank."""
+    rows = [row.split() for row in text.splitlines() if row.startswith("▲ ")]
+    return {int(row[1]) for row in rows if row[1].isdecimal()}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "expected"), [([1, 2], {1, 2}), ([0, 1, 2, 3], set())], ids=["some ranks", "all ranks"]
+)
+def test_every_screen_marks_the_same_ranks(ranks, expected):
+    calm = snapshots.four_on_cpu()
+    shot = snapshots.replace(calm, findings=[finding("cpu_starved", "warn", "ranks wait for a core", ranks)])
+    for screen in "124":
+        _, text = drive(shot, screen)
+        assert marked(text) == expected, screen

@@ -16,7 +16,7 @@ def first_failed(snapshot: Snapshot) -> RankView | None:
     """The rank that failed first, as the findings say; else one that left a cause; else one that is gone."""
     ranks = {rank.rank: rank for rank in snapshot.ranks}
     for finding in snapshot.findings:
-        if finding.kind == "rank_failed":
+        if finding.explains == "failed":
             for number in finding.ranks:
                 if number in ranks:
                     return ranks[number]
@@ -30,7 +30,7 @@ def _cause(exit_: Exit | None) -> tuple[bool, bool]:
 
 def failed_alike(snapshot: Snapshot) -> list[int]:
     """Ranks that failed of the same as the first one, itself among them; empty where it alone did."""
-    told = next((finding.ranks for finding in snapshot.findings if finding.kind == "rank_failed"), [])
+    told = next((finding.ranks for finding in snapshot.findings if finding.explains == "failed"), [])
     return told if len(told) > 1 else []
 
 

@@ -12,7 +12,7 @@ from ddpmon.messages import RankView, Snapshot
 from ddpmon.tui import numbers, standing
 from ddpmon.tui.lines import Line, fit, padded, plain
 from ddpmon.tui.widgets.columns import HEALTH_WORDS, decimals, exit_text, how_far
-from ddpmon.tui.widgets.ranktable import RankTable, accused
+from ddpmon.tui.widgets.ranktable import RankTable
 from ddpmon.tui.widgets.worldmap import everyone, short_host
 
 Value = float | str | None
@@ -165,7 +165,7 @@ class FullTable(RankTable):
     def rows(self, snapshot: Snapshot, ranks: list[RankView], width: int) -> list[Line]:
         fields = self._fit(snapshot, width)
         digits = decimals(snapshot.ranks)
-        named = accused(snapshot)
+        named = standing.accused(snapshot)
         header: Line = [(" ", "text")]
         for field in fields:
             sorted_by = field.head == FIELDS[self._by].head

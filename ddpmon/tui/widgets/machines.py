@@ -14,13 +14,8 @@ from ddpmon.tui.widgets.columns import HEALTH_WORDS
 from ddpmon.tui.widgets.worldmap import everyone, short_host
 
 NOWHERE = "no host yet"
-_OF_DEVICES = {
-    "gpu_throttled": ("throttled", ("°C", "MHz")),
-    "gpu_memory": ("GPU nearly full", ("gpu GiB",)),
-    "cpu_starved": ("no core free", ("no core",)),
-    "memory_growth": ("memory grows", ("mem GiB",)),
-}
-"""Kinds of findings that are about machines, in the order of what is said of a rank, and the columns that show it."""
+_CLOCK_HEADS = ("°C", "MHz")
+"""The columns that show why a GPU holds its clocks down."""
 
 
 @dataclass(frozen=True)
@@ -49,19 +44,17 @@ class Machine:
 def troubles(snapshot: Snapshot) -> dict[int, Trouble]:
     """What is wrong, by rank; those that are well are left out."""
     blamed: dict[int, Trouble] = {}
-    for kind in reversed(_OF_DEVICES):
-        for finding in snapshot.findings:
-            if finding.kind == kind:
-                role = {"warn": "warn", "critical": "bad"}.get(finding.severity, "text")
-                blamed |= dict.fromkeys(finding.ranks, Trouble(6, "▲", role, *_OF_DEVICES[kind]))
+    marks = [(finding.device, finding) for finding in snapshot.findings if finding.device is not None]
+    for mark, finding in sorted(marks, key=lambda pair: pair[0].order):
+        role = {"warn": "warn", "critical": "bad"}.get(finding.severity, "text")
+        blamed |= dict.fromkeys(finding.ranks, Trouble(6, "▲", role, plain(mark.words), tuple(mark.columns)))
     found = {}
     for rank in everyone(snapshot):
         order, glyph, role = standing.grade(rank)
         if order >= 8:
             found[rank.rank] = Trouble(order, glyph, role, HEALTH_WORDS.get(rank.health, plain(rank.health)))
         elif rank.gpu is not None and rank.gpu.throttled:
-            heads = _OF_DEVICES["gpu_throttled"][1]
-            found[rank.rank] = Trouble(7, "▲", "warn", plain(rank.gpu.throttled), heads)
+            found[rank.rank] = Trouble(7, "▲", "warn", plain(rank.gpu.throttled), _CLOCK_HEADS)
         elif rank.rank in blamed:
             found[rank.rank] = blamed[rank.rank]
     return found

@@ -59,7 +59,7 @@ SORTS = (
 def ordered(snapshot: Snapshot, sort: Sort) -> list[RankView]:
     """All ranks in the order of `sort`; while they arrive, the least far first instead of the slowest."""
     early = sort.trouble_first and arriving(snapshot)
-    late = accused(snapshot) if early else frozenset()
+    late = standing.accused(snapshot) if early else frozenset()
 
     def key(rank: RankView) -> tuple[int, bool, float, int]:
         trouble = standing.grade(rank)[0] if sort.trouble_first else 0
@@ -72,20 +72,13 @@ def ordered(snapshot: Snapshot, sort: Sort) -> list[RankView]:
     return sorted(everyone(snapshot), key=key)
 
 
-def accused(snapshot: Snapshot) -> frozenset[int]:
-    """The ranks that a finding names as what is wrong; one about all of them sets none apart."""
-    most = max(1, snapshot.run.world_size - 1)
-    told = [f for f in snapshot.findings if f.severity != "info" and len(f.ranks) <= most]
-    return frozenset(rank for finding in told for rank in finding.ranks)
-
-
 def table(snapshot: Snapshot, ranks: list[RankView], width: int, chosen: int | None) -> list[Line]:
     """The header and a line for each of `ranks`; `chosen` is the rank under the cursor."""
     measured = not arriving(snapshot)
     split_room = _SPLIT_ROOM if measured and width >= WIDE - 1 else 0
     columns = choose(MEASURED if measured else ARRIVING, snapshot.ranks, width - 2 - split_room)
     digits = decimals(snapshot.ranks)
-    named = accused(snapshot)
+    named = standing.accused(snapshot)
     header: Line = [(" ", "text"), ("".join(column.cell(column.head) for column in columns), "muted")]
     room = width - size(header) - 1
     split = measured and room >= _SPLIT_LEAST

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from textual import events
 
-from ddpmon.allruns import Listed
+from ddpmon.allruns import Listed, Verdict
 from ddpmon.analysis.verdict import beside_state
 from ddpmon.redaction import redact_variables
 from ddpmon.tui import numbers
@@ -57,7 +57,7 @@ def _verdict_end(width: int) -> int:
     return width if width < _WITH_ID else width - max(54, width * 2 // 5)
 
 
-def run_line(listed: Listed, verdict: str, now: float, width: int, *, mark: str, under: str) -> Line:
+def run_line(listed: Listed, verdict: Verdict, now: float, width: int, *, mark: str, under: str) -> Line:
     """One run: its mark, state, name, ranks, age, what is to be said of it; with room, how long, id and command."""
     run, look = listed.run, _look(listed)
     line: Line = [
@@ -69,8 +69,8 @@ def run_line(listed: Listed, verdict: str, now: float, width: int, *, mark: str,
     ]
     if width >= _WITH_TOOK:
         line.append((f" {_took(listed, now):>7}", "text" + under))
-    said = cut_sentence(plain(beside_state(verdict)) or numbers.NONE, max(1, _verdict_end(width) - size(line) - 2))
-    line.append(("  " + said, ("text" if verdict else "muted") + under))
+    said = cut_sentence(plain(verdict.brief) or numbers.NONE, max(1, _verdict_end(width) - size(line) - 2))
+    line.append(("  " + said, ("text" if verdict.sentence else "muted") + under))
     if width >= _WITH_ID:
         line = fit(line, _verdict_end(width), "text" + under)
         line.append((f"  {plain(run.id):<20}", "muted" + under))
@@ -105,7 +105,7 @@ def about(listed: Listed, verdict: str, now: float, width: int) -> list[Line]:
 class RunList(Pane):
     """The runs with a cursor, which stays on its run."""
 
-    def __init__(self, verdict: Callable[[Listed], str], *, id: str | None = None) -> None:
+    def __init__(self, verdict: Callable[[Listed], Verdict], *, id: str | None = None) -> None:
         """verdict: what the report of a run that has ended says."""
         super().__init__(id=id)
         self.listed: list[Listed] = []
@@ -142,11 +142,13 @@ class RunList(Pane):
         chosen = self.chosen_run()
         watched = None if frame.snapshot is None else frame.snapshot.run
 
-        def said(each: Listed) -> str:
-            known = self._verdict(each)
-            if known or frame.snapshot is None or watched is None or each.run.id != watched.id:
-                return known
-            return frame.snapshot.verdict
+        def said(each: Listed) -> Verdict:
+            reported, snapshot = self._verdict(each), frame.snapshot
+            if reported.sentence or snapshot is None or watched is None or each.run.id != watched.id:
+                return reported
+            seconds = (watched.ended_at or snapshot.at) - watched.started_at
+            brief = beside_state(snapshot.verdict, snapshot.state, snapshot.findings, snapshot.step, seconds)
+            return Verdict(snapshot.verdict, brief)
 
         lines = [title(heading, width), [(header(width), "muted")]]
         for each in self.listed[self._top : self._top + room]:
@@ -155,7 +157,7 @@ class RunList(Pane):
             lines.append(run_line(each, said(each), now, width, mark=mark, under="+select" if each is chosen else ""))
         if height >= _WITH_ABOUT and chosen is not None:
             lines += [[]] * (height - _ABOUT_LINES - len(lines))
-            lines += about(chosen, said(chosen), now, width)
+            lines += about(chosen, said(chosen).sentence, now, width)
         return lines
 
     def move(self, by: int | None = None, *, to: int | None = None) -> None:

@@ -8,12 +8,16 @@ samples or tokens of each step. The last steps alone must show it: it begins and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from ddpmon.analysis.arrays import Floats
 from ddpmon.analysis.change_points import onset
+from ddpmon.analysis.kinds import load_imbalance, periodic_straggler, straggler
+from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
+from ddpmon.analysis.kinds.own_time import forward_may_be, other_may_be_forward
 from ddpmon.analysis.summary import efficiency
 from ddpmon.analysis.verdict import rank_list
 from ddpmon.analysis.what_if import gain_all_at_median
@@ -39,18 +43,62 @@ MOST = 0.6
 FOLLOWS = 0.8
 """Correlation of own times with work, within steps."""
 WORTH = 1.03
+COSTS = 1.5
+"""Times what the costliest of single ranks costs: ranks that take turns cost more than that."""
+ONE_RANKS = frozenset(each.KIND.name for each in (straggler, load_imbalance, periodic_straggler))
+"""Kinds that are about one rank; ranks that take turns may each be late for some steps, or every so many."""
 
 
-def moving_straggler(world: World, before: Sequence[Finding] = ()) -> list[Finding]:
-    """The finding, if there is any."""
+@dataclass(frozen=True)
+class MovingStraggler:
+    """What it costs; gain: times as fast if all ranks were as fast as the typical one."""
+
+    load_balance_moving: float
+    over_median_ms: float
+    gain: float
+    follows_work: float
+    """Correlation of own times with work, within steps."""
+    work: str = for_words()
+    """"samples" or "tokens" that are uneven; "": they are not why."""
+    least: float = for_words()
+    most: float = for_words()
+    mean: float = for_words()
+    """Of a rank's work in a step."""
+    counts_samples: bool = for_words()
+    may_be_forward: bool = for_words()
+    world_size: int = for_words()
+
+
+def detect(moment: Moment) -> Iterator[Found[MovingStraggler]]:
+    """Where it is not rather one rank's matter, in the steps after whatever is over."""
+    singles = [finding for finding in moment.found if finding.kind in ONE_RANKS]
+    found = _in(_after_what_is_over(moment.world, singles), moment)
+    if found and not any(_is_one_ranks_matter(single, found.cost_ms or 0.0) for single in singles):
+        yield found
+
+
+def _is_one_ranks_matter(single: Finding, cost_ms: float) -> bool:
+    """Whether one rank is late rather than another each step: for most steps, or for most of what it costs."""
+    if single.until_step is not None:
+        return False
+    return COSTS * (single.cost_ms or 0.0) >= cost_ms or single.evidence.get("critical_share", 0.0) > MOST
+
+
+def _after_what_is_over(world: World, singles: list[Finding]) -> World:
+    """The window after the last stretch of a late rank: half of each, and ranks would seem to take turns."""
+    over = [f.until_step for f in singles if f.until_step is not None]
+    return world.between(int(np.searchsorted(world.step, max(over), side="right")), len(world)) if over else world
+
+
+def _in(world: World, moment: Moment) -> Found[MovingStraggler] | None:
     ranks = len(world.ranks)
     if ranks < 2 or len(world) < FEWEST_STEPS:
-        return []
-    known = next((f for f in before if f.kind == "moving_straggler"), None)
-    if not (_shows(world.last(MANY), STAYS) if known else _begins(world)):
-        return []
-    if known:
-        begin = int(np.searchsorted(world.step, known.since_step or 0))
+        return None
+    held = moment.held_one(KIND)
+    if not (_shows(world.last(MANY), STAYS) if held else _begins(world)):
+        return None
+    if held:
+        begin = int(np.searchsorted(world.step, held.since_step or 0))
     else:
         begin = onset(world.slowest_ms - world.typical_ms, len(world) - 1, near=FEW // 2)
     begin = min(begin, len(world) - FEW // 2)
@@ -59,30 +107,37 @@ def moving_straggler(world: World, before: Sequence[Finding] = ()) -> list[Findi
     critical = _critical(world)
     unit, follows = _work(world)
     factor = gain_all_at_median(world) if ranks > 2 else _gain_of_two(world)
-    scale = STAYS if known else 1.0
+    scale = STAYS if held else 1.0
     if factor - 1 < scale * (WORTH - 1):
-        return []
+        return None
     over = float((world.slowest_ms - world.typical_ms).mean()) * (2 if ranks == 2 else 1)
     last = world.own_ms.argmax(axis=1)
     rows = np.arange(len(world))
     phase = OWN_PHASES[int((world.phases_ms[rows, last] - np.median(world.phases_ms, axis=1)).mean(axis=0).argmax())]
     involved = np.flatnonzero(critical >= 0.5 / ranks).tolist()
-    balance = efficiency(world).load_balance_moving
-    even = follows >= scale * FOLLOWS
-    cause = f"uneven {unit} make another rank late each step" if even else "another rank is late each step"
-    return [
-        Finding(
-            "moving_straggler",
-            "warn",
-            fitting(f"{cause}: {over:+.1f} ms {phase}", f"; {factor:.2f}x if even", f", load balance {balance:.0%}"),
-            [world.ranks[column] for column in involved] if len(involved) < ranks else list(world.ranks),
-            phase,
-            known.since_step if known else since,
-            cost_ms=float(world.step_ms.mean()) * (1 - 1 / factor),
-            evidence={"load_balance_moving": balance, "over_median_ms": over, "gain": factor, "follows_work": follows},
-            advice=_advice(world, phase, unit if even else "", rank_list(involved, ranks)),
-        )
-    ]
+    counts = world.tokens if unit == "tokens" else world.samples
+    facts = MovingStraggler(
+        load_balance_moving=efficiency(world).load_balance_moving,
+        over_median_ms=over,
+        gain=factor,
+        follows_work=follows,
+        work=unit if follows >= scale * FOLLOWS else "",
+        least=float(counts.min()),
+        most=float(counts.max()),
+        mean=float(counts.mean()),
+        counts_samples=bool(world.samples.any()),
+        may_be_forward=forward_may_be(phase, moment.evidence),
+        world_size=ranks,
+    )
+    return Found(
+        KIND,
+        "warn",
+        facts,
+        [world.ranks[column] for column in involved],
+        phase,
+        held.since_step if held else since,
+        cost_ms=float(world.step_ms.mean()) * (1 - 1 / factor),
+    )
 
 
 def _begins(world: World) -> bool:
@@ -155,15 +210,44 @@ def _gain_of_two(world: World) -> float:
     return float(real.sum()) / simulated if simulated > 0 else 1.0
 
 
-def _advice(world: World, phase: str, unit: str, who: str) -> str:
-    if unit:
-        counts = world.tokens if unit == "tokens" else world.samples
-        return (
-            f"Balance {unit} within a step: they go from {counts.min():,} to {counts.max():,} around"
-            f" {counts.mean():,.0f}. Sort or bucket by length, or deal batches out by their sum."
-        )
-    known = "the sizes of batches are alike" if world.samples.any() else "the sizes of batches were not measured"
-    return (
-        f"Look at what takes its turn in {phase} on ranks {who}: batches of uneven length, a shared disk, a collection"
-        f" of garbage; {known}, and what it is was not measured."
+def words(found: Found[MovingStraggler]) -> Words:
+    """What it costs, and whether uneven work is why."""
+    facts = found.facts
+    cause = f"uneven {facts.work} make another rank late each step" if facts.work else "another rank is late each step"
+    advice = _advice(found)
+    return Words(
+        fitting(
+            f"{cause}: {facts.over_median_ms:+.1f} ms {found.phase}",
+            f"; {facts.gain:.2f}x if even",
+            f", load balance {facts.load_balance_moving:.0%}",
+        ),
+        other_may_be_forward(advice) if facts.may_be_forward else advice,
     )
+
+
+def _advice(found: Found[MovingStraggler]) -> str:
+    facts = found.facts
+    if facts.work:
+        return (
+            f"Balance {facts.work} within a step: they go from {facts.least:,.0f} to {facts.most:,.0f} around"
+            f" {facts.mean:,.0f}. Sort or bucket by length, or deal batches out by their sum."
+        )
+    sizes = "the sizes of batches are alike" if facts.counts_samples else "the sizes of batches were not measured"
+    return (
+        f"Look at what takes its turn in {found.phase} on ranks {rank_list(found.ranks, facts.world_size)}: batches of"
+        f" uneven length, a shared disk, a collection of garbage; {sizes}, and what it is was not measured."
+    )
+
+
+KIND = Kind(
+    "moving_straggler",
+    subject="world",
+    gone="ranks no longer take turns in being late",
+    words=words,
+    detect=detect,
+    fewest_steps=FEWEST_STEPS,
+    by_cost=True,
+    outdoes=tuple(sorted(ONE_RANKS)),
+    changes_level=True,
+    slows="waiting for ranks that are late in turn",
+)

@@ -1,0 +1,99 @@
+"""All that findings are made from: the steps of a window, and what is known besides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+
+from ddpmon.analysis.conditions import Conditions
+from ddpmon.analysis.failures import FirstFailure
+from ddpmon.analysis.hangs import Standstill
+from ddpmon.analysis.named import NamedTimes
+from ddpmon.analysis.pauses import Times
+from ddpmon.analysis.replicas import Difference, Sameness
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """A rank's CPU over the last seconds."""
+
+    rank: int
+    host: str
+    starved: Sequence[float]
+    """Share of each second in which the training thread could run and got no core."""
+    cores: int = 0
+    """That it may run on; 0: not known."""
+    compute_threads: int = 0
+    """That torch uses for one operation; 0: not known."""
+
+
+def starved_share(shares: Sequence[float]) -> float | None:
+    """Mean over the seconds in which it was measured; None without any."""
+    return sum(shares) / len(shares) if shares else None
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A rank's memory over the last seconds."""
+
+    rank: int
+    seconds: Sequence[float]
+    """When each was measured, since any moment, rising."""
+    rss_bytes: Sequence[int]
+    trained_s: float = 0.0
+    """How long it has trained at the last of them."""
+    gpu_used_bytes: int | None = None
+    gpu_total_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A rank's first loss of the run that was not finite."""
+
+    rank: int
+    step: int
+    value: float
+
+
+@dataclass(frozen=True)
+class Unsynchronised:
+    """Optimizer steps of a rank on gradients that DDP never reduced."""
+
+    rank: int
+    count: int
+    last_at: int
+    """Steps it had finished when the latest of them was told of."""
+    steps: int
+    """Steps finished so far."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What there is besides the steps of the window."""
+
+    records: int = 0
+    """Step records received."""
+    lost: int = 0
+    damaged: bool = False
+    """They come from a recording of which something could not be read."""
+    bad_losses: Sequence[Loss] = ()
+    """The first of each rank."""
+    failed: FirstFailure | None = None
+    world_size: int = 0
+    standstill: Standstill | None = None
+    difference: Difference | None = None
+    same: Sameness | None = None
+    unsynchronised: Sequence[Unsynchronised] = ()
+    cpu: Sequence[Cpu] = ()
+    memory: Sequence[Memory] = ()
+    named: NamedTimes | None = None
+    """What scripts named in the window's steps."""
+    conditions: Sequence[Conditions] = ()
+    bus_bandwidth_gb_s: Callable[[], float | None] = lambda: None
+    """Of the buckets' all-reduce, where they are recorded. It takes a while to work out."""
+    times: Times = field(default_factory=Times)
+    """Where the time went."""
+    parallelism: str = ""
+    """How the ranks train: DDP, FSDP2, … (see messages.words); "": they do not tell."""
+    unmeasured: Collection[str] = ()
+    """Of PHASES, those of which nothing is measured then."""

@@ -1,0 +1,65 @@
+"""The kinds of findings, in the order in which findings of them are listed. A kind is one file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ddpmon.analysis.kinds import (
+    communication_bound,
+    cpu_starved,
+    data_bound,
+    gap,
+    gc_pauses,
+    gpu_memory,
+    gpu_throttled,
+    gradients_not_synchronised,
+    hang,
+    load_imbalance,
+    loss_diverged,
+    loss_not_finite,
+    loss_spiked,
+    memory_growth,
+    moving_straggler,
+    overhead_bound,
+    pauses,
+    periodic_straggler,
+    rank_failed,
+    replicas_differ,
+    slow_link,
+    straggler,
+    telemetry_lost,
+)
+from ddpmon.analysis.kinds.kind import Kind, Words
+from ddpmon.messages import Finding
+
+KINDS: tuple[Kind[Any], ...] = (
+    rank_failed.KIND,
+    hang.KIND,
+    loss_not_finite.KIND,
+    replicas_differ.KIND,
+    gradients_not_synchronised.KIND,
+    periodic_straggler.KIND,
+    straggler.KIND,
+    load_imbalance.KIND,
+    slow_link.KIND,
+    moving_straggler.KIND,
+    data_bound.KIND,
+    gc_pauses.KIND,
+    loss_diverged.KIND,
+    communication_bound.KIND,
+    loss_spiked.KIND,
+    overhead_bound.KIND,
+    gap.KIND,
+    pauses.KIND,
+    cpu_starved.KIND,
+    gpu_throttled.KIND,
+    memory_growth.KIND,
+    gpu_memory.KIND,
+    telemetry_lost.KIND,
+)
+_BY_NAME = {kind.name: kind for kind in KINDS}
+
+
+def kind_of(finding: Finding) -> Kind[Any]:
+    """The kind of a finding; of one that only another version of ddpmon makes, one that nothing follows from."""
+    return _BY_NAME.get(finding.kind) or Kind(finding.kind, subject="world", gone="", words=lambda _: Words(""))

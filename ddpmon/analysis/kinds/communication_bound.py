@@ -1,0 +1,148 @@
+"""The transfer between ranks holds all of them back: DDP's all-reduce, or other collectives in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+
+from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
+from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, SHORTEST_MS, asked, mean_step_ms, since
+from ddpmon.analysis.parallelism import collectives, parts, with_ddp
+from ddpmon.analysis.words import fitting
+from ddpmon.messages import FSDP, FSDP2, OWN_PHASES, TENSOR_PARALLEL
+
+SHARE = 0.35
+"""Of a step."""
+MIB = 1 << 20
+BUCKETS = 4
+"""Into which gradients that are one bucket can be cut, so that all but one go while backward runs."""
+ONE_BUCKET_BYTES = 25 << 20
+"""DDP's own size of a bucket."""
+
+
+@dataclass(frozen=True)
+class AllReduceBound:
+    """What DDP's all-reduce takes of a step that compute does not hide; gain: times as fast without."""
+
+    transfer_ms: float
+    share: float
+    bytes: float
+    gain: float
+    bus_bandwidth_gb_s: float | None
+    step_ms: float = for_words()
+    backward_ms: float = for_words()
+
+
+@dataclass(frozen=True)
+class CollectivesBound:
+    """What collectives that are not DDP's take of a step; gain: times as fast without."""
+
+    transfer_ms: float
+    share: float
+    gain: float
+    step_ms: float = for_words()
+    parallelism: str = for_words()
+
+
+def detect(moment: Moment) -> Iterator[Found[AllReduceBound | CollectivesBound]]:
+    """With DDP its gradients' transfer counts, with anything else that of all collectives."""
+    world, held, evidence = moment.world, moment.held_one(KIND), moment.evidence
+    ddp = with_ddp(evidence.parallelism)
+    step = mean_step_ms(world)
+    by_rank = world.mean("exposed_ms") - world.mean("exposed_wait_ms") if ddp else world.mean("transfer_ms")
+    transfer = float(by_rank.mean())
+    if len(world.ranks) < 2 or step < SHORTEST_MS or transfer < step * asked(SHARE, held):
+        return
+    share, gain = transfer / step, step / (step - transfer)
+    facts: AllReduceBound | CollectivesBound
+    if ddp:
+        size = float(world.mean("gradient_bytes").mean())
+        backward = float(np.median(world.mean("phases_ms")[:, OWN_PHASES.index("backward")]))
+        facts = AllReduceBound(transfer, share, size, gain, evidence.bus_bandwidth_gb_s(), step, backward)
+    else:
+        facts = CollectivesBound(transfer, share, gain, step, evidence.parallelism)
+    yield Found(KIND, "warn", facts, world.ranks, "transfer", since(world, held), cost_ms=transfer)
+
+
+def words(found: Found[AllReduceBound | CollectivesBound]) -> Words:
+    """What it takes, and how to hide or shorten it."""
+    facts = found.facts
+    if isinstance(facts, CollectivesBound):
+        return Words(
+            fitting(f"collectives transfer for {facts.transfer_ms:.1f} ms a step: {facts.share:.0%} of it"),
+            f"{_of_collectives(facts)} How many bytes they move was not measured.",
+        )
+    return Words(
+        fitting(
+            f"all-reduce transfers for {facts.transfer_ms:.1f} ms a step: {facts.share:.0%} of it",
+            f", {facts.bytes / MIB:.1f} MiB",
+        ),
+        _of_all_reduce(facts),
+    )
+
+
+def _of_all_reduce(facts: AllReduceBound) -> str:
+    step, transfer, size, backward = facts.step_ms, facts.transfer_ms, facts.bytes, facts.backward_ms
+    times = max(2, ceil(transfer / (0.1 * max(step - transfer, 1e-3))))
+    accumulated = step / (step - transfer + transfer / times)
+    # All buckets but the last can go while backward runs, as far as that is long enough.
+    hidden = min(transfer * (1 - 1 / BUCKETS), backward)
+    if 0 < size < ONE_BUCKET_BYTES:
+        overlap = (
+            f"Nearly all of it is one of DDP's buckets, which goes when backward is over: bucket_cap_mb="
+            f"{size / BUCKETS / MIB:.2g}"
+            f" makes {BUCKETS} of them, and if the link keeps its pace {hidden:.1f} ms hide in backward: up to"
+            f" {step / (step - hidden):.2f}x."
+        )
+    else:
+        overlap = (
+            f"Backward takes {backward:.1f} ms, too little to hide it: with larger batches, or with half of the bytes"
+            f" (DDP's bf16_compress_hook) up to {step / (step - transfer / 2):.2f}x."
+        )
+    link = (
+        f"The bus bandwidth is {facts.bus_bandwidth_gb_s:.2g} GB/s: compare it with the link's."
+        if facts.bus_bandwidth_gb_s
+        else "How fast the link is was not measured (--buckets does)."
+    )
+    return (
+        f"Gradients of {times} batches accumulated under no_sync make it {accumulated:.2f}x as fast. {overlap} {link}"
+    )
+
+
+def _of_collectives(facts: CollectivesBound) -> str:
+    kinds = parts(facts.parallelism)
+    half = facts.step_ms / (facts.step_ms - facts.transfer_ms / 2)
+    if FSDP2 in kinds:
+        return (
+            "Where memory allows, reshard_after_forward=False leaves out backward's all-gathers;"
+            f" MixedPrecisionPolicy(param_dtype=torch.bfloat16) halves the bytes of float32: up to {half:.2f}x;"
+            " model.set_requires_gradient_sync(False) leaves out reduce-scatters between accumulated batches; larger"
+            " batches hide more."
+        )
+    if FSDP in kinds:
+        return (
+            "Where memory allows, ShardingStrategy.SHARD_GRAD_OP leaves out backward's all-gathers;"
+            f" MixedPrecision(param_dtype=torch.bfloat16) halves the bytes of float32: up to {half:.2f}x; larger"
+            " batches hide more."
+        )
+    if TENSOR_PARALLEL in kinds:
+        return "Tensor parallelism wants the fastest links: keep its mesh inside a machine, or make it smaller."
+    return (
+        f"They are {collectives(facts.parallelism)}: fewer, larger or asynchronous ones, or larger batches between"
+        " them."
+    )
+
+
+KIND = Kind(
+    "communication_bound",
+    subject="world",
+    gone="communication no longer holds the step back",
+    words=words,
+    detect=detect,
+    fewest_steps=FEWEST_STEPS,
+    by_cost=True,
+    slows="waiting for the transfer between ranks",
+)

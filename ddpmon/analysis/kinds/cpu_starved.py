@@ -1,0 +1,98 @@
+"""Ranks of a host wait for a core: their training threads could run and get none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ddpmon.analysis.evidence import Cpu, starved_share
+from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
+from ddpmon.analysis.verdict import rank_list
+from ddpmon.analysis.words import counted
+from ddpmon.messages import DeviceMark
+
+FEWEST_SAMPLES = 5
+NOTABLE = 0.05
+HARMFUL = 0.15
+STAYS = 0.5
+"""Share of NOTABLE that keeps a finding."""
+
+
+@dataclass(frozen=True)
+class CpuStarved:
+    """What share of the time ranks of a host wait, and for how many cores."""
+
+    host: str
+    starved_share: float
+    """Mean of the ranks that wait."""
+    by_rank: dict[str, float]
+    ranks: int
+    """On the host."""
+    cores: int | None
+    compute_threads: int
+    """Of each rank, at most."""
+    world_size: int = for_words()
+
+
+def detect(moment: Moment) -> list[Found[CpuStarved]]:
+    """One for each host on which ranks wait, worst first."""
+    return sorted(_each_host(moment), key=lambda found: -found.facts.starved_share)
+
+
+def _each_host(moment: Moment) -> Iterator[Found[CpuStarved]]:
+    held = {finding.subject for finding in moment.held(KIND)}
+    hosts: dict[str, list[Cpu]] = {}
+    for one in moment.evidence.cpu:
+        if len(one.starved) >= FEWEST_SAMPLES:
+            hosts.setdefault(one.host, []).append(one)
+    for host, ranks in hosts.items():
+        shares = {one.rank: starved_share(one.starved) or 0.0 for one in ranks}
+        starved = sorted(rank for rank, share in shares.items() if share >= (STAYS if host in held else 1.0) * NOTABLE)
+        if starved:
+            mean = float(np.mean([shares[rank] for rank in starved]))
+            facts = CpuStarved(
+                host=host,
+                starved_share=mean,
+                by_rank={str(rank): round(share, 4) for rank, share in shares.items()},
+                ranks=len(ranks),
+                cores=min(one.cores for one in ranks) or None,
+                compute_threads=max(1, *(one.compute_threads for one in ranks)),
+                world_size=moment.evidence.world_size,
+            )
+            yield Found(KIND, "warn" if mean >= HARMFUL else "info", facts, starved, subject=host)
+
+
+def words(found: Found[CpuStarved]) -> Words:
+    """Who waits, on how many cores."""
+    facts = found.facts
+    cores, threads, ranks = facts.cores or 0, facts.compute_threads, facts.ranks
+    many = f"{ranks} rank{'s' if ranks > 1 else ''}" + (f" of {threads} threads" if threads > 1 else "")
+    everyone = len(found.ranks) == ranks > 1
+    who = "each waits" if everyone else f"rank {rank_list(found.ranks, facts.world_size)} waits"
+    waits = f"{who} {facts.starved_share:.0%} of the time for a core"
+    if cores and ranks * threads > cores:
+        return Words(
+            f"{many} on {cores} core{'s' if cores > 1 else ''}: {waits}",
+            f"OMP_NUM_THREADS={max(1, cores // ranks)} gives each rank its share of the {counted(cores, 'core')}."
+            if threads > 1 and cores >= ranks
+            else f"Start at most {cores} rank{'s' if cores > 1 else ''} here, or get more cores: ranks that share"
+            " cores take turns, and all wait for whoever had the last one.",
+        )
+    return Words(
+        f"{waits} though there {'is' if cores == 1 else 'are'} {counted(cores, 'core')}" if cores else waits,
+        "Something besides the training threads takes the cores: look for DataLoader workers beyond"
+        f" what {facts.host or 'the machine'} has cores for, and for other programs.",
+    )
+
+
+KIND = Kind(
+    "cpu_starved",
+    subject="host",
+    gone="ranks get their cores again",
+    words=words,
+    detect=detect,
+    slows="waiting for cores",
+    device=DeviceMark("no core free", ["no core"], 2),
+)

@@ -1,0 +1,64 @@
+"""All ranks wait for data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ddpmon.analysis import loaders
+from ddpmon.analysis.conditions import Conditions
+from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
+from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, SHORTEST_MS, asked, mean_step_ms, since
+from ddpmon.analysis.words import fitting
+from ddpmon.messages import OWN_PHASES
+
+SHARE = 0.3
+"""Of a step."""
+
+
+@dataclass(frozen=True)
+class DataBound:
+    """Of a step; gain: times as fast without waiting for data."""
+
+    data_ms: float
+    share: float
+    gain: float
+    step_ms: float = for_words()
+    conditions: Sequence[Conditions] = for_words()
+
+
+def detect(moment: Moment) -> Iterator[Found[DataBound]]:
+    """What most ranks wait: half of them are not all."""
+    world, held = moment.world, moment.held_one(KIND)
+    step = mean_step_ms(world)
+    by_rank = world.mean("phases_ms")[:, OWN_PHASES.index("data")]
+    data = float(np.quantile(by_rank, 0.5, method="lower"))
+    if step >= SHORTEST_MS and data >= step * asked(SHARE, held):
+        facts = DataBound(data, data / step, step / max(step - data, 1e-3), step, moment.evidence.conditions)
+        yield Found(KIND, "warn", facts, world.ranks, "data", since(world, held), cost_ms=data)
+
+
+def words(found: Found[DataBound]) -> Words:
+    """How long, and how many workers would hide it."""
+    facts = found.facts
+    return Words(
+        fitting(
+            f"all ranks wait {facts.data_ms:.1f} ms a step for data: {facts.share:.0%} of it",
+            f"; {facts.gain:.2f}x without",
+        ),
+        loaders.advice(facts.data_ms, facts.step_ms, facts.conditions),
+    )
+
+
+KIND = Kind(
+    "data_bound",
+    subject="world",
+    gone="data keeps up again",
+    words=words,
+    detect=detect,
+    fewest_steps=FEWEST_STEPS,
+    by_cost=True,
+    slows="waiting for data",
+)

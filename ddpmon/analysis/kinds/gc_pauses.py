@@ -1,0 +1,78 @@
+"""Python's garbage collection holds all ranks back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words
+from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, SHORTEST_MS, asked, mean_step_ms, since
+from ddpmon.analysis.words import fitting
+
+SHARE = 0.03
+"""Of a step."""
+
+
+@dataclass(frozen=True)
+class GcPauses:
+    """What it costs: the others wait for whoever collects, so that in each step the longest pause counts."""
+
+    gc_ms: float
+    share: float
+    """Of a step."""
+    longest_ms: float
+    steps_share: float
+    """Of the steps in which any rank collects."""
+    same_time_ms: float
+    """Of gc_ms: what is left out if all ranks collect at the same time."""
+
+
+def detect(moment: Moment) -> Iterator[Found[GcPauses]]:
+    """Names the ranks that collect most."""
+    world, held = moment.world, moment.held_one(KIND)
+    step = mean_step_ms(world)
+    cost = float(world.gc_ms.max(axis=1).mean())
+    if step < SHORTEST_MS or cost < step * asked(SHARE, held):
+        return
+    means = world.mean("gc_ms")
+    facts = GcPauses(
+        gc_ms=cost,
+        share=cost / step,
+        longest_ms=float(world.gc_ms.max()),
+        steps_share=float((world.gc_ms > 0.1).any(axis=1).mean()),
+        same_time_ms=cost - float(means.mean()) if len(world.ranks) > 1 else 0.0,
+    )
+    ranks = [world.ranks[column] for column in np.flatnonzero(means > 0.5 * means.max()).tolist()]
+    yield Found(KIND, "warn", facts, ranks, None, since(world, held), cost_ms=cost)
+
+
+def words(found: Found[GcPauses]) -> Words:
+    """What it costs, and how to make it rarer."""
+    facts = found.facts
+    return Words(
+        fitting(
+            f"Python's garbage collection costs {facts.gc_ms:.1f} ms a step: {facts.share:.0%} of it",
+            f", up to {facts.longest_ms:.0f} ms at once",
+        ),
+        "gc.freeze() after the model is built takes what lives forever out of it."
+        + (
+            f" gc.disable() and a gc.collect() on all ranks at once every so many steps save {facts.same_time_ms:.1f}"
+            " ms a step of waiting for each other."
+            if facts.same_time_ms >= facts.gc_ms / 4
+            else " All ranks collect at once already: larger numbers for gc.set_threshold make it rarer."
+        ),
+    )
+
+
+KIND = Kind(
+    "gc_pauses",
+    subject="world",
+    gone="garbage collection no longer holds the step back",
+    words=words,
+    detect=detect,
+    fewest_steps=FEWEST_STEPS,
+    by_cost=True,
+    slows="garbage collection",
+)

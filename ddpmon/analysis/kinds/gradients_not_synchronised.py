@@ -1,0 +1,80 @@
+"""Weights are updated with gradients that were never reduced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
+from ddpmon.analysis.verdict import rank_list
+
+AGAIN_STEPS = 100
+"""A rank that trained so long without another such step has come right."""
+FEWEST_STEPS = 3
+
+
+@dataclass(frozen=True)
+class GradientsNotSynchronised:
+    """How often each rank did so, and whether replicas differ for it."""
+
+    optimizer_steps: dict[str, int]
+    """By rank."""
+    same_at_step: int | None
+    replicas_differ: list[int] | None = None
+    model: int | None = None
+    compared: int | None = None
+    world_size: int = for_words(0)
+
+
+def detect(moment: Moment) -> Iterator[Found[GradientsNotSynchronised]]:
+    """All ranks whose count still grows; none if there are none, or if it did their replicas no harm.
+
+    The count is no proof: a script may average gradients by itself, or train a further model beside the one in DDP.
+    That replicas differ is, so the finding is critical with it alone.
+    """
+    evidence = moment.evidence
+    grows = [
+        one for one in evidence.unsynchronised if one.count >= FEWEST_STEPS and one.steps - one.last_at < AGAIN_STEPS
+    ]
+    if not grows:
+        return
+    ranks = sorted(one.rank for one in grows)
+    counts = {str(one.rank): one.count for one in grows}
+    different, same, world_size = evidence.difference, evidence.same, evidence.world_size
+    if different is not None and set(ranks) & set(different.ranks):
+        facts = GradientsNotSynchronised(
+            counts, different.same_at, list(different.ranks), different.model, different.compared, world_size
+        )
+        yield Found(KIND, "critical", facts, ranks, since_step=different.step)
+    elif same is None or not (same.updates or same.step >= max(one.last_at for one in grows)):
+        facts = GradientsNotSynchronised(counts, same.step if same else None, world_size=world_size)
+        yield Found(KIND, "info", facts, ranks)
+
+
+def words(found: Found[GradientsNotSynchronised]) -> Words:
+    """Who did so how often."""
+    facts, ranks = found.facts, found.ranks
+    who = "every rank" if len(ranks) == facts.world_size > 1 else f"rank {rank_list(ranks, facts.world_size)}"
+    most = max(facts.optimizer_steps.values())
+    text = f"{who} updated weights {most:,} times with gradients DDP never reduced"
+    if facts.replicas_differ is not None:
+        return Words(
+            f"{text}; replicas differ",
+            "Call the DDP model itself in training (not model.module), and let the last backward before each"
+            " optimizer step run outside of no_sync; without that, every rank trains a model of its own.",
+        )
+    return Words(
+        text,
+        "Nothing shows yet that replicas differ. If another model than the one in DDP is trained, or the script"
+        " averages gradients by itself, this is meant; else call the DDP model itself in training.",
+    )
+
+
+KIND = Kind(
+    "gradients_not_synchronised",
+    subject="world",
+    gone="",
+    words=words,
+    detect=detect,
+    outdoes=("replicas_differ",),
+)

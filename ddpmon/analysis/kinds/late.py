@@ -1,0 +1,103 @@
+"""What kinds about one rank that is late for a stretch of steps have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ddpmon.analysis.evidence import Evidence
+from ddpmon.analysis.kinds.kind import Found, Words, for_words
+from ddpmon.analysis.kinds.own_time import forward_may_be, other_may_be_forward
+from ddpmon.analysis.late_ranks import LateRank
+from ddpmon.analysis.verdict import rank_list
+from ddpmon.analysis.words import fitting
+
+FEWEST_STEPS = 1
+"""How long a stretch must be is asked where it is looked for."""
+WORTH = 1.02
+"""Times faster if fixed: less is told, but no reason to act."""
+STAYS = 0.5
+"""Share of what is worth acting on that keeps it a warning."""
+
+
+@dataclass(frozen=True)
+class Late:
+    """How late the rank is; gain: times as fast if it were as fast as its peers."""
+
+    own_ms: float
+    over_median_ms: float
+    phase_excess_ms: float
+    """Of that, in the phase of the finding."""
+    peers_wait_ms: float
+    critical_share: float
+    """Of the steps in which the others wait for it."""
+    gain: float
+    steps: int
+    with_ranks: list[int] | None = None
+    """Who is late too."""
+    gain_together: float | None = None
+    """If all of them were as fast as the rest."""
+    starved_share: float | None = None
+    gc_ms: float | None = None
+    """What its garbage collection takes over its peers', where that is why."""
+    host: str | None = None
+    """All ranks there are late, and none elsewhere."""
+    world_size: int = for_words(0)
+    may_be_forward: bool = for_words(default=False)
+
+
+def late(one: LateRank, evidence: Evidence) -> dict[str, Any]:
+    """The fields of a Late."""
+    return {
+        "own_ms": float(one.part.own_ms[:, one.column].mean()),
+        "over_median_ms": one.stretch.over_ms,
+        "phase_excess_ms": float(one.phases_ms.max()),
+        "peers_wait_ms": float(one.part.wait_ms.mean(axis=0)[one.peers].mean()),
+        "critical_share": float((one.part.critical == one.column).mean()),
+        "gain": one.alone,
+        "steps": len(one.part),
+        "with_ranks": one.with_ranks or None,
+        "gain_together": one.together if one.partners else None,
+        "starved_share": one.starved_share,
+        "gc_ms": one.gc_ms,
+        "host": one.host[0] if one.host else None,
+        "world_size": len(one.world.ranks),
+        "may_be_forward": forward_may_be(one.phase, evidence),
+    }
+
+
+def severity(one: LateRank) -> Literal["info", "warn"]:
+    """A warning where mending it is worth it."""
+    keeps = STAYS if one.held and one.held.severity == "warn" else 1.0
+    return "warn" if not one.stretch.over and one.together - 1 >= keeps * (WORTH - 1) else "info"
+
+
+def cost_ms(one: LateRank) -> float:
+    """Of a step."""
+    return float(one.part.step_ms.mean()) * (1 - 1 / one.together)
+
+
+def gain_words(facts: Late, otherwise: str) -> tuple[str, str]:
+    """What mending it gains, and the same in fewer words; otherwise: what is to be done where it alone is late."""
+    if facts.with_ranks is None or facts.gain_together is None:
+        return f"; {facts.gain:.2f}x if {otherwise}", ""
+    many = len(facts.with_ranks) > 1
+    others = f"rank{'s' if many else ''} {rank_list(facts.with_ranks, facts.world_size)} {'are' if many else 'is'}"
+    return (
+        f"; {facts.gain_together:.2f}x only if {others} fixed too",
+        f"; {facts.gain_together:.2f}x if all {len(facts.with_ranks) + 1} late ranks are fixed",
+    )
+
+
+def over_words(found: Found[Any]) -> Words:
+    """What was the matter with a rank that keeps up again."""
+    rank, until = found.ranks[0], found.until_step
+    head = f"rank {rank} was slow from step {found.since_step:,} to {until:,}"
+    text = fitting(f"{head}: {found.facts.phase_excess_ms:+.1f} ms {found.phase}", " a step")
+    advice = f"It is over: look at what else ran on rank {rank}'s machine then, and in its log."
+    return Words(text, caveat(found.facts, advice), f"rank {rank} was slow until step {until:,}")
+
+
+def caveat(facts: Late, advice: str) -> str:
+    """The advice, with what is to be known first where forward is not measured."""
+    return other_may_be_forward(advice) if facts.may_be_forward else advice

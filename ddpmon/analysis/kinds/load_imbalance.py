@@ -1,0 +1,73 @@
+"""A rank is late because it has more samples or tokens than the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ddpmon.analysis.evidence import Evidence
+from ddpmon.analysis.kinds.kind import Found, Kind, Words, for_words
+from ddpmon.analysis.kinds.late import Late, caveat, cost_ms, gain_words, late, over_words, severity
+from ddpmon.analysis.late_ranks import Even, LateRank, MoreWork
+from ddpmon.analysis.words import fitting
+
+
+@dataclass(frozen=True)
+class LoadImbalance(Late):
+    """Of a step: what the rank has to do, and what its peers have."""
+
+    tokens: float | None = None
+    peers_tokens: float | None = None
+    samples: float | None = None
+    peers_samples: float | None = None
+    work: MoreWork = for_words(MoreWork("", 0.0, 0.0))
+    mean_work: float = for_words(0.0)
+    """Of all ranks."""
+    even: Even | None = for_words(None)
+
+
+def found_in(one: LateRank, work: MoreWork, evidence: Evidence) -> Found[LoadImbalance]:
+    """A late rank that has more work."""
+    own: dict[str, Any] = {work.unit: work.mine, f"peers_{work.unit}": work.theirs}
+    mean = float(one.work(work.unit).mean())
+    facts = LoadImbalance(**late(one, evidence), **own, work=work, mean_work=mean, even=one.even(work.unit))
+    return Found(KIND, severity(one), facts, [one.rank], one.phase, one.since, one.until, cost_ms(one))
+
+
+def words(found: Found[LoadImbalance]) -> Words:
+    """How much more it has, and what would be even."""
+    if found.until_step is not None:
+        return over_words(found)
+    facts, rank, work = found.facts, found.ranks[0], found.facts.work
+    more = f"rank {rank} has {work.mine / work.theirs - 1:.0%} more {work.unit} a step"
+    tail, _ = gain_words(facts, "even")
+    return Words(fitting(f"{more}: {facts.over_median_ms:+.1f} ms{tail}"), caveat(facts, _advice(rank, facts)))
+
+
+def _advice(rank: int, facts: LoadImbalance) -> str:
+    work, even = facts.work, facts.even
+    start = (
+        f"Give every rank equal work: rank {rank} gets {work.mine:.0f} {work.unit} a step, the others"
+        f" {work.theirs:.0f};"
+    )
+    if even is None:
+        return f"{start} {facts.mean_work:.0f} each would be even."
+    fewest, most = even.theirs
+    span = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+    return (
+        f"{start} ranks differ in what one of them takes, so that {even.mine} for rank {rank} and"
+        f" {span} for the others would be even: {even.slowest_ms:.1f} ms for the slowest, not"
+        f" {even.slowest_now_ms:.1f}."
+    )
+
+
+KIND = Kind(
+    "load_imbalance",
+    subject="rank",
+    family="late",
+    gone="rank {ranks} keeps up again",
+    words=words,
+    by_cost=True,
+    changes_level=True,
+    slows="rank {rank}'s larger share of the work",
+)

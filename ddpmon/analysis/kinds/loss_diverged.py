@@ -1,0 +1,79 @@
+"""A rank's loss is far from the others' for the whole window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
+from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, asked, since
+from ddpmon.analysis.verdict import rank_list
+from ddpmon.analysis.words import fitting
+
+TIMES = 2.0
+"""What the others' is."""
+SURE = 8.0
+"""Standard errors."""
+ALIKE = 10
+"""Steps whose losses are taken as one, because neighbours are alike."""
+
+
+@dataclass(frozen=True)
+class LossDiverged:
+    """The loss that is farthest away, and the others'."""
+
+    loss: float
+    median_loss: float
+    error: float
+    """Standard error of a rank's mean."""
+    world_size: int = for_words()
+
+
+def detect(moment: Moment) -> Iterator[Found[LossDiverged]]:
+    """Names the ranks that are far away, half of all at most."""
+    world, held = moment.world, moment.held_one(KIND)
+    if len(world.ranks) < 2 or not world.has_loss.all() or not np.isfinite(world.loss).all():
+        return
+    begins = np.arange(len(world) // ALIKE) * ALIKE
+    lengths = np.diff(begins, append=len(world))
+    blocks = np.add.reduceat(world.loss, begins, axis=0) / lengths[:, None]
+    means = blocks.mean(axis=0)
+    error = float(np.median(blocks.std(axis=0, ddof=1))) / np.sqrt(len(blocks))
+    middle = float(means.min()) if len(means) == 2 else float(np.median(means))
+    away = means - middle
+    far = (np.abs(away) > asked(SURE, held) * error) & (np.abs(away) > asked(TIMES - 1, held) * abs(middle))
+    far &= np.abs(away) > 1e-6
+    if not far.any() or far.sum() > len(means) / 2:
+        return
+    ranks = [world.ranks[column] for column in np.flatnonzero(far).tolist()]
+    value = float(means[far][np.abs(away[far]).argmax()])
+    facts = LossDiverged(value, middle, error, len(world.ranks))
+    yield Found(KIND, "warn", facts, ranks, None, since(world, held))
+
+
+def words(found: Found[LossDiverged]) -> Words:
+    """Whose, and how far."""
+    facts = found.facts
+    names = rank_list(found.ranks, facts.world_size)
+    return Words(
+        fitting(
+            f"rank{'s' if len(found.ranks) > 1 else ''} {names}: loss {facts.loss:.4g}, the others'"
+            f" {facts.median_loss:.4g}",
+            ", for the whole window",
+        ),
+        "Replicas have the same weights, so it is the data or the loss: look at which samples and labels"
+        f" rank {names} gets, and at how its loss is averaged.",
+    )
+
+
+KIND = Kind(
+    "loss_diverged",
+    subject="world",
+    gone="losses of all ranks are alike again",
+    words=words,
+    detect=detect,
+    fewest_steps=FEWEST_STEPS,
+    by_cost=True,
+)

@@ -1,0 +1,120 @@
+"""The mean loss jumped to twice what it was and far beyond what it strays, for more than a step or two.
+
+A warning while it is up. Which rank was first: the one whose own loss left its own usual before the mean did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ddpmon.analysis.arrays import Floats
+from ddpmon.analysis.excess import SMOOTHED, steady
+from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words
+from ddpmon.analysis.words import fitting
+
+TIMES = 2.0
+"""What it was."""
+LATELY = 10
+"""Steps."""
+FEWEST_STEPS = 60
+BEFORE = 30
+"""Steps that tell what the loss was before it jumped."""
+JUMP = 12.0
+"""Times what it strays."""
+FIRST = 20
+"""Steps before the jump of the mean in which one rank may have begun it."""
+BACK = 1.3
+"""Times what it was: the loss has come back."""
+
+
+@dataclass(frozen=True)
+class LossSpiked:
+    """What it was, and what it rose to."""
+
+    loss_before: float
+    highest: float
+
+
+def detect(moment: Moment) -> Iterator[Found[LossSpiked]]:
+    """The last rise in the window."""
+    world = moment.world
+    if not world.has_loss.all() or not np.isfinite(world.loss).all():
+        return
+    smooth = steady(world.loss.mean(axis=1))  # one odd batch, or two, is no matter
+    at = _jump(smooth)
+    if at is None:
+        return
+    was, stray = _usual(smooth, at)
+    up = smooth[at:]
+    calm = np.flatnonzero(up <= BACK * was + stray)
+    over = bool(len(calm)) and float(np.median(smooth[-LATELY:])) <= BACK * was + stray
+    # The running median rises two steps after the loss does.
+    at += SMOOTHED // 2
+    first, when = _first(world.loss, at, len(world.ranks))
+    until = int(world.step[min(len(world) - 1, at + int(calm[0]))]) if over else None
+    ranks = [] if first is None else [world.ranks[first]]
+    facts = LossSpiked(was, float(up.max()))
+    yield Found(KIND, "info" if over else "warn", facts, ranks, None, int(world.step[when]), until)
+
+
+def _usual(smooth: Floats, at: int) -> tuple[float, float]:
+    """Median of what was before, and how far the values stray from it."""
+    before = smooth[max(0, at - BEFORE) : at]
+    was = float(np.median(before))
+    return was, 1.4826 * float(np.median(np.abs(before - was)))
+
+
+def _jump(smooth: Floats) -> int | None:
+    """Index of the last jump upwards, in its first step: higher than all of the steps before that tell the usual."""
+    now = smooth[BEFORE:]
+    highest = np.lib.stride_tricks.sliding_window_view(smooth, BEFORE)[:-1].max(axis=1)
+    last = None
+    for at in (np.flatnonzero((now > highest) & (now > TIMES * np.abs(smooth[:-BEFORE]))) + BEFORE).tolist():
+        was, stray = _usual(smooth, at)
+        if smooth[at] > was + max(JUMP * stray, (TIMES - 1) * abs(was)) and (last is None or at - last > BEFORE):
+            last = at
+    return last
+
+
+def _first(loss: Floats, at: int, ranks: int) -> tuple[int | None, int]:
+    """Column of the rank whose loss rose first, None if all did together; and at which index."""
+    begin = max(0, at - FIRST)
+    before = loss[max(0, begin - BEFORE) : begin] if begin >= LATELY else loss[:at]
+    was = np.median(before, axis=0)
+    stray = 1.4826 * np.median(np.abs(before - was), axis=0)
+    high = loss[begin : at + 1] > was + np.maximum(JUMP * stray, (TIMES - 1) * np.abs(was))
+    rows = np.flatnonzero(high.any(axis=1))
+    if not len(rows):
+        return None, at
+    row = int(rows[0])
+    columns = np.flatnonzero(high[row])
+    if ranks > 1 and len(columns) == 1:
+        return int(columns[0]), begin + row
+    return None, begin + row
+
+
+def words(found: Found[LossSpiked]) -> Words:
+    """By how much, when, and on whom first."""
+    facts, step = found.facts, found.since_step
+    who = f"first on rank {found.ranks[0]}" if found.ranks else "on all ranks at once"
+    return Words(
+        fitting(f"loss rose from {facts.loss_before:.4g} to {facts.highest:.4g} at step {step:,}, {who}"),
+        f"Look at what rank {found.ranks[0]} read at step {step:,}: its loss rose before the others'."
+        if found.ranks
+        else "All ranks at once: it is the weights. A learning rate that is too high there, gradients without clipping,"
+        " or a batch some steps before; compare with the learning rate in Ranks.",
+    )
+
+
+KIND = Kind(
+    "loss_spiked",
+    subject="world",
+    gone="",
+    words=words,
+    detect=detect,
+    fewest_steps=FEWEST_STEPS,
+    by_cost=True,
+)

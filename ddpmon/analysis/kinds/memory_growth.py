@@ -1,0 +1,87 @@
+"""Memory of processes grows and grows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ddpmon.analysis.evidence import Memory
+from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
+from ddpmon.analysis.verdict import rank_list
+from ddpmon.analysis.words import fitting
+from ddpmon.messages import DeviceMark
+
+FEWEST_SAMPLES = 20
+SETTLED_S = 60.0
+"""Of training, before which a process still fills its caches."""
+PARTS = 5
+GROWS = 0.02
+MIB = 1 << 20
+LEAST_BYTES = 8 * MIB
+HARMFUL_PER_HOUR = 1.0
+"""Its size again within an hour."""
+
+
+@dataclass(frozen=True)
+class MemoryGrowth:
+    """Of the rank whose memory grows fastest."""
+
+    bytes_per_s: float
+    rss_bytes: float
+    times_per_hour: float
+    """Its size again."""
+    rank: int = for_words()
+    world_size: int = for_words()
+
+
+def detect(moment: Moment) -> Iterator[Found[MemoryGrowth]]:
+    """All ranks whose memory grew all along, by the same pace or not."""
+    alike: dict[int, list[Memory]] = {}
+    for one in moment.evidence.memory:
+        if len(one.rss_bytes) >= FEWEST_SAMPLES and one.trained_s >= SETTLED_S:
+            alike.setdefault(len(one.rss_bytes), []).append(one)
+    growing = {each.rank: each for ranks in alike.values() for each in _growing(ranks, moment.evidence.world_size)}
+    if growing:
+        fastest = max(growing.values(), key=lambda each: each.bytes_per_s)
+        harmful = fastest.times_per_hour >= HARMFUL_PER_HOUR
+        yield Found(KIND, "warn" if harmful else "info", fastest, sorted(growing))
+
+
+def _growing(ranks: Sequence[Memory], world_size: int) -> Iterator[MemoryGrowth]:
+    """Of ranks with equally many samples."""
+    sizes = np.array([one.rss_bytes for one in ranks], float)
+    floors = np.array([part.min(axis=1) for part in np.array_split(sizes, PARTS, axis=1)])
+    grown = floors[-1] - floors[0]
+    grows = (np.diff(floors, axis=0) > 0).all(axis=0) & (grown >= np.maximum(LEAST_BYTES, GROWS * floors[0]))
+    for i in np.flatnonzero(grows).tolist():
+        begun = [part[0] for part in np.array_split(np.array(ranks[i].seconds), PARTS)]
+        per_s = float(grown[i] / max(begun[-1] - begun[0], 1e-3))
+        size = float(sizes[i, -1])
+        yield MemoryGrowth(per_s, size, per_s * 3600 / size, ranks[i].rank, world_size)
+
+
+def words(found: Found[MemoryGrowth]) -> Words:
+    """How fast, of whom."""
+    facts = found.facts
+    several = f"; grows on ranks {rank_list(found.ranks, facts.world_size)}" if len(found.ranks) > 1 else ""
+    return Words(
+        fitting(
+            f"rank {facts.rank}'s memory grows {facts.bytes_per_s * 60 / MIB:,.0f} MiB a minute,"
+            f" {facts.rss_bytes / 2**30:.1f} GiB now",
+            several,
+        ),
+        "Look for what is kept from step to step: losses summed with their graph (use .item() or .detach()),"
+        f" lists of outputs, caches of a dataset. In an hour it is {facts.bytes_per_s * 3600 / 2**30:,.1f} GiB more.",
+    )
+
+
+KIND = Kind(
+    "memory_growth",
+    subject="world",
+    gone="memory no longer grows",
+    words=words,
+    detect=detect,
+    device=DeviceMark("memory grows", ["mem GiB"], 1),
+)

@@ -1,0 +1,112 @@
+"""The run spends much of its time on something else than training: a hint, or a rank that keeps pausing."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
+from ddpmon.analysis.pauses import Pause, Times
+from ddpmon.analysis.verdict import duration, rank_list
+from ddpmon.analysis.words import fitting
+from ddpmon.messages import PAUSE, PAUSES
+
+SHARE = 0.05
+"""Of the time since the first step, from which on it is told."""
+COSTLY = 0.1
+"""The same, from which on pauses of an unknown kind are a fault."""
+FEWEST = 3
+MOSTLY = 0.8
+"""Share of the pauses of an unknown kind that one rank must have had."""
+ADVICE = {
+    "evaluation": "Fewer or smaller evaluations, or each rank evaluating a part (DistributedSampler), cost less.",
+    "checkpoint": "Checkpoints written less often, or by torch.distributed.checkpoint.async_save, cost less.",
+    "compilation": "Inputs of one shape (drop_last, padding to a few lengths) are compiled once;"
+    " TORCH_LOGS=recompiles tells why it happens again.",
+}
+
+
+@dataclass(frozen=True)
+class Pauses:
+    """What the run does instead, how long and how often."""
+
+    of: str
+    """Of PAUSES."""
+    seconds: float
+    count: int
+    share: float
+    every: int | None = None
+    """Steps apart; where it is not known what a rank does."""
+    usual_s: float = for_words(0.0)
+    """How long each of them takes."""
+    world_size: int = for_words(0)
+
+
+def detect(moment: Moment) -> list[Found[Pauses]]:
+    """One for each kind of pause that takes a share of the time worth having, the costliest first."""
+    return sorted(_each(moment.evidence.times, moment.evidence.world_size), key=lambda found: -found.facts.share)
+
+
+def _each(times: Times, world_size: int) -> Iterator[Found[Pauses]]:
+    whole = times.training_s + sum(times.paused_s)
+    for kind, (seconds, count) in enumerate(zip(times.paused_s, times.counts, strict=True)):
+        if whole <= 0 or seconds < SHARE * whole or not count:
+            continue
+        name, share = PAUSES[kind], seconds / whole
+        latest = [one for one in times.latest if one.kind == name]
+        if kind != PAUSE:
+            ranks = sorted({rank for one in latest for rank in one.ranks})
+            facts = Pauses(name, seconds, count, share, world_size=world_size)
+            yield Found(KIND, "info", facts, ranks if 0 < len(ranks) < world_size else [], subject=name)
+        elif one := _unknown(latest, seconds, count, share, times.last):
+            yield one
+
+
+def _unknown(latest: Sequence[Pause], seconds: float, count: int, share: float, last: int) -> Found[Pauses] | None:
+    """latest: the ones that are still remembered."""
+    if len(latest) < FEWEST:
+        return None
+    rank, most = Counter(one.ranks[0] for one in latest).most_common(1)[0]
+    if most < MOSTLY * len(latest):
+        return None
+    steps = [one.step for one in latest if one.ranks[0] == rank]
+    apart = round(statistics.median(after - before for before, after in pairwise(steps)))
+    usual = statistics.median(one.seconds for one in latest)
+    return Found(
+        KIND,
+        "warn" if share >= COSTLY else "info",
+        Pauses(PAUSES[PAUSE], seconds, count, share, apart, usual),
+        [rank],
+        Counter(one.phase for one in latest).most_common(1)[0][0],
+        steps[0],
+        cost_ms=seconds * 1e3 / max(1, last),
+        subject=PAUSES[PAUSE],
+    )
+
+
+def words(found: Found[Pauses]) -> Words:
+    """What it is, if that is known, and what share of the time it takes."""
+    facts = found.facts
+    if facts.every is None:
+        who = f" on rank {rank_list(found.ranks, facts.world_size)} alone" if found.ranks else ""
+        times = f"{facts.count:,} times, " if facts.count > 1 else ""
+        return Words(
+            fitting(
+                f"{facts.of}{who} takes {facts.share:.0%} of the time since the first step",
+                f": {times}{duration(facts.seconds)}",
+            ),
+            ADVICE.get(facts.of),
+        )
+    rank = found.ranks[0]
+    head = f"rank {rank} pauses for {duration(facts.usual_s)} every {facts.every:,} steps, in {found.phase}"
+    return Words(
+        fitting(f"{head}: {facts.share:.0%} of the time"),
+        f"Look at what rank {rank} does every {facts.every:,} steps: while it pauses, p on Inspect (or ddpmon stack)"
+        " shows its Python line. Logging, sampling or file work belongs into a thread, or on all ranks at once.",
+    )
+
+
+KIND = Kind("pauses", subject="activity", gone="", words=words, detect=detect)

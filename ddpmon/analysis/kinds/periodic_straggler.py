@@ -1,0 +1,116 @@
+"""A rank is late every so many steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
+from ddpmon.analysis.kinds.own_time import FEWEST_STEPS, forward_may_be, other_may_be_forward
+from ddpmon.analysis.rhythms import TOLD, Rhythm, rhythms
+from ddpmon.analysis.words import fitting
+from ddpmon.analysis.world import World
+from ddpmon.messages import OWN_PHASES, Finding
+
+WORTH = 1.02
+"""Times faster without: less is no reason to act."""
+STAYS = 0.5
+"""Share of what is worth acting on that keeps it a warning."""
+WHAT = {
+    "other": " (a checkpoint, logging, an evaluation)",
+    "data": " (a new file or shard, workers that begin anew)",
+    "optimizer": " (what is hooked to its optimizer)",
+}
+
+
+@dataclass(frozen=True)
+class PeriodicStraggler:
+    """How often, and by how much; gain: times as fast without."""
+
+    every: int
+    """Steps."""
+    at_step: int
+    """The last time."""
+    over_ms: float
+    """Each time."""
+    times: int
+    gain: float
+    may_be_forward: bool = for_words()
+
+
+def detect(moment: Moment) -> Iterator[Found[PeriodicStraggler]]:
+    """One for each rank with a rhythm that is worth telling."""
+    world = moment.longer or moment.world
+    columns = {rank: column for column, rank in enumerate(world.ranks)}
+    held = {columns[f.ranks[0]]: f for f in moment.held(KIND) if f.ranks[0] in columns}
+    regular = rhythms(world, held)
+    moment.rhythmic = [rhythm.column for rhythm in regular]
+    for rhythm in regular:
+        yield from _worth_telling(moment, world, rhythm, held.get(rhythm.column))
+
+
+def _worth_telling(
+    moment: Moment, world: World, rhythm: Rhythm, held: Finding | None
+) -> Iterator[Found[PeriodicStraggler]]:
+    column = rhythm.column
+    others = np.delete(np.arange(len(world.ranks)), column)
+    over = world.phases_ms[:, column] - np.median(world.phases_ms[:, others], axis=1)
+    phase = OWN_PHASES[int((np.median(over[rhythm.at], axis=0) - np.median(over, axis=0)).argmax())]
+    mended = world.own_ms[:, column].copy()
+    mended[rhythm.at] -= rhythm.over_ms
+    slowest = np.maximum(world.own_ms[:, others].max(axis=1), mended)
+    begun = int(rhythm.at[0])
+    real = world.step_ms[begun:]
+    simulated = float((real - world.slowest_ms[begun:] + slowest[begun:]).sum())
+    factor = float(real.sum()) / simulated if simulated > 0 else 1.0
+    if not held and factor < TOLD:
+        return
+    worth = factor - 1 >= (WORTH - 1) * (STAYS if held and held.severity == "warn" else 1.0)
+    yield Found(
+        KIND,
+        "warn" if worth else "info",
+        PeriodicStraggler(
+            every=rhythm.every,
+            at_step=int(world.step[rhythm.at[-1]]),
+            over_ms=rhythm.over_ms,
+            times=len(rhythm.at),
+            gain=factor,
+            may_be_forward=forward_may_be(phase, moment.evidence),
+        ),
+        [world.ranks[column]],
+        phase,
+        held.since_step if held and held.since_step is not None else int(world.step[begun]),
+        cost_ms=float(real.mean()) * (1 - 1 / factor),
+    )
+
+
+def words(found: Found[PeriodicStraggler]) -> Words:
+    """How often, by how much, and where to look."""
+    facts, rank, phase = found.facts, found.ranks[0], found.phase or ""
+    advice = (
+        f"Look at what rank {rank} does every {facts.every} steps in {phase}"
+        f"{WHAT.get(phase, '')}: {facts.over_ms:.0f} ms each time that all others wait. Do it less often, or in a"
+        " thread beside training. What it is was not measured."
+    )
+    return Words(
+        fitting(
+            f"rank {rank} takes {facts.over_ms:+.0f} ms {phase} every {facts.every} steps",
+            f"; {facts.gain:.2f}x if not",
+            f", since step {found.since_step:,}",
+        ),
+        other_may_be_forward(advice) if facts.may_be_forward else advice,
+    )
+
+
+KIND = Kind(
+    "periodic_straggler",
+    subject="rank",
+    gone="rank {ranks} keeps its rhythm no longer",
+    words=words,
+    detect=detect,
+    fewest_steps=FEWEST_STEPS,
+    by_cost=True,
+    slows="rank {rank}'s pauses",
+)

@@ -1,0 +1,102 @@
+"""Ranks arrive with the others and leave the all-reduce after them: their link is slow, not their work.
+
+A rank that leaves a synchronisation late begins its next step late, so that it is last at the next synchronisation
+too, with own times like everyone's: lateness of arrival alone would say that it is slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ddpmon.analysis.excess import chance, running_total, steady
+from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
+from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, asked, mean_step_ms, since
+from ddpmon.analysis.parallelism import collectives, with_ddp
+from ddpmon.analysis.stragglers import deviations
+from ddpmon.analysis.verdict import rank_list
+from ddpmon.analysis.words import fitting
+
+FEWEST_RANKS = 3
+"""Of two ranks it cannot be told whose link it is."""
+SHARE = 0.05
+"""Of the step."""
+LEAST_MS = 1.0
+
+
+@dataclass(frozen=True)
+class SlowLink:
+    """Of a step; gain: times as fast if it were as fast as the others'."""
+
+    transfer_over_ms: float
+    """More than the peers'."""
+    peers_transfer_ms: float
+    gain: float
+    hosts: list[str] = for_words()
+    parallelism: str = for_words()
+    world_size: int = for_words()
+
+
+def detect(moment: Moment) -> Iterator[Found[SlowLink]]:
+    """The ranks whose transfer takes longer than their peers'."""
+    world, held = moment.world, moment.held_one(KIND)
+    ranks = len(world.ranks)
+    if ranks < FEWEST_RANKS:
+        return
+    step = mean_step_ms(world)
+    means = world.mean("transfer_ms")
+    least = asked(max(LEAST_MS, SHARE * step), held)
+    slow = np.flatnonzero(means - np.median(means) >= least)
+    if not len(slow) or len(slow) > (ranks - 1) // 2:
+        return
+    peers = np.delete(np.arange(ranks), slow)
+    over = world.transfer_ms[:, slow] - np.median(world.transfer_ms[:, peers[:: -(-len(peers) // 64)]], axis=1)[:, None]
+    smooth = steady(over)
+    bound = chance(running_total(smooth), 0.0).bound_ms(len(smooth), deviations(ranks))
+    sure = (smooth.mean(axis=0) >= np.maximum(bound, least)) & (np.median(smooth, axis=0) >= least)
+    if not sure.any():
+        return
+    late = sorted(world.ranks[column] for column in slow[sure].tolist())
+    cost = float(np.median(over[:, sure].max(axis=1)))
+    facts = SlowLink(
+        transfer_over_ms=cost,
+        peers_transfer_ms=float(np.median(means[peers])),
+        gain=step / max(step - cost, 1e-3),
+        hosts=sorted({moment.conditions[rank].host for rank in late if rank in moment.conditions} - {""}),
+        parallelism=moment.evidence.parallelism,
+        world_size=ranks,
+    )
+    yield Found(KIND, "warn", facts, late, "transfer", since(world, held), cost_ms=cost)
+
+
+def words(found: Found[SlowLink]) -> Words:
+    """Whose link, on which host, and where to look."""
+    facts, cost, many = found.facts, found.facts.transfer_over_ms, len(found.ranks) > 1
+    names = rank_list(found.ranks, facts.world_size)
+    where = f" on {facts.hosts[0]}" if len(facts.hosts) == 1 else ""
+    ddp = with_ddp(facts.parallelism)
+    synchronisation = "all-reduce" if ddp else "collectives"
+    leaves = "each all-reduce" if ddp else f"a step's {collectives(facts.parallelism)}"
+    return Words(
+        fitting(
+            f"rank{'s' if many else ''} {names}{where}: {synchronisation} {cost:+.1f} ms after arrival",
+            f"; {facts.gain:.2f}x if not",
+        ),
+        f"Own times are alike, and rank {names} leaves {leaves} {cost:.1f} ms after its peers: look at"
+        f" {'their' if many else 'its'} link{where}: the interface that is used (NCCL_SOCKET_IFNAME,"
+        " GLOO_SOCKET_IFNAME), its speed and errors (ethtool), the PCIe lanes of the card (nvidia-smi topo -m).",
+    )
+
+
+KIND = Kind(
+    "slow_link",
+    subject="world",
+    gone="rank {ranks} leaves synchronisations with the others again",
+    words=words,
+    detect=detect,
+    fewest_steps=FEWEST_STEPS,
+    by_cost=True,
+    slows="rank {rank}'s slow link",
+)

@@ -1,0 +1,169 @@
+"""A rank is late for a stretch of steps, with as much work as the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ddpmon.analysis.conditions import Cause
+from ddpmon.analysis.evidence import Evidence
+from ddpmon.analysis.kinds import load_imbalance
+from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
+from ddpmon.analysis.kinds.late import (
+    FEWEST_STEPS,
+    Late,
+    caveat,
+    cost_ms,
+    gain_words,
+    late,
+    over_words,
+    severity,
+)
+from ddpmon.analysis.late_ranks import LateRank, late_ranks
+from ddpmon.analysis.named import Named, explains
+from ddpmon.analysis.words import fitting
+from ddpmon.messages import Finding
+
+LOOK = {
+    "data": "Look at what rank {rank}'s DataLoader does differently: its files, its disk, its workers.",
+    "forward": "Look at what rank {rank}'s forward does differently: its inputs' sizes, its device, its CPU.",
+    "backward": "Look at what rank {rank}'s backward does differently: its inputs' sizes, its device, its CPU.",
+    "optimizer": "Look at what rank {rank} does around its optimizer's step: hooks, schedulers, its CPU.",
+    "other": "Look at what rank {rank}'s loop does besides training: logging, checkpoints, evaluation.",
+}
+"""Where to look, by phase, as long as nothing tells more."""
+
+
+@dataclass(frozen=True)
+class Straggler(Late):
+    """What else is known of the rank."""
+
+    cause: str | None = None
+    """What of its process or device sets it apart."""
+    named: str | None = None
+    """What the script calls the time in which it is late."""
+    named_ms: float | None = None
+    peers_named_ms: float | None = None
+    why: Cause | None = for_words(None)
+    host_ranks: int = for_words(0)
+    """On `host`."""
+    counts_work: bool = for_words(default=False)
+    """The sizes of batches were measured."""
+
+
+def detect(moment: Moment) -> Iterator[Found[Any] | Finding]:
+    """Each rank that is late, worst first, then those that were; those with more work are of that kind."""
+    world = moment.world
+    if len(world.ranks) < 2:
+        return
+    held = [f for f in moment.held(KIND, load_imbalance.KIND) if f.ranks[0] in world.ranks]
+    over = [f for f in held if f.until_step is not None and f.until_step >= world.step[0]]
+    lasting = [f for f in held if f.until_step is None]
+    had_more_work = {f.ranks[0] for f in lasting if f.kind == load_imbalance.KIND.name}
+    for one in late_ranks(world, lasting, over, moment.conditions, had_more_work, moment.rhythmic):
+        if one.more_work:
+            yield load_imbalance.found_in(one, one.more_work, moment.evidence)
+        else:
+            yield _found_in(one, moment.evidence)
+    yield from over
+
+
+def _found_in(one: LateRank, evidence: Evidence) -> Found[Straggler]:
+    why, named = one.cause, _named(one, evidence)
+    facts = Straggler(
+        **late(one, evidence),
+        cause=why.name if why else None,
+        named=named.name if named else None,
+        named_ms=named.mine_ms if named else None,
+        peers_named_ms=named.peers_ms if named else None,
+        why=why,
+        host_ranks=one.host[1] if one.host else 0,
+        counts_work=one.counts_work,
+    )
+    return Found(
+        KIND, severity(one), facts, [one.rank], one.phase, one.since, one.until, cost_ms(one),
+        beside=why.evidence if why else {},
+    )  # fmt: skip
+
+
+def _named(one: LateRank, evidence: Evidence) -> Named | None:
+    if evidence.named is None:
+        return None
+    last = int(one.world.step[-1]) if one.until is None else one.until
+    return explains(evidence.named, one.world, one.rank, one.with_ranks, (one.since, last), one.stretch.over_ms)
+
+
+def words(found: Found[Straggler]) -> Words:
+    """Who, in which phase, by how much, what sets it apart, and what mending it gains."""
+    said = over_words(found) if found.until_step is not None else Words(_text(found), _advice(found))
+    facts, rank = found.facts, found.ranks[0]
+    if facts.named is None:
+        return said
+    look = (
+        f"Look in {facts.named}: rank {rank} spends {facts.named_ms:.1f} ms a step in it, its peers"
+        f" {facts.peers_named_ms:.1f}."
+    )
+    return Words(said.text, f"{look} {said.advice}" if said.advice else look, said.brief)
+
+
+def _text(found: Found[Straggler]) -> str:
+    facts, why = found.facts, found.facts.why
+    head = f"rank {found.ranks[0]} is slow: {facts.phase_excess_ms:+.1f} ms {found.phase}"
+    tail, short = gain_words(facts, "fixed")
+    if why and len(head + why.short) <= len(fitting(head, why.short)):
+        return fitting(head + why.short, tail, short)
+    for middle, end in ((f" since step {found.since_step:,}", tail), ("", tail), ("", short)):
+        if len(head + middle + end) <= len(fitting(head, middle, end)):
+            return head + middle + end
+    return fitting(head)
+
+
+def _advice(found: Found[Straggler]) -> str:
+    """Where to look; less of it where the script itself names the place."""
+    facts, rank = found.facts, found.ranks[0]
+    if facts.gc_ms is not None:
+        return caveat(
+            facts,
+            f"Python's garbage collector takes {facts.gc_ms:.1f} ms a step of rank {rank}: gc.freeze()"
+            " before training, gc.disable() and gc.collect() every so many steps on all ranks at once.",
+        )
+    there = []
+    if facts.host is not None:
+        count, host = facts.host_ranks, facts.host
+        who = f"All {count} ranks of {host} are late" if count > 1 else f"It is the only rank on {host}"
+        there = [f"{who}, and none elsewhere: look at that machine first."]
+    if facts.why:
+        return caveat(facts, " ".join([*there, facts.why.advice]))
+    return caveat(facts, " ".join([*there, *_look(found), _measured(facts)]))
+
+
+def _look(found: Found[Straggler]) -> list[str]:
+    facts, rank, over_ms = found.facts, found.ranks[0], found.facts.phase_excess_ms
+    if rank == 0 and found.phase == "other" and facts.host is None:
+        script = "what a script does there on rank 0 only (printing, logging, a progress bar, metrics)"
+        cost = f"costs all ranks {over_ms:.1f} ms a step; done every tenth step, {over_ms / 10:.1f}."
+        return [f"Rank 0 alone is late between its steps: {script} {cost}"]
+    return [LOOK[found.phase or "other"].format(rank=rank)] if facts.named is None else []
+
+
+def _measured(facts: Straggler) -> str:
+    """What is known of the cause, and what is not."""
+    work = "Its batches are as large as the others'" if facts.counts_work else "The sizes of batches were not measured"
+    share = facts.starved_share
+    core = "" if share is None else f" and it waits {share:.0%} of the time for a core"
+    return f"{work}{core}; why it is slow was not measured."
+
+
+KIND = Kind(
+    "straggler",
+    subject="rank",
+    family="late",
+    gone="rank {ranks} keeps up again",
+    words=words,
+    detect=detect,
+    fewest_steps=FEWEST_STEPS,
+    by_cost=True,
+    changes_level=True,
+    slows="rank {rank}'s {phase}",
+)

@@ -1,0 +1,24 @@
+"""The steps that means are of, once it is known when the steps of a window began to take another time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ddpmon.analysis.kinds import kind_of
+from ddpmon.analysis.summary import FEWEST_STEPS
+from ddpmon.analysis.world import World
+from ddpmon.messages import Finding
+
+
+def since_change(world: World, findings: Sequence[Finding]) -> World:
+    """The steps since the last change that is known: means over it would tell of neither side.
+
+    FEWEST_STEPS at least, where there are as many.
+    """
+    changes = [f for f in findings if kind_of(f).changes_level]
+    begins = [f.since_step if f.until_step is None else f.until_step + 1 for f in changes]
+    latest = max((step for step in begins if step is not None), default=0)
+    first = min(int(np.searchsorted(world.step, latest)), len(world) - FEWEST_STEPS)
+    return world.between(first, len(world)) if first > 0 else world
