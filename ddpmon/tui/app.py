@@ -221,7 +221,7 @@ class DdpmonApp(App[None]):
             behind_s=passage.behind_s,
             can_stop=self.stopping.can_stop,
             readonly=self.readonly,
-            notice=self._notice.text or self._standing_notice,
+            notice=self._notice.text or self.watched.notice,
             view=self.view_name,
             filter=self.filter,
             series=None if passage.newest is None else passage.newest.series,
@@ -235,16 +235,6 @@ class DdpmonApp(App[None]):
         """The colours of the current theme."""
         theme = self.current_theme
         return pick(dark=theme.dark, ansi=self.native_ansi_color, no_color=self.no_color)
-
-    @property
-    def _standing_notice(self) -> str:
-        watched, held = self.watched, self.passage.held
-        if watched.ended and held is not None and held is not self.passage.newest and not self.passage.plays:
-            return "the run has ended meanwhile; space shows how"
-        if not watched.stop_asked() or watched.ended:
-            return ""
-        left_s = watched.grace_left_s
-        return f"stopping…{'' if left_s is None else f' {left_s:.0f} s left'}  x kills it now   q leaves"
 
     def say(self, text: str) -> None:
         """Show a line in the key bar for a few seconds; "": what was said last no more."""

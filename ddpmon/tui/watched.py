@@ -102,6 +102,18 @@ class Watched:
         return self.grace_left_s is not None if other is None else other.stopping
 
     @property
+    def notice(self) -> str:
+        """What stands in the key bar while nothing else does; "": nothing."""
+        held, newest = self.passage.held, self.passage.newest
+        if self.ended:
+            unseen = held is not None and held is not newest and not self.passage.plays
+            return "the run has ended meanwhile; space shows how" if unseen else ""
+        if not self.stop_asked():
+            return ""
+        left_s = self.grace_left_s
+        return f"stopping…{'' if left_s is None else f' {left_s:.0f} s left'}  x kills it now   q leaves"
+
+    @property
     def outcome(self) -> Outcome:
         """How the dashboard was left, as to the run that it was opened on."""
         if Frame(self._first.snapshot()).ended:
