@@ -17,6 +17,7 @@ from ddpmon.tui.screens.world import World
 from ddpmon.tui.views import ViewName
 from ddpmon.tui.widgets.bigchart import BigChart
 from ddpmon.tui.widgets.devicelist import DeviceList
+from ddpmon.tui.widgets.findinglist import FindingList
 from ddpmon.tui.widgets.fulltable import FullTable
 from ddpmon.tui.widgets.heatmap import HeatMap
 from ddpmon.tui.widgets.inspection import Inspection
@@ -73,6 +74,7 @@ ROWS: tuple[Row[Any], ...] = (
     ),
     Row[LogList](ViewName.LOGS, lambda _: LogList(), {"step": LogList.step}),
     Row[RunList](ViewName.RUNS, lambda shared: RunList(shared.place.read, shared.place.verdict)),
+    Row[FindingList](ViewName.FINDINGS, lambda _: FindingList()),
     Row[Inspection](
         ViewName.INSPECT, lambda _: Inspection(), {"window": Inspection.widen, "step": Inspection.step},
         lambda pane: Wish(inspect=pane.wish),
