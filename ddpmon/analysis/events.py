@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
+from ddpmon.analysis.costs import cost_s
 from ddpmon.analysis.kinds import kind_of
 from ddpmon.messages import Finding
 
@@ -54,8 +55,7 @@ def _lasting(findings: Sequence[Finding]) -> dict[Hashable, Finding]:
 
 def _cost(finding: Finding, last_step: int | None) -> str:
     """In words: "; it cost 12.3 s"."""
-    end = finding.until_step if finding.until_step is not None else last_step
-    if finding.cost_ms is None or finding.since_step is None or end is None or end <= finding.since_step:
+    seconds = cost_s(finding, last_step)
+    if seconds is None:
         return ""
-    seconds = finding.cost_ms * (end - finding.since_step + 1) / 1e3
     return f"; it cost {seconds:.1f} s" if seconds < 100 else f"; it cost {seconds / 60:.0f} min"

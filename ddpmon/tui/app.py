@@ -6,51 +6,60 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rich.console import RenderableType
-from textual.app import SystemCommand
+from textual import events
+from textual.app import App, SystemCommand
 from textual.binding import BindingType
-from textual.screen import Screen
+from textual.screen import ModalScreen, Screen
 from textual.theme import Theme
+from textual.timer import Timer
 
+from ddpmon.allruns import Listed
+from ddpmon.errors import DdpmonError
 from ddpmon.glyphs import in_ascii, started_with
 from ddpmon.messages import Wish
 from ddpmon.place import Here, Place
+from ddpmon.runs import Run
 from ddpmon.source import Source
-from ddpmon.tui import changes, keys, numbers, workarounds
+from ddpmon.tui import changes, in_order, keys, numbers, workarounds
+from ddpmon.tui.dashboard import Reply, Then
 from ddpmon.tui.filters import Filter
 from ddpmon.tui.frame import Frame
+from ddpmon.tui.in_order import InOrder
+from ddpmon.tui.inspecting import Inspecting
+from ddpmon.tui.launching import Launching
 from ddpmon.tui.lines import plain
+from ddpmon.tui.notice import Notice
 from ddpmon.tui.notify import Worsening, sequence
 from ddpmon.tui.outcome import Outcome
-from ddpmon.tui.palette import ANSI_THEME, THEMES, Palette, chosen_theme, pick
-from ddpmon.tui.screens.allruns import Runs
-from ddpmon.tui.screens.chart import Chart
-from ddpmon.tui.screens.comm import Comm
-from ddpmon.tui.screens.devices import Devices
-from ddpmon.tui.screens.heat import Heat
+from ddpmon.tui.palette import THEMES, Palette, first_theme, pick
+from ddpmon.tui.screens.ask import Ask
 from ddpmon.tui.screens.help import Help
-from ddpmon.tui.screens.inspect import Inspect
-from ddpmon.tui.screens.logs import Logs
 from ddpmon.tui.screens.prompt import FilterPrompt
-from ddpmon.tui.screens.ranks import Ranks
-from ddpmon.tui.screens.timeline import Timeline
-from ddpmon.tui.screens.view import RankCursor, View
-from ddpmon.tui.screens.world import World
+from ddpmon.tui.screens.table import pane_of, views
+from ddpmon.tui.screens.view import View
 from ddpmon.tui.stopping import Stopping
+from ddpmon.tui.views import ViewName
+from ddpmon.tui.watched import Watched
+from ddpmon.tui.widgets.inspection import Inspection
+from ddpmon.tui.widgets.loglist import LogList
+from ddpmon.tui.widgets.runlist import RunList
 
 FRAME_S = 0.5
 FIRST_FRAME_S = 0.05
 """Until the first snapshot: the screen fills as soon as there is something to show."""
-NOTICE_FRAMES = 6
+LOOK_S = 0.02
+LOOKS = 50
+"""How often, and how many times, the source is looked at for what a key has asked of it."""
 SWITCH_S = 0.01
 """From one screen to another: a new one is drawn at once."""
 
 
-class DdpmonApp(Stopping):
+class DdpmonApp(App[None]):
     """The dashboard over one source.
 
     readonly: the run cannot be stopped from here. owns_run: this viewer belongs to the command that started the run,
@@ -60,8 +69,8 @@ class DdpmonApp(Stopping):
 
     TITLE = "ddpmon"
     ALLOW_SELECT = False
-    BINDINGS: ClassVar[list[BindingType]] = [binding for binding in keys.bindings("") if binding.priority]
-    DEFAULT_MODE = "world"
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings_of_dialogs()]
+    DEFAULT_MODE = ViewName.WORLD
 
     def __init__(
         self,
@@ -73,43 +82,44 @@ class DdpmonApp(Stopping):
         place: Place | None = None,
     ) -> None:
         # Textual makes greys of NO_COLOR, unless it may use the terminal's own colours: then it leaves none.
-        super().__init__(source, True if "NO_COLOR" in os.environ else None, place or Here())
+        super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self.animation_level = "none"
         self._ascii_only = in_ascii(started_with())
         for theme in THEMES:
             self.register_theme(theme)
-        if self.no_color or self.console.color_system in {None, "standard", "windows"}:
-            self.theme = ANSI_THEME
-        elif (chosen := chosen_theme(os.environ)) is not None:
-            self.theme = chosen
-        elif self.theme == "textual-dark":
-            self.theme = "ddpmon-dark"
+        few = self.no_color or self.console.color_system in {None, "standard", "windows"}
+        self.theme = first_theme(self.theme, os.environ, few_colours=few)
         # Textual took the stylesheet's variables before it knew these themes.
         self.stylesheet.set_variables(self.get_css_variables())
         self.readonly = readonly
-        self.owns_run = owns_run
-        self.world, self.ranks, self.inspect = World(), Ranks(), Inspect()
-        self.heat, self.comm, self.timeline, self.devices = Heat(), Comm(), Timeline(), Devices()
-        self.logs, self.runs = Logs(), Runs(self.place)
-        self.chart = Chart(self.world.choice)
-        self.views: dict[str, View] = {
-            "world": self.world, "ranks": self.ranks, "inspect": self.inspect, "heat": self.heat, "comm": self.comm,
-            "timeline": self.timeline, "devices": self.devices, "logs": self.logs, "runs": self.runs,
-            "chart": self.chart,
-        }  # fmt: skip
-        self._inspected_from = self.DEFAULT_MODE
+        self.filter: Filter | None = None
+        self.watched = Watched(source, place or Here())
+        self.passage = self.watched.passage
+        self.views = views(self.watched.place, self.show_answer)
         for name, view in self.views.items():
             self.add_mode(name, partial(_same, view))
-        self.filter: Filter | None = None
-        self._tells = notify
+        self._inspection = pane_of(self.views, Inspection)
+        self._output = pane_of(self.views, LogList)
+        self._runs = pane_of(self.views, RunList)
+        self.inspecting = Inspecting(self, self.passage, self.views, self._inspection, self.action_go)
+        self.stopping = Stopping(self, self.watched, self._run_under_cursor, readonly=readonly, owns_run=owns_run)
+        self.launching = Launching(self, self.watched, self._runs, self.watch_run, readonly=readonly)
+        self.in_order = InOrder(self, super().on_event)
+        self._notice = Notice()
+        self._notify = notify
         self._worsening = Worsening(begun=owns_run)
-        self._notice: str = ""
-        self._notice_left = 0
+        self._answer: Timer | None = None
+        """While what the source was asked for is awaited."""
+
+    @property
+    def view_name(self) -> ViewName:
+        """The name of the screen that is shown, whatever dialog is over it."""
+        return ViewName(self.current_mode)
 
     @property
     def view(self) -> View:
         """The screen that is shown, whatever dialog is over it."""
-        return self.views[self.current_mode]
+        return self.views[self.view_name]
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """What the command palette (ctrl+p) offers: whatever a key would do now, and the themes.
@@ -132,15 +142,25 @@ class DdpmonApp(Stopping):
 
     def on_mount(self) -> None:
         self.theme_changed_signal.subscribe(self, self._on_theme_changed)
+        self.set_interval(in_order.GIVE_UP_S, self.in_order.give_up_waiting)
         self.tick()
         self._first = self.set_interval(FIRST_FRAME_S, self._await_first)
         self.set_interval(FRAME_S, self.tick)
+
+    def on_unmount(self) -> None:
+        self.watched.close()
+
+    async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
+            await self.in_order.take(event)
+        else:
+            await super().on_event(event)
 
     def _on_theme_changed(self, theme: Theme) -> None:
         self.show()
 
     def _await_first(self) -> None:
-        if self.newest is None:
+        if self.passage.newest is None:
             self.tick()
         else:
             self._first.stop()
@@ -152,47 +172,62 @@ class DdpmonApp(Stopping):
         if not self.is_headless and workarounds.terminal_gone():
             self.leave()
             return
-        self.source.wish(self.view.wish)
-        self.take()
-        self._tell_outside()
-        if self._notice_left:
-            self._notice_left -= 1
-        if news := self.source.news():
-            self._notice, self._notice_left = plain(news), NOTICE_FRAMES
+        source = self.passage.source
+        source.wish(self.view.wish)
+        self.passage.take()
+        self._notify_outside()
+        self._notice.next_frame()
+        if news := source.news():
+            self._notice.say(plain(news))
         self.show()
 
-    def _tell_outside(self) -> None:
+    def show_answer(self) -> None:
+        """A frame now, and one as soon as what the source was asked for is there."""
+        self.tick()
+        self._await_answer()
+
+    def _await_answer(self) -> None:
+        if self._answer is not None:
+            self._answer.stop()
+        self._answer = self.set_interval(LOOK_S, self._look, repeat=LOOKS)
+
+    def _look(self) -> None:
+        if self.passage.news:
+            self.tick()
+
+    def _notify_outside(self) -> None:
         """A bell or a notification, between two frames: all that is written goes through the driver's one queue."""
-        newest = self.newest
-        if self._tells == "off" or newest is None or not self._worsening.news(newest, time.monotonic()):
+        newest = self.passage.newest
+        if self._notify == "off" or newest is None or not self._worsening.news(newest, time.monotonic()):
             return
         if self._driver is not None:
-            self._driver.write(sequence(self._tells, newest, os.environ))
+            self._driver.write(sequence(self._notify, newest, os.environ))
 
     def show(self) -> None:
-        if self.current_mode in {"logs", "inspect"} and self.held is None:
-            self.logs.output.printed = self.inspect.inspection.printed = self.source.logs()
-            self.logs.output.printed.poll()
+        if self.view_name in {ViewName.LOGS, ViewName.INSPECT} and self.passage.held is None:
+            self._output.printed = self._inspection.printed = self.passage.source.logs()
+            self._output.printed.poll()
         self.view.show(self.frame, self.palette)
 
     @property
     def frame(self) -> Frame:
         """What is shown now."""
-        silent = self.source.silent_for()
+        passage, source = self.passage, self.passage.source
+        silent = source.silent_for()
         return Frame(
-            snapshot=self.shown,
+            snapshot=passage.shown,
             silent_s=float(int(silent)) if silent > 1 else 0.0,
-            refused=self.source.refused,
-            behind_s=self.behind_s,
-            can_stop=self._stoppable_here,
+            refused=source.refused,
+            behind_s=passage.behind_s,
+            can_stop=self.stopping.can_stop,
             readonly=self.readonly,
-            notice=self._notice if self._notice_left else self._standing_notice,
-            view=self.current_mode,
+            notice=self._notice.text or self.watched.notice,
+            view=self.view_name,
             filter=self.filter,
-            series=None if self.newest is None else self.newest.series,
-            cursor=self.passage,
-            where=self.place.name,
-            trouble=self.source.trouble(),
+            series=None if passage.newest is None else passage.newest.series,
+            cursor=passage.cursor,
+            where=self.watched.place.name,
+            trouble=source.trouble(),
         )
 
     @property
@@ -201,19 +236,18 @@ class DdpmonApp(Stopping):
         theme = self.current_theme
         return pick(dark=theme.dark, ansi=self.native_ansi_color, no_color=self.no_color)
 
-    @property
-    def _standing_notice(self) -> str:
-        if self.ended and self.held is not None and self.held is not self.newest and self.source.tape is None:
-            return "the run has ended meanwhile; space shows how"
-        if not self.stop_asked or self.ended:
-            return ""
-        left_s = self.grace_left_s
-        return f"stopping…{'' if left_s is None else f' {left_s:.0f} s left'}  x kills it now   q leaves"
-
     def say(self, text: str) -> None:
-        """Show a line in the key bar for a few seconds."""
-        self._notice, self._notice_left = text, NOTICE_FRAMES
+        """Show a line in the key bar for a few seconds; "": what was said last no more."""
+        self._notice.say(text)
         self.show()
+
+    def ask(self, dialog: ModalScreen[Reply], then: Then[Reply]) -> None:
+        """Open a dialog over the screen; `then` takes its answer, None if it was left without one."""
+        self.push_screen(dialog, then)
+
+    def in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let something that takes a while go on beside the screen."""
+        self.run_worker(work)
 
     def delay_update(self, delay: float = SWITCH_S) -> None:
         """Hide what is between two screens; not as long as Textual would."""
@@ -253,10 +287,11 @@ class DdpmonApp(Stopping):
 
     async def action_go(self, name: str) -> None:
         """Show another screen; each stays as it was left. From an inspected rank, the logs are that rank's."""
-        if name == "logs" and self.current_mode == "inspect":
-            self.logs.output.of(self.inspect.inspection.rank)
-        laid_out = self.views[name].is_mounted
-        await self.switch_mode(name)
+        wanted = ViewName(name)
+        if wanted is ViewName.LOGS and self.view_name is ViewName.INSPECT:
+            self._output.of(self.inspecting.rank)
+        laid_out = self.views[wanted].is_mounted
+        await self.switch_mode(wanted)
         self.show()
         if laid_out:  # a new one asks once it knows its size
             self._wish_anew()
@@ -277,48 +312,103 @@ class DdpmonApp(Stopping):
 
     def _wish_anew(self) -> None:
         """Ask for what the screen wishes for now that it was shown a frame: its wish follows from that."""
-        self.source.wish(self.view.wish)
+        self.passage.source.wish(self.view.wish)
         if self.view.wish != Wish():
-            self.await_answer()
+            self._await_answer()
 
     async def action_inspect(self) -> None:
-        cursor = self.view.cursor
-        rank = cursor.chosen_rank() if isinstance(cursor, RankCursor) else None
-        if rank is None:
-            self.say("no rank under the cursor")
-            return
-        self._inspected_from = self.current_mode
-        self.inspect.inspection.open(rank)
-        await self.action_go("inspect")
-
-    def action_stack(self) -> None:
-        """Ask the inspected rank where it is. It changes nothing, so that who may only look may ask too."""
-        pane = self.inspect.inspection
-        if self.held is not None:
-            self.say("the screen is held: space goes on, then p asks")
-            return
-        pane.show_stack()
-        if not self.source.askable:
-            self.say("a recording answers nothing: stacks as recorded only")
-            return
-        self.source.ask([pane.rank])
-        self.show_answer()
+        await self.inspecting.open(self.view_name)
 
     async def action_back(self) -> None:
-        """From the inspected rank to where it was chosen, with the cursor on it."""
-        cursor = self.views[self._inspected_from].cursor
-        if isinstance(cursor, RankCursor):
-            cursor.choose(self.inspect.inspection.rank)
-        await self.action_go(self._inspected_from)
+        await self.inspecting.back()
+
+    def action_stack(self) -> None:
+        self.inspecting.ask_stack()
 
     def action_copy(self) -> None:
-        snapshot = self.shown
+        snapshot = self.passage.shown
         if snapshot is None:
             self.say("nothing to copy yet")
             return
         step = f"step {numbers.count(snapshot.step)}"
         self.copy_to_clipboard(f"{plain(snapshot.run.name)}, {step}: {plain(snapshot.verdict)}")
         self.say("copied the verdict")
+
+    # --- keys that move through time ---
+
+    def action_freeze(self) -> None:
+        self.passage.freeze()
+        self._show_moved()
+
+    def action_skip(self, by: int) -> None:
+        self.passage.skip(by)
+        self._show_moved()
+
+    def action_jump(self, by: int) -> None:
+        why_not = self.passage.jump(by)
+        if why_not:
+            self.say(why_not)
+        else:
+            self._show_moved()
+
+    def action_one_step(self, by: int) -> None:
+        self.passage.one_step(by)
+        self._show_moved()
+
+    def action_faster(self, by: int) -> None:
+        self.passage.faster(by)
+        self._show_moved()
+
+    def _show_moved(self) -> None:
+        """Show what was moved to; a recording is there as soon as it has it."""
+        if self.passage.plays:
+            self.show_answer()
+        else:
+            self.show()
+
+    # --- keys that do something to runs ---
+
+    def _run_under_cursor(self) -> Listed | None:
+        return self._runs.chosen_run() if self.view_name is ViewName.RUNS else None
+
+    async def action_open(self) -> None:
+        """Watch the run under the cursor on all screens."""
+        other = self.watched.other(self._run_under_cursor())
+        if other is None:
+            await self.action_go(ViewName.WORLD)
+        else:
+            await self.watch_run(other)
+
+    async def watch_run(self, run: Run) -> None:
+        """Watch a run on all screens from now on."""
+        try:
+            self.watched.open(run)
+        except DdpmonError as error:
+            self.say(str(error))
+            return
+        self._output.of(None)
+        await self.action_go(ViewName.WORLD)
+
+    def action_stop(self) -> None:
+        self.stopping.stop()
+
+    def action_interrupt(self) -> None:
+        self.stopping.interrupt(asking=isinstance(self.screen, Ask))
+
+    def action_launch(self) -> None:
+        self.launching.launch()
+
+    def action_restart(self) -> None:
+        self.launching.restart()
+
+    def action_rename(self) -> None:
+        self.launching.rename()
+
+    def action_delete(self) -> None:
+        self.launching.delete()
+
+    def action_compare(self) -> None:
+        self.launching.compare()
 
 
 def _same(view: View) -> View:
@@ -346,4 +436,4 @@ def watch(
         await app.run_async()
 
     asyncio.run(run())
-    return app.outcome
+    return app.watched.outcome

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ddpmon.messages import END_STATES, SeriesView, Snapshot
 from ddpmon.source import Cursor
 from ddpmon.tui.filters import Filter
+from ddpmon.tui.views import ViewName
 
 STALE_AFTER_S = 3.0
 """A hub that lives answers at least every second."""
@@ -56,7 +57,7 @@ class Frame:
     """This viewer may not stop anything."""
     notice: str = ""
     """What the last key did, in the key bar."""
-    view: str = "world"
+    view: ViewName = ViewName.WORLD
     """The screen that is shown."""
     filter: Filter | None = None
     """Which ranks are listed."""

@@ -6,43 +6,58 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Protocol
 
 from textual import events
-from textual.app import App
 from textual.dom import DOMNode
 from textual.screen import Screen
+from textual.widget import Widget
 
 GIVE_UP_S = 1.0
 """How long a key is waited for at most; one that a dialog took with it when it closed must not hold up the others."""
 
 
-class InOrder(App[None]):
-    """An app whose every key goes to the screen, and to the field, that the key before it led to.
+class Shown(Protocol):
+    """Where the next key goes: an app, as far as its keys are concerned."""
+
+    @property
+    def screen(self) -> Screen[object]:
+        """The screen that is shown, a dialog's too."""
+
+    @property
+    def focused(self) -> Widget | None:
+        """The field that has the focus."""
+
+
+class InOrder:
+    """Hands every key to the screen, and to the field, that the key before it led to.
 
     Textual hands a key to the screen that is shown when it comes, while the one before it, which may open or close a
     dialog, is still on its way through the widgets' queues to the app. Over a slow line several keys come at once:
     `x` and `s` would sort the ranks behind the question instead of stopping the run.
     """
 
-    def __init__(self, *, ansi_color: bool | None) -> None:
-        super().__init__(ansi_color=ansi_color)
+    def __init__(self, app: Shown, give: Callable[[events.Event], Awaitable[None]]) -> None:
+        """give: what Textual does with a key that comes."""
+        self._app = app
+        self._give = give
         self._typed: deque[events.Key | events.Paste] = deque()
         self._under_way_since: float | None = None
         """When a key was given out that has not been taken yet."""
 
-    def on_mount(self) -> None:
-        self.set_interval(GIVE_UP_S, self._give_up_waiting)
+    @property
+    def quiet(self) -> bool:
+        """Whether all that was typed has been taken."""
+        return not self._typed and self._under_way_since is None
 
-    async def on_event(self, event: events.Event) -> None:
-        if not isinstance(event, events.Key | events.Paste) or event.is_forwarded:
-            await super().on_event(event)
-            return
+    async def take(self, event: events.Key | events.Paste) -> None:
+        """A key or a paste that just came."""
         self._typed.append(event)
         if self._under_way_since is None:
             await self._give_next()
 
-    async def _give_up_waiting(self) -> None:
-        """Give out the next key if the one before it is nowhere to be seen."""
+    async def give_up_waiting(self) -> None:
+        """Give out the next key if the one before it is nowhere to be seen; to be called every `GIVE_UP_S`."""
         if self._under_way_since is not None and time.monotonic() - self._under_way_since > GIVE_UP_S:
             await self._give_next()
 
@@ -51,18 +66,18 @@ class InOrder(App[None]):
             self._under_way_since = None
             return
         since = self._under_way_since = time.monotonic()
-        screen, target = self.screen, self.focused or self.screen
-        await super().on_event(self._typed.popleft())
+        screen, target = self._app.screen, self._app.focused or self._app.screen
+        await self._give(self._typed.popleft())
         _behind(target.ancestors_with_self, partial(self._taken, since, screen))
 
     async def _taken(self, since: float, screen: Screen[object]) -> None:
         """The key given out then was taken, and this screen is ready for the next."""
         if since != self._under_way_since:  # it was given up
             return
-        if self.screen is screen:
+        if self._app.screen is screen:
             await self._give_next()
         else:  # the other one may still have to be built, and its first field to be focused
-            _behind(self.screen.ancestors_with_self, partial(self._taken, since, self.screen))
+            _behind(self._app.screen.ancestors_with_self, partial(self._taken, since, self._app.screen))
 
 
 def _behind(path: list[DOMNode], do: Callable[[], Awaitable[None]]) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from textual.actions import parse
 from textual.binding import Binding
 
 from ddpmon.tui.frame import Frame
+from ddpmon.tui.views import DESCRIBED, Described, ViewName
 
 
 @dataclass(frozen=True)
@@ -23,9 +26,9 @@ class Key:
     help: str
     stops: bool = False
     """Only where the run can be stopped."""
-    views: tuple[str, ...] = ()
-    """Only on these screens; empty: on all."""
-    opens: str = ""
+    views: tuple[ViewName, ...] = tuple(ViewName)
+    """The screens that it is for."""
+    opens: ViewName | None = None
     """The screen that it goes to, of those with a digit."""
     replay: bool | None = None
     """True: only where a recording plays; False: only where none does."""
@@ -35,15 +38,27 @@ class Key:
     """Only for runs of this machine."""
 
 
-_TABLES = ("world", "ranks", "comm", "devices")
-_TIMES = ("heat", "timeline")
-_FILTERED = (*_TABLES, *_TIMES, "logs")
-"""Where ranks are listed."""
-_LISTS = (*_TABLES, *_TIMES, "inspect", "logs", "runs")
-_NOT_RUNS = ("chart", *(view for view in _LISTS if view != "runs"))
-_TIMED = (*_TABLES, *_TIMES, "chart", "runs")
-"""Where [ and ] move through time; elsewhere they go from rank to rank."""
-_CHARTS = ("world", "chart")
+def _where(holds: Callable[[Described], bool]) -> tuple[ViewName, ...]:
+    return tuple(name for name in ViewName if holds(DESCRIBED[name]))
+
+
+_WORLD, _RANKS, _COMM, _DEVICES = (ViewName.WORLD,), (ViewName.RANKS,), (ViewName.COMM,), (ViewName.DEVICES,)
+_HEAT, _TIMELINE, _INSPECT = (ViewName.HEAT,), (ViewName.TIMELINE,), (ViewName.INSPECT,)
+_LOGS, _RUNS, _CHART = (ViewName.LOGS,), (ViewName.RUNS,), (ViewName.CHART,)
+_CHARTS = (*_WORLD, *_CHART)
+_PASTS = (*_HEAT, *_TIMELINE)
+"""Where ranks are shown through time."""
+_NOT_RUNS = tuple(name for name in ViewName if name != ViewName.RUNS)
+_OF_RANKS = _where(lambda view: view.ranks)
+_FILTERED = _where(lambda view: view.filtered)
+_LISTS = _where(lambda view: view.lists)
+_TIMED = _where(lambda view: not view.from_rank_to_rank)
+
+
+def _opening(name: ViewName) -> Key:
+    view = DESCRIBED[name]
+    return Key(view.digit, view.digit, f"app.go('{name}')", "", f"{view.title}: {view.question}", opens=name)
+
 
 KEYS = (
     Key("q", "q", "app.detach", "detach", "leave the dashboard; the run goes on"),
@@ -60,34 +75,27 @@ KEYS = (
     Key("full_stop", ".", "app.one_step(1)", "step", "to the next step, and pause", replay=True),
     Key("greater_than_sign", ">", "app.faster(1)", "faster", "twice as fast", replay=True),
     Key("less_than_sign", "<", "app.faster(-1)", "", "half as fast", replay=True),
-    Key("1", "1", "app.go('world')", "", "World: how is it?", opens="world"),
-    Key("2", "2", "app.go('ranks')", "", "Ranks: who is slow?", opens="ranks"),
-    Key("3", "3", "app.go('heat')", "", "Heat: since when, and how regularly?", opens="heat"),
-    Key("4", "4", "app.go('comm')", "", "Comm: what does all-reduce cost, and why?", opens="comm"),
-    Key("5", "5", "app.go('timeline')", "", "Timeline: what happened in the last steps?", opens="timeline"),
-    Key("6", "6", "app.go('devices')", "", "Devices: what are the machines doing?", opens="devices"),
-    Key("7", "7", "app.go('logs')", "", "Logs: what did they print? (of the inspected rank, or all)", opens="logs"),
-    Key("8", "8", "app.go('runs')", "", "Runs: what else runs?", opens="runs"),
-    Key("escape", "esc", "app.back", "back", "back to where the rank was chosen", views=("inspect",)),
-    Key("enter", "⏎", "app.inspect", "inspect", "inspect the rank under the cursor", views=(*_TABLES, *_TIMES)),
-    Key("enter", "⏎", "app.open", "watch", "watch this run, or its recording if it has ended", views=("runs",)),
-    Key("n", "n", "app.launch", "launch", "start a run: a form, filled in as the last one was", views=("runs",),
+    *(_opening(name) for name in ViewName if DESCRIBED[name].digit),
+    Key("escape", "esc", "app.back", "back", "back to where the rank was chosen", views=_INSPECT),
+    Key("enter", "⏎", "app.inspect", "inspect", "inspect the rank under the cursor", views=_OF_RANKS),
+    Key("enter", "⏎", "app.open", "watch", "watch this run, or its recording if it has ended", views=_RUNS),
+    Key("n", "n", "app.launch", "launch", "start a run: a form, filled in as the last one was", views=_RUNS,
         changes=True),
     Key("n", "n", "app.launch", "", "start another run (a form), and watch it", views=_NOT_RUNS,
         changes=True),
-    Key("R", "R", "app.restart", "restart", "start this run again as it was (asks first)", views=("runs",),
+    Key("R", "R", "app.restart", "restart", "start this run again as it was (asks first)", views=_RUNS,
         changes=True),
-    Key("c", "c", "app.compare", "compare", "mark this run; on another one: compare the two", views=("runs",),
+    Key("c", "c", "app.compare", "compare", "mark this run; on another one: compare the two", views=_RUNS,
         here=True),
-    Key("D", "D", "app.delete", "delete", "delete this run with all that was recorded (asks first)", views=("runs",),
+    Key("D", "D", "app.delete", "delete", "delete this run with all that was recorded (asks first)", views=_RUNS,
         changes=True),
-    Key("e", "e", "app.rename", "rename", "give this run another name", views=("runs",), changes=True),
-    Key("left_square_bracket", "[", "screen.step(-1)", "", "the rank before", views=("inspect",)),
-    Key("right_square_bracket", "]", "screen.step(1)", "", "the rank after", views=("inspect",)),
-    Key("left_square_bracket", "[", "screen.step(-1)", "", "output of the rank before, or of all", views=("logs",)),
-    Key("right_square_bracket", "]", "screen.step(1)", "next rank", "output of the next rank", views=("logs",)),
+    Key("e", "e", "app.rename", "rename", "give this run another name", views=_RUNS, changes=True),
+    Key("left_square_bracket", "[", "screen.do('step', -1)", "", "the rank before", views=_INSPECT),
+    Key("right_square_bracket", "]", "screen.do('step', 1)", "", "the rank after", views=_INSPECT),
+    Key("left_square_bracket", "[", "screen.do('step', -1)", "", "output of the rank before, or of all", views=_LOGS),
+    Key("right_square_bracket", "]", "screen.do('step', 1)", "next rank", "output of the next rank", views=_LOGS),
     Key("slash", "/", "app.filter", "filter", "list some ranks: rank:0-7 host:n1 own>40 slow !dead",
-        views=_TABLES),
+        views=tuple(name for name in _OF_RANKS if name not in _PASTS)),
     Key("escape", "esc", "app.unfilter", "", "list all ranks again", views=_FILTERED),
     Key("space", "space", "app.freeze", "freeze", "hold the screen still; collecting goes on", replay=False),
     Key("left_square_bracket", "[", "app.skip(-1)", "", "hold the screen, and back to what it showed before",
@@ -96,68 +104,81 @@ KEYS = (
     Key("left_curly_bracket", "{", "app.jump(-1)", "", "hold the screen, and back to the event before", replay=False),
     Key("right_curly_bracket", "}", "app.jump(1)", "", "on to the next event that it showed", replay=False),
     Key(
-        "s", "s", "screen.sort", "sort", "sort the ranks: slowest, by rank, shortest wait, highest loss",
-        views=("world",),
+        "s", "s", "screen.do('sort')", "sort", "sort the ranks: slowest, by rank, shortest wait, highest loss",
+        views=_WORLD,
     ),
-    Key("s", "s", "screen.sort", "sort", "sort the ranks by the next column", views=("ranks",)),
+    Key("s", "s", "screen.do('sort')", "sort", "sort the ranks by the next column", views=_RANKS),
     Key(
-        "s", "s", "screen.sort", "sort", "sort the ranks: shortest wait, longest wait, longest transfer, by rank",
-        views=("comm",),
+        "s", "s", "screen.do('sort')", "sort", "sort the ranks: shortest wait, longest wait, longest transfer, by rank",
+        views=_COMM,
     ),
-    Key("s", "s", "screen.sort", "sort", "sort hosts and ranks: trouble first, or by a quantity", views=("devices",)),
-    Key("b", "b", "screen.buckets", "buckets", "move through the buckets, or the ranks again", views=("comm",)),
-    Key("f", "f", "screen.fold", "fold", "a line per host, or every rank", views=("devices",)),
-    Key("S", "S", "screen.reverse", "reverse", "the other way round", views=("ranks",)),
-    Key("escape", "esc", "app.go('world')", "back", "back to World", views=("chart",)),
-    Key("z", "z", "app.go('chart')", "zoom", "the left chart fills the screen, with a cursor", views=("world",)),
-    Key("right", "→", "screen.move(1)", "", "the cursor a column on", views=("chart",)),
-    Key("left", "←", "screen.move(-1)", "", "the cursor a column back; a click puts it anywhere", views=("chart",)),
-    Key("shift+right", "⇧→", "screen.move(10)", "", "ten columns on", views=("chart",)),
-    Key("shift+left", "⇧←", "screen.move(-10)", "", "ten columns back", views=("chart",)),
-    Key("plus,equals_sign", "+", "screen.zoom(1)", "in", "half as long a time, around the cursor", views=("chart",)),
-    Key("minus", "-", "screen.zoom(-1)", "out", "twice as long a time", views=("chart",)),
-    Key("w", "w", "screen.window", "window", "all of the run, its last hour, 10 minutes, minute", views=("chart",)),
-    Key("m", "m", "screen.metric(1)", "metric", "chart loss, step, own time, wait, …, what the script logs",
+    Key("s", "s", "screen.do('sort')", "sort", "sort hosts and ranks: trouble first, or by a quantity", views=_DEVICES),
+    Key("b", "b", "screen.do('buckets')", "buckets", "move through the buckets, or the ranks again", views=_COMM),
+    Key("f", "f", "screen.do('fold')", "fold", "a line per host, or every rank", views=_DEVICES),
+    Key("S", "S", "screen.do('reverse')", "reverse", "the other way round", views=_RANKS),
+    Key("escape", "esc", "app.go('world')", "back", "back to World", views=_CHART),
+    Key("z", "z", "app.go('chart')", "zoom", "the left chart fills the screen, with a cursor", views=_WORLD),
+    Key("right", "→", "screen.do('move', 1)", "", "the cursor a column on", views=_CHART),
+    Key("left", "←", "screen.do('move', -1)", "", "the cursor a column back; a click puts it anywhere", views=_CHART),
+    Key("shift+right", "⇧→", "screen.do('move', 10)", "", "ten columns on", views=_CHART),
+    Key("shift+left", "⇧←", "screen.do('move', -10)", "", "ten columns back", views=_CHART),
+    Key("plus,equals_sign", "+", "screen.do('zoom', 1)", "in", "half as long a time, around the cursor", views=_CHART),
+    Key("minus", "-", "screen.do('zoom', -1)", "out", "twice as long a time", views=_CHART),
+    Key("w", "w", "screen.do('window')", "window", "all of the run, its last hour, 10 minutes, minute", views=_CHART),
+    Key("m", "m", "screen.do('metric', 1)", "metric", "chart loss, step, own time, wait, …, what the script logs",
         views=_CHARTS),
-    Key("M", "M", "screen.metric(-1)", "", "the quantity before", views=_CHARTS),
-    Key("o", "o", "screen.smooth", "smooth", "a moving average over the median: none, 0.6, 0.9", views=_CHARTS),
-    Key("l", "l", "screen.log_scale", "log", "logarithmic scale", views=_CHARTS),
-    Key("pagedown,ctrl+f", "PgDn", "screen.page(1)", "", "later, by all that is shown", views=("chart",)),
-    Key("pageup,ctrl+b", "PgUp", "screen.page(-1)", "", "earlier, by all that is shown", views=("chart",)),
-    Key("g,home", "g", "screen.first", "", "to the beginning of the run", views=("chart",)),
-    Key("G,end", "G", "screen.last", "", "to the newest, and follow it", views=("chart",)),
-    Key("m", "m", "screen.metric(1)", "metric", "own time, its phases, wait, step, loss, GPU utilization",
-        views=("heat",)),
-    Key("M", "M", "screen.metric(-1)", "", "the metric before", views=("heat",)),
+    Key("M", "M", "screen.do('metric', -1)", "", "the quantity before", views=_CHARTS),
+    Key("o", "o", "screen.do('smooth')", "smooth", "a moving average over the median: none, 0.6, 0.9", views=_CHARTS),
+    Key("l", "l", "screen.do('log_scale')", "log", "logarithmic scale", views=_CHARTS),
+    Key("pagedown,ctrl+f", "PgDn", "screen.do('page', 1)", "", "later, by all that is shown", views=_CHART),
+    Key("pageup,ctrl+b", "PgUp", "screen.do('page', -1)", "", "earlier, by all that is shown", views=_CHART),
+    Key("g,home", "g", "screen.do('first')", "", "to the beginning of the run", views=_CHART),
+    Key("G,end", "G", "screen.do('last')", "", "to the newest, and follow it", views=_CHART),
+    Key("m", "m", "screen.do('metric', 1)", "metric", "own time, its phases, wait, step, loss, GPU utilization",
+        views=_HEAT),
+    Key("M", "M", "screen.do('metric', -1)", "", "the metric before", views=_HEAT),
     Key("p", "p", "app.stack", "stack", "ask the rank where its training thread is: its Python stack",
-        views=("inspect",)),
-    Key("w", "w", "screen.window", "window", "1, 8, 64, 512 steps a column", views=("heat", "inspect")),
-    Key("w", "w", "screen.window", "window", "more or fewer steps", views=("timeline",)),
-    Key("w", "w", "screen.window", "window", "cost and efficiencies of the analysed window, the last 50, all steps",
-        views=("comm",)),
-    Key("f", "f", "screen.fold", "fold", "a row per host, or every rank", views=("heat",)),
+        views=_INSPECT),
+    Key("w", "w", "screen.do('window')", "window", "1, 8, 64, 512 steps a column", views=(*_HEAT, *_INSPECT)),
+    Key("w", "w", "screen.do('window')", "window", "more or fewer steps", views=_TIMELINE),
+    Key("w", "w", "screen.do('window')", "window",
+        "cost and efficiencies of the analysed window, the last 50, all steps", views=_COMM),
+    Key("f", "f", "screen.do('fold')", "fold", "a row per host, or every rank", views=_HEAT),
     Key("slash", "/", "app.filter", "filter", "show some ranks: rank:0-7 host:n1 own>40 slow !dead",
-        views=(*_TIMES, "logs")),
+        views=(*_PASTS, *_LOGS)),
     Key("y", "y", "app.copy", "copy", "copy the verdict to the clipboard (OSC 52, works over SSH)"),
-    Key("down,j", "↓ j", "screen.move(1)", "", "down: the next rank or line", views=_LISTS),
-    Key("up,k", "↑ k", "screen.move(-1)", "", "up: the rank or line before", views=_LISTS),
-    Key("right", "→", "screen.pan(1)", "", "columns further right", views=("ranks",)),
-    Key("left", "←", "screen.pan(-1)", "", "columns further left", views=("ranks",)),
-    Key("pagedown,ctrl+f", "PgDn", "screen.page(1)", "", "a screenful further", views=_LISTS),
-    Key("pageup,ctrl+b", "PgUp", "screen.page(-1)", "", "a screenful back", views=_LISTS),
-    Key("g,home", "g", "screen.first", "", "to the first", views=_LISTS),
-    Key("G,end", "G", "screen.last", "", "to the last", views=_LISTS),
+    Key("down,j", "↓ j", "screen.do('move', 1)", "", "down: the next rank or line", views=_LISTS),
+    Key("up,k", "↑ k", "screen.do('move', -1)", "", "up: the rank or line before", views=_LISTS),
+    Key("right", "→", "screen.do('pan', 1)", "", "columns further right", views=_RANKS),
+    Key("left", "←", "screen.do('pan', -1)", "", "columns further left", views=_RANKS),
+    Key("pagedown,ctrl+f", "PgDn", "screen.do('page', 1)", "", "a screenful further", views=_LISTS),
+    Key("pageup,ctrl+b", "PgUp", "screen.do('page', -1)", "", "a screenful back", views=_LISTS),
+    Key("g,home", "g", "screen.do('first')", "", "to the first", views=_LISTS),
+    Key("G,end", "G", "screen.do('last')", "", "to the last", views=_LISTS),
     Key("ctrl+p", "Ctrl-P", "app.command_palette", "", "every screen, action and theme by its name"),
     Key("ctrl+c", "Ctrl-C", "app.interrupt", "", "asks: detach, stop the run, or stay"),
 )  # fmt: skip
 
 
-def bindings(view: str) -> list[Binding]:
-    """The keys of a screen as Textual wants them. Ctrl-C works in dialogs too."""
-    there = {(key.keys, key.action): key for key in KEYS if view in (key.views or (view,))}
-    return [
-        Binding(key.keys, key.action, key.label, show=False, priority=key.keys == "ctrl+c") for key in there.values()
-    ]
+ASKS = "ctrl+c"
+"""The key that works in dialogs too."""
+
+
+def bindings(view: ViewName) -> list[Binding]:
+    """The keys of a screen as Textual wants them."""
+    there = {(key.keys, key.action): key for key in KEYS if view in key.views}
+    return [Binding(key.keys, key.action, key.label, show=False, priority=key.keys == ASKS) for key in there.values()]
+
+
+def bindings_of_dialogs() -> list[Binding]:
+    """The keys that work wherever the app is."""
+    return [binding for binding in bindings(ViewName.WORLD) if binding.key == ASKS]
+
+
+def needed(view: ViewName) -> set[str]:
+    """What a screen must be able to do so that none of its keys is dead: the names in `screen.do(…)`."""
+    there = (parse(key.action) for key in KEYS if view in key.views)
+    return {str(parameters[0]) for target, action, parameters in there if (target, action) == ("screen", "do")}
 
 
 def command(key: Key, frame: Frame) -> tuple[str, str]:
@@ -179,7 +200,7 @@ def available(frame: Frame) -> list[Key]:
         if (frame.can_stop or not key.stops)
         and not (frame.readonly and key.changes)
         and not (frame.where and (key.changes or key.here))
-        and frame.view in (key.views or (frame.view,))
+        and frame.view in key.views
         and key.replay in {None, playing}
     ]
 

@@ -113,6 +113,13 @@ def chosen_theme(environment: Mapping[str, str]) -> str | None:
     return "ddpmon-light" if separator and background in _LIGHT_BACKGROUNDS else None
 
 
+def first_theme(textuals: str, environment: Mapping[str, str], *, few_colours: bool) -> str:
+    """The theme to begin with. textuals: the one that Textual would take. few_colours: the terminal has 16 or none."""
+    if few_colours:
+        return ANSI_THEME
+    return chosen_theme(environment) or ("ddpmon-dark" if textuals == "textual-dark" else textuals)
+
+
 class Palette:
     """Styles by role. `muted` is the same palette with everything in the muted colour: values of long ago."""
 

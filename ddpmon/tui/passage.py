@@ -1,21 +1,14 @@
-"""An app over one source, and the keys that move it through time: hold still, step back, play a recording."""
+"""The way through time: the newest snapshot, one that is held still, an earlier one, or a recording that plays."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable
 from dataclasses import replace
 
-from textual.timer import Timer
-
 from ddpmon.messages import Snapshot
-from ddpmon.source import Cursor, Source, Tape
-from ddpmon.tui.in_order import InOrder
+from ddpmon.source import Cursor, Source
 
-LOOK_S = 0.02
-LOOKS = 50
-"""How often, and how many times, the source is looked at for what a key has asked of it."""
 KEPT = 240
 """Snapshots of a small world that are kept to step back to: two minutes."""
 KEPT_RANKS = 8192
@@ -23,44 +16,15 @@ KEPT_RANKS = 8192
 KEPT_LEAST = 4
 
 
-class Passage(InOrder):
-    """What is shown may be older than the newest snapshot: held still, or a place in a recording."""
+class Passage:
+    """What of a source is shown. A recording moves by itself; of a live run the last snapshots are kept."""
 
-    def __init__(self, source: Source, ansi_color: bool | None) -> None:
-        super().__init__(ansi_color=ansi_color)
+    def __init__(self, source: Source) -> None:
         self.source = source
         self.newest: Snapshot | None = None
         self.held: Snapshot | None = None
         """What is shown instead of the newest."""
         self._kept: deque[Snapshot] = deque(maxlen=KEPT)
-        self._looking: Timer | None = None
-
-    def tick(self) -> None:
-        """One frame."""
-        raise NotImplementedError
-
-    def show(self) -> None:
-        """Show what is to be shown now."""
-        raise NotImplementedError
-
-    def say(self, text: str) -> None:
-        """Show a line in the key bar for a few seconds."""
-        raise NotImplementedError
-
-    def show_answer(self) -> None:
-        """A frame now, and one as soon as what the source was asked for is there."""
-        self.tick()
-        self.await_answer()
-
-    def await_answer(self) -> None:
-        """A frame as soon as what the source was asked for is there."""
-        if self._looking is not None:
-            self._looking.stop()
-        self._looking = self.set_interval(LOOK_S, self._look, repeat=LOOKS)
-
-    def _look(self) -> None:
-        if self.source.snapshot() is not self.newest:
-            self.tick()
 
     def take(self) -> None:
         """Take the newest snapshot from the source."""
@@ -76,10 +40,20 @@ class Passage(InOrder):
         while len(self._kept) > most:
             self._kept.popleft()
 
-    def watch_other(self, source: Source) -> None:
-        """Watch another source from now on."""
+    def change_to(self, source: Source) -> None:
+        """Show another source from now on."""
         self.source, self.held, self.newest = source, None, source.snapshot()
         self._kept.clear()
+
+    @property
+    def news(self) -> bool:
+        """Whether the source has another snapshot than the one taken last."""
+        return self.source.snapshot() is not self.newest
+
+    @property
+    def plays(self) -> bool:
+        """Whether the source is a recording, which moves by itself once a key has asked it to."""
+        return self.source.tape is not None
 
     @property
     def shown(self) -> Snapshot | None:
@@ -94,55 +68,54 @@ class Passage(InOrder):
         return max(0.0, float(round(self.newest.at - self.held.at)))
 
     @property
-    def passage(self) -> Cursor | None:
+    def cursor(self) -> Cursor | None:
         """Where a recording plays, in whole seconds."""
         if self.source.tape is None:
             return None
         cursor = self.source.tape.cursor
         return replace(cursor, at_s=float(int(cursor.at_s)))
 
-    def action_freeze(self) -> None:
+    def freeze(self) -> None:
+        """Hold still, or go on."""
         if self.source.tape is not None:
-            self._play(lambda tape: tape.toggle())
-            return
-        self.held = self.newest if self.held is None else None
-        self.show()
+            self.source.tape.toggle()
+        else:
+            self.held = self.newest if self.held is None else None
 
-    def action_skip(self, by: int) -> None:
+    def skip(self, by: int) -> None:
+        """A piece of a recording, or a snapshot of a live run, back or on."""
         if self.source.tape is not None:
-            self._play(lambda tape: tape.skip(by))
+            self.source.tape.skip(by)
         elif self.shown is not None:
             place = next((i for i, kept in enumerate(self._kept) if kept is self.shown), 0 if by < 0 else -1)
             self.held = self._kept[max(0, min(place + by, len(self._kept) - 1))]
-            self.show()
 
-    def action_jump(self, by: int) -> None:
+    def jump(self, by: int) -> str:
+        """To the event before or after what is shown; returns why not, or "" if so."""
         if self.source.tape is not None:
-            self._play(lambda tape: tape.jump(by))
+            self.source.tape.jump(by)
         elif self.shown is not None and self._kept:
-            self._hold_at_event(self.shown, by)
+            return self._hold_at_event(self.shown, by)
+        return ""
 
-    def _hold_at_event(self, shown: Snapshot, by: int) -> None:
+    def _hold_at_event(self, shown: Snapshot, by: int) -> str:
         """Hold what was shown first of the event before or after what is shown."""
         times = [kept.at for kept in self._kept]
         here = bisect_left(times, shown.at)
-        told = {bisect_left(times, event.at) for event in self._kept[-1].events if event.at > times[0]}
-        there = [place for place in told if (place - here) * by > 0 and place < len(times)]
+        first_shown = {bisect_left(times, event.at) for event in self._kept[-1].events if event.at > times[0]}
+        there = [place for place in first_shown if (place - here) * by > 0 and place < len(times)]
         if not there:
             earlier = f"no earlier event in the {times[-1] - times[0]:.0f} s that are kept"
-            self.say(earlier if by < 0 else "no later event yet")
-            return
+            return earlier if by < 0 else "no later event yet"
         self.held = self._kept[min(there, key=lambda place: abs(place - here))]
-        self.show()
+        return ""
 
-    def action_one_step(self, by: int) -> None:
-        self._play(lambda tape: tape.step(by))
-
-    def action_faster(self, by: int) -> None:
-        self._play(lambda tape: tape.faster(by))
-
-    def _play(self, wish: Callable[[Tape], None]) -> None:
-        """Ask the recording that plays, if one does; it is shown as soon as it is there."""
+    def one_step(self, by: int) -> None:
+        """The step of a recording before or after, and pause."""
         if self.source.tape is not None:
-            wish(self.source.tape)
-            self.show_answer()
+            self.source.tape.step(by)
+
+    def faster(self, by: int) -> None:
+        """A recording twice or half as fast."""
+        if self.source.tape is not None:
+            self.source.tape.faster(by)

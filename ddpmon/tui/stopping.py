@@ -2,107 +2,65 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
+from ddpmon.allruns import Listed
 from ddpmon.errors import DdpmonError
-from ddpmon.place import Place
 from ddpmon.runs import Run
-from ddpmon.source import Source
-from ddpmon.tui.frame import Frame
-from ddpmon.tui.launching import Launching
+from ddpmon.tui.dashboard import Dashboard
 from ddpmon.tui.lines import plain
-from ddpmon.tui.outcome import Outcome
 from ddpmon.tui.screens.ask import Answer, Ask
+from ddpmon.tui.watched import Watched
 
 
-class Stopping(Launching):
+class Stopping:
     """Whether a run can be stopped from here, and the questions before it is."""
 
-    owns_run: bool
-    _notice_left: int
-    """Frames for which a notice is still shown."""
+    def __init__(
+        self,
+        dashboard: Dashboard,
+        watched: Watched,
+        under_cursor: Callable[[], Listed | None],
+        *,
+        readonly: bool,
+        owns_run: bool,
+    ) -> None:
+        """under_cursor: the run that the Runs screen's cursor is on; None on all other screens.
 
-    def __init__(self, source: Source, ansi_color: bool | None, place: Place) -> None:
-        super().__init__(source, ansi_color, place)
-        self._stopping: set[str] = set()
-        """What a stop was asked for, named as `_key` does."""
-
-    def leave(self) -> None:
-        """End the dashboard; the run is not touched."""
-        raise NotImplementedError
+        readonly, owns_run: as of the app.
+        """
+        self._dashboard = dashboard
+        self._watched = watched
+        self._under_cursor = under_cursor
+        self._readonly = readonly
+        self._owns_run = owns_run
 
     @property
-    def ended(self) -> bool:
-        """Whether the run has ended."""
-        return Frame(self.newest).ended
+    def _can_stop_watched(self) -> bool:
+        return self._watched.passage.source.stoppable and not self._readonly and not self._watched.ended
 
     @property
     def can_stop(self) -> bool:
-        """Whether the run that is watched can be stopped."""
-        return self.source.stoppable and not self.readonly and not self.ended
+        """Whether `stop` would ask, and not say why not."""
+        listed = self._under_cursor()
+        if self._watched.other(listed) is None:
+            return self._can_stop_watched
+        return listed is not None and listed.runs and not self._readonly
 
-    @property
-    def _stoppable_here(self) -> bool:
-        """Whether `x` does something."""
-        if self._other is None:
-            return self.can_stop
-        listed = self.runs.list.chosen_run()
-        return listed is not None and listed.runs and not self.readonly
-
-    @property
-    def stop_asked(self) -> bool:
-        """Whether the run that is watched was asked to stop, from here or from anywhere."""
-        return self._watched in self._stopping or self.grace_left_s is not None
-
-    @property
-    def grace_left_s(self) -> float | None:
-        """How long its ranks may still take to end; None where no stop is under way as far as its hub told."""
-        shot = self.newest
-        if shot is None or shot.run.kill_at is None:
-            return None
-        return max(0.0, shot.run.kill_at - shot.at)
-
-    @property
-    def run_name(self) -> str:
-        """How the run that is watched is called in questions."""
-        return "the run" if self.newest is None else plain(self.newest.run.name) or "the run"
-
-    def stop_run(self, *, now: bool, other: Run | None = None) -> None:
-        """Ask the run to stop: the one that is watched, or another."""
-        try:
-            if other is None:
-                self.source.stop(now)
-            else:
-                self.place.stop(other, now)
-        except DdpmonError as error:
-            self.say(str(error))
-            return
-        self._stopping.add(self._key(other))
-        if other is not None:
-            self.say(f"stopping {plain(other.name)}…  x kills it now")
-            return
-        self._notice_left = 0
-        self.show()
-
-    @property
-    def outcome(self) -> Outcome:
-        """How the dashboard was left, as to the run that it was opened on."""
-        if Frame(self._own_source.snapshot()).ended:
-            return Outcome.ENDED
-        return Outcome.STOPPING if "" in self._stopping else Outcome.DETACHED
-
-    def action_stop(self) -> None:
-        other = self._other
-        if not self._stoppable_here:
+    def stop(self) -> None:
+        """Ask whether to stop the run: the one under the cursor, or the one that is watched."""
+        other = self._watched.other(self._under_cursor())
+        if not self.can_stop:
             where = other.elsewhere() if other is not None else None
             ended = f"it {where}; stop it there" if where else "it has ended: there is nothing to stop"
-            self.say(plain(ended) if other is not None and not self.readonly else self._why_no_stop())
+            self._dashboard.say(plain(ended) if other is not None and not self._readonly else self._why_no_stop())
             return
-        name = self.run_name if other is None else plain(other.name)
-        if self.place.name:
-            name += f" on {plain(self.place.name)}"
+        name = self._watched.name if other is None else plain(other.name)
+        if self._watched.place.name:
+            name += f" on {plain(self._watched.place.name)}"
         cancel = Answer("c", "Cancel: let it run", "")
-        if self._key(other) in self._stopping or (self.stop_asked if other is None else other.stopping):
+        if self._watched.stop_asked(other):
             text = f"A stop of {name} is under way. Kill every process of it now? A checkpoint being written is lost."
             self._ask("Kill now?", text, (cancel, Answer("k", "Kill now", "now")), other)
             return
@@ -110,31 +68,43 @@ class Stopping(Launching):
         self._ask("Stop the run?", text, (cancel, Answer("s", "Stop it", "stop")), other)
 
     def _why_no_stop(self) -> str:
-        if self.newest is not None and self.newest.state == "unknown":
+        newest = self._watched.passage.newest
+        if newest is not None and newest.state == "unknown":
             return "whether it still runs cannot be seen from here: stop it where it was started"
-        if self.ended:
+        if self._watched.ended:
             return "the run has ended: there is nothing to stop"
-        return "read-only: it cannot be stopped from here" if self.readonly else "this cannot be stopped from here"
+        return "read-only: it cannot be stopped from here" if self._readonly else "this cannot be stopped from here"
 
-    def action_interrupt(self) -> None:
-        """Ctrl-C. A second one, while asked, does the harmless of the two."""
-        owned = self.owns_run and self.source is self._own_source
-        if isinstance(self.screen, Ask) or not self.can_stop or not owned:
-            self.leave()
+    def interrupt(self, *, asking: bool) -> None:
+        """Ctrl-C: asks what it means where it may mean two things, else leaves.
+
+        asking: a question is being asked already: then it leaves, too.
+        """
+        if asking or not self._can_stop_watched or not self._owns_run or not self._watched.is_first:
+            self._dashboard.leave()
             return
-        text = f"{self.run_name} is still running. Ctrl-C again detaches."
+        text = f"{self._watched.name} is still running. Ctrl-C again detaches."
         answers = (
             Answer("c", "Cancel: stay here", ""),
             Answer("d", "Detach: the run goes on", "detach"),
             Answer("s", "Stop the run", "stop"),
         )
-        self._ask("Ctrl-C: what about the run?", text, answers)
+        self._ask("Ctrl-C: what about the run?", text, answers, None)
 
-    def _ask(self, heading: str, text: str, answers: tuple[Answer, ...], other: Run | None = None) -> None:
-        self.push_screen(Ask(heading, text, answers, self.palette), partial(self._answered, other))
+    def _ask(self, heading: str, text: str, answers: tuple[Answer, ...], other: Run | None) -> None:
+        dialog = Ask(heading, text, answers, self._dashboard.palette)
+        self._dashboard.ask(dialog, partial(self._answered, other))
 
     def _answered(self, other: Run | None, answer: str | None) -> None:
         if answer == "detach":
-            self.leave()
-        elif answer and (other is not None or self.can_stop):
-            self.stop_run(now=answer == "now", other=other)
+            self._dashboard.leave()
+        elif answer and (other is not None or self._can_stop_watched):
+            self._stop(other, now=answer == "now")
+
+    def _stop(self, other: Run | None, *, now: bool) -> None:
+        try:
+            self._watched.stop(other, now=now)
+        except DdpmonError as error:
+            self._dashboard.say(str(error))
+        else:
+            self._dashboard.say("" if other is None else f"stopping {plain(other.name)}…  x kills it now")

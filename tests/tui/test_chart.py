@@ -71,7 +71,7 @@ def test_m_goes_through_all_that_the_run_has_and_both_screens_agree(source):
     assert len(names) == 11
 
     def look(app, _):
-        assert app.world.choice.name == names[len(titles) % len(names)]
+        assert app.views["world"].choice.name == names[len(titles) % len(names)]
         titles.append(body(screen_text(app))[0])
 
     _, text = drive(source, "z", look, *["m", look] * len(names), "M", "escape")
@@ -112,7 +112,7 @@ def test_left_and_right_undo_each_other(source):
     places = []
 
     def look(app, _):
-        places.append(app.chart.chart._at_s)
+        places.append(app.views["chart"].pane._at_s)
 
     drive(source, "z", *["left"] * 12, look, *["left"] * 5, look, *["right"] * 5, look)
     assert places[0] == places[2] > places[1]
@@ -120,11 +120,11 @@ def test_left_and_right_undo_each_other(source):
 
 def test_a_click_puts_the_cursor_there(source):
     async def click(app, pilot):
-        await pilot.click(app.chart.chart, offset=(LABEL + 36, 5))
+        await pilot.click(app.views["chart"].pane, offset=(LABEL + 36, 5))
 
     app, text = drive(source, "z", click)
     series = app.frame.series
-    assert app.chart.chart._at_s == pytest.approx((series.first_s + series.last_s) / 2, rel=0.02)
+    assert app.views["chart"].pane._at_s == pytest.approx((series.first_s + series.last_s) / 2, rel=0.02)
     assert int(under_cursor(text)["step"].replace(",", "")) == pytest.approx(1290, abs=30)
 
 
@@ -133,41 +133,41 @@ def test_zoom_keeps_the_cursor_where_it_is_and_gets_finer_data(source):
     place = body(wide)[-4].index("┴")
     at = under_cursor(wide)
     app, narrow = drive(charted.source(source.store.histories), "z", *["shift+left"] * 3, "plus", "plus", "plus")
-    chart = app.chart.chart
+    chart = app.views["chart"].pane
     assert abs(body(narrow)[-4].index("┴") - place) <= 1
     assert app.frame.series.merged < source.current.series.merged
     assert chart._span_s == pytest.approx((source.current.series.last_s - 20) / 8, rel=0.01)
     assert int(under_cursor(narrow)["step"].replace(",", "")) == pytest.approx(int(at["step"].replace(",", "")), abs=20)
     app, again = drive(charted.source(source.store.histories), "z", *["plus"] * 3, *["minus"] * 4)
-    assert (app.chart.chart._span_s, app.chart.chart._end_s) == (None, None)
+    assert (app.views["chart"].pane._span_s, app.views["chart"].pane._end_s) == (None, None)
     assert again == drive(charted.source(source.store.histories), "z")[1]
 
 
 def test_zoom_ends_where_there_is_nothing_finer(source):
     app, text = drive(source, "z", *["plus"] * 30)
-    assert app.chart.chart._span_s == 1.0
+    assert app.views["chart"].pane._span_s == 1.0
     assert "one step a point" in text
     assert under_cursor(text)["step"] == "2,400"
 
 
 def test_the_cursor_takes_the_chart_along_when_it_leaves_it(source):
     app, text = drive(source, "z", "plus", "plus", "plus", *["shift+left"] * 12)
-    chart = app.chart.chart
+    chart = app.views["chart"].pane
     series = app.frame.series
     assert chart._end_s < series.last_s - chart._span_s / 2
     assert chart._end_s - chart._span_s <= chart._at_s <= chart._end_s
     assert "┴" in text
     app, text = drive(charted.source(source.store.histories), "z", "plus", "pageup", "pageup", "pageup")
-    assert app.chart.chart._at_s == series.first_s
+    assert app.views["chart"].pane._at_s == series.first_s
     app, text = drive(charted.source(source.store.histories), "z", "plus", "plus", "pageup", "pageup", "pagedown", "G")
-    assert (app.chart.chart._at_s, app.chart.chart._end_s) == (None, None)
+    assert (app.views["chart"].pane._at_s, app.views["chart"].pane._end_s) == (None, None)
 
 
 def test_windows_are_those_that_the_run_is_long_enough_for(source):
     spans = []
     for count in range(5):
         app, _ = drive(charted.source(source.store.histories), "z", *["w"] * count)
-        spans.append(app.chart.chart._span_s)
+        spans.append(app.views["chart"].pane._span_s)
     assert spans == [None, 600.0, 60.0, None, 600.0]
     assert "last 10 min of 17 min" in drive(source, "z", "w")[1]
 
@@ -177,9 +177,10 @@ def test_a_window_goes_on_with_the_run_and_a_stretch_of_the_past_stays():
     later = charted.histories_of(steps=700, samples=False)
 
     def go_on(app, _):
-        app.source.store.histories = later
-        app.source.plain = snapshots.replace(app.source.plain, version=8, at=app.source.plain.at + 40)
-        app.source.current = with_parts(app.source.plain, app.source.store, app.source.wished)
+        source = app.passage.source
+        source.store.histories = later
+        source.plain = snapshots.replace(source.plain, version=8, at=source.plain.at + 40)
+        source.current = with_parts(source.plain, source.store, source.wished)
         app.tick()
 
     _, text = drive(charted.source(histories), "z", "w", go_on)
@@ -309,7 +310,7 @@ def test_a_cursor_that_moves_repaints_little(source):
     painted = []
 
     def watch(app, _):
-        app.chart.chart.refresh = lambda *regions, **more: painted.append(regions)
+        app.views["chart"].pane.refresh = lambda *regions, **more: painted.append(regions)
 
     drive(source, "z", "left", "left", watch, "left", size=(160, 50))
     curve = [region for regions in painted for region in regions if 0 < region.y < 40]
@@ -324,7 +325,7 @@ def test_a_title_from_a_script_cannot_write_to_the_terminal():
 
 def test_lines_are_as_wide_as_the_screen(source):
     def look(app, _):
-        chart = app.chart.chart
+        chart = app.views["chart"].pane
         for line in chart._rows[1:-2]:
             assert size_of(line) <= chart.size.width
 

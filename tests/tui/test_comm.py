@@ -64,8 +64,8 @@ def test_b_goes_to_the_buckets_and_back():
     assert "in bucket 13: transformer.h.-2" in text
     app, text = drive(measured.bucketed(), *"4bjb", "j")
     assert "─wait and transfer" in text
-    assert app.comm.waits.chosen == 13
-    assert app.comm.buckets.chosen == 1
+    assert app.views["comm"].waits.chosen == 13
+    assert app.views["comm"].buckets.chosen == 1
     app, text = drive(measured.bucketed(), *"4b", "enter")
     assert app.current_mode == "comm"
     assert "no rank under the cursor" in text
@@ -74,7 +74,7 @@ def test_b_goes_to_the_buckets_and_back():
 def test_without_buckets_it_says_how_to_record_them_or_why_there_are_none():
     app, text = drive(measured.slow(), *"4b")
     assert "ddpmon run --buckets SCRIPT" in text
-    assert not app.comm.buckets.active
+    assert not app.views["comm"].buckets.active
     told = replace(measured.slow(), notes=["buckets: recorded for models on the CPU only"])
     assert "recorded for models on the CPU only" in drive(told, "4")[1]
 
@@ -87,7 +87,7 @@ def test_buckets_that_are_gone_give_the_keys_back_to_the_ranks():
         app.tick()
 
     app, text = drive(source, *"4b", gone, "j")
-    assert app.comm.cursor is app.comm.waits
+    assert app.views["comm"].cursor is app.views["comm"].waits
     assert "─wait and transfer" in text
 
 
@@ -106,7 +106,7 @@ def test_the_filter_holds_here_and_enter_inspects():
     assert blocked(text) == [13]
     app, text = drive(measured.slow(), "4", "j", "j", "enter", "right_square_bracket", "escape")
     assert app.current_mode == "comm"
-    assert app.comm.waits.chosen == 53
+    assert app.views["comm"].waits.chosen == 53
 
 
 @pytest.mark.parametrize(("weak", "branch", "said"), [
@@ -164,7 +164,7 @@ def test_a_count_that_began_late_says_since_when():
 def test_until_another_window_has_come_the_title_names_the_one_that_is_shown():
     app, text = drive(FakeSource(measured.slow()), "4", "w", size=(160, 50))
     assert "and why: steps 11,887–12,486" in text
-    assert app.comm.cost.over == "last"
+    assert app.views["comm"].cost.over == "last"
 
 
 def test_without_gradients_it_says_so_and_the_efficiency_stays():
@@ -214,7 +214,7 @@ def test_any_state_at_any_size():
         for place, source.current in enumerate(made * 2):
             width, height = sizes[place % len(sizes)]
             await pilot.resize_terminal(width, height)
-            app.screen.action_buckets()
+            app.screen.action_do("buckets")
             app.tick()
             await pilot.pause()
             rows = app.screen._compositor.render_strips()

@@ -57,7 +57,7 @@ def test_f_opens_every_rank_and_folds_again():
 
 def test_every_rank_can_be_reached_and_the_cursor_is_always_in_sight():
     def walk(app, _):
-        listed = app.devices.devices
+        listed = app.views["devices"].pane
 
         def went(*moves):
             seen = set()
@@ -67,8 +67,8 @@ def test_every_rank_can_be_reached_and_the_cursor_is_always_in_sight():
                 assert sum(any("select" in role for _, role in row) for row in listed._rows) == 1
             return seen
 
-        assert went(app.screen.action_first, *[partial(listed.move, 1)] * 70) == set(range(64))
-        assert went(app.screen.action_last, *[partial(listed.page, -1)] * 8) >= {63, 13}
+        assert went(partial(app.screen.action_do, "first"), *[partial(listed.move, 1)] * 70) == set(range(64))
+        assert went(partial(app.screen.action_do, "last"), *[partial(listed.page, -1)] * 8) >= {63, 13}
         went(*[partial(listed.move, 1)] * 20, listed.fold, partial(listed.move, -1), listed.fold)
 
     drive(measured.slow(), *"6f", walk)
@@ -99,19 +99,19 @@ def test_the_filter_holds_here_and_enter_inspects_the_rank_under_the_cursor():
     assert "of 64 ranks: gpumem>63" in heading(text)
     app, text = drive(measured.slow(), "6", "slash", *"rank:13", "enter", "j", "enter", "escape")
     assert app.current_mode == "devices"
-    assert app.devices.devices.chosen == 13
+    assert app.views["devices"].pane.chosen == 13
     assert "no rank fits" in drive(measured.slow(), "6", "slash", *"nowhere", "enter")[1]
 
 
 def test_a_click_chooses_a_rank_and_no_host():
     async def click(app, pilot):
         for y in (3, 2, 1, 0):
-            await pilot.click(app.devices.devices, offset=(10, y))
-        assert app.devices.devices.chosen is None
-        await pilot.click(app.devices.devices, offset=(10, 5))
+            await pilot.click(app.views["devices"].pane, offset=(10, y))
+        assert app.views["devices"].pane.chosen is None
+        await pilot.click(app.views["devices"].pane, offset=(10, 5))
 
     app, _ = drive(measured.slow(), *"6f", click)
-    assert app.devices.devices.chosen == 8
+    assert app.views["devices"].pane.chosen == 8
 
 
 def test_missing_counters_are_explained_once():
@@ -168,9 +168,9 @@ def test_any_state_at_any_size():
         for place, source.current in enumerate(made * 2):
             width, height = sizes[place % len(sizes)]
             await pilot.resize_terminal(width, height)
-            app.screen.action_fold()
-            app.screen.action_sort()
-            app.screen.action_move(1)
+            app.screen.action_do("fold")
+            app.screen.action_do("sort")
+            app.screen.action_do("move", 1)
             app.tick()
             await pilot.pause()
             rows = app.screen._compositor.render_strips()

@@ -26,6 +26,7 @@ ANSWERS = {
     b"6": ("─what are the machines doing", "no GPU: the ranks compute on the CPU", "cpu%"),
     b"7": ("─output of all ranks", "epoch"),
     b"8": ("─runs, the latest first", "ranks     age"),
+    b"9": ("─what is wrong: ",),
 }
 """What each digit's screen shows of a run on a CPU."""
 BEGIN, END = b"\x1b[?2026h", b"\x1b[?2026l"
@@ -33,7 +34,7 @@ CLEARS = re.compile(rb"\x1b\[2J|\x1b\[3J|\x1b\[H\x1b\[0?J|\x1bc")
 
 
 def visit(terminal: Terminal) -> None:
-    """All eight screens, each by its digit, and what is on it."""
+    """All screens, each by its digit, and what is on it."""
     for digit, texts in ANSWERS.items():
         terminal.press(digit)
         for text in texts:

@@ -96,7 +96,7 @@ def test_the_filter_is_the_same_on_world_ranks_and_inspect():
     _, text = drive(WORLD, "slash", *typed("8-9"), "enter", "2")
     assert "/ 2 of 64 ranks: 8-9" in text
     app, text = drive(WORLD, "slash", *typed("8-9"), "enter", "enter", "right_square_bracket", "right_square_bracket")
-    assert app.inspect.inspection.rank == 9
+    assert app.views["inspect"].pane.rank == 9
     assert "rank 7" not in text
     _, text = drive(WORLD, "slash", *typed("8"), "enter", "escape")
     assert "of 64 ranks" not in text
@@ -119,7 +119,7 @@ def test_the_filter_holds_for_the_logs():
     assert printed == [["8-9", "all say this"], ["8", "only 8"], ["9", "only 9"]]
     source.said = [Said(8, "out", ["only 8"]), Said(LAUNCHER, "launcher", ["torchrun"])]
     app, text = drive(source, "7", "slash", *"8-9", "enter", *["right_square_bracket"] * 3)
-    assert app.logs.output.rank is None  # after 8 and 9 come all again, no launcher
+    assert app.views["logs"].pane.rank is None  # after 8 and 9 come all again, no launcher
     app, text = drive(source, "7", "slash", *"8-9", "enter", "right_square_bracket")
     assert "output of rank 8" in text
     assert "of 64 ranks" not in text

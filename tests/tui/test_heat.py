@@ -44,8 +44,8 @@ def test_gpu_utilization_is_offered_where_a_gpu_tells_it_and_what_it_does_not_te
 
 def test_metrics_go_round_both_ways():
     for presses, metric in enumerate(HEAT_METRICS[:-1]):
-        assert drive(through_time.slow(), "3", *"m" * presses)[0].heat.map.metric == metric
-    assert drive(through_time.slow(), "3", *"mmM")[0].heat.map.metric == HEAT_METRICS[1]
+        assert drive(through_time.slow(), "3", *"m" * presses)[0].views["heat"].pane.metric == metric
+    assert drive(through_time.slow(), "3", *"mmM")[0].views["heat"].pane.metric == HEAT_METRICS[1]
 
 
 def test_a_rule_parts_hosts_where_there_is_room():
@@ -66,7 +66,7 @@ def test_f_folds_to_a_row_for_each_host():
     assert "heat by host" in text
     assert "node01   4-7" in text
     assert "rank 5, worst of 4-7" in text
-    assert app.heat.map.chosen_rank() == 5
+    assert app.views["heat"].pane.chosen_rank() == 5
     assert "heat by host" not in drive(source, "3", "f", "f")[1]
 
 
@@ -76,7 +76,7 @@ def test_the_filter_holds_here():
     assert source.wished.heat.ranks == ((1, 1), (4, 6))
     assert "/ 4 of 16 ranks: 1,4-6" in text
     assert [row.ranks for row in source.current.heat.rows] == [(1, 1), (4, 4), (5, 5), (6, 6)]
-    assert app.heat.map.chosen_rank() == 5
+    assert app.views["heat"].pane.chosen_rank() == 5
     assert "no rank fits the filter" in drive(source, "3", "slash", *"99", "enter")[1]
     _, text = drive(source, "3", "slash", *"99", "enter", "escape")
     assert "of 16 ranks" not in text
@@ -149,21 +149,21 @@ def test_the_cursor_goes_from_row_to_row_and_opens_its_worst_rank():
     assert "─rank 2 ·" in text
     app, text = drive(through_time.slow(), "3", "enter", "escape")
     assert app.current_mode == "heat"
-    assert app.heat.map.chosen == 5
+    assert app.views["heat"].pane.chosen == 5
 
 
 def test_a_click_chooses_a_row():
     async def click(app, pilot):
-        await pilot.click(app.heat.map, offset=(20, 2))
+        await pilot.click(app.views["heat"].pane, offset=(20, 2))
 
     app, _ = drive(through_time.slow(), "3", click)
-    assert app.heat.map.chosen == 0
+    assert app.views["heat"].pane.chosen == 0
 
     def at(y):
         async def click(app, pilot):
-            await pilot.click(app.heat.map, offset=(20, y))
+            await pilot.click(app.views["heat"].pane, offset=(20, y))
 
-        return drive(through_time.slow(), "3", click)[0].heat.map.chosen
+        return drive(through_time.slow(), "3", click)[0].views["heat"].pane.chosen
 
     assert [at(8), at(9), at(10)] == [3, None, 4]  # a rule lies between
 
@@ -188,7 +188,7 @@ def test_a_new_column_repaints_that_column_alone():
     painted = []
 
     def one_more(app, _):
-        app.heat.map.refresh = lambda *regions, **more: painted.extend(regions)
+        app.views["heat"].pane.refresh = lambda *regions, **more: painted.extend(regions)
         own = own_times(1, 8)
         store.heat.append(world_of(records(own, first=241)))
         source.current = with_parts(source.plain, store, source.wished)

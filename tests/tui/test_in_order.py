@@ -26,7 +26,7 @@ def typed(*texts):
 
 def quiet(app):
     """Whether all that was typed has been taken."""
-    return not app._typed and app._under_way_since is None
+    return app.in_order.quiet
 
 
 def test_an_answer_goes_to_the_question_that_is_still_being_asked():

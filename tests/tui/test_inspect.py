@@ -17,7 +17,7 @@ def of(rank):
     """Inspect a rank."""
 
     def go(app, _):
-        app.inspect.inspection.open(rank)
+        app.views["inspect"].pane.open(rank)
         return app.action_go("inspect")
 
     return go
@@ -25,12 +25,12 @@ def of(rank):
 
 async def settled(app, pilot):
     """Wait until the screen has its size and shows what it wished for."""
-    pane = app.inspect.inspection
+    pane = app.views["inspect"].pane
     for _ in range(500):
-        view = app.shown.inspect if app.shown else None
-        if not isinstance(app.source, inspected.Inspected) or app.size.width < 60 or app.size.height < 12:
+        view = app.passage.shown.inspect if app.passage.shown else None
+        if not isinstance(app.passage.source, inspected.Inspected) or app.size.width < 60 or app.size.height < 12:
             return
-        if view is not None and pane.size.width and app.source.wished.inspect == pane.wish:
+        if view is not None and pane.size.width and app.passage.source.wished.inspect == pane.wish:
             app.show()
             return
         await pilot.pause(0.01)
@@ -199,7 +199,7 @@ def test_a_stack_that_changes_is_seen_without_a_key(monkeypatch):
         process.tell_stack(inspected.stack(2, int(source.now * 1e6)), source.now)
         source.renew()
 
-    answered = until(lambda app: "model.py:88" in str(app.inspect.inspection._rows))
+    answered = until(lambda app: "model.py:88" in str(app.views["inspect"].pane._rows))
     assert "model.py:88" in seen(source, "p", answer, answered)[1]
 
 

@@ -22,12 +22,12 @@ def ranks_shown(text: str) -> list[int]:
 def test_q_leaves_the_run_running():
     source = FakeSource(snapshots.slow())
     app, _ = drive(source, "q", owns_run=True)
-    assert app.outcome is Outcome.DETACHED
+    assert app.watched.outcome is Outcome.DETACHED
     assert source.stops == []
 
 
 def test_q_after_the_end_says_so():
-    assert drive(snapshots.done(), "q")[0].outcome is Outcome.ENDED
+    assert drive(snapshots.done(), "q")[0].watched.outcome is Outcome.ENDED
 
 
 def test_stop_asks_and_cancel_is_focused():
@@ -35,7 +35,7 @@ def test_stop_asks_and_cancel_is_focused():
     app, text = drive(source, "x", "enter")
     assert source.stops == []
     assert "slowest first" in text
-    assert app.outcome is Outcome.DETACHED
+    assert app.watched.outcome is Outcome.DETACHED
 
 
 @pytest.mark.parametrize("answer", [("s",), ("down", "enter"), ("tab", "space"), ("up", "enter")])
@@ -43,7 +43,7 @@ def test_stop_stops_and_a_second_one_kills(answer):
     source = FakeSource(snapshots.slow())
     app, text = drive(source, "x", *answer)
     assert source.stops == [False]
-    assert app.outcome is Outcome.STOPPING
+    assert app.watched.outcome is Outcome.STOPPING
     assert "stopping" in text
     app, _ = drive(source, "x", *answer, "x", "k", "q")
     assert source.stops == [False, False, True]
@@ -66,7 +66,7 @@ def test_a_stop_that_cannot_be_asked_for_says_why():
 
     app, text = drive(Unreachable(snapshots.slow()), "x", "s")
     assert "stop it there" in text.splitlines()[-1]
-    assert app.outcome is Outcome.DETACHED
+    assert app.watched.outcome is Outcome.DETACHED
 
 
 @pytest.mark.parametrize("away", ["escape", "c"])
@@ -80,10 +80,10 @@ def test_a_dialog_can_be_left_without_an_answer(away):
 def test_ctrl_c_asks_which():
     source = FakeSource(snapshots.slow())
     assert "Detach: the run goes on" in drive(source, "ctrl+c", owns_run=True)[1]
-    assert drive(source, "ctrl+c", "d", owns_run=True)[0].outcome is Outcome.DETACHED
-    assert drive(source, "ctrl+c", "ctrl+c", owns_run=True)[0].outcome is Outcome.DETACHED
+    assert drive(source, "ctrl+c", "d", owns_run=True)[0].watched.outcome is Outcome.DETACHED
+    assert drive(source, "ctrl+c", "ctrl+c", owns_run=True)[0].watched.outcome is Outcome.DETACHED
     assert source.stops == []
-    assert drive(source, "ctrl+c", "s", owns_run=True)[0].outcome is Outcome.STOPPING
+    assert drive(source, "ctrl+c", "s", owns_run=True)[0].watched.outcome is Outcome.STOPPING
     assert source.stops == [False]
 
 
@@ -145,14 +145,14 @@ def test_not_finite_losses_sort_first():
 def test_the_cursor_moves_scrolls_and_stays_on_its_rank():
     calm = snapshots.slow()
     app, _ = drive(calm, "j")
-    assert app.world.table.chosen == 13
+    assert app.views["world"].table.chosen == 13
     app, text = drive(calm, "s", "G")
-    assert app.world.table.chosen == 63
+    assert app.views["world"].table.chosen == 63
     assert ranks_shown(text)[-1] == 63
     app, text = drive(calm, "s", "G", "k", "up", "pageup", "g", "down", "pagedown", "j")
-    assert app.world.table.chosen in ranks_shown(text)
+    assert app.views["world"].table.chosen in ranks_shown(text)
     app, _ = drive(calm, "s", "G", "s")
-    assert app.world.table.chosen == 63
+    assert app.views["world"].table.chosen == 63
 
 
 def test_log_scale():
@@ -191,11 +191,11 @@ def test_help_can_be_left_and_does_not_promise_to_stop_what_cannot_be():
 
 def test_a_click_chooses_a_rank_and_presses_a_key():
     async def click(app, pilot):
-        await pilot.click(app.world.table, offset=(20, 3))
-        await pilot.click(app.world.keys, offset=(len(" q detach  "), 0))
+        await pilot.click(app.views["world"].table, offset=(20, 3))
+        await pilot.click(app.views["world"].keys, offset=(len(" q detach  "), 0))
 
     app, text = drive(snapshots.slow(), click)
-    assert app.world.table.chosen is not None
+    assert app.views["world"].table.chosen is not None
     assert "Stop the run?" in text
 
 

@@ -46,7 +46,7 @@ def test_a_rank_beside_the_others_has_dashes_too():
 
 def test_heat_offers_what_is_measured():
     app, _ = drive(kinds.alone(), "3")
-    assert not {"forward", "wait"} & set(app.heat.map.metrics)
+    assert not {"forward", "wait"} & set(app.views["heat"].pane.metrics)
 
 
 @pytest.mark.parametrize("kind", kinds.MADE)

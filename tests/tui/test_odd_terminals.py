@@ -90,7 +90,7 @@ def test_any_size_that_a_terminal_takes_meanwhile():
         terminal.wait_for("q detach")
         for columns, rows in ((1, 1), (500, 200), (2, 60), (300, 1), (20, 5), (60, 12), (1, 1)):
             resize(terminal, columns, rows)
-            for key in b"12345678":
+            for key in b"123456789":
                 terminal.press(bytes([key]))
                 terminal.read()
         terminal.press(b"1")
@@ -143,7 +143,7 @@ def fill(terminal: Terminal) -> None:
     """Read nothing, and press keys that paint, until all that the dashboard could write is waiting."""
     unread, since = -1, time.monotonic()
     deadline = since + DEADLINE_S
-    pressed = itertools.cycle(b"12345678")
+    pressed = itertools.cycle(b"123456789")
     while time.monotonic() - since < FULL_S:
         assert time.monotonic() < deadline, "the terminal never was full"
         now = struct.unpack("i", fcntl.ioctl(terminal.master, termios.FIONREAD, bytes(4)))[0]

@@ -10,6 +10,7 @@ from textual.geometry import Size
 
 from ddpmon.hub.parts import with_parts
 from ddpmon.tui import keys
+from ddpmon.tui.views import ViewName
 from tests.tui import measured, odd, snapshots, through_time
 from tests.tui.driving import drive, screen_text
 from tests.tui.tape import FakeTape
@@ -33,13 +34,15 @@ MORE_KEYS = (
     "0",
 )
 """Keys of dialogs, of Textual's own, and of nothing."""
-VIEWS = tuple(sorted({view for key in keys.KEYS for view in (*key.views, key.opens) if view}))
+VIEWS = tuple(sorted(ViewName))
 LEAVING = {"app.detach", "app.interrupt"}
 PRESSES = [
     (view, key.keys.split(",")[place % (1 + key.keys.count(","))])
     for number, key in enumerate(keys.KEYS)
     if key.action not in LEAVING
-    for place, view in enumerate(key.views or [VIEWS[(number + more) % len(VIEWS)] for more in (0, 3, 7)])
+    for place, view in enumerate(
+        key.views if set(key.views) < set(VIEWS) else [VIEWS[(number + more) % len(VIEWS)] for more in (0, 3, 7)]
+    )
 ]
 """Every key of the table on each screen that has it of its own, and on some of those that all have.
 
@@ -81,9 +84,9 @@ async def walk(app, pilot, dice, made, presses):
 
     async def become():
         state = dice.choice(made)
-        app.source.silent = dice.choice([0.0, 2.0, 14.0, 1e9])
-        app.source.tape = dice.choice([None, None, FakeTape(), FakeTape(length_s=0.0, paused=True)])
-        app.source.become(state)
+        app.passage.source.silent = dice.choice([0.0, 2.0, 14.0, 1e9])
+        app.passage.source.tape = dice.choice([None, None, FakeTape(), FakeTape(length_s=0.0, paused=True)])
+        app.passage.source.become(state)
         app.tick()
         return f"{state.state if state else 'nothing'}, {len(state.ranks) if state else 0} ranks"
 

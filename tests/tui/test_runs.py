@@ -83,12 +83,12 @@ def test_a_run_can_be_watched_and_left_for_the_first_one_again(several, monkeypa
     app, text = drive(first, "8", "j", "enter")
     assert "run-4" in text.splitlines()[0]
     assert app.current_mode == "world"
-    assert app.outcome is Outcome.DETACHED, "the outcome is that of the run that the dashboard was opened on"
+    assert app.watched.outcome is Outcome.DETACHED, "the outcome is that of the run that the dashboard was opened on"
     assert opened[0].closed
     assert not first.closed
     app, text = drive(first, "8", "G", "enter", "8", "g", "enter")
     assert "gpt2-124m" in text.splitlines()[0]
-    assert app.source is first
+    assert app.passage.source is first
     assert not first.closed
 
 
@@ -108,14 +108,14 @@ def test_another_run_is_stopped_after_a_question(several, living):
     assert living.wait(10) == -15
     assert "stopping run-4" in text
     assert source.stops == []
-    assert app.outcome is Outcome.DETACHED
+    assert app.watched.outcome is Outcome.DETACHED
 
 
 def test_the_watched_run_is_stopped_from_there_as_from_anywhere(several, living):
     source = FakeSource(snapshots.slow())
     app, _ = drive(source, "8", "x", "s")
     assert source.stops == [False]
-    assert app.outcome is Outcome.STOPPING
+    assert app.watched.outcome is Outcome.STOPPING
     assert living.poll() is None
 
 
@@ -135,7 +135,7 @@ def test_what_is_done_to_another_run_before_its_hub_answers_is_not_taken_for_the
     app, text = drive(first, "8", "j", "enter", "x", "s")
     assert "stopping" in text.splitlines()[-1]
     assert (first.stops, silent.stops) == ([], [False])
-    assert app.outcome is Outcome.DETACHED
+    assert app.watched.outcome is Outcome.DETACHED
 
 
 def test_what_has_ended_or_is_read_only_cannot_be_stopped(several, living):

@@ -122,7 +122,7 @@ def test_the_same_snapshot_is_not_painted_twice():
     painted = []
 
     def watch_paints(app, _):
-        for pane in app.world.panes:
+        for pane in app.views["world"].panes:
             pane.refresh = lambda *regions, pane=pane, **more: painted.append((pane.id, regions))
         app.tick()
         assert painted == []

@@ -39,7 +39,7 @@ def test_space_pauses_and_goes_on_and_does_not_freeze():
     assert "REPLAY" in text
     assert "paused" in text.splitlines()[0]
     assert "space go on" in text.splitlines()[-1]
-    assert app.held is None
+    assert app.passage.held is None
     assert "x4" in drive(source, "space")[1].splitlines()[0]
 
 
@@ -87,25 +87,25 @@ def passing(count):
 def test_brackets_hold_a_live_run_and_step_through_its_last_snapshots():
     source, first, later = passing(10)
     app, text = drive(source, later, "[", "[", "[", size=(160, 50))
-    assert app.shown.step == first.step + 7
+    assert app.passage.shown.step == first.step + 7
     assert "FROZEN 3s" in text.splitlines()[0]
     assert f"{first.step + 7:,}" in text.splitlines()[0]
     source, first, later = passing(10)
-    assert drive(source, later, "[", "[", "]")[0].shown.step == first.step + 9
+    assert drive(source, later, "[", "[", "]")[0].passage.shown.step == first.step + 9
     source, first, later = passing(10)
-    assert drive(source, later, *["["] * 40)[0].shown.step == first.step
+    assert drive(source, later, *["["] * 40)[0].passage.shown.step == first.step
     source, first, later = passing(10)
-    assert drive(source, later, "[", *["]"] * 9)[0].shown.step == first.step + 10
+    assert drive(source, later, "[", *["]"] * 9)[0].passage.shown.step == first.step + 10
 
 
 def test_what_comes_while_it_is_held_is_kept_and_shown_afterwards():
     source, first, later = passing(5)
     app, text = drive(source, later, "space", later, "]", "]", size=(160, 50))
-    assert app.shown.step == first.step + 7
+    assert app.passage.shown.step == first.step + 7
     assert "FROZEN 3s" in text
     source, first, later = passing(5)
     app, text = drive(source, later, "[", later, "space", size=(160, 50))
-    assert app.shown.step == first.step + 10
+    assert app.passage.shown.step == first.step + 10
     assert "FROZEN" not in text
 
 
@@ -117,10 +117,10 @@ def held_by(*keys):
         later(app, pilot)
         told = [Event(first.at + at, "warn", "something") for at in (-50.0, 2.5, 6.0)]
         source.current = snapshots.replace(source.current, version=99, at=first.at + 11, events=told)
-        app.take()
+        app.passage.take()
 
     app, text = drive(source, goes_on, *keys, size=(160, 50))
-    return app.shown.at - first.at, text
+    return app.passage.shown.at - first.at, text
 
 
 def test_braces_hold_a_live_run_at_its_events():
@@ -137,15 +137,15 @@ def test_braces_hold_a_live_run_at_its_events():
 def test_what_is_kept_is_bounded_and_less_of_a_large_world():
     source, _, later = passing(passage.KEPT + 20)
     app, _ = drive(source, later, *["["] * 2)
-    assert len(app._kept) == 8192 // 64
+    assert len(app.passage._kept) == 8192 // 64
     source = FakeSource(snapshots.running(4, 4))
     app, _ = drive(source, *[lambda app, _: step(app, source) for _ in range(passage.KEPT + 20)])
-    assert len(app._kept) == passage.KEPT
+    assert len(app.passage._kept) == passage.KEPT
 
 
 def step(app, source):
     source.current = snapshots.replace(source.current, version=source.current.version + 1)
-    app.take()
+    app.passage.take()
 
 
 HEAT, TIMELINE = "3", "5"
@@ -179,7 +179,7 @@ def test_what_a_key_asked_for_is_shown_as_soon_as_it_is_there(monkeypatch):
     def answer(*_):
         source.current = snapshots.done()
 
-    shown = drive(source, TIMELINE, "w", answer, until(lambda app: app.newest is source.current))[1]
+    shown = drive(source, TIMELINE, "w", answer, until(lambda app: app.passage.newest is source.current))[1]
     assert "DONE" in shown.splitlines()[0]
 
 

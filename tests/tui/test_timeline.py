@@ -83,11 +83,11 @@ def test_the_cursor_reaches_every_rank_and_inspects_it():
     source = through_time.slow(64, late=5, per_host=8)
     app, _ = drive(source, "5", "G", "enter")
     last = int(np.argsort(source.store.world.last(2).wait_ms.mean(axis=0), kind="stable")[-1])
-    assert app.inspect.inspection.rank == last
+    assert app.views["inspect"].pane.rank == last
     source = through_time.slow(64, late=5, per_host=8)
     app, _ = drive(source, "5", "j", "j", "g", "enter", "escape")
     assert app.current_mode == "timeline"
-    assert app.inspect.inspection.rank == 5
+    assert app.views["inspect"].pane.rank == 5
 
 
 def tick(app, _):
@@ -101,9 +101,9 @@ def test_the_filter_holds_here():
     assert source.wished.timeline.ranks == ((3, 5),)
     assert "/ 3 of 64 ranks: 3-5" in text
     assert {row.rank for row in source.current.timeline.rows} == {3, 4, 5}
-    assert app.timeline.steps.chosen_rank() == 5  # the first of them: the place of before was another rank's
+    assert app.views["timeline"].pane.chosen_rank() == 5  # the first of them: the place of before was another rank's
     app, text = drive(source, "5", "slash", *"3-5", "enter", tick, "G", "G")
-    assert app.timeline.steps.place == 2
+    assert app.views["timeline"].pane.place == 2
     assert "no rank fits the filter" in drive(source, "5", "slash", *"99", "enter", tick)[1]
     drive(source, "5", "slash", *"99", "enter", "escape", tick)
     assert len(source.current.timeline.rows) > 3
@@ -143,7 +143,7 @@ def test_bars_of_a_running_run_stay_long_enough_to_be_read(monkeypatch, calm_s, 
 
     def later(app, _):
         """Steps that come when nothing has been asked for long."""
-        shown = app.timeline.steps
+        shown = app.views["timeline"].pane
         shown._asked = -1000.0, shown._asked[1]
         app.tick()
         steps = [snapshots.replace(step, step=step.step + 7) for step in source.current.timeline.steps]

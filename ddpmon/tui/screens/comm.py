@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -13,8 +14,9 @@ from ddpmon.messages import COST_WINDOWS, Snapshot, Wish
 from ddpmon.tui import keys
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut_sentence, plain
-from ddpmon.tui.screens.plan import LEAST_HEIGHT, LEAST_WIDTH, WIDE
 from ddpmon.tui.screens.view import View
+from ddpmon.tui.sizes import LEAST_HEIGHT, LEAST_WIDTH, WIDE
+from ddpmon.tui.views import ViewName
 from ddpmon.tui.widgets import bucketlist, cost
 from ddpmon.tui.widgets.bucketlist import BucketList
 from ddpmon.tui.widgets.cost import Cost
@@ -51,19 +53,22 @@ class Hint(Pane):
 class Comm(View):
     """What all-reduce costs, each rank's share of it, and DDP's buckets."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("comm")]
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(ViewName.COMM)]
     DEFAULT_CSS = """
     Comm #lists { width: 1fr; height: 1fr; overflow: hidden hidden; }
     """
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, ask: Callable[[], None]) -> None:
+        super().__init__(ask)
         self.cost = Cost(id="cost")
         self.waits = Waits(id="waits")
         self.buckets = BucketList(id="buckets")
         self.hint = Hint(id="hint")
         self.lists = Container(self.waits, self.buckets, id="lists")
         self._arranged: tuple[object, ...] = ()
+        self.deeds = {
+            **self.deeds, "sort": self.waits.cycle_sort, "window": self._next_window, "buckets": self._buckets_or_ranks,
+        }  # fmt: skip
 
     def compose(self) -> ComposeResult:
         yield Vertical(self.head, self.cost, self.lists, self.hint, self.keys)
@@ -115,14 +120,10 @@ class Comm(View):
     def wish(self) -> Wish:
         return Wish(cost=self.cost.wish)
 
-    def action_window(self) -> None:
+    def _next_window(self) -> None:
         self.cost.over = COST_WINDOWS[(COST_WINDOWS.index(self.cost.over) + 1) % len(COST_WINDOWS)]
-        self.ask()
 
-    def action_sort(self) -> None:
-        self.waits.cycle_sort()
-
-    def action_buckets(self) -> None:
+    def _buckets_or_ranks(self) -> None:
         """The keys that move go to the buckets, or back to the ranks."""
         if self.shown.snapshot is None or not self.shown.snapshot.buckets:
             return  # the hint on the screen says how to record them

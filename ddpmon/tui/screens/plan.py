@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LEAST_WIDTH, LEAST_HEIGHT = 60, 12
-"""Below this the head is all there is."""
-WIDE = 150
-"""From here on the events have a place beside the charts."""
+from ddpmon.tui.sizes import LEAST_HEIGHT, LEAST_WIDTH, WIDE
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 from textual import events
@@ -12,13 +14,16 @@ from textual.screen import Screen
 from ddpmon.messages import Wish
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.palette import Palette
-from ddpmon.tui.passage import Passage
-from ddpmon.tui.screens.plan import LEAST_HEIGHT, LEAST_WIDTH
+from ddpmon.tui.sizes import LEAST_HEIGHT, LEAST_WIDTH
 from ddpmon.tui.widgets.head import Head
 from ddpmon.tui.widgets.keybar import KeyBar
 from ddpmon.tui.widgets.pane import Pane
 
+Deed = Callable[..., None]
+"""What a key of a screen does; it takes the numbers that are in the key's action."""
 
+
+@runtime_checkable
 class Cursor(Protocol):
     """What the keys that move work on."""
 
@@ -49,11 +54,26 @@ class View(Screen[None]):
     View #head, View #keys { background: $panel; }
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ask: Callable[[], None]) -> None:
+        """ask: has what the screen wishes for now come as soon as it can."""
         super().__init__()
         self.shown = Frame()
         self.head = Head(id="head")
         self.keys = KeyBar(id="keys")
+        self._ask = ask
+        self.deeds: Mapping[str, Deed] = {
+            "move": self._move, "page": self._page, "first": partial(self._go, 0), "last": partial(self._go, -1),
+        }  # fmt: skip
+        """What its keys do, by the name in their `screen.do(…)`."""
+
+    def _move(self, by: int) -> None:
+        self.cursor.move(by)
+
+    def _page(self, direction: int) -> None:
+        self.cursor.page(direction)
+
+    def _go(self, to: int) -> None:
+        self.cursor.move(to=to)
 
     @property
     def wish(self) -> Wish:
@@ -80,43 +100,48 @@ class View(Screen[None]):
     def on_resize(self, event: events.Resize) -> None:
         self.share_out()
         if self.wish != Wish():
-            self.call_after_refresh(self.ask)  # once its panes know their size
+            self.call_after_refresh(self._ask)  # once its panes know their size
 
     def share_out(self) -> None:
         """Give every pane its place in the screen as it is now."""
         raise NotImplementedError
 
-    def ask(self) -> None:
-        """Have what this screen wishes for now come as soon as it can."""
-        if isinstance(self.app, Passage):
-            self.app.show_answer()
-
-    def action_move(self, by: int) -> None:
-        self.cursor.move(by)
-
-    def action_page(self, direction: int) -> None:
-        self.cursor.page(direction)
-
-    def action_first(self) -> None:
-        self.cursor.move(to=0)
-
-    def action_last(self) -> None:
-        self.cursor.move(to=-1)
+    def action_do(self, name: str, *numbers: int) -> None:
+        """What a key of this screen does, and what it makes the screen wish for."""
+        before = self.wish
+        self.deeds[name](*numbers)
+        if self.wish != before:
+            self._ask()
 
 
 class OnePane(View):
     """A screen with one pane between head and keys."""
 
-    def __init__(self, pane: Pane) -> None:
-        super().__init__()
-        self.body = pane
+    def __init__(
+        self, ask: Callable[[], None], pane: Pane, wish: Callable[[], Wish], deeds: Mapping[str, Deed]
+    ) -> None:
+        """pane: it moves, too. wish: what the pane needs. deeds: what keys do beside moving."""
+        super().__init__(ask)
+        if not isinstance(pane, Cursor):
+            raise TypeError(f"{type(pane).__name__} has nothing to move")
+        self.pane, self._cursor = pane, pane
+        self._wish = wish
+        self.deeds = {**self.deeds, **deeds}
 
     def compose(self) -> ComposeResult:
-        yield Vertical(self.head, self.body, self.keys)
+        yield Vertical(self.head, self.pane, self.keys)
+
+    @property
+    def wish(self) -> Wish:
+        return self._wish()
+
+    @property
+    def cursor(self) -> Cursor:
+        return self._cursor
 
     @property
     def panes(self) -> tuple[Pane, ...]:
-        return self.head, self.body, self.keys
+        return self.head, self.pane, self.keys
 
     def share_out(self) -> None:
         width, height = self.app.size
@@ -125,4 +150,4 @@ class OnePane(View):
         for part, lines in ((self.head, 3 if whole else max(1, height - keys)), (self.keys, keys)):
             part.display = lines > 0
             part.styles.height = lines
-        self.body.display = whole
+        self.pane.display = whole

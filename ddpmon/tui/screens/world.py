@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -11,8 +12,10 @@ from textual.containers import Horizontal, Vertical
 from ddpmon.messages import Wish
 from ddpmon.tui import keys
 from ddpmon.tui.charted import Choice
-from ddpmon.tui.screens.plan import WIDE, Plan, most_map_lines, plan
+from ddpmon.tui.screens.plan import Plan, most_map_lines, plan
 from ddpmon.tui.screens.view import View
+from ddpmon.tui.sizes import WIDE
+from ddpmon.tui.views import ViewName
 from ddpmon.tui.widgets.chart import ChosenChart, OwnChart
 from ddpmon.tui.widgets.events import EventList
 from ddpmon.tui.widgets.failure import FailurePane, failure_lines
@@ -24,16 +27,17 @@ from ddpmon.tui.widgets.worldmap import WorldMap, arriving, world
 class World(View):
     """Head, charts, world map, rank table."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("world")]
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(ViewName.WORLD)]
     DEFAULT_CSS = """
     World #upper, World #left, World #charts { width: 1fr; height: 1fr; overflow: hidden hidden; }
     World #left { width: 2fr; }
     World #own { margin-left: 1; }
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.choice = Choice()
+    def __init__(self, ask: Callable[[], None], choice: Choice) -> None:
+        """ask: as of every screen. choice: what is charted."""
+        super().__init__(ask)
+        self.choice = choice
         self.chosen = ChosenChart(self.choice, id="chosen")
         self.own = OwnChart(id="own")
         self.failure = FailurePane(id="failure")
@@ -44,6 +48,10 @@ class World(View):
         self.left = Vertical(self.failure, self.charts, id="left")
         self.upper = Horizontal(self.left, self.happened, id="upper")
         self._plan: tuple[Plan, int] | None = None
+        self.deeds = {
+            **self.deeds, "sort": self.table.cycle_sort, "metric": self._next_metric, "log_scale": self._log_scale,
+            "smooth": self._smooth,
+        }  # fmt: skip
 
     def compose(self) -> ComposeResult:
         yield Vertical(self.head, self.upper, self.map, self.table, self.keys)
@@ -87,18 +95,14 @@ class World(View):
         self.happened.display = happened
         self.happened.styles.margin = (0, 0, 0, int(self.left.display))
 
-    def action_sort(self) -> None:
-        self.table.cycle_sort()
+    def _next_metric(self, by: int) -> None:
+        self.choice.next_name(self.shown.snapshot, by)
+        self.chosen.redraw()
 
-    def action_log_scale(self) -> None:
+    def _log_scale(self) -> None:
         self.choice.log = not self.choice.log
         self.chosen.redraw()
 
-    def action_smooth(self) -> None:
+    def _smooth(self) -> None:
         self.choice.next_smoothing()
         self.chosen.redraw()
-
-    def action_metric(self, by: int) -> None:
-        self.choice.next_name(self.shown.snapshot, by)
-        self.chosen.redraw()
-        self.ask()

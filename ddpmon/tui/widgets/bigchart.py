@@ -283,6 +283,21 @@ class BigChart(Pane):
             self._at_s = None
         self.redraw()
 
+    def next_metric(self, by: int) -> None:
+        """The next quantity that the run has (by: 1), or the one before (-1)."""
+        self.choice.next_name(self.frame.snapshot, by)
+        self.redraw()
+
+    def log_scale(self) -> None:
+        """Logarithmic, or linear again."""
+        self.choice.log = not self.choice.log
+        self.redraw()
+
+    def smooth(self) -> None:
+        """A moving average: none, some, much."""
+        self.choice.next_smoothing()
+        self.redraw()
+
     def on_click(self, event: events.Click) -> None:
         """Put the cursor where it was clicked."""
         placed = self._place()

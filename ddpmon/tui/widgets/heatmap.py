@@ -173,6 +173,21 @@ class HeatMap(Pane):
             rows = min(rows, len({rank.host for rank in ranks if rank.host}))
         return HeatWish(self.metric, self.steps, max(1, min(HEAT_MOST, rows)), max(1, min(HEAT_MOST, columns)), wanted)
 
+    def next_metric(self, by: int) -> None:
+        """The next metric that there is (by: 1), or the one before (-1)."""
+        metrics = self.metrics
+        place = metrics.index(self.metric) if self.metric in metrics else 0
+        self.metric = metrics[(place + by) % len(metrics)]
+
+    def next_window(self) -> None:
+        """More steps in a column; after the most, one again."""
+        self.steps = HEAT_STEPS[(HEAT_STEPS.index(self.steps) + 1) % len(HEAT_STEPS)]
+
+    def fold(self) -> None:
+        """A row for each host, or for each rank."""
+        self.by_host = not self.by_host
+        self.redraw()
+
     def _view(self, snapshot: Snapshot | None) -> HeatView | None:
         """What there is to show, if it is what was asked for."""
         heat = None if snapshot is None or not self._granted.fits(self.frame) else snapshot.heat

@@ -11,7 +11,7 @@ from ddpmon.tui import numbers
 from ddpmon.tui.filters import spans
 from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, cut, cut_sentence, fit, padded
-from ddpmon.tui.screens.plan import WIDE
+from ddpmon.tui.sizes import WIDE
 from ddpmon.tui.widgets.heading import NO_RANK, Granted, heading
 from ddpmon.tui.widgets.pane import Pane
 from ddpmon.tui.widgets.worldmap import arriving, everyone, short_host
@@ -129,6 +129,10 @@ class LastSteps(Pane):
         if wish != self._asked[1]:
             self._asked = time.monotonic(), wish
         return wish
+
+    def next_width(self) -> None:
+        """Wider or narrower steps."""
+        self.width_of_a_step = WIDTHS[(WIDTHS.index(self.width_of_a_step) + 1) % len(WIDTHS)]
 
     def _view(self, snapshot: Snapshot | None) -> TimelineView | None:
         timeline = None if snapshot is None or not self._granted.fits(self.frame) else snapshot.timeline

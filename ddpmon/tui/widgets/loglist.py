@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from textual import events
+
 from ddpmon.logs import LAUNCHER, Entry, Log, who
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut, size, wrap
@@ -11,6 +13,8 @@ from ddpmon.tui.widgets.heading import NO_RANK, heading
 from ddpmon.tui.widgets.pane import Pane
 from ddpmon.tui.widgets.worldmap import everyone
 
+_WHEEL = 3
+"""Entries."""
 _MOST_ROWS = 6
 """Of one entry on the screen."""
 
@@ -99,6 +103,14 @@ class LogList(Pane):
             at = (last if self._end is None else self._end) + (by or 0)
             self._end = None if at >= last else max(at, before + 1)
         self.redraw()
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Further down."""
+        self.move(_WHEEL)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Further up."""
+        self.move(-_WHEEL)
 
     def page(self, direction: int) -> None:
         """Scroll by a screenful."""

@@ -14,7 +14,7 @@ from ddpmon.messages import STAGES, RankView, Snapshot
 from ddpmon.tui import standing
 from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, fit, size
-from ddpmon.tui.screens.plan import WIDE
+from ddpmon.tui.sizes import WIDE
 from ddpmon.tui.widgets.columns import ARRIVING, MEASURED, SPLIT_LEGEND, choose, decimals, split_bar
 from ddpmon.tui.widgets.heading import heading, no_rank
 from ddpmon.tui.widgets.pane import Pane

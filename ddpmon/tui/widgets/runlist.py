@@ -13,8 +13,10 @@ from ddpmon.redaction import redact_variables
 from ddpmon.tui import numbers
 from ddpmon.tui.frame import LOOKS, Frame, Look
 from ddpmon.tui.lines import Line, cut, cut_sentence, fit, padded, plain, size, title, wrap
+from ddpmon.tui.palette import Palette
 from ddpmon.tui.widgets.pane import Pane
 
+_READ_AGAIN_S = 2.0
 _WITH_TOOK, _WITH_ID = 100, 140
 """Columns from which it is shown how long a run took, and its id and command."""
 _ABOUT_LINES, _WITH_ABOUT = 4, 13
@@ -105,9 +107,13 @@ def about(listed: Listed, verdict: str, now: float, width: int) -> list[Line]:
 class RunList(Pane):
     """The runs with a cursor, which stays on its run."""
 
-    def __init__(self, verdict: Callable[[Listed], Verdict], *, id: str | None = None) -> None:
-        """verdict: what the report of a run that has ended says."""
+    def __init__(
+        self, read: Callable[[], list[Listed]], verdict: Callable[[Listed], Verdict], *, id: str | None = None
+    ) -> None:
+        """read: all runs there are now. verdict: what the report of a run that has ended says."""
         super().__init__(id=id)
+        self._read = read
+        self._read_at: float | None = None
         self.listed: list[Listed] = []
         self.chosen: str | None = None
         """Id of the run under the cursor."""
@@ -115,6 +121,17 @@ class RunList(Pane):
         """Id of the run that another is to be compared with."""
         self._verdict = verdict
         self._top = 0
+
+    def show(self, frame: Frame, palette: Palette) -> None:
+        now = time.monotonic()
+        if self._read_at is None or now - self._read_at >= _READ_AGAIN_S or not self.listed:
+            self._read_at = now
+            self.listed = self._read()
+        super().show(frame, palette)
+
+    def read_again(self) -> None:
+        """Read the runs at the next frame: something in them was changed from here."""
+        self._read_at = None
 
     def chosen_run(self) -> Listed | None:
         """The run under the cursor; the latest before it was moved."""

@@ -1,0 +1,122 @@
+"""All screens: one row for each that is one pane between head and keys, and the two that share out more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Concatenate, Generic, TypeVar
+
+from ddpmon.messages import Wish
+from ddpmon.place import Place
+from ddpmon.tui import keys
+from ddpmon.tui.charted import Choice
+from ddpmon.tui.screens.comm import Comm
+from ddpmon.tui.screens.view import OnePane, View
+from ddpmon.tui.screens.world import World
+from ddpmon.tui.views import ViewName
+from ddpmon.tui.widgets.bigchart import BigChart
+from ddpmon.tui.widgets.devicelist import DeviceList
+from ddpmon.tui.widgets.findinglist import FindingList
+from ddpmon.tui.widgets.fulltable import FullTable
+from ddpmon.tui.widgets.heatmap import HeatMap
+from ddpmon.tui.widgets.inspection import Inspection
+from ddpmon.tui.widgets.laststeps import LastSteps
+from ddpmon.tui.widgets.loglist import LogList
+from ddpmon.tui.widgets.pane import Pane
+from ddpmon.tui.widgets.runlist import RunList
+
+PaneType = TypeVar("PaneType", bound=Pane)
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What some panes are made with."""
+
+    place: Place
+    """The machine whose runs are listed."""
+    choice: Choice
+    """What is charted, on World and alone."""
+
+
+def _nothing(_: Pane) -> Wish:
+    return Wish()
+
+
+@dataclass(frozen=True)
+class Row(Generic[PaneType]):
+    """A screen with one pane."""
+
+    name: ViewName
+    pane: Callable[[Shared], PaneType]
+    deeds: Mapping[str, Callable[Concatenate[PaneType, ...], None]] = field(default_factory=dict)
+    """What its keys do beside moving, by the name in their `screen.do(…)`."""
+    wish: Callable[[PaneType], Wish] = _nothing
+    """What it needs from the hub that other screens do not."""
+
+
+ROWS: tuple[Row[Any], ...] = (
+    Row[FullTable](
+        ViewName.RANKS, lambda _: FullTable(),
+        {"sort": FullTable.cycle_sort, "reverse": FullTable.reverse, "pan": FullTable.pan},
+    ),
+    Row[HeatMap](
+        ViewName.HEAT, lambda _: HeatMap(),
+        {"metric": HeatMap.next_metric, "window": HeatMap.next_window, "fold": HeatMap.fold},
+        lambda pane: Wish(heat=pane.wish),
+    ),
+    Row[LastSteps](
+        ViewName.TIMELINE, lambda _: LastSteps(), {"window": LastSteps.next_width},
+        lambda pane: Wish(timeline=pane.wish),
+    ),
+    Row[DeviceList](
+        ViewName.DEVICES, lambda _: DeviceList(), {"sort": DeviceList.cycle_sort, "fold": DeviceList.fold},
+    ),
+    Row[LogList](ViewName.LOGS, lambda _: LogList(), {"step": LogList.step}),
+    Row[RunList](ViewName.RUNS, lambda shared: RunList(shared.place.read, shared.place.verdict)),
+    Row[FindingList](ViewName.FINDINGS, lambda _: FindingList()),
+    Row[Inspection](
+        ViewName.INSPECT, lambda _: Inspection(), {"window": Inspection.widen, "step": Inspection.step},
+        lambda pane: Wish(inspect=pane.wish),
+    ),
+    Row[BigChart](
+        ViewName.CHART, lambda shared: BigChart(shared.choice),
+        {
+            "zoom": BigChart.zoom, "window": BigChart.next_window, "metric": BigChart.next_metric,
+            "log_scale": BigChart.log_scale, "smooth": BigChart.smooth,
+        },
+        lambda pane: Wish(series=pane.wish),
+    ),
+)  # fmt: skip
+
+
+def _one_pane(row: Row[Any], shared: Shared, ask: Callable[[], None]) -> View:
+    pane = row.pane(shared)
+    deeds = {name: partial(deed, pane) for name, deed in row.deeds.items()}
+    # Textual reads the keys of a screen from its class.
+    kind = type(row.name.capitalize(), (OnePane,), {"BINDINGS": keys.bindings(row.name)})
+    made: OnePane = kind(ask, pane, partial(row.wish, pane), deeds)
+    return made
+
+
+def views(place: Place, ask: Callable[[], None]) -> dict[ViewName, View]:
+    """Every screen. place: the machine whose runs are listed. ask: as of `View`.
+
+    Raises:
+        LookupError: a name has no screen, or a key of one would be dead.
+
+    """
+    shared = Shared(place, Choice())
+    made: dict[ViewName, View] = {ViewName.WORLD: World(ask, shared.choice), ViewName.COMM: Comm(ask)}
+    made |= {row.name: _one_pane(row, shared, ask) for row in ROWS}
+    for name in ViewName:
+        if name not in made:
+            raise LookupError(f"no screen is made for {name!r}")
+        if dead := keys.needed(name) - set(made[name].deeds):
+            raise LookupError(f"{name}: its keys ask for {', '.join(sorted(dead))}, which the screen does not do")
+    return made
+
+
+def pane_of(made: Mapping[ViewName, View], kind: type[PaneType]) -> PaneType:
+    """The one pane of a type."""
+    return next(pane for view in made.values() for pane in view.panes if isinstance(pane, kind))

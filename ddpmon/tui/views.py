@@ -1,0 +1,63 @@
+"""The screens: their names, keys and questions, and which keys mean something on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ViewName(StrEnum):
+    """Every screen of the dashboard."""
+
+    WORLD = "world"
+    RANKS = "ranks"
+    HEAT = "heat"
+    COMM = "comm"
+    TIMELINE = "timeline"
+    DEVICES = "devices"
+    LOGS = "logs"
+    RUNS = "runs"
+    FINDINGS = "findings"
+    INSPECT = "inspect"
+    CHART = "chart"
+
+
+@dataclass(frozen=True)
+class Described:
+    """One screen, as far as keys and help are concerned."""
+
+    name: ViewName
+    digit: str = ""
+    """The key that opens it from everywhere; empty: another one does, from some screens."""
+    title: str = ""
+    question: str = ""
+    """What it answers."""
+    lists: bool = True
+    """It has lines to move through."""
+    ranks: bool = False
+    """A line is a rank, which can be inspected."""
+    filtered: bool = False
+    """A filter leaves out some of its ranks."""
+    from_rank_to_rank: bool = False
+    """There [ and ] go from rank to rank; elsewhere they move through time."""
+
+
+DESCRIBED = {
+    each.name: each
+    for each in (
+        Described(ViewName.WORLD, "1", "World", "how is it?", ranks=True, filtered=True),
+        Described(ViewName.RANKS, "2", "Ranks", "who is slow?", ranks=True, filtered=True),
+        Described(ViewName.HEAT, "3", "Heat", "since when, and how regularly?", ranks=True, filtered=True),
+        Described(ViewName.COMM, "4", "Comm", "what does all-reduce cost, and why?", ranks=True, filtered=True),
+        Described(ViewName.TIMELINE, "5", "Timeline", "what happened in the last steps?", ranks=True, filtered=True),
+        Described(ViewName.DEVICES, "6", "Devices", "what are the machines doing?", ranks=True, filtered=True),
+        Described(
+            ViewName.LOGS, "7", "Logs", "what did they print? (of the inspected rank, or all)",
+            filtered=True, from_rank_to_rank=True,
+        ),
+        Described(ViewName.RUNS, "8", "Runs", "what else runs?"),
+        Described(ViewName.FINDINGS, "9", "Findings", "what is wrong, since when, at what cost, and what to do?"),
+        Described(ViewName.INSPECT, from_rank_to_rank=True),
+        Described(ViewName.CHART, lists=False),
+    )
+}  # fmt: skip

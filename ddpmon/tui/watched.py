@@ -1,0 +1,121 @@
+"""Which run the dashboard shows: the one that it was opened on, or another of the same machine."""
+
+from __future__ import annotations
+
+from ddpmon.allruns import Listed
+from ddpmon.place import Place
+from ddpmon.runs import Run
+from ddpmon.source import Source
+from ddpmon.tui.frame import Frame
+from ddpmon.tui.lines import plain
+from ddpmon.tui.outcome import Outcome
+from ddpmon.tui.passage import Passage
+
+
+class Watched:
+    """The run that is shown, and what was asked of it and of the others."""
+
+    def __init__(self, source: Source, place: Place) -> None:
+        """source: given by the caller, who closes it; another one, opened here, is closed here."""
+        self.place = place
+        self.passage = Passage(source)
+        self._first = source
+        self._id = ""
+        """Of the run that is shown; empty: the one given by the caller."""
+        self._stopping: set[str] = set()
+        """What a stop was asked for, named as `_name` does."""
+
+    def _name(self, other: Run | None) -> str:
+        """How a run is named where it matters which one was given by the caller; None: the one that is shown."""
+        if other is None:
+            return self._id
+        first = self._first.snapshot()
+        return "" if first is not None and first.run.id == other.id else other.id
+
+    def open(self, run: Run) -> None:
+        """Show a run from now on.
+
+        Raises:
+            DdpmonError: it cannot be shown; nothing changed.
+
+        """
+        name = self._name(run)
+        opened = self.place.attach(run) if name else self._first
+        self.close()
+        self._id = name
+        self.passage.change_to(opened)
+
+    def close(self) -> None:
+        """Let go of what was opened here."""
+        if not self.is_first:
+            self.passage.source.close()
+
+    @property
+    def is_first(self) -> bool:
+        """Whether the run that the dashboard was opened on is shown."""
+        return self.passage.source is self._first
+
+    def shows(self, run: Run) -> bool:
+        """Whether it is this run that is shown."""
+        return self.passage.newest is not None and self.passage.newest.run.id == run.id
+
+    def other(self, listed: Listed | None) -> Run | None:
+        """The run of a line of the Runs screen, if it is not the one that is shown."""
+        return None if listed is None or self.shows(listed.run) else listed.run
+
+    @property
+    def name(self) -> str:
+        """How the run is called in questions."""
+        newest = self.passage.newest
+        return "the run" if newest is None else plain(newest.run.name) or "the run"
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run has ended."""
+        return Frame(self.passage.newest).ended
+
+    @property
+    def grace_left_s(self) -> float | None:
+        """How long its ranks may still take to end; None where no stop is under way as far as its hub reported."""
+        newest = self.passage.newest
+        if newest is None or newest.run.kill_at is None:
+            return None
+        return max(0.0, newest.run.kill_at - newest.at)
+
+    def stop(self, other: Run | None, *, now: bool) -> None:
+        """Ask a run to stop: another one, or (None) the one that is shown.
+
+        Raises:
+            DdpmonError: it cannot be asked.
+
+        """
+        if other is None:
+            self.passage.source.stop(now)
+        else:
+            self.place.stop(other, now)
+        self._stopping.add(self._name(other))
+
+    def stop_asked(self, other: Run | None = None) -> bool:
+        """Whether a run was asked to stop, from here or from anywhere."""
+        if self._name(other) in self._stopping:
+            return True
+        return self.grace_left_s is not None if other is None else other.stopping
+
+    @property
+    def notice(self) -> str:
+        """What stands in the key bar while nothing else does; "": nothing."""
+        held, newest = self.passage.held, self.passage.newest
+        if self.ended:
+            unseen = held is not None and held is not newest and not self.passage.plays
+            return "the run has ended meanwhile; space shows how" if unseen else ""
+        if not self.stop_asked():
+            return ""
+        left_s = self.grace_left_s
+        return f"stopping…{'' if left_s is None else f' {left_s:.0f} s left'}  x kills it now   q leaves"
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the dashboard was left, as to the run that it was opened on."""
+        if Frame(self._first.snapshot()).ended:
+            return Outcome.ENDED
+        return Outcome.STOPPING if "" in self._stopping else Outcome.DETACHED

@@ -1,0 +1,149 @@
+"""Every finding: what it says, since when, what it has cost so far, what it rests on, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from ddpmon.analysis.costs import cost_s
+from ddpmon.analysis.words import counted
+from ddpmon.messages import Finding, Snapshot
+from ddpmon.tui import numbers
+from ddpmon.tui.frame import SEVERITY_ROLES, Frame
+from ddpmon.tui.lines import Line, plain, title, wrap
+from ddpmon.tui.widgets.pane import Pane
+
+_WHEEL = 3
+_MOST_LISTED = 8
+"""Of a list in the evidence."""
+_UNITS: tuple[tuple[str, Callable[[float], str]], ...] = (
+    ("bus_bandwidth_gb_s", lambda value: f"{numbers.ms(value)} GB/s"),
+    ("bytes_per_s", lambda value: f"{numbers.short(value)} B/s"),
+    ("_bytes", lambda value: f"{numbers.gigabytes(value)} GiB"),
+    ("_mhz", lambda value: f"{value:,.0f} MHz"),
+    ("_ms", lambda value: f"{numbers.ms(value)} ms"),
+    ("_s", numbers.duration),
+    ("_c", lambda value: f"{value:.0f} °C"),
+    ("share", numbers.percent),
+    ("gain_together", lambda value: f"{value:.2f}x"),
+    ("gain", lambda value: f"{value:.2f}x"),
+    ("seconds", numbers.duration),
+)
+"""How a number is written, by the end of its name: of two that fit, the first."""
+_UNIT_ENDS = ("_per_s", "_bytes", "_mhz", "_ms", "_gb_s", "_s", "_c")
+"""Ends of names that the written number says already."""
+
+
+def evidence_words(evidence: Mapping[str, object]) -> list[str]:
+    """What a finding rests on: a name and a value each, what is not known left out."""
+    said = ((_name(name), _value(name, value)) for name, value in evidence.items())
+    return [f"{name} {value}" for name, value in said if value]
+
+
+def _name(name: str) -> str:
+    end = next((end for end in _UNIT_ENDS if name.endswith(end)), "")
+    return plain(name.removesuffix(end).replace("_", " "))
+
+
+def _value(name: str, value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        written = next((write for end, write in _UNITS if name.endswith(end)), None)
+        if written is not None:
+            return written(float(value))
+        return numbers.count(value) if isinstance(value, int) else numbers.loss(value)
+    if isinstance(value, Mapping):
+        return _several([f"{_name(str(key))}: {_value(name, each)}" for key, each in value.items() if _short(each)])
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return _several([_value("", each) for each in value if _short(each)])
+    return plain(str(value))
+
+
+def _short(value: object) -> bool:
+    """Whether there is room for it among others: the frames of a stack have none."""
+    return not isinstance(value, Sequence) or isinstance(value, str) or all(isinstance(each, int) for each in value)
+
+
+def _several(texts: list[str]) -> str:
+    more = len(texts) - _MOST_LISTED
+    return ", ".join(texts[:_MOST_LISTED]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def when_and_cost(finding: Finding, last_step: int) -> str:
+    """Since which step, for how many, and what that took; "": nobody knows."""
+    facts = []
+    if finding.since_step is not None:
+        end = last_step if finding.until_step is None else finding.until_step
+        lasted = counted(max(0, end - finding.since_step) + 1, "step")
+        since = numbers.count(finding.since_step)
+        if finding.until_step is None:
+            facts.append(f"since step {since}: {lasted}")
+        else:
+            facts.append(f"from step {since} to {numbers.count(finding.until_step)}: {lasted}, over")
+    if finding.cost_ms is not None:
+        facts.append(f"{numbers.ms(finding.cost_ms)} ms a step")
+    seconds = cost_s(finding, last_step)
+    if seconds is not None:
+        facts.append(f"{numbers.duration(seconds)} so far" if finding.until_step is None else numbers.duration(seconds))
+    return ", ".join(facts)
+
+
+def finding_lines(finding: Finding, snapshot: Snapshot, width: int) -> list[Line]:
+    """One finding."""
+    role = SEVERITY_ROLES.get(finding.severity, "text")
+    mark = "● " if role == "text" else "▲ "
+    rows = wrap(plain(finding.text), width - 4)
+    lines: list[Line] = [[(f" {mark if place == 0 else '  '}{row}", role)] for place, row in enumerate(rows)]
+    parts = (
+        ("", when_and_cost(finding, snapshot.step), "text"),
+        ("evidence: ", " · ".join(evidence_words(finding.evidence)), "muted"),
+        ("next: ", plain(finding.advice or ""), "strong"),
+    )
+    for heading, text, of in parts:
+        if text:
+            lines += [[(f"   {row}", of)] for row in wrap(heading + text, width - 4)]
+    return lines
+
+
+class FindingList(Pane):
+    """All findings, the gravest first, scrolled to a line."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._top = 0
+
+    def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
+        snapshot = frame.snapshot
+        if snapshot is None:
+            return [title("what is wrong", width)]
+        lines: list[Line] = []
+        for finding in snapshot.findings:
+            lines += [*([[]] if lines else []), *finding_lines(finding, snapshot, width)]
+        if not lines:
+            lines = [[(" nothing, as far as what was measured shows", "muted")]]
+        room = height - 1
+        self._top = max(0, min(self._top, len(lines) - room))
+        shown = lines[self._top : self._top + room]
+        below = len(lines) - self._top - len(shown)
+        if below > 0 and shown:
+            shown[-1] = [(f" ↓ {below + 1} more lines", "muted")]
+        return [title(f"what is wrong: {counted(len(snapshot.findings), 'finding')}", width), *shown]
+
+    def move(self, by: int | None = None, *, to: int | None = None) -> None:
+        """Scroll by so many lines, or to the first (0) or last (-1)."""
+        self._top = max(0, self._top + (by or 0)) if to is None else 0 if to >= 0 else 1 << 20
+        self.redraw()
+
+    def page(self, direction: int) -> None:
+        """Scroll by a screenful."""
+        self.move(direction * max(1, self.size.height - 2))
+
+    def on_mouse_scroll_down(self) -> None:
+        """Further down."""
+        self.move(_WHEEL)
+
+    def on_mouse_scroll_up(self) -> None:
+        """Further up."""
+        self.move(-_WHEEL)

@@ -1,0 +1,112 @@
+"""The Findings screen: every finding with its evidence, since when, what it cost and what to do."""
+
+import pytest
+
+from ddpmon.messages import Finding
+from ddpmon.tui.widgets.findinglist import evidence_words, when_and_cost
+from tests.tui import golden, snapshots
+from tests.tui.driving import drive
+
+SIZES = ((80, 24), (160, 50))
+sizes = pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+STARVED = "4 ranks on node00 get too little of its 2 cores: each waits 51% of the time for one"
+FOUND = [
+    Finding(
+        "straggler", "warn", "rank 13 (node01 gpu5) is slow: +41 ms backward each step", [13], "backward", 12_240,
+        cost_ms=38.4, advice="Look at what rank 13 does beside training, and at the clocks of node01 gpu5.",
+        evidence={
+            "over_median_ms": 41.2, "critical_share": 0.98, "gain": 1.13, "clock_mhz": 1_320.0, "host": None,
+            "phase_excess_ms": {"forward": 11.0, "backward": 29.4}, "with_ranks": list(range(20, 32)),
+        },
+    ),
+    Finding(
+        "cpu_starved", "warn", STARVED, [0, 1, 2, 3], advice="Start fewer ranks there.",
+        evidence={"host": "node00", "starved_share": 0.51, "by_rank": {"0": 0.5, "1": 0.52}, "cores": 2},
+    ),
+    Finding(
+        "load_imbalance", "info", "rank 3 had more work for a while", [3], since_step=9_000, until_step=9_399,
+        cost_ms=20.0,
+    ),
+]  # fmt: skip
+
+
+def found(findings=FOUND):
+    return snapshots.replace(snapshots.slow(), findings=list(findings))
+
+
+@sizes
+def test_every_finding_is_readable(size):
+    golden.check(f"findings-{size[0]}x{size[1]}", drive(found(), "9", size=size)[1])
+
+
+@sizes
+def test_a_standstill_is_told_with_what_it_rests_on(size):
+    golden.check(f"findings-stalled-{size[0]}x{size[1]}", drive(snapshots.stalled(), "9", size=size)[1])
+
+
+def test_the_second_finding_is_there_without_inspecting_a_rank():
+    text = " ".join(drive(found(), "9", size=(160, 50))[1].split())
+    for part in (STARVED, "starved share 51%", "next: Start fewer ranks there."):
+        assert part in text
+
+
+def test_where_nothing_is_wrong_it_says_so():
+    text = drive(snapshots.running(), "9")[1]
+    assert "what is wrong: 0 findings" in text
+    assert "nothing, as far as what was measured shows" in text
+
+
+def test_more_than_fit_are_scrolled():
+    many = found([Finding("pauses", "info", f"pause number {number}") for number in range(60)])
+    _, text = drive(many, "9")
+    assert "pause number 0" in text
+    assert "more lines" in text
+    _, text = drive(many, "9", "G")
+    assert "pause number 59" in text
+    assert "more lines" not in text
+    assert "pause number 0" in drive(many, "9", "G", "pagedown", "g")[1]
+    assert "pause number 0" not in drive(many, "9", "j")[1]
+
+
+def test_the_screen_has_its_key_in_the_help_and_in_the_key_bar():
+    _, text = drive(found(), "9", "question_mark", size=(140, 60))
+    assert "Findings: what is wrong" in text
+    assert "123456789 screens" in drive(found(), "9")[1].splitlines()[-1]
+
+
+@pytest.mark.parametrize(("evidence", "said"), [
+    ({"gain": 1.134}, "gain 1.13x"),
+    ({"over_median_ms": 41.25}, "over median 41.2 ms"),
+    ({"starved_share": 0.514}, "starved share 51%"),
+    ({"rss_bytes": 3 * 2**30}, "rss 3.00 GiB"),
+    ({"bytes_per_s": 1_310_000.0}, "bytes 1.31M B/s"),
+    ({"idle_s": 74.0}, "idle 1m14s"),
+    ({"bus_bandwidth_gb_s": 11.5}, "bus bandwidth 11.5 GB/s"),
+    ({"temperature_c": 86.0}, "temperature 86 °C"),
+    ({"follows_work": True}, "follows work yes"),
+    ({"every": 1_200}, "every 1,200"),
+    ({"reasons": ["thermal", "power"]}, "reasons thermal, power"),
+    ({"ranks": list(range(10))}, "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 2 more"),
+    ({"held": {"3": {"how": "reads", "where": "data.py:41"}}}, "held 3: how: reads, where: data.py:41"),
+    ({"stacks": [{"ranks": [5], "line": "data.py:41", "frames": ["a", "b"]}]}, "stacks ranks: 5, line: data.py:41"),
+    ({"loss": float("nan")}, "loss nan"),
+    ({"where": "bad\x1b[2J"}, "where bad"),
+])  # fmt: skip
+def test_evidence_is_written_with_its_unit(evidence, said):
+    (words,) = evidence_words(evidence)
+    assert words.startswith(said)
+    assert "\x1b" not in words
+
+
+def test_evidence_that_nobody_knows_is_left_out():
+    assert evidence_words({"cores": None, "gone": [], "cause": "", "gain": 2.0}) == ["gain 2.00x"]
+
+
+@pytest.mark.parametrize(("finding", "said"), [
+    (FOUND[0], "since step 12,240: 247 steps, 38.4 ms a step, 9s so far"),
+    (FOUND[1], ""),
+    (FOUND[2], "from step 9,000 to 9,399: 400 steps, over, 20.0 ms a step, 8s"),
+    (Finding("hang", "critical", "", since_step=12_486), "since step 12,486: 1 step"),
+])  # fmt: skip
+def test_since_when_and_what_it_cost(finding, said):
+    assert when_and_cost(finding, 12_486) == said

@@ -1,0 +1,55 @@
+"""Every name of a screen has one, and no key of a screen is dead."""
+
+import pytest
+from textual.actions import parse
+
+from ddpmon.place import Here
+from ddpmon.tui import keys
+from ddpmon.tui.app import DdpmonApp
+from ddpmon.tui.screens import table
+from ddpmon.tui.views import DESCRIBED, ViewName
+
+
+def made():
+    return table.views(Here(), lambda: None)
+
+
+def test_every_name_is_described_and_has_a_screen():
+    assert set(DESCRIBED) == set(made()) == set(ViewName)
+    digits = [view.digit for view in DESCRIBED.values() if view.digit]
+    assert len(digits) == len(set(digits))
+    assert all(view.title and view.question for view in DESCRIBED.values() if view.digit)
+
+
+def test_a_name_without_a_screen_fails_at_once(monkeypatch):
+    monkeypatch.setattr(table, "ROWS", table.ROWS[1:])
+    with pytest.raises(LookupError, match="ranks"):
+        made()
+
+
+def test_a_key_that_its_screen_knows_nothing_of_fails_at_once(monkeypatch):
+    more = keys.Key("v", "v", "screen.do('turn')", "", "turn it", views=(ViewName.HEAT,))
+    monkeypatch.setattr(keys, "KEYS", (*keys.KEYS, more))
+    with pytest.raises(LookupError, match="heat: its keys ask for turn"):
+        made()
+
+
+def test_no_screen_does_what_no_key_asks_for():
+    for name, view in made().items():
+        assert set(view.deeds) - {"move", "page", "first", "last"} <= keys.needed(name)
+
+
+def test_every_action_of_the_app_is_there():
+    actions = [parse(key.action) for key in keys.KEYS]
+    assert {target for target, _, _ in actions} == {"app", "screen"}
+    for target, name, parameters in actions:
+        if target == "app":
+            assert hasattr(DdpmonApp, f"action_{name}"), name
+        if (target, name) == ("app", "go"):
+            assert parameters[0] in set(ViewName)
+
+
+def test_a_screen_has_the_keys_of_the_table():
+    for name, view in made().items():
+        bound = {key for key, _ in view._bindings}
+        assert {key for binding in keys.bindings(name) for key in binding.key.split(",")} <= bound
