@@ -72,7 +72,10 @@ class Step(msgspec.Struct, array_like=True, gc=False):
 
 
 class Sample(msgspec.Struct, array_like=True, gc=False):
-    """What a rank's process and device did in the last second. None: not measured here."""
+    """What a rank's process and device did in the last second. None: not measured here.
+
+    Its numbers are rows of QUANTITIES, which say what each is.
+    """
 
     time_us: int
     cpu_percent: float | None = None

@@ -14,7 +14,8 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from ddpmon.messages import PHASES, RankSpans, RankView
+from ddpmon import messages
+from ddpmon.messages import RankSpans, RankView
 
 _TERM = re.compile(r"([a-z]+)(>=|<=|>|<|=|:)(.*)")
 _RANKS = re.compile(r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*")
@@ -62,29 +63,8 @@ def parse(text: str) -> Filter:
     return Filter(" ".join(words), tuple(_term(word) for word in words))
 
 
-def _times(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor
-
-
-def _phase(name: str) -> Callable[[RankView], float | None]:
-    return lambda rank: rank.phase_ms(name)
-
-
 QUANTITIES: dict[str, Callable[[RankView], float | None]] = {
-    "own": lambda rank: rank.own_ms,
-    "over": lambda rank: _times(rank.over_median, 100),
-    **{name: _phase(name) for name in PHASES},
-    "step": lambda rank: rank.step_ms,
-    "late": lambda rank: rank.late_ms,
-    "last": lambda rank: _times(rank.critical_share, 100),
-    "loss": lambda rank: rank.loss,
-    "samples": lambda rank: rank.samples_per_s,
-    "cpu": lambda rank: rank.cpu_percent,
-    "starved": lambda rank: _times(rank.cpu_starved_share, 100),
-    "mem": lambda rank: _times(rank.rss_bytes, 2**-30),
-    "gpu": lambda rank: None if rank.gpu is None else rank.gpu.percent,
-    "gpumem": lambda rank: None if rank.gpu is None else _times(rank.gpu.memory_used_bytes, 2**-30),
-    "steps": lambda rank: rank.steps,
+    row.filter_word: row.on_screen for row in messages.QUANTITIES.values()
 }
 STATES: dict[str, Test] = {
     "ok": lambda rank: rank.health == "ok",
