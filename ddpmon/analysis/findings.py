@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from ddpmon.analysis import failures
 from ddpmon.analysis.besides import besides
 from ddpmon.analysis.causes import causes
-from ddpmon.analysis.conditions import Conditions
+from ddpmon.analysis.conditions import Conditions, with_means
 from ddpmon.analysis.cpu import Cpu, cpu_starved
 from ddpmon.analysis.gaps import gap
 from ddpmon.analysis.gpus import gpu_throttled
@@ -72,6 +72,7 @@ def findings(
     longer: the same world with more steps before it, for what comes every so many steps.
     """
     found = []
+    conditions = {one.rank: one for one in evidence.conditions}
     if evidence.failed:
         ranks, cause = evidence.failed.ranks, evidence.failed.cause
         resident = {one.rank: one.rss_bytes[-1] for one in evidence.memory if one.rss_bytes}
@@ -89,7 +90,6 @@ def findings(
         found.append(replicas_differ(evidence.difference, evidence.world_size))
     found += unsynchronised
     if world is not None:
-        conditions = {one.rank: one for one in evidence.conditions}
         kind = evidence.parallelism
         late = imbalance(world, before, conditions, longer, kind)
         costly = [_told_as_other(finding, evidence) for finding in late]
@@ -106,6 +106,7 @@ def findings(
     found += gpu_memory(evidence.memory, evidence.world_size)
     if evidence.lost:
         found.append(_telemetry_lost(evidence))
+    found = [with_means(finding, conditions) for finding in found]
     return [replace(f, evidence=plain(f.evidence), cost_ms=plain(f.cost_ms)) for f in found]
 
 

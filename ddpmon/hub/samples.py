@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -11,7 +11,7 @@ from ddpmon.analysis.conditions import Conditions
 from ddpmon.analysis.cpu import starved_share
 from ddpmon.analysis.memory import Memory
 from ddpmon.hub.processes import SAMPLE_US, RankProcess
-from ddpmon.messages import Sample
+from ddpmon.messages import SAMPLED, Sample
 
 T = TypeVar("T")
 
@@ -75,7 +75,15 @@ def _conditions(process: RankProcess, told: Sequence[Sample], starved: Sequence[
         cores=process.hello.cores,
         loader_workers=_most([s.loader_workers for s in told]),
         loader_pinned=_most([s.loader_pinned for s in told]),
+        means=dict(_means(told)),
     )
+
+
+def _means(samples: Sequence[Sample]) -> Iterator[tuple[str, float]]:
+    """Of what stands beside findings, as far as it is measured."""
+    for row in SAMPLED:
+        if row.beside and (mean := _mean([getattr(sample, row.sample_field) for sample in samples])) is not None:
+            yield row.name, mean
 
 
 def _most(values: Sequence[T | None]) -> T | None:

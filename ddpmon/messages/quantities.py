@@ -97,6 +97,8 @@ class Quantity(msgspec.Struct, frozen=True, dict=True):
     """Of samples that are merged the largest stays, instead of their mean."""
     least: float = 0.0
     """No value can be less."""
+    beside: tuple[str, ...] = ()
+    """Kinds of findings in whose evidence its mean over the last seconds of training stands."""
 
     @cached_property
     def get(self) -> Callable[[RankView], float | None]:
@@ -223,7 +225,7 @@ _ROWS = (
     ),
     Quantity(
         "gpu_power", WATTS, "Power that its GPU draws", "gpu.power_w", GPU,
-        label="GPU power W", head="W", word="watt", chart="GPU power, W",
+        label="GPU power W", head="W", word="watt", chart="GPU power, W", beside=("gpu_throttled",),
     ),
     Quantity(
         "gpu_temperature", CELSIUS, "Temperature of its GPU", "gpu.temperature_c", GPU,
