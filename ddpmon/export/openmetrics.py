@@ -61,17 +61,20 @@ def _of_ranks(ranks: list[RankView]) -> Iterator[Family]:
     families: dict[str, list[Quantity]] = {}
     for row in QUANTITIES.values():
         families.setdefault(row.metric_name, []).append(row)
-    hosts = list({rank.host: rank for rank in reversed(ranks) if rank.host}.values())
     for name, (first, *others) in families.items():
-        samples: list[Sample] = []
-        for row in (first, *others):
-            label = dict([row.metric_label] if row.metric_label else [])
-            for rank in hosts if row.where == HOST else ranks:
-                value = row.get(rank)
-                of: dict[str, object] = {"host": rank.host} if row.where == HOST else {"rank": rank.rank}
-                samples.append((of | label, None if value is None else value * row.unit.scale))
+        samples = [sample for row in (first, *others) for sample in _samples(row, ranks)]
         kind = "counter" if first.unit.rises else "gauge"
         yield name, kind, first.unit.base, f"{first.meaning}.", samples
+
+
+def _samples(row: Quantity, ranks: list[RankView]) -> list[Sample]:
+    """Of each rank; what is measured of hosts, of each host."""
+    label: dict[str, object] = dict([row.metric_label] if row.metric_label else [])
+    values = [(rank, value * row.unit.scale) for rank in ranks if (value := row.get(rank)) is not None]
+    if row.where == HOST:
+        hosts = {rank.host: value for rank, value in reversed(values)}  # any of its ranks tells it
+        return [({"host": host, **label}, hosts[host]) for host in sorted(hosts)]
+    return [({"rank": rank.rank, **label}, value) for rank, value in values]
 
 
 def _seconds(ms: float | None) -> float | None:
