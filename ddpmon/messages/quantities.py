@@ -208,6 +208,16 @@ _ROWS = (
         "threads", COUNT, "Threads of the process", "threads", PROCESS, chart="threads of a rank", largest=True,
     ),
     Quantity(
+        "sent", BYTES_PER_S, "Sent over the network by its host, without loopback and RDMA", "sent_bytes_per_s", HOST,
+        label="net sent bytes/s", head="sent/s", chart="bytes/s a host sends", metric="network_sent",
+        beside=("communication_bound", "slow_link"),
+    ),
+    Quantity(
+        "received", BYTES_PER_S, "Received over the network by its host, without loopback and RDMA",
+        "received_bytes_per_s", HOST, label="net recv bytes/s", head="recv/s", chart="bytes/s a host receives",
+        metric="network_received", beside=("communication_bound", "slow_link"),
+    ),
+    Quantity(
         "major_faults", PER_S, "Page faults that waited for a disk", "major_faults_per_s", PROCESS,
         label="disk faults/s", head="faults/s", word="faults", chart="page faults/s from disk",
     ),
