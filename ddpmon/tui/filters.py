@@ -4,6 +4,7 @@
 n1               hosts whose name holds this      host:n1
 slow silent dead how a rank stands                state:dead
 own>40 wait<=2   a quantity, in the screens' own units (ms, %, GiB)
+sent>1.2M        with the letters that screens write behind large numbers
 !node03          not
 """
 
@@ -22,6 +23,7 @@ _RANKS = re.compile(r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*")
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le, "=": operator.eq, ":": operator.eq,
 }  # fmt: skip
+_TIMES = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _SLOW = 0.05
 """Own time over the median: what the map's lowest mark stands for."""
 
@@ -112,8 +114,9 @@ def _host(text: str) -> Test:
 
 
 def _quantity(word: str, name: str, sign: str, value: str) -> Test:
+    times = _TIMES.get(value[-1:], 1.0)
     try:
-        number = float(value.removesuffix("%"))
+        number = float(value[:-1] if value[-1:] in _TIMES else value.removesuffix("%")) * times
     except ValueError:
         raise FilterError(f"{word}: a number must follow {name}{sign}") from None
     get, compare = QUANTITIES[name], _COMPARE[sign]
