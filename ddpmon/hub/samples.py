@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TypeVar
 
 from ddpmon.analysis.conditions import Conditions
@@ -18,6 +19,7 @@ T = TypeVar("T")
 AGAIN_US = 3_000_000
 FEW = 10
 """Samples, up to which each new one counts."""
+_BESIDE = tuple((row.name, attrgetter(row.sample_field)) for row in SAMPLED if row.beside)
 
 
 @dataclass(frozen=True)
@@ -81,9 +83,10 @@ def _conditions(process: RankProcess, told: Sequence[Sample], starved: Sequence[
 
 def _means(samples: Sequence[Sample]) -> Iterator[tuple[str, float]]:
     """Of what stands beside findings, as far as it is measured."""
-    for row in SAMPLED:
-        if row.beside and (mean := _mean([getattr(sample, row.sample_field) for sample in samples])) is not None:
-            yield row.name, mean
+    for name, read in _BESIDE:
+        values = [value for value in map(read, samples) if value is not None]
+        if values:
+            yield name, sum(values) / len(values)
 
 
 def _most(values: Sequence[T | None]) -> T | None:

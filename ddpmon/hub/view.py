@@ -17,6 +17,7 @@ from ddpmon.hub.refusals import STRANGER
 from ddpmon.hub.store import Store
 from ddpmon.messages import (
     END_STATES,
+    GPU,
     OWN_PHASES,
     PAUSES,
     SAMPLED,
@@ -37,14 +38,12 @@ from ddpmon.messages import (
     TimesView,
 )
 
-_OF_GPU = tuple(row for row in SAMPLED if row.field.startswith("gpu."))
-_MEANS = tuple(row for row in SAMPLED if row.mean)
-_LATEST = tuple(row for row in SAMPLED if row not in _OF_GPU and row not in _MEANS)
+_MEANS = tuple((row.field, attrgetter(row.sample_field)) for row in SAMPLED if row.mean)
+_LATEST = tuple(row for row in SAMPLED if row.where != GPU and not row.mean)
 _FIELDS = tuple(row.field for row in _LATEST)
 _read_latest = attrgetter(*(row.sample_field for row in _LATEST))
-_GPU_FIELDS = (*(row.field.removeprefix("gpu.") for row in _OF_GPU), "throttled")
-_read_gpu = attrgetter(*(row.sample_field for row in _OF_GPU))
-_NO_GPU = (None,) * len(_GPU_FIELDS)
+_read_gpu = attrgetter(*(f"gpu_{name}" for name in Gpu.__struct_fields__))
+_NO_GPU = (None,) * len(Gpu.__struct_fields__)
 
 
 def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) -> Snapshot:
@@ -293,10 +292,10 @@ def _known(value: float) -> float | None:
 def _sampled(sample: Sample, conditions: Conditions) -> dict[str, Any]:
     """What seconds tell of a rank, as RankView names it: each row's latest value, or its mean."""
     values = dict(zip(_FIELDS, _read_latest(sample), strict=True))
-    for row in _MEANS:
-        values[row.field] = getattr(conditions, row.sample_field)
-    gpu = (*_read_gpu(sample), sample.gpu_throttled)
-    values["gpu"] = None if gpu == _NO_GPU else Gpu(**dict(zip(_GPU_FIELDS, gpu, strict=True)))
+    for field, read in _MEANS:
+        values[field] = read(conditions)
+    gpu = _read_gpu(sample)
+    values["gpu"] = None if gpu == _NO_GPU else Gpu(*gpu)
     return values
 
 

@@ -55,11 +55,15 @@ class Column:
 def _measured(name: str, width: int, keep: int, *, role: str = "text", accused: bool = False) -> Column:
     """The column of one of QUANTITIES."""
     row = QUANTITIES[name]
+    get, written = row.get, cell(row.unit)
 
-    def text(rank: RankView, digits: int) -> str:
-        value = row.get(rank)
-        return numbers.aligned_ms(value, digits) if row.unit == MS else cell(row.unit)(value)
+    def milliseconds(rank: RankView, digits: int) -> str:
+        return numbers.aligned_ms(get(rank), digits)
 
+    def other(rank: RankView, _: int) -> str:
+        return written(get(rank))
+
+    text = milliseconds if row.unit == MS else other
     return Column(row.heading, width, keep, text, role=role, accused=accused)
 
 

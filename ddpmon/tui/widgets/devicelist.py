@@ -35,9 +35,8 @@ class Entry:
 
 def _by(order: str, name: str) -> Sort:
     row = QUANTITIES[name]
-    if row.worse == "low":
-        return Sort(order, lambda rank: finite(row.get(rank)))
-    return Sort(order, lambda rank: down(row.get(rank)))
+    get = row.get
+    return Sort(order, (lambda rank: finite(get(rank))) if row.worse == "low" else (lambda rank: down(get(rank))))
 
 
 class DeviceList(RankTable):

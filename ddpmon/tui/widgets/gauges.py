@@ -48,9 +48,10 @@ def _gauge(
 ) -> Gauge:  # fmt: skip
     """The column of one of QUANTITIES."""
     row = QUANTITIES[name]
+    get = row.get
     text = (lambda value: f"{value / 2**30:.0f}") if name == "gpu_memory_total" else cell(row.unit)
     return Gauge(
-        head or row.heading, width, keep, lambda rank: finite(row.get(rank)), text, full, always_bar,
+        head or row.heading, width, keep, lambda rank: finite(get(rank)), text, full, always_bar,
         low_is_worse=row.worse == "low", name=name,
     )  # fmt: skip
 
