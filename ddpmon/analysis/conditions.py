@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from ddpmon.analysis.words import counted
+from ddpmon.messages import SAMPLED, Finding
 
 HALF = 0.5
 """Share of the excess that a cause must account for."""
@@ -45,6 +47,8 @@ class Conditions:
     """Of the DataLoader that it read most."""
     loader_pinned: bool | None = None
     """Whether that one's batches lie in pinned memory; None: not for a GPU, or not known."""
+    means: Mapping[str, float] = field(default_factory=dict)
+    """Of what QUANTITIES says stands beside findings, by name; without what is not measured."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +164,20 @@ def _disk(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cau
         " besides.",
         {"read_bytes_per_s": mine.read_bytes_per_s, "peers_read_bytes_per_s": reads},
     )
+
+
+def with_means(finding: Finding, conditions: Mapping[int, Conditions]) -> Finding:
+    """The finding with what stands beside its kind: the median over its ranks, or all, and over their peers."""
+    evidence = dict(finding.evidence)
+    for row in SAMPLED:
+        if finding.kind not in row.beside:
+            continue
+        its = {rank: not finding.ranks or rank in finding.ranks for rank in conditions}
+        for name, whose in ((row.sample_field, True), (f"peers_{row.sample_field}", False)):
+            middle = _median(one.means.get(row.name) for rank, one in conditions.items() if its[rank] is whose)
+            if middle is not None:
+                evidence[name] = middle
+    return finding if len(evidence) == len(finding.evidence) else replace(finding, evidence=evidence)
 
 
 def lone_host(late: Sequence[int], known: Mapping[int, Conditions]) -> tuple[str, int] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
+from ddpmon.analysis.conditions import with_means
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.kinds import KINDS, kind_of
 from ddpmon.analysis.kinds.kind import Found, Moment
@@ -34,7 +35,12 @@ def findings(
                 moment.found = found + block
         found += sorted(block, key=_by_cost) if by_cost else block
     outdone = {name for finding in found if finding.severity != "info" for name in kind_of(finding).outdoes}
-    return [finding for finding in found if finding.kind not in outdone or finding.until_step is not None]
+    conditions = {one.rank: one for one in evidence.conditions}
+    return [
+        with_means(finding, conditions)
+        for finding in found
+        if finding.kind not in outdone or finding.until_step is not None
+    ]
 
 
 def _by_cost(finding: Finding) -> tuple[bool, bool, float]:

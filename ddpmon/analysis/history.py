@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.analysis.arrays import Bools, Floats, Ints
-from ddpmon.messages import Series, SeriesView
+from ddpmon.messages import QUANTITIES, SAMPLE_SERIES, STEP_SERIES, Series, SeriesView
 
 BINS = 1024
 """Rows kept of each level."""
@@ -25,7 +25,7 @@ MERGED = 4
 """Rows of a level that become one of the next."""
 POINTS = 512
 """Of a series over the whole run, at most."""
-LOW_IS_WORST = frozenset({"wait", "samples", "gpu"})
+LOW_IS_WORST = frozenset(name for name in (*STEP_SERIES, *SAMPLE_SERIES) if QUANTITIES[name].worse == "low")
 """Of whom the rank with the least is the one to look at: who waits least holds the others back."""
 Rows = NDArray[np.void]
 """`seconds` since the run began and `step`, both of the last that is in a row; of each quantity `low`, `median` (the

@@ -12,7 +12,7 @@ from ddpmon.analysis.since_start import Sums, efficiency_since
 from ddpmon.analysis.summary import Summary
 from ddpmon.analysis.what_if import gain, gain_all_at_median, gain_with_even_transfer, gain_without_waiting
 from ddpmon.analysis.world import World
-from ddpmon.messages import END_STATES, PHASES, Finding, RankView, Snapshot, TimesView
+from ddpmon.messages import END_STATES, GPU, PHASES, SAMPLED, Finding, Quantity, RankView, Snapshot, TimesView
 
 SCHEMA = 1
 MOST_GAINS = 8
@@ -120,7 +120,11 @@ def _times(times: TimesView | None, seconds: float) -> dict[str, Any] | None:
         "start_s": _number(times.start_s, 1),
         "training_s": _number(times.training_s, 1),
         "pauses": {
-            kind: {"seconds": _number(spent, 1), "count": times.counts[kind], "share": _number(_share(spent, seconds))}
+            kind: {
+                "seconds": _number(spent, 1),
+                "count": times.counts.get(kind, 0),
+                "share": _number(_share(spent, seconds)),
+            }
             for kind, spent in times.paused_s.items()
         },
     }
@@ -153,19 +157,18 @@ def _rank(view: RankView, window: tuple[int, int] | None) -> dict[str, Any]:
         "loss": _number(view.loss, 6),
         "samples_per_s": _number(view.samples_per_s),
         "gpu": msgspec.to_builtins(view.gpu) if view.gpu else None,
-        "cpu_percent": _number(view.cpu_percent),
-        "rss_bytes": view.rss_bytes,
-        "cpu_starved_share": _number(view.cpu_starved_share),
         "exit": {"code": view.exit.code, "signal": view.exit.signal, "error": view.exit.error} if view.exit else None,
         "tokens_per_s": _number(view.tokens_per_s),
         "learning_rate": view.learning_rate,
         "gc_ms": _number(view.gc_ms),
-        "major_faults_per_s": _number(view.major_faults_per_s),
-        "read_bytes_per_s": _number(view.read_bytes_per_s),
-        "written_bytes_per_s": _number(view.written_bytes_per_s),
-        "threads": view.threads,
+        **{row.field: _measured(row, view) for row in SAMPLED if row.where != GPU},
         "named_ms": {name: _number(value) for name, value in view.named_ms.items()},
     }
+
+
+def _measured(row: Quantity, view: RankView) -> float | None:
+    value = row.get(view)
+    return value if row.unit.whole else _number(value)
 
 
 def _what_if(world: World, summary: Summary, found: Sequence[Finding]) -> list[dict[str, Any]]:

@@ -6,11 +6,13 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
-from ddpmon.messages import PHASES, STATES, RankView, Snapshot
+from ddpmon.messages import HOST, QUANTITIES, STATES, Quantity, RankView, Snapshot
 from ddpmon.plain import plain
 
 Labels: TypeAlias = Mapping[str, object]
 Sample: TypeAlias = tuple[Labels, float | None]
+Family: TypeAlias = tuple[str, str, str, str, list[Sample]]
+"""Name, type, unit, help, samples."""
 
 
 def text(snapshot: Snapshot) -> str:
@@ -29,8 +31,8 @@ def text(snapshot: Snapshot) -> str:
     return "\n".join([*lines, "# EOF", ""])
 
 
-def _families(shot: Snapshot) -> Iterator[tuple[str, str, str, str, list[Sample]]]:
-    """Name, type, unit, help, samples. Times are in seconds, as OpenMetrics wants them."""
+def _families(shot: Snapshot) -> Iterator[Family]:
+    """Times are in seconds, as OpenMetrics wants them."""
     states: list[Sample] = [({"state": name}, float(name == shot.state)) for name in STATES]
     yield "ddpmon_run_state", "gauge", "", "1 for the state that the run is in.", states
     yield "ddpmon_world_size", "gauge", "", "Ranks of the run.", [({}, float(shot.run.world_size))]
@@ -55,36 +57,24 @@ def _families(shot: Snapshot) -> Iterator[tuple[str, str, str, str, list[Sample]
     yield from _of_ranks(shot.ranks)
 
 
-def _of_ranks(ranks: list[RankView]) -> Iterator[tuple[str, str, str, str, list[Sample]]]:
-    def each(value: str, scale: float = 1.0) -> list[Sample]:
-        found = [(rank.rank, getattr(rank, value)) for rank in ranks]
-        return [({"rank": rank}, None if value is None else value * scale) for rank, value in found]
+def _of_ranks(ranks: list[RankView]) -> Iterator[Family]:
+    families: dict[str, list[Quantity]] = {}
+    for row in QUANTITIES.values():
+        families.setdefault(row.metric_name, []).append(row)
+    for name, (first, *others) in families.items():
+        samples = [sample for row in (first, *others) for sample in _samples(row, ranks)]
+        kind = "counter" if first.unit.rises else "gauge"
+        yield name, kind, first.unit.base, f"{first.meaning}.", samples
 
-    phases: list[Sample] = [
-        ({"rank": rank.rank, "phase": phase}, ms / 1e3)
-        for rank in ranks
-        for phase in PHASES
-        if (ms := rank.phase_ms(phase)) is not None
-    ]
-    yield "ddpmon_rank_steps", "counter", "", "Steps finished by the rank.", each("steps")
-    yield "ddpmon_rank_own_seconds", "gauge", "seconds", "Own time a step, mean.", each("own_ms", 1e-3)
-    yield "ddpmon_rank_phase_seconds", "gauge", "seconds", "Time a step in each phase, mean.", phases
-    yield (
-        "ddpmon_rank_late_seconds",
-        "gauge",
-        "seconds",
-        "Arrival less the median arrival, mean.",
-        each("late_ms", 1e-3),
-    )
-    yield "ddpmon_rank_critical_ratio", "gauge", "ratio", "Share of steps that waited for it.", each("critical_share")
-    yield "ddpmon_rank_loss", "gauge", "", "Latest loss.", each("loss")
-    yield "ddpmon_rank_cpu_ratio", "gauge", "ratio", "Of one core.", each("cpu_percent", 0.01)
-    yield "ddpmon_rank_resident_memory_bytes", "gauge", "bytes", "Of the rank's process.", each("rss_bytes")
-    gpus = [(rank.rank, rank.gpu) for rank in ranks if rank.gpu]
-    used: list[Sample] = [({"rank": rank}, gpu.memory_used_bytes) for rank, gpu in gpus]
-    busy: list[Sample] = [({"rank": rank}, None if gpu.percent is None else gpu.percent / 100) for rank, gpu in gpus]
-    yield "ddpmon_rank_gpu_memory_bytes", "gauge", "bytes", "Used on the rank's GPU.", used
-    yield "ddpmon_rank_gpu_utilization_ratio", "gauge", "ratio", "Of the rank's GPU.", busy
+
+def _samples(row: Quantity, ranks: list[RankView]) -> list[Sample]:
+    """Of each rank; what is measured of hosts, of each host."""
+    label: dict[str, object] = dict([row.metric_label] if row.metric_label else [])
+    values = [(rank, value * row.unit.scale) for rank in ranks if (value := row.get(rank)) is not None]
+    if row.where == HOST:
+        hosts = {rank.host: value for rank, value in reversed(values)}  # any of its ranks tells it
+        return [({"host": host, **label}, hosts[host]) for host in sorted(hosts)]
+    return [({"rank": rank.rank, **label}, value) for rank, value in values]
 
 
 def _seconds(ms: float | None) -> float | None:

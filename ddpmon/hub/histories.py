@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 import msgspec
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from ddpmon.analysis.arrays import Floats
 from ddpmon.analysis.history import BINS, LOW_IS_WORST, History, SavedHistory, Spread, rows_of, spread
 from ddpmon.analysis.world import World
-from ddpmon.messages import LOGGED, SAMPLE_SERIES, STEP_SERIES, Sample, Scalar, Series, SeriesView
+from ddpmon.messages import LOGGED, QUANTITIES, SAMPLE_SERIES, STEP_SERIES, Sample, Scalar, Series, SeriesView
 
 SECOND_US = 1_000_000
 LATE_S = 2
@@ -20,7 +21,9 @@ LOGGED_MOST = 24
 """Names of logged values that are kept; further ones are not."""
 PENDING = 4096
 """Steps of a name whose end was not told yet."""
-_Values = tuple[float | None, float | None, float | None, float | None]
+_Values = tuple[float | None, ...]
+_values: Callable[[Sample], _Values] = attrgetter(*(QUANTITIES[name].sample_field for name in SAMPLE_SERIES))
+"""What a sample tells of SAMPLE_SERIES."""
 
 
 class SavedHistories(msgspec.Struct):
@@ -105,8 +108,7 @@ class Histories:
         for sample in samples:
             second = int((sample.time_us - run_began_us) // SECOND_US)
             if second > self._second:
-                values = sample.gpu_percent, sample.gpu_memory_used_bytes, sample.cpu_percent, sample.rss_bytes
-                self._by_second.setdefault(second, {})[rank] = values
+                self._by_second.setdefault(second, {})[rank] = _values(sample)
 
     def end_seconds(self, *, final: bool = False) -> None:
         """Work the seconds that are over into the history; `final`: nothing more will come."""

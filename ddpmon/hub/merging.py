@@ -22,11 +22,9 @@ from ddpmon.analysis.waits import split
 from ddpmon.analysis.world import World
 from ddpmon.hub import schema
 from ddpmon.hub.tables import KEYS, TABLES, TIERS
-from ddpmon.messages import OWN_PHASES, Hello, Sample, Step
+from ddpmon.messages import OWN_PHASES, SAMPLED, Hello, Sample, Step
 
-LARGEST = frozenset(
-    {"time_us", "rss_bytes", "gpu_memory_used_bytes", "gpu_memory_total_bytes", "gpu_temperature_c", "threads"}
-)
+LARGEST = frozenset({"time_us", *(row.sample_field for row in SAMPLED if row.largest)})
 """Of merged samples, what is not the mean."""
 LAST = frozenset({"gpu_throttled", "loader_workers", "loader_pinned"})
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TypeVar
 
 from ddpmon.analysis.conditions import Conditions
 from ddpmon.analysis.evidence import Memory, starved_share
 from ddpmon.hub.processes import SAMPLE_US, RankProcess
-from ddpmon.messages import Sample
+from ddpmon.messages import SAMPLED, Sample
 
 T = TypeVar("T")
 
 AGAIN_US = 3_000_000
 FEW = 10
 """Samples, up to which each new one counts."""
+_BESIDE = tuple((row.name, attrgetter(row.sample_field)) for row in SAMPLED if row.beside)
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,16 @@ def _conditions(process: RankProcess, told: Sequence[Sample], starved: Sequence[
         cores=process.hello.cores,
         loader_workers=_most([s.loader_workers for s in told]),
         loader_pinned=_most([s.loader_pinned for s in told]),
+        means=dict(_means(told)),
     )
+
+
+def _means(samples: Sequence[Sample]) -> Iterator[tuple[str, float]]:
+    """Of what stands beside findings, as far as it is measured."""
+    for name, read in _BESIDE:
+        values = [value for value in map(read, samples) if value is not None]
+        if values:
+            yield name, sum(values) / len(values)
 
 
 def _most(values: Sequence[T | None]) -> T | None:

@@ -1,13 +1,14 @@
 """The tables of telemetry.db: every column with its type, its unit and what it means. docs/recording.md prints them.
 
-New columns go to the end of a table; what reads them takes NULL for a recording that has none.
+New columns go to the end of a table, those of a sample before `merged`; what reads them takes NULL for a recording that
+has none.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from ddpmon.messages import OWN_PHASES, PAUSES, STAGES, SYNC_KINDS
+from ddpmon.messages import OWN_PHASES, PAUSES, SAMPLED, STAGES, SYNC_KINDS, Sample
 
 
 class Column(NamedTuple):
@@ -77,6 +78,21 @@ def _logged_tier() -> tuple[Column, ...]:
     )
 
 
+def _samples() -> tuple[Column, ...]:
+    """The fields of `Sample`, in their order."""
+    columns = {
+        "time_us": Column("time_us", "INTEGER", "When it was taken, CLOCK_MONOTONIC of its host, µs."),
+        "gpu_throttled": Column("gpu_throttled", "TEXT", "Why its GPU holds its clocks down; '': it does not."),
+        "loader_workers": Column("loader_workers", "INTEGER", "Worker processes of the DataLoader that was read last."),
+        "loader_pinned": Column(
+            "loader_pinned", "INTEGER", "1: its batches lie in pinned memory; 0: not; NULL: they are for a CPU."
+        ),
+    }
+    for row in SAMPLED:
+        columns[row.sample_field] = Column(row.sample_field, "INTEGER" if row.unit.whole else "REAL", row.sentence)
+    return tuple(columns[name] for name in Sample.__struct_fields__)
+
+
 TABLES: dict[str, tuple[Column, ...]] = {
     "meta": (
         Column("key", "TEXT PRIMARY KEY", "`schema`, `run_id`, `monotonic_us` or `unix`."),
@@ -142,24 +158,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
     ),
     "samples": (
         _PROCESS,
-        Column("time_us", "INTEGER", "When it was taken, CLOCK_MONOTONIC of its host, µs."),
-        Column("cpu_percent", "REAL", "CPU time of the process, percent of one core."),
-        Column("rss_bytes", "INTEGER", "Its resident memory."),
-        Column("gpu_percent", "REAL", "Utilization of its GPU, percent."),
-        Column("gpu_memory_used_bytes", "INTEGER", "Memory of its GPU that is in use."),
-        Column("gpu_memory_total_bytes", "INTEGER", "All memory of its GPU."),
-        Column("gpu_power_w", "REAL", "Power that its GPU draws, W."),
-        Column("gpu_temperature_c", "REAL", "Temperature of its GPU, °C."),
-        Column("gpu_clock_mhz", "REAL", "Clock of its GPU, MHz."),
-        Column("starved_share", "REAL", "Share of the time in which the training thread waited for a core, 0 to 1."),
-        Column("major_faults_per_s", "REAL", "Page faults a second that waited for a disk."),
-        Column("minor_faults_per_s", "REAL", "Other page faults a second."),
-        Column("read_bytes_per_s", "REAL", "Bytes a second it read from storage."),
-        Column("written_bytes_per_s", "REAL", "Bytes a second it wrote to storage."),
-        Column("threads", "INTEGER", "Count of its threads."),
-        Column("gpu_throttled", "TEXT", "Why its GPU holds its clocks down; '': it does not."),
-        Column("loader_workers", "INTEGER", "Worker processes of the DataLoader that was read last."),
-        Column("loader_pinned", "INTEGER", "1: its batches lie in pinned memory; 0: not; NULL: they are for a CPU."),
+        *_samples(),
         Column(
             "merged",
             "INTEGER",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 
+from ddpmon.analysis.conditions import Conditions
 from ddpmon.analysis.parallelism import measured, with_ddp
 from ddpmon.analysis.summary import Efficiency, Summary, loss_trend, summarise
 from ddpmon.analysis.what_if import gain_with_even_transfer, gain_without_waiting
@@ -17,8 +19,10 @@ from ddpmon.hub.refusals import STRANGER
 from ddpmon.hub.store import Store
 from ddpmon.messages import (
     END_STATES,
+    GPU,
     OWN_PHASES,
     PAUSES,
+    SAMPLED,
     STAGES,
     SYNC_COLLECTIVE,
     SYNC_KINDS,
@@ -43,6 +47,12 @@ RANK_MEANS = (
     *("tokens_per_s", "gc_ms", "named_ms", "window"),
 )
 """The same of a rank."""
+_MEANS = tuple((row.field, attrgetter(row.sample_field)) for row in SAMPLED if row.mean)
+_LATEST = tuple(row for row in SAMPLED if row.where != GPU and not row.mean)
+_FIELDS = tuple(row.field for row in _LATEST)
+_read_latest = attrgetter(*(row.sample_field for row in _LATEST))
+_read_gpu = attrgetter(*(f"gpu_{name}" for name in Gpu.__struct_fields__))
+_NO_GPU = (None,) * len(Gpu.__struct_fields__)
 
 
 def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) -> Snapshot:
@@ -188,20 +198,13 @@ def _ranks(store: Store, summary: Summary | None, now: float) -> list[RankView]:
                 stage=STAGES[process.stage],
                 health=process.health(now),
                 steps=process.steps,
-                cpu_percent=sample.cpu_percent if sample else None,
-                rss_bytes=sample.rss_bytes if sample else None,
-                gpu=_gpu(sample) if sample else None,
                 exit=exits.get(rank),
-                cpu_starved_share=store.recently.of(process).conditions.starved_share,
                 learning_rate=process.learning_rate,
-                major_faults_per_s=sample.major_faults_per_s if sample else None,
-                read_bytes_per_s=sample.read_bytes_per_s if sample else None,
-                written_bytes_per_s=sample.written_bytes_per_s if sample else None,
-                threads=sample.threads if sample else None,
                 stack=process.stack if standing else None,
                 environment=_environment(hello, sample),
                 named_ms=named.get(rank, {}),
                 unmeasured=hello.unmeasured,
+                **(_sampled(sample, store.recently.of(process).conditions) if sample else {}),
                 **mean,
             )
         )
@@ -307,17 +310,14 @@ def _known(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-def _gpu(sample: Sample) -> Gpu | None:
-    values = (
-        sample.gpu_percent,
-        sample.gpu_memory_used_bytes,
-        sample.gpu_memory_total_bytes,
-        sample.gpu_power_w,
-        sample.gpu_temperature_c,
-        sample.gpu_clock_mhz,
-        sample.gpu_throttled,
-    )
-    return None if all(value is None for value in values) else Gpu(*values)
+def _sampled(sample: Sample, conditions: Conditions) -> dict[str, Any]:
+    """What seconds tell of a rank, as RankView names it: each row's latest value, or its mean."""
+    values = dict(zip(_FIELDS, _read_latest(sample), strict=True))
+    for field, read in _MEANS:
+        values[field] = read(conditions)
+    gpu = _read_gpu(sample)
+    values["gpu"] = None if gpu == _NO_GPU else Gpu(*gpu)
+    return values
 
 
 def _exits(store: Store) -> dict[int, Exit]:

@@ -1,7 +1,7 @@
 """Every message on the wire, typed: the one vocabulary of probe, hub and viewers.
 
-`words` are the constants, `ranks` what ranks and hub say, `viewers` what the hub shows, `wire` the encoding,
-`snapshots` the check of what is shown.
+`words` are the constants, `quantities` what ranks have a number of, `ranks` what ranks and hub say, `viewers` what the
+hub shows, `wire` the encoding, `snapshots` the check of what is shown.
 
 Encoding is msgpack through msgspec, structs as arrays. Fields are only ever appended, with defaults, so that
 both directions of version skew decode. Types are checked by the decoder; ranges by `wire`,
@@ -14,6 +14,17 @@ Times inside a step are whole microseconds.
 from __future__ import annotations
 
 from ddpmon.messages.mending import decode_what_can_be
+from ddpmon.messages.quantities import (
+    GPU,
+    HOST,
+    QUANTITIES,
+    SAMPLE_SERIES,
+    SAMPLED,
+    STEP_SERIES,
+    Quantity,
+    chosen,
+    further,
+)
 from ddpmon.messages.ranks import (
     Ack,
     Batch,
@@ -121,7 +132,6 @@ from ddpmon.messages.words import (
     PAUSES,
     PHASES,
     PROTOCOL,
-    SAMPLE_SERIES,
     SERIES_MOST,
     STAGE_CONNECTED,
     STAGE_ENDED,
@@ -131,7 +141,6 @@ from ddpmon.messages.words import (
     STAGE_TRAINING,
     STAGES,
     STATES,
-    STEP_SERIES,
     SYNC_BUFFERS,
     SYNC_COLLECTIVE,
     SYNC_GRADIENTS,
@@ -152,9 +161,11 @@ __all__ = [
     "EVALUATION",
     "FSDP",
     "FSDP2",
+    "GPU",
     "HEAT_METRICS",
     "HEAT_MOST",
     "HEAT_STEPS",
+    "HOST",
     "HYBRID",
     "LOGGED",
     "MAX_FRAMES",
@@ -172,6 +183,8 @@ __all__ = [
     "PAUSES",
     "PHASES",
     "PROTOCOL",
+    "QUANTITIES",
+    "SAMPLED",
     "SAMPLE_SERIES",
     "SERIES_MOST",
     "STAGES",
@@ -221,6 +234,7 @@ __all__ = [
     "PastRow",
     "Pause",
     "PausingView",
+    "Quantity",
     "RankSpans",
     "RankView",
     "Refusal",
@@ -250,10 +264,12 @@ __all__ = [
     "check_hello",
     "check_stack",
     "checked",
+    "chosen",
     "decode_from_rank",
     "decode_from_viewer",
     "decode_snapshot",
     "decode_to_rank",
     "decode_what_can_be",
     "encode",
+    "further",
 ]

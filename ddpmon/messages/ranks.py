@@ -72,7 +72,10 @@ class Step(msgspec.Struct, array_like=True, gc=False):
 
 
 class Sample(msgspec.Struct, array_like=True, gc=False):
-    """What a rank's process and device did in the last second. None: not measured here."""
+    """What a rank's process and device did in the last second. None: not measured here.
+
+    Its numbers are rows of QUANTITIES, which say what each is.
+    """
 
     time_us: int
     cpu_percent: float | None = None
@@ -98,6 +101,9 @@ class Sample(msgspec.Struct, array_like=True, gc=False):
     """Of the DataLoader that was read last."""
     loader_pinned: bool | None = None
     """Whether its batches lie in pinned memory; None: they are for a CPU."""
+    sent_bytes_per_s: float | None = None
+    """Over the network, by its whole host."""
+    received_bytes_per_s: float | None = None
 
 
 class Scalar(msgspec.Struct, array_like=True, gc=False):

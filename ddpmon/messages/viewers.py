@@ -115,6 +115,10 @@ class RankView(msgspec.Struct, frozen=True):
     """Phases of which nothing is measured in this kind of training: their numbers in `phases_ms` mean nothing."""
     window: tuple[Count, Count] | None = None
     """First and last step that its means are of, where it told of none since and they are not the snapshot's."""
+    minor_faults_per_s: float | None = None
+    sent_bytes_per_s: float | None = None
+    """Over the network, by its whole host."""
+    received_bytes_per_s: float | None = None
 
     def phase_ms(self, name: str) -> float | None:
         """A phase of the rank's step; None where it is not measured, or not yet."""

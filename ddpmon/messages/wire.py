@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TypeVar
 
 import msgspec
 
+from ddpmon.messages.quantities import SAMPLED
 from ddpmon.messages.ranks import (
     Batch,
     Digest,
@@ -51,6 +53,9 @@ _to_rank: msgspec.msgpack.Decoder[ToRank] = msgspec.msgpack.Decoder(ToRank)
 _from_viewer: msgspec.msgpack.Decoder[FromViewer] = msgspec.msgpack.Decoder(FromViewer)
 
 encode = _encoder.encode
+
+_measured = attrgetter(*(row.sample_field for row in SAMPLED))
+_LEAST = tuple(row.least for row in SAMPLED)
 
 
 class WireError(ValueError):
@@ -241,17 +246,10 @@ def check_step(step: Step) -> None:
 def check_sample(sample: Sample) -> None:
     """Ranges of a Sample; WireError names the field."""
     _check(0 <= sample.time_us < MAX_US, "time_us", sample.time_us)
-    measured = (
-        *(sample.rss_bytes, sample.gpu_memory_used_bytes, sample.gpu_memory_total_bytes),
-        *(sample.threads, sample.loader_workers),
-        *(sample.cpu_percent, sample.gpu_percent, sample.gpu_power_w, sample.gpu_clock_mhz, sample.starved_share),
-        *(sample.major_faults_per_s, sample.minor_faults_per_s),
-        *(sample.read_bytes_per_s, sample.written_bytes_per_s),
-    )
-    # A NaN is no more than any of these either.
-    _check(all(value is None or 0 <= value < MAX_US for value in measured), "values of a sample", measured)
-    celsius = sample.gpu_temperature_c
-    _check(celsius is None or -300 < celsius < MAX_US, "gpu_temperature_c", celsius)
+    values = _measured(sample)
+    within = all(v is None or least <= v < MAX_US for v, least in zip(values, _LEAST, strict=True))  # a NaN is not
+    _check(within, "values of a sample", values)
+    _check(sample.loader_workers is None or 0 <= sample.loader_workers < MAX_US, "workers", sample.loader_workers)
     _check(len(sample.gpu_throttled or "") <= 256, "gpu_throttled", "too long")
 
 

@@ -52,11 +52,6 @@ COST_WINDOWS = ("window", "last", "start")
 """Steps that costs are told of: those that all means are of, the last COST_STEPS, all since the run's start."""
 COST_STEPS = 50
 
-STEP_SERIES = ("loss", "step", "own", "wait", "transfer", "samples")
-"""What every step tells of each rank over time: loss; the step's length, own time, wait and transfer in ms;
-samples/s."""
-SAMPLE_SERIES = ("gpu", "gpu_memory", "cpu", "rss")
-"""What each second tells of each rank: its GPU's utilization in percent and memory in bytes, CPU percent, memory."""
 LOGGED = "log:"
 """What the names of values that scripts log begin with."""
 SERIES_MOST = 2048

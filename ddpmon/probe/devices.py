@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from numbers import Integral
 from typing import Any
 
@@ -21,6 +21,9 @@ THROTTLES = (
     (0x10, "sync boost"),
 )
 """Bits of NVML's clocks event reasons, as people call them. An idle GPU and clocks that a person chose are none."""
+
+
+LOOPBACK = frozenset({"lo", "lo0"})
 
 
 class Sampler:
@@ -73,6 +76,8 @@ class Sampler:
             self._note(f"process counters: {error}")
         make_way()
         self._sample_io(sample)
+        make_way()
+        self._sample_network(sample)
         self._find_gpu()
         workers, pinned = self._loader()
         sample.loader_workers = int(workers) if isinstance(workers, Integral) else None  # a script may give numpy's
@@ -89,6 +94,21 @@ class Sampler:
             return  # a kernel or container that does not tell
         sample.read_bytes_per_s = self._rates.per_s("read", counters.read_bytes)
         sample.written_bytes_per_s = self._rates.per_s("written", counters.write_bytes)
+
+    def _sample_network(self, sample: Sample) -> None:
+        """What the whole host sends and receives: the kernel counts by network card, not by process."""
+        try:
+            counters = psutil.net_io_counters(pernic=True, nowrap=False)
+        except (psutil.Error, OSError, RuntimeError):
+            return
+        cards = network_cards(counters)
+        if not cards:
+            return
+        which = ",".join(cards)  # another card's count is no rise of these
+        sent = self._rates.per_s(f"sent by {which}", sum(counters[card].bytes_sent for card in cards))
+        received = self._rates.per_s(f"received by {which}", sum(counters[card].bytes_recv for card in cards))
+        sample.sent_bytes_per_s = None if sent is None else max(0.0, sent)
+        sample.received_bytes_per_s = None if received is None else max(0.0, received)
 
     def _find_gpu(self) -> None:
         """Look for this rank's GPU once it is known which one it is."""
@@ -165,6 +185,15 @@ def run_delay_ns(thread: int) -> int | None:
         return None
     finally:
         os.close(file)
+
+
+def network_cards(names: Iterable[str], folder: str = "/sys/class/net") -> list[str]:
+    """Those of a host that stand for hardware; in a container, which sees none, all but loopback.
+
+    Bonds, bridges and tunnels count again what their cards carry. RDMA is in none of the counters.
+    """
+    others = sorted(name for name in names if name not in LOOPBACK)
+    return [name for name in others if os.path.exists(f"{folder}/{name}/device")] or others
 
 
 def throttles(reasons: int) -> str:

@@ -4,6 +4,7 @@
 n1               hosts whose name holds this      host:n1
 slow silent dead how a rank stands                state:dead
 own>40 wait<=2   a quantity, in the screens' own units (ms, %, GiB)
+sent>1.2M        with the letters that screens write behind large numbers
 !node03          not
 """
 
@@ -14,13 +15,15 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from ddpmon.messages import PHASES, RankSpans, RankView
+from ddpmon import messages
+from ddpmon.messages import RankSpans, RankView
 
 _TERM = re.compile(r"([a-z]+)(>=|<=|>|<|=|:)(.*)")
 _RANKS = re.compile(r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*")
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le, "=": operator.eq, ":": operator.eq,
 }  # fmt: skip
+_TIMES = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _SLOW = 0.05
 """Own time over the median: what the map's lowest mark stands for."""
 
@@ -62,29 +65,8 @@ def parse(text: str) -> Filter:
     return Filter(" ".join(words), tuple(_term(word) for word in words))
 
 
-def _times(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor
-
-
-def _phase(name: str) -> Callable[[RankView], float | None]:
-    return lambda rank: rank.phase_ms(name)
-
-
 QUANTITIES: dict[str, Callable[[RankView], float | None]] = {
-    "own": lambda rank: rank.own_ms,
-    "over": lambda rank: _times(rank.over_median, 100),
-    **{name: _phase(name) for name in PHASES},
-    "step": lambda rank: rank.step_ms,
-    "late": lambda rank: rank.late_ms,
-    "last": lambda rank: _times(rank.critical_share, 100),
-    "loss": lambda rank: rank.loss,
-    "samples": lambda rank: rank.samples_per_s,
-    "cpu": lambda rank: rank.cpu_percent,
-    "starved": lambda rank: _times(rank.cpu_starved_share, 100),
-    "mem": lambda rank: _times(rank.rss_bytes, 2**-30),
-    "gpu": lambda rank: None if rank.gpu is None else rank.gpu.percent,
-    "gpumem": lambda rank: None if rank.gpu is None else _times(rank.gpu.memory_used_bytes, 2**-30),
-    "steps": lambda rank: rank.steps,
+    row.filter_word: row.on_screen for row in messages.QUANTITIES.values()
 }
 STATES: dict[str, Test] = {
     "ok": lambda rank: rank.health == "ok",
@@ -132,8 +114,9 @@ def _host(text: str) -> Test:
 
 
 def _quantity(word: str, name: str, sign: str, value: str) -> Test:
+    times = _TIMES.get(value[-1:], 1.0)
     try:
-        number = float(value.removesuffix("%"))
+        number = float(value[:-1] if value[-1:] in _TIMES else value.removesuffix("%")) * times
     except ValueError:
         raise FilterError(f"{word}: a number must follow {name}{sign}") from None
     get, compare = QUANTITIES[name], _COMPARE[sign]

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+from ddpmon.analysis.conditions import Conditions
 from ddpmon.analysis.evidence import Memory
+from ddpmon.analysis.findings import Evidence, findings
 from ddpmon.analysis.kinds.gpu_memory import MIB
 from tests.findings import causes, of_kinds
 from tests.worlds import own_times, records, world_of
@@ -52,6 +54,13 @@ def test_a_long_transfer_is_named_with_the_accumulation_that_would_hide_it():
     assert finding.kind == "communication_bound"
     assert finding.cost_ms == pytest.approx(30, abs=0.5)
     assert "no_sync" in finding.advice
+
+
+def test_what_the_network_carries_stands_beside_a_long_transfer():
+    conditions = [Conditions(rank, means={"sent": 1e9 + rank, "received": 2e9}) for rank in range(4)]
+    finding = only(findings(world(own_times(100, 4), transfer=30), Evidence(conditions=conditions)))
+    assert finding.kind == "communication_bound"
+    assert (finding.evidence["sent_bytes_per_s"], finding.evidence["received_bytes_per_s"]) == (1e9 + 1.5, 2e9)
 
 
 def test_waiting_for_a_late_rank_is_no_communication():

@@ -122,6 +122,17 @@ def test_gpus_that_hold_their_clocks_down_are_a_warning_only_where_one_is_clearl
     assert all(len(f.text) <= 76 for f in (warn, info))
 
 
+def test_what_stands_beside_a_kind_of_finding_is_evidence_of_its_ranks_and_of_their_peers():
+    clocks = {"gpu_clock_mhz": [1750.0, 1200.0, 1740.0, 1750.0], "gpu_throttled": ["", "thermal", "", ""]}
+    means = [{"gpu_power": watts} if watts else {} for watts in (390.0, 240.0, None, 410.0)]
+    world = world_of(records(own_times(40, 4)))
+    (warn,) = findings(world, Evidence(world_size=4, conditions=everyone(**clocks, means=means)))
+    assert (warn.evidence["gpu_power_w"], warn.evidence["peers_gpu_power_w"]) == (240.0, 400.0)
+    assert warn.evidence["clock_mhz"] == 1200.0
+    (warn,) = findings(world, Evidence(world_size=4, conditions=everyone(**clocks)))
+    assert "gpu_power_w" not in warn.evidence
+
+
 def test_many_ranks_with_conditions_stay_silent_when_all_is_well():
     rng = np.random.default_rng(0)
     conditions = [Conditions(r, "a", rng.random() * 0.05, rng.random(), 1e6 * rng.random(), 1700.0) for r in range(16)]

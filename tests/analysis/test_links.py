@@ -28,12 +28,17 @@ def slow_links(own, over_ms):
 @pytest.mark.parametrize("over", [[0, 0, 5, 0], [0, 4, 0, 6, 0, 0]])
 def test_its_transfer_is_named_and_not_its_work(over):
     own = own_times(120, len(over), noise=0.02)
-    conditions = [Conditions(rank, "far" if ms else "near") for rank, ms in enumerate(over)]
+    network = {False: {"sent": 8e8, "received": 9e8}, True: {"sent": 3e7, "received": 4e7}}
+    conditions = [
+        Conditions(rank, "far" if ms else "near", means=network[bool(ms)]) for rank, ms in enumerate(over)
+    ]  # fmt: skip
     (finding,) = findings(world_of(slow_links(own, over)), Evidence(conditions=conditions))
     late = [rank for rank, ms in enumerate(over) if ms]
     assert (finding.kind, finding.severity, finding.ranks, finding.phase) == ("slow_link", "warn", late, "transfer")
     assert finding.cost_ms == pytest.approx(max(over), abs=0.5)
     assert "on far" in finding.text
+    assert (finding.evidence["sent_bytes_per_s"], finding.evidence["peers_sent_bytes_per_s"]) == (3e7, 8e8)
+    assert (finding.evidence["received_bytes_per_s"], finding.evidence["peers_received_bytes_per_s"]) == (4e7, 9e8)
     assert len(finding.text) <= 76
 
 

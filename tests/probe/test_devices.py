@@ -6,13 +6,15 @@ import os
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 
 from ddpmon.messages import Sample
-from ddpmon.probe.devices import Rates, Sampler, run_delay_ns, throttles
+from ddpmon.probe.devices import Rates, Sampler, network_cards, run_delay_ns, throttles
 
 
 def test_rates_are_what_a_counter_rose_by_in_a_second() -> None:
@@ -91,6 +93,43 @@ def test_counters_of_this_process_are_plausible(tmp_path: Path) -> None:
     assert sample.rss_bytes > 64 << 20
     if sample.written_bytes_per_s is not None:  # not every container keeps them
         assert sample.written_bytes_per_s >= 0
+
+
+def test_the_cards_of_a_host_are_counted_once_and_loopback_never(tmp_path: Path) -> None:
+    names = ["lo", "eth0", "eth1", "bond0", "docker0", "veth1"]
+    for card in ("eth0", "eth1"):
+        (tmp_path / card / "device").mkdir(parents=True)
+    assert network_cards(names, str(tmp_path)) == ["eth0", "eth1"]
+    assert network_cards(["lo", "eth7"], str(tmp_path)) == ["eth7"], "a container sees no hardware"
+    assert network_cards(["lo"], str(tmp_path)) == []
+
+
+def test_what_the_host_sends_and_receives_is_a_rate_of_its_cards(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = {"lo": (0, 0), "card-a": (10_000, 50_000)}
+
+    def counters(**_: object) -> dict[str, Any]:
+        return {name: SimpleNamespace(bytes_sent=sent, bytes_recv=got) for name, (sent, got) in counts.items()}
+
+    monkeypatch.setattr("ddpmon.probe.devices.psutil.net_io_counters", counters)
+    sampler = Sampler(lambda: None, lambda: None, lambda _: None)
+
+    def rates() -> tuple[float | None, float | None]:
+        sample = sampler.sample()
+        return sample.sent_bytes_per_s, sample.received_bytes_per_s
+
+    assert rates() == (None, None)
+    counts |= {"lo": (1 << 40, 1 << 40), "card-a": (30_000, 60_000)}
+    sent, received = rates()
+    assert sent is not None
+    assert received is not None
+    assert sent == pytest.approx(2 * received)
+    assert sent > 0
+    counts["card-a"] = (5, 5)
+    assert rates() == (0.0, 0.0), "a driver that was loaded anew counts from nothing"
+    counts["card-b"] = (1 << 40, 1 << 40)
+    assert rates() == (None, None), "a further card has sent nothing since the last look"
+    counts.clear()
+    assert rates() == (None, None)
 
 
 def test_throttle_reasons_are_words_and_an_idle_gpu_is_not_throttled() -> None:

@@ -55,6 +55,8 @@ def test_where_the_time_went_is_told_unless_all_of_it_was_training():
     _, text = drive(replace(measured.slow(), times=times, accumulation=4), "4", size=(100, 30))
     assert " since the first step: 75% training, 20% evaluation (4x), 5% checkpoint (2x)" in text
     assert " each step adds up 4 batches" in text
+    uncounted = TimesView(12.0, 300.0, {"evaluation": 100.0})
+    assert "25% evaluation (0x)" in drive(replace(measured.slow(), times=uncounted), "4", size=(100, 30))[1]
     _, text = drive(replace(measured.slow(), times=TimesView(12.0, 300.0)), "4", size=(100, 30))
     assert "since the first step:" not in text
 

@@ -11,9 +11,10 @@ from textual import events
 
 from ddpmon.messages import SERIES_MOST, Series, SeriesView, SeriesWish
 from ddpmon.tui import curves, numbers
-from ddpmon.tui.charted import Choice, quantity
+from ddpmon.tui.charted import Choice, measured_each, quantity
 from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, cut, fit, size, title
+from ddpmon.tui.units import written
 from ddpmon.tui.widgets.chart import LABEL, Style, drawn, empty_note, held_s, nothing, style_of, wished
 from ddpmon.tui.widgets.pane import Pane
 
@@ -85,7 +86,7 @@ class BigChart(Pane):
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         series, choice = wished(frame, self.choice), self.choice
         if series is None:
-            return [title(quantity(choice.name).title, width), [(" coming…", "muted")]]
+            return [title(quantity(choice.name).chart, width), [(" coming…", "muted")]]
         span = self._shown(series)
         place = self._point(series, span)
         dots = 2 * (width - LABEL)
@@ -103,7 +104,7 @@ class BigChart(Pane):
 
     def _heading(self, series: Told, span: tuple[float, float]) -> str:
         first, last = self._known(series)
-        text = quantity(self.choice.name).title + (", log scale" if self.choice.log else "")
+        text = quantity(self.choice.name).chart + (", log scale" if self.choice.log else "")
         if self.choice.log and any(value is not None and value <= 0 for value in series.low):
             text += " (0 and less left out)"
         if span[0] <= first and span[1] >= last:
@@ -170,7 +171,7 @@ class BigChart(Pane):
             worst = series.worst[place]
             if series.steps[place]:
                 when += [("  step ", "muted"), (numbers.count(series.steps[place]), "strong")]
-            unit = shown.told_by
+            unit = measured_each(shown)
             many = f"{numbers.count(series.merged)} {unit}s" if series.merged > 1 else f"one {unit}"
             when.append((f"   {many} a point", "muted"))
         low, median, high = series.low[place], series.median[place], series.high[place]
@@ -181,8 +182,8 @@ class BigChart(Pane):
             parts.append(("smoothed", curves.smoothed(series.median[: place + 1], self.choice.smoothing)[-1]))
         values: Line = []
         for name, value in parts:
-            values += [(f" {name} ", "muted"), (f"{shown.label(value):<6}", "text")]
-            if worst is not None and name == shown.worst and self.choice.name != "step":
+            values += [(f" {name} ", "muted"), (f"{written(shown.unit)(value):<6}", "text")]
+            if worst is not None and name == shown.worse and self.choice.name != "step":
                 values.append((f" rank {worst} ", "warn" if self._alarmed else "info"))
         if worst is not None and self.choice.name == "step":
             values.append((f" rank {worst} arrived last", "info"))

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ddpmon.messages import SERIES_MOST, Series, SeriesView, SeriesWish, Snapshot
+from ddpmon.messages.quantities import MS
 from ddpmon.tui import curves, numbers
 from ddpmon.tui.braille import BLANK, Canvas
 from ddpmon.tui.charted import Choice, quantity
 from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, cut, title
+from ddpmon.tui.units import written
 from ddpmon.tui.widgets.pane import Pane
 
 LABEL = 7
@@ -225,8 +227,8 @@ def style_of(choice: Choice, frame: Frame) -> Style:
     """How the chosen quantity is drawn."""
     shown = quantity(choice.name)
     alarmed = choice.name == "own" and frame.snapshot is not None and frame.snapshot.severity != "info"
-    roles = ("warn" if alarmed else "info" if shown.worst else None), "text" if shown.worst else "info"
-    return Style(shown.label, roles, shown.worst or "high", choice.log, shown.time, choice.smoothing)
+    roles = ("warn" if alarmed else "info" if shown.worse else None), "text" if shown.worse else "info"
+    return Style(written(shown.unit), roles, shown.worse or "high", choice.log, shown.unit == MS, choice.smoothing)
 
 
 class ChosenChart(Pane):
@@ -252,7 +254,7 @@ class ChosenChart(Pane):
             style = replace(style, roles=(None, "info"))
         series = always_told(frame, choice) or wished(frame, choice)
         empty = "coming…" if series is None else nothing(frame.snapshot, choice.name)
-        name = quantity(choice.name).title
+        name = quantity(choice.name).chart
         curves_shown = f": {style.worst}est, median"
         if style.roles[0] is not None and len(name + curves_shown) + len(LOG) * style.log + 2 <= width:
             name += curves_shown

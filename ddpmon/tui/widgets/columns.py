@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 
 from rich.cells import cell_len
 
-from ddpmon.messages import PHASES, RankView
+from ddpmon.messages import PHASES, QUANTITIES, RankView
+from ddpmon.messages.quantities import MS
 from ddpmon.tui import numbers
 from ddpmon.tui.frame import finite
 from ddpmon.tui.lines import Line, padded, plain
 from ddpmon.tui.standing import failed
+from ddpmon.tui.units import cell
 from ddpmon.tui.widgets.worldmap import short_host
 
 STAGE_WORDS = {
@@ -50,8 +52,19 @@ class Column:
         return " " + padded(text, self.width - 1, left=self.left)
 
 
-def _phase(name: str) -> Callable[[RankView, int], str]:
-    return lambda rank, digits: numbers.aligned_ms(rank.phase_ms(name), digits)
+def _measured(name: str, width: int, keep: int, *, role: str = "text", accused: bool = False) -> Column:
+    """The column of one of QUANTITIES."""
+    row = QUANTITIES[name]
+    get, written = row.get, cell(row.unit)
+
+    def milliseconds(rank: RankView, digits: int) -> str:
+        return numbers.aligned_ms(get(rank), digits)
+
+    def other(rank: RankView, _: int) -> str:
+        return written(get(rank))
+
+    text = milliseconds if row.unit == MS else other
+    return Column(row.heading, width, keep, text, role=role, accused=accused)
 
 
 def decimals(ranks: list[RankView]) -> int:
@@ -61,11 +74,8 @@ def decimals(ranks: list[RankView]) -> int:
 
 
 def _memory(rank: RankView) -> str:
-    return numbers.gigabytes(rank.gpu.memory_used_bytes if rank.gpu is not None else rank.rss_bytes)
-
-
-def _percent(value: float | None) -> str:
-    return numbers.percent(None if value is None else value / 100).removesuffix("%")
+    row = QUANTITIES["rss" if rank.gpu is None else "gpu_memory"]
+    return cell(row.unit)(row.get(rank))
 
 
 _RANK = Column("rank", 6, 0, lambda rank, _: str(rank.rank), accused=True)
@@ -75,21 +85,21 @@ MEASURED = (
     Column("host", 17, 4, lambda rank, _: short_host(rank.host) or numbers.NONE, role="muted", left=True),
     Column("gpu", 5, 10, lambda rank, _: plain(rank.device).removeprefix("cuda:")),
     Column("exit", 9, 1, lambda rank, _: exit_text(rank), accused=True),
-    Column("own ms", 8, 0, lambda rank, digits: numbers.aligned_ms(rank.own_ms, digits), accused=True),
-    Column("vs med", 8, 1, lambda rank, _: numbers.over(rank.over_median), accused=True),
-    Column("data", 7, 5, _phase("data")),
-    Column("forward", 8, 6, _phase("forward")),
-    Column("backward", 9, 7, _phase("backward")),
-    Column("optimizer", 10, 11, _phase("optimizer")),
-    Column("other", 7, 12, _phase("other")),
-    Column("wait", 7, 2, _phase("wait"), role="comm"),
-    Column("transfer", 9, 3, _phase("transfer"), role="comm"),
-    Column("late ms", 8, 16, lambda rank, digits: numbers.aligned_ms(rank.late_ms, digits)),
-    Column("last", 6, 15, lambda rank, _: numbers.percent(rank.critical_share)),
-    Column("cpu%", 6, 13, lambda rank, _: _percent(rank.cpu_percent)),
-    Column("gpu%", 6, 9, lambda rank, _: _percent(None if rank.gpu is None else rank.gpu.percent)),
+    _measured("own", 8, 0, accused=True),
+    _measured("over", 8, 1, accused=True),
+    _measured("data", 7, 5),
+    _measured("forward", 8, 6),
+    _measured("backward", 9, 7),
+    _measured("optimizer", 10, 11),
+    _measured("other", 7, 12),
+    _measured("wait", 7, 2, role="comm"),
+    _measured("transfer", 9, 3, role="comm"),
+    _measured("late", 8, 16),
+    _measured("last", 6, 15),
+    _measured("cpu", 6, 13),
+    _measured("gpu", 6, 9),
     Column("mem G", 7, 14, lambda rank, _: _memory(rank)),
-    Column("loss", 8, 8, lambda rank, _: numbers.loss(rank.loss)),
+    _measured("loss", 8, 8),
 )
 ARRIVING = (
     _RANK,

@@ -231,7 +231,9 @@ def _spent(snapshot: Snapshot) -> list[Line]:
     if times is not None and times.paused_s:
         whole = max(times.training_s + sum(times.paused_s.values()), 1e-9)
         kinds = sorted(times.paused_s, key=lambda kind: -times.paused_s[kind])
-        told = [f"{numbers.percent(times.paused_s[kind] / whole)} {kind} ({times.counts[kind]}x)" for kind in kinds]
+        told = [
+            f"{numbers.percent(times.paused_s[kind] / whole)} {kind} ({times.counts.get(kind, 0)}x)" for kind in kinds
+        ]
         trained = f"{numbers.percent(times.training_s / whole)} training"
         lines.append([(" since the first step: ", "muted"), (", ".join([trained, *told]), "text")])
     if snapshot.accumulation > 1:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ddpmon.messages import OWN_PHASES, InspectView, PastRow, RankView, Snapshot
+from ddpmon.messages import OWN_PHASES, QUANTITIES, InspectView, PastRow, Quantity, RankView, Snapshot, chosen
+from ddpmon.messages.quantities import MS
 from ddpmon.tui import numbers
 from ddpmon.tui.frame import finite
 from ddpmon.tui.lines import Line, fit
+from ddpmon.tui.units import written
 from ddpmon.tui.widgets.columns import decimals
-from ddpmon.tui.widgets.quantities import NAME, NUMBER, Get, least_excess, median, phase
+from ddpmon.tui.widgets.quantities import NAME, NUMBER, least_excess, median
 
 _OVER = 9
 LABEL = NAME + 2 * NUMBER + _OVER + 2
@@ -21,20 +23,15 @@ _NOTHING, _LEAST, _MOST, _NOT_FINITE = 0, 1, 254, 255
 
 @dataclass(frozen=True)
 class _Row:
-    name: str
-    key: str
-    """Of its course."""
-    get: Get
+    quantity: Quantity
     role: str = "text"
+    indent: str = ""
 
 
 _ROWS = (
-    _Row("own ms", "own", lambda rank: rank.own_ms, "strong"),
-    *(_Row(f"  {name}", name, phase(name), "muted") for name in OWN_PHASES),
-    _Row("wait", "wait", phase("wait")),
-    _Row("transfer", "transfer", phase("transfer")),
-    _Row("step ms", "step", lambda rank: rank.step_ms),
-    _Row("loss", "loss", lambda rank: rank.loss),
+    _Row(QUANTITIES["own"], "strong"),
+    *(_Row(row, "muted", "  ") for row in chosen(*OWN_PHASES)),
+    *(_Row(row) for row in chosen("wait", "transfer", "step", "loss")),
 )
 
 
@@ -79,15 +76,16 @@ def course(rank: RankView, snapshot: Snapshot, view: InspectView | None, width: 
     room = max(0, width - LABEL)
     lines: list[Line] = []
     for row in _ROWS:
-        mine, middle = row.get(rank), median(row.get, snapshot)
-        measured = row.key not in rank.unmeasured
+        get = row.quantity.get
+        mine, middle = get(rank), median(get, snapshot)
+        measured = row.quantity.name not in rank.unmeasured
         if mine is None and middle is None and (measured or rank.phases_ms is None):
             continue
         lines += _lines(
             row,
             mine,
             middle,
-            rows.get(row.key) if measured else None,
+            rows.get(row.quantity.name) if measured else None,
             least,
             digits,
             room,
@@ -116,25 +114,26 @@ def _lines(
     def ms(value: float | None) -> str:
         return numbers.aligned_ms(value, digits)
 
-    text: Callable[[float | None], str] = numbers.loss if row.key == "loss" else ms
-    slows = row.key == "own" or row.key in OWN_PHASES
+    name, unit, label = row.quantity.name, row.quantity.unit, row.indent + row.quantity.text
+    text: Callable[[float | None], str] = ms if unit == MS else written(unit)
+    slows = name == "own" or name in OWN_PHASES
     excess = finite(mine - middle) if mine is not None and middle is not None else None
     over, role, differs = "", row.role if row.role == "strong" else "text", False
     if excess is not None and not alone:
         if slows and excess > least:
             over, role, differs = f"▲ +{ms(excess)}", "warn", True
-        elif row.key == "wait" and -excess > max(least, 0.5 * (middle or 0.0)):
+        elif name == "wait" and -excess > max(least, 0.5 * (middle or 0.0)):
             over, role, differs = f"◂ {ms(excess)}", "warn", True
     line: Line = [
-        (f" {row.name:<{NAME - 1}}", "muted" if row.role == "muted" else "text"), (f"{text(mine):>{NUMBER}}", role),
+        (f" {label:<{NAME - 1}}", "muted" if row.role == "muted" else "text"), (f"{text(mine):>{NUMBER}}", role),
         (f"{text(middle):>{NUMBER}}", "text"), (f"{over:>{_OVER}}", "warn"),
     ]  # fmt: skip
     if past is None or room < 12:
         return [line]
     drawn, peers, was_over = strip(past, least if slows and least else None, room)
     lines = [[*fit(line, LABEL), *drawn]]
-    if not alone and (differs or was_over or row.key in {"own", "loss"}):
-        words = past.longer or ("the others wait for it" if differs and row.key == "wait" else "")
-        label: Line = [(f"    {words}", "warn" if words else "text")]
-        lines.append([*fit(label, LABEL - 12), (f"{'peers':>10}  ", "muted"), *peers])
+    if not alone and (differs or was_over or name in {"own", "loss"}):
+        words = past.longer or ("the others wait for it" if differs and name == "wait" else "")
+        remark: Line = [(f"    {words}", "warn" if words else "text")]
+        lines.append([*fit(remark, LABEL - 12), (f"{'peers':>10}  ", "muted"), *peers])
     return lines

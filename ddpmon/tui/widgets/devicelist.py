@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ddpmon.messages import RankView, Snapshot
+from ddpmon.messages import QUANTITIES, RankView, Snapshot
 from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, cut, fit, padded, size
 from ddpmon.tui.widgets import gauges
@@ -33,11 +33,10 @@ class Entry:
     folded: bool = False
 
 
-def _by(name: str, head: str) -> Sort:
-    gauge = next(gauge for gauge in gauges.GAUGES if gauge.head == head)
-    if gauge.low_is_worse:
-        return Sort(name, gauge.value)
-    return Sort(name, lambda rank: down(finite(gauge.value(rank))))
+def _by(order: str, name: str) -> Sort:
+    row = QUANTITIES[name]
+    get = row.get
+    return Sort(order, (lambda rank: finite(get(rank))) if row.worse == "low" else (lambda rank: down(get(rank))))
 
 
 class DeviceList(RankTable):
@@ -45,13 +44,13 @@ class DeviceList(RankTable):
 
     orders: ClassVar[tuple[Sort, ...]] = (
         Sort("trouble first", lambda rank: rank.rank, trouble_first=True),
-        _by("idlest GPU first", "busy%"),
-        _by("fullest GPU first", "gpu GiB"),
-        _by("hottest GPU first", "°C"),
-        _by("slowest clock first", "MHz"),
-        _by("busiest CPU first", "cpu%"),
-        _by("fewest cores free first", "no core"),
-        _by("most memory first", "mem GiB"),
+        _by("idlest GPU first", "gpu"),
+        _by("fullest GPU first", "gpu_memory"),
+        _by("hottest GPU first", "gpu_temperature"),
+        _by("slowest clock first", "gpu_clock"),
+        _by("busiest CPU first", "cpu"),
+        _by("fewest cores free first", "starved"),
+        _by("most memory first", "rss"),
         next(sort for sort in SORTS if sort.name == "by rank"),
     )
 

@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 
 from rich.cells import cell_len
 
-from ddpmon.messages import RankView, Snapshot
+from ddpmon.messages import QUANTITIES, RankView, Snapshot, further
+from ddpmon.messages.quantities import MS
 from ddpmon.tui import numbers, standing
 from ddpmon.tui.lines import Line, fit, padded, plain
+from ddpmon.tui.units import cell
 from ddpmon.tui.widgets.columns import HEALTH_WORDS, decimals, exit_text, how_far
 from ddpmon.tui.widgets.ranktable import RankTable
 from ddpmon.tui.widgets.worldmap import everyone, short_host
@@ -47,63 +49,48 @@ class Field:
         return " " + padded(text, self.width - 1, left=self.left)
 
 
-def _phase(name: str) -> Callable[[RankView], Value]:
-    return lambda rank: rank.phase_ms(name)
-
-
-def _percent(value: float, _: int) -> str:
-    return numbers.percent(value / 100).removesuffix("%")
-
-
-def _share(value: float, _: int) -> str:
-    return numbers.percent(value)
-
-
-def _short(value: float, _: int) -> str:
-    return numbers.short(value)
-
-
-def _gigabytes(value: float, _: int) -> str:
-    return numbers.gigabytes(value)
+def _measured(
+    name: str, width: int, head: str = "", *, role: str = "text", up: bool = False, accused: bool = False
+) -> Field:
+    """The column of one of QUANTITIES."""
+    row = QUANTITIES[name]
+    if row.unit == MS and name != "gc":
+        return Field(head or row.heading, width, row.get, role=role, up=up, accused=accused)
+    text = cell(row.unit)
+    return Field(head or row.heading, width, row.get, lambda value, _: text(value), role, up, accused=accused)
 
 
 def _whole(value: float, _: int) -> str:
     return f"{value:.0f}"
 
 
+_MACHINE: dict[str, tuple[int, str]] = {
+    "samples": (11, ""), "tokens": (10, ""), "cpu": (7, ""), "starved": (9, "starved"), "rss": (8, "mem G"),
+    "gpu": (7, ""), "gpu_memory": (9, "gpu mem"), "gpu_power": (7, "watt"), "gpu_temperature": (6, ""),
+    "gpu_clock": (7, ""), "gc": (8, ""), "major_faults": (10, ""), "read": (8, ""), "written": (9, ""),
+    "threads": (9, ""),
+}  # fmt: skip
+"""Widths, and the head where it is another than the quantity's own."""
 FIELDS = (
     Field("rank", 6, lambda rank: float(rank.rank), _whole, up=True, accused=True),
     Field("host", 14, lambda rank: short_host(rank.host) or None, role="muted", up=True, left=True),
     Field("exit", 9, lambda rank: exit_text(rank) or None, accused=True),
-    Field("own ms", 9, lambda rank: rank.own_ms, accused=True),
-    Field("vs med", 9, lambda rank: rank.over_median, lambda value, _: numbers.over(value), accused=True),
-    Field("wait", 8, _phase("wait"), role="comm", up=True),
-    Field("data", 8, _phase("data")),
-    Field("forward", 9, _phase("forward")),
-    Field("backward", 10, _phase("backward")),
-    Field("optimizer", 11, _phase("optimizer")),
-    Field("other", 8, _phase("other")),
-    Field("transfer", 10, _phase("transfer"), role="comm"),
-    Field("step ms", 9, lambda rank: rank.step_ms),
-    Field("late ms", 9, lambda rank: rank.late_ms),
-    Field("last", 7, lambda rank: rank.critical_share, _share),
-    Field("loss", 9, lambda rank: rank.loss, lambda value, _: numbers.loss(value)),
+    _measured("own", 9, accused=True),
+    _measured("over", 9, accused=True),
+    _measured("wait", 8, role="comm", up=True),
+    _measured("data", 8),
+    _measured("forward", 9),
+    _measured("backward", 10),
+    _measured("optimizer", 11),
+    _measured("other", 8),
+    _measured("transfer", 10, role="comm"),
+    _measured("step", 9),
+    _measured("late", 9),
+    _measured("last", 7),
+    _measured("loss", 9),
     Field("device", 8, lambda rank: plain(rank.device) if rank.health != "missing" else None, up=True, left=True),
-    Field("samples/s", 11, lambda rank: rank.samples_per_s, _short),
-    Field("tokens/s", 10, lambda rank: rank.tokens_per_s, _short),
-    Field("cpu%", 7, lambda rank: rank.cpu_percent, _percent),
-    Field("starved", 9, lambda rank: rank.cpu_starved_share, _share),
-    Field("mem G", 8, lambda rank: rank.rss_bytes, _gigabytes),
-    Field("gpu%", 7, lambda rank: None if rank.gpu is None else rank.gpu.percent, _percent),
-    Field("gpu mem", 9, lambda rank: None if rank.gpu is None else rank.gpu.memory_used_bytes, _gigabytes),
-    Field("watt", 7, lambda rank: None if rank.gpu is None else rank.gpu.power_w, _whole),
-    Field("°C", 6, lambda rank: None if rank.gpu is None else rank.gpu.temperature_c, _whole),
-    Field("MHz", 7, lambda rank: None if rank.gpu is None else rank.gpu.clock_mhz, _whole),
-    Field("gc ms", 8, lambda rank: rank.gc_ms, lambda value, _: numbers.ms(value)),
-    Field("faults/s", 10, lambda rank: rank.major_faults_per_s, _short),
-    Field("read/s", 8, lambda rank: rank.read_bytes_per_s, _short),
-    Field("write/s", 9, lambda rank: rank.written_bytes_per_s, _short),
-    Field("threads", 9, lambda rank: rank.threads, _whole),
+    *(_measured(name, *shape) for name, shape in _MACHINE.items()),
+    *(_measured(row.name, max(8, len(row.heading) + 2)) for row in further(_MACHINE)),
     Field("steps", 9, lambda rank: float(rank.steps) if rank.steps else None, lambda v, _: numbers.count(int(v))),
     Field("pid", 9, lambda rank: float(rank.pid) if rank.pid else None, _whole, up=True),
     Field("state", 15, lambda rank: HEALTH_WORDS.get(rank.health, plain(rank.health)), left=True, accused=True),

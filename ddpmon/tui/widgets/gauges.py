@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ddpmon.messages import Gpu, RankView
+from ddpmon.messages import QUANTITIES, RankView, further
 from ddpmon.tui import numbers
 from ddpmon.tui.frame import finite
 from ddpmon.tui.lines import Line, plain
+from ddpmon.tui.units import bare, cell
 
 _BAR_LEAST, _BAR_MOST = 5, 22
 
@@ -32,6 +33,8 @@ class Gauge:
     low_is_worse: bool = False
     names: bool = False
     """It says which one it is: nothing to compare."""
+    name: str = ""
+    """Of its quantity."""
 
     def worst(self, ranks: Sequence[RankView]) -> RankView | None:
         """The rank whose value is the worst of these."""
@@ -40,20 +43,24 @@ class Gauge:
         return pick(having, key=lambda known: known[0])[1] if having else None
 
 
-def _gpu(get: Callable[[Gpu], float | None]) -> Get:
-    return lambda rank: None if rank.gpu is None else finite(get(rank.gpu))
+def _gauge(
+    name: str, width: int, keep: int, *, head: str = "", full: Get | None = None, always_bar: bool = False
+) -> Gauge:  # fmt: skip
+    """The column of one of QUANTITIES."""
+    row = QUANTITIES[name]
+    get = row.get
+    text = (lambda value: f"{value / 2**30:.0f}") if name == "gpu_memory_total" else cell(row.unit)
+    return Gauge(
+        head or row.heading, width, keep, lambda rank: finite(get(rank)), text, full, always_bar,
+        low_is_worse=row.worse == "low", name=name,
+    )  # fmt: skip
 
 
-def _whole(value: float) -> str:
-    return f"{value:.0f}" if abs(value) < 99_999 else numbers.short(value)
+def _up_to(value: float) -> Get:
+    return lambda _: value
 
 
-def _hundred(_: RankView) -> float:
-    return 100.0
-
-
-def _largest(_: RankView) -> float:
-    return 0.0
+_LARGEST = _up_to(0.0)
 
 
 def device_number(rank: RankView) -> float | None:
@@ -62,25 +69,30 @@ def device_number(rank: RankView) -> float | None:
     return float(number) if rank.device.startswith("cuda:") and number.isdecimal() and number.isascii() else None
 
 
+_PLACED = (
+    Gauge("gpu", 5, 8, device_number, bare, names=True),
+    _gauge("gpu", 6, 0, head="busy%", full=_up_to(100.0), always_bar=True),
+    _gauge("gpu_memory", 8, 1, full=QUANTITIES["gpu_memory_total"].get, always_bar=True),
+    _gauge("gpu_memory_total", 4, 9),
+    _gauge("gpu_temperature", 4, 2),
+    _gauge("gpu_power", 5, 7),
+    _gauge("gpu_clock", 6, 6),
+    _gauge("cpu", 6, 3, full=_LARGEST),
+    _gauge("starved", 8, 4, full=_up_to(1.0)),
+    _gauge("rss", 8, 5, full=_LARGEST),
+    _gauge("read", 8, 10),
+    _gauge("written", 8, 11),
+    _gauge("threads", 8, 12),
+    _gauge("major_faults", 9, 13),
+)
+_LAST = max(gauge.keep for gauge in _PLACED) + 1
 GAUGES = (
-    Gauge("gpu", 5, 8, device_number, _whole, names=True),
-    Gauge("busy%", 6, 0, _gpu(lambda gpu: gpu.percent), _whole, _hundred, always_bar=True, low_is_worse=True),
-    Gauge(
-        "gpu GiB", 8, 1, _gpu(lambda gpu: gpu.memory_used_bytes), numbers.gigabytes,
-        _gpu(lambda gpu: gpu.memory_total_bytes), always_bar=True,
+    *_PLACED,
+    *(
+        _gauge(row.name, max(8, len(row.heading) + 1), _LAST + place)
+        for place, row in enumerate(further({gauge.name for gauge in _PLACED}))
     ),
-    Gauge("of", 4, 9, _gpu(lambda gpu: gpu.memory_total_bytes), lambda value: f"{value / 2**30:.0f}"),
-    Gauge("°C", 4, 2, _gpu(lambda gpu: gpu.temperature_c), _whole),
-    Gauge("W", 5, 7, _gpu(lambda gpu: gpu.power_w), _whole),
-    Gauge("MHz", 6, 6, _gpu(lambda gpu: gpu.clock_mhz), _whole, low_is_worse=True),
-    Gauge("cpu%", 6, 3, lambda rank: finite(rank.cpu_percent), _whole, _largest),
-    Gauge("no core", 8, 4, lambda rank: finite(rank.cpu_starved_share), numbers.percent, lambda _: 1.0),
-    Gauge("mem GiB", 8, 5, lambda rank: rank.rss_bytes, numbers.gigabytes, _largest),
-    Gauge("read/s", 8, 10, lambda rank: finite(rank.read_bytes_per_s), numbers.short),
-    Gauge("write/s", 8, 11, lambda rank: finite(rank.written_bytes_per_s), numbers.short),
-    Gauge("threads", 8, 12, lambda rank: rank.threads, _whole),
-    Gauge("faults/s", 9, 13, lambda rank: finite(rank.major_faults_per_s), numbers.short),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,271 @@
+"""Every quantity that a rank has a number of: one row each, from which all places choose by name.
+
+A row says what a quantity is, where it is measured, which end of it is worse, how it is summarised and what people call
+it. Columns of screens, filters, charts, what recordings keep, reports and exports ask the row; how wide a column is and
+in which order they stand is theirs.
+
+A further quantity of a rank's process, GPU or host is a row here, a field of `Sample` that the probe fills and a field
+of `RankView` (or `Gpu`); all of them show it then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import cached_property
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ddpmon.messages.words import OWN_PHASES
+
+if TYPE_CHECKING:
+    from ddpmon.messages.viewers import RankView
+
+STEP, PROCESS, GPU, HOST = "step", "process", "gpu", "host"
+"""Where a quantity is measured: in each step; or once a second of the rank's process, of its GPU, of its host, of which
+all ranks of that host tell the same."""
+LOG = "log"
+"""Where scripts tell a value themselves."""
+
+
+class Unit(msgspec.Struct, frozen=True):
+    """What values are counted in."""
+
+    words: str
+    """Behind a meaning: "bytes a second"; "": nothing need be said."""
+    screen: float = 1.0
+    """Times a value: the number that screens show and filters compare."""
+    metric: str = ""
+    """Ends the name in OpenMetrics."""
+    scale: float = 1.0
+    """Times a value: what OpenMetrics wants, which knows base units alone."""
+    base: str = ""
+    """What OpenMetrics calls that unit; "": it has no name for it."""
+    whole: bool = False
+    """Values are whole numbers."""
+    rises: bool = False
+    """Values never fall."""
+
+
+MS = Unit("ms", metric="_seconds", scale=1e-3, base="seconds")
+SHARE = Unit("0 to 1", screen=100, metric="_ratio", base="ratio")
+EXCESS = Unit("as a fraction", screen=100, metric="_ratio", base="ratio")
+PERCENT = Unit("percent", metric="_ratio", scale=0.01, base="ratio")
+BYTES = Unit("bytes", screen=2**-30, metric="_bytes", base="bytes", whole=True)
+WATTS = Unit("W", metric="_watts", base="watts")
+CELSIUS = Unit("°C", metric="_celsius", base="celsius")
+MEGAHERTZ = Unit("MHz", metric="_hertz", scale=1e6, base="hertz")
+PER_S = Unit("a second", metric="_per_second")
+BYTES_PER_S = Unit("bytes a second", metric="_bytes_per_second")
+COUNT = Unit("", whole=True)
+TOTAL = Unit("", whole=True, rises=True)
+NUMBER = Unit("")
+
+
+class Quantity(msgspec.Struct, frozen=True, dict=True):
+    """Something that a rank has a number of."""
+
+    name: str
+    """By which it is chosen, and wished for over time."""
+    unit: Unit
+    meaning: str
+    """For documents and HELP, without the unit and the full stop."""
+    field: str
+    """Of `RankView`; "gpu.power_w": of its `Gpu`; "phases_ms.data", "named_ms.augment": the entry of that name."""
+    where: str = STEP
+    """One of STEP, PROCESS, GPU, HOST."""
+    worse: str = "high"
+    """The end at which the rank to look at stands: "high", "low", or "" where nobody knows."""
+    label: str = ""
+    """What it is called in a list, the unit in it; "": its name."""
+    head: str = ""
+    """What it is called over a column; "": its label."""
+    word: str = ""
+    """What it is called in a filter: small letters; "": its name."""
+    chart: str = ""
+    """The title of its chart; "": it has none."""
+    metric: str = ""
+    """What it is called in OpenMetrics, without the unit; "": its name."""
+    metric_label: tuple[str, str] | None = None
+    """Of quantities that share a metric: which of them it is."""
+    sampled: str = ""
+    """The field of `Sample`; "": named as the field of `RankView` or `Gpu` is."""
+    mean: bool = False
+    """`RankView` has its mean over the last seconds of training instead of its latest value."""
+    largest: bool = False
+    """Of samples that are merged the largest stays, instead of their mean."""
+    least: float = 0.0
+    """No value can be less."""
+    beside: tuple[str, ...] = ()
+    """Kinds of findings in whose evidence its mean over the last seconds of training stands."""
+
+    @cached_property
+    def get(self) -> Callable[[RankView], float | None]:
+        """Reads it of a rank; None: not known."""
+        field, _, entry = self.field.partition(".")
+        if field == "phases_ms":
+            return lambda rank: rank.phase_ms(entry)
+        if field == "named_ms":
+            return lambda rank: rank.named_ms.get(entry)
+        if field == "gpu":
+            of_gpu = attrgetter(entry)
+            return lambda rank: None if rank.gpu is None else of_gpu(rank.gpu)
+        return attrgetter(field)
+
+    def on_screen(self, rank: RankView) -> float | None:
+        """The number that screens show of a rank."""
+        value = self.get(rank)
+        return None if value is None else value * self.unit.screen
+
+    @property
+    def sample_field(self) -> str:
+        """The field of `Sample` that tells it."""
+        return self.sampled or self.field.replace(".", "_")
+
+    @property
+    def text(self) -> str:
+        """What it is called in a list."""
+        return self.label or self.name
+
+    @property
+    def heading(self) -> str:
+        """What it is called over a column."""
+        return self.head or self.text
+
+    @property
+    def filter_word(self) -> str:
+        """What it is called in a filter."""
+        return self.word or self.name
+
+    @property
+    def metric_name(self) -> str:
+        """What it is called in OpenMetrics."""
+        kind = "host" if self.where == HOST else "rank"
+        return f"ddpmon_{kind}_{self.metric or self.name}{self.unit.metric}"
+
+    @property
+    def sentence(self) -> str:
+        """What it is, and its unit."""
+        return f"{self.meaning}, {self.unit.words}." if self.unit.words else f"{self.meaning}."
+
+
+def _phase(name: str, meaning: str, worse: str = "high", chart: str = "") -> Quantity:
+    label = ("phase", name)
+    return Quantity(
+        name, MS, meaning, f"phases_ms.{name}", worse=worse, chart=chart, metric="phase", metric_label=label
+    )  # fmt: skip
+
+
+_OF_A_STEP = "Time a step in each phase, mean"
+_ROWS = (
+    Quantity("loss", NUMBER, "Latest loss", "loss", chart="loss"),
+    Quantity("step", MS, "Length of a step, mean", "step_ms", label="step ms", chart="step ms"),
+    Quantity("own", MS, "Own time a step, mean", "own_ms", label="own ms", chart="own ms per step"),
+    Quantity("over", EXCESS, "Own time over the world's median", "over_median", label="vs med", metric="over_median"),
+    *(_phase(name, _OF_A_STEP) for name in OWN_PHASES),
+    _phase("wait", _OF_A_STEP, "low", "wait ms per step"),
+    _phase("transfer", _OF_A_STEP, chart="transfer ms per step"),
+    Quantity("late", MS, "Arrival less the median arrival, mean", "late_ms", label="late ms"),
+    Quantity(
+        "last", SHARE, "Share of steps that waited for it", "critical_share",
+        label="last to arrive", head="last", metric="critical",
+    ),
+    Quantity(
+        "samples", PER_S, "Training samples", "samples_per_s",
+        worse="low", label="samples/s", chart="samples/s of a rank",
+    ),
+    Quantity("tokens", PER_S, "Token ids", "tokens_per_s", worse="low", label="tokens/s"),
+    Quantity(
+        "learning_rate", NUMBER, "Of the optimizer's first parameter group", "learning_rate",
+        worse="", label="learning rate", word="lr",
+    ),
+    Quantity("gc", MS, "In Python's garbage collector a step, mean, part of the phases", "gc_ms", label="gc ms"),
+    Quantity("steps", TOTAL, "Steps finished by the rank", "steps", worse="low"),
+    Quantity(
+        "gpu", PERCENT, "Share of the time in which its GPU worked", "gpu.percent", GPU,
+        worse="low", label="GPU", head="gpu%", chart="GPU utilization", metric="gpu_utilization",
+    ),
+    Quantity(
+        "gpu_memory", BYTES, "Memory of its GPU that is in use", "gpu.memory_used_bytes", GPU,
+        label="GPU memory GiB", head="gpu GiB", word="gpumem", chart="GPU memory, GiB", largest=True,
+    ),
+    Quantity(
+        "cpu", PERCENT, "CPU time of the process, of one core", "cpu_percent", PROCESS,
+        label="CPU", head="cpu%", chart="CPU of a rank, 100% a core",
+    ),
+    Quantity(
+        "rss", BYTES, "Resident memory of the process", "rss_bytes", PROCESS,
+        label="memory GiB", head="mem GiB", word="mem", chart="memory of a rank, GiB", metric="resident_memory",
+        largest=True,
+    ),
+    Quantity(
+        "starved", SHARE, "Share of the time in which the training thread waited for a core", "cpu_starved_share",
+        PROCESS, label="no core free", head="no core", chart="time that waits for a core", metric="cpu_starved",
+        sampled="starved_share", mean=True,
+    ),
+    Quantity(
+        "threads", COUNT, "Threads of the process", "threads", PROCESS, chart="threads of a rank", largest=True,
+    ),
+    Quantity(
+        "sent", BYTES_PER_S, "Sent over the network by its host, without loopback and RDMA", "sent_bytes_per_s", HOST,
+        label="net sent bytes/s", head="sent/s", chart="bytes/s a host sends", metric="network_sent",
+        beside=("communication_bound", "slow_link"),
+    ),
+    Quantity(
+        "received", BYTES_PER_S, "Received over the network by its host, without loopback and RDMA",
+        "received_bytes_per_s", HOST, label="net recv bytes/s", head="recv/s", chart="bytes/s a host receives",
+        metric="network_received", beside=("communication_bound", "slow_link"),
+    ),
+    Quantity(
+        "major_faults", PER_S, "Page faults that waited for a disk", "major_faults_per_s", PROCESS,
+        label="disk faults/s", head="faults/s", word="faults", chart="page faults/s from disk",
+    ),
+    Quantity(
+        "minor_faults", PER_S, "Page faults that waited for no disk", "minor_faults_per_s", PROCESS,
+        label="minor faults/s", head="minor/s", word="minor", chart="page faults/s without a disk",
+    ),
+    Quantity(
+        "read", BYTES_PER_S, "Read from storage by the process", "read_bytes_per_s", PROCESS,
+        label="read bytes/s", head="read/s", chart="bytes/s a rank reads",
+    ),
+    Quantity(
+        "written", BYTES_PER_S, "Written to storage by the process", "written_bytes_per_s", PROCESS,
+        label="written bytes/s", head="write/s", chart="bytes/s a rank writes",
+    ),
+    Quantity(
+        "gpu_power", WATTS, "Power that its GPU draws", "gpu.power_w", GPU,
+        label="GPU power W", head="W", word="watt", chart="GPU power, W", beside=("gpu_throttled",),
+    ),
+    Quantity(
+        "gpu_temperature", CELSIUS, "Temperature of its GPU", "gpu.temperature_c", GPU,
+        label="GPU °C", head="°C", word="celsius", chart="GPU temperature, °C", largest=True, least=-300.0,
+    ),
+    Quantity(
+        "gpu_clock", MEGAHERTZ, "Clock of its GPU", "gpu.clock_mhz", GPU,
+        worse="low", label="GPU clock MHz", head="MHz", word="mhz", chart="GPU clock, MHz",
+    ),
+    Quantity(
+        "gpu_memory_total", BYTES, "All memory of its GPU", "gpu.memory_total_bytes", GPU,
+        worse="", label="GPU memory of", head="of", word="gpuall", largest=True,
+    ),
+)  # fmt: skip
+
+QUANTITIES = {row.name: row for row in _ROWS}
+"""All of them, by name."""
+SAMPLED = tuple(row for row in _ROWS if row.where != STEP)
+"""Those that a second tells, each a field of `Sample`."""
+STEP_SERIES = tuple(row.name for row in _ROWS if row.chart and row.where == STEP)
+"""What every step tells of each rank over time."""
+SAMPLE_SERIES = tuple(row.name for row in SAMPLED if row.chart)
+"""What each second tells of each rank over time."""
+
+
+def chosen(*names: str) -> tuple[Quantity, ...]:
+    """The rows of these names, in this order."""
+    return tuple(QUANTITIES[name] for name in names)
+
+
+def further(names: Collection[str]) -> tuple[Quantity, ...]:
+    """What each second tells besides these: what a place shows after those that it chose itself."""
+    return tuple(row for row in SAMPLED if row.chart and row.name not in names)

@@ -1,0 +1,60 @@
+"""How a value of each unit is written on screens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ddpmon.messages.quantities import (
+    BYTES,
+    BYTES_PER_S,
+    CELSIUS,
+    COUNT,
+    EXCESS,
+    MEGAHERTZ,
+    MS,
+    NUMBER,
+    PER_S,
+    PERCENT,
+    SHARE,
+    TOTAL,
+    WATTS,
+    Unit,
+)
+from ddpmon.tui import numbers
+from ddpmon.tui.frame import finite
+
+Text = Callable[[float | None], str]
+
+
+def whole(value: float | None) -> str:
+    """Without decimals, in at most six characters: 94, 1,980, 123k."""
+    if value is None or finite(value) is None or abs(value) >= 99_999.5:
+        return numbers.short(value)
+    return f"{value:,.0f}"
+
+
+def bare(value: float | None) -> str:
+    """Without decimals or commas, as numbers stand below each other in a column: 94, 1980, 123k."""
+    return whole(value).replace(",", "")
+
+
+def _percent(value: float | None) -> str:
+    return numbers.percent(None if value is None else value / 100)
+
+
+_ALONE: dict[Unit, Text] = {
+    MS: numbers.ms, SHARE: numbers.percent, EXCESS: numbers.over, PERCENT: _percent, BYTES: numbers.gigabytes,
+    WATTS: whole, CELSIUS: whole, MEGAHERTZ: whole, PER_S: numbers.short, BYTES_PER_S: numbers.short,
+    COUNT: whole, TOTAL: whole, NUMBER: numbers.loss,
+}  # fmt: skip
+_IN_A_COLUMN = _ALONE | dict.fromkeys((PERCENT, WATTS, CELSIUS, MEGAHERTZ, COUNT, TOTAL), bare)
+
+
+def written(unit: Unit) -> Text:
+    """A value by itself, in at most six characters."""
+    return _ALONE[unit]
+
+
+def cell(unit: Unit) -> Text:
+    """A value below a head that says the unit."""
+    return _IN_A_COLUMN[unit]

@@ -1,0 +1,180 @@
+"""Every quantity is one row, and what is sampled gets to wherever people look for it."""
+
+import re
+from collections import deque
+
+import msgspec
+import pytest
+
+from ddpmon.analysis.report import report
+from ddpmon.export import openmetrics
+from ddpmon.hub.merging import LAST
+from ddpmon.hub.processes import RankProcess, Registry
+from ddpmon.hub.store import Clock, Store
+from ddpmon.hub.view import snapshot
+from ddpmon.messages import (
+    GPU,
+    HOST,
+    PHASES,
+    QUANTITIES,
+    SAMPLE_SERIES,
+    SAMPLED,
+    STAGE_TRAINING,
+    STEP_SERIES,
+    Gpu,
+    Hello,
+    RankView,
+    Sample,
+    WireError,
+    decode_snapshot,
+    encode,
+)
+from ddpmon.messages.wire import check_sample
+from ddpmon.runs import Run
+from ddpmon.tui import charted, filters, lines, units
+from ddpmon.tui.widgets import fulltable, gauges
+from ddpmon.tui.widgets.inspection import inspection
+from ddpmon.tui.widgets.quantities import NAME
+
+RUN = Run(
+    id="20261120-141502-7f3a", name="mnist", argv=[], script="mnist.py", script_args=[], cwd="/", host="n0",
+    boot_id="", created_at=0.0, world_size=2,
+)  # fmt: skip
+UNCHARTED = {"gpu_memory_total"}
+"""It never changes."""
+sampled = pytest.mark.parametrize("row", SAMPLED, ids=lambda row: row.name)
+every = pytest.mark.parametrize("row", QUANTITIES.values(), ids=lambda row: row.name)
+
+
+def value_of(row, rank=0):
+    """Another one for each quantity and rank, which can be."""
+    number = 1 + 2 * SAMPLED.index(row) + rank
+    if row.unit.whole:
+        return number << 30 if row.unit.screen < 1 else number
+    return number / row.unit.screen
+
+
+@pytest.fixture(scope="module")
+def shown():
+    """The snapshot of two ranks on two hosts that told one sample each, and charts of what they tell."""
+    registry = Registry(RUN.id, 2, RUN.host)
+    store = Store(RUN, registry, Clock(0, RUN.created_at))
+    for rank in range(2):
+        hello = Hello(1, RUN.id, rank, 0, 2, rank, f"n{rank}", 100 + rank, STAGE_TRAINING)
+        sample = Sample(20_000_000, **{row.sample_field: value_of(row, rank) for row in SAMPLED})
+        process = RankProcess(rank + 1, 0, hello, stage=STAGE_TRAINING, trains_since_us=0, samples=deque([sample]))
+        registry.restore([process])
+        store.add_samples(process, [sample])
+    store.histories.end_seconds(final=True)
+    shot = decode_snapshot(encode(snapshot(store, "e", 1, 21.0, 21.0)))
+    return shot, store.histories
+
+
+@sampled
+def test_what_is_sampled_reaches_the_snapshot(row, shown):
+    shot, _ = shown
+    assert [row.get(rank) for rank in shot.ranks] == [value_of(row, rank) for rank in range(2)]
+    assert row.get(RankView(0)) is None
+
+
+@sampled
+def test_what_is_sampled_can_be_charted(row, shown):
+    shot, histories = shown
+    if row.name in UNCHARTED:
+        assert not row.chart
+        return
+    assert row.name in shot.quantities
+    assert histories.view(row.name, None, None, 9).median == [pytest.approx(value_of(row))]
+    assert charted.quantity(row.name) is row
+
+
+@sampled
+def test_what_is_sampled_can_be_filtered_by(row, shown):
+    shot, _ = shown
+    wanted = filters.parse(f"{row.filter_word}>{row.on_screen(shot.ranks[0])}")
+    assert [wanted.lets(rank) for rank in shot.ranks] == [False, True]
+
+
+@sampled
+def test_what_is_sampled_is_exported(row, shown):
+    shot, _ = shown
+    told = [line for line in openmetrics.text(shot).splitlines() if line.startswith(row.metric_name + "{")]
+    assert [float(line.rpartition(" ")[2]) for line in told] == [
+        pytest.approx(value_of(row, rank) * row.unit.scale) for rank in range(2)
+    ]
+    for rank, line in enumerate(told):
+        assert (f'host="n{rank}"' if row.where == HOST else f'rank="{rank}"') in line
+    ranks = report(shot, None, None)["ranks"]
+    of_rank = ranks[0]["gpu"] if row.where == GPU else ranks[0]
+    assert of_rank[row.field.removeprefix("gpu.")] == pytest.approx(value_of(row), abs=1e-4)
+
+
+@sampled
+def test_what_is_sampled_stands_on_ranks_devices_and_inspect(row, shown):
+    shot, _ = shown
+    assert row.name in {column.gauge.name for column in gauges.place(shot.ranks, 400)}
+    if row.name in UNCHARTED:
+        return
+    assert row.get in {field.value for field in fulltable.FIELDS}
+    page = ["".join(text for text, _ in line) for line in inspection(shot, shot.ranks[0], 120)]
+    assert any(line.startswith(f" {row.text} ") and units.written(row.unit)(value_of(row)) in line for line in page)
+
+
+@sampled
+def test_a_sample_that_cannot_be_is_refused(row):
+    check_sample(Sample(1, **{row.sample_field: row.least}))
+    for value in (row.least - 1, float("nan"), 1e300):
+        with pytest.raises(WireError, match="values of a sample"):
+            check_sample(Sample(1, **{row.sample_field: value}))
+
+
+def numbers_of(kind):
+    """The fields of a struct that hold a number, or None."""
+    optional = [field for field in msgspec.structs.fields(kind) if field.default is None]
+    number = re.compile(r"(typing\.Optional\[typing\.Annotated\[)?(int|float|bool)\b")
+    return {field.name for field in optional if number.match(str(field.type))}
+
+
+def test_no_number_is_without_a_row():
+    assert numbers_of(Sample) - LAST == {row.sample_field for row in SAMPLED}
+    assert {f"gpu.{name}" for name in numbers_of(Gpu)} | numbers_of(RankView) | {"steps"} == {
+        row.field for row in QUANTITIES.values() if "phases_ms" not in row.field
+    }
+    assert {name for name in QUANTITIES if QUANTITIES[name].field.startswith("phases_ms")} == set(PHASES)
+
+
+def test_what_people_call_them_is_theirs_alone():
+    rows = QUANTITIES.values()
+    for names in (
+        [row.filter_word for row in rows],
+        [row.text for row in rows],
+        [row.heading for row in rows],
+        [(row.metric_name, row.metric_label) for row in rows],
+        [row.chart for row in rows if row.chart],
+    ):
+        assert len(set(names)) == len(names)
+
+
+@every
+def test_a_row_fits_where_it_stands(row):
+    assert row.worse in {"high", "low", ""}
+    assert lines.size([(row.text, "")]) < NAME
+    assert row.filter_word.isascii()
+    assert row.filter_word.isalpha()
+    assert row.sentence.endswith(".")
+    for value in (None, 0.0, 0.5, 999.7, 99_999.4, 99_999.6, 1e15, float("nan"), float("inf")):
+        assert len(units.written(row.unit)(value)) <= (6 if row.unit.screen == 1 else 7)
+        assert "," not in units.cell(row.unit)(value)
+
+
+def test_names_that_people_and_their_tools_rely_on_stay():
+    assert {row.filter_word for row in QUANTITIES.values()} >= {
+        *("own", "over", *PHASES, "step", "late", "last", "loss", "samples", "cpu", "starved", "mem", "gpu", "gpumem"),
+        "steps",
+    }
+    assert {row.metric_name.removeprefix("ddpmon_rank_") for row in QUANTITIES.values()} >= {
+        *("steps", "own_seconds", "phase_seconds", "late_seconds", "critical_ratio", "loss", "cpu_ratio"),
+        *("resident_memory_bytes", "gpu_memory_bytes", "gpu_utilization_ratio"),
+    }
+    assert STEP_SERIES == ("loss", "step", "own", "wait", "transfer", "samples")
+    assert SAMPLE_SERIES[:4] == ("gpu", "gpu_memory", "cpu", "rss")
