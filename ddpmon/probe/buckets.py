@@ -10,17 +10,15 @@ import functools
 import weakref
 from collections import deque
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch.distributed as dist
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpmon.messages import Layout
-from ddpmon.probe import hooks
-
-if TYPE_CHECKING:
-    from ddpmon.probe.listener import Listener
+from ddpmon.probe.hearing import Hearing
+from ddpmon.probe.interception import replace
 
 NAMES_CHARS = 8000
 CPU_ONLY = "buckets: recorded for models on the CPU only"
@@ -29,7 +27,7 @@ CPU_ONLY = "buckets: recorded for models on the CPU only"
 class Buckets:
     """The buckets of all models of a process."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: Hearing) -> None:
         self.listener = listener
         self.layouts: deque[Layout] = deque(maxlen=10_000)
         """New ones, for the sending thread to take."""
@@ -43,9 +41,9 @@ class Buckets:
     def install(self) -> None:
         """Listen to who registers comm hooks in this process, once."""
         listener = self.listener
-        hooks.replace(DistributedDataParallel, "register_comm_hook", listener, before=self._begins_to_register)
-        hooks.replace(DistributedDataParallel, "_register_builtin_comm_hook", listener, before=self._builtin)
-        hooks.replace(Join, "notify_join_context", listener, after=self._joins)
+        replace(DistributedDataParallel, "register_comm_hook", listener, before=self._begins_to_register)
+        replace(DistributedDataParallel, "_register_builtin_comm_hook", listener, before=self._builtin)
+        replace(Join, "notify_join_context", listener, after=self._joins)
         Join.notify_join_context = staticmethod(Join.notify_join_context)
         register = dist._register_comm_hook
 

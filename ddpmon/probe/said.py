@@ -12,18 +12,17 @@ import sys
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec
 
 import torch
 
 from ddpmon.messages import MAX_LOGGED, MAX_NAME, MAX_NAMES, MAX_STEP
+from ddpmon.probe.cuda import Readings
+from ddpmon.probe.hearing import Hearing
+from ddpmon.probe.identity import Identity
 
-if TYPE_CHECKING:
-    from ddpmon.probe.cuda import Readings
-    from ddpmon.probe.identity import Identity
-    from ddpmon.probe.iteration import Iteration
-    from ddpmon.probe.stepclock import StepClock
-
+SCALARS = 10_000
+"""Values of `ddpmon.log` that wait for the sending thread; a process that never sends keeps no more."""
 
 _Arguments = ParamSpec("_Arguments")
 
@@ -43,27 +42,21 @@ def _harmless(
     return wrapper
 
 
-class Said(ABC):
+class Said(Hearing, ABC):
     """The part of a listener that `ddpmon.log`, `ddpmon.step` and `ddpmon.phase` speak to."""
 
-    identity: Identity
-    clock: StepClock
-    iteration: Iteration
-    readings: Readings
-    scalars: deque[tuple[int, str, object]]
-    total_steps: int | None
-    beats: int
-    begun: bool
-    marked: bool
-    marked_step: int
-
-    @abstractmethod
-    def hears(self) -> bool:
-        """Whether this call is on the training thread of a process that is watched."""
-
-    @abstractmethod
-    def leave(self, error: BaseException) -> None:
-        """Something in the probe went wrong: stop listening."""
+    def begin(self, identity: Identity) -> None:
+        """Start from nothing: a new process."""
+        super().begin(identity)
+        self.readings = Readings()
+        self.scalars: deque[tuple[int, str, object]] = deque(maxlen=SCALARS)
+        self.total_steps: int | None = None
+        self.begun = False
+        """Whether something was fetched or a marked step was entered since the last set-up."""
+        self.marked = False
+        """The script says itself what its steps are."""
+        self.marked_step = 0
+        """The one that it is in; 0: none."""
 
     @abstractmethod
     def start(self) -> None:

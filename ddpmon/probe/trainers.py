@@ -11,18 +11,16 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import optimizer
 from torch.utils.data.distributed import DistributedSampler
 
 from ddpmon.messages import MAX_STEP
-from ddpmon.probe import hooks
+from ddpmon.probe.interception import replace
+from ddpmon.probe.listener import Listener
 from ddpmon.probe.loops import Progress
-
-if TYPE_CHECKING:
-    from ddpmon.probe.listener import Listener
 
 TRAINERS = (
     ("transformers.trainer_callback", "CallbackHandler", "call_event"),
@@ -47,11 +45,11 @@ def install(listener: Listener) -> None:
             found = getattr(sys.modules.get(module), name, None)
             if isinstance(found, type) and found not in replaced and callable(getattr(found, method, None)):
                 replaced.add(found)
-                hooks.replace(found, method, listener, after=hear(listener))
+                replace(found, method, listener, after=hear(listener))
 
-    hooks.replace(DistributedDataParallel, "_ddp_init_helper", listener, after=look)
-    hooks.replace(optimizer.Optimizer, "_patch_step_function", listener, after=look)
-    hooks.replace(DistributedSampler, "set_epoch", listener, before=set_epoch)
+    replace(DistributedDataParallel, "_ddp_init_helper", listener, after=look)
+    replace(optimizer.Optimizer, "_patch_step_function", listener, after=look)
+    replace(DistributedSampler, "set_epoch", listener, before=set_epoch)
 
 
 def _transformers(listener: Listener) -> Callable[..., None]:
