@@ -14,7 +14,7 @@ from ddpmon import runs
 from ddpmon.errors import DdpmonError
 from ddpmon.launch import processes, remains
 from ddpmon.launch.start import NotStartedError, supervise
-from ddpmon.runs import Process, Run, Sight
+from ddpmon.runs import Process, Run, Sight, proc
 
 CONCLUDED_S = 30.0
 """For a successor that finds nothing left: it has a report written."""
@@ -66,7 +66,7 @@ def take_over(run: Run, say: Callable[[str], None] | None = None) -> Run:
 
 def wake(process: Process | None) -> bool:
     """Have a process go on that a signal stopped; whether it was stopped."""
-    if process is None or not process.alive() or not processes.is_stopped(process.pid):
+    if process is None or not process.alive() or not proc.is_stopped(process.pid):
         return False
     processes.send(process, signal.SIGCONT)
     return True

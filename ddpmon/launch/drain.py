@@ -22,14 +22,13 @@ import socket
 import stat
 import sys
 import time
-from pathlib import Path
 
 from ddpmon import runs
 from ddpmon.errors import DdpmonError, UsageError
 from ddpmon.launch import spool
 from ddpmon.launch.boundedlog import FIRST_BYTES, LEAST_BYTES, RUN_BYTES, BoundedLog, bound_bytes
 from ddpmon.launch.spool import Spool
-from ddpmon.runs import Run
+from ddpmon.runs import Run, proc
 
 PAUSE_S = 0.1
 LOOK_S = 1.0
@@ -191,9 +190,9 @@ class Drain:
                 self._take_in_sent(file)
 
     def _take_in_sent(self, file: int) -> None:
-        path = f"/proc/self/fd/{file}"
+        path = proc.descriptor_path(file)
         try:
-            log = spool.log_of(os.readlink(path), self._run_id, self._sockets)
+            log = spool.log_of(proc.descriptor_link(file), self._run_id, self._sockets)
             if log is not None:
                 self._take_in(path, log)
         except OSError:
@@ -267,7 +266,7 @@ def _alone(run_id: str) -> None:
 
 def _end(pid: bytes, run_id: str, number: signal.Signals) -> None:
     with contextlib.suppress(OSError, ValueError):
-        if run_id.encode() in Path(f"/proc/{int(pid)}/cmdline").read_bytes().split(b"\0"):
+        if run_id.encode() in proc.arguments(int(pid)):
             os.kill(int(pid), number)
             os.kill(int(pid), signal.SIGCONT)
 

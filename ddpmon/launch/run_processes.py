@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from ddpmon.launch import processes, remains
 from ddpmon.launch.life import Do
-from ddpmon.runs import Process
+from ddpmon.runs import Process, proc
 
 PASS_ON_S = 2.0
 """In which a launcher takes a signal and hands it to its ranks."""
@@ -34,9 +34,7 @@ class RunProcesses:
         if self._takes_over:
             listed = {process for _, process in found}
             found += [
-                (processes.parent(process.pid), process)
-                for process in remains.of_run(self._run_id)
-                if process not in listed
+                (proc.parent(process.pid), process) for process in remains.of_run(self._run_id) if process not in listed
             ]
         own = {os.getpid(), *(process.pid for process in ours if process)}
         return [(parent, process) for parent, process in found if process.pid not in own]
@@ -48,7 +46,7 @@ class RunProcesses:
         """
         alive = agent is not None and agent.alive()
         listeners = ranks(left) or ([agent] if agent and alive else [process for _, process in left])
-        catch = any(processes.catches(process.pid, signal.SIGTERM) for process in listeners)
+        catch = any(proc.catches(process.pid, signal.SIGTERM) for process in listeners)
         number = signal.SIGTERM if catch else signal.SIGINT
         self._say(f"stop: {number.name}, {grace_s:g} s of grace")
         if agent is None or not alive:
@@ -69,7 +67,7 @@ class RunProcesses:
         if self._asked is None or agent is None or at - self._asked[1] < PASS_ON_S:
             return
         number, self._asked = self._asked[0], None
-        if agent.alive() and processes.is_pending(agent.pid, number):
+        if agent.alive() and proc.is_pending(agent.pid, number):
             self._terminated.update(asked)
             self._send(f"the launcher does not take {number.name}; to its ranks", asked, number)
 
@@ -99,5 +97,5 @@ def ranks(left: list[tuple[int, Process]]) -> list[Process]:
 
 
 def _wake(process: Process) -> None:
-    if processes.is_stopped(process.pid):
+    if proc.is_stopped(process.pid):
         processes.send(process, signal.SIGCONT)

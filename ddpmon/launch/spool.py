@@ -8,11 +8,12 @@ left tells by itself where its successor goes on.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import re
 from collections.abc import Iterator
+
+from ddpmon.runs import proc
 
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
 _MFD_CLOEXEC = 1
@@ -30,7 +31,7 @@ def make(run_id: str, log: str) -> int:
     if made < 0:
         raise OSError(ctypes.get_errno(), "memfd_create")
     try:
-        return os.open(f"/proc/self/fd/{made}", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        return os.open(proc.descriptor_path(made), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
     finally:
         os.close(made)
 
@@ -58,16 +59,13 @@ def held(run_id: str, spools: str, but: int) -> Iterator[tuple[str, str]]:
 
     spools: the folder of torchrun's. but: a process that does not count.
     """
-    for process in os.scandir("/proc"):
-        if not process.name.isdecimal() or int(process.name) == but:
+    for pid in proc.pids():
+        if pid == but:
             continue
-        folder = f"/proc/{process.name}/fd"
-        with contextlib.suppress(OSError):  # another user's, or gone meanwhile
-            for descriptor in os.listdir(folder):
-                with contextlib.suppress(OSError):
-                    log = log_of(os.readlink(f"{folder}/{descriptor}"), run_id, spools)
-                    if log is not None:
-                        yield f"{folder}/{descriptor}", log
+        for descriptor, link in proc.descriptors(pid):
+            log = log_of(link, run_id, spools)
+            if log is not None:
+                yield proc.descriptor_path(descriptor, pid), log
 
 
 class Spool:

@@ -44,9 +44,10 @@ from ddpmon.runs.folders import (
     socket_dir,
     view_address,
 )
-from ddpmon.runs.here import Place, Sight, boot_id, here, is_local, pid_namespace
+from ddpmon.runs.here import Place, Sight, here, is_local
 from ddpmon.runs.ids import new_id, reserved
 from ddpmon.runs.lock import held, hold, known_held
+from ddpmon.runs.proc import boot_id, pid_namespace
 from ddpmon.runs.process import Process
 from ddpmon.runs.writing import write
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from ddpmon.runs.proc import MOUNTS, boot_id, pid_namespace
+
 _LOCAL = frozenset(
     {
         "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "jfs", "reiserfs", "bcachefs",
@@ -52,23 +54,7 @@ def here() -> Place:
     return Place(platform.node(), boot_id(), pid_namespace())
 
 
-def boot_id() -> str:
-    """Identity of this boot of the machine; "" where the kernel does not tell."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
-
-
-def pid_namespace() -> str:
-    """The pid namespace of this process, as "pid:[4026531836]"; "" where the kernel does not tell."""
-    try:
-        return os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return ""
-
-
-def is_local(path: Path, mounts: Path = Path("/proc/self/mounts")) -> bool:
+def is_local(path: Path, mounts: Path = MOUNTS) -> bool:
     """Whether a path is on a file system that no other machine can write to, as far as this can be told."""
     try:
         lines = mounts.read_text(errors="surrogateescape").splitlines()
