@@ -36,10 +36,10 @@ def bound_bytes(environment: Mapping[str, str]) -> int:
     text = environment.get("DDPMON_LOGS", "")
     if not text:
         return RUN_BYTES
-    found = _SIZE.fullmatch(text.strip())
-    if found is None:
+    size = _SIZE.fullmatch(text.strip())
+    if size is None:
         raise UsageError(f"DDPMON_LOGS={text}: a size is wanted, as 256M or 2G")
-    return int(found[1]) << _UNITS[found[2].upper()]
+    return int(size[1]) << _UNITS[size[2].upper()]
 
 
 class BoundedLog:
@@ -190,15 +190,15 @@ class BoundedLog:
         with contextlib.suppress(OSError):
             head = kept.read_bytes()
         if head:
-            if found := _MISSING.search(head):
-                head, missing = head[: found.start()], int(found[1].replace(b",", b""))
+            if last_line := _MISSING.search(head):
+                head, missing = head[: last_line.start()], int(last_line[1].replace(b",", b""))
             missing += size + self._said_before
         else:
             with contextlib.suppress(OSError), gone.open("rb") as file:
                 head = file.read(FIRST_BYTES)
             head = head[: head.rfind(b"\n") + 1] or head
-            told = sum(int(line[1].replace(b",", b"")) - len(line[0]) for line in _DROPPED.finditer(head))
-            missing = size + self._said_before - len(head) - told
+            dropped_before = sum(int(line[1].replace(b",", b"")) - len(line[0]) for line in _DROPPED.finditer(head))
+            missing = size + self._said_before - len(head) - dropped_before
         with contextlib.suppress(OSError):
             gone.unlink()  # first: its space may be all that is left
         line = (

@@ -112,11 +112,11 @@ class Drain:
     def _take_in(self, path: str, log: str) -> None:
         """Drain what is open at a path from now on, if it can be."""
         try:
-            found = os.stat(path)
-            identity = found.st_dev, found.st_ino
+            status = os.stat(path)
+            identity = status.st_dev, status.st_ino
             if identity in self._spools or identity in self._done:
                 return
-            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid():
+            if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid():
                 return
             taken = Spool(path)
         except OSError:
@@ -131,10 +131,10 @@ class Drain:
 
     def _find(self) -> bool:
         """Take in what processes have open; whether there was any."""
-        found = list(spool.held(self._run_id, self._sockets, os.getpid()))
-        for path, log in found:
+        open_spools = list(spool.held(self._run_id, self._sockets, os.getpid()))
+        for path, log in open_spools:
             self._take_in(path, log)
-        return bool(found)
+        return bool(open_spools)
 
     def _look(self) -> None:
         """Take in the files that torchrun opened, and be there for whoever has a new spool."""
@@ -147,8 +147,8 @@ class Drain:
 
     def _listen(self) -> None:
         with contextlib.suppress(OSError):
-            found = os.lstat(self._sockets)
-            if found.st_uid != os.getuid() or found.st_mode & 0o077:
+            status = os.lstat(self._sockets)
+            if status.st_uid != os.getuid() or status.st_mode & 0o077:
                 return  # somebody else's in the place of ours
             path = os.path.join(self._sockets, "drain.sock")
             with contextlib.suppress(FileNotFoundError):
@@ -207,8 +207,8 @@ class Drain:
         open_now = set()
         for path, _ in spool.held(self._run_id, self._sockets, os.getpid()):
             with contextlib.suppress(OSError):
-                found = os.stat(path)
-                open_now.add((found.st_dev, found.st_ino))
+                status = os.stat(path)
+                open_now.add((status.st_dev, status.st_ino))
         for identity, (kept, _) in list(self._spools.items()):
             with contextlib.suppress(OSError):
                 if identity not in open_now and not kept.unread():

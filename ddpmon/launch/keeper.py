@@ -35,7 +35,7 @@ class HubKeeper:
         self.process = process
         self._is_child = False
 
-    def look(self, at: float) -> None:
+    def notice_end(self, at: float) -> None:
         """Take notice of the end of a hub that is no child."""
         if self.process is not None and not self._is_child and not self.process.alive():
             self.ended(at, None)

@@ -39,8 +39,8 @@ def count(proc: Path = ROOT) -> MemoryKills:
 
 
 def _kills(file: Path) -> int | None:
-    found = _KILLS.search(_read(file))
-    return int(found[1]) if found else None
+    line = _KILLS.search(_read(file))
+    return int(line[1]) if line else None
 
 
 def _read(file: Path) -> str:

@@ -26,18 +26,18 @@ class RunProcesses:
         """What the launcher is to hand to its ranks, and since when; None once that is seen to."""
         self._terminated: set[Process] = set()
         """Who had its SIGTERM: a second one would begin a checkpoint anew in the midst of the first."""
-        self._told = ""
+        self._last_said = ""
 
     def left(self, *ours: Process | None) -> list[tuple[int, Process]]:
         """Every process of the run that still lives, with its parent's pid; none of ours: the hub, the drain."""
-        found = processes.descendants(os.getpid())
+        alive = processes.descendants(os.getpid())
         if self._takes_over:
-            listed = {process for _, process in found}
-            found += [
+            listed = {process for _, process in alive}
+            alive += [
                 (proc.parent(process.pid), process) for process in remains.of_run(self._run_id) if process not in listed
             ]
         own = {os.getpid(), *(process.pid for process in ours if process)}
-        return [(parent, process) for parent, process in found if process.pid not in own]
+        return [(parent, process) for parent, process in alive if process.pid not in own]
 
     def ask(self, left: list[tuple[int, Process]], agent: Process | None, grace_s: float) -> None:
         """SIGTERM where somebody listens to it (to save a checkpoint), else SIGINT, as Ctrl-C would be.
@@ -82,9 +82,9 @@ class RunProcesses:
 
     def _send(self, what: str, wanted: list[Process], number: signal.Signals) -> None:
         text = f"{what}: {', '.join(str(process.pid) for process in wanted)}"
-        if wanted and text != self._told:  # SIGKILL is repeated until nothing is left: once in the log is enough
+        if wanted and text != self._last_said:  # SIGKILL is repeated until nothing is left: once in the log is enough
             self._say(text)
-            self._told = text
+            self._last_said = text
         for process in wanted:
             processes.send(process, number)
             _wake(process)

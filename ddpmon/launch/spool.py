@@ -46,9 +46,9 @@ def log_of(link: str, run_id: str, folder: str) -> str | None:
 
     folder: where torchrun has its files.
     """
-    found = _NAME.fullmatch(link)
-    if found is not None:
-        log = found[2] if found[1] == run_id else ""
+    name = _NAME.fullmatch(link)
+    if name is not None:
+        log = name[2] if name[1] == run_id else ""
     else:
         log = link[len(folder) + 1 :] if link.startswith(f"{folder}/") else ""
     return log if is_log(log) else None
@@ -74,8 +74,8 @@ class Spool:
     def __init__(self, path: str) -> None:
         """path: of the file, or of a descriptor of it in /proc: this end has a position of its own."""
         self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOCTTY)
-        found = os.fstat(self._file)
-        self.identity = found.st_dev, found.st_ino
+        status = os.fstat(self._file)
+        self.identity = status.st_dev, status.st_ino
         self._at = 0
         """All before it was taken."""
         self._freed = 0

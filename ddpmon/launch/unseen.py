@@ -97,13 +97,13 @@ def all_said_goodbye(run: Run) -> bool:
 def last_sign_at(run: Run) -> float:
     """When something of the run was last written, Unix seconds."""
     folder = runs.run_dir(run.id)
-    seen = [run.created_at]
+    times = [run.created_at]
     for pattern in ("telemetry.db*", "logs/*.log", "logs/ranks/**/*.log", "tail/*"):
         for path in folder.glob(pattern):
             if path.name != "supervisor.log":  # which whoever looks after it writes to
                 with contextlib.suppress(OSError):
-                    seen.append(path.stat().st_mtime)
-    return max(seen)
+                    times.append(path.stat().st_mtime)
+    return max(times)
 
 
 def _tail(run: Run) -> str:

@@ -14,7 +14,7 @@ from ddpmon.probe.hearing import Hearing
 
 
 class Besides:
-    """Tells a listener's clock when a script does something else than training."""
+    """Tells the step clock when a script evaluates, saves or compiles instead of training."""
 
     def __init__(self, listener: Hearing) -> None:
         self._listener = listener
@@ -44,7 +44,7 @@ class Besides:
         return self._undecided
 
     def trains(self) -> None:
-        """A backward begins that trains what was forwarded last."""
+        """A backward begins: the last forward was part of training."""
         self._trains_in_eval = self._trains_in_eval or self._undecided
 
     def evaluation_begins(self, _result: object, module: object) -> None:

@@ -60,7 +60,7 @@ def issued() -> dict[str, int]:
 
 
 class _Entry(msgspec.Struct):
-    """What is read of the Flight Recorder's entries."""
+    """The fields of a Flight Recorder entry that are used here."""
 
     profiling_name: str
     collective_seq_id: int
@@ -77,7 +77,7 @@ _dump = msgspec.json.Decoder(_Dump)
 
 
 def recorded() -> tuple[Collective | None, bool] | None:
-    """The oldest collective that this rank is still in (True), or the last one it issued (False); None: not told.
+    """The oldest collective that this rank is still in (True), or the last one it issued (False); None: unknown.
 
     Stops every thread of this process for some 30 ms where the recorder is full: on suspicion only.
     """

@@ -46,7 +46,7 @@ def install(listener: Listener) -> None:
     """Hear the wrappers that the script has imported by now, and others when something is set up; once in a process."""
     heard: set[str] = set()
 
-    def look() -> None:
+    def hear_imported() -> None:
         for wrapper in WRAPPERS:
             for module in wrapper.modules:
                 owner = getattr(sys.modules.get(module), wrapper.name, None)
@@ -54,8 +54,8 @@ def install(listener: Listener) -> None:
                     heard.add(wrapper.kind)
                     _hear(wrapper, owner, listener)
 
-    listener.on_set_up = look
-    look()
+    listener.on_set_up = hear_imported
+    hear_imported()
 
 
 def _hear(wrapper: Wrapper, owner: Any, listener: Listener) -> None:

@@ -53,7 +53,7 @@ class Listener(Said):
         self.on_set_up: Callable[[], None] | None = None
         """Called when something was made that a step needs: by now the script has imported what it trains with."""
         self.buckets: Buckets | None = None
-        """Where every bucket is to be recorded."""
+        """Records every bucket, where that was asked for."""
         self.parallelism = Parallelism()
         self.besides = Besides(self)
         self.begin(identity)
@@ -64,9 +64,9 @@ class Listener(Said):
         self.parallelism.begin()
         self.besides.begin()
         self.sampled: deque[Sampled] = deque(maxlen=SAMPLED)
-        """Digests of replicas on their way."""
+        """Digests of replicas whose values are still to arrive from the device."""
         self.events: Events | None = None
-        """On a GPU: the events of its timeline."""
+        """The events of the GPU's timeline, where there is one."""
         self.loops = Loops(identity.note)
         self.loader: tuple[object, object] = (None, None)
         """Workers of the DataLoader that was read last, and whether it pins its batches."""
@@ -164,7 +164,7 @@ class Listener(Said):
         self.clock.exhausted[self._fetching] = self.clock.leave() - self._fetch_began
 
     def phase_fails(self) -> None:
-        """A call raised: the phase is over either way."""
+        """A call raised, which ends its phase too."""
         self._backward_depth = 0
         self.clock.leave()
 

@@ -26,7 +26,7 @@ from ddpmon.messages import (
 from ddpmon.probe.replica import Replica
 
 MOST_PARAMETERS = 10_000
-"""Of an optimizer that are looked at."""
+"""How many of an optimizer's parameters are examined."""
 
 
 class Parallelism:
@@ -40,17 +40,17 @@ class Parallelism:
         self.unsettled = True
         """Whether more was seen since it was last settled."""
         self._kind = ""
-        """Whose forward was heard."""
+        """The wrapper whose forward was heard, by its kind; "": none."""
         self._model: Any = None
-        """The first of them, until the kind is settled."""
+        """The first model with that wrapper, until the kind is settled."""
         self._running = 0
-        """The one whose forward runs and is not inside of another's, by its id: it may be freed at any time."""
+        """The model whose outermost forward runs now, by its id: the model may be freed at any time; 0: none."""
         self._counted = 0
-        """The one whose inputs are this step's samples."""
+        """The model whose inputs count as this step's samples, by its id; 0: none yet."""
         self._wrapped_in: list[str] = []
         self._optimizer: Any = None
         self._tensor_parallel = False
-        """Whether parameters of a DDP model were."""
+        """Whether parameters of a DDP model were sharded."""
 
     def wrapped(self, model: Any) -> None:
         """A model was wrapped in DDP."""
@@ -152,11 +152,11 @@ def _meshes(state: Any, parameters: Sequence[Any]) -> tuple[bool, bool]:
 
 
 def _is_sharded(parameter: Any) -> bool:
-    """Whether it is a DTensor, or was one before DDP took its local part."""
+    """Whether a parameter is a DTensor, or was one before DDP took its local part."""
     return type(parameter).__name__ == "DTensor" or hasattr(parameter, "_st_info")
 
 
 def _parameters(optimizer: Any) -> list[Any]:
-    """Of an optimizer, some of them where there are very many."""
+    """The parameters of an optimizer, at most MOST_PARAMETERS of them."""
     groups = getattr(optimizer, "param_groups", None) or ()
     return list(islice((parameter for group in groups for parameter in group["params"]), MOST_PARAMETERS))

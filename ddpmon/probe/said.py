@@ -1,7 +1,7 @@
 """What a script says itself: values that it logs, where its steps begin and end, names for parts of them.
 
 A script may hand over anything: a number in any of Python's, NumPy's or torch's forms is taken as it is meant, what is
-none is left out and told of once, and nothing raises into the script.
+no number is left out and reported once, and nothing raises into the script.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Arguments = ParamSpec("_Arguments")
 def _harmless(
     call: Callable[Concatenate[Said, _Arguments], None],
 ) -> Callable[Concatenate[Said, _Arguments], None]:
-    """A call of the script's that raises nothing of ours into it."""
+    """A call that the script makes: an error of ours is not raised into the script."""
 
     @functools.wraps(call)
     def wrapper(self: Said, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> None:
@@ -54,9 +54,9 @@ class Said(Hearing, ABC):
         self.begun = False
         """Whether something was fetched or a marked step was entered since the last set-up."""
         self.marked = False
-        """The script says itself what its steps are."""
+        """Whether the script marks its steps itself."""
         self.marked_step = 0
-        """The one that it is in; 0: none."""
+        """The marked step that runs now; 0: none."""
 
     @abstractmethod
     def start(self) -> None:
@@ -139,7 +139,7 @@ class Said(Hearing, ABC):
 
 
 def _number(value: Any) -> float | None:
-    """A number in any form that stands for exactly one; None: it is none."""
+    """The one number that a value stands for, in whatever form; None: it is no number."""
     try:
         one = getattr(value, "item", None)  # of a tensor or an array of any shape that holds one number
         return float(one() if callable(one) else value)
@@ -148,7 +148,7 @@ def _number(value: Any) -> float | None:
 
 
 def _kind(value: Any) -> str:
-    """What something is instead of the number that is wanted."""
+    """What was given in the place of a number, in words."""
     if isinstance(value, torch.Tensor):
         return f"a tensor of {value.numel():,} on {value.device} was given"
     if isinstance(value, (int, float)):

@@ -40,15 +40,15 @@ def install(listener: Listener) -> None:
     def set_epoch(_sampler: object, epoch: object = None) -> None:
         listener.loops.set_epoch(epoch)  # of this process: a forked one has others
 
-    def look(*_args: object) -> None:
+    def hear_imported(*_args: object) -> None:
         for (module, name, method), hear in zip(TRAINERS, (_transformers, _lightning, _lightning), strict=True):
-            found = getattr(sys.modules.get(module), name, None)
-            if isinstance(found, type) and found not in replaced and callable(getattr(found, method, None)):
-                replaced.add(found)
-                replace(found, method, listener, after=hear(listener))
+            trainer = getattr(sys.modules.get(module), name, None)
+            if isinstance(trainer, type) and trainer not in replaced and callable(getattr(trainer, method, None)):
+                replaced.add(trainer)
+                replace(trainer, method, listener, after=hear(listener))
 
-    replace(DistributedDataParallel, "_ddp_init_helper", listener, after=look)
-    replace(optimizer.Optimizer, "_patch_step_function", listener, after=look)
+    replace(DistributedDataParallel, "_ddp_init_helper", listener, after=hear_imported)
+    replace(optimizer.Optimizer, "_patch_step_function", listener, after=hear_imported)
     replace(DistributedSampler, "set_epoch", listener, before=set_epoch)
 
 

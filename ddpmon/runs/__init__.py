@@ -369,14 +369,14 @@ def all_runs() -> list[Run]:
 
 def all_and_damaged() -> tuple[list[Run], list[str]]:
     """Every readable run of this user, oldest first; and what is wrong with each of the others."""
-    found, damaged = [], []
+    readable, damaged = [], []
     for run_id in all_ids():
         try:
-            found.append(load(run_id))
+            readable.append(load(run_id))
         except RunNotFoundError as error:
             if (run_dir(run_id) / "run.json").exists():  # else it was deleted just now
                 damaged.append(str(error))
-    return sorted(found, key=lambda run: run.created_at), damaged
+    return sorted(readable, key=lambda run: run.created_at), damaged
 
 
 def find(wanted: str | None) -> Run:

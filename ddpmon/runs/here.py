@@ -22,7 +22,7 @@ is not known either that what one process maps is what another one sees, on whic
 
 
 class Sight(Enum):
-    """How much a place tells of its processes."""
+    """How much can be seen from here of the processes of a place."""
 
     PIDS = "pids"
     """Its pids are ours: processes can be seen and signalled."""
@@ -61,13 +61,13 @@ def is_local(path: Path, mounts: Path = MOUNTS) -> bool:
     except OSError:
         return False
     real = Path(os.path.realpath(path))
-    found = Path(), ""
+    mounted = Path(), ""
     for line in lines:
         fields = line.split()
         if len(fields) < 3:
             continue
         top = Path(fields[1].replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\"))
         # the later of two at one place hides the earlier
-        if real.is_relative_to(top) and len(top.parts) >= len(found[0].parts):
-            found = top, fields[2]
-    return found[1] in _LOCAL
+        if real.is_relative_to(top) and len(top.parts) >= len(mounted[0].parts):
+            mounted = top, fields[2]
+    return mounted[1] in _LOCAL

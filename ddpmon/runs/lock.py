@@ -49,7 +49,7 @@ def held(run_id: str) -> bool:
 
 
 def known_held(run_id: str) -> bool | None:
-    """The same; None where that cannot be told: no supervisor ever took the lock, or there are no locks."""
+    """Whether a supervisor of a run lives; None where that is unknown: none ever took the lock, or there are no locks."""
     try:
         file = os.open(_path(run_id), os.O_RDONLY)
     except OSError:

@@ -16,7 +16,7 @@ class Process:
 
     @classmethod
     def of(cls, pid: int) -> Process | None:
-        """Look at a live process; None if there is none (a zombie counts as none)."""
+        """The live process with a pid; None if there is none (a zombie counts as none)."""
         its = proc.stat(pid)
         return cls(pid, its.start_ticks) if its is not None and its.alive else None
 
