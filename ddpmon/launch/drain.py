@@ -41,9 +41,9 @@ HELD_BYTES = 16 << 20
 LEAST_HELD_BYTES = 256 << 10
 CHUNK_BYTES = 256 << 10
 TURN_BYTES = 4 << 20
-"""So much of one spool is taken before it is the next one's turn."""
+"""Bytes that are taken of one spool before the next one's turn."""
 INTRODUCTION_S = 10.0
-"""Whoever connects has sent its spool by then."""
+"""How long a process that connects may take to send its spool."""
 TAKE_OVER_S = 10.0
 _ENDS = {signal.SIGTERM, signal.SIGINT}
 

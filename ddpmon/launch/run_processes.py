@@ -12,7 +12,7 @@ from ddpmon.launch.life import Do
 from ddpmon.runs import Process, proc
 
 PASS_ON_S = 2.0
-"""In which a launcher takes a signal and hands it to its ranks."""
+"""How long a launcher may take to hand a signal to its ranks."""
 
 
 class RunProcesses:
@@ -23,9 +23,9 @@ class RunProcesses:
         self._say = say
         self._takes_over = takes_over
         self._asked: tuple[signal.Signals, float] | None = None
-        """What the launcher is to hand to its ranks, and since when; None once that is seen to."""
+        """The signal that the launcher is to hand to its ranks, and when it was sent; None once that is checked."""
         self._terminated: set[Process] = set()
-        """Who had its SIGTERM: a second one would begin a checkpoint anew in the midst of the first."""
+        """Processes that got their SIGTERM: a second one would start another checkpoint in the midst of the first."""
         self._last_said = ""
 
     def left(self, *ours: Process | None) -> list[tuple[int, Process]]:
@@ -60,7 +60,7 @@ class RunProcesses:
                 processes.send_group(agent, number)
             self._asked = number, time.monotonic()
         for _, process in left:
-            _wake(process)  # who is stopped cannot end
+            _wake(process)  # a stopped process cannot end
 
     def see_it_passed_on(self, at: float, asked: list[Process], agent: Process | None) -> None:
         """Signal the ranks ourselves where their launcher does not take the signal that it is to hand to them."""

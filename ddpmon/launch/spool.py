@@ -77,7 +77,7 @@ class Spool:
         status = os.fstat(self._file)
         self.identity = status.st_dev, status.st_ino
         self._at = 0
-        """All before it was taken."""
+        """Position up to which everything was taken."""
         self._freed = 0
 
     def close(self) -> None:

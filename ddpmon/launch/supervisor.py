@@ -44,7 +44,7 @@ ENDING_S = 0.1
 """How often it looks while the run ends: what is left need not be a child, whose end would be signalled."""
 HUB_READY_S = 5.0
 GOODBYES_S = 5.0
-"""For the hub to record the goodbyes that ranks left behind."""
+"""How long the hub may take to record the goodbyes that ranks left behind."""
 WRITE_END_S = 600.0
 
 journal = Journal(sys.stderr.fileno())
@@ -142,7 +142,7 @@ class Supervisor:
                 if self._is_over():
                     return
             except Exception:
-                # whatever it is, the run must not be left alone for it
+                # a fault of ours must not leave the run without a supervisor
                 text = traceback.format_exc()
                 if text != self._last_fault:
                     say(text)
@@ -150,7 +150,7 @@ class Supervisor:
                 time.sleep(ENDING_S)
 
     def _is_over(self) -> bool:
-        """One look at the run, and what follows from it."""
+        """Check the run once, and do what follows."""
         now = time.monotonic()
         if self._command and not self.life.command_ended and not self._command.alive():
             # torchrun ends after its ranks, unless it is killed
@@ -254,7 +254,7 @@ class Supervisor:
             self._reap(time.monotonic())
 
     def _end_hub(self) -> None:
-        """Let the hub write its last, then see that it is gone."""
+        """Let the hub write its last records, then make sure that it has ended."""
         self._reap(time.monotonic())
         self._keep_hub(even_if_not_due=True)  # if it is down just now, one must still write the report
         hub, self.hub.process = self.hub.process, None

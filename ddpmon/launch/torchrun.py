@@ -13,7 +13,7 @@ from pathlib import Path
 from ddpmon.errors import UsageError
 
 KILLS_AFTER_S = 30
-"""How long a torchrun that cannot be told lets its ranks end before it kills them."""
+"""How long a torchrun without that option lets its ranks end before it kills them."""
 _SHUTDOWN = "--shutdown-timeout"
 
 

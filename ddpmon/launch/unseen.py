@@ -23,7 +23,7 @@ _TAIL_BYTES = 262_144
 
 
 class Stranger:
-    """A process that is no child of ours, of whose end nobody tells us."""
+    """A process that is no child of this one: its end has to be found out."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -100,7 +100,7 @@ def last_sign_at(run: Run) -> float:
     times = [run.created_at]
     for pattern in ("telemetry.db*", "logs/*.log", "logs/ranks/**/*.log", "tail/*"):
         for path in folder.glob(pattern):
-            if path.name != "supervisor.log":  # which whoever looks after it writes to
+            if path.name != "supervisor.log":  # the supervisor that took over writes it too
                 with contextlib.suppress(OSError):
                     times.append(path.stat().st_mtime)
     return max(times)

@@ -77,7 +77,7 @@ __all__ = [
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LOCK_S = 2.0
 YEAR_10000 = 253_402_300_800.0
-"""Unix seconds; later is no date."""
+"""Unix seconds of the year 10000; whatever is later is no date."""
 START_S = 10.0
 """How long a run without a supervisor counts as one that is just being started."""
 
@@ -174,7 +174,7 @@ class Run:
         """What it means that no supervisor can be seen."""
         if self.sight is Sight.PIDS:
             return "lost"
-        if self.sight is Sight.KERNEL:  # where nobody could take the lock, nobody knows
+        if self.sight is Sight.KERNEL:  # where no locks are, it is unknown
             return "lost" if known_held(self.id) is False else "unknown"
         return "lost" if self.host == here().host and is_local(run_dir(self.id)) else "unknown"
 
@@ -331,7 +331,7 @@ def load(run_id: str) -> Run:
 
 
 def _check_values(run: Run, run_id: str) -> None:
-    """What the types leave open. ValueError names the value that cannot be."""
+    """Check what the types do not. ValueError names the value that is out of range."""
     numbers: dict[str, tuple[float | None, float, float]] = {
         "created_at": (run.created_at, 0, YEAR_10000),
         "ended_at": (run.ended_at, 0, YEAR_10000),
