@@ -82,8 +82,8 @@ def loop(seconds: float, step_ms: float, around_step: Callable[[Any], Any]) -> f
 
 def thread_cost(parameters: int) -> float:
     """Microseconds of listening per step: the same calls in one loop, wrapped and bare, around no work at all."""
-    from ddpmon.probe import hooks
     from ddpmon.probe.identity import Identity
+    from ddpmon.probe.interception import replace
     from ddpmon.probe.listener import Listener
 
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "RANK": "0", "WORLD_SIZE": "1"}
@@ -124,7 +124,7 @@ def thread_cost(parameters: int) -> float:
     args = (batch, iterator)
     for name in ("bare", "wrapped"):
         if name == "wrapped":
-            hooks.replace(Empty, "call", listener, before=lambda *_: None, after=lambda *_: None)
+            replace(Empty, "call", listener, before=lambda *_: None, after=lambda *_: None)
         began = time.perf_counter()
         for _ in range(rounds):
             for _ in range(4):
@@ -157,7 +157,7 @@ def phase_cost() -> float:
         return (time.perf_counter() - began) / count * 1e6
 
     silent = rounds(contextlib.nullcontext)
-    api._probe = Listener(Identity("benchmark"))
+    api.attach(Listener(Identity("benchmark")))
     return rounds(api.phase) - silent
 
 

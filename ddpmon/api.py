@@ -1,17 +1,16 @@
-"""What a script may tell ddpmon, if it wants to. Does nothing when no probe is armed.
+"""What a script may tell ddpmon, if it wants to. Does nothing where no probe is attached.
 
-A probe that arms itself in this process puts its own object in `_probe`.
+This module knows nobody: a probe that arms itself in this process attaches itself, and detaches when it leaves.
 """
 
 from __future__ import annotations
 
-import importlib
 from types import TracebackType
 from typing import Protocol, Self
 
 
-class Listener(Protocol):
-    """The probe, as this module needs it."""
+class Probe(Protocol):
+    """Who takes what the script says."""
 
     def log(self, values: dict[str, float]) -> None:
         """Take values of the current step."""
@@ -26,10 +25,27 @@ class Listener(Protocol):
         """From now on, time also belongs to a name of the script's."""
 
     def exit_phase(self, name: str) -> None:
-        """It does no more."""
+        """Time no longer belongs to that name."""
 
 
-_probe: Listener | None = None
+_probe: Probe | None = None
+
+
+def attach(probe: Probe) -> None:
+    """From now on `probe` takes what the script says, in the place of any other."""
+    global _probe
+    _probe = probe
+
+
+def detach() -> None:
+    """From now on nobody takes what the script says."""
+    global _probe
+    _probe = None
+
+
+def attached() -> bool:
+    """Whether somebody does."""
+    return _probe is not None
 
 
 def log(**values: float) -> None:
@@ -88,11 +104,3 @@ class phase:  # noqa: N801  reads as a statement: with ddpmon.phase("augment"):
     ) -> None:
         if _probe is not None:
             _probe.exit_phase(self.name)
-
-
-def init() -> bool:
-    """Arm the probe where the environment could not (python -E, python -I); says whether it is armed now."""
-    if _probe is None:
-        # By name, so that this module stays at the ground and every import of ddpmon stays cheap.
-        importlib.import_module("ddpmon.probe.arm").from_environment()
-    return _probe is not None

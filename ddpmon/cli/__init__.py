@@ -87,7 +87,7 @@ def main() -> None:
     if sys.stderr.isatty():
         sys.stderr = PlainOutput(sys.stderr, shown)
     try:
-        code = commands.main(prog_name="ddpmon", standalone_mode=False)
+        code = commands.main(prog_name="ddpmon", standalone_mode=False, obj=main)
         sys.stdout.flush()
     except click.UsageError as error:
         where = f" ({error.ctx.command_path} --help)" if error.ctx else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import click
 
@@ -24,9 +24,9 @@ def relay(run: str | None) -> int:
 @click.command("_there", hidden=True, context_settings={"ignore_unknown_options": True})
 @click.option("--columns", type=click.IntRange(1), help="Of the terminal at the other end.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, required=True)
-def there(columns: int | None, words: Sequence[str]) -> None:
-    """Run a command of ddpmon on this machine for someone elsewhere."""
-    from ddpmon.cli import main
+@click.pass_obj
+def there(main: Callable[[], None], columns: int | None, words: Sequence[str]) -> None:
+    """Run a command of ddpmon on this machine for someone elsewhere. main: runs the command line that sys.argv has."""
     from ddpmon.remote.errand import begin
 
     begin()

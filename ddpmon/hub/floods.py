@@ -22,13 +22,12 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from ddpmon.hub.receiving import Receiver, Socket
-from ddpmon.runs import Process
+from ddpmon.runs import Process, proc
 
 LOOK_S = 0.03
 IDLE_S = 15.0
@@ -103,7 +102,7 @@ class Floods(threading.Thread):
         self._refused: set[Process] = set()
         self._told: deque[str] = deque()
         self._tells = TELLS_MOST
-        self._calm_bytes = _memory_bytes()
+        self._calm_bytes = proc.own_memory_bytes()
         self._calm_at = self._idle_at = time.monotonic()
 
     def finish(self) -> None:
@@ -161,16 +160,16 @@ class Floods(threading.Thread):
             for connection in self._open.values():
                 if connection.idle_s() > IDLE_S:
                     connection.close()
-        memory = _memory_bytes()
+        memory = proc.own_memory_bytes()
         if memory > self._calm_bytes + GROWTH_BYTES:
             self._find_flood()
-            self._calm_bytes, self._calm_at = _memory_bytes(), time.monotonic()
+            self._calm_bytes, self._calm_at = proc.own_memory_bytes(), time.monotonic()
         elif now - self._calm_at >= CALM_S or memory < self._calm_bytes:
             self._calm_bytes, self._calm_at = memory, now
 
     def _find_flood(self) -> None:
         _give_back()
-        if _memory_bytes() <= self._calm_bytes + GROWTH_BYTES:
+        if proc.own_memory_bytes() <= self._calm_bytes + GROWTH_BYTES:
             return  # it was the hub's own, and is free again
         poller = zmq.Poller()
         for monitor in self._monitors:
@@ -185,12 +184,12 @@ class Floods(threading.Thread):
         for suspect in suspects[:CUTS_MOST]:
             if self._gives_back(suspect, poller):
                 self._convict(suspect)
-            if _memory_bytes() <= self._calm_bytes + GROWTH_BYTES or self._ending.is_set():
+            if proc.own_memory_bytes() <= self._calm_bytes + GROWTH_BYTES or self._ending.is_set():
                 return
 
     def _gives_back(self, suspect: _Connection, poller: zmq.Poller) -> bool:
         """End a connection; says whether most of what the hub gained came back with that."""
-        before = _memory_bytes()
+        before = proc.own_memory_bytes()
         evidence = (before - self._calm_bytes) // 2
         suspect.close()
         deadline = time.monotonic() + CLOSING_S
@@ -199,7 +198,7 @@ class Floods(threading.Thread):
             if self._open.get(suspect.descriptor) is suspect:
                 continue
             _give_back()
-            gained = _memory_bytes() - before
+            gained = proc.own_memory_bytes() - before
             if gained < -evidence or gained > GOES_ON_BYTES:
                 return gained < 0
         return False
@@ -224,11 +223,6 @@ class Floods(threading.Thread):
         if self._tells:
             self._tells -= 1
             self._told.append(text)
-
-
-def _memory_bytes() -> int:
-    pages = Path("/proc/self/statm").read_bytes().split()[1]
-    return int(pages) * os.sysconf("SC_PAGESIZE")
 
 
 def _give_back() -> None:

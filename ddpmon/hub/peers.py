@@ -11,7 +11,8 @@ peer, as this hub sees it or as the peer's own pid namespace does. Two cases are
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+
+from ddpmon.runs import proc
 
 
 @dataclass(frozen=True)
@@ -22,22 +23,12 @@ class Peer:
 
     def has_pid(self, pid: int) -> bool:
         """Whether that is its pid, here or in its own pid namespace."""
-        return self.pid == pid or (self.pid > 0 and _innermost_pid(self.pid) == pid)
+        return self.pid == pid or (self.pid > 0 and proc.innermost_pid(self.pid) == pid)
 
     def launched_as(self, run_id: str, rank: int) -> bool:
         """Whether it was started as that rank: the environment with which it began says so."""
         try:
-            variables = Path(f"/proc/{self.pid}/environ").read_bytes().split(b"\0")
+            variables = proc.environment(self.pid)
         except OSError:
             return False
         return f"DDPMON_RUN_ID={run_id}".encode() in variables and f"RANK={rank}".encode() in variables
-
-
-def _innermost_pid(pid: int) -> int:
-    """A process's pid in its own pid namespace; 0 if it is gone."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text(errors="replace")
-    except OSError:
-        return 0
-    line = next((line for line in status.splitlines() if line.startswith("NSpid:")), "")
-    return int(line.split()[-1]) if line else 0

@@ -8,7 +8,6 @@ often, and only if the run stands still or someone asked where the rank is and n
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import signal
@@ -24,7 +23,7 @@ from ddpmon.hub.processes import RankProcess
 from ddpmon.messages import Stack, WireError
 from ddpmon.messages.folder import STACK_SIGNAL, STACKS, Places
 from ddpmon.messages.wire import check_stack
-from ddpmon.runs import Process
+from ddpmon.runs import Process, proc
 
 ASK_S = 4.0
 """How often a rank is signalled, at most. A stack counts for twice that."""
@@ -58,7 +57,7 @@ class Silent:
         pid = process.process.pid
         first = pid not in self._asked
         asked = self._asked.setdefault(pid, _Asked())
-        before, asked.state = asked.state, _state(pid)
+        before, asked.state = asked.state, its.state if (its := proc.stat(pid)) else ""
         process.held = _held(pid, asked.state, before)
         heard = False
         if not asked.answered and (stack := self._answer(process, since_us)):
@@ -87,7 +86,7 @@ class Silent:
             return False
         try:
             # The handle first: what is found out below is true of the process that it stands for.
-            if not process.alive() or not _catches(process.pid):
+            if not process.alive() or not proc.catches(process.pid, STACK_SIGNAL):
                 return False
             os.truncate(offer, 0)
             signal.pidfd_send_signal(handle, STACK_SIGNAL)
@@ -119,28 +118,11 @@ class Silent:
         return stack if told else None
 
 
-def _state(pid: int) -> str:
-    """A process's state as the kernel has it (R, S, D, T, t); "" if it is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return ""
-
-
 def _held(pid: int, state: str, before: str) -> Held | None:
     if state == "T":
         return Held(pid, "stopped")
     if state == "t":
         return Held(pid, "traced")
     if state == before == "D":  # once is an ordinary read from a disk
-        where = ""
-        with contextlib.suppress(OSError):
-            where = Path(f"/proc/{pid}/wchan").read_text().strip("0 \n")[:64]
-        return Held(pid, "kernel", where)
+        return Held(pid, "kernel", proc.kernel_function(pid)[:64])
     return None
-
-
-def _catches(pid: int) -> bool:
-    status = Path(f"/proc/{pid}/status").read_text(errors="replace")
-    mask = next((line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")), "0")
-    return bool(int(mask, 16) >> (STACK_SIGNAL - 1) & 1)

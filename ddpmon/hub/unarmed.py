@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Container
-from pathlib import Path
 
 from ddpmon.analysis.unarmed import ENVIRONMENT, FLAGS, LATE, Unarmed
-from ddpmon.hub.working import child_pids
-from ddpmon.runs import Process
+from ddpmon.runs import Process, proc
 
 _TORCH = b"/libtorch_python.so"
 _PROBE = b"/msgspec/"
@@ -41,7 +39,7 @@ class Unwatched:
         told of themselves; what is below those is theirs.
         """
         found: dict[int, Unarmed] = {}
-        children = child_pids()
+        children = proc.children()
         unseen = [command.pid]
         while unseen:
             pid = unseen.pop()
@@ -56,7 +54,7 @@ class Unwatched:
         gone = [
             dataclasses.replace(one, gone=True)
             for one in self._last
-            if one.pid not in heard and not Path(f"/proc/{one.pid}").exists()
+            if one.pid not in heard and not proc.exists(one.pid)
         ]
         self._last = ranks or list(found.values()) or gone
         return self._last
@@ -66,15 +64,15 @@ class Unwatched:
         if process is None or process in self._armed:
             return None
         try:
-            maps = Path(f"/proc/{pid}/maps").read_bytes()
+            maps = proc.mapped(pid)
             if _TORCH not in maps:
                 return None
             has_probe = _PROBE in maps
             if has_probe and not self._speaks_at_once:
                 self._armed.add(process)
                 return None
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            words = proc.arguments(pid)
+            environment = proc.environment(pid)
         except OSError:
             return None  # ended meanwhile, or another user's
         if b"torch.distributed.run" in words[1:4]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterable
-from pathlib import Path
 from typing import NamedTuple
 
 from ddpmon.analysis.starts import BUSY_BYTES_PER_S, BUSY_CORES, BUSY_GPU_PERCENT
 from ddpmon.hub.processes import RankProcess
+from ddpmon.runs import proc
 
 LOOK_S = 2.0
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -38,7 +38,7 @@ class Working:
         if now - self._looked_at < LOOK_S:
             return
         self._looked_at = now
-        children = child_pids()
+        children = proc.children()
         for pid in pids:
             used = self._used.setdefault(pid, deque())
             used.append(_used(pid, children, now))
@@ -60,37 +60,12 @@ class Working:
         )
 
 
-def child_pids() -> dict[int, list[int]]:
-    """The pids of each process's children, of all processes of this machine."""
-    found: dict[int, list[int]] = {}
-    for entry in os.scandir("/proc"):
-        if entry.name.isdecimal() and (fields := _stat(int(entry.name))):
-            found.setdefault(int(fields[1]), []).append(int(entry.name))
-    return found
-
-
-def _stat(pid: int) -> list[str]:
-    """Fields of /proc/PID/stat from the state on; empty if it is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return []
-
-
 def _used(root: int, children: dict[int, list[int]], now: float) -> Used:
     pids = [root]
     ticks = moved = 0
     for pid in pids:
         pids += children.get(pid, ())
-        if fields := _stat(pid):
-            ticks += sum(map(int, fields[11:15]))  # its own, and that of children it has waited for
-        moved += _moved(pid)
+        if its := proc.stat(pid):
+            ticks += its.cpu_ticks
+        moved += proc.moved_bytes(pid)
     return Used(now, ticks / TICKS_PER_S, moved, frozenset(pids))
-
-
-def _moved(pid: int) -> int:
-    try:
-        lines = Path(f"/proc/{pid}/io").read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(int(line.split()[1]) for line in lines if line.startswith(("rchar:", "wchar:")))

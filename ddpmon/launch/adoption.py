@@ -14,12 +14,12 @@ from ddpmon import runs
 from ddpmon.errors import DdpmonError
 from ddpmon.launch import processes, remains
 from ddpmon.launch.start import NotStartedError, supervise
-from ddpmon.runs import Process, Run, Sight
+from ddpmon.runs import Process, Run, Sight, proc
 
 CONCLUDED_S = 30.0
-"""For a successor that finds nothing left: it has a report written."""
+"""How long a successor may take that finds no process left: it has the report written."""
 SIGNED_S = 5.0
-"""For a successor that somebody else has started."""
+"""How long a successor may take to sign that another command has started."""
 
 
 def see_to(run: Run, say: Callable[[str], None] | None = None) -> Run:
@@ -65,8 +65,8 @@ def take_over(run: Run, say: Callable[[str], None] | None = None) -> Run:
 
 
 def wake(process: Process | None) -> bool:
-    """Have a process go on that a signal stopped; whether it was stopped."""
-    if process is None or not process.alive() or not processes.is_stopped(process.pid):
+    """Continue a process that a signal stopped; says whether it was stopped."""
+    if process is None or not process.alive() or not proc.is_stopped(process.pid):
         return False
     processes.send(process, signal.SIGCONT)
     return True

@@ -20,10 +20,10 @@ from ddpmon.errors import UsageError
 RUN_BYTES = 256 << 20
 """What all logs of the ranks of a run take at most, where DDPMON_LOGS does not say."""
 LEAST_BYTES = 1 << 20
-"""A log's share of it, however many there are."""
+"""The least that one log may take, however many logs there are."""
 FIRST_BYTES = 64 << 10
 AGAIN_S = 1.0
-"""How long a disk that took nothing is left alone."""
+"""How long a disk that took nothing is not tried again."""
 _SIZE = re.compile(r"(\d+)([KMGT]?)B?", re.IGNORECASE)
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 _MISSING = re.compile(rb"\n?\[ddpmon\] ([\d,]+) bytes after this were not kept[^\n]*\n\Z")
@@ -36,10 +36,10 @@ def bound_bytes(environment: Mapping[str, str]) -> int:
     text = environment.get("DDPMON_LOGS", "")
     if not text:
         return RUN_BYTES
-    found = _SIZE.fullmatch(text.strip())
-    if found is None:
+    size = _SIZE.fullmatch(text.strip())
+    if size is None:
         raise UsageError(f"DDPMON_LOGS={text}: a size is wanted, as 256M or 2G")
-    return int(found[1]) << _UNITS[found[2].upper()]
+    return int(size[1]) << _UNITS[size[2].upper()]
 
 
 class BoundedLog:
@@ -52,7 +52,7 @@ class BoundedLog:
         self._file = -1
         self._size = 0
         self._in_line = False
-        """The last byte that was written ended no line."""
+        """Whether the last line that was written has no end yet."""
         self._not_kept = 0
         self._why = ""
         self._again_at = 0.0
@@ -66,11 +66,11 @@ class BoundedLog:
 
     @property
     def half_bytes(self) -> int:
-        """The longest that one of its two files becomes: what comes at once beyond that is not worth writing."""
+        """Bytes that one of its two files holds at most."""
         return self._half
 
     def fit(self, most_bytes: int) -> None:
-        """From now on it takes so much at most."""
+        """From now on the log takes so many bytes at most."""
         self._half = most_bytes // 2
         with contextlib.suppress(OSError):
             if rotated.older(self._path).stat().st_size + self._size > most_bytes:
@@ -91,13 +91,13 @@ class BoundedLog:
         return taken
 
     def printed_at(self, unix_ns: int) -> None:
-        """When the last of it was printed: which of several logs has the last word is seen by their times."""
+        """Date the file with the time of its last line: of several logs, the latest has the last word."""
         if self._file >= 0 and not self._path.name.startswith("stdout"):
             with contextlib.suppress(OSError):
                 os.utime(self._file, ns=(unix_ns, unix_ns))
 
     def drop(self, count: int, why: str = "") -> None:
-        """So many bytes will not come; why: because of the disk where nothing is said."""
+        """So many bytes will be missing in the log. why: the reason; empty, the one that the disk gave stands."""
         self._not_kept += count
         self._why = why or self._why
 
@@ -109,7 +109,7 @@ class BoundedLog:
         self._close()
 
     def open(self) -> bool:
-        """Make it if it is not there; whether it can be written."""
+        """Make the file if there is none; says whether it can be written."""
         if self.full and time.monotonic() < self._again_at:
             return False
         if self._file >= 0:
@@ -157,7 +157,7 @@ class BoundedLog:
         line = f"[ddpmon] {self._not_kept:,} bytes of output were not kept: {self._why}\n".encode()
         before = self._size
         if self._append(b"\n" + line if self._in_line else line) < len(line):
-            with contextlib.suppress(OSError):  # half of a sentence is none
+            with contextlib.suppress(OSError):  # half of the sentence is taken away again
                 os.ftruncate(self._file, before)
                 self._size = before
             self.full = True
@@ -180,7 +180,7 @@ class BoundedLog:
         self.open()
 
     def _discard_older(self) -> None:
-        """Let go of the file that was rotated out before, but for how it began."""
+        """Delete the file that was rotated out before, but keep its first lines."""
         gone, kept = rotated.older(self._path), rotated.first(self._path)
         try:
             size = gone.stat().st_size
@@ -190,15 +190,15 @@ class BoundedLog:
         with contextlib.suppress(OSError):
             head = kept.read_bytes()
         if head:
-            if found := _MISSING.search(head):
-                head, missing = head[: found.start()], int(found[1].replace(b",", b""))
+            if last_line := _MISSING.search(head):
+                head, missing = head[: last_line.start()], int(last_line[1].replace(b",", b""))
             missing += size + self._said_before
         else:
             with contextlib.suppress(OSError), gone.open("rb") as file:
                 head = file.read(FIRST_BYTES)
             head = head[: head.rfind(b"\n") + 1] or head
-            told = sum(int(line[1].replace(b",", b"")) - len(line[0]) for line in _DROPPED.finditer(head))
-            missing = size + self._said_before - len(head) - told
+            dropped_before = sum(int(line[1].replace(b",", b"")) - len(line[0]) for line in _DROPPED.finditer(head))
+            missing = size + self._said_before - len(head) - dropped_before
         with contextlib.suppress(OSError):
             gone.unlink()  # first: its space may be all that is left
         line = (

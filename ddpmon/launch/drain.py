@@ -22,14 +22,13 @@ import socket
 import stat
 import sys
 import time
-from pathlib import Path
 
 from ddpmon import runs
 from ddpmon.errors import DdpmonError, UsageError
 from ddpmon.launch import spool
 from ddpmon.launch.boundedlog import FIRST_BYTES, LEAST_BYTES, RUN_BYTES, BoundedLog, bound_bytes
 from ddpmon.launch.spool import Spool
-from ddpmon.runs import Run
+from ddpmon.runs import Run, proc
 
 PAUSE_S = 0.1
 LOOK_S = 1.0
@@ -42,9 +41,9 @@ HELD_BYTES = 16 << 20
 LEAST_HELD_BYTES = 256 << 10
 CHUNK_BYTES = 256 << 10
 TURN_BYTES = 4 << 20
-"""So much of one spool is taken before it is the next one's turn."""
+"""Bytes that are taken of one spool before the next one's turn."""
 INTRODUCTION_S = 10.0
-"""Whoever connects has sent its spool by then."""
+"""How long a process that connects may take to send its spool."""
 TAKE_OVER_S = 10.0
 _ENDS = {signal.SIGTERM, signal.SIGINT}
 
@@ -113,11 +112,11 @@ class Drain:
     def _take_in(self, path: str, log: str) -> None:
         """Drain what is open at a path from now on, if it can be."""
         try:
-            found = os.stat(path)
-            identity = found.st_dev, found.st_ino
+            status = os.stat(path)
+            identity = status.st_dev, status.st_ino
             if identity in self._spools or identity in self._done:
                 return
-            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid():
+            if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid():
                 return
             taken = Spool(path)
         except OSError:
@@ -132,10 +131,10 @@ class Drain:
 
     def _find(self) -> bool:
         """Take in what processes have open; whether there was any."""
-        found = list(spool.held(self._run_id, self._sockets, os.getpid()))
-        for path, log in found:
+        open_spools = list(spool.held(self._run_id, self._sockets, os.getpid()))
+        for path, log in open_spools:
             self._take_in(path, log)
-        return bool(found)
+        return bool(open_spools)
 
     def _look(self) -> None:
         """Take in the files that torchrun opened, and be there for whoever has a new spool."""
@@ -148,8 +147,8 @@ class Drain:
 
     def _listen(self) -> None:
         with contextlib.suppress(OSError):
-            found = os.lstat(self._sockets)
-            if found.st_uid != os.getuid() or found.st_mode & 0o077:
+            status = os.lstat(self._sockets)
+            if status.st_uid != os.getuid() or status.st_mode & 0o077:
                 return  # somebody else's in the place of ours
             path = os.path.join(self._sockets, "drain.sock")
             with contextlib.suppress(FileNotFoundError):
@@ -191,9 +190,9 @@ class Drain:
                 self._take_in_sent(file)
 
     def _take_in_sent(self, file: int) -> None:
-        path = f"/proc/self/fd/{file}"
+        path = proc.descriptor_path(file)
         try:
-            log = spool.log_of(os.readlink(path), self._run_id, self._sockets)
+            log = spool.log_of(proc.descriptor_link(file), self._run_id, self._sockets)
             if log is not None:
                 self._take_in(path, log)
         except OSError:
@@ -208,8 +207,8 @@ class Drain:
         open_now = set()
         for path, _ in spool.held(self._run_id, self._sockets, os.getpid()):
             with contextlib.suppress(OSError):
-                found = os.stat(path)
-                open_now.add((found.st_dev, found.st_ino))
+                status = os.stat(path)
+                open_now.add((status.st_dev, status.st_ino))
         for identity, (kept, _) in list(self._spools.items()):
             with contextlib.suppress(OSError):
                 if identity not in open_now and not kept.unread():
@@ -267,7 +266,7 @@ def _alone(run_id: str) -> None:
 
 def _end(pid: bytes, run_id: str, number: signal.Signals) -> None:
     with contextlib.suppress(OSError, ValueError):
-        if run_id.encode() in Path(f"/proc/{int(pid)}/cmdline").read_bytes().split(b"\0"):
+        if run_id.encode() in proc.arguments(int(pid)):
             os.kill(int(pid), number)
             os.kill(int(pid), signal.SIGCONT)
 

@@ -16,11 +16,11 @@ from ddpmon.runs import Process
 READY_S = 5.0
 _LOOK_S = 0.02
 END_S = 10.0
-"""For the drain to write the rest, once nobody prints any more."""
+"""How long the drain may take to write the rest once nobody prints any more."""
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 30.0
 WELL_AFTER_S = 60.0
-"""A drain that lived this long was well: the next pause is the first again."""
+"""A drain that lived this long was healthy: the pause before the next start is FIRST_PAUSE_S again."""
 
 
 class Draining:
@@ -60,7 +60,7 @@ class Draining:
             # -P: a file of the user's working directory must not stand in for a module of the drain
             command = [sys.executable, "-P", "-m", "ddpmon.launch.drain", self._run_id]
             try:
-                # Not ended by a signal before it can take the signal for what it means.
+                # SIGTERM is blocked until the drain handles it: before, it would kill.
                 pid = processes.spawn(command, dict(os.environ), sys.stderr.fileno(), blocked={signal.SIGTERM})
             except OSError as error:
                 self._failed(at, f"cannot be started: {error}")
@@ -73,7 +73,7 @@ class Draining:
         if self._spool is None:
             try:
                 self._spool = spool.make(self._run_id, "launcher.log")
-            except OSError as error:  # a kernel without: as without a drain
+            except OSError as error:  # a kernel that has no memfd
                 self._say(f"no spool in memory ({error.strerror}): launcher.log is written as it is printed")
                 log = runs.run_dir(self._run_id) / "logs" / "launcher.log"
                 self._spool = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -94,7 +94,10 @@ class Draining:
         self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
 
     def end(self, wait: Callable[[float, Callable[[], bool]], None]) -> None:
-        """Nobody prints any more: have the rest written. wait: for so long, or until something is so."""
+        """Nobody prints any more: have the rest written.
+
+        wait(seconds, condition): waits until the condition holds, at most so long.
+        """
         if self.process is None:  # down just now: what it left must still be taken
             self._next_at = 0.0
             self.keep(time.monotonic())

@@ -6,7 +6,7 @@ import os
 import time
 
 KEPT_BYTES = 65_536
-"""Of lines that could not be written yet; older ones go first."""
+"""Lines that are kept while they cannot be written; the oldest are dropped first."""
 
 
 class Journal:

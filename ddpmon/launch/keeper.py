@@ -15,7 +15,7 @@ from ddpmon.runs import Process
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
 WELL_AFTER_S = 60.0
-"""A hub that lived this long was well: the next pause is the first again."""
+"""A hub that lived this long was healthy: the pause before the next start is FIRST_PAUSE_S again."""
 
 
 class HubKeeper:
@@ -35,7 +35,7 @@ class HubKeeper:
         self.process = process
         self._is_child = False
 
-    def look(self, at: float) -> None:
+    def notice_end(self, at: float) -> None:
         """Take notice of the end of a hub that is no child."""
         if self.process is not None and not self._is_child and not self.process.alive():
             self.ended(at, None)
@@ -59,11 +59,11 @@ class HubKeeper:
         log = runs.run_dir(self._run_id) / "logs" / "hub.log"
         try:
             return processes.spawn(command, dict(os.environ), log)
-        except OSError:  # no room for a log is no reason to watch nothing
+        except OSError:  # a full disk: a hub without a log is better than none
             return processes.spawn(command, dict(os.environ), Path(os.devnull))
 
     def ended(self, at: float, code: int | None) -> None:
-        """The hub ended, as waitpid told it; None: nobody told."""
+        """The hub ended, as waitpid told it; None: the code is unknown."""
         self.process = None
         # so that a socket is there only while a hub listens on it
         with contextlib.suppress(OSError):

@@ -17,7 +17,7 @@ TERMINATE_S = 2.0
 GIVE_UP_S = 10.0
 """A process that survives SIGKILL for this long is stuck in the kernel."""
 HUB_END_S = 10.0
-"""For the hub to write its last, once the run is over."""
+"""How long the hub may take to write the last records once the run is over."""
 
 
 class Do(Enum):

@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from ddpmon.runs.proc import ROOT
+
 _KILLS = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 
 
@@ -29,7 +31,7 @@ class MemoryKills:
         return "host" if self.host is not None and before.host is not None and self.host > before.host else ""
 
 
-def count(proc: Path = Path("/proc")) -> MemoryKills:
+def count(proc: Path = ROOT) -> MemoryKills:
     """What the counters say now."""
     files = _cgroup_files(proc)
     cgroup = next((kills for file in files if (kills := _kills(file)) is not None), None)
@@ -37,8 +39,8 @@ def count(proc: Path = Path("/proc")) -> MemoryKills:
 
 
 def _kills(file: Path) -> int | None:
-    found = _KILLS.search(_read(file))
-    return int(found[1]) if found else None
+    line = _KILLS.search(_read(file))
+    return int(line[1]) if line else None
 
 
 def _read(file: Path) -> str:

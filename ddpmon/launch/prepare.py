@@ -105,7 +105,7 @@ def again(run: Run, run_id: str) -> Spec:
         raise UsageError(f"no program {run.argv[0]}")
     line = [f"--log-dir={_log_dir(run_id)}" if word in logs[:1] else word for word in run.argv]
     return Spec(
-        torchrun.known(line) if logs else line,
+        torchrun.without_unsupported(line) if logs else line,
         run.name,
         run.script,
         run.script_args,

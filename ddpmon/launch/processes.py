@@ -1,4 +1,4 @@
-"""Linux processes, as the supervisor needs them: starting, finding and signalling. Standard library only."""
+"""Linux processes, as the supervisor needs them: started, found and signalled. Standard library only."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import ctypes
 import errno
 import os
 import signal
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from pathlib import Path
 
-from ddpmon.runs import Process
+from ddpmon.runs import Process, proc
 
 PR_SET_CHILD_SUBREAPER = 36
 PIDFD_SIGNAL_PROCESS_GROUP = 1 << 2
@@ -69,81 +69,41 @@ def spawn(
             os.umask(ours)
 
 
-def pids() -> Iterator[int]:
-    """Of every process that can be seen."""
-    for entry in os.scandir("/proc"):
-        if entry.name.isdecimal():
-            yield int(entry.name)
-
-
 def descendants(*roots: int) -> list[tuple[int, Process]]:
     """Every live process below these, each with its parent's pid. Zombies are dead."""
-    children: dict[int, list[tuple[Process, bool]]] = {}
-    for pid in pids():
-        with contextlib.suppress(OSError):
-            fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-            found = Process(pid, int(fields[19])), fields[0] not in "ZX"
-            children.setdefault(int(fields[1]), []).append(found)
+    stats = proc.stats()
+    children: dict[int, list[int]] = {}
+    for pid, its in stats.items():
+        children.setdefault(its.parent, []).append(pid)
     below: list[tuple[int, Process]] = []
     parents = list(roots)
     while parents:
         parent = parents.pop()
-        for process, alive in children.get(parent, ()):
-            parents.append(process.pid)
-            if alive:
-                below.append((parent, process))
+        for pid in children.get(parent, ()):
+            parents.append(pid)
+            if stats[pid].alive:
+                below.append((parent, Process(pid, stats[pid].start_ticks)))
     return below
 
 
 def with_run_id(run_id: str) -> list[Process]:
     """Every live process of this user that was started with this run's environment."""
     wanted = f"DDPMON_RUN_ID={run_id}".encode()
-    found = []
-    for pid in pids():
+    started = []
+    for pid in proc.pids():
         with contextlib.suppress(OSError):
-            variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            if wanted in variables and (process := Process.of(pid)):
-                found.append(process)
-    return found
+            if wanted in proc.environment(pid) and (process := Process.of(pid)):
+                started.append(process)
+    return started
 
 
 def is_rank(pid: int) -> bool:
     """Whether a launcher started this process as a rank: it found RANK in its environment."""
     try:
-        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        variables = proc.environment(pid)
     except OSError:
         return False
     return any(variable.startswith(b"RANK=") for variable in variables)
-
-
-def catches(pid: int, number: signal.Signals) -> bool:
-    """Whether a process has a handler of its own for a signal."""
-    return bool(int(_status(pid, "SigCgt") or "0", 16) >> (number - 1) & 1)
-
-
-def parent(pid: int) -> int:
-    """The pid of a process's parent; 0 if there is none."""
-    return int(_status(pid, "PPid") or 0)
-
-
-def is_stopped(pid: int) -> bool:
-    """Whether a process was stopped by a signal, as Ctrl-Z does; one that a debugger holds is not."""
-    return _status(pid, "State").startswith("T")
-
-
-def is_pending(pid: int, number: signal.Signals) -> bool:
-    """Whether a process has been sent a signal that it has not taken."""
-    masks = [int(_status(pid, name) or "0", 16) for name in ("SigPnd", "ShdPnd")]
-    return any(mask >> (number - 1) & 1 for mask in masks)
-
-
-def _status(pid: int, name: str) -> str:
-    """A line of /proc/PID/status; "" if the process is gone."""
-    try:
-        text = Path(f"/proc/{pid}/status").read_text(errors="replace")
-    except OSError:
-        return ""
-    return next((line.partition(":")[2].strip() for line in text.splitlines() if line.startswith(f"{name}:")), "")
 
 
 def send(process: Process, number: signal.Signals) -> None:

@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from pathlib import Path
 
 from ddpmon import runs
 from ddpmon.errors import RunNotFoundError
 from ddpmon.launch import processes
-from ddpmon.runs import Process, Sight
+from ddpmon.runs import Process, Sight, proc
 
 _OURS = ("supervisor.log", "hub.log")
 """Logs into which no process of the run prints."""
@@ -27,7 +26,7 @@ _OURS = ("supervisor.log", "hub.log")
 
 def of_run(run_id: str) -> list[Process]:
     """Every live process of a run that can be seen from here; zombies are dead."""
-    found = set(processes.with_run_id(run_id)) | _printing(run_id)
+    of_it = set(processes.with_run_id(run_id)) | _printing(run_id)
     others = {Process.of(os.getpid())}
     try:
         run = runs.load(run_id)
@@ -37,23 +36,23 @@ def of_run(run_id: str) -> list[Process]:
         if run.sight is Sight.PIDS:
             others |= {run.supervisor, run.hub}
             if run.agent is not None and not run.ended:
-                found |= _together_with(run.agent)
-    found.update(below for _, below in processes.descendants(*(process.pid for process in found - others)))
-    return sorted(found - others, key=lambda process: process.pid)
+                of_it |= _together_with(run.agent)
+    of_it.update(below for _, below in processes.descendants(*(process.pid for process in of_it - others)))
+    return sorted(of_it - others, key=lambda process: process.pid)
 
 
 def _printing(run_id: str) -> set[Process]:
     """Those whose standard output or error is one of the run's."""
     logs = os.path.realpath(runs.run_dir(run_id) / "logs") + "/"
     begins = (logs, os.path.realpath(runs.socket_dir(run_id)) + "/ranks/", f"/memfd:ddpmon {run_id} ")
-    found = set()
-    for pid in processes.pids():
+    printing = set()
+    for pid in proc.pids():
         for descriptor in (1, 2):
             with contextlib.suppress(OSError):  # another user's, or gone meanwhile
-                to = os.readlink(f"/proc/{pid}/fd/{descriptor}")
-                if to.startswith(begins) and to.removeprefix(logs) not in _OURS and (process := Process.of(pid)):
-                    found.add(process)
-    return found
+                output = proc.descriptor_link(descriptor, pid)
+                if output.startswith(begins) and output.removeprefix(logs) not in _OURS:
+                    printing.add(Process.of(pid))
+    return {process for process in printing if process is not None}
 
 
 def _together_with(agent: Process) -> set[Process]:
@@ -64,12 +63,11 @@ def _together_with(agent: Process) -> set[Process]:
     """
     if Process.of(agent.pid) not in {None, agent}:
         return set()
-    found = set()
-    for pid in processes.pids():
-        with contextlib.suppress(OSError):
-            fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-            group, session, start_ticks = int(fields[2]), int(fields[3]), int(fields[19])
-            later = fields[0] not in "ZX" and start_ticks >= agent.start_ticks > 0
-            if agent.pid in {group, session} and later and os.stat(f"/proc/{pid}").st_uid == os.getuid():
-                found.add(Process(pid, start_ticks))
-    return found
+    return {
+        Process(pid, its.start_ticks)
+        for pid, its in proc.stats().items()
+        if agent.pid in {its.group, its.session}
+        and its.alive
+        and its.start_ticks >= agent.start_ticks > 0
+        and proc.owner(pid) == os.getuid()
+    }

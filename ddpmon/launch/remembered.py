@@ -39,7 +39,7 @@ class Typed:
     """Empty: where ddpmon was started."""
 
     def asked(self) -> Asked:
-        """What is meant by it. UsageError where that cannot be told."""
+        """The run that the fields describe. UsageError where they describe none."""
         script = self.script.strip()
         if not script:
             raise UsageError("no script: a file, or -m and a module")

@@ -17,7 +17,7 @@ from ddpmon.runs import Run
 VARIABLE = "DDPMON_KEEP"
 GRAMMAR = "a size (20GB, 500MB, 2TB) or an age (90d, 12w, 36h)"
 NEAR = 0.8
-"""Share of the bound from which on it is told that it comes near."""
+"""Share of the bound from which on people are told that it comes near."""
 _BOUND = re.compile(r"(\d+(?:\.\d+)?) *(MB|GB|TB|h|d|w)", re.IGNORECASE)
 _BYTES = {"mb": 10**6, "gb": 10**9, "tb": 10**12}
 _SECONDS = {"h": 3600, "d": 86_400, "w": 7 * 86_400}
@@ -63,10 +63,10 @@ class Plan:
 
 def parse(text: str, name: str) -> Bound:
     """A bound from what a person wrote. UsageError says what is wrong; name: of the option or variable."""
-    found = _BOUND.fullmatch(text.strip())
-    if found is None or float(found[1]) <= 0:
+    bound = _BOUND.fullmatch(text.strip())
+    if bound is None or float(bound[1]) <= 0:
         raise UsageError(f"{name} {text!r}: {GRAMMAR} is wanted")
-    value, unit = float(found[1]), found[2].lower()
+    value, unit = float(bound[1]), bound[2].lower()
     if unit in _BYTES:
         return Bound(text, size_bytes=value * _BYTES[unit])
     return Bound(text, age_s=value * _SECONDS[unit])
@@ -130,14 +130,14 @@ def counted(count: int) -> str:
 
 
 def _stored() -> list[Stored]:
-    found = []
+    stored = []
     for run in runs.all_runs():
         folder = runs.run_dir(run.id)
         ended_at = run.ended_at
         if ended_at is None:
             ended_at = max([run.created_at, *(_written_at(path) for path in folder.glob("*"))])
-        found.append(Stored(run, removal.folder_bytes(folder), ended_at))
-    return found
+        stored.append(Stored(run, removal.folder_bytes(folder), ended_at))
+    return stored
 
 
 def _unreadable() -> set[str]:

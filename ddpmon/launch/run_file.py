@@ -17,7 +17,7 @@ from ddpmon.errors import RunNotFoundError
 from ddpmon.runs import Run
 
 GROWTH_BYTES = 4096
-"""By so much run.json may grow after its room was reserved: pids, times, the reason of a failure."""
+"""Bytes by which run.json may grow after its room was reserved: pids, times, the reason of a failure."""
 
 
 class RunFile:

@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 from ddpmon.launch import processes, remains
 from ddpmon.launch.life import Do
-from ddpmon.runs import Process
+from ddpmon.runs import Process, proc
 
 PASS_ON_S = 2.0
-"""In which a launcher takes a signal and hands it to its ranks."""
+"""How long a launcher may take to hand a signal to its ranks."""
 
 
 class RunProcesses:
@@ -23,23 +23,21 @@ class RunProcesses:
         self._say = say
         self._takes_over = takes_over
         self._asked: tuple[signal.Signals, float] | None = None
-        """What the launcher is to hand to its ranks, and since when; None once that is seen to."""
+        """The signal that the launcher is to hand to its ranks, and when it was sent; None once that is checked."""
         self._terminated: set[Process] = set()
-        """Who had its SIGTERM: a second one would begin a checkpoint anew in the midst of the first."""
-        self._told = ""
+        """Processes that got their SIGTERM: a second one would start another checkpoint in the midst of the first."""
+        self._last_said = ""
 
     def left(self, *ours: Process | None) -> list[tuple[int, Process]]:
         """Every process of the run that still lives, with its parent's pid; none of ours: the hub, the drain."""
-        found = processes.descendants(os.getpid())
+        alive = processes.descendants(os.getpid())
         if self._takes_over:
-            listed = {process for _, process in found}
-            found += [
-                (processes.parent(process.pid), process)
-                for process in remains.of_run(self._run_id)
-                if process not in listed
+            listed = {process for _, process in alive}
+            alive += [
+                (proc.parent(process.pid), process) for process in remains.of_run(self._run_id) if process not in listed
             ]
         own = {os.getpid(), *(process.pid for process in ours if process)}
-        return [(parent, process) for parent, process in found if process.pid not in own]
+        return [(parent, process) for parent, process in alive if process.pid not in own]
 
     def ask(self, left: list[tuple[int, Process]], agent: Process | None, grace_s: float) -> None:
         """SIGTERM where somebody listens to it (to save a checkpoint), else SIGINT, as Ctrl-C would be.
@@ -48,7 +46,7 @@ class RunProcesses:
         """
         alive = agent is not None and agent.alive()
         listeners = ranks(left) or ([agent] if agent and alive else [process for _, process in left])
-        catch = any(processes.catches(process.pid, signal.SIGTERM) for process in listeners)
+        catch = any(proc.catches(process.pid, signal.SIGTERM) for process in listeners)
         number = signal.SIGTERM if catch else signal.SIGINT
         self._say(f"stop: {number.name}, {grace_s:g} s of grace")
         if agent is None or not alive:
@@ -62,14 +60,14 @@ class RunProcesses:
                 processes.send_group(agent, number)
             self._asked = number, time.monotonic()
         for _, process in left:
-            _wake(process)  # who is stopped cannot end
+            _wake(process)  # a stopped process cannot end
 
     def see_it_passed_on(self, at: float, asked: list[Process], agent: Process | None) -> None:
         """Signal the ranks ourselves where their launcher does not take the signal that it is to hand to them."""
         if self._asked is None or agent is None or at - self._asked[1] < PASS_ON_S:
             return
         number, self._asked = self._asked[0], None
-        if agent.alive() and processes.is_pending(agent.pid, number):
+        if agent.alive() and proc.is_pending(agent.pid, number):
             self._terminated.update(asked)
             self._send(f"the launcher does not take {number.name}; to its ranks", asked, number)
 
@@ -84,9 +82,9 @@ class RunProcesses:
 
     def _send(self, what: str, wanted: list[Process], number: signal.Signals) -> None:
         text = f"{what}: {', '.join(str(process.pid) for process in wanted)}"
-        if wanted and text != self._told:  # SIGKILL is repeated until nothing is left: once in the log is enough
+        if wanted and text != self._last_said:  # SIGKILL is repeated until nothing is left: once in the log is enough
             self._say(text)
-            self._told = text
+            self._last_said = text
         for process in wanted:
             processes.send(process, number)
             _wake(process)
@@ -99,5 +97,5 @@ def ranks(left: list[tuple[int, Process]]) -> list[Process]:
 
 
 def _wake(process: Process) -> None:
-    if processes.is_stopped(process.pid):
+    if proc.is_stopped(process.pid):
         processes.send(process, signal.SIGCONT)

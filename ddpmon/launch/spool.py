@@ -8,11 +8,12 @@ left tells by itself where its successor goes on.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import re
 from collections.abc import Iterator
+
+from ddpmon.runs import proc
 
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
 _MFD_CLOEXEC = 1
@@ -30,7 +31,7 @@ def make(run_id: str, log: str) -> int:
     if made < 0:
         raise OSError(ctypes.get_errno(), "memfd_create")
     try:
-        return os.open(f"/proc/self/fd/{made}", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        return os.open(proc.descriptor_path(made), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
     finally:
         os.close(made)
 
@@ -45,9 +46,9 @@ def log_of(link: str, run_id: str, folder: str) -> str | None:
 
     folder: where torchrun has its files.
     """
-    found = _NAME.fullmatch(link)
-    if found is not None:
-        log = found[2] if found[1] == run_id else ""
+    name = _NAME.fullmatch(link)
+    if name is not None:
+        log = name[2] if name[1] == run_id else ""
     else:
         log = link[len(folder) + 1 :] if link.startswith(f"{folder}/") else ""
     return log if is_log(log) else None
@@ -58,16 +59,13 @@ def held(run_id: str, spools: str, but: int) -> Iterator[tuple[str, str]]:
 
     spools: the folder of torchrun's. but: a process that does not count.
     """
-    for process in os.scandir("/proc"):
-        if not process.name.isdecimal() or int(process.name) == but:
+    for pid in proc.pids():
+        if pid == but:
             continue
-        folder = f"/proc/{process.name}/fd"
-        with contextlib.suppress(OSError):  # another user's, or gone meanwhile
-            for descriptor in os.listdir(folder):
-                with contextlib.suppress(OSError):
-                    log = log_of(os.readlink(f"{folder}/{descriptor}"), run_id, spools)
-                    if log is not None:
-                        yield f"{folder}/{descriptor}", log
+        for descriptor, link in proc.descriptors(pid):
+            log = log_of(link, run_id, spools)
+            if log is not None:
+                yield proc.descriptor_path(descriptor, pid), log
 
 
 class Spool:
@@ -76,10 +74,10 @@ class Spool:
     def __init__(self, path: str) -> None:
         """path: of the file, or of a descriptor of it in /proc: this end has a position of its own."""
         self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOCTTY)
-        found = os.fstat(self._file)
-        self.identity = found.st_dev, found.st_ino
+        status = os.fstat(self._file)
+        self.identity = status.st_dev, status.st_ino
         self._at = 0
-        """All before it was taken."""
+        """Position up to which everything was taken."""
         self._freed = 0
 
     def close(self) -> None:

@@ -91,7 +91,7 @@ def supervise(run_id: str, *options: str, cwd: str | None = None) -> runs.Run:
 
 def versions() -> dict[str, str]:
     """What ran the run: Python, ddpmon, torch; read from metadata, nothing is imported."""
-    found = {"python": platform.python_version(), "ddpmon": ddpmon.__version__}
+    versions = {"python": platform.python_version(), "ddpmon": ddpmon.__version__}
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        found["torch"] = importlib.metadata.version("torch")
-    return found
+        versions["torch"] = importlib.metadata.version("torch")
+    return versions

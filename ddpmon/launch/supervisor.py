@@ -44,7 +44,7 @@ ENDING_S = 0.1
 """How often it looks while the run ends: what is left need not be a child, whose end would be signalled."""
 HUB_READY_S = 5.0
 GOODBYES_S = 5.0
-"""For the hub to record the goodbyes that ranks left behind."""
+"""How long the hub may take to record the goodbyes that ranks left behind."""
 WRITE_END_S = 600.0
 
 journal = Journal(sys.stderr.fileno())
@@ -69,7 +69,7 @@ class Supervisor:
         """The command of a run that was taken over, while it lives."""
         self._goodbyes_tell = True
         """Whether a command that nobody saw end ended well if its ranks did: nobody asked them to end."""
-        self._told = ""
+        self._last_fault = ""
 
     @property
     def run(self) -> runs.Run:
@@ -113,7 +113,7 @@ class Supervisor:
 
     def _keep_hub(self, even_if_not_due: bool = False) -> None:
         now = time.monotonic()
-        self.hub.look(now)
+        self.hub.notice_end(now)
         if self.hub.start_if_due(now, even_if_not_due):
             self.file.change(hub=self.hub.process)
 
@@ -142,15 +142,15 @@ class Supervisor:
                 if self._is_over():
                     return
             except Exception:
-                # whatever it is, the run must not be left alone for it
+                # a fault of ours must not leave the run without a supervisor
                 text = traceback.format_exc()
-                if text != self._told:
+                if text != self._last_fault:
                     say(text)
-                    self._told = text
+                    self._last_fault = text
                 time.sleep(ENDING_S)
 
     def _is_over(self) -> bool:
-        """One look at the run, and what follows from it."""
+        """Check the run once, and do what follows."""
         now = time.monotonic()
         if self._command and not self.life.command_ended and not self._command.alive():
             # torchrun ends after its ranks, unless it is killed
@@ -178,8 +178,8 @@ class Supervisor:
 
     @staticmethod
     def _wait(seconds: float) -> int | None:
-        found = signal.sigtimedwait(SIGNALS, seconds)
-        return found.si_signo if found else None
+        arrived = signal.sigtimedwait(SIGNALS, seconds)
+        return arrived.si_signo if arrived else None
 
     def _stop(self, at: float, now: bool) -> None:
         # a run that ended by itself is not a stopped one
@@ -237,11 +237,11 @@ class Supervisor:
         if not self._goodbyes_tell:
             return None
         deadline = time.monotonic() + GOODBYES_S
-        while (found := unseen.exit_code(self.run)) is None and self.run.world_size and time.monotonic() < deadline:
+        while (code_left := unseen.exit_code(self.run)) is None and self.run.world_size and time.monotonic() < deadline:
             self._keep_hub()
             self._wait(ENDING_S)
             self._reap(time.monotonic())
-        return found
+        return code_left
 
     def _until_written(self) -> None:
         """Have run.json say how the run ended, as far as that can be waited for."""
@@ -254,7 +254,7 @@ class Supervisor:
             self._reap(time.monotonic())
 
     def _end_hub(self) -> None:
-        """Let the hub write its last, then see that it is gone."""
+        """Let the hub write its last records, then make sure that it has ended."""
         self._reap(time.monotonic())
         self._keep_hub(even_if_not_due=True)  # if it is down just now, one must still write the report
         hub, self.hub.process = self.hub.process, None
@@ -312,7 +312,7 @@ def main() -> None:
     parser.add_argument("--take-over", action="store_true")
     arguments = parser.parse_args()
     takes_over: bool = arguments.take_over
-    signed, told = os.pipe()
+    signed, ready = os.pipe()
     try:
         runs.hold(arguments.run_id)
         run = runs.load(arguments.run_id)
@@ -323,7 +323,7 @@ def main() -> None:
         print(error)
         sys.exit(1)
     if os.fork():  # the one that started us waits for this first process only; init takes over the second
-        os.close(told)
+        os.close(ready)
         os._exit(0 if os.read(signed, 1) else 1)
     processes.become_subreaper()  # does not pass through a fork
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -337,8 +337,8 @@ def main() -> None:
         print(error, flush=True)
         os._exit(1)
     os.dup2(2, 1)  # nobody reads this process's words there any more
-    os.write(told, b"signed")
-    os.close(told)
+    os.write(ready, b"signed")
+    os.close(ready)
     os.close(signed)
     supervisor.supervise()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from ddpmon.errors import UsageError
 
 KILLS_AFTER_S = 30
-"""How long a torchrun that cannot be told lets its ranks end before it kills them."""
+"""How long a torchrun without that option lets its ranks end before it kills them."""
 _SHUTDOWN = "--shutdown-timeout"
 
 
@@ -43,11 +43,11 @@ def options() -> frozenset[str]:
 
     Nothing is imported: that takes seconds, and this is asked before anything is shown.
     """
-    found = importlib.util.find_spec("torch")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
         return frozenset()
     try:
-        source = Path(found.origin).with_name("distributed").joinpath("run.py").read_text(errors="replace")
+        source = Path(spec.origin).with_name("distributed").joinpath("run.py").read_text(errors="replace")
     except OSError:
         return frozenset()
     return frozenset(re.findall(r"""["'](--[a-z][a-z0-9-]*)["']""", source))
@@ -60,7 +60,7 @@ def notes(grace_s: float) -> list[str]:
     return [f"grace: this torch's torchrun has no {_SHUTDOWN}, and kills ranks {KILLS_AFTER_S} s after a stop"]
 
 
-def known(line: list[str]) -> list[str]:
+def without_unsupported(line: list[str]) -> list[str]:
     """A command line of ours without what this torchrun does not take."""
     if _SHUTDOWN in options():
         return line
@@ -86,7 +86,7 @@ def command(
     line += ["--redirects=3", f"--log-dir={log_dir}", f"{_SHUTDOWN}={math.ceil(grace_s)}"]
     line += _rendezvous(nodes)
     # --: else torchrun takes a script's argument for a shortened one of its own ("ambiguous option: --nproc")
-    return known([*line, *(["-m"] if module else []), "--", script, *args])
+    return without_unsupported([*line, *(["-m"] if module else []), "--", script, *args])
 
 
 def _rendezvous(nodes: Nodes) -> list[str]:

@@ -8,10 +8,9 @@ import os
 import re
 import sqlite3
 import struct
-from pathlib import Path
 
 from ddpmon import runs
-from ddpmon.runs import Process, Run
+from ddpmon.runs import Process, Run, proc
 
 _GET_INFO = 0xC040FF0B
 """PIDFD_GET_INFO of a struct pidfd_info of 64 bytes (linux/pidfd.h), since Linux 6.13."""
@@ -24,7 +23,7 @@ _TAIL_BYTES = 262_144
 
 
 class Stranger:
-    """A process that is no child of ours, of whose end nobody tells us."""
+    """A process that is no child of this one: its end has to be found out."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -32,7 +31,7 @@ class Stranger:
         with contextlib.suppress(OSError):
             self._file = os.pidfd_open(process.pid)
         # who may not read this sees 0 in the place of an exit code
-        self._readable = os.access(f"/proc/{process.pid}/fd", os.R_OK | os.X_OK)
+        self._readable = proc.descriptors_readable(process.pid)
         if not process.alive() and self._file >= 0:  # the pid may be another's by now
             os.close(self._file)
             self._file = -1
@@ -49,13 +48,10 @@ class Stranger:
 
     def _status_unreaped(self) -> int | None:
         """The wait status of a process whose parent has not asked for it yet."""
-        try:
-            text = Path(f"/proc/{self._process.pid}/stat").read_text(errors="replace")
-        except OSError:
+        its = proc.stat(self._process.pid)
+        if its is None or its.start_ticks != self._process.start_ticks or its.state != "Z":
             return None
-        fields = text.rpartition(")")[2].split()
-        same = int(fields[19]) == self._process.start_ticks
-        return int(fields[49]) if self._readable and same and fields[0] == "Z" else None
+        return its.wait_status if self._readable else None
 
     def _status_reaped(self) -> int | None:
         """The wait status of a process whose parent has."""
@@ -101,13 +97,13 @@ def all_said_goodbye(run: Run) -> bool:
 def last_sign_at(run: Run) -> float:
     """When something of the run was last written, Unix seconds."""
     folder = runs.run_dir(run.id)
-    seen = [run.created_at]
+    times = [run.created_at]
     for pattern in ("telemetry.db*", "logs/*.log", "logs/ranks/**/*.log", "tail/*"):
         for path in folder.glob(pattern):
-            if path.name != "supervisor.log":  # which whoever looks after it writes to
+            if path.name != "supervisor.log":  # the supervisor that took over writes it too
                 with contextlib.suppress(OSError):
-                    seen.append(path.stat().st_mtime)
-    return max(seen)
+                    times.append(path.stat().st_mtime)
+    return max(times)
 
 
 def _tail(run: Run) -> str:

@@ -19,13 +19,13 @@ from ddpmon.probe.folder import folder
 
 
 class _Armed:
-    """What is armed in this process."""
+    """The signal handler that this process has armed, and the files it writes."""
 
     def __init__(self, path: str, file: int, handler: int) -> None:
         self.path = path
         self.file = file
         self.handler = handler
-        """Address of faulthandler's."""
+        """Address of faulthandler's signal handler."""
         self.offered = True
 
 
@@ -36,10 +36,10 @@ _SIGACTION_BYTES = 256
 
 def _handler() -> int:
     """Address of the signal's handler, whoever set it, in Python or in C; 0: it has none. Takes 1 µs."""
-    found = ctypes.create_string_buffer(_SIGACTION_BYTES)
-    if ctypes.CDLL(None).sigaction(STACK_SIGNAL, None, found):
+    action = ctypes.create_string_buffer(_SIGACTION_BYTES)
+    if ctypes.CDLL(None).sigaction(STACK_SIGNAL, None, action):
         return 1
-    return ctypes.c_void_p.from_buffer(found).value or 0
+    return ctypes.c_void_p.from_buffer(action).value or 0
 
 
 def arm(places: Places) -> None:

@@ -8,7 +8,7 @@ import sys
 from multiprocessing import util
 
 from ddpmon import api
-from ddpmon.probe import answer, hooks, output, trainers
+from ddpmon.probe import answer, forwards, hooks, output, trainers
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.listener import Listener
 from ddpmon.probe.stack import places
@@ -30,8 +30,9 @@ def from_environment() -> None:
     listener = Listener(Identity(os.environ.get("DDPMON_RUN_ID", "")))
     _listener = listener
     _prepare(listener, address)
-    api._probe = listener
+    api.attach(listener)
     hooks.install(listener)
+    forwards.install(listener)
     trainers.install(listener)
     if os.environ.get("DDPMON_BUCKETS") == "1":
         from ddpmon.probe.buckets import Buckets
@@ -63,7 +64,7 @@ def _prepare(listener: Listener, address: str) -> None:
 
 def _forked(listener: Listener, address: str) -> None:
     """A forked child starts unheard: most are DataLoader workers. It is a rank only if it turns out to be one."""
-    api._probe = None
+    api.detach()
     answer.forked()
     listener.begin(Identity(os.environ.get("DDPMON_RUN_ID", "")))
     _prepare(listener, address)

@@ -2,10 +2,10 @@
 
 Nobody says which bar is the training's: it is the one that advances with the steps, one item a step, or some (the
 micro-batches that gradients are accumulated over, the samples of a batch), or one in some steps (epochs). A bar counts
-an item some time after it was done, and steps end in the midst of items, so every look at both leaves a range for
-where the bar began; the right ratio is one for which these ranges have something in common, and none beside it has.
+an item some time after it was done, and steps end in the midst of items, so every observation of both
+leaves a range for where the bar began; the right ratio is the one for which all these ranges overlap.
 
-Bars are read from outside: no lock of tqdm's is taken, and none lives longer because it was looked at.
+Bars are read from outside: no lock of tqdm's is taken, and none lives longer because it was read.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from operator import call
 from typing import NamedTuple
 
 _FIELDS = ("n", "total", "pos", "initial", "mininterval", "miniters", "start_t", "desc")
-_LOOKS = 3
-"""At least, before a ratio is believed; so many steps too."""
+_FEWEST = 3
+"""Observations, and steps, that are needed before a ratio is believed."""
 _MANY_STEPS = 100
 _CANDIDATES_MOST = 16
-"""That are tried at a look."""
-_LOOKS_MOST = 128
-"""That are kept of a bar."""
+"""Ratios that are tried at each observation, at most."""
+_MOST_KEPT = 128
+"""Observations of one bar that are kept."""
 _ITEMS_MOST = 1 << 40
 _ROUNDING = 1e-6
 _EPOCH_OF = re.compile(r"epoch\W{0,3}(\d{1,7}) ?(?:/|of) ?(\d{1,7})", re.IGNORECASE)
@@ -32,10 +32,10 @@ _EPOCH_OF = re.compile(r"epoch\W{0,3}(\d{1,7}) ?(?:/|of) ?(\d{1,7})", re.IGNOREC
 
 
 class Reading(NamedTuple):
-    """A bar at this moment."""
+    """What a bar says at one moment."""
 
     bar: object
-    """tqdm's own weak reference to it: who it is."""
+    """tqdm's own weak reference to the bar, which tells one bar from another."""
     n: float
     total: float
     position: int
@@ -44,7 +44,7 @@ class Reading(NamedTuple):
     lag_s: float
     """How long an item may wait to be counted."""
     lag_items: float
-    """How many may."""
+    """How many items may wait to be counted."""
     began_at: float
     """Unix time."""
     description: str
@@ -60,10 +60,10 @@ def readings() -> list[Reading]:
     # Each column in one call: a bar that was held across two could lose its last other owner between them, and its end
     # (which prints, and takes tqdm's lock) would come in this thread.
     columns = [list(map(getattr, map(call, bars), repeat(name), repeat(None))) for name in _FIELDS]
-    found = []
+    live = []
     for bar, n, total, position, initial, interval, items, began, description in zip(bars, *columns, strict=True):
         if _is_number(n) and _is_number(total) and 1 <= total < _ITEMS_MOST and _is_number(position):
-            found.append(
+            live.append(
                 Reading(
                     bar,
                     n,
@@ -76,14 +76,16 @@ def readings() -> list[Reading]:
                     description if isinstance(description, str) else "",
                 )
             )
-    return found
+    return live
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and math.isfinite(value)
 
 
-class _Look(NamedTuple):
+class _Observation(NamedTuple):
+    """A bar's count, and the steps that were finished then."""
+
     step: int
     n: float
 
@@ -94,33 +96,33 @@ class _Bar:
     def __init__(self, reading: Reading, before: int, step: int, at: float) -> None:
         self.last = reading
         self.first = min(reading.n, reading.initial)
-        """Its count at its beginning."""
+        """The count with which it began."""
         self.ratio: tuple[int, int] | None = None
         """(items, the steps in which they are done); one of the two is 1. None: not known."""
         self.counted: float | None = None
-        """Its count when a bar inside it was last found to be the training's."""
+        """Its count when a bar inside it was last taken for the training's."""
         self.stands_still = False
-        """It did not count the passes of a bar inside it."""
+        """Whether its count stood still while a bar inside it made a whole pass."""
         self._between = before, step
         """Steps that were finished when it was not there yet, and when it was."""
         self._since = at, reading.n
         self._rate = 0.0
-        self._looks: list[_Look] = []
-        self._changes: list[_Look] = []
-        """The first and the last look that found its count changed."""
+        self._observed: list[_Observation] = []
+        self._changes: list[_Observation] = []
+        """The first and the last observation at which its count had changed."""
         self._settled_at = 0
         self._exact = False
 
-    def look(self, reading: Reading, step: int, at: float) -> None:
-        """Take the bar at this moment."""
+    def follow(self, reading: Reading, step: int, at: float) -> None:
+        """Take in what the bar says now."""
         self.last = reading
-        if self._looks and self._looks[-1] == (step, reading.n):
+        if self._observed and self._observed[-1] == (step, reading.n):
             return
-        if self._looks and self._looks[-1].n != reading.n:
-            self._changes = [*self._changes[:1], _Look(step, reading.n)]
-        self._looks.append(_Look(step, reading.n))
-        if len(self._looks) > _LOOKS_MOST:
-            del self._looks[1:-1:2]
+        if self._observed and self._observed[-1].n != reading.n:
+            self._changes = [*self._changes[:1], _Observation(step, reading.n)]
+        self._observed.append(_Observation(step, reading.n))
+        if len(self._observed) > _MOST_KEPT:
+            del self._observed[1:-1:2]
         self._rate = (reading.n - self._since[1]) / max(at - self._since[0], 1e-3)
         if self.ratio is not None and not self._fits(self.ratio):
             self._forget()
@@ -128,12 +130,12 @@ class _Bar:
             self._settle()
 
     def _forget(self) -> None:
-        del self._looks[:-1], self._changes[:-1]
+        del self._observed[:-1], self._changes[:-1]
         self.ratio = None
 
     def _span(self) -> tuple[float, int]:
-        """How many items and steps lie between the first and the last look."""
-        first, last = self._looks[0], self._looks[-1]
+        """How many items and steps lie between the first and the last observation."""
+        first, last = self._observed[0], self._observed[-1]
         return last.n - first.n, last.step - first.step
 
     @property
@@ -143,9 +145,9 @@ class _Bar:
         return math.ceil(lag) if lag >= 1 else 0  # tqdm counts at once what comes less often than it draws
 
     def _settle(self) -> None:
-        """Find how many items are a step, if what was seen leaves no other possibility."""
+        """Find how many items are a step, if the observations leave no other possibility."""
         items, steps = self._span()
-        if len(self._looks) < _LOOKS or len(self._changes) < 2 or steps < _LOOKS or items < 2:
+        if len(self._observed) < _FEWEST or len(self._changes) < 2 or steps < _FEWEST or items < 2:
             return
         several = items >= steps
         more, fewer = (items, steps) if several else (steps, items)
@@ -156,7 +158,7 @@ class _Bar:
             count for count in range(max(0, least), most + 1, stride) if self._fits(_ratio(count, several=several))
         ]
         if not fitting:
-            if stride == 1 and items > 4 * (self._lag + 1):  # else it may only be that it was looked at too early
+            if stride == 1 and items > 4 * (self._lag + 1):  # else the observations may only have been too early
                 self._forget()
             return
         apart = fitting[-1] - fitting[0] + 2 * (stride - 1)
@@ -171,28 +173,28 @@ class _Bar:
             self._settled_at = steps
 
     def _fits(self, ratio: tuple[int, int]) -> bool:
-        """Whether there is a beginning from which this ratio leads to everything that was seen."""
+        """Whether there is a beginning from which this ratio leads to all observations."""
         each = ratio[1] / ratio[0]
         lag, apart = self._lag, self._rate * each * 0.02  # step and bar are not read in the same instant
-        latest = min(look.step + 1 + apart - each * look.n for look in self._looks)
-        earliest = max(look.step - apart - each * (look.n + lag + 1) for look in self._looks)
+        latest = min(at.step + 1 + apart - each * at.n for at in self._observed)
+        earliest = max(at.step - apart - each * (at.n + lag + 1) for at in self._observed)
         return earliest <= latest
 
     @property
     def advances_each_step(self) -> bool:
-        """Whether it counts something finer than passes over the data."""
+        """Whether it counts steps or parts of steps, not passes over the data."""
         return self.ratio is not None and self.ratio[1] == 1
 
     def place(self, *expected: int) -> int:
         """After how many steps it began. expected: where it may well have, going by what was there before."""
         items, steps = self.ratio or (1, 1)
         each = steps / items
-        began = min(look.step - each * look.n for look in self._looks) + each * self.first + (items - 1) / items
-        before, seen = self._between
+        began = min(at.step - each * at.n for at in self._observed) + each * self.first + (items - 1) / items
+        before, latest = self._between
         for place in expected:
-            if before - 1 <= place <= seen + 1 and abs(place - began) <= 1 + each * self._lag:
+            if before - 1 <= place <= latest + 1 and abs(place - began) <= 1 + each * self._lag:
                 return place
-        return min(max(math.ceil(began - _ROUNDING), before), seen)
+        return min(max(math.ceil(began - _ROUNDING), before), latest)
 
     def steps(self, items: float) -> int:
         """How many steps so many of its items are."""
@@ -208,7 +210,7 @@ def _ratio(count: int, *, several: bool) -> tuple[int, int]:
 
 
 class Bars:
-    """Finds the training's bar among all, and what it tells. For one thread, which looks about once a second."""
+    """Finds the training's bar among all, and what it says. For one thread, which reads them about once a second."""
 
     def __init__(self) -> None:
         self.total: int | None = None
@@ -219,16 +221,16 @@ class Bars:
         self._step = 0
         self._training: _Bar | None = None
         self._ratio: tuple[int, int] | None = None
-        """Of the training's bar, when it was taken for that."""
+        """The ratio that the training's bar had when it was recognised."""
         self._outside: list[_Bar] = []
         """Bars whose items are passes of the training's, the outermost first."""
         self._again = False
-        """Whether there was one just like it before."""
+        """Whether the bar before it had the same total: another pass over the same data."""
         self._end = 0
-        """Of the latest pass: the steps that will be finished then."""
+        """How many steps will be finished when the latest pass ends."""
 
-    def look(self, step: int, at: float, epoch_at: float | None = None) -> None:
-        """Look at all bars.
+    def follow(self, step: int, at: float, epoch_at: float | None = None) -> None:
+        """Read all bars.
 
         step: finished so far. at: seconds of any clock. epoch_at: Unix time of the last `set_epoch`; a bar that began
         after it is of one epoch alone.
@@ -238,7 +240,7 @@ class Bars:
             bar = self._bars.get(id(reading.bar))
             if bar is None or reading.n < bar.last.n:  # new, or begun again
                 bar = _Bar(reading, self._step, step, at)
-            bar.look(reading, step, at)
+            bar.follow(reading, step, at)
             bars[id(reading.bar)] = bar
         self._bars, self._step = bars, step
         if self.total is not None and step > self.total:
@@ -253,16 +255,16 @@ class Bars:
 
     def _find(self) -> _Bar | None:
         """The training's bar: the outermost that advances in each step, else the innermost of those that do not."""
-        known = [bar for bar in self._bars.values() if bar.ratio is not None and bar.last.n < bar.last.total]
-        often = [bar for bar in known if bar.advances_each_step]
-        if often:
-            return min(often, key=lambda bar: bar.last.position)
+        counting = [bar for bar in self._bars.values() if bar.ratio is not None and bar.last.n < bar.last.total]
+        each_step = [bar for bar in counting if bar.advances_each_step]
+        if each_step:
+            return min(each_step, key=lambda bar: bar.last.position)
         if self.total is not None and self._training is not None and self._training.advances_each_step:
             return None  # the next pass has only begun
-        return max(known, key=lambda bar: bar.last.position, default=None)
+        return max(counting, key=lambda bar: bar.last.position, default=None)
 
     def _take(self, bar: _Bar, step: int, epoch_at: float | None) -> None:
-        """A bar was found to be the training's: work out the total."""
+        """A bar is the training's: work out the total."""
         before, self._training, self._ratio = self._training, bar, bar.ratio
         if before is not bar:
             self._again = before is not None and before.last.total == bar.last.total

@@ -5,20 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from ddpmon.messages import CHECKPOINT, COMPILATION
-
-if TYPE_CHECKING:
-    from ddpmon.probe.listener import Listener
+from ddpmon.probe.hearing import Hearing
 
 
 class Besides:
-    """Tells a listener's clock when a script does something else than training."""
+    """Tells the step clock when a script evaluates, saves or compiles instead of training."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: Hearing) -> None:
         self._listener = listener
         self._skipped = False
         """Whether the compiler was told to leave the probe's own code alone."""
@@ -46,7 +44,7 @@ class Besides:
         return self._undecided
 
     def trains(self) -> None:
-        """A backward begins that trains what was forwarded last."""
+        """A backward begins: the last forward was part of training."""
         self._trains_in_eval = self._trains_in_eval or self._undecided
 
     def evaluation_begins(self, _result: object, module: object) -> None:

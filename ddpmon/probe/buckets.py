@@ -10,17 +10,15 @@ import functools
 import weakref
 from collections import deque
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch.distributed as dist
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpmon.messages import Layout
-from ddpmon.probe import hooks
-
-if TYPE_CHECKING:
-    from ddpmon.probe.listener import Listener
+from ddpmon.probe.hearing import Hearing
+from ddpmon.probe.interception import replace
 
 NAMES_CHARS = 8000
 CPU_ONLY = "buckets: recorded for models on the CPU only"
@@ -29,12 +27,12 @@ CPU_ONLY = "buckets: recorded for models on the CPU only"
 class Buckets:
     """The buckets of all models of a process."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: Hearing) -> None:
         self.listener = listener
         self.layouts: deque[Layout] = deque(maxlen=10_000)
-        """New ones, for the sending thread to take."""
+        """Layouts that the sending thread has not taken yet."""
         self.joining: Any = None
-        """Under Join: the count of ranks that still have inputs, on its way."""
+        """Under Join: the all-reduce that counts the ranks that still have inputs."""
         self._hooks: weakref.WeakKeyDictionary[Any, Hook | None] = weakref.WeakKeyDictionary()
         """None: buckets of that model cannot be recorded."""
         self._registering: Any = None
@@ -43,9 +41,9 @@ class Buckets:
     def install(self) -> None:
         """Listen to who registers comm hooks in this process, once."""
         listener = self.listener
-        hooks.replace(DistributedDataParallel, "register_comm_hook", listener, before=self._begins_to_register)
-        hooks.replace(DistributedDataParallel, "_register_builtin_comm_hook", listener, before=self._builtin)
-        hooks.replace(Join, "notify_join_context", listener, after=self._joins)
+        replace(DistributedDataParallel, "register_comm_hook", listener, before=self._begins_to_register)
+        replace(DistributedDataParallel, "_register_builtin_comm_hook", listener, before=self._builtin)
+        replace(Join, "notify_join_context", listener, after=self._joins)
         Join.notify_join_context = staticmethod(Join.notify_join_context)
         register = dist._register_comm_hook
 
@@ -70,7 +68,7 @@ class Buckets:
         self._registering = model
 
     def _builtin(self, model: Any, *_args: object, **_named: object) -> None:
-        """A hook in C++, around which nothing can stand."""
+        """A comm hook in C++, which cannot be wrapped."""
         if self._hooks.get(model) is None:
             self._hooks[model] = None
             self.listener.identity.note("buckets: not recorded for a model with a built-in comm hook")
@@ -97,7 +95,7 @@ class Buckets:
                 hook.remember_gradients()
 
     def layout(self, model: int, index: int, payload_bytes: int, names: list[str]) -> int:
-        """The number of a new layout."""
+        """Queue a new layout of a bucket for the hub; returns its number."""
         self._count += 1
         kept: list[str] = []
         length = 0
@@ -112,11 +110,11 @@ class Buckets:
 
 
 class Hook:
-    """A DDP comm hook that notes each bucket and else changes nothing."""
+    """A DDP comm hook that records each bucket and changes nothing else."""
 
     def __init__(self, buckets: Buckets, model: Any) -> None:
         self.user: tuple[Any, Any] | None = None
-        """State and hook of the script's own."""
+        """State and hook that the script registered itself."""
         self._buckets = buckets
         self._model = weakref.ref(model)
         self._group = model.process_group

@@ -14,6 +14,31 @@ import torch.distributed as dist
 
 from ddpmon.messages import Collective
 
+COLLECTIVES = (
+    "all_gather",
+    "all_gather_coalesced",
+    "all_gather_into_tensor",
+    "all_gather_object",
+    "all_gather_single",
+    "all_reduce",
+    "all_reduce_coalesced",
+    "all_to_all",
+    "all_to_all_single",
+    "barrier",
+    "broadcast",
+    "broadcast_object_list",
+    "gather",
+    "gather_object",
+    "monitored_barrier",
+    "reduce",
+    "reduce_scatter",
+    "reduce_scatter_single",
+    "reduce_scatter_tensor",
+    "scatter",
+    "scatter_object_list",
+)
+"""Calls of torch.distributed in which ranks wait for each other, as far as this torch has them."""
+
 MOST_GROUPS = 64
 
 
@@ -35,7 +60,7 @@ def issued() -> dict[str, int]:
 
 
 class _Entry(msgspec.Struct):
-    """What is read of the Flight Recorder's entries."""
+    """The fields of a Flight Recorder entry that are used here."""
 
     profiling_name: str
     collective_seq_id: int
@@ -52,7 +77,7 @@ _dump = msgspec.json.Decoder(_Dump)
 
 
 def recorded() -> tuple[Collective | None, bool] | None:
-    """The oldest collective that this rank is still in (True), or the last one it issued (False); None: not told.
+    """The oldest collective that this rank is still in (True), or the last one it issued (False); None: unknown.
 
     Stops every thread of this process for some 30 ms where the recorder is full: on suspicion only.
     """

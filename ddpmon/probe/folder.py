@@ -24,5 +24,5 @@ def folder(name: str) -> str | None:
 
 
 def _is_ours(path: str) -> bool:
-    found = os.lstat(path)
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+    status = os.lstat(path)
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077

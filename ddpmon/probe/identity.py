@@ -74,7 +74,7 @@ class Identity:
         return True
 
     def take_group(self) -> None:
-        """The process group is up: it knows the rank best."""
+        """The process group is up: take rank and world size from it."""
         rank = dist.get_rank()
         self._change(
             rank=rank,
@@ -115,7 +115,7 @@ class Identity:
         return uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
 
     def hello(self) -> Hello:
-        """What the hub is told."""
+        """The message that tells the hub who this rank is."""
         return Hello(protocol=PROTOCOL, pid=os.getpid(), **self._facts)
 
     def _change(self, **facts: Any) -> None:

@@ -50,7 +50,7 @@ class Iteration:
 
     @property
     def optimizers(self) -> int:
-        """How many there are."""
+        """How many optimizers there are."""
         return len(self._numbers)
 
     def updates(self, module: Any) -> bool:

@@ -6,10 +6,6 @@ it has gathered.
 
 from __future__ import annotations
 
-import contextlib
-import sys
-import threading
-import weakref
 from collections import deque
 from collections.abc import Callable
 from time import monotonic_ns
@@ -20,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddpmon import api
 from ddpmon.messages import (
+    DDP,
     STAGE_GROUP,
     STAGE_MODEL,
     STAGE_TRAINING,
@@ -30,23 +27,21 @@ from ddpmon.messages import (
 from ddpmon.probe.besides import Besides
 from ddpmon.probe.collectives import position
 from ddpmon.probe.counting import count
-from ddpmon.probe.cuda import Events, Readings
+from ddpmon.probe.cuda import Events
 from ddpmon.probe.digest import Sampled, due, sample
 from ddpmon.probe.identity import Identity
-from ddpmon.probe.iteration import Iteration
 from ddpmon.probe.loops import Loops
 from ddpmon.probe.loss import Loss
 from ddpmon.probe.parallelism import Parallelism
 from ddpmon.probe.records import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER
-from ddpmon.probe.replica import Replica, Replicas, reduced_parameters
+from ddpmon.probe.replica import Replica, reduced_parameters
 from ddpmon.probe.said import Said
-from ddpmon.probe.stepclock import StepClock
 
 if TYPE_CHECKING:
     from ddpmon.probe.buckets import Buckets
 
-SCALARS = 10_000
-"""Values of `ddpmon.log` that wait for the sending thread; a process that never sends keeps no more."""
+SAMPLED = 10_000
+"""Digests that wait for the sending thread; a process that never sends keeps no more."""
 
 
 class Listener(Said):
@@ -55,97 +50,47 @@ class Listener(Said):
     def __init__(self, identity: Identity) -> None:
         self.on_start: Callable[[], None] | None = None
         """Called once when this process turns out to be a rank."""
+        self.on_set_up: Callable[[], None] | None = None
+        """Called when something was made that a step needs: by now the script has imported what it trains with."""
         self.buckets: Buckets | None = None
-        """Where every bucket is to be recorded."""
-        self.parallelism = Parallelism(self)
+        """Records every bucket, where that was asked for."""
+        self.parallelism = Parallelism()
         self.besides = Besides(self)
         self.begin(identity)
 
     def begin(self, identity: Identity) -> None:
         """Start from nothing: a new process."""
-        self.identity = identity
+        super().begin(identity)
         self.parallelism.begin()
-        self.clock = StepClock()
-        self.iteration = Iteration(self.clock, self._name_of)
         self.besides.begin()
-        self.beats = 0
-        """Rises with what is heard of the training thread."""
-        self.scalars: deque[tuple[int, str, object]] = deque(maxlen=SCALARS)
-        self.sampled: deque[Sampled] = deque(maxlen=SCALARS)
-        """Digests of replicas on their way."""
-        self.readings = Readings()
+        self.sampled: deque[Sampled] = deque(maxlen=SAMPLED)
+        """Digests of replicas whose values are still to arrive from the device."""
         self.events: Events | None = None
-        """On a GPU: the events of its timeline."""
-        self.listening = True
-        self.total_steps: int | None = None
+        """The events of the GPU's timeline, where there is one."""
         self.loops = Loops(identity.note)
-        self.thread = threading.main_thread().ident
-        """The training thread: the one that set up the process group or wrapped a model."""
-        self.native_thread = threading.main_thread().native_id
         self.loader: tuple[object, object] = (None, None)
         """Workers of the DataLoader that was read last, and whether it pins its batches."""
-        self.replicas = Replicas()
+        self.unsynchronised = 0
+        """Optimizer steps on gradients that were not synchronised, though there is a DDP model."""
+        self._unreduced = False
+        """Whether a backward since the last optimizer step left such gradients."""
         self._prepared: list[Replica] = []
         self._sync_depth = 0
         self._arrival = 0
         self._fetch_began = 0
         self._fetching = 0
-        self._backward_depth = 0
         self._loss = Loss(self.readings)
         self._gc_began = monotonic_ns()
-        self._unreduced = False
-        """Whether a backward since the last optimizer step left gradients that were not synchronised."""
-        self.unsynchronised = 0
-        """Optimizer steps on such gradients, though there is a DDP model."""
-        self.begun = False
-        """Whether something was fetched or a marked step was entered since the last set-up."""
         self._ddp = False
         """Whether gradients were ever synchronised here: then that ends a step, and nothing else does."""
-        self.marked = False
-        """The script says itself what its steps are."""
-        self.marked_step = 0
-        """The one that it is in; 0: none."""
         self._closures = 0
         """Backward calls in the closure of the optimizer that steps."""
-        self._names: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
-        """Of optimizers: what each updates."""
-
-    # --- who hears ---------------------------------------------------------------------------------------------
-
-    def hears(self) -> bool:
-        """Whether this call is on the training thread of a process that is watched."""
-        return self.listening and threading.get_ident() == self.thread
-
-    def hears_collective(self) -> bool:
-        """The same for a collective: inside backward, autograd calls it on a thread of its own for each GPU."""
-        if not self.listening:
-            return False
-        if threading.get_ident() == self.thread:
-            return True
-        return self._backward_depth > 0 and torch._C._current_graph_task_id() != -1
-
-    def _on_training_thread(self) -> None:
-        self.thread = threading.get_ident()
-        self.native_thread = threading.get_native_id()
-
-    def leave(self, error: BaseException) -> None:
-        """Something in the probe went wrong: say so once, and stop listening. Training goes on."""
-        if not self.listening:
-            return
-        self.listening = False
-        api._probe = None
-        with contextlib.suppress(Exception):  # whatever the script has put there, or a full disk
-            print(
-                f"ddpmon: the probe failed ({type(error).__name__}: {error}) and has left this process; "
-                "training goes on unwatched",
-                file=sys.stderr,
-            )
 
     def start(self) -> None:
         """This process is a rank."""
         if self.on_start is not None:
             on_start, self.on_start = self.on_start, None
-            api._probe = self
+            api.attach(self)
             on_start()
 
     # --- process group and model -------------------------------------------------------------------------------
@@ -164,6 +109,7 @@ class Listener(Said):
         self.identity.take_model(model, replica.gradient_bytes, replica.buffer_bytes)
         self.identity.reached(STAGE_MODEL)
         self.parallelism.wrapped(model)
+        self.identity.trains(DDP, [])
         if self.identity.cuda_device is not None:
             replica.follow(self._follow_device())
         self.set_up()
@@ -175,7 +121,8 @@ class Listener(Said):
 
     def set_up(self) -> None:
         """Something was made that a step needs: the first step begins later, and not with the imports."""
-        self.parallelism.follow()
+        if self.on_set_up is not None:
+            self.on_set_up()
         if self.clock.step == 0 and not self._unreduced and not self._prepared:
             self.begun = False
             self.begin_first_step()
@@ -217,7 +164,7 @@ class Listener(Said):
         self.clock.exhausted[self._fetching] = self.clock.leave() - self._fetch_began
 
     def phase_fails(self) -> None:
-        """A call raised: the phase is over either way."""
+        """A call raised, which ends its phase too."""
         self._backward_depth = 0
         self.clock.leave()
 
@@ -259,19 +206,25 @@ class Listener(Said):
         if self.clock.phase == FORWARD:
             self.clock.leave()
 
-    def parallel_begins(self, model: object, *inputs: object, **named: object) -> None:
-        """A forward begins of a model that something else than DDP runs; no inputs: its samples were counted."""
+    def parallel_begins(self, kind: str, model: object, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """A forward begins of a model that something else than DDP runs."""
+        if not self.parallelism.forward_begins(kind, model):
+            return
         self.beats += 1
         if self.besides.evaluates(model):
             return
         self.clock.trained()
         self.clock.enter_after_gap(FORWARD, 0)
-        if inputs or named:
+        if (inputs or named) and self.parallelism.is_counted(model):
             self._count_inputs(0, inputs, named)
 
-    def parallel_ends(self, *_args: object) -> None:
-        if self.clock.phase == FORWARD:
+    def parallel_ends(self, _result: object, model: object, *_args: object) -> None:
+        if self.parallelism.forward_ends(model) and self.clock.phase == FORWARD:
             self.clock.leave()
+
+    def parallel_fails(self) -> None:
+        self.parallelism.forward_fails()
+        self.phase_fails()
 
     def backward_expected(self, _result: object, reducer: object, *_args: object) -> None:
         """DDP's reducer was told that the next backward is one whose gradients it reduces.
@@ -378,9 +331,14 @@ class Listener(Said):
 
     def first_step_done(self) -> None:
         if self.parallelism.unsettled and self.clock.step:
-            self.parallelism.settle()
+            self._tell_parallelism()
         if self.clock.step == 1:
             self.identity.reached(STAGE_TRAINING)
+
+    def _tell_parallelism(self) -> None:
+        replicas = list(self.replicas.values())
+        on_device = self.events is not None
+        self.identity.trains(*self.parallelism.settle(self.identity.world_size, replicas, on_device=on_device))
 
     # --- optimizer ---------------------------------------------------------------------------------------------
 
@@ -427,15 +385,6 @@ class Listener(Said):
         if self.clock.held and not self.marked and optimizer is not None:
             self.iteration.updated(optimizer)
             self.first_step_done()
-
-    def _name_of(self, optimizer: Any) -> str:
-        """What an optimizer updates."""
-        name = self._names.get(optimizer)
-        if name is None:
-            first = next((p for group in optimizer.param_groups for p in group["params"]), None)
-            shared = self.iteration.optimizers > len(self.replicas)
-            name = self._names[optimizer] = self.replicas.name_of(first, set(self._names.values()), shared)
-        return name
 
     def collecting(self, phase: str, _info: dict[str, int]) -> None:
         """gc's callback: the collector stops every thread, whichever set it off."""

@@ -1,4 +1,4 @@
-"""What is known of the training loop as a whole: how many steps it will be, and which epoch of how many runs.
+"""The training loop as a whole: how many steps it will have, and which epoch of how many it is in.
 
 The trainers tell (`trainers` hears them), DistributedSampler is told the epoch, tqdm's bars show it. What the script
 says itself, with `ddpmon.step(total=…)`, is not here: it goes before all of these.
@@ -15,7 +15,7 @@ from ddpmon.probe.bars import Bars
 
 
 class Progress(NamedTuple):
-    """None: not known."""
+    """How far a training loop has come and how far it goes; None: unknown."""
 
     total: int | None = None
     """Steps of this process, from its first to its last."""
@@ -25,10 +25,13 @@ class Progress(NamedTuple):
 
 
 class Loops:
-    """Gathers it. The training thread tells, the sending thread looks; what is told is replaced, never changed."""
+    """Gathers progress from trainers, samplers and bars.
+
+    The training thread writes, the sending thread reads; what was written is replaced, never changed.
+    """
 
     def __init__(self, note: Callable[[str], object]) -> None:
-        """note: takes what could not be read."""
+        """note: takes a line on what could not be read."""
         self._note = note
         self.trainer: Callable[[], Progress] | None = None
         """What Hugging Face's or Lightning's trainer last said."""
@@ -39,7 +42,7 @@ class Loops:
         self._resumed = False
         """Whether the first epoch that a sampler was given was a late one."""
         self._ahead: int | None = None
-        """Of a resumed run: by how many epochs the samplers' count was before the bars' when both were first known."""
+        """Of a resumed run: by how many epochs the samplers' count was ahead of the bars' at first."""
         self._bars_fail = False
 
     def set_epoch(self, epoch: object) -> None:
@@ -50,21 +53,21 @@ class Loops:
                 self._resumed = epoch > 1
             self._sampler = epoch, time.time()
 
-    def look(self, step: int, at: float) -> Progress:
-        """What is known at this moment. step: finished so far. at: seconds of any clock."""
+    def progress(self, step: int, at: float) -> Progress:
+        """The progress at this moment. step: finished so far. at: seconds of any clock."""
         trainer = self.trainer
-        told = trainer() if trainer is not None else Progress()
+        said = trainer() if trainer is not None else Progress()
         sampler = self._sampler
         bars = self._bars
-        if told.total is None and not self._bars_fail:
+        if said.total is None and not self._bars_fail:
             try:
-                bars.look(step, at, sampler[1] if sampler else None)
+                bars.follow(step, at, sampler[1] if sampler else None)
             except Exception as error:
                 self._bars_fail = True  # a class of the script's own may be quite unlike tqdm's
                 self._note(f"progress bars: {type(error).__name__} when they were read; they are left alone")
                 self._bars = bars = Bars()
-        total = told.total or bars.total
-        epoch, epochs = (told.epoch, told.epochs) if told.epoch is not None else self._epoch(bars, sampler)
+        total = said.total or bars.total
+        epoch, epochs = (said.epoch, said.epochs) if said.epoch is not None else self._epoch(bars, sampler)
         return Progress(total if total is not None and step <= total < MAX_STEP else None, *_possible(epoch, epochs))
 
     def _epoch(self, bars: Bars, sampler: tuple[int, float] | None) -> tuple[int | None, int | None]:

@@ -45,9 +45,9 @@ def relieve() -> None:
     """
     for descriptor, _ in _STREAMS:
         with contextlib.suppress(OSError, KeyError):
-            found = os.fstat(descriptor)
-            if found.st_blocks * _BLOCK_BYTES > MOST_UNREAD_BYTES and _is_spool(descriptor):
-                _drop(descriptor, found.st_blocks * _BLOCK_BYTES, found.st_size)
+            status = os.fstat(descriptor)
+            if status.st_blocks * _BLOCK_BYTES > MOST_UNREAD_BYTES and _is_spool(descriptor):
+                _drop(descriptor, status.st_blocks * _BLOCK_BYTES, status.st_size)
 
 
 def _is_spool(descriptor: int) -> bool:

@@ -1,22 +1,20 @@
-"""How this process trains in parallel: DDP, FSDP, DeepSpeed, tensor parallel, alone; and forwards that are not DDP's.
+"""How this process trains in parallel: DDP, FSDP, DeepSpeed, tensor parallel, alone.
 
-Told by what is seen at work, never by what was imported: a forward that was heard, the parameters of an optimizer that
-steps. Nothing is imported here that the script has not imported itself. Most of it is private to torch or to others:
-what is not there, or answers otherwise, counts as not known.
+Concluded from what is seen at work, never from what was imported: a forward that was heard, the parameters of an
+optimizer that steps. Most of it is private to torch or to others: what is not there, or answers otherwise, counts as
+not known.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import torch
 
 from ddpmon.messages import (
     ALONE,
-    DATA_PARALLEL,
     DDP,
     DEEPSPEED,
     FSDP,
@@ -25,124 +23,71 @@ from ddpmon.messages import (
     NOT_PARALLEL,
     TENSOR_PARALLEL,
 )
-from ddpmon.probe import hooks
-
-if TYPE_CHECKING:
-    from ddpmon.probe.listener import Listener
+from ddpmon.probe.replica import Replica
 
 MOST_PARAMETERS = 10_000
-"""Of an optimizer that are looked at."""
-
-
-class Wrapper(NamedTuple):
-    """A class that runs the forward of a model, its root's or a part's."""
-
-    kind: str
-    modules: tuple[str, ...]
-    """Where it is now, and where it was in older versions."""
-    name: str
-    begins: str = "forward"
-    """What is called when forward begins. Looked up on the class at each call."""
-    ends: tuple[str, ...] = ()
-    """What is called last in it, the first that there is; none: `begins` is all of forward."""
-
-
-WRAPPERS = (
-    Wrapper(
-        FSDP2,
-        ("torch.distributed.fsdp._fully_shard._fsdp_state", "torch.distributed._composable.fsdp._fsdp_state"),
-        "FSDPState",
-        # Its hooks on modules are bound before anyone can listen; what they call is not.
-        "_root_pre_forward",
-        ("_cast_output_dtype", "_register_pre_backward_hook"),
-    ),
-    Wrapper(FSDP, ("torch.distributed.fsdp.fully_sharded_data_parallel",), "FullyShardedDataParallel"),
-    Wrapper(DEEPSPEED, ("deepspeed.runtime.engine",), "DeepSpeedEngine"),
-    Wrapper(DATA_PARALLEL, ("torch.nn.parallel.data_parallel",), "DataParallel"),
-)
+"""How many of an optimizer's parameters are examined."""
 
 
 class Parallelism:
-    """Finds out how this process trains, and tells the listener of forwards that DDP has no part in."""
+    """Concludes how this process trains from what is seen of forwards, DDP's models and optimizers."""
 
-    def __init__(self, listener: Listener) -> None:
-        self._listener = listener
-        self._followed: set[str] = set()
+    def __init__(self) -> None:
         self.begin()
 
     def begin(self) -> None:
         """Start from nothing: a new process."""
         self.unsettled = True
-        """Whether there is more to know than was told."""
+        """Whether more was seen since it was last settled."""
         self._kind = ""
-        """Whose forward was heard."""
+        """The wrapper whose forward was heard, by its kind; "": none."""
         self._model: Any = None
-        """The first of them, until the kind is told."""
+        """The first model with that wrapper, until the kind is settled."""
         self._running = 0
-        """The one whose forward runs and is not inside of another's, by its id: it may be freed at any time."""
+        """The model whose outermost forward runs now, by its id: the model may be freed at any time; 0: none."""
         self._counted = 0
-        """The one whose inputs are this step's samples."""
+        """The model whose inputs count as this step's samples, by its id; 0: none yet."""
         self._wrapped_in: list[str] = []
         self._optimizer: Any = None
         self._tensor_parallel = False
-        """Whether parameters of a DDP model were."""
+        """Whether parameters of a DDP model were sharded."""
 
     def wrapped(self, model: Any) -> None:
         """A model was wrapped in DDP."""
         self._tensor_parallel |= any(map(_is_sharded, model.parameters()))
-        self._listener.identity.trains(DDP, [])
         self.unsettled = True
 
-    def follow(self) -> None:
-        """Listen to the wrappers that the script has imported by now, each once."""
-        for wrapper in WRAPPERS:
-            for module in wrapper.modules:
-                owner = getattr(sys.modules.get(module), wrapper.name, None)
-                if owner is not None and hasattr(owner, wrapper.begins) and wrapper.kind not in self._followed:
-                    self._followed.add(wrapper.kind)
-                    self._follow(wrapper, owner)
+    def forward_begins(self, kind: str, model: object) -> bool:
+        """A forward begins of a model that something else than DDP runs; says whether it is one to be measured.
 
-    def _follow(self, wrapper: Wrapper, owner: Any) -> None:
-        def forward_begins(model: Any, *inputs: Any, **named: Any) -> None:
-            self._forward_begins(wrapper.kind, model, inputs, named)
-
-        def hook_begins(state: Any, _module: Any, inputs: Any = (), named: Any = None) -> None:
-            self._forward_begins(wrapper.kind, state, inputs, named or {})
-
-        around: dict[str, Any] = {"after": self._forward_ends, "traced": True}
-        if not wrapper.ends:
-            failed = self._forward_fails
-            hooks.replace(owner, wrapper.begins, self._listener, before=forward_begins, failed=failed, **around)
-        elif last := next((name for name in wrapper.ends if hasattr(owner, name)), None):
-            hooks.replace(owner, wrapper.begins, self._listener, before=hook_begins, traced=True)
-            hooks.replace(owner, last, self._listener, **around)
-
-    # --- forward -----------------------------------------------------------------------------------------------
-
-    def _forward_begins(self, kind: str, model: Any, inputs: Any, named: Any) -> None:
+        One inside another's forward, or computed once more in backward, is not.
+        """
         if self._running not in {0, id(model)} or torch._C._current_graph_task_id() != -1:
-            return  # inside another's, or computed once more in backward
+            return False
         self._running = id(model)
         if self._kind != kind:
             self._kind, self._model, self.unsettled = kind, model, True
         if not self._counted and torch.is_grad_enabled():
             self._counted = id(model)
-        # Where blocks are sharded one by one, none is inside of another: the samples are what the first one gets.
-        if self._counted == id(model):
-            self._listener.parallel_begins(model, *inputs, **named)
-        else:
-            self._listener.parallel_begins(model)
+        return True
 
-    def _forward_ends(self, _result: Any, model: Any, *_args: Any) -> None:
-        if self._running == id(model):
+    def is_counted(self, model: object) -> bool:
+        """Whether the samples of a step are what this model is given.
+
+        Where blocks are sharded one by one, none is inside of another: the samples are what the first one gets.
+        """
+        return self._counted == id(model)
+
+    def forward_ends(self, model: object) -> bool:
+        """A forward ended; says whether it was one to be measured."""
+        measured = self._running == id(model)
+        if measured:
             self._running = 0
-            self._listener.parallel_ends()
+        return measured
 
-    def _forward_fails(self) -> None:
+    def forward_fails(self) -> None:
+        """A forward raised."""
         self._running = 0
-        self._listener.phase_fails()
-
-    # --- what it is --------------------------------------------------------------------------------------------
 
     def steps(self, optimizer: Any) -> None:
         """An optimizer steps."""
@@ -150,24 +95,25 @@ class Parallelism:
         if self.unsettled:
             self._optimizer = optimizer
 
-    def settle(self) -> None:
-        """A step ended: tell what is known by now of how this process trains, and of what that leaves unmeasured."""
+    def settle(self, world_size: int, replicas: Sequence[Replica], *, on_device: bool) -> tuple[str, list[str]]:
+        """A step ended: how this process trains, by all that was seen, and the phases that this leaves unmeasured.
+
+        replicas: the DDP models. on_device: steps lie on a GPU's timeline. The kind is "" where it cannot be told.
+        """
         self.unsettled = False
-        listener, optimizer = self._listener, self._optimizer
-        parameters = _parameters(optimizer)
-        replicas = list(listener.replicas.values())
-        alone = listener.identity.world_size == 1
+        parameters = _parameters(self._optimizer)
+        alone = world_size == 1
         try:
-            kind = " + ".join(self._kinds(optimizer, parameters, bool(replicas), alone))
+            kind = " + ".join(self._kinds(self._optimizer, parameters, bool(replicas), alone))
         except Exception:
             kind = ""
         self._optimizer = self._model = None
         unmeasured = [] if self._kind or any(replica.expected_at for replica in replicas) else ["forward"]
         # A GPU's timeline is followed for DDP only, and by the host's clock nobody waits for a collective on it.
-        on_gpu = any(parameter.is_cuda for parameter in parameters[:1]) and listener.events is None
+        on_gpu = any(parameter.is_cuda for parameter in parameters[:1]) and not on_device
         if (alone and not replicas) or on_gpu:
             unmeasured += ["wait", "transfer"]
-        listener.identity.trains(kind, unmeasured)
+        return kind, unmeasured
 
     def _kinds(self, optimizer: Any, parameters: Sequence[Any], ddp: bool, alone: bool) -> list[str]:
         if self._model is not None:
@@ -206,11 +152,11 @@ def _meshes(state: Any, parameters: Sequence[Any]) -> tuple[bool, bool]:
 
 
 def _is_sharded(parameter: Any) -> bool:
-    """Whether it is a DTensor, or was one before DDP took its local part."""
+    """Whether a parameter is a DTensor, or was one before DDP took its local part."""
     return type(parameter).__name__ == "DTensor" or hasattr(parameter, "_st_info")
 
 
 def _parameters(optimizer: Any) -> list[Any]:
-    """Of an optimizer, some of them where there are very many."""
+    """The parameters of an optimizer, at most MOST_PARAMETERS of them."""
     groups = getattr(optimizer, "param_groups", None) or ()
     return list(islice((parameter for group in groups for parameter in group["params"]), MOST_PARAMETERS))

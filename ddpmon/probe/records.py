@@ -12,7 +12,7 @@ DATA, FORWARD, BACKWARD, OPTIMIZER, OTHER = range(5)
 PAUSED = 5
 """Time that belongs to no phase of a step: an evaluation, a checkpoint, a compilation."""
 BLOCKED = 6
-"""What a mark says where a synchronisation begins."""
+"""The code of a mark where a synchronisation begins."""
 
 
 class Event(Protocol):
@@ -112,4 +112,4 @@ class Fetched(NamedTuple):
     """In it, where they count."""
     tokens: int
     paused: bool
-    """It was fetched in a pause."""
+    """Whether it was fetched in a pause."""

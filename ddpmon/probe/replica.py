@@ -156,9 +156,9 @@ def _not_taken(name: str, taken: Container[str]) -> str:
 
 def reduced_parameters(model: DistributedDataParallel) -> list[Any]:
     """The parameters whose gradients DDP reduces, in the order of the reducer's list."""
-    found: dict[Any, None] = {}
+    reduced: dict[Any, None] = {}
     for module_name, module in model.module.named_modules():
         for name, parameter in module.named_parameters(recurse=False):
             if parameter.requires_grad and f"{module_name}.{name}" not in model.parameters_to_ignore:
-                found.setdefault(parameter)
-    return list(found)
+                reduced.setdefault(parameter)
+    return list(reduced)

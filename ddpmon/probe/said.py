@@ -1,7 +1,7 @@
 """What a script says itself: values that it logs, where its steps begin and end, names for parts of them.
 
 A script may hand over anything: a number in any of Python's, NumPy's or torch's forms is taken as it is meant, what is
-none is left out and told of once, and nothing raises into the script.
+no number is left out and reported once, and nothing raises into the script.
 """
 
 from __future__ import annotations
@@ -12,18 +12,17 @@ import sys
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec
 
 import torch
 
 from ddpmon.messages import MAX_LOGGED, MAX_NAME, MAX_NAMES, MAX_STEP
+from ddpmon.probe.cuda import Readings
+from ddpmon.probe.hearing import Hearing
+from ddpmon.probe.identity import Identity
 
-if TYPE_CHECKING:
-    from ddpmon.probe.cuda import Readings
-    from ddpmon.probe.identity import Identity
-    from ddpmon.probe.iteration import Iteration
-    from ddpmon.probe.stepclock import StepClock
-
+SCALARS = 10_000
+"""Values of `ddpmon.log` that wait for the sending thread; a process that never sends keeps no more."""
 
 _Arguments = ParamSpec("_Arguments")
 
@@ -31,7 +30,7 @@ _Arguments = ParamSpec("_Arguments")
 def _harmless(
     call: Callable[Concatenate[Said, _Arguments], None],
 ) -> Callable[Concatenate[Said, _Arguments], None]:
-    """A call of the script's that raises nothing of ours into it."""
+    """A call that the script makes: an error of ours is not raised into the script."""
 
     @functools.wraps(call)
     def wrapper(self: Said, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> None:
@@ -43,27 +42,21 @@ def _harmless(
     return wrapper
 
 
-class Said(ABC):
+class Said(Hearing, ABC):
     """The part of a listener that `ddpmon.log`, `ddpmon.step` and `ddpmon.phase` speak to."""
 
-    identity: Identity
-    clock: StepClock
-    iteration: Iteration
-    readings: Readings
-    scalars: deque[tuple[int, str, object]]
-    total_steps: int | None
-    beats: int
-    begun: bool
-    marked: bool
-    marked_step: int
-
-    @abstractmethod
-    def hears(self) -> bool:
-        """Whether this call is on the training thread of a process that is watched."""
-
-    @abstractmethod
-    def leave(self, error: BaseException) -> None:
-        """Something in the probe went wrong: stop listening."""
+    def begin(self, identity: Identity) -> None:
+        """Start from nothing: a new process."""
+        super().begin(identity)
+        self.readings = Readings()
+        self.scalars: deque[tuple[int, str, object]] = deque(maxlen=SCALARS)
+        self.total_steps: int | None = None
+        self.begun = False
+        """Whether something was fetched or a marked step was entered since the last set-up."""
+        self.marked = False
+        """Whether the script marks its steps itself."""
+        self.marked_step = 0
+        """The marked step that runs now; 0: none."""
 
     @abstractmethod
     def start(self) -> None:
@@ -146,7 +139,7 @@ class Said(ABC):
 
 
 def _number(value: Any) -> float | None:
-    """A number in any form that stands for exactly one; None: it is none."""
+    """The one number that a value stands for, in whatever form; None: it is no number."""
     try:
         one = getattr(value, "item", None)  # of a tensor or an array of any shape that holds one number
         return float(one() if callable(one) else value)
@@ -155,7 +148,7 @@ def _number(value: Any) -> float | None:
 
 
 def _kind(value: Any) -> str:
-    """What something is instead of the number that is wanted."""
+    """What was given in the place of a number, in words."""
     if isinstance(value, torch.Tensor):
         return f"a tensor of {value.numel():,} on {value.device} was given"
     if isinstance(value, (int, float)):

@@ -53,7 +53,7 @@ GOODBYE_S = 0.5
 STEPS_PER_BATCH = 20
 """The training thread gets the GIL after each: encoding one takes 0.1 ms."""
 FRAMES_AT_ONCE = 4
-"""Frames that are sent or heard before it gets it too."""
+"""Frames that are sent or received before the training thread gets the GIL."""
 MAKE_WAY_S = 0.001
 """Long enough for it to wake up and take the GIL; a mere offer would be taken back before."""
 READING_S = 5.0
@@ -61,7 +61,7 @@ READING_S = 5.0
 
 
 class Sender(threading.Thread):
-    """Sends a listener's records to the hub at `address` until told to stop."""
+    """Sends a listener's records to the hub at `address` until `finish` is called."""
 
     def __init__(self, listener: Listener, address: str) -> None:
         super().__init__(name="ddpmon", daemon=True)
@@ -71,18 +71,18 @@ class Sender(threading.Thread):
         self._stopping = threading.Event()
         self._seq = 0
         self._epoch = ""
-        self._told = 0
+        self._hello_version = 0
         self._last_batch = 0.0
         self._last_sample = 0.0
         self._failed = False
         self._rest = False
         """The batch that is made next is the last."""
         self._moves = 0
-        """How often the training thread was seen elsewhere while it paused."""
+        """How often the training thread had moved on while it did something else than training."""
         self._samples: list[Sample] = []
         self._wholes = Wholes()
         self._losses: list[Scalar] = []
-        """Of the models of steps that update several."""
+        """Losses of each model, from steps that update several models."""
         self._progress = Progress()
         self._timeline = Timeline()
         self._whereabouts = Whereabouts(listener)
@@ -135,7 +135,7 @@ class Sender(threading.Thread):
             self._reconnect()
             self._samples.append(self._sampler.sample(self._make_way))
             self._make_way()
-            self._progress = self._listener.loops.look(self._listener.clock.step, now)
+            self._progress = self._listener.loops.progress(self._listener.clock.step, now)
             answer.keep(self._listener.thread == threading.main_thread().ident)
         output.relieve()
         self._report_exception()
@@ -154,11 +154,11 @@ class Sender(threading.Thread):
     def _reconnect(self) -> None:
         """Somebody may have taken the folder of the sockets away, and the hub made it again."""
         if self._door.keep():
-            self._told = 0
+            self._hello_version = 0
             self._outbox.send_again()
 
     def _make_way(self) -> None:
-        """Let the training thread have the GIL, as long as there is one."""
+        """Let the training thread have the GIL, unless this thread is to end."""
         if not self._stopping.is_set():
             time.sleep(MAKE_WAY_S)
 
@@ -181,7 +181,7 @@ class Sender(threading.Thread):
                 self._outbox.acknowledged(message.seq)
             elif isinstance(message, Welcome):
                 if not message.known:
-                    self._told = 0
+                    self._hello_version = 0
                 if not message.known or (self._epoch and message.epoch != self._epoch):
                     self._outbox.send_again()
                 self._epoch = message.epoch
@@ -286,10 +286,10 @@ class Sender(threading.Thread):
         sent = 0
         identity = self._listener.identity
         try:
-            if self._told != identity.version:
+            if self._hello_version != identity.version:
                 version = identity.version
                 self._socket.send(encode(identity.hello()), zmq.NOBLOCK)
-                self._told = version
+                self._hello_version = version
             while (frame := self._outbox.next()) is not None:
                 self._socket.send(frame.payload, zmq.NOBLOCK)
                 self._outbox.sent()
@@ -331,9 +331,9 @@ class Sender(threading.Thread):
         self._end_iteration()
         listener.identity.reached(STAGE_ENDED)
         self._rest = True
-        progress = listener.loops.look(listener.clock.step, time.monotonic())
+        progress = listener.loops.progress(listener.clock.step, time.monotonic())
         if progress != self._progress:
-            self._progress, self._last_batch = progress, 0.0  # to be told though there be nothing else to tell
+            self._progress, self._last_batch = progress, 0.0  # a last batch carries it, even an otherwise empty one
         self._gather(time.monotonic())
         bye = Bye(listener.identity.rank, os.getpid(), self._seq, self._outbox.dropped)
         self._hand_over(bye)

@@ -14,17 +14,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-import ddpmon
 from ddpmon.messages import MAX_FRAMES, Collective, Stack
 from ddpmon.messages.folder import Places
 from ddpmon.probe import collectives
-from ddpmon.probe.hooks import COLLECTIVES
+from ddpmon.probe.collectives import COLLECTIVES
+from ddpmon.probe.hearing import Hearing
 from ddpmon.probe.records import OTHER
 
 if TYPE_CHECKING:
     from types import FrameType
-
-    from ddpmon.probe.listener import Listener
 
 OVERDUE_NS = 5_000_000_000
 OVERDUE_STEPS = 8
@@ -33,7 +31,7 @@ EVERY_S = 2.0
 """How often a rank whose step is overdue says so by itself."""
 FRAME_CHARS = 200
 
-_OURS = os.path.dirname(os.path.abspath(ddpmon.__file__)) + os.sep
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _LIBRARIES = (os.path.join(os.path.dirname(os.__file__), ""), os.path.join(os.path.dirname(_TORCH[:-1]), ""))
 """Where the standard library lies, and whatever else is installed beside torch."""
@@ -51,23 +49,23 @@ _DDP = {
 
 
 class Whereabouts:
-    """Knows when to tell of a listener's training thread, and tells it."""
+    """Decides when the hub is to be sent the training thread's stack, and takes it."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: Hearing) -> None:
         self._asked = False
-        """The hub wants to know."""
+        """Whether the hub asked for the stack."""
         self._brief = False
-        """Only where it is: the run comes on, as far as the hub knows."""
+        """Whether the hub asked for the stack alone, without the Flight Recorder: the run makes progress."""
         self._listener = listener
         self._longest_ns = 0
         self._told_at = 0.0
         self._last: tuple[list[str], dict[str, int]] = ([], {})
         self._recorded: tuple[Collective | None, bool] | None = None
         self._place = 0
-        """Of the training thread, when it was last looked at."""
+        """A hash of the training thread's stack when `moves` was last called."""
 
     def moves(self) -> bool:
-        """Whether the training thread is elsewhere than at the last look: it runs Python. Takes 10 µs."""
+        """Whether the training thread is elsewhere than at the last call: it runs Python. Takes 10 µs."""
         frame = sys._current_frames().get(self._listener.thread or 0)
         place = 0
         for _ in range(MAX_FRAMES):

@@ -301,7 +301,7 @@ class StepClock:
             self._add_pause(RawPause(kind, since, end))
 
     def _no_pause(self, since: int, end: int) -> None:
-        """It was part of a step after all."""
+        """What seemed to be a pause was part of a step."""
         spent = min(self.phases[PAUSED], end - since)
         self.phases[PAUSED] -= spent
         self.phases[OTHER] += spent
@@ -339,7 +339,7 @@ class StepClock:
         return arrival
 
     def block_not(self) -> None:
-        """What began with `block` just now blocks nobody after all."""
+        """What `block` began blocks nobody: a collective that is asynchronous, say."""
         if self.marks and self.marks[-1].code == BLOCKED:
             self.marks[-1].code = self.phase
 
@@ -373,7 +373,7 @@ class StepClock:
         self._open.append((name, monotonic_ns() - self._blocked))
 
     def exit_named(self, name: str) -> bool:
-        """It does no more, if it did. False: the step has too many names already."""
+        """Time no longer belongs to that name, if it did. False: the step has too many names already."""
         now = monotonic_ns() - self._blocked
         opened = self._open
         for place in range(len(opened) - 1, -1, -1):

@@ -11,18 +11,16 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import optimizer
 from torch.utils.data.distributed import DistributedSampler
 
 from ddpmon.messages import MAX_STEP
-from ddpmon.probe import hooks
+from ddpmon.probe.interception import replace
+from ddpmon.probe.listener import Listener
 from ddpmon.probe.loops import Progress
-
-if TYPE_CHECKING:
-    from ddpmon.probe.listener import Listener
 
 TRAINERS = (
     ("transformers.trainer_callback", "CallbackHandler", "call_event"),
@@ -42,16 +40,16 @@ def install(listener: Listener) -> None:
     def set_epoch(_sampler: object, epoch: object = None) -> None:
         listener.loops.set_epoch(epoch)  # of this process: a forked one has others
 
-    def look(*_args: object) -> None:
+    def hear_imported(*_args: object) -> None:
         for (module, name, method), hear in zip(TRAINERS, (_transformers, _lightning, _lightning), strict=True):
-            found = getattr(sys.modules.get(module), name, None)
-            if isinstance(found, type) and found not in replaced and callable(getattr(found, method, None)):
-                replaced.add(found)
-                hooks.replace(found, method, listener, after=hear(listener))
+            trainer = getattr(sys.modules.get(module), name, None)
+            if isinstance(trainer, type) and trainer not in replaced and callable(getattr(trainer, method, None)):
+                replaced.add(trainer)
+                replace(trainer, method, listener, after=hear(listener))
 
-    hooks.replace(DistributedDataParallel, "_ddp_init_helper", listener, after=look)
-    hooks.replace(optimizer.Optimizer, "_patch_step_function", listener, after=look)
-    hooks.replace(DistributedSampler, "set_epoch", listener, before=set_epoch)
+    replace(DistributedDataParallel, "_ddp_init_helper", listener, after=hear_imported)
+    replace(optimizer.Optimizer, "_patch_step_function", listener, after=hear_imported)
+    replace(DistributedSampler, "set_epoch", listener, before=set_epoch)
 
 
 def _transformers(listener: Listener) -> Callable[..., None]:

@@ -33,11 +33,11 @@ def rest(clock: StepClock) -> list[Pause]:
 
 
 class Wholes:
-    """Makes records of steps that follow each other."""
+    """Makes the records of consecutive steps."""
 
     def __init__(self) -> None:
         self._usual = 1
-        """Backward calls of a step, as a rule."""
+        """How many backward calls a step usually has."""
         self._backwards = 1
         """Of the last step."""
         self._loss: float | None = None
@@ -94,17 +94,17 @@ class Wholes:
         Gradient accumulation adds up what is usually the mean of a step's batches. Of fewer batches than usual, as
         the last ones of an epoch are, the sum may be a part of it: what is nearer to the step before is taken.
         """
-        told = [_sum(map(resolve, part.losses)) for part in every]
+        values = [_sum(map(resolve, part.losses)) for part in every]
         if raw.updates:
             losses: dict[str, float] = {}
             begin = 0
             for name, end in raw.updates:
-                loss = _sum(told[begin:end])
+                loss = _sum(values[begin:end])
                 if loss is not None:
                     losses[name] = losses.get(name, 0.0) + loss
                 begin = end
             return _sum(losses.values()), losses
-        loss = _sum(told)
+        loss = _sum(values)
         if backwards == self._backwards:
             self._usual = backwards
         self._backwards = backwards
@@ -117,8 +117,8 @@ class Wholes:
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) if numbers else None
 
 
 def _fed(every: tuple[RawStep, ...], backwards: int) -> tuple[int, int]:
@@ -131,13 +131,13 @@ def _fed(every: tuple[RawStep, ...], backwards: int) -> tuple[int, int]:
     for part in every:
         for number, fed in part.fed.items():
             before = models.setdefault(number, [0, 0, 0])
-            models[number] = [known + more for known, more in zip(before, fed, strict=True)]
-    known = [(samples, tokens) for samples, tokens, _ in models.values() if samples]
+            models[number] = [sum_so_far + more for sum_so_far, more in zip(before, fed, strict=True)]
+    amounts = [(samples, tokens) for samples, tokens, _ in models.values() if samples]
     fetched = sum(part.samples for part in every), sum(part.tokens for part in every)
     more_than_once = bool(every[-1].updates) or any(calls > backwards for *_, calls in models.values())
-    if fetched[0] and (more_than_once or not known):
-        known.append(fetched)
-    return min(known, default=(0, 0))
+    if fetched[0] and (more_than_once or not amounts):
+        amounts.append(fetched)
+    return min(amounts, default=(0, 0))
 
 
 def _accumulated(every: tuple[RawStep, ...], backwards: int) -> int:

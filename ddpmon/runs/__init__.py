@@ -44,9 +44,10 @@ from ddpmon.runs.folders import (
     socket_dir,
     view_address,
 )
-from ddpmon.runs.here import Place, Sight, boot_id, here, is_local, pid_namespace
+from ddpmon.runs.here import Place, Sight, here, is_local
 from ddpmon.runs.ids import new_id, reserved
 from ddpmon.runs.lock import held, hold, known_held
+from ddpmon.runs.proc import boot_id, pid_namespace
 from ddpmon.runs.process import Process
 from ddpmon.runs.writing import write
 
@@ -76,7 +77,7 @@ __all__ = [
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LOCK_S = 2.0
 YEAR_10000 = 253_402_300_800.0
-"""Unix seconds; later is no date."""
+"""Unix seconds of the year 10000; whatever is later is no date."""
 START_S = 10.0
 """How long a run without a supervisor counts as one that is just being started."""
 
@@ -173,7 +174,7 @@ class Run:
         """What it means that no supervisor can be seen."""
         if self.sight is Sight.PIDS:
             return "lost"
-        if self.sight is Sight.KERNEL:  # where nobody could take the lock, nobody knows
+        if self.sight is Sight.KERNEL:  # where no locks are, it is unknown
             return "lost" if known_held(self.id) is False else "unknown"
         return "lost" if self.host == here().host and is_local(run_dir(self.id)) else "unknown"
 
@@ -330,7 +331,7 @@ def load(run_id: str) -> Run:
 
 
 def _check_values(run: Run, run_id: str) -> None:
-    """What the types leave open. ValueError names the value that cannot be."""
+    """Check what the types do not. ValueError names the value that is out of range."""
     numbers: dict[str, tuple[float | None, float, float]] = {
         "created_at": (run.created_at, 0, YEAR_10000),
         "ended_at": (run.ended_at, 0, YEAR_10000),
@@ -368,14 +369,14 @@ def all_runs() -> list[Run]:
 
 def all_and_damaged() -> tuple[list[Run], list[str]]:
     """Every readable run of this user, oldest first; and what is wrong with each of the others."""
-    found, damaged = [], []
+    readable, damaged = [], []
     for run_id in all_ids():
         try:
-            found.append(load(run_id))
+            readable.append(load(run_id))
         except RunNotFoundError as error:
             if (run_dir(run_id) / "run.json").exists():  # else it was deleted just now
                 damaged.append(str(error))
-    return sorted(found, key=lambda run: run.created_at), damaged
+    return sorted(readable, key=lambda run: run.created_at), damaged
 
 
 def find(wanted: str | None) -> Run:

@@ -57,16 +57,16 @@ def private_dir(path: Path) -> Path:
     """Make a folder that only this user can enter, or check that it is one; UnsafePathError says what is wrong."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = path.lstat()
+        status = path.lstat()
     except OSError as error:
         raise UnsafePathError(
             f"cannot make {path}: {error.strerror}; set DDPMON_HOME or DDPMON_RUNTIME_DIR elsewhere"
         ) from None
-    if not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         raise UnsafePathError(f"{path} is no folder (a link?); remove it or set DDPMON_RUNTIME_DIR elsewhere")
-    if found.st_uid != os.getuid():
+    if status.st_uid != os.getuid():
         raise UnsafePathError(f"{path} belongs to another user; set DDPMON_RUNTIME_DIR elsewhere")
-    if found.st_mode & 0o077:
+    if status.st_mode & 0o077:
         raise UnsafePathError(f"{path} can be entered by others; chmod 700 it or set DDPMON_RUNTIME_DIR elsewhere")
     return path
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from ddpmon.runs.proc import MOUNTS, boot_id, pid_namespace
+
 _LOCAL = frozenset(
     {
         "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "jfs", "reiserfs", "bcachefs",
@@ -20,7 +22,7 @@ is not known either that what one process maps is what another one sees, on whic
 
 
 class Sight(Enum):
-    """How much a place tells of its processes."""
+    """How much can be seen from here of the processes of a place."""
 
     PIDS = "pids"
     """Its pids are ours: processes can be seen and signalled."""
@@ -52,36 +54,20 @@ def here() -> Place:
     return Place(platform.node(), boot_id(), pid_namespace())
 
 
-def boot_id() -> str:
-    """Identity of this boot of the machine; "" where the kernel does not tell."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
-
-
-def pid_namespace() -> str:
-    """The pid namespace of this process, as "pid:[4026531836]"; "" where the kernel does not tell."""
-    try:
-        return os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return ""
-
-
-def is_local(path: Path, mounts: Path = Path("/proc/self/mounts")) -> bool:
+def is_local(path: Path, mounts: Path = MOUNTS) -> bool:
     """Whether a path is on a file system that no other machine can write to, as far as this can be told."""
     try:
         lines = mounts.read_text(errors="surrogateescape").splitlines()
     except OSError:
         return False
     real = Path(os.path.realpath(path))
-    found = Path(), ""
+    mounted = Path(), ""
     for line in lines:
         fields = line.split()
         if len(fields) < 3:
             continue
         top = Path(fields[1].replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\"))
         # the later of two at one place hides the earlier
-        if real.is_relative_to(top) and len(top.parts) >= len(found[0].parts):
-            found = top, fields[2]
-    return found[1] in _LOCAL
+        if real.is_relative_to(top) and len(top.parts) >= len(mounted[0].parts):
+            mounted = top, fields[2]
+    return mounted[1] in _LOCAL

@@ -16,7 +16,7 @@ from ddpmon.errors import DdpmonError
 from ddpmon.runs.folders import run_dir
 
 TRIES_S = 1.0
-"""Who looks holds the lock for a moment."""
+"""`known_held` holds the lock for a moment: so long `hold` tries again."""
 
 
 def hold(run_id: str) -> int:
@@ -49,7 +49,7 @@ def held(run_id: str) -> bool:
 
 
 def known_held(run_id: str) -> bool | None:
-    """The same; None where that cannot be told: no supervisor ever took the lock, or there are no locks."""
+    """Whether a supervisor of a run lives; None where that is unknown: it was never taken, or there are no locks."""
     try:
         file = os.open(_path(run_id), os.O_RDONLY)
     except OSError:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+
+from ddpmon.runs import proc
 
 
 @dataclass(frozen=True)
@@ -15,12 +16,9 @@ class Process:
 
     @classmethod
     def of(cls, pid: int) -> Process | None:
-        """Look at a live process; None if there is none (a zombie counts as none)."""
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-        except OSError:
-            return None
-        return None if fields[0] in "ZX" else cls(pid, int(fields[19]))
+        """The live process with a pid; None if there is none (a zombie counts as none)."""
+        its = proc.stat(pid)
+        return cls(pid, its.start_ticks) if its is not None and its.alive else None
 
     def alive(self) -> bool:
         """Whether this very process still runs."""

@@ -31,11 +31,11 @@ def read(path: Path) -> Any:
     except OSError as error:
         raise ValueError(error.strerror) from None
     with open(file, "rb") as opened:
-        found = os.fstat(file)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
             raise ValueError("it is no file")
-        if found.st_size > LARGEST:
-            raise ValueError(f"{found.st_size >> 20} MB are no run.json")
+        if status.st_size > LARGEST:
+            raise ValueError(f"{status.st_size >> 20} MB are no run.json")
         try:
             return json.loads(opened.read(LARGEST))
         except OSError as error:

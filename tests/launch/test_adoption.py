@@ -13,6 +13,7 @@ import pytest
 from ddpmon import runs, source
 from ddpmon.launch import processes, stop, unseen
 from ddpmon.launch.adoption import see_to
+from ddpmon.runs import proc
 from tests.conftest import Started, ddpmon_program, wait_for
 from tests.probe.conftest import SCRIPTS
 
@@ -183,7 +184,7 @@ time.sleep(600)
 def test_what_a_signal_stopped_goes_on_when_the_run_is_looked_at(waiting, cli, tmp_path, who):
     process = getattr(waiting.run, who)
     os.kill(process.pid, signal.SIGSTOP)
-    wait_for(lambda: processes.is_stopped(process.pid))
+    wait_for(lambda: proc.is_stopped(process.pid))
     told = cli("status")
     assert (told.returncode, told.stdout.split()[1]) == (0, "WAITING")
     assert f"the {who} of test ({waiting.id}) was stopped; it goes on now" in told.stderr

@@ -15,6 +15,7 @@ import pytest
 from ddpmon import runs
 from ddpmon.launch import processes, stop, supervisor
 from ddpmon.launch.run_file import RunFile
+from ddpmon.runs import proc
 from tests.conftest import ddpmon_program, wait_for
 
 
@@ -201,7 +202,7 @@ def test_a_stop_has_a_stopped_supervisor_go_on(python, tmp_path):
     started = python(READY + "time.sleep(600)")
     pid = ready(tmp_path)
     os.kill(started.run.supervisor.pid, signal.SIGSTOP)
-    wait_for(lambda: processes.is_stopped(started.run.supervisor.pid))
+    wait_for(lambda: proc.is_stopped(started.run.supervisor.pid))
     stop.request(started.run)
     assert started.until_gone().state() == "stopped"
     assert not alive(pid)
@@ -221,7 +222,7 @@ def test_a_stop_has_stopped_processes_of_the_run_go_on_to_save(python, tmp_path)
     )
     pid = ready(tmp_path)
     os.kill(pid, signal.SIGSTOP)
-    wait_for(lambda: processes.is_stopped(pid))
+    wait_for(lambda: proc.is_stopped(pid))
     stop.request(started.run)
     assert started.until_gone().state() == "stopped"
     assert (tmp_path / "checkpoint").exists()

@@ -32,7 +32,7 @@ class Training:
         while self._look_at <= end:
             self.now = self._look_at
             self._look_at += 1.0
-            self.bars.look(self.step, self.now, self.epoch_at)
+            self.bars.follow(self.step, self.now, self.epoch_at)
             self.totals.append(self.bars.total)
             self.epochs.append((self.bars.epoch, self.bars.epochs))
         self.now = end
@@ -250,7 +250,7 @@ def test_bars_are_read_without_their_lock_and_are_not_kept(training: Training) -
     holder = threading.Thread(target=hold)
     holder.start()
     holds.wait(30)
-    looker = threading.Thread(target=training.bars.look, args=(1, 0.0))
+    looker = threading.Thread(target=training.bars.follow, args=(1, 0.0))
     looker.start()
     looker.join(10)
     assert not looker.is_alive()
@@ -279,7 +279,7 @@ def test_bars_that_cannot_be_read_are_left_alone_and_that_is_said(training: Trai
     odd = Odd(range(5), file=io.StringIO())
     Odd.broken = True
     loops = Loops(notes.append)
-    assert loops.look(3, 0.0) == loops.look(4, 1.0) == (None, None, None)
+    assert loops.progress(3, 0.0) == loops.progress(4, 1.0) == (None, None, None)
     Odd.broken = False
     odd.close()
     assert notes == ["progress bars: RuntimeError when they were read; they are left alone"]
@@ -288,14 +288,14 @@ def test_bars_that_cannot_be_read_are_left_alone_and_that_is_said(training: Trai
 def test_the_samplers_epoch_counts_from_one(training: Training) -> None:
     loops = Loops(print)
     loops.set_epoch(0)
-    assert loops.look(1, 0.0).epoch == 1
+    assert loops.progress(1, 0.0).epoch == 1
     loops.set_epoch(1)
-    assert loops.look(2, 1.0).epoch == 2
+    assert loops.progress(2, 1.0).epoch == 2
     loops.set_epoch("three")
-    assert loops.look(2, 2.0).epoch == 2
+    assert loops.progress(2, 2.0).epoch == 2
     counts_from_one = Loops(print)
     counts_from_one.set_epoch(1)
-    assert counts_from_one.look(1, 0.0) == (None, 1, None)
+    assert counts_from_one.progress(1, 0.0) == (None, 1, None)
 
 
 def test_a_resumed_runs_epochs_are_those_of_the_sampler(training: Training) -> None:
@@ -307,7 +307,7 @@ def test_a_resumed_runs_epochs_are_those_of_the_sampler(training: Training) -> N
     for step in range(20):
         training.now += 0.5
         inner.update()
-        progress = loops.look(step + 1, training.now)
+        progress = loops.progress(step + 1, training.now)
     inner.close()
     outer.close()
     assert progress == (120, 4, 7)

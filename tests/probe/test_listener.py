@@ -10,7 +10,7 @@ import torch
 
 import ddpmon
 from ddpmon import api
-from ddpmon.messages import CHECKPOINT, EVALUATION, MAX_NAME, MAX_NAMES
+from ddpmon.messages import CHECKPOINT, DATA_PARALLEL, EVALUATION, MAX_NAME, MAX_NAMES
 from ddpmon.probe import listener as listening
 from ddpmon.probe import stepclock
 from ddpmon.probe.identity import Identity
@@ -32,10 +32,11 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.fixture
-def listener(now: list[int], monkeypatch: pytest.MonkeyPatch) -> Iterator[Listener]:
+def listener(now: list[int]) -> Iterator[Listener]:
     listener = Listener(Identity("test"))
-    monkeypatch.setattr(api, "_probe", listener)
-    return listener
+    api.attach(listener)
+    yield listener
+    api.detach()
 
 
 def notes(listener: Listener) -> list[str]:
@@ -128,7 +129,7 @@ def test_data_parallel_tells_forward_and_samples(listener: Listener, now: list[i
     model = torch.nn.DataParallel(torch.nn.Linear(3, 1))
     for number in range(2):
         fetch(listener, now)
-        listener.parallel_begins(model, BATCH[0])
+        listener.parallel_begins(DATA_PARALLEL, model, (BATCH[0],), {})
         now[0] += 8
         listener.parallel_ends(None, model)
         step = train(listener, now)
@@ -139,7 +140,7 @@ def evaluate(listener: Listener, now: list[int], batches: int, model: torch.nn.M
     for _ in range(batches):
         fetch(listener, now, iterator="held out")
         with torch.no_grad():
-            listener.parallel_begins(model, BATCH[0])
+            listener.parallel_begins(DATA_PARALLEL, model, (BATCH[0],), {})
             now[0] += 8
             listener.parallel_ends(None, model)
 
@@ -205,7 +206,7 @@ def test_a_model_that_is_trained_in_evaluation_mode_is_trained(listener: Listene
         listener.besides.evaluation_begins(None, model)
         model.module.training = model.training = False
         fetch(listener, now)
-        listener.parallel_begins(model, BATCH[0])
+        listener.parallel_begins(DATA_PARALLEL, model, (BATCH[0],), {})
         now[0] += 8
         listener.parallel_ends(None, model)
         step = train(listener, now)
@@ -283,7 +284,7 @@ def test_what_goes_before_a_forward_is_told(listener: Listener, now: list[int]) 
     """Loading without a DataLoader happens there."""
     model = torch.nn.DataParallel(torch.nn.Linear(3, 1))
     now[0] += 30
-    listener.parallel_begins(model, BATCH[0])
+    listener.parallel_begins(DATA_PARALLEL, model, (BATCH[0],), {})
     now[0] += 8
     listener.parallel_ends(None, model)
     now[0] += 4
@@ -348,13 +349,11 @@ def test_phases_of_other_threads_are_not_heard(listener: Listener, now: list[int
     assert train(listener, now).named is None
 
 
-def test_a_probe_that_comes_or_goes_inside_a_phase_is_harmless(
-    listener: Listener, now: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_probe_that_comes_or_goes_inside_a_phase_is_harmless(listener: Listener, now: list[int]) -> None:
     with ddpmon.phase("left"):
-        monkeypatch.setattr(api, "_probe", None)
+        api.detach()
     with ddpmon.phase("nobody listens"):
-        monkeypatch.setattr(api, "_probe", listener)
+        api.attach(listener)
     now[0] += 4
     assert train(listener, now).named == {"left": 29}, "it never ended: all of the step"
 

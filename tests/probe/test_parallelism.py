@@ -19,7 +19,7 @@ from torch.distributed.tensor.parallel.ddp import _pre_dp_module_transform
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from ddpmon.probe import parallelism
+from ddpmon.probe import forwards, parallelism
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.listener import Listener
 from ddpmon.probe.records import FORWARD, OTHER, RawStep
@@ -48,7 +48,9 @@ def listener(monkeypatch: pytest.MonkeyPatch) -> Listener:
             if hasattr(owner, name):
                 monkeypatch.setattr(owner, name, getattr(owner, name))
     monkeypatch.setenv("WORLD_SIZE", "4")
-    return Listener(Identity("test"))
+    listener = Listener(Identity("test"))
+    forwards.install(listener)
+    return listener
 
 
 def step(listener: Listener, model: Callable[[torch.Tensor], torch.Tensor], optimizer: Any) -> RawStep:

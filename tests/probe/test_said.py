@@ -19,10 +19,11 @@ from tests.probe.conftest import SCRIPTS, Ear, torchrun
 
 
 @pytest.fixture
-def listener(monkeypatch: pytest.MonkeyPatch) -> Iterator[Listener]:
+def listener() -> Iterator[Listener]:
     listener = Listener(Identity("test"))
-    monkeypatch.setattr(api, "_probe", listener)
-    return listener
+    api.attach(listener)
+    yield listener
+    api.detach()
 
 
 class Odd:

@@ -69,7 +69,7 @@ def state(**facts) -> SimpleNamespace:
 
 
 def told(listener: Listener) -> tuple[int | None, int | None, int | None]:
-    return tuple(listener.loops.look(listener.clock.step, 0.0))
+    return tuple(listener.loops.progress(listener.clock.step, 0.0))
 
 
 def test_hugging_faces_trainer_tells_total_and_epochs(listener: Listener) -> None:

@@ -151,7 +151,7 @@ def main(way: str) -> None:
         "again": sorted(vars(importlib.machinery.PathFinder.find_spec("torch").loader)),
     }
     print(json.dumps(facts))
-    print(f"armed: {ddpmon.api._probe is not None}")
+    print(f"armed: {ddpmon.api.attached()}")
 
 
 if __name__ == "__main__":

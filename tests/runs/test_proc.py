@@ -1,0 +1,153 @@
+"""What /proc says of processes is read in one place, and said as the kernel means it."""
+
+from __future__ import annotations
+
+import ast
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import ddpmon
+from ddpmon.runs import proc
+
+OTHERS = {
+    "glyphs.py": "the locale that this process was started with, before anything of ddpmon is imported",
+    "messages/door.py": "a path to a descriptor of this process: messages import nothing of ddpmon",
+    "probe/devices.py": "a thread of this process: the probe does not import ddpmon.runs",
+    "probe/output.py": "a path to a descriptor of this process",
+    "probe/inject/ddpmon_spool.py": "a path to a descriptor of this process",
+}
+"""Files that name a path in /proc themselves, always of the very process that they run in; and why."""
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[str]]:
+    """A process that catches SIGUSR1, blocks SIGUSR2, and waits; its name would confuse who splits at spaces."""
+    program = (
+        "import ctypes, signal\n"
+        "ctypes.CDLL(None).prctl(15, b') Z 1 2 3', 0, 0, 0)\n"
+        "signal.signal(signal.SIGUSR1, lambda *_: None)\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})\n"
+        "print('ready', flush=True)\n"
+        "while True: signal.pause()\n"
+    )
+    command = [sys.executable, "-c", program, "an argument"]
+    environment = {**os.environ, "RANK": "3"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        yield process
+        process.kill()
+
+
+def test_a_live_process(child: subprocess.Popen[str]) -> None:
+    its = proc.stat(child.pid)
+    assert its is not None
+    assert its.alive
+    assert (its.parent, its.group, its.session) == (os.getpid(), os.getpgid(child.pid), os.getsid(child.pid))
+    own = proc.stat(os.getpid())
+    assert own is not None
+    assert its.start_ticks >= own.start_ticks > 0
+    assert own.cpu_ticks > 0
+    assert proc.stats()[child.pid].start_ticks == its.start_ticks
+    assert child.pid in proc.children()[os.getpid()]
+    assert proc.parent(child.pid) == os.getpid()
+    assert proc.innermost_pid(child.pid) == int(proc.status(child.pid, "NSpid").split()[-1])
+    assert proc.owner(child.pid) == os.getuid()
+    assert proc.exists(child.pid)
+    assert proc.arguments(child.pid)[-2:] == [b"an argument", b""]
+    assert b"RANK=3" in proc.environment(child.pid)
+    assert b"python" in proc.mapped(child.pid)
+    assert proc.moved_bytes(child.pid) > 0
+
+
+def test_its_signals(child: subprocess.Popen[str]) -> None:
+    assert proc.catches(child.pid, signal.SIGUSR1)
+    assert not proc.catches(child.pid, signal.SIGTERM)
+    assert not proc.is_pending(child.pid, signal.SIGUSR2)
+    child.send_signal(signal.SIGUSR2)
+    assert proc.is_pending(child.pid, signal.SIGUSR2)
+    assert not proc.is_stopped(child.pid)
+    child.send_signal(signal.SIGSTOP)
+    wait_for(lambda: proc.is_stopped(child.pid))
+    its = proc.stat(child.pid)
+    assert its is not None
+    assert (its.state, its.alive) == ("T", True)
+
+
+def test_its_open_files(child: subprocess.Popen[str], tmp_path: Path) -> None:
+    assert child.stdout
+    pipe = os.readlink(f"/dev/fd/{child.stdout.fileno()}")
+    assert proc.descriptor_link(1, child.pid) == pipe
+    assert (1, pipe) in proc.descriptors(child.pid)
+    assert proc.descriptors_readable(child.pid)
+    path = tmp_path / "file"
+    path.write_text("what is in it")
+    with path.open() as file:
+        assert Path(proc.descriptor_path(file.fileno())).read_text() == "what is in it"
+        assert proc.descriptor_link(file.fileno()) == str(path)
+
+
+def test_a_zombie_tells_how_it_ended(child: subprocess.Popen[str]) -> None:
+    child.send_signal(signal.SIGKILL)
+    wait_for(lambda: (its := proc.stat(child.pid)) is not None and not its.alive)
+    its = proc.stat(child.pid)
+    assert its is not None
+    assert (its.state, os.waitstatus_to_exitcode(its.wait_status)) == ("Z", -signal.SIGKILL)
+
+
+def test_one_that_is_gone() -> None:
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+    gone = ended.pid
+    assert proc.stat(gone) is None
+    assert not proc.exists(gone)
+    assert (proc.status(gone, "State"), proc.parent(gone), proc.innermost_pid(gone)) == ("", 0, 0)
+    assert (proc.owner(gone), proc.moved_bytes(gone), proc.kernel_function(gone)) == (None, 0, "")
+    assert list(proc.descriptors(gone)) == []
+    assert not proc.catches(gone, signal.SIGTERM)
+    assert not proc.is_pending(gone, signal.SIGTERM)
+    assert not proc.is_stopped(gone)
+    for read in (proc.arguments, proc.environment, proc.mapped):
+        with pytest.raises(OSError, match=str(gone)):
+            read(gone)
+
+
+def test_this_machine_and_process() -> None:
+    assert len(proc.boot_id()) == 36
+    assert proc.pid_namespace().startswith("pid:[")
+    assert proc.own_memory_bytes() > 1_000_000
+
+
+def paths_in_proc(tree: ast.AST) -> list[str]:
+    """Texts of a program that are a path in /proc, or the beginning of one; its docstrings are none."""
+    prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return [text.value for text in texts if id(text) not in prose and text.value.startswith("/proc")]
+
+
+def test_nobody_else_reads_it() -> None:
+    package = Path(ddpmon.__file__).parent
+    readers = {
+        str(path.relative_to(package)) for path in package.rglob("*.py") if paths_in_proc(ast.parse(path.read_text()))
+    }
+    assert readers == {"runs/proc.py", *OTHERS}
+
+
+@pytest.mark.parametrize("program", ['open("/proc/1/stat")', 'open(f"/proc/{pid}/stat")', 'os.scandir("/proc")'])
+def test_a_reader_is_seen(program: str) -> None:
+    assert paths_in_proc(ast.parse(f'"""Reads /proc."""\n{program}'))
+    assert not paths_in_proc(ast.parse('"""Reads /proc."""'))
