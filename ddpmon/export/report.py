@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ddpmon.analysis.failures import headline
+from ddpmon.analysis.kinds import kind_named
 from ddpmon.analysis.verdict import duration, rank_list
 from ddpmon.analysis.words import counted
 from ddpmon.export.columns import columns, cut, wrapped
@@ -58,7 +59,7 @@ def sentences(report: dict[str, Any]) -> list[tuple[str, str]]:
     why = [
         finding["text"]
         for finding in findings
-        if finding["kind"] != "rank_failed" and finding["text"] not in report["verdict"]
+        if kind_named(finding["kind"]).explains != "failed" and finding["text"] not in report["verdict"]
     ]
     advice = list(dict.fromkeys(finding["advice"] for finding in findings if finding.get("advice")))
     told = [("Verdict", report["verdict"] or "nothing to tell yet")]
