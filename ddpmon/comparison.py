@@ -6,10 +6,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from ddpmon.analysis.compare import FEWEST_STEPS, FIRST_STEPS, Comparison, Side, compare
 from ddpmon.analysis.difference import notes, sentence
+from ddpmon.analysis.report import reported
 from ddpmon.analysis.resampling import Ratio
 from ddpmon.analysis.words import counted
 from ddpmon.analysis.world import World
@@ -65,9 +64,9 @@ def diff(a: Run, b: Run, found: Comparison) -> dict[str, Any]:
             "b_is": "higher" if losses.higher else "lower" if losses.lower else "alike",
         },
         "findings": {
-            "gone": [msgspec.to_builtins(finding) for finding in found.gone],
-            "new": [msgspec.to_builtins(finding) for finding in found.new],
-            "kept": [{"a": msgspec.to_builtins(was), "b": msgspec.to_builtins(now)} for was, now in found.kept],
+            "gone": [reported(finding) for finding in found.gone],
+            "new": [reported(finding) for finding in found.new],
+            "kept": [{"a": reported(was), "b": reported(now)} for was, now in found.kept],
         },
         "notes": notes(found),
     }

@@ -97,11 +97,12 @@ def report(
         else None,
         "what_if": [entry for entry in gains if entry["phase"] not in snapshot.unmeasured],
         "verdict": snapshot.verdict,
-        "findings": [_finding(finding) for finding in snapshot.findings],
+        "findings": [reported(finding) for finding in snapshot.findings],
     }
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def reported(finding: Finding) -> dict[str, Any]:
+    """A finding as reports have it."""
     built = msgspec.to_builtins(finding)
     return {name: built[name] for name in FINDING}
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from ddpmon import runs
 from ddpmon.analysis.failures import headline
+from ddpmon.analysis.kinds import kind_named
 from ddpmon.analysis.verdict import duration, rank_list
 from ddpmon.analysis.words import counted
 from ddpmon.errors import DdpmonError
@@ -81,7 +82,7 @@ def sentences(report: dict[str, Any]) -> list[tuple[str, str]]:
     why = [
         finding["text"]
         for finding in findings
-        if finding["kind"] != "rank_failed" and finding["text"] not in report["verdict"]
+        if kind_named(finding["kind"]).explains != "failed" and finding["text"] not in report["verdict"]
     ]
     advice = list(dict.fromkeys(finding["advice"] for finding in findings if finding.get("advice")))
     stale_s = report["run"].get("stale_s")

@@ -211,3 +211,13 @@ def test_inspect_says_what_a_ranks_data_is_loaded_with(workers, said):
     ranks = [replace(rank, environment=replace(rank.environment, loader_workers=workers)) for rank in calm.ranks]
     _, text = drive(replace(calm, ranks=ranks), "enter", size=(160, 50))
     assert said in text
+
+
+def test_of_several_troubles_of_a_machine_the_gravest_is_said_whatever_their_order():
+    kinds = ["memory_growth", "cpu_starved", "gpu_memory", "gpu_throttled"]
+    said = ["memory grows", "no core free", "GPU nearly full", "throttled"]
+    calm = snapshots.four_on_cpu()
+    for most in range(1, 5):
+        found = [finding(kind, "warn", "", [2]) for kind in kinds[:most]]
+        for order in (found, found[::-1]):
+            assert machines.troubles(replace(calm, findings=order))[2].words == said[most - 1]

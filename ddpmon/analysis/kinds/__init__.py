@@ -60,6 +60,11 @@ KINDS: tuple[Kind[Any], ...] = (
 _BY_NAME = {kind.name: kind for kind in KINDS}
 
 
+def kind_named(name: str) -> Kind[Any]:
+    """A kind by its name; for one that only another version of ddpmon has, one that nothing follows from."""
+    return _BY_NAME.get(name) or Kind(name, subject="world", gone="", words=lambda _: Words(""))
+
+
 def kind_of(finding: Finding) -> Kind[Any]:
-    """The kind of a finding; of one that only another version of ddpmon makes, one that nothing follows from."""
-    return _BY_NAME.get(finding.kind) or Kind(finding.kind, subject="world", gone="", words=lambda _: Words(""))
+    """The kind of a finding."""
+    return kind_named(finding.kind)

@@ -1,0 +1,95 @@
+"""What holds for every kind of finding."""
+
+import importlib
+import pkgutil
+from dataclasses import dataclass, fields, is_dataclass, replace
+from itertools import groupby
+
+import pytest
+
+from ddpmon.analysis import findings as finding
+from ddpmon.analysis import kinds
+from ddpmon.analysis.evidence import Evidence
+from ddpmon.analysis.findings import findings
+from ddpmon.analysis.kinds import KINDS, gpu_memory, kind_of
+from ddpmon.analysis.kinds.kind import Found, Kind, Words, evidence, for_words
+from ddpmon.messages import Finding
+from tests.worlds import own_times, records, world_of
+
+
+def test_every_file_of_a_kind_is_in_the_list_once_under_its_own_name():
+    modules = [importlib.import_module(f"{kinds.__name__}.{one.name}") for one in pkgutil.iter_modules(kinds.__path__)]
+    files = {module.__name__.rpartition(".")[2]: module.KIND for module in modules if hasattr(module, "KIND")}
+    assert {kind.name: kind for kind in KINDS} == files
+    assert len(KINDS) == len(files)
+
+
+def test_what_a_kind_says_of_others_is_said_of_kinds_that_there_are():
+    names = {kind.name for kind in KINDS}
+    for kind in KINDS:
+        assert set(kind.outdoes) <= names - {kind.name}
+        family = [other for other in KINDS if other.family == kind.family] if kind.family else [kind]
+        assert any(other.detect for other in family), kind.name
+        assert len({other.gone for other in family}) == 1, "its end is told by whatever name it went last"
+
+
+def test_kinds_that_are_listed_by_cost_stand_together():
+    assert [by_cost for by_cost, _ in groupby(KINDS, key=lambda kind: kind.by_cost)].count(True) == 1
+
+
+def test_a_kind_of_another_version_is_one_that_nothing_follows_from():
+    kind = kind_of(Finding("from_the_future", "warn", "x", [1]))
+    assert (kind.name, kind.gone, kind.slows, kind.explains, kind.device) == ("from_the_future", "", "", "", None)
+
+
+@dataclass(frozen=True)
+class Facts:
+    share: float
+    unknown: float | None
+    not_the_case: float | None = None
+    case: float | None = None
+    world_size: int = for_words(0)
+
+
+def test_facts_are_evidence_but_for_what_only_words_need_and_what_is_not_the_case():
+    assert evidence(Facts(0.5, None, case=1.0, world_size=4)) == {"share": 0.5, "unknown": None, "case": 1.0}
+
+
+def test_a_kind_that_is_a_reason_to_act_leaves_its_parts_out_unless_they_are_over(monkeypatch):
+    def made(name, severity="warn", until=None, outdoes=()):
+        found = Found(gpu_memory.KIND, severity, Facts(0.5, None), [0], until_step=until)
+        kind = Kind(name, "world", "", words=lambda _: Words("x"), outdoes=outdoes)
+        return replace(kind, detect=lambda _: [replace(found, kind=kind)])
+
+    def told(*them):
+        monkeypatch.setattr(finding, "KINDS", them)
+        monkeypatch.setattr(finding, "kind_of", lambda f: next(kind for kind in them if kind.name == f.kind))
+        return [f.kind for f in findings(None, Evidence())]
+
+    assert told(made("part"), made("whole", outdoes=("part",))) == ["whole"]
+    assert told(made("part", until=9), made("whole", outdoes=("part",))) == ["part", "whole"]
+    assert told(made("part"), made("whole", "info", outdoes=("part",))) == ["part", "whole"]
+
+
+def test_advice_about_a_stretch_that_is_over_does_not_grow():
+    own = own_times(300, 4, noise=0.02)
+    own[60:160, 2, 4] += 20
+    world, before = world_of(records(own)), []
+    advice = set()
+    for _ in range(3):
+        before = findings(world, Evidence(unmeasured=["forward"]), before)
+        advice |= {f.advice for f in before if f.until_step is not None}
+    assert len(advice) == 1
+    assert advice.pop().count("Forward is not measured here") == 1
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_the_facts_of_a_kind_are_documented_and_frozen(kind):
+    module = importlib.import_module(f"{kinds.__name__}.{kind.name}")
+    own = [
+        each
+        for each in vars(module).values()
+        if isinstance(each, type) and is_dataclass(each) and each.__module__ == module.__name__
+    ]
+    assert own
+    assert all(each.__doc__ and each.__dataclass_params__.frozen and fields(each) for each in own)
