@@ -35,9 +35,8 @@ def findings(
                 moment.found = found + block
         found += sorted(block, key=_by_cost) if by_cost else block
     outdone = {name for finding in found if finding.severity != "info" for name in kind_of(finding).outdoes}
-    conditions = {one.rank: one for one in evidence.conditions}
     return [
-        with_means(finding, conditions)
+        with_means(finding, moment.conditions)
         for finding in found
         if finding.kind not in outdone or finding.until_step is not None
     ]
