@@ -8,7 +8,7 @@ from ddpmon import replay
 from ddpmon.errors import RecordingError
 from ddpmon.hub.player import Player
 from ddpmon.hub.recording import Recording, recording_path
-from ddpmon.replay import ReplaySource
+from ddpmon.source.replay import ReplaySource
 from tests.conftest import wait_for
 from tests.recordings import BEGAN, record
 

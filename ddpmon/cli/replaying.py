@@ -78,7 +78,7 @@ def _terminal(command: str, instead: str) -> None:
 
 
 def _play(run: Run, speed: float) -> int:
-    from ddpmon.replay import ReplaySource
+    from ddpmon.source.replay import ReplaySource
     from ddpmon.tui.app import watch
 
     source = ReplaySource(run, speed)

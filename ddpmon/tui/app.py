@@ -22,9 +22,9 @@ from ddpmon.allruns import Listed
 from ddpmon.errors import DdpmonError
 from ddpmon.glyphs import in_ascii, started_with
 from ddpmon.messages import Wish
-from ddpmon.place import Here, Place
 from ddpmon.runs import Run
 from ddpmon.source import Source
+from ddpmon.source.place import Here, Place
 from ddpmon.tui import changes, in_order, keys, numbers, workarounds
 from ddpmon.tui.dashboard import Reply, Then
 from ddpmon.tui.filters import Filter

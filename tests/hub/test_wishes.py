@@ -7,8 +7,8 @@ import zmq
 
 from ddpmon import runs
 from ddpmon.messages import HeatWish, Next, TimelineWish, WireError, Wish, decode_from_viewer, decode_snapshot, encode
-from ddpmon.replay import ReplaySource
 from ddpmon.source import LiveSource, RecordedSource
+from ddpmon.source.replay import ReplaySource
 from tests.conftest import wait_for
 from tests.recordings import BEGAN, record
 from tests.worlds import own_times, records
@@ -109,7 +109,7 @@ def test_an_older_viewer_wishes_for_nothing():
 
 
 def test_a_new_wish_does_not_wait_for_the_answer_to_the_last_request(stage, monkeypatch):
-    monkeypatch.setattr("ddpmon.source.ASK_AGAIN_S", 1e6)
+    monkeypatch.setattr("ddpmon.source.live.ASK_AGAIN_S", 1e6)
     runs.make_socket_dir(stage.run.id)
     hub = stage.context.socket(zmq.ROUTER)
     hub.bind(runs.view_address(stage.run.id))

@@ -4,11 +4,10 @@ import subprocess
 
 import pytest
 
-from ddpmon import place, runs
 from ddpmon.errors import DdpmonError
 from ddpmon.launch import remembered, spec
 from ddpmon.launch.remembered import Typed
-from ddpmon.source import FakeSource
+from ddpmon.source import FakeSource, place, runs
 from ddpmon.tui import launching
 from ddpmon.tui.screens import launch
 from ddpmon.tui.screens.form import Form

@@ -7,9 +7,9 @@ import pytest
 
 from ddpmon.allruns import Listed
 from ddpmon.errors import DdpmonError, UsageError
-from ddpmon.place import Here
 from ddpmon.runs import Run, boot_id
 from ddpmon.source import FakeSource
+from ddpmon.source.place import Here
 from ddpmon.tui.launching import Launching
 from ddpmon.tui.notice import SHOWN_FRAMES, Notice
 from ddpmon.tui.outcome import Outcome

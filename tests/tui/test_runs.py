@@ -6,9 +6,8 @@ import subprocess
 
 import pytest
 
-from ddpmon import place, runs
 from ddpmon.allruns import AllRuns, Verdict
-from ddpmon.source import FakeSource
+from ddpmon.source import FakeSource, place, runs
 from ddpmon.tui.outcome import Outcome
 from tests.tui import golden, snapshots
 from tests.tui.driving import drive, settle

@@ -3,7 +3,7 @@
 import pytest
 from textual.actions import parse
 
-from ddpmon.place import Here
+from ddpmon.source.place import Here
 from ddpmon.tui import keys
 from ddpmon.tui.app import DdpmonApp
 from ddpmon.tui.screens import table

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Concatenate, Generic, TypeVar
 
 from ddpmon.messages import Wish
-from ddpmon.place import Place
+from ddpmon.source.place import Place
 from ddpmon.tui import keys
 from ddpmon.tui.charted import Choice
 from ddpmon.tui.screens.comm import Comm

@@ -1,4 +1,4 @@
-"""The one door of every viewer: a live run, a recording or a made-up one look the same from here."""
+"""A run that runs here, as its hub tells it; once it is over, its recording."""
 
 from __future__ import annotations
 
@@ -7,164 +7,25 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from socket import socketpair
-from typing import Protocol
 
 import zmq
 
 from ddpmon import runs
-from ddpmon.errors import DdpmonError, HubUnreachableError, RecordingError, RunNotFoundError, UnsafePathError
-from ddpmon.logs import Log, Reader, Said
+from ddpmon.errors import DdpmonError, RecordingError, RunNotFoundError, UnsafePathError
+from ddpmon.logs import Log, Reader
 from ddpmon.messages import END_STATES, Ask, Next, Snapshot, WireError, Wish, checked, decode_snapshot, encode
 from ddpmon.messages.door import Door, wrong
 from ddpmon.runs import Run
+from ddpmon.source.protocol import Near
 
 POLL_MS = 250
 ASK_AGAIN_S = 3.0
 """A live hub answers every second; a request that this long went unanswered met no hub."""
 SEE_TO_S = 5.0
 """How often a viewer looks whether its run's supervisor lives."""
-ANSWER_S = 10.0
-"""How long a hub may take for its first answer: one that is only being started again included."""
 LARGEST_BYTES = 1 << 28
 """Of a snapshot: one of the largest world takes half of it."""
-
-
-@dataclass(frozen=True)
-class Cursor:
-    """A place in a recording."""
-
-    at_s: float
-    """Since the recording's beginning."""
-    length_s: float
-    speed: float = 1.0
-    """Seconds of the run in a second."""
-    paused: bool = False
-
-
-class Tape(Protocol):
-    """A recording that plays. Calls return at once; the snapshot follows."""
-
-    @property
-    def cursor(self) -> Cursor:
-        """Where it is."""
-
-    def toggle(self) -> None:
-        """Pause, or go on; at the end, begin again."""
-
-    def skip(self, by: int) -> None:
-        """Forward (1) or back (-1) by a piece of the whole."""
-
-    def step(self, by: int) -> None:
-        """To the end of the next step (1) or of the one before (-1), and pause there."""
-
-    def jump(self, by: int) -> None:
-        """To the next event (1) or the one before (-1)."""
-
-    def faster(self, by: int) -> None:
-        """Twice as fast (1) or half as fast (-1)."""
-
-
-class Source(Protocol):
-    """Where a viewer gets what it shows. Calls never block."""
-
-    @property
-    def stoppable(self) -> bool:
-        """Whether the run can be stopped from here."""
-
-    @property
-    def tape(self) -> Tape | None:
-        """What moves through time where a recording is played; None: the run is shown as it is now or was last."""
-
-    def snapshot(self) -> Snapshot | None:
-        """The newest snapshot; None before the first. The same object as long as nothing new came."""
-
-    def wish(self, wish: Wish) -> None:
-        """Have the parts of the snapshot that only some screens show come with it from now on."""
-
-    @property
-    def refused(self) -> str:
-        """Why the last answer is not shown, in words: it cannot be a snapshot of a run. "": it is."""
-
-    def silent_for(self) -> float:
-        """Seconds since the hub was last heard while it should speak; 0.0 for a recording or an ended run."""
-
-    def trouble(self) -> str:
-        """Why the hub cannot be heard, where that is not the hub's fault, in a sentence; "": nothing is in the way."""
-
-    def news(self) -> str:
-        """A line that a person should read, once; "": none. What went wrong elsewhere with what was asked for."""
-
-    def logs(self) -> Log:
-        """What the ranks printed, as far as it was written on the run's machine; always the same object."""
-
-    @property
-    def askable(self) -> bool:
-        """Whether ranks can be asked where they are: not those of a recording, which tells what they said then."""
-
-    def ask(self, ranks: Sequence[int] = ()) -> None:
-        """Ask ranks, or all of them, where they are now; the answers come with the stacks that are wished for."""
-
-    def stop(self, now: bool = False) -> None:
-        """Ask the run to stop; `now` skips the grace. Returns at once."""
-
-    def close(self) -> None:
-        """Let go of sockets and threads."""
-
-
-class Near:
-    """What is said by sources of this machine: nothing stands between them and the run."""
-
-    def trouble(self) -> str:
-        return ""
-
-    def news(self) -> str:
-        return ""
-
-
-class FakeSource(Near):
-    """A source that holds what a test or a demonstration gives it."""
-
-    def __init__(self, snapshot: Snapshot | None = None, silent: float = 0.0, stoppable: bool = True) -> None:
-        self.current = snapshot
-        self.silent = silent
-        self.refused = ""
-        self.stoppable = stoppable
-        self.askable = stoppable
-        self.asks: list[list[int]] = []
-        self.stops: list[bool] = []
-        self.said: list[Said] = []
-        """What the ranks print next."""
-        self.tape: Tape | None = None
-        self.wished = Wish()
-        self.closed = False
-        self._log = Log(self._take_said)
-
-    def snapshot(self) -> Snapshot | None:
-        return self.current
-
-    def wish(self, wish: Wish) -> None:
-        self.wished = wish
-
-    def silent_for(self) -> float:
-        return self.silent
-
-    def logs(self) -> Log:
-        return self._log
-
-    def _take_said(self) -> list[Said]:
-        said, self.said = self.said, []
-        return said
-
-    def ask(self, ranks: Sequence[int] = ()) -> None:
-        self.asks.append(list(ranks))
-
-    def stop(self, now: bool = False) -> None:
-        self.stops.append(now)
-
-    def close(self) -> None:
-        self.closed = True
 
 
 class LiveSource(Near):
@@ -371,83 +232,3 @@ class LiveSource(Near):
             self._ended, self.refused = True, ""
         except (RecordingError, RunNotFoundError, WireError):
             return  # the viewer shows how long nobody was heard
-
-
-class RecordedSource(Near):
-    """A run that has ended, as its dashboard stood at the end."""
-
-    stoppable = False
-    askable = False
-    tape = None
-    refused = ""
-
-    def __init__(self, run: Run) -> None:
-        """Read a run's recording; RecordingError says what is wrong with it."""
-        from ddpmon.hub.recording import recorded_state  # numpy with it, which a live run's viewer never needs
-
-        recorded, self._store = recorded_state(run)
-        try:
-            self._snapshot = checked(recorded)
-        except WireError as error:
-            raise RecordingError(f"the recording of {run.name} ({run.id}) tells what cannot be: {error}") from None
-        self._wish = Wish()
-        self._log = Log(Reader(run))
-
-    def snapshot(self) -> Snapshot | None:
-        return self._snapshot
-
-    def wish(self, wish: Wish) -> None:
-        from ddpmon.hub.parts import with_parts
-
-        if wish != self._wish:
-            self._wish = wish
-            with contextlib.suppress(WireError):  # the run as it was goes on being shown
-                self._snapshot = checked(with_parts(self._snapshot, self._store, wish))
-
-    def silent_for(self) -> float:
-        return 0.0
-
-    def logs(self) -> Log:
-        return self._log
-
-    def ask(self, ranks: Sequence[int] = ()) -> None:
-        """Nobody is there to answer."""
-
-    def stop(self, now: bool = False) -> None:
-        """Nothing runs."""
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-
-def attach(run: Run) -> Source:
-    """Where to get a run's snapshots: its hub while it runs, else its recording.
-
-    HubUnreachableError if it runs where its hub cannot be reached from here.
-    """
-    if run.state() != "running":
-        return RecordedSource(run)
-    # containers may share the folder of sockets
-    if (where := run.elsewhere()) and not (runs.socket_dir(run.id) / "view.sock").exists():
-        raise HubUnreachableError(f"{run.name} ({run.id}) {where}; ddpmon attach {run.id} shows it there")
-    return LiveSource(run)
-
-
-def snapshot_now(run: Run) -> Snapshot | None:
-    """The run's snapshot at this moment; None if its hub does not answer, or it left no recording.
-
-    HubUnreachableError: what the hub answers is no snapshot. UnsafePathError: the answer could be somebody else's.
-    """
-    try:
-        source = attach(run)
-    except (HubUnreachableError, RecordingError):
-        return None
-    try:
-        deadline = time.monotonic() + ANSWER_S
-        while (snapshot := source.snapshot()) is None and not source.refused and time.monotonic() < deadline:
-            time.sleep(0.02)
-        if snapshot is None and source.refused:
-            raise HubUnreachableError(f"{run.name} ({run.id}): {source.refused}; ddpmon report reads its recording")
-        return snapshot
-    finally:
-        source.close()

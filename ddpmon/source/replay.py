@@ -13,7 +13,7 @@ from ddpmon.logs import Log, Reader
 from ddpmon.messages import RunView, Snapshot, WireError, Wish, checked
 from ddpmon.plain import plain
 from ddpmon.runs import Run
-from ddpmon.source import Cursor, Near
+from ddpmon.source.protocol import Cursor, Near
 
 FRAME_S = 0.25
 SLOWEST, FASTEST = 0.125, 1024.0

@@ -7,7 +7,8 @@ from typing import Protocol
 from ddpmon.allruns import AllRuns, Listed, Verdict
 from ddpmon.launch import stop
 from ddpmon.runs import Run
-from ddpmon.source import Source, attach
+from ddpmon.source.attaching import attach
+from ddpmon.source.protocol import Source
 
 
 class Place(Protocol):

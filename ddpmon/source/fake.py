@@ -1,0 +1,53 @@
+"""A run that tests make up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ddpmon.logs import Log, Said
+from ddpmon.messages import Snapshot, Wish
+from ddpmon.source.protocol import Near, Tape
+
+
+class FakeSource(Near):
+    """A source that holds what a test or a demonstration gives it."""
+
+    def __init__(self, snapshot: Snapshot | None = None, silent: float = 0.0, stoppable: bool = True) -> None:
+        self.current = snapshot
+        self.silent = silent
+        self.refused = ""
+        self.stoppable = stoppable
+        self.askable = stoppable
+        self.asks: list[list[int]] = []
+        self.stops: list[bool] = []
+        self.said: list[Said] = []
+        """What the ranks print next."""
+        self.tape: Tape | None = None
+        self.wished = Wish()
+        self.closed = False
+        self._log = Log(self._take_said)
+
+    def snapshot(self) -> Snapshot | None:
+        return self.current
+
+    def wish(self, wish: Wish) -> None:
+        self.wished = wish
+
+    def silent_for(self) -> float:
+        return self.silent
+
+    def logs(self) -> Log:
+        return self._log
+
+    def _take_said(self) -> list[Said]:
+        said, self.said = self.said, []
+        return said
+
+    def ask(self, ranks: Sequence[int] = ()) -> None:
+        self.asks.append(list(ranks))
+
+    def stop(self, now: bool = False) -> None:
+        self.stops.append(now)
+
+    def close(self) -> None:
+        self.closed = True

@@ -1,0 +1,59 @@
+"""The end of a run that is over, from its recording."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from ddpmon.errors import RecordingError
+from ddpmon.logs import Log, Reader
+from ddpmon.messages import Snapshot, WireError, Wish, checked
+from ddpmon.runs import Run
+from ddpmon.source.protocol import Near
+
+
+class RecordedSource(Near):
+    """A run that has ended, as its dashboard stood at the end."""
+
+    stoppable = False
+    askable = False
+    tape = None
+    refused = ""
+
+    def __init__(self, run: Run) -> None:
+        """Read a run's recording; RecordingError says what is wrong with it."""
+        from ddpmon.hub.recording import recorded_state  # numpy with it, which a live run's viewer never needs
+
+        recorded, self._store = recorded_state(run)
+        try:
+            self._snapshot = checked(recorded)
+        except WireError as error:
+            raise RecordingError(f"the recording of {run.name} ({run.id}) tells what cannot be: {error}") from None
+        self._wish = Wish()
+        self._log = Log(Reader(run))
+
+    def snapshot(self) -> Snapshot | None:
+        return self._snapshot
+
+    def wish(self, wish: Wish) -> None:
+        from ddpmon.hub.parts import with_parts
+
+        if wish != self._wish:
+            self._wish = wish
+            with contextlib.suppress(WireError):  # the run as it was goes on being shown
+                self._snapshot = checked(with_parts(self._snapshot, self._store, wish))
+
+    def silent_for(self) -> float:
+        return 0.0
+
+    def logs(self) -> Log:
+        return self._log
+
+    def ask(self, ranks: Sequence[int] = ()) -> None:
+        """Nobody is there to answer."""
+
+    def stop(self, now: bool = False) -> None:
+        """Nothing runs."""
+
+    def close(self) -> None:
+        """Nothing is held."""
