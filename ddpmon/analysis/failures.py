@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from ddpmon.analysis.alike import alike, same_words, together
-from ddpmon.analysis.verdict import rank_list
+from ddpmon.analysis.words import rank_list
 from ddpmon.messages import Failure
 
 _ENTRY = re.compile(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ddpmon.analysis.verdict import rank_list
+from ddpmon.analysis.words import rank_list
 from ddpmon.messages import Stack
 
 POINT_TO_POINT = {"send", "recv"}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ddpmon.analysis.unarmed import ENVIRONMENT, FLAGS, LATE, Unarmed, worth_telling
-from ddpmon.analysis.words import counted, fitting
+from ddpmon.analysis.words import counted, duration, fitting, rank_list
 from ddpmon.messages import Finding
 
 if TYPE_CHECKING:
@@ -91,21 +91,6 @@ def _awaited(facts: Waiting, without: AbstractSet[int | None] = frozenset()) -> 
     }
     parts = [f"{what}: {rank_list(ranks, facts.world_size)}" for what, ranks in groups.items() if ranks]
     return f"{len(facts.stages)}/{counted(facts.world_size, 'rank')} connected; " + "; ".join(parts)
-
-
-def rank_list(ranks: Sequence[int], world_size: int) -> str:
-    """Ranks in few words: all, 0-3 7 or, where that gets long, 0-3 7 … (37)."""
-    ordered = sorted(ranks)
-    if len(ordered) == world_size and world_size > 1:
-        return "all"
-    spans: list[tuple[int, int]] = []
-    for rank in ordered:
-        if spans and spans[-1][1] == rank - 1:
-            spans[-1] = (spans[-1][0], rank)
-        else:
-            spans.append((rank, rank))
-    words = [str(a) if a == b else f"{a}-{b}" for a, b in spans]
-    return " ".join(words) if len(words) <= 6 else f"{' '.join(words[:6])} … ({len(ordered)})"
 
 
 def running(found: Sequence[Finding], summary: Summary | None) -> tuple[str, str]:
@@ -215,14 +200,6 @@ def beside_state(sentence: str, state: str, found: Sequence[Finding], steps: int
 def _worst_in(found: Sequence[Finding]) -> Finding | None:
     """Of a run that is done: that a rank failed is not what it came to."""
     return _worst([f for f in found if f.explains != "failed"])
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people say them: 8.2 s, 3m12s, 2h05m."""
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}m{rest:02d}s" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02d}m"
 
 
 def _worst(found: Sequence[Finding]) -> Finding | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 WIDTH = 76
 """Columns of a verdict."""
 
@@ -17,3 +19,26 @@ def fitting(head: str, *more: str) -> str:
 def counted(number: int, one: str, many: str | None = None) -> str:
     """As in: 1 step, 1,800 steps. many: where that is not just `one` with an s."""
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+
+
+def rank_list(ranks: Sequence[int], world_size: int) -> str:
+    """Ranks in few words: all, 0-3 7 or, where that gets long, 0-3 7 … (37)."""
+    ordered = sorted(ranks)
+    if len(ordered) == world_size and world_size > 1:
+        return "all"
+    spans: list[tuple[int, int]] = []
+    for rank in ordered:
+        if spans and spans[-1][1] == rank - 1:
+            spans[-1] = (spans[-1][0], rank)
+        else:
+            spans.append((rank, rank))
+    words = [str(a) if a == b else f"{a}-{b}" for a, b in spans]
+    return " ".join(words) if len(words) <= 6 else f"{' '.join(words[:6])} … ({len(ordered)})"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them: 8.2 s, 3m12s, 2h05m."""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}m{rest:02d}s" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02d}m"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import time
 
-from ddpmon.analysis.verdict import duration
-from ddpmon.analysis.words import counted
+from ddpmon.analysis.words import counted, duration
 from ddpmon.messages import Event, Snapshot
 from ddpmon.plain import plain
 

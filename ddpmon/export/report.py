@@ -9,8 +9,7 @@ from typing import Any
 from ddpmon import runs
 from ddpmon.analysis.failures import headline
 from ddpmon.analysis.kinds import kind_named
-from ddpmon.analysis.verdict import duration, rank_list
-from ddpmon.analysis.words import counted
+from ddpmon.analysis.words import counted, duration, rank_list
 from ddpmon.errors import DdpmonError
 from ddpmon.export.columns import columns, cut, wrapped
 from ddpmon.hub.recording import recorded_report

@@ -32,6 +32,7 @@ from ddpmon.analysis.summary import Summary, loss_trend, past_warm_up, summarise
 from ddpmon.analysis.verdict import Pausing
 from ddpmon.analysis.waits import split
 from ddpmon.analysis.window import Window
+from ddpmon.analysis.words import duration, rank_list
 from ddpmon.analysis.world import World
 from ddpmon.hub.histories import Histories
 from ddpmon.hub.processes import SAMPLE_US, RankProcess, Registry
@@ -404,7 +405,7 @@ class Store:
             ), "critical"
         dead = [rank for rank, p in seats.items() if p.dead]
         if dead and self.state != "slow":
-            return f"rank {verdict.rank_list(dead, self.registry.world_size)} is gone without a goodbye", "critical"
+            return f"rank {rank_list(dead, self.registry.world_size)} is gone without a goodbye", "critical"
         text, severity = verdict.running(self.findings, self.summary)
         pausing = self.pausing(now)
         if pausing is None or severity == "critical":
@@ -434,7 +435,7 @@ class Store:
             if all(event.text != self.verdict for event in self.new_events):  # a new finding was told already
                 self.tell(unix, self.severity, self.verdict)
         elif before == "waiting":
-            self.tell(unix, "info", f"first step after {verdict.duration(unix - self.run.created_at)}")
+            self.tell(unix, "info", f"first step after {duration(unix - self.run.created_at)}")
         elif before == "stalled":
             self.tell(unix, "info", "steps go on" if self.state != "waiting" else "the ranks come on")
 

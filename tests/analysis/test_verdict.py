@@ -7,6 +7,7 @@ from ddpmon.analysis.life import Signs, state
 from ddpmon.analysis.summary import summarise
 from ddpmon.analysis.unarmed import ENVIRONMENT, FLAGS, LATE, Unarmed
 from ddpmon.analysis.verdict import Waiting
+from ddpmon.analysis.words import rank_list
 from ddpmon.messages import Finding
 from tests.worlds import own_times, records, world_of
 
@@ -91,9 +92,9 @@ def test_a_rank_that_still_imports_torch_or_is_gone_is_no_reason_to_worry(proces
 
 
 def test_many_ranks_are_named_in_few_words():
-    assert verdict.rank_list([3, 1, 2, 7], 64) == "1-3 7"
-    assert verdict.rank_list(range(64), 64) == "all"
-    assert verdict.rank_list(range(0, 64, 2), 64) == "0 2 4 6 8 10 … (32)"
+    assert rank_list([3, 1, 2, 7], 64) == "1-3 7"
+    assert rank_list(range(64), 64) == "all"
+    assert rank_list(range(0, 64, 2), 64) == "0 2 4 6 8 10 … (32)"
 
 
 def test_a_clean_run_says_how_even_it_is():

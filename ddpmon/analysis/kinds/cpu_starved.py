@@ -9,8 +9,7 @@ import numpy as np
 
 from ddpmon.analysis.evidence import Cpu, starved_share
 from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
-from ddpmon.analysis.verdict import rank_list
-from ddpmon.analysis.words import counted
+from ddpmon.analysis.words import counted, rank_list
 from ddpmon.messages import DeviceMark
 
 FEWEST_SAMPLES = 5

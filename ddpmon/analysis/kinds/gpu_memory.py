@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
-from ddpmon.analysis.verdict import rank_list
-from ddpmon.analysis.words import fitting
+from ddpmon.analysis.words import fitting, rank_list
 from ddpmon.messages import DeviceMark
 
 MIB = 1 << 20

@@ -9,8 +9,7 @@ import numpy as np
 
 from ddpmon.analysis.conditions import SLOWER_CLOCK
 from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
-from ddpmon.analysis.verdict import rank_list
-from ddpmon.analysis.words import fitting
+from ddpmon.analysis.words import fitting, rank_list
 from ddpmon.messages import DeviceMark
 
 HARMLESS = frozenset({"power cap"})

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
-from ddpmon.analysis.verdict import rank_list
+from ddpmon.analysis.words import rank_list
 
 AGAIN_STEPS = 100
 """A rank that trained so long without another such step has come right."""

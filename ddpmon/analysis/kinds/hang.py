@@ -8,7 +8,7 @@ from typing import Any
 
 from ddpmon.analysis.hangs import Standstill, alike, line_of, missing, silence, who_of
 from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
-from ddpmon.analysis.verdict import duration
+from ddpmon.analysis.words import duration
 from ddpmon.messages import Collective, Stack
 
 

@@ -9,8 +9,7 @@ from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.kinds.kind import Found, Words, for_words
 from ddpmon.analysis.kinds.own_time import forward_may_be, other_may_be_forward
 from ddpmon.analysis.late_ranks import LateRank
-from ddpmon.analysis.verdict import rank_list
-from ddpmon.analysis.words import fitting
+from ddpmon.analysis.words import fitting, rank_list
 
 FEWEST_STEPS = 1
 """How long a stretch must be is asked where it is looked for."""

@@ -9,8 +9,7 @@ import numpy as np
 
 from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
 from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, asked, since
-from ddpmon.analysis.verdict import rank_list
-from ddpmon.analysis.words import fitting
+from ddpmon.analysis.words import fitting, rank_list
 
 TIMES = 2.0
 """What the others' is."""

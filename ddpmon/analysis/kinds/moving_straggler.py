@@ -19,9 +19,8 @@ from ddpmon.analysis.kinds import load_imbalance, periodic_straggler, straggler
 from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
 from ddpmon.analysis.kinds.own_time import forward_may_be, other_may_be_forward
 from ddpmon.analysis.summary import efficiency
-from ddpmon.analysis.verdict import rank_list
 from ddpmon.analysis.what_if import gain_all_at_median
-from ddpmon.analysis.words import fitting
+from ddpmon.analysis.words import fitting, rank_list
 from ddpmon.analysis.world import World
 from ddpmon.messages import OWN_PHASES, Finding
 

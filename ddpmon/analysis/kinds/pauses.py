@@ -10,8 +10,7 @@ from itertools import pairwise
 
 from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
 from ddpmon.analysis.pauses import Pause, Times
-from ddpmon.analysis.verdict import duration, rank_list
-from ddpmon.analysis.words import fitting
+from ddpmon.analysis.words import duration, fitting, rank_list
 from ddpmon.messages import PAUSE, PAUSES
 
 SHARE = 0.05

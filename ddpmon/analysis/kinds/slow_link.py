@@ -16,8 +16,7 @@ from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
 from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, asked, mean_step_ms, since
 from ddpmon.analysis.parallelism import collectives, with_ddp
 from ddpmon.analysis.stragglers import deviations
-from ddpmon.analysis.verdict import rank_list
-from ddpmon.analysis.words import fitting
+from ddpmon.analysis.words import fitting, rank_list
 
 FEWEST_RANKS = 3
 """Of two ranks it cannot be told whose link it is."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ddpmon.analysis.verdict import rank_list
-from ddpmon.analysis.words import counted
+from ddpmon.analysis.words import counted, rank_list
 from ddpmon.messages import Exit, RankView, Snapshot
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut, plain, title, wrap

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from textual import events
 
-from ddpmon.analysis.verdict import rank_list
+from ddpmon.analysis.words import rank_list
 from ddpmon.messages import STAGES, RankView, Snapshot
 from ddpmon.tui import standing
 from ddpmon.tui.frame import Frame, finite
