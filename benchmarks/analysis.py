@@ -24,15 +24,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ddpmon.analysis.alignment import Aligner
 from ddpmon.analysis.evidence import Cpu, Evidence
 from ddpmon.analysis.findings import findings
-from ddpmon.analysis.summary import loss_trend, summarise
-from ddpmon.analysis.waits import split
-from ddpmon.analysis.window import Window
-from ddpmon.hub.processes import SAMPLES, RankProcess
-from ddpmon.hub.samples import Recently
+from ddpmon.analysis.steps.alignment import Aligner
+from ddpmon.analysis.steps.summary import loss_trend, summarise
+from ddpmon.analysis.steps.waits import split
+from ddpmon.analysis.steps.window import Window
 from ddpmon.messages import PROTOCOL, SYNC_GRADIENTS, Hello, Sample, Step, Sync
+from ddpmon.store.processes import SAMPLES, RankProcess
+from ddpmon.store.samples import Recently
 
 STEPS = 600
 OWN_MS = (2.0, 8.0, 15.0, 1.0, 1.0)

@@ -30,8 +30,8 @@ from pathlib import Path
 import numpy as np
 
 from ddpmon import runs
-from ddpmon.analysis.world import World
-from ddpmon.hub.recording import REPORT_RECORDS, Recording, recorded_report
+from ddpmon.analysis.steps.world import World
+from ddpmon.recording.recording import REPORT_RECORDS, Recording, recorded_report
 
 SCRIPT = Path(__file__).parent / "diagnosis_steps.py"
 BUDGET_S = 200.0

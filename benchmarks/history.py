@@ -19,10 +19,10 @@ from collections.abc import Callable
 import msgspec
 import numpy as np
 
-from ddpmon.analysis.alignment import Rows
-from ddpmon.analysis.waits import split
-from ddpmon.hub.histories import Histories
+from ddpmon.analysis.steps.alignment import Rows
+from ddpmon.analysis.steps.waits import split
 from ddpmon.messages import SYNC_GRADIENTS, Sample, Scalar, Step, Sync
+from ddpmon.store.histories import Histories
 
 STEP_US = 30_000
 

@@ -33,7 +33,6 @@ import msgspec
 import zmq
 
 from ddpmon import runs
-from ddpmon.hub.recording import recorded_snapshot, recording_path
 from ddpmon.messages import (
     PROTOCOL,
     STAGE_TRAINING,
@@ -66,6 +65,7 @@ from ddpmon.messages import (
     decode_to_rank,
     encode,
 )
+from ddpmon.recording.recording import recorded_snapshot, recording_path
 
 WORLD = 4
 STEP_S = 0.01

@@ -33,9 +33,9 @@ from pathlib import Path
 from ddpmon import cli, runs
 from ddpmon.cli.replaying import unpack
 from ddpmon.errors import RecordingError
-from ddpmon.hub import schema, tables
-from ddpmon.hub.player import Player
 from ddpmon.messages import CostWish, HeatWish, InspectWish, SeriesWish, TimelineWish, Wish, decode_snapshot, encode
+from ddpmon.recording import schema, tables
+from ddpmon.recording.player import Player
 from ddpmon.runs import Run
 
 HANGS_S = 120.0

@@ -17,10 +17,6 @@ import tempfile
 import time
 from pathlib import Path
 
-from ddpmon.hub.processes import RankProcess
-from ddpmon.hub.recorder import Recorder
-from ddpmon.hub.store import Clock
-from ddpmon.hub.thinning import KEPT_RECORDS, WHOLE_BYTES
 from ddpmon.messages import (
     PROTOCOL,
     STAGE_TRAINING,
@@ -34,6 +30,10 @@ from ddpmon.messages import (
     Step,
     Sync,
 )
+from ddpmon.recording.recorder import Recorder
+from ddpmon.recording.thinning import KEPT_RECORDS, WHOLE_BYTES
+from ddpmon.store.processes import RankProcess
+from ddpmon.store.store import Clock
 
 DAY_S = 86_400
 TICK_S = 0.5

@@ -9,12 +9,12 @@ from typing import Any
 from ddpmon.analysis.compare import FEWEST_STEPS, FIRST_STEPS, Comparison, Side, compare
 from ddpmon.analysis.difference import notes, sentence
 from ddpmon.analysis.report import reported
-from ddpmon.analysis.resampling import Ratio
+from ddpmon.analysis.statistics.resampling import Ratio
+from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.words import counted
-from ddpmon.analysis.world import World
 from ddpmon.errors import UsageError
-from ddpmon.hub.recording import recorded_store
 from ddpmon.messages import PHASES, Finding
+from ddpmon.recording.recording import recorded_store
 from ddpmon.runs import Run
 
 SCHEMA = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ddpmon.hub.tables import INDEXES, KEYS, TABLES, VIEW_COLUMNS, VIEWS, Column
+from ddpmon.recording.tables import INDEXES, KEYS, TABLES, VIEW_COLUMNS, VIEWS, Column
 
 PAGE = Path(__file__).with_name("recording.md")
 HEADING = "## Tables\n"

@@ -21,9 +21,9 @@ from pathlib import Path
 import msgspec
 
 from ddpmon import runs
-from ddpmon.hub.player import Player
-from ddpmon.hub.recording import recording_path
 from ddpmon.messages import Hello
+from ddpmon.recording.player import Player
+from ddpmon.recording.recording import recording_path
 
 ROOT = Path(__file__).parent.parent
 SCRIPT = "training/linear_regression.py"

@@ -35,12 +35,12 @@ import png
 
 from ddpmon import runs
 from ddpmon.cli.replaying import unpack
-from ddpmon.hub.player import Player
-from ddpmon.hub.recording import recorded_report, recording_path
 from ddpmon.launch.remembered import Typed, remember
-from ddpmon.logs import Log, Reader
 from ddpmon.messages import Wish
+from ddpmon.recording.player import Player
+from ddpmon.recording.recording import recorded_report, recording_path
 from ddpmon.runs import Run
+from ddpmon.runs.logs import Log, Reader
 from ddpmon.source import FakeSource
 from ddpmon.tui.app import DdpmonApp
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
 from ddpmon.analysis.kinds import kind_of
-from ddpmon.analysis.world import World
+from ddpmon.analysis.steps.world import World
 from ddpmon.messages import Finding
 
 

@@ -6,11 +6,11 @@ import itertools
 import numpy as np
 
 from ddpmon import runs
-from ddpmon.hub.processes import RankProcess
-from ddpmon.hub.recorder import Checkpoint, Recorder
-from ddpmon.hub.recording import Recording, recording_path
-from ddpmon.hub.store import Clock
 from ddpmon.messages import PROTOCOL, STAGE_ENDED, Batch, Event, Hello, Sample, Scalar
+from ddpmon.recording.recorder import Checkpoint, Recorder
+from ddpmon.recording.recording import Recording, recording_path
+from ddpmon.store.processes import RankProcess
+from ddpmon.store.store import Clock
 from tests.worlds import own_times, records
 
 BEGAN = 1_789_000_000.0

@@ -8,10 +8,6 @@ import pytest
 
 from ddpmon.analysis.report import report
 from ddpmon.export import openmetrics
-from ddpmon.hub.merging import LAST
-from ddpmon.hub.processes import RankProcess, Registry
-from ddpmon.hub.store import Clock, Store
-from ddpmon.hub.view import snapshot
 from ddpmon.messages import (
     GPU,
     HOST,
@@ -30,7 +26,11 @@ from ddpmon.messages import (
     encode,
 )
 from ddpmon.messages.wire import check_sample
+from ddpmon.recording.merging import LAST
 from ddpmon.runs import Run
+from ddpmon.store.processes import RankProcess, Registry
+from ddpmon.store.store import Clock, Store
+from ddpmon.store.view import snapshot
 from ddpmon.tui import charted, filters, lines, units
 from ddpmon.tui.widgets import fulltable, gauges
 from ddpmon.tui.widgets.inspection import inspection

@@ -6,8 +6,8 @@ import pytest
 
 from ddpmon import replay
 from ddpmon.errors import RecordingError
-from ddpmon.hub.player import Player
-from ddpmon.hub.recording import Recording, recording_path
+from ddpmon.recording.player import Player
+from ddpmon.recording.recording import Recording, recording_path
 from ddpmon.source.replay import ReplaySource
 from tests.conftest import wait_for
 from tests.recordings import BEGAN, record
@@ -100,7 +100,7 @@ def test_a_disk_that_fails_in_the_middle_is_a_sentence_on_the_screen(home, monke
 
     player = Player(run)
     monkeypatch.setattr(Recording, "steps_from", fail)
-    monkeypatch.setattr("ddpmon.hub.player.Player", lambda _: player)
+    monkeypatch.setattr("ddpmon.recording.player.Player", lambda _: player)
     source = ReplaySource(run)
     source.toggle()
     told = shown(source, lambda s: True)

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from ddpmon.analysis.alignment import Aligner
-from ddpmon.analysis.waits import split
+from ddpmon.analysis.steps.alignment import Aligner
+from ddpmon.analysis.steps.waits import split
 from ddpmon.messages import SYNC_GRADIENTS, Step, Sync
 
 OWN = (2.0, 8.0, 15.0, 1.0, 1.0)

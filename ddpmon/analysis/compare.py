@@ -13,10 +13,10 @@ from math import log, log1p
 
 import numpy as np
 
-from ddpmon.analysis.arrays import Floats
 from ddpmon.analysis.kinds import kind_of
-from ddpmon.analysis.resampling import Ratio, Resampled, ratio, resampled
-from ddpmon.analysis.world import World
+from ddpmon.analysis.statistics.arrays import Floats
+from ddpmon.analysis.statistics.resampling import Ratio, Resampled, ratio, resampled
+from ddpmon.analysis.steps.world import World
 from ddpmon.messages import Finding
 
 FIRST_STEPS = 5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ddpmon.analysis.compare import ALIKE, DRIFT, Comparison
 from ddpmon.analysis.kinds import kind_of
-from ddpmon.analysis.resampling import Ratio
+from ddpmon.analysis.statistics.resampling import Ratio
 from ddpmon.analysis.words import counted
 from ddpmon.messages import PHASES, Finding
 

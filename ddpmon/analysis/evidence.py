@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
-from ddpmon.analysis.conditions import Conditions
-from ddpmon.analysis.failures import FirstFailure
-from ddpmon.analysis.hangs import Standstill
-from ddpmon.analysis.named import NamedTimes
-from ddpmon.analysis.pauses import Times
-from ddpmon.analysis.replicas import Difference, Sameness
+from ddpmon.analysis.processes.conditions import Conditions
+from ddpmon.analysis.processes.failures import FirstFailure
+from ddpmon.analysis.processes.hangs import Standstill
+from ddpmon.analysis.processes.replicas import Difference, Sameness
+from ddpmon.analysis.steps.named import NamedTimes
+from ddpmon.analysis.steps.pauses import Times
 
 
 @dataclass(frozen=True)

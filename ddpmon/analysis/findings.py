@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from ddpmon.analysis.conditions import with_means
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.kinds import KINDS, kind_of
 from ddpmon.analysis.kinds.kind import Found, Moment
-from ddpmon.analysis.world import World
+from ddpmon.analysis.processes.conditions import with_means
+from ddpmon.analysis.steps.world import World
 from ddpmon.messages import Finding
 
 

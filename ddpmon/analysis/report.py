@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from ddpmon.analysis.since_start import Sums, efficiency_since
-from ddpmon.analysis.summary import Summary
-from ddpmon.analysis.what_if import gain, gain_all_at_median, gain_with_even_transfer, gain_without_waiting
-from ddpmon.analysis.world import World
+from ddpmon.analysis.steps.since_start import Sums, efficiency_since
+from ddpmon.analysis.steps.summary import Summary
+from ddpmon.analysis.steps.what_if import gain, gain_all_at_median, gain_with_even_transfer, gain_without_waiting
+from ddpmon.analysis.steps.world import World
 from ddpmon.messages import END_STATES, GPU, PHASES, SAMPLED, Finding, Quantity, RankView, Snapshot, TimesView
 
 SCHEMA = 1

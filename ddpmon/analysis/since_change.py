@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ddpmon.analysis.kinds import kind_of
-from ddpmon.analysis.summary import FEWEST_STEPS
-from ddpmon.analysis.world import World
+from ddpmon.analysis.steps.summary import FEWEST_STEPS
+from ddpmon.analysis.steps.world import World
 from ddpmon.messages import Finding
 
 

@@ -7,12 +7,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ddpmon.analysis.unarmed import ENVIRONMENT, FLAGS, LATE, Unarmed, worth_telling
+from ddpmon.analysis.processes.unarmed import ENVIRONMENT, FLAGS, LATE, Unarmed, worth_telling
 from ddpmon.analysis.words import counted, duration, fitting, rank_list
 from ddpmon.messages import Finding
 
 if TYPE_CHECKING:
-    from ddpmon.analysis.summary import Summary  # numpy with it, which the dashboard of a live run never needs
+    from ddpmon.analysis.steps.summary import Summary  # numpy with it, which the dashboard of a live run never needs
 
 EVEN = (0.02, 0.05, 0.10)
 """How close to the median all own times can be said to be: few values, so that the sentence stays put."""

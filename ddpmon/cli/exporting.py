@@ -56,7 +56,7 @@ def export(run: str | None, form: str, output: Path | None, last: int | None) ->
 def _write_state(run: Run, file: TextIO) -> None:
     from ddpmon.errors import HubUnreachableError
     from ddpmon.export import openmetrics
-    from ddpmon.hub.recording import recorded_snapshot
+    from ddpmon.recording.recording import recorded_snapshot
     from ddpmon.source import snapshot_now
 
     snapshot = snapshot_now(run) if run.state() == "running" else recorded_snapshot(run)
@@ -70,8 +70,8 @@ def _write_steps(run: Run, form: str, last: int | None, file: TextIO) -> None:
     from ddpmon.analysis.words import counted
     from ddpmon.export import spreadsheet, trace
     from ddpmon.export.steps import pieces
-    from ddpmon.hub.merged import Merged
-    from ddpmon.hub.recording import Recording
+    from ddpmon.recording.merged import Merged
+    from ddpmon.recording.recording import Recording
 
     with Recording(run) as recording:
         if last is None and (merged := Merged(recording).count()):

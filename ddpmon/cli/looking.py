@@ -189,7 +189,7 @@ def logs(run: str | None, rank: int | None, follow: bool) -> None:
     from ddpmon import runs
     from ddpmon.cli.finding import find
     from ddpmon.errors import UsageError
-    from ddpmon.logs import Log, Reader, who
+    from ddpmon.runs.logs import Log, Reader, who
 
     found = find(run)
     if rank is not None and 0 < found.world_size <= rank:

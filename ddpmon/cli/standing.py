@@ -93,7 +93,7 @@ def _head(run: Run, snapshot: Snapshot | None) -> list[str]:
 def _why_unknown(run: Run) -> str:
     """What is wrong with the recording of a run that has ended; "" if it runs, or nothing is."""
     from ddpmon.errors import RecordingError
-    from ddpmon.hub.recording import recorded_snapshot
+    from ddpmon.recording.recording import recorded_snapshot
 
     if run.state() == "running":
         return ""

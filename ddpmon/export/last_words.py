@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddpmon import runs
-from ddpmon.analysis.failures import read_table
-from ddpmon.hub.endings import last_written
+from ddpmon.analysis.processes.failures import read_table
 from ddpmon.plain import plain
-from ddpmon.rotated import tail
+from ddpmon.runs.rotated import tail
+from ddpmon.store.endings import last_written
 
 _TAIL_BYTES = 64 * 1024
 

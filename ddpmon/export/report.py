@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from ddpmon import runs
-from ddpmon.analysis.failures import headline
 from ddpmon.analysis.kinds import kind_named
+from ddpmon.analysis.processes.failures import headline
 from ddpmon.analysis.words import counted, duration, rank_list
 from ddpmon.errors import DdpmonError
 from ddpmon.export.columns import columns, cut, wrapped
-from ddpmon.hub.recording import recorded_report
 from ddpmon.messages import END_STATES, PHASES, Snapshot
+from ddpmon.recording.recording import recorded_report
 from ddpmon.runs import Run
 from ddpmon.source import snapshot_now
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import TextIO
 
 from ddpmon.export.steps import Piece
-from ddpmon.hub.store import Clock
 from ddpmon.messages import PHASES
+from ddpmon.store.store import Clock
 
 COLUMNS = (
     *("attempt", "step", "rank", "end_unix_s", "length_ms"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ddpmon.analysis.hangs import alike, line_of, who_of
+from ddpmon.analysis.processes.hangs import alike, line_of, who_of
 from ddpmon.messages import OWN_PHASES, Stack, StackView
 from ddpmon.plain import plain
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
-from ddpmon.analysis.alignment import Rows
-from ddpmon.analysis.waits import split
-from ddpmon.analysis.world import World
+from ddpmon.analysis.steps.alignment import Rows
+from ddpmon.analysis.steps.waits import split
+from ddpmon.analysis.steps.world import World
 from ddpmon.errors import RecordingError
-from ddpmon.hub.checked import UNREADABLE
-from ddpmon.hub.processes import RankProcess
-from ddpmon.hub.recording import Recording
 from ddpmon.messages import Step
+from ddpmon.recording.checked import UNREADABLE
+from ddpmon.recording.recording import Recording
+from ddpmon.store.processes import RankProcess
 
 RECORDS = 20_000
 """Read at once, about."""

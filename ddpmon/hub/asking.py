@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ddpmon.hub.processes import RankProcess, Registry
+from ddpmon.store.processes import RankProcess, Registry
 
 EVERY_S = 0.5
 """A rank is asked at most this often, however many viewers ask. Who asks in between gets the same answer."""

@@ -17,31 +17,31 @@ from pathlib import Path
 import zmq
 
 from ddpmon import runs
-from ddpmon.analysis.history import BINS
-from ddpmon.analysis.starts import START_S
+from ddpmon.analysis.over_time.history import BINS
+from ddpmon.analysis.processes.starts import START_S
 from ddpmon.analysis.verdict import Waiting
 from ddpmon.analysis.words import counted
 from ddpmon.errors import DdpmonError, RecordingError
 from ddpmon.hub.asking import Asking
-from ddpmon.hub.collector import Collector
-from ddpmon.hub.endings import read_ending
 from ddpmon.hub.floods import Floods
 from ddpmon.hub.ingest import Ingest
-from ddpmon.hub.parts import with_parts
-from ddpmon.hub.processes import Registry
-from ddpmon.hub.recorder import Checkpoint, Recorder
-from ddpmon.hub.recording import Recording, recorded_report, recording_path
 from ddpmon.hub.silent import Silent
 from ddpmon.hub.sockets import Sockets
 from ddpmon.hub.starting import started_ranks
-from ddpmon.hub.store import Clock, Store
-from ddpmon.hub.tails import Tails
 from ddpmon.hub.unarmed import Unwatched
-from ddpmon.hub.view import snapshot
 from ddpmon.hub.viewers import Viewers
 from ddpmon.hub.working import Working
 from ddpmon.messages import Snapshot, Wish
+from ddpmon.recording.collector import Collector
+from ddpmon.recording.recorder import Checkpoint, Recorder
+from ddpmon.recording.recording import Recording, recorded_report, recording_path
+from ddpmon.recording.tails import Tails
 from ddpmon.runs import Run
+from ddpmon.store.endings import read_ending
+from ddpmon.store.parts import with_parts
+from ddpmon.store.processes import Registry
+from ddpmon.store.store import Clock, Store
+from ddpmon.store.view import snapshot
 
 TICK_S = 0.5
 LOOK_S = 1.0

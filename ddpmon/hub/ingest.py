@@ -7,9 +7,9 @@ import time
 
 import zmq
 
-from ddpmon.hub.collector import Collector
 from ddpmon.hub.receiving import Receiver, Socket
 from ddpmon.messages import ToRank, encode
+from ddpmon.recording.collector import Collector
 
 FRAMES_PER_TURN = 500
 TURN_S = 0.1

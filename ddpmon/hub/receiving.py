@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import zmq
 
-from ddpmon.hub.peers import Peer
+from ddpmon.store.peers import Peer
 
 Socket = zmq.Socket[bytes]
 

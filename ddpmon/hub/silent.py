@@ -17,13 +17,13 @@ from pathlib import Path
 
 import msgspec
 
-from ddpmon.analysis.hangs import Held
+from ddpmon.analysis.processes.hangs import Held
 from ddpmon.hub.dumps import frames
-from ddpmon.hub.processes import RankProcess
 from ddpmon.messages import Stack, WireError
 from ddpmon.messages.folder import STACK_SIGNAL, STACKS, Places
 from ddpmon.messages.wire import check_stack
 from ddpmon.runs import Process, proc
+from ddpmon.store.processes import RankProcess
 
 ASK_S = 4.0
 """How often a rank is signalled, at most. A stack counts for twice that."""

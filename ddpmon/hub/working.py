@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ddpmon.analysis.starts import BUSY_BYTES_PER_S, BUSY_CORES, BUSY_GPU_PERCENT
-from ddpmon.hub.processes import RankProcess
+from ddpmon.analysis.processes.starts import BUSY_BYTES_PER_S, BUSY_CORES, BUSY_GPU_PERCENT
 from ddpmon.runs import proc
+from ddpmon.store.processes import RankProcess
 
 LOOK_S = 2.0
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")

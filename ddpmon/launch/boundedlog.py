@@ -1,6 +1,6 @@
 """A log of bounded length on a disk that may be full. Standard library only.
 
-It consists of the files that `ddpmon.rotated` names. What is not kept is counted, and the log says so where it is
+It consists of the files that `ddpmon.runs.rotated` names. What is not kept is counted, and the log says so where it is
 missing: a line at that place where the disk took nothing, the end of the `.first` file where it had grown too long.
 """
 
@@ -14,8 +14,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from ddpmon import rotated
 from ddpmon.errors import UsageError
+from ddpmon.runs import rotated
 
 RUN_BYTES = 256 << 20
 """What all logs of the ranks of a run take at most, where DDPMON_LOGS does not say."""

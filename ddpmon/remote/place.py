@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ddpmon.allruns import Listed, Verdict
 from ddpmon.remote.source import RemoteSource
 from ddpmon.runs import Run
 from ddpmon.source import Source
+from ddpmon.source.listed import Listed, Verdict
 
 
 class RemotePlace:

@@ -13,9 +13,7 @@ import time
 
 import ddpmon
 from ddpmon import runs
-from ddpmon.allruns import AllRuns, Listed
 from ddpmon.errors import DdpmonError
-from ddpmon.logs import KEPT, Reader, Said
 from ddpmon.messages import WireError
 from ddpmon.remote.channel import (
     BEAT_S,
@@ -40,7 +38,9 @@ from ddpmon.remote.channel import (
     greeting,
 )
 from ddpmon.remote.deltas import Differ
+from ddpmon.runs.logs import KEPT, Reader, Said
 from ddpmon.source import Source, attach
+from ddpmon.source.listed import AllRuns, Listed
 
 LOOK_S = 0.05
 PRINTED_S = 0.5

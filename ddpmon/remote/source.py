@@ -18,9 +18,7 @@ from socket import socketpair
 import msgspec
 
 import ddpmon
-from ddpmon.allruns import Listed, Verdict
 from ddpmon.errors import DdpmonError, UnreachableError
-from ddpmon.logs import Log, Said
 from ddpmon.messages import END_STATES, Snapshot, WireError, Wish
 from ddpmon.plain import plain
 from ddpmon.remote.address import Address
@@ -44,6 +42,8 @@ from ddpmon.remote.channel import (
 )
 from ddpmon.remote.deltas import Patcher
 from ddpmon.remote.line import Line
+from ddpmon.runs.logs import Log, Said
+from ddpmon.source.listed import Listed, Verdict
 
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 """Before each new try, the last one again and again."""

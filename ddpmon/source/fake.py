@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ddpmon.logs import Log, Said
 from ddpmon.messages import Snapshot, Wish
+from ddpmon.runs.logs import Log, Said
 from ddpmon.source.protocol import Near, Tape
 
 

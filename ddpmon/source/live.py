@@ -13,10 +13,10 @@ import zmq
 
 from ddpmon import runs
 from ddpmon.errors import DdpmonError, RecordingError, RunNotFoundError, UnsafePathError
-from ddpmon.logs import Log, Reader
 from ddpmon.messages import END_STATES, Ask, Next, Snapshot, WireError, Wish, checked, decode_snapshot, encode
 from ddpmon.messages.door import Door, wrong
 from ddpmon.runs import Run
+from ddpmon.runs.logs import Log, Reader
 from ddpmon.source.protocol import Near
 
 POLL_MS = 250
@@ -126,8 +126,8 @@ class LiveSource(Near):
 
     def _grant_from_the_recording(self) -> None:
         """Once the run has ended nobody answers: what is wished for then comes from its recording."""
-        from ddpmon.hub.parts import with_parts
-        from ddpmon.hub.recording import recorded_state
+        from ddpmon.recording.recording import recorded_state
+        from ddpmon.store.parts import with_parts
 
         store = None
         while not self._closing.is_set():
@@ -219,7 +219,7 @@ class LiveSource(Near):
             return True
 
     def _take_the_recording(self) -> None:
-        from ddpmon.hub.recording import recorded_snapshot
+        from ddpmon.recording.recording import recorded_snapshot
 
         try:
             if runs.load(self._run.id).lost():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ddpmon.allruns import AllRuns, Listed, Verdict
 from ddpmon.launch import stop
 from ddpmon.runs import Run
 from ddpmon.source.attaching import attach
+from ddpmon.source.listed import AllRuns, Listed, Verdict
 from ddpmon.source.protocol import Source
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ddpmon.logs import Log
 from ddpmon.messages import Snapshot, Wish
+from ddpmon.runs.logs import Log
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Sequence
 
 from ddpmon.errors import RecordingError
-from ddpmon.logs import Log, Reader
 from ddpmon.messages import Snapshot, WireError, Wish, checked
 from ddpmon.runs import Run
+from ddpmon.runs.logs import Log, Reader
 from ddpmon.source.protocol import Near
 
 
@@ -22,7 +22,7 @@ class RecordedSource(Near):
 
     def __init__(self, run: Run) -> None:
         """Read a run's recording; RecordingError says what is wrong with it."""
-        from ddpmon.hub.recording import recorded_state  # numpy with it, which a live run's viewer never needs
+        from ddpmon.recording.recording import recorded_state  # numpy with it, which a live run's viewer never needs
 
         recorded, self._store = recorded_state(run)
         try:
@@ -36,7 +36,7 @@ class RecordedSource(Near):
         return self._snapshot
 
     def wish(self, wish: Wish) -> None:
-        from ddpmon.hub.parts import with_parts
+        from ddpmon.store.parts import with_parts
 
         if wish != self._wish:
             self._wish = wish

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import msgspec
 
 from ddpmon.errors import RecordingError
-from ddpmon.logs import Log, Reader
 from ddpmon.messages import RunView, Snapshot, WireError, Wish, checked
 from ddpmon.plain import plain
 from ddpmon.runs import Run
+from ddpmon.runs.logs import Log, Reader
 from ddpmon.source.protocol import Cursor, Near
 
 FRAME_S = 0.25
@@ -33,7 +33,7 @@ class ReplaySource(Near):
 
     def __init__(self, run: Run, speed: float = 1.0) -> None:
         """Open a run's recording; RecordingError says what is wrong with it, or that there is nothing in it."""
-        from ddpmon.hub.player import Player  # numpy with it, which a live run's viewer never needs
+        from ddpmon.recording.player import Player  # numpy with it, which a live run's viewer never needs
 
         self._run = run
         self._player = Player(run)

@@ -18,12 +18,12 @@ from textual.screen import ModalScreen, Screen
 from textual.theme import Theme
 from textual.timer import Timer
 
-from ddpmon.allruns import Listed
 from ddpmon.errors import DdpmonError
 from ddpmon.glyphs import in_ascii, started_with
 from ddpmon.messages import Wish
 from ddpmon.runs import Run
 from ddpmon.source import Source
+from ddpmon.source.listed import Listed
 from ddpmon.source.place import Here, Place
 from ddpmon.tui import changes, in_order, keys, numbers, workarounds
 from ddpmon.tui.dashboard import Reply, Then

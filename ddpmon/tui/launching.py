@@ -8,12 +8,12 @@ from functools import partial
 from typing import TypeVar
 
 from ddpmon import runs
-from ddpmon.allruns import Listed
 from ddpmon.errors import DdpmonError
 from ddpmon.launch import removal
 from ddpmon.launch.prepare import again
 from ddpmon.launch.start import start
 from ddpmon.runs import Run
+from ddpmon.source.listed import Listed
 from ddpmon.tui.dashboard import Dashboard
 from ddpmon.tui.lines import plain
 from ddpmon.tui.screens.ask import Answer, Ask

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from ddpmon.allruns import Listed
 from ddpmon.errors import DdpmonError
 from ddpmon.runs import Run
+from ddpmon.source.listed import Listed
 from ddpmon.tui.dashboard import Dashboard
 from ddpmon.tui.lines import plain
 from ddpmon.tui.screens.ask import Answer, Ask

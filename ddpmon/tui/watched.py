@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ddpmon.allruns import Listed
 from ddpmon.runs import Run
 from ddpmon.source import Source
+from ddpmon.source.listed import Listed
 from ddpmon.source.place import Place
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import plain

@@ -1,8 +1,8 @@
 """Which steps are handed out, and when."""
 
-from ddpmon.analysis.alignment import LATE_US, PARTIAL_ROWS, Aligner
-from ddpmon.analysis.waits import split
-from ddpmon.analysis.window import Window
+from ddpmon.analysis.steps.alignment import LATE_US, PARTIAL_ROWS, Aligner
+from ddpmon.analysis.steps.waits import split
+from ddpmon.analysis.steps.window import Window
 from tests.worlds import own_times, records
 
 

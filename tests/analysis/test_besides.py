@@ -6,7 +6,7 @@ import pytest
 
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
-from ddpmon.analysis.pauses import Pause, Times
+from ddpmon.analysis.steps.pauses import Pause, Times
 from ddpmon.messages import CHECKPOINT, EVALUATION, PAUSE, PAUSES
 from tests.findings import of_kinds
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ddpmon.analysis.buckets import bucket_times
+from ddpmon.analysis.steps.buckets import bucket_times
 from ddpmon.messages import Bucket, Layout, Step
 
 MB = 1_000_000

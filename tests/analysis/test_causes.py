@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from ddpmon.analysis.conditions import Conditions
 from ddpmon.analysis.evidence import Memory
 from ddpmon.analysis.findings import Evidence, findings
 from ddpmon.analysis.kinds.gpu_memory import MIB
+from ddpmon.analysis.processes.conditions import Conditions
 from tests.findings import causes, of_kinds
 from tests.worlds import own_times, records, world_of
 

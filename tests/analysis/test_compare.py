@@ -9,7 +9,7 @@ from ddpmon.analysis.compare import FEWEST_STEPS, FIRST_STEPS, compare, settled
 from ddpmon.analysis.difference import interval, notes, sentence, times
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
-from ddpmon.analysis.resampling import Ratio
+from ddpmon.analysis.statistics.resampling import Ratio
 from ddpmon.messages import Finding
 from tests.worlds import own_times, records, world_of
 

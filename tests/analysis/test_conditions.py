@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from ddpmon.analysis.conditions import Conditions
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
+from ddpmon.analysis.processes.conditions import Conditions
 from tests.findings import of_kinds
 from tests.worlds import own_times, records, world_of
 

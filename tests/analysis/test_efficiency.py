@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from ddpmon.analysis.summary import loss_trend, summarise
-from ddpmon.analysis.what_if import gain, gain_all_at_median, gain_with_even_transfer, gain_without_waiting
+from ddpmon.analysis.steps.summary import loss_trend, summarise
+from ddpmon.analysis.steps.what_if import gain, gain_all_at_median, gain_with_even_transfer, gain_without_waiting
 from tests.worlds import own_times, records, world_of
 
 

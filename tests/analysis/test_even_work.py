@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddpmon.analysis.even_work import even_batches
+from ddpmon.analysis.steps.even_work import even_batches
 
 
 @settings(max_examples=80, deadline=None)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from ddpmon.analysis.change_points import ending, onset
-from ddpmon.analysis.excess import chance, over_peers, running_total, steady
+from ddpmon.analysis.statistics.change_points import ending, onset
+from ddpmon.analysis.statistics.excess import chance, over_peers, running_total, steady
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 5, 8, 9])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ddpmon.analysis.failures import (
+from ddpmon.analysis.processes.failures import (
     Ended,
     advice,
     events,

@@ -4,7 +4,7 @@ import pytest
 
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
-from ddpmon.analysis.hangs import Held, Standstill, missing
+from ddpmon.analysis.processes.hangs import Held, Standstill, missing
 from ddpmon.messages import Collective, Stack
 
 REDUCE = "DDP's gradient all-reduce"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpmon.analysis.heat import (
+from ddpmon.analysis.over_time.heat import (
     BINS,
     HOT,
     LEAST,

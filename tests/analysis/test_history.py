@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddpmon.analysis.history import BINS, MERGED, POINTS, History, SavedHistory, Spread, rows_of, spread
+from ddpmon.analysis.over_time.history import BINS, MERGED, POINTS, History, SavedHistory, Spread, rows_of, spread
 
 
 def rows(values, *, first=1, every_s=0.1, known=None, ranks=(0, 1, 2)):

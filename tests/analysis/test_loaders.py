@@ -2,10 +2,10 @@
 
 import pytest
 
-from ddpmon.analysis.conditions import Conditions
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
-from ddpmon.analysis.loaders import advice
+from ddpmon.analysis.processes.conditions import Conditions
+from ddpmon.analysis.processes.loaders import advice
 from tests.worlds import own_times, records, world_of
 
 

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpmon.analysis.alignment import Rows
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
-from ddpmon.analysis.named import MOST_NAMES, NamedTimes
+from ddpmon.analysis.steps.alignment import Rows
+from ddpmon.analysis.steps.named import MOST_NAMES, NamedTimes
 from ddpmon.messages import Step
 from tests.worlds import own_times, records, world_of
 

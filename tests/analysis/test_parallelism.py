@@ -6,7 +6,7 @@ import pytest
 
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
-from ddpmon.analysis.parallelism import measured, short, with_ddp
+from ddpmon.analysis.processes.parallelism import measured, short, with_ddp
 from ddpmon.messages import OWN_PHASES
 from tests.findings import causes, of_kinds
 from tests.worlds import own_times, records, world_of

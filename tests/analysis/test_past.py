@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from ddpmon.analysis import past
-from ddpmon.analysis.past import BINS, MOST, NOT_FINITE, NOTHING, Past
+from ddpmon.analysis.over_time import past
+from ddpmon.analysis.over_time.past import BINS, MOST, NOT_FINITE, NOTHING, Past
 from ddpmon.messages import HEAT_STEPS, PHASES
 from tests.worlds import OWN, own_times, records, world_of
 

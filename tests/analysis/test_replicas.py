@@ -4,7 +4,7 @@ import pytest
 
 from ddpmon.analysis.evidence import Evidence, Unsynchronised
 from ddpmon.analysis.findings import findings
-from ddpmon.analysis.replicas import Replicas
+from ddpmon.analysis.processes.replicas import Replicas
 from ddpmon.messages import Digest
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ddpmon.analysis.resampling import block_length, ratio, resampled
+from ddpmon.analysis.statistics.resampling import block_length, ratio, resampled
 
 
 def chained(steps, likeness, seed):

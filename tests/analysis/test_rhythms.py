@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from ddpmon.analysis import rhythms
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.kinds import periodic_straggler
 from ddpmon.analysis.kinds.kind import Moment
+from ddpmon.analysis.steps import rhythms
 from tests.analysis.test_stragglers import STEP_MS, clean
 from tests.worlds import records, world_of
 

@@ -3,7 +3,7 @@
 import pytest
 
 from ddpmon.analysis.since_change import since_change
-from ddpmon.analysis.summary import summarise
+from ddpmon.analysis.steps.summary import summarise
 from ddpmon.messages import Finding
 from tests.worlds import own_times, records, world_of
 

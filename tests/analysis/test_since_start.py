@@ -6,15 +6,15 @@ import msgspec
 import numpy as np
 import pytest
 
-from ddpmon.analysis.since_start import (
+from ddpmon.analysis.steps.since_start import (
     SinceStart,
     Sums,
     efficiency_since,
     gain_without_waiting_since,
     slowest_since,
 )
-from ddpmon.analysis.summary import summarise
-from ddpmon.analysis.what_if import gain_without_waiting
+from ddpmon.analysis.steps.summary import summarise
+from ddpmon.analysis.steps.what_if import gain_without_waiting
 from tests.worlds import own_times, records, world_of
 
 

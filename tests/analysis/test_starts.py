@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ddpmon.analysis.life import Signs, state
-from ddpmon.analysis.starts import START_S, Starting, start_still_s
+from ddpmon.analysis.processes.starts import START_S, Starting, start_still_s
 from ddpmon.messages import Collective, Stack
 
 

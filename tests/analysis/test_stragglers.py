@@ -5,7 +5,7 @@ import pytest
 
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
-from ddpmon.analysis.one_phase import in_each_phase
+from ddpmon.analysis.steps.one_phase import in_each_phase
 from tests.analysis.noise import crowded, heavy_tails, spikes, wandering
 from tests.worlds import OWN, own_times, records, world_of
 

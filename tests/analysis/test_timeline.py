@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ddpmon.analysis.timeline import timeline
+from ddpmon.analysis.steps.timeline import timeline
 from ddpmon.messages import Finding
 from tests.worlds import own_times, records, world_of
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from ddpmon.analysis.heat import BINS, NOTHING, Heat, code
-from ddpmon.analysis.utilization import WAITING_MOST
+from ddpmon.analysis.over_time.heat import BINS, NOTHING, Heat, code
+from ddpmon.analysis.over_time.utilization import WAITING_MOST
 from tests.worlds import own_times, records, world_of
 
 SECOND = 1_000_000

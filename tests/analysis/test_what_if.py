@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
+from ddpmon.analysis.steps.what_if import Transfer, gain
 from ddpmon.analysis.verdict import running
-from ddpmon.analysis.what_if import Transfer, gain
 from tests.worlds import OWN, own_times, records, world_of
 
 BASE_MS = sum(OWN)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
-from ddpmon.analysis.summary import summarise
-from ddpmon.analysis.window import Window
-from ddpmon.analysis.world import FOLLOWING, MEANED
+from ddpmon.analysis.steps.summary import summarise
+from ddpmon.analysis.steps.window import Window
+from ddpmon.analysis.steps.world import FOLLOWING, MEANED
 from tests.worlds import own_times, records, world_of
 
 

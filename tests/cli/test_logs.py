@@ -9,7 +9,7 @@ import pytest
 
 from ddpmon import runs
 from tests.conftest import ddpmon_program
-from tests.test_logs import write
+from tests.runs.test_logs import write
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 
 from ddpmon import runs
 from ddpmon.cli import replaying
-from ddpmon.hub.player import Player
-from ddpmon.hub.recording import recording_path
+from ddpmon.recording.player import Player
+from ddpmon.recording.recording import recording_path
 from tests.recordings import record
 from tests.tui.terminal import Terminal
 

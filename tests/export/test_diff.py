@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ddpmon import comparison
 from ddpmon.analysis.compare import Comparison, Losses, Side
-from ddpmon.analysis.resampling import Ratio, Resampled
+from ddpmon.analysis.statistics.resampling import Ratio, Resampled
 from ddpmon.export import diff
 from ddpmon.export.columns import columns
 from ddpmon.messages import Finding

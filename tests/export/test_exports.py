@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from ddpmon.export import openmetrics, spreadsheet, trace
 from ddpmon.export.steps import pieces
-from ddpmon.hub.recording import Recording, recording_path
 from ddpmon.messages import PHASES
 from ddpmon.plain import plain
+from ddpmon.recording.recording import Recording, recording_path
 from tests.recordings import record
 from tests.tui import snapshots
 from tests.worlds import own_times

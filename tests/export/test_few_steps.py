@@ -4,14 +4,14 @@ import dataclasses
 
 import pytest
 
-from ddpmon.analysis.departed import Departed
 from ddpmon.analysis.report import report as make_report
+from ddpmon.analysis.steps.departed import Departed
 from ddpmon.export import markdown, report
-from ddpmon.hub.processes import RankProcess, Registry
-from ddpmon.hub.recording import recorded_report, recorded_snapshot
-from ddpmon.hub.store import Clock, Store
-from ddpmon.hub.view import snapshot
 from ddpmon.messages import PHASES, PROTOCOL, STAGE_ENDED, Hello
+from ddpmon.recording.recording import recorded_report, recorded_snapshot
+from ddpmon.store.processes import RankProcess, Registry
+from ddpmon.store.store import Clock, Store
+from ddpmon.store.view import snapshot
 from ddpmon.tui.widgets.ranktable import RankTable
 from tests.recordings import BEGAN, record, story
 from tests.worlds import own_times, records, world_of

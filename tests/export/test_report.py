@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from ddpmon.analysis.report import report as make_report
 from ddpmon.export import report
 from ddpmon.export.columns import columns
-from ddpmon.hub.processes import RankProcess, Registry
-from ddpmon.hub.store import Clock, Store
-from ddpmon.hub.view import snapshot
 from ddpmon.messages import PHASES, STAGE_TRAINING, Hello
 from ddpmon.runs import Run
+from ddpmon.store.processes import RankProcess, Registry
+from ddpmon.store.store import Clock, Store
+from ddpmon.store.view import snapshot
 from tests.export import made as made_up
 from tests.worlds import own_times, records
 

@@ -14,8 +14,8 @@ from statistics import fmean
 import pytest
 
 from ddpmon import runs
-from ddpmon.hub.recording import Recording, recorded_report
 from ddpmon.messages import SYNC_GRADIENTS, Step
+from ddpmon.recording.recording import Recording, recorded_report
 from tests.conftest import Cli
 
 pytestmark = pytest.mark.e2e

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ddpmon import runs
-from ddpmon.hub.recording import recorded_report, recorded_snapshot
+from ddpmon.recording.recording import recorded_report, recorded_snapshot
 from tests.conftest import Cli
 
 pytestmark = pytest.mark.e2e

@@ -7,7 +7,6 @@ import zmq
 from msgspec import structs
 
 from ddpmon.hub import asking
-from ddpmon.hub.processes import RankProcess, Registry
 from ddpmon.hub.viewers import Viewers
 from ddpmon.messages import (
     PROTOCOL,
@@ -29,6 +28,7 @@ from ddpmon.messages import (
     encode,
 )
 from ddpmon.source import LiveSource
+from ddpmon.store.processes import RankProcess, Registry
 from tests.conftest import wait_for
 from tests.worlds import own_times, records
 

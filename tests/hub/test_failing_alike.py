@@ -5,11 +5,11 @@ import math
 import pytest
 
 from ddpmon.export import markdown, report
-from ddpmon.hub.endings import read_ending
-from ddpmon.hub.processes import RankProcess, Registry
-from ddpmon.hub.recording import recorded_report
-from ddpmon.hub.store import Clock, Store
 from ddpmon.messages import PROTOCOL, STAGE_TRAINING, Failure, Hello, encode
+from ddpmon.recording.recording import recorded_report
+from ddpmon.store.endings import read_ending
+from ddpmon.store.processes import RankProcess, Registry
+from ddpmon.store.store import Clock, Store
 from tests.recordings import BEGAN
 from tests.worlds import own_times, records
 

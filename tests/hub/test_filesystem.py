@@ -9,9 +9,9 @@ import sys
 import pytest
 
 from ddpmon import runs
-from ddpmon.hub.recorder import Recorder
-from ddpmon.hub.store import Clock
 from ddpmon.messages import Event
+from ddpmon.recording.recorder import Recorder
+from ddpmon.store.store import Clock
 from tests.conftest import wait_for
 from tests.hub.test_thinning import World, rows
 from tests.worlds import own_times, records

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 from ddpmon.export import report
-from ddpmon.hub import recorder as recorder_module
-from ddpmon.hub.recorder import Recorder
-from ddpmon.hub.recording import recorded_snapshot, recording_path
-from ddpmon.hub.store import Clock
 from ddpmon.messages import Ack, Batch
+from ddpmon.recording import recorder as recorder_module
+from ddpmon.recording.recorder import Recorder
+from ddpmon.recording.recording import recorded_snapshot, recording_path
+from ddpmon.store.store import Clock
 from tests.recordings import told_by
 from tests.worlds import own_times, records
 

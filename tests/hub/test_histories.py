@@ -8,10 +8,6 @@ import numpy as np
 import pytest
 
 from ddpmon import runs
-from ddpmon.hub.histories import LOGGED_MOST, Histories
-from ddpmon.hub.parts import with_parts
-from ddpmon.hub.player import Player
-from ddpmon.hub.recording import recorded_snapshot, recorded_state, recording_path
 from ddpmon.messages import (
     SERIES_MOST,
     Next,
@@ -24,6 +20,10 @@ from ddpmon.messages import (
     decode_snapshot,
     encode,
 )
+from ddpmon.recording.player import Player
+from ddpmon.recording.recording import recorded_snapshot, recorded_state, recording_path
+from ddpmon.store.histories import LOGGED_MOST, Histories
+from ddpmon.store.parts import with_parts
 from tests.recordings import BEGAN, FIRST_S, record, story
 from tests.worlds import own_times, records, world_of
 

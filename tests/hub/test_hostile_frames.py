@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from ddpmon import runs
-from ddpmon.hub.recording import recorded_report, recorded_snapshot
 from ddpmon.messages import STAGE_GROUP, STAGE_TRAINING, Bye, Failure, Sample, Scalar, Welcome, encode
+from ddpmon.recording.recording import recorded_report, recorded_snapshot
 from tests.hub.conftest import until
 from tests.worlds import own_times, records
 

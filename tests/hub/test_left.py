@@ -7,10 +7,10 @@ import time
 
 from ddpmon.export import report
 from ddpmon.export.steps import pieces
-from ddpmon.hub.player import Player
-from ddpmon.hub.recording import Recording, recorded_snapshot, recording_path
 from ddpmon.messages import decode_from_rank, encode
 from ddpmon.messages.folder import TAILS, pack_tail
+from ddpmon.recording.player import Player
+from ddpmon.recording.recording import Recording, recorded_snapshot, recording_path
 from tests.hub.conftest import until
 from tests.hub.test_tails import PID, leave, left_by, recorded
 from tests.worlds import own_times, records

@@ -11,8 +11,8 @@ import pytest
 
 from ddpmon import runs, source
 from ddpmon.export import report as reports
-from ddpmon.hub.recording import Recording, recorded_report, recorded_snapshot
 from ddpmon.messages import decode_snapshot
+from ddpmon.recording.recording import Recording, recorded_report, recorded_snapshot
 from tests.hub.conftest import DEADLINE_S, until
 from tests.worlds import own_times, records
 

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from ddpmon.export import report
-from ddpmon.hub import schema
 from ddpmon.messages import Step
+from ddpmon.recording import schema
 from tests.worlds import own_times, records
 
 NAMED = (

@@ -10,9 +10,9 @@ from click.testing import CliRunner
 from ddpmon.cli.exporting import export
 from ddpmon.export import report
 from ddpmon.hub import hub
-from ddpmon.hub.player import Player
-from ddpmon.hub.recording import recorded_snapshot, recording_path
 from ddpmon.messages import Event, SeriesWish, Wish
+from ddpmon.recording.player import Player
+from ddpmon.recording.recording import recorded_snapshot, recording_path
 from ddpmon.source import RecordedSource
 from tests import recorded
 

@@ -5,11 +5,11 @@ import time
 import msgspec
 import pytest
 
-from ddpmon.hub.processes import Registry
-from ddpmon.hub.store import Clock, Store
-from ddpmon.hub.view import snapshot
 from ddpmon.messages import CHECKPOINT, EVALUATION, PROTOCOL, STAGE_MODEL, Hello, Pause
 from ddpmon.runs import Process, Run
+from ddpmon.store.processes import Registry
+from ddpmon.store.store import Clock, Store
+from ddpmon.store.view import snapshot
 from tests.worlds import own_times, records
 
 STEPS = 100

@@ -11,7 +11,7 @@ import pytest
 
 from ddpmon import runs, source
 from ddpmon.export import report
-from ddpmon.hub.recording import recording_path
+from ddpmon.recording.recording import recording_path
 from tests.conftest import wait_for
 
 pytestmark = pytest.mark.e2e

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from ddpmon.export import report
-from ddpmon.hub import schema
-from ddpmon.hub.recording import recorded_snapshot, recording_path
 from ddpmon.messages import PROTOCOL, Digest, Hello, Sample, Stack, encode
+from ddpmon.recording import schema
+from ddpmon.recording.recording import recorded_snapshot, recording_path
 from tests.worlds import own_times, records
 
 OLD_TABLES = """

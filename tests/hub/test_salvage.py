@@ -10,9 +10,9 @@ import pytest
 
 from ddpmon.errors import RecordingError
 from ddpmon.export import report
-from ddpmon.hub.recording import Recording, recorded_report, recorded_snapshot, recorded_state, recording_path
-from ddpmon.hub.salvage import salvage
 from ddpmon.messages import Ack, decode_to_rank
+from ddpmon.recording.recording import Recording, recorded_report, recorded_snapshot, recorded_state, recording_path
+from ddpmon.recording.salvage import salvage
 from tests.recordings import record, story
 from tests.worlds import own_times, records
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ddpmon.hub import schema
-from ddpmon.hub.recording import recording_path
-from ddpmon.hub.tables import TABLES, VIEW_COLUMNS, VIEWS
+from ddpmon.recording import schema
+from ddpmon.recording.recording import recording_path
+from ddpmon.recording.tables import TABLES, VIEW_COLUMNS, VIEWS
 from tests.hub.test_thinning import SOME_ROOM, rows, slow
 from tests.recordings import BEGAN, record
 

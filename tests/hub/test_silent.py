@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from ddpmon.hub.processes import RankProcess
 from ddpmon.hub.silent import ASK_S, Silent
 from ddpmon.messages import PROTOCOL, STAGE_TRAINING, Hello
 from ddpmon.messages.folder import STACK_SIGNAL, STACKS
 from ddpmon.runs import Process
+from ddpmon.store.processes import RankProcess
 from tests.hub.conftest import until
 
 ARMED = """

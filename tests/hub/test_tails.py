@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddpmon import messages
-from ddpmon.hub.recording import recorded_snapshot, recording_path
-from ddpmon.hub.tails import Tails
 from ddpmon.messages import PROTOCOL, STAGE_TRAINING, Batch, Bye, Hello
 from ddpmon.messages.folder import TAILS, pack_tail, unpack_tail
+from ddpmon.recording.recording import recorded_snapshot, recording_path
+from ddpmon.recording.tails import Tails
 from tests.hub.conftest import until
 from tests.worlds import own_times, records
 

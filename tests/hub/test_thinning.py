@@ -14,12 +14,12 @@ import pytest
 from ddpmon import runs
 from ddpmon.export import report
 from ddpmon.export.steps import pieces
-from ddpmon.hub.player import Player
-from ddpmon.hub.processes import RankProcess
-from ddpmon.hub.recorder import Recorder
-from ddpmon.hub.recording import Recording, recording_path
-from ddpmon.hub.store import Clock
 from ddpmon.messages import PROTOCOL, Batch, Hello, Sample, Scalar
+from ddpmon.recording.player import Player
+from ddpmon.recording.recorder import Recorder
+from ddpmon.recording.recording import Recording, recording_path
+from ddpmon.store.processes import RankProcess
+from ddpmon.store.store import Clock
 from tests.conftest import wait_for
 from tests.recordings import BEGAN, record, story
 from tests.worlds import own_times, records
@@ -369,7 +369,8 @@ def told(path, what, table=None):
 
 HUB = """
 import sys
-from ddpmon.hub import hub, recorder
+from ddpmon.hub import hub
+from ddpmon.recording import recorder
 recorder.Recorder.__init__.__defaults__ = (None, 600_000, 400)
 sys.exit(hub.main(sys.argv[1]))
 """

@@ -5,11 +5,11 @@ from collections import deque
 
 import pytest
 
-from ddpmon.hub.processes import RankProcess, Registry
-from ddpmon.hub.store import Clock, Store
-from ddpmon.hub.view import snapshot
 from ddpmon.messages import STAGE_TRAINING, Environment, Hello, Sample, decode_snapshot, encode
 from ddpmon.runs import Run
+from ddpmon.store.processes import RankProcess, Registry
+from ddpmon.store.store import Clock, Store
+from ddpmon.store.view import snapshot
 from tests.worlds import own_times, records
 
 RUN = Run(

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from ddpmon import rotated
 from ddpmon.errors import UsageError
 from ddpmon.launch.boundedlog import FIRST_BYTES, RUN_BYTES, BoundedLog, bound_bytes
+from ddpmon.runs import rotated
 
 MISSING = re.compile(rb"\[ddpmon\] ([\d,]+) bytes (after this|of output) were not kept[^\n]*\n")
 

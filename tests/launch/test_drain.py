@@ -11,9 +11,10 @@ import textwrap
 
 import pytest
 
-from ddpmon import rotated, runs
+from ddpmon import runs
 from ddpmon.export.last_words import last_words
 from ddpmon.launch import stop
+from ddpmon.runs import rotated
 from tests.conftest import wait_for
 
 PRELUDE = """

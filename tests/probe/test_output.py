@@ -14,10 +14,10 @@ import pytest
 
 from ddpmon import runs
 from ddpmon.export.last_words import last_words
-from ddpmon.hub.recording import recorded_report
 from ddpmon.launch import spool
-from ddpmon.logs import LAUNCHER, Log, Reader
 from ddpmon.probe import output
+from ddpmon.recording.recording import recorded_report
+from ddpmon.runs.logs import LAUNCHER, Log, Reader
 from tests.conftest import Cli, wait_for
 from tests.launch.test_drain import drain_of
 from tests.probe.conftest import SCRIPTS, environment

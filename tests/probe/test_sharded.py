@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from ddpmon.analysis.alignment import Aligner
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
-from ddpmon.analysis.waits import split
+from ddpmon.analysis.steps.alignment import Aligner
+from ddpmon.analysis.steps.waits import split
 from ddpmon.messages import SYNC_COLLECTIVE
 from tests.probe.conftest import SCRIPTS, Ear, torchrun
 

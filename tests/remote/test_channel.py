@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpmon.logs import Said
 from ddpmon.messages import WireError, Wish
 from ddpmon.remote import channel
 from ddpmon.remote.channel import Beat, Framer, Shot, Sorry, Unframer, Want, from_here, from_there, greeting
 from ddpmon.remote.relay import _newest
+from ddpmon.runs.logs import Said
 
 SAID = [Beat(1.5, True, False), Shot("x" * 100_000), Sorry("no run"), Shot(""), Beat(0.0, False, True)]
 

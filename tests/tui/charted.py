@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from ddpmon.hub.histories import Histories
 from ddpmon.messages import Sample, Scalar
+from ddpmon.store.histories import Histories
 from tests.tui import snapshots, through_time
 from tests.worlds import own_times, records, world_of
 

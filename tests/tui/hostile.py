@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from ddpmon.hub.parts import with_parts
 from ddpmon.messages import (
     SAMPLE_SERIES,
     STEP_SERIES,
@@ -29,6 +28,7 @@ from ddpmon.messages import (
     decode_snapshot,
     encode,
 )
+from ddpmon.store.parts import with_parts
 from ddpmon.tui.widgets.worldmap import everyone
 from tests.tui import inspected, measured, odd, snapshots, through_time
 

@@ -12,8 +12,8 @@ import msgspec
 
 from ddpmon.export import openmetrics, stacks
 from ddpmon.export.lines import Lines
-from ddpmon.logs import Said
 from ddpmon.messages import Snapshot, StackView
+from ddpmon.runs.logs import Said
 from ddpmon.source import FakeSource
 from ddpmon.tui.app import DdpmonApp
 from ddpmon.tui.notify import WAYS, sequence

@@ -3,14 +3,14 @@
 import msgspec
 import numpy as np
 
-from ddpmon.hub.parts import with_parts
-from ddpmon.hub.processes import RankProcess, Registry
-from ddpmon.hub.store import Clock, Store
-from ddpmon.hub.view import snapshot
-from ddpmon.logs import Said
 from ddpmon.messages import PROTOCOL, STAGE_TRAINING, Collective, Hello, Sample, Stack
 from ddpmon.runs import Run
+from ddpmon.runs.logs import Said
 from ddpmon.source import FakeSource
+from ddpmon.store.parts import with_parts
+from ddpmon.store.processes import RankProcess, Registry
+from ddpmon.store.store import Clock, Store
+from ddpmon.store.view import snapshot
 from tests.worlds import own_times, records
 
 BEGAN = 1_789_000_000.0

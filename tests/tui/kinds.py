@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpmon.analysis.parallelism import measured
+from ddpmon.analysis.processes.parallelism import measured
 from ddpmon.messages import SYNC_COLLECTIVE, SYNC_KINDS, AllReduceView, EfficiencyView, RunView, Snapshot
 from tests.tui.snapshots import STARTED, four_on_cpu, replace
 

@@ -6,8 +6,8 @@ import math
 
 import msgspec
 
-from ddpmon.logs import LAUNCHER, Said
 from ddpmon.messages import Collective, Event, Exit, Finding, Gpu, RankView, RunView, Series, Snapshot, Stack
+from ddpmon.runs.logs import LAUNCHER, Said
 from tests.findings import finding
 
 STARTED = 1_789_000_000.0

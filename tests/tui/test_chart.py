@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddpmon.hub.parts import with_parts
 from ddpmon.messages import SeriesView, SeriesWish
 from ddpmon.source import FakeSource
+from ddpmon.store.parts import with_parts
 from ddpmon.tui.charted import Choice
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import size as size_of

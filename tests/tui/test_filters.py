@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpmon.logs import LAUNCHER, Said
+from ddpmon.runs.logs import LAUNCHER, Said
 from ddpmon.source import FakeSource
 from ddpmon.tui.filters import QUANTITIES, FilterError, parse, spans
 from tests.tui import golden, snapshots, through_time

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ddpmon.hub.parts import with_parts
 from ddpmon.messages import HEAT_METRICS, HEAT_STEPS, HeatRow, HeatView, HeatWish
+from ddpmon.store.parts import with_parts
 from ddpmon.tui.widgets.heatmap import cell_looks, in_words, labels, sweep
 from tests.tui import golden, through_time
 from tests.tui.driving import drive

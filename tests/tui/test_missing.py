@@ -7,7 +7,6 @@ import msgspec
 import pytest
 from rich.cells import cell_len
 
-from ddpmon.hub.parts import with_parts
 from ddpmon.messages import (
     AllReduceView,
     BucketView,
@@ -32,6 +31,7 @@ from ddpmon.messages import (
     TimelineWish,
     Wish,
 )
+from ddpmon.store.parts import with_parts
 from ddpmon.tui.filters import parse
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import fit

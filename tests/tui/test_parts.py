@@ -5,10 +5,10 @@ import dataclasses
 
 import pytest
 
-from ddpmon.allruns import Listed
 from ddpmon.errors import DdpmonError, UsageError
 from ddpmon.runs import Run, boot_id
 from ddpmon.source import FakeSource
+from ddpmon.source.listed import Listed
 from ddpmon.source.place import Here
 from ddpmon.tui.launching import Launching
 from ddpmon.tui.notice import SHOWN_FRAMES, Notice

@@ -8,7 +8,7 @@ import random
 import pytest
 from textual.geometry import Size
 
-from ddpmon.hub.parts import with_parts
+from ddpmon.store.parts import with_parts
 from ddpmon.tui import keys
 from ddpmon.tui.views import ViewName
 from tests.tui import measured, odd, snapshots, through_time

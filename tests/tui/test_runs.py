@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from ddpmon.allruns import AllRuns, Verdict
 from ddpmon.source import FakeSource, place, runs
+from ddpmon.source.listed import AllRuns, Verdict
 from ddpmon.tui.outcome import Outcome
 from tests.tui import golden, snapshots
 from tests.tui.driving import drive, settle

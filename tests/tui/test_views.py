@@ -2,8 +2,8 @@
 
 import pytest
 
-from ddpmon.logs import Said
 from ddpmon.messages import Collective, Finding, Stack
+from ddpmon.runs.logs import Said
 from ddpmon.source import FakeSource
 from ddpmon.tui.standing import accused
 from tests.findings import finding

@@ -4,13 +4,13 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from ddpmon.analysis.heat import Heat
-from ddpmon.analysis.past import Past
-from ddpmon.analysis.since_start import SinceStart
-from ddpmon.hub.histories import Histories
-from ddpmon.hub.parts import with_parts
+from ddpmon.analysis.over_time.heat import Heat
+from ddpmon.analysis.over_time.past import Past
+from ddpmon.analysis.steps.since_start import SinceStart
 from ddpmon.messages import Finding
 from ddpmon.source import FakeSource
+from ddpmon.store.histories import Histories
+from ddpmon.store.parts import with_parts
 from tests.tui import snapshots
 from tests.worlds import own_times, records, world_of
 

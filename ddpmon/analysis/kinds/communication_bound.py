@@ -10,7 +10,7 @@ import numpy as np
 
 from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
 from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, SHORTEST_MS, asked, mean_step_ms, since
-from ddpmon.analysis.parallelism import collectives, parts, with_ddp
+from ddpmon.analysis.processes.parallelism import collectives, parts, with_ddp
 from ddpmon.analysis.words import fitting
 from ddpmon.messages import FSDP, FSDP2, OWN_PHASES, TENSOR_PARALLEL
 

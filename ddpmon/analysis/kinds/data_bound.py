@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ddpmon.analysis import loaders
-from ddpmon.analysis.conditions import Conditions
 from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
 from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, SHORTEST_MS, asked, mean_step_ms, since
+from ddpmon.analysis.processes import loaders
+from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.words import fitting
 from ddpmon.messages import OWN_PHASES
 

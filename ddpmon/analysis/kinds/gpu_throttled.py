@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ddpmon.analysis.conditions import SLOWER_CLOCK
 from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
+from ddpmon.analysis.processes.conditions import SLOWER_CLOCK
 from ddpmon.analysis.words import fitting, rank_list
 from ddpmon.messages import DeviceMark
 

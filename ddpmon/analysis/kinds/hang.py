@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ddpmon.analysis.hangs import Standstill, alike, line_of, missing, silence, who_of
 from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
+from ddpmon.analysis.processes.hangs import Standstill, alike, line_of, missing, silence, who_of
 from ddpmon.analysis.words import duration
 from ddpmon.messages import Collective, Stack
 

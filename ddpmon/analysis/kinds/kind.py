@@ -9,9 +9,9 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
-from ddpmon.analysis.conditions import Conditions
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.world import World
+from ddpmon.analysis.processes.conditions import Conditions
+from ddpmon.analysis.steps.world import World
 from ddpmon.messages import DeviceMark, Finding
 
 Facts = TypeVar("Facts")

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.kinds.kind import Found, Words, for_words
+from ddpmon.analysis.kinds.late_ranks import LateRank
 from ddpmon.analysis.kinds.own_time import forward_may_be, other_may_be_forward
-from ddpmon.analysis.late_ranks import LateRank
 from ddpmon.analysis.words import fitting, rank_list
 
 FEWEST_STEPS = 1

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ddpmon.analysis.arrays import Floats
-from ddpmon.analysis.excess import SMOOTHED, steady
 from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words
+from ddpmon.analysis.statistics.arrays import Floats
+from ddpmon.analysis.statistics.excess import SMOOTHED, steady
 from ddpmon.analysis.words import fitting
 
 TIMES = 2.0

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ddpmon.analysis.arrays import Floats
-from ddpmon.analysis.change_points import onset
 from ddpmon.analysis.kinds import load_imbalance, periodic_straggler, straggler
 from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
 from ddpmon.analysis.kinds.own_time import forward_may_be, other_may_be_forward
-from ddpmon.analysis.summary import efficiency
-from ddpmon.analysis.what_if import gain_all_at_median
+from ddpmon.analysis.statistics.arrays import Floats
+from ddpmon.analysis.statistics.change_points import onset
+from ddpmon.analysis.steps.summary import efficiency
+from ddpmon.analysis.steps.what_if import gain_all_at_median
+from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.words import fitting, rank_list
-from ddpmon.analysis.world import World
 from ddpmon.messages import OWN_PHASES, Finding
 
 FEWEST_STEPS = 40

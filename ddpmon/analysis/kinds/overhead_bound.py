@@ -10,7 +10,7 @@ import numpy as np
 from ddpmon.analysis.kinds import communication_bound, data_bound, gc_pauses, loss_diverged, loss_spiked
 from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
 from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, STAYS, mean_step_ms, since
-from ddpmon.analysis.parallelism import with_ddp
+from ddpmon.analysis.processes.parallelism import with_ddp
 from ddpmon.analysis.words import counted, fitting
 from ddpmon.messages import OWN_PHASES
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
-from ddpmon.analysis.pauses import Pause, Times
+from ddpmon.analysis.steps.pauses import Pause, Times
 from ddpmon.analysis.words import duration, fitting, rank_list
 from ddpmon.messages import PAUSE, PAUSES
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
 from ddpmon.analysis.kinds.own_time import FEWEST_STEPS, forward_may_be, other_may_be_forward
-from ddpmon.analysis.rhythms import TOLD, Rhythm, rhythms
+from ddpmon.analysis.steps.rhythms import TOLD, Rhythm, rhythms
+from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.words import fitting
-from ddpmon.analysis.world import World
 from ddpmon.messages import OWN_PHASES, Finding
 
 WORTH = 1.02

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ddpmon.analysis.excess import chance, running_total, steady
 from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
 from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, asked, mean_step_ms, since
-from ddpmon.analysis.parallelism import collectives, with_ddp
-from ddpmon.analysis.stragglers import deviations
+from ddpmon.analysis.processes.parallelism import collectives, with_ddp
+from ddpmon.analysis.statistics.excess import chance, running_total, steady
+from ddpmon.analysis.steps.stragglers import deviations
 from ddpmon.analysis.words import fitting, rank_list
 
 FEWEST_RANKS = 3

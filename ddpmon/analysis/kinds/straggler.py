@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ddpmon.analysis.conditions import Cause
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.kinds import load_imbalance
 from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
@@ -20,8 +19,9 @@ from ddpmon.analysis.kinds.late import (
     over_words,
     severity,
 )
-from ddpmon.analysis.late_ranks import LateRank, late_ranks
-from ddpmon.analysis.named import Named, explains
+from ddpmon.analysis.kinds.late_ranks import LateRank, late_ranks
+from ddpmon.analysis.processes.conditions import Cause
+from ddpmon.analysis.steps.named import Named, explains
 from ddpmon.analysis.words import fitting
 from ddpmon.messages import Finding
 

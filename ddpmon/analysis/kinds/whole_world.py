@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpmon.analysis.world import World
+from ddpmon.analysis.steps.world import World
 from ddpmon.messages import Finding
 
 FEWEST_STEPS = 40

@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container, Vertical
 
-from ddpmon.analysis.parallelism import with_ddp
+from ddpmon.analysis.processes.parallelism import with_ddp
 from ddpmon.messages import COST_WINDOWS, Snapshot, Wish
 from ddpmon.tui import keys
 from ddpmon.tui.frame import Frame

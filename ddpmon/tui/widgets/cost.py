@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ddpmon.analysis.parallelism import with_ddp
+from ddpmon.analysis.processes.parallelism import with_ddp
 from ddpmon.messages import (
     COST_STEPS,
     COST_WINDOWS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpmon.analysis.parallelism import short, with_ddp
+from ddpmon.analysis.processes.parallelism import short, with_ddp
 from ddpmon.messages import STAGES, Snapshot
 from ddpmon.tui import numbers
 from ddpmon.tui.frame import LOOKS, SEVERITY_ROLES, Frame

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ddpmon.analysis.words import counted
-from ddpmon.logs import Log
 from ddpmon.messages import HEAT_MOST, HEAT_STEPS, InspectWish, RankView, Snapshot
+from ddpmon.runs.logs import Log
 from ddpmon.tui import standing
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut, fit, plain, size, title, wrap

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpmon.logs import Log
+from ddpmon.runs.logs import Log
 from ddpmon.tui.lines import Line, cut, plain, title
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from textual import events
 
-from ddpmon.logs import LAUNCHER, Entry, Log, who
+from ddpmon.runs.logs import LAUNCHER, Entry, Log, who
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut, size, wrap
 from ddpmon.tui.widgets.heading import NO_RANK, heading

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from textual import events
 
-from ddpmon.allruns import Listed, Verdict
 from ddpmon.analysis.verdict import beside_state
 from ddpmon.redaction import redact_variables
+from ddpmon.source.listed import Listed, Verdict
 from ddpmon.tui import numbers
 from ddpmon.tui.frame import LOOKS, Frame, Look
 from ddpmon.tui.lines import Line, cut, cut_sentence, fit, padded, plain, size, title, wrap

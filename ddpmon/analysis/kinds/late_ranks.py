@@ -1,0 +1,185 @@
+"""Ranks that are late for a stretch of steps: in which phase, since when, what it costs, what sets them apart."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ddpmon.analysis.processes.conditions import Cause, Conditions, Lateness, cause, lone_host
+from ddpmon.analysis.statistics.arrays import Floats
+from ddpmon.analysis.statistics.excess import some_of
+from ddpmon.analysis.steps.even_work import even_batches
+from ddpmon.analysis.steps.stragglers import Late, late
+from ddpmon.analysis.steps.what_if import gain
+from ddpmon.analysis.steps.world import World
+from ddpmon.messages import OWN_PHASES, Finding
+
+MORE_WORK = 0.05
+FOLLOWS = 2.0
+"""Own time that grows by more than so many times the work's share has another cause."""
+ALIKE = 0.15
+"""What one sample takes on ranks that are equally fast differs by less."""
+CARRIES = 0.1
+"""Of the excess: what the phase with the largest share has in the median step, where it is not mere long steps."""
+HALF = 0.5
+"""Share of the excess that a cause must account for."""
+
+
+@dataclass(frozen=True)
+class MoreWork:
+    """What a late rank has more of."""
+
+    unit: str
+    """"samples" or "tokens"."""
+    mine: float
+    theirs: float
+    """Of a step."""
+
+
+@dataclass(frozen=True)
+class Even:
+    """How a step's work would be even where ranks differ in what one sample or token takes."""
+
+    mine: int
+    theirs: tuple[int, int]
+    """The fewest and the most of the other ranks."""
+    slowest_ms: float
+    """Own time of the slowest rank then."""
+    slowest_now_ms: float
+
+
+def late_ranks(
+    world: World,
+    held: Sequence[Finding],
+    over: Sequence[Finding],
+    conditions: Mapping[int, Conditions],
+    had_more_work: Collection[int],
+    skip: Collection[int],
+) -> Iterator[LateRank]:
+    """Each rank that is late now, worst first, then those that were a while ago.
+
+    held, over: findings of last time about late ranks, those that last and those that are over. conditions: by rank.
+    had_more_work: ranks of which that was said last time. skip: columns whose lateness is told otherwise.
+    """
+    columns = {rank: column for column, rank in enumerate(world.ranks)}
+    lasting = {f.ranks[0]: f for f in held}
+    ended: dict[int, int] = {}
+    for f in over:
+        column, last = columns[f.ranks[0]], int(np.searchsorted(world.step, f.until_step or 0))
+        ended[column] = max(last, ended.get(column, 0))
+    stretches = late(world, [columns[rank] for rank in lasting], skip, ended)
+    now = [stretch for stretch in stretches if not stretch.over]
+    for stretch in stretches:
+        partners = [] if stretch.over else [other for other in now if other is not stretch]
+        rank = world.ranks[stretch.column]
+        one = LateRank(world, stretch, partners, lasting.get(rank), conditions, had_more_work=rank in had_more_work)
+        if one.phases_ms.max() >= CARRIES * stretch.over_ms:
+            yield one
+
+
+class LateRank:
+    """One late rank with all that is known of it."""
+
+    def __init__(
+        self,
+        world: World,
+        stretch: Late,
+        partners: list[Late],
+        held: Finding | None,
+        conditions: Mapping[int, Conditions],
+        *,
+        had_more_work: bool,
+    ) -> None:
+        self.had_more_work = had_more_work
+        self.world, self.stretch, self.held = world, stretch, held
+        self.conditions = conditions
+        self.column, self.rank = stretch.column, world.ranks[stretch.column]
+        self.part = world.between(stretch.first, stretch.last + 1)
+        self.partners = [other.column for other in partners]
+        self.peers = np.delete(np.arange(len(world.ranks)), [stretch.column, *self.partners])
+        if not len(self.peers):
+            self.peers = np.delete(np.arange(len(world.ranks)), stretch.column)
+        self.some = some_of(self.peers)
+        self.phases_ms = np.median(self._over_peers(self.part.phases_ms), axis=0)
+        self.phase = OWN_PHASES[int(self.phases_ms.argmax())]
+        # While all of them are late: before that, fixing one alone did gain something.
+        common = world.between(max(stretch.first, *(other.first for other in partners), 0), stretch.last + 1)
+        # Chance may make it less than nothing.
+        self.alone = max(1.0, gain(common, self.column, seen=world))
+        together = gain(common, [self.column, *self.partners], seen=world) if partners else self.alone
+        self.together = max(self.alone, together)
+        self.starved_share = conditions[self.rank].starved_share if self.rank in conditions else None
+        self.host = lone_host([self.rank, *self.with_ranks], conditions)
+
+    def _over_peers(self, values: Floats) -> Floats:
+        over: Floats = values[:, self.column] - np.median(values[:, self.some], axis=1)
+        return over
+
+    @property
+    def with_ranks(self) -> list[int]:
+        """Who is late too."""
+        return [self.world.ranks[column] for column in self.partners]
+
+    @property
+    def since(self) -> int:
+        """The first step."""
+        if self.stretch.from_the_start and self.held and self.held.since_step is not None:
+            return self.held.since_step
+        return int(self.world.step[self.stretch.first])
+
+    @property
+    def until(self) -> int | None:
+        """The last step; None while it lasts."""
+        return int(self.world.step[self.stretch.last]) if self.stretch.over else None
+
+    @cached_property
+    def gc_ms(self) -> float | None:
+        """What its garbage collection takes over its peers', where that is why it is late."""
+        gc = float(np.mean(self._over_peers(self.part.gc_ms)))
+        return gc if gc >= HALF * self.stretch.over_ms else None
+
+    @cached_property
+    def cause(self) -> Cause | None:
+        """What of its process or device sets it apart, where nothing else is why it is late."""
+        if self.more_work or self.stretch.over or self.gc_ms is not None:
+            return None
+        own, step = (float(values[:, self.column].mean()) for values in (self.part.own_ms, self.part.length_ms))
+        lateness = Lateness(self.rank, self.phase, self.stretch.over_ms, own, step)
+        return cause(lateness, self.conditions, [self.world.ranks[column] for column in self.some.tolist()])
+
+    @cached_property
+    def more_work(self) -> MoreWork | None:
+        """What it has more of than its peers, if its own time follows that."""
+        own = np.median(self.part.own_ms[:, self.column])
+        slower = float(own / max(np.median(np.median(self.part.own_ms[:, self.some], axis=0)), 1e-9)) - 1
+        most = FOLLOWS * (2 if self.had_more_work else 1)
+        for unit, counts in (("tokens", self.part.tokens), ("samples", self.part.samples)):
+            mine = float(counts[:, self.column].mean())
+            theirs = float(np.median(counts[:, self.some].mean(axis=0)))
+            if theirs > 0 and mine >= theirs * (1 + MORE_WORK) and slower <= most * (mine / theirs - 1):
+                return MoreWork(unit, mine, theirs)
+        return None
+
+    def work(self, unit: str) -> Floats:
+        """[R] Samples or tokens of a step."""
+        counts: Floats = (self.part.tokens if unit == "tokens" else self.part.samples).mean(axis=0)
+        return counts
+
+    def even(self, unit: str) -> Even | None:
+        """None where ranks take equally long for equal work, or some have none."""
+        counts = self.work(unit)
+        item_ms = self.part.own_ms.mean(axis=0) / np.maximum(counts, 1e-9)
+        if not (counts > 0).all() or item_ms.max() <= (1 + ALIKE) * item_ms.min():
+            return None
+        even = even_batches(round(float(counts.sum())), item_ms.tolist())
+        rest = sorted(even[column] for column in self.peers.tolist())
+        slowest = max(count * ms for count, ms in zip(even, item_ms.tolist(), strict=True))
+        return Even(even[self.column], (rest[0], rest[-1]), slowest, float((counts * item_ms).max()))
+
+    @property
+    def counts_work(self) -> bool:
+        """Whether the sizes of batches were measured."""
+        return bool(self.part.samples.any() or self.part.tokens.any())

@@ -1,0 +1,1 @@
+"""Every rank through the whole run, in bounded memory."""

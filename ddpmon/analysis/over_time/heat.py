@@ -1,0 +1,270 @@
+"""Every rank through time, in bounded memory: bins of steps at several resolutions, folded to as many rows as fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.analysis.over_time.utilization import Overlaps, Utilization
+from ddpmon.analysis.statistics.arrays import Floats, Ints
+from ddpmon.analysis.statistics.excess import over_peers
+from ddpmon.analysis.steps.world import World
+from ddpmon.messages import HEAT_METRICS, HEAT_STEPS, OWN_PHASES
+
+BINS = 256
+"""Kept of each resolution."""
+NOTHING, LEAST, MOST, NOT_FINITE = 0, 1, 254, 255
+"""What a cell holds: nothing is known, the lower to the upper end of the scale, a value that is no number."""
+OVER = (-0.25, 1.0)
+"""Scale of what is told as over or below a median: a quarter below to twice as much."""
+HOT = 0.05
+"""Over the median by so much: what the map's lowest mark stands for."""
+IDLE = (0.0, 1.0)
+"""Scale of GPU utilization, told as the share of time in which the GPU did nothing, so that more is worse."""
+Bytes = NDArray[np.uint8]
+_SUMMED = tuple(metric for metric in HEAT_METRICS if metric != "gpu")
+"""Known of every step when it comes. GPU utilization is sampled by the second, and comes after it."""
+_OWN, _WAIT, _STEP, _LOSS = (_SUMMED.index(name) for name in ("own", "wait", "step", "loss"))
+_PHASES = slice(_SUMMED.index(OWN_PHASES[0]), _SUMMED.index(OWN_PHASES[-1]) + 1)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """[rows, bins] cells of a metric, the oldest bin first; `low` and `high` are what LEAST and MOST stand for."""
+
+    cells: Bytes
+    first_bin: int
+    """The step of a bin's begin is its number times `steps`."""
+    steps: int
+    low: float
+    high: float
+    last_step: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """Ranks that are shown as one, the worst of them at each moment."""
+
+    columns: tuple[int, ...]
+    """Of the world."""
+    hosts: tuple[str, str]
+    """Of the first and the last."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Sums over some neighbouring steps each."""
+
+    step: Ints
+    """One of them."""
+    sums: NDArray[np.float32]
+    count: Ints
+    losses: NDArray[np.int32]
+
+    def binned(self, steps: int) -> _Part:
+        """The same, with those of a bin of so many steps added up."""
+        bins = self.step // steps
+        begins = np.flatnonzero(np.diff(bins, prepend=bins[0] - 1))
+        if len(begins) == len(bins):
+            return self
+        sums, count, losses = (np.add.reduceat(each, begins, axis=0) for each in (self.sums, self.count, self.losses))
+        return _Part(self.step[begins], sums, count, losses)
+
+
+class _Level:
+    """The last BINS bins of one resolution, as a ring."""
+
+    def __init__(self, steps: int, ranks: int) -> None:
+        self.steps = steps
+        self.number: Ints = np.full(BINS, -1, np.int64)
+        """Which bin is in a slot."""
+        self.sums = np.zeros((BINS, ranks, len(_SUMMED)), np.float32)
+        self.count: Ints = np.zeros(BINS, np.int64)
+        self.losses = np.zeros((BINS, ranks), np.int32)
+        self.idle: NDArray[np.float32] | None = None
+        """Sums of the samples that overlap a bin; None: no GPU was told of."""
+        self.samples = np.zeros((0, ranks), np.int32)
+
+    def append(self, part: _Part) -> _Part:
+        """Add steps, or bins of a finer level; what was added as bins of this one."""
+        part = part.binned(self.steps)
+        bins = part.step[-BINS:] // self.steps
+        slots = bins % BINS
+        fresh = self.number[slots] != bins
+        self.sums[slots[fresh]] = 0
+        self.count[slots[fresh]] = 0
+        self.losses[slots[fresh]] = 0
+        if self.idle is not None:
+            self.idle[slots[fresh]] = 0
+            self.samples[slots[fresh]] = 0
+        self.number[slots] = bins
+        self.sums[slots] += part.sums[-BINS:]
+        self.count[slots] += part.count[-BINS:]
+        self.losses[slots] += part.losses[-BINS:]
+        return part
+
+    def overlay(self, told: Overlaps) -> None:
+        """Add samples to the bins that they overlap, as far as those are kept."""
+        if self.idle is None:
+            self.idle = np.zeros(self.sums.shape[:2], np.float32)
+            self.samples = np.zeros(self.sums.shape[:2], np.int32)
+        last = told.last // self.steps
+        first = np.maximum(told.first // self.steps, last - BINS + 1)
+        count = last - first + 1
+        sample = np.repeat(np.arange(len(count)), count)
+        bins = first[sample] + np.arange(len(sample)) - np.repeat(np.cumsum(count) - count, count)
+        slots, column = bins % BINS, told.column[sample]
+        kept = self.number[slots] == bins
+        np.add.at(self.idle, (slots[kept], column[kept]), 1 - told.busy[sample[kept]])
+        np.add.at(self.samples, (slots[kept], column[kept]), 1)
+
+
+class Heat:
+    """Means of every rank over bins of 1, 8, 64 and 512 steps. A change of the ranks starts it anew."""
+
+    def __init__(self) -> None:
+        self.ranks: tuple[int, ...] = ()
+        self.last_step = 0
+        self._levels: dict[int, _Level] = {}
+        self._utilization = Utilization()
+
+    def sample(self, rank: int, since_us: int, at_us: int, percent: float) -> None:
+        """Take a rank's GPU utilization between two moments of its own clock, for the next `lay`."""
+        self._utilization.sample(rank, since_us, at_us, percent)
+
+    def lay(self) -> None:
+        """Lay the samples over the steps that they overlap, as far as those have come."""
+        told = self._utilization.overlaps(self.ranks)
+        if told is not None:
+            for level in self._levels.values():
+                level.overlay(told)
+
+    def append(self, part: World, ahead_us: Ints | None = None) -> None:
+        """Take further steps. ahead_us: [R] by how much the clock of their ends is ahead of each rank's own."""
+        if part.ranks != self.ranks or (len(part) and part.step[0] <= self.last_step):
+            self.ranks = part.ranks
+            self._levels = {steps: _Level(steps, len(part.ranks)) for steps in HEAT_STEPS}
+            self._utilization.forget()
+        if not len(part):
+            return
+        self.last_step = int(part.step[-1])
+        values = np.empty((*part.own_ms.shape, len(_SUMMED)), np.float32)
+        typical = part.typical_ms[:, None]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            values[..., _OWN] = np.nan_to_num(part.own_ms / typical - 1, posinf=0.0)
+            for place in range(len(OWN_PHASES)):
+                over = over_peers(part.phases_ms[..., place])
+                values[..., _PHASES.start + place] = np.nan_to_num(over / typical, posinf=0.0, neginf=0.0)
+            values[..., _WAIT] = np.nan_to_num(part.wait_ms / part.length_ms)
+        values[..., _STEP] = part.length_ms
+        values[..., _LOSS] = np.where(part.has_loss, part.loss, 0.0)
+        added = _Part(part.step, values, np.ones(len(part), np.int64), part.has_loss.astype(np.int32))
+        for level in self._levels.values():  # each from the bins of the finer one before it
+            added = level.append(added)
+        self._utilization.append(part, np.zeros(len(part.ranks), np.int64) if ahead_us is None else ahead_us)
+
+    def grid(self, metric: str, steps: int, bins: int) -> Grid | None:
+        """The latest bins of a metric, one row a rank; None before the first step. steps: one of HEAT_STEPS."""
+        level = self._levels.get(steps)
+        if level is None or not self.last_step:
+            return None
+        last = self.last_step // steps
+        numbers = np.arange(max(0, last - min(bins, BINS) + 1), last + 1)
+        slots = numbers % BINS
+        there = level.number[slots] == numbers
+        sums, counts = self._of(level, metric, slots)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            values = sums / counts
+        known = (counts > 0) & there[:, None] & np.ones_like(values, bool)
+        low, high = OVER
+        if metric == "wait":
+            low, high = 0.0, 1.0
+        elif metric == "gpu":
+            low, high = IDLE
+        elif metric == "step":
+            middle = np.median(values[known]) if known.any() else 1.0
+            values = values / max(float(middle), 1e-9) - 1
+        elif metric == "loss":
+            finite = values[known & np.isfinite(values)]
+            low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
+        return Grid(_quantise(values, known, low, high).T, int(numbers[0]), steps, low, high, self.last_step)
+
+    @staticmethod
+    def _of(level: _Level, metric: str, slots: Ints) -> tuple[NDArray[np.floating], NDArray[np.integer]]:
+        """Sums of a metric in some slots, and of how many values."""
+        if metric == "gpu":
+            if level.idle is None:
+                nothing = np.zeros((len(slots), level.sums.shape[1]), np.int64)
+                return nothing.astype(np.float64), nothing
+            return level.idle[slots], level.samples[slots]
+        place = _SUMMED.index(metric)
+        sums = level.sums[slots, :, place]
+        return (sums, level.losses[slots]) if place == _LOSS else (sums, level.count[slots, None])
+
+
+def _quantise(values: Floats, known: NDArray[np.bool_], low: float, high: float) -> Bytes:
+    span = max(high - low, 1e-12)
+    with np.errstate(invalid="ignore", over="ignore"):
+        scaled = np.clip((values - low) / span, 0.0, 1.0) * (MOST - LEAST) + LEAST
+    cells = np.where(np.isfinite(values), np.nan_to_num(scaled), NOT_FINITE)
+    return np.where(known, cells, NOTHING).astype(np.uint8)
+
+
+def code(grid: Grid, value: float) -> int:
+    """The least cell that stands for at least `value`."""
+    share = (value - grid.low) / max(grid.high - grid.low, 1e-12)
+    return int(np.ceil(np.clip(share, 0.0, 1.0) * (MOST - LEAST) + LEAST - 1e-6))
+
+
+def fold(hosts: Sequence[str], most: int) -> list[Row]:
+    """The ranks of a world in at most `most` rows: parts of a host, or several whole ones where rows do not suffice.
+
+    hosts: of each column.
+    """
+    if not hosts:
+        return []
+    groups: dict[str, list[int]] = {}
+    for column, host in enumerate(hosts):
+        groups.setdefault(host, []).append(column)
+    if len(groups) <= most:
+        size = 1
+        while sum(-(-len(group) // size) for group in groups.values()) > most:
+            size += 1
+        parts = [group[i : i + size] for group in groups.values() for i in range(0, len(group), size)]
+    else:
+        size = -(-len(groups) // most)
+        whole = list(groups.values())
+        parts = [[column for group in whole[i : i + size] for column in group] for i in range(0, len(whole), size)]
+    return [Row(tuple(part), (hosts[part[0]], hosts[part[-1]])) for part in parts]
+
+
+def folded(cells: Bytes, rows: Sequence[Row]) -> Bytes:
+    """The worst of each row's ranks in every bin."""
+    worst_of_each = [cells[list(row.columns)].max(axis=0) for row in rows]
+    return np.stack(worst_of_each) if rows else cells[:0]
+
+
+def worst(cells: Bytes, row: Row) -> int:
+    """The column of a row's rank that is worst over all bins."""
+    means = cells[list(row.columns)].astype(np.int64).sum(axis=1)
+    return row.columns[int(means.argmax())]
+
+
+def hot_since(cells: Bytes, least: int) -> tuple[float, int | None]:
+    """Share of a row's known bins that are at least `least`, and since which place in it all are; None: they are not.
+
+    cells: [bins]. Of twenty bins at the end, one may be below.
+    """
+    known = np.flatnonzero(cells != NOTHING)
+    if not len(known):
+        return 0.0, None
+    hot = cells[known] >= least
+    if not hot[-1]:
+        return float(hot.mean()), None
+    below = np.cumsum(~hot[::-1])
+    length = np.arange(1, len(hot) + 1)
+    fits = np.flatnonzero((below <= length / 20) & hot[::-1])
+    return float(hot.mean()), int(known[len(hot) - 1 - int(fits[-1])])

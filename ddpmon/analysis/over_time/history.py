@@ -1,0 +1,269 @@
+"""Quantities of all ranks over the whole run in bounded memory: fine of late, coarser the longer ago.
+
+The last BINS rows are kept as they came. Four neighbours also become one row of a coarser level, of which again the
+last BINS are kept, and so on: what is a million steps ago is told by the thousand. A window that reaches back to some
+moment is shown from the finest level that still knows that moment, so it has at least BINS / 4 rows, as far as there
+were so many.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
+from ddpmon.messages import QUANTITIES, SAMPLE_SERIES, STEP_SERIES, Series, SeriesView
+
+BINS = 1024
+"""Rows kept of each level."""
+MERGED = 4
+"""Rows of a level that become one of the next."""
+POINTS = 512
+"""Of a series over the whole run, at most."""
+LOW_IS_WORST = frozenset(name for name in (*STEP_SERIES, *SAMPLE_SERIES) if QUANTITIES[name].worse == "low")
+"""Of whom the rank with the least is the one to look at: who waits least holds the others back."""
+Rows = NDArray[np.void]
+"""`seconds` since the run began and `step`, both of the last that is in a row; of each quantity `low`, `median` (the
+mean of medians where rows were merged), `high`, the `worst` rank (-1: not known) and `weight`, the number of steps that
+told a value. A NaN counts as the largest value, so that it stays visible."""
+
+
+def row_type(quantities: int) -> np.dtype[np.void]:
+    """What a row holds of so many quantities."""
+    each = [(name, "<f4", (quantities,)) for name in ("low", "median", "high", "weight")]
+    return np.dtype([("seconds", "<f8"), ("step", "<i8"), ("worst", "<i4", (quantities,)), *each])
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Low, median and high over ranks, row by row, and which rank is worst (-1: nobody told a value)."""
+
+    low: Floats
+    median: Floats
+    high: Floats
+    worst: Ints
+    weight: Bools
+
+
+def rows_of(seconds: Floats, step: Ints, spreads: Sequence[Spread]) -> Rows:
+    """Rows of the spreads of each quantity."""
+    rows = np.zeros(len(seconds), row_type(len(spreads)))
+    rows["seconds"], rows["step"] = seconds, step
+    with np.errstate(over="ignore"):
+        for place, told in enumerate(spreads):
+            for name in ("low", "median", "high", "worst", "weight"):
+                rows[name][:, place] = getattr(told, name)
+    return rows
+
+
+def spread(
+    values: Floats, known: Bools | None = None, ranks: Sequence[int] = (), *, low_is_worst: bool = False
+) -> Spread:
+    """Of each row of [S, R]. A NaN is larger than all others. ranks: of the columns; none: no rank is named."""
+    count = np.full(len(values), values.shape[1]) if known is None else known.sum(axis=1)
+    if known is not None:
+        values = np.where(known, values, np.nan)  # sorted to the end, where the count leaves it out
+    ordered = np.sort(values, axis=1)
+    last = np.maximum(count - 1, 0)
+    place = np.arange(len(values))
+    with np.errstate(invalid="ignore", over="ignore"):
+        median = ordered[place, last // 2] / 2 + ordered[place, count // 2 - (count == 0)] / 2
+    worst = np.full(len(values), -1, np.int64)
+    if len(ranks) > 1:
+        least = np.where(np.isnan(values), np.inf, values)
+        most = values if known is None else np.where(known, values, -np.inf)  # argmax takes the first NaN
+        worst = np.asarray(ranks)[least.argmin(axis=1) if low_is_worst else most.argmax(axis=1)]
+        worst[count == 0] = -1
+    return Spread(ordered[:, 0], median, ordered[place, last], worst, count > 0)
+
+
+def merged(rows: Rows, begins: Ints, low_is_worst: Bools) -> Rows:
+    """Neighbouring rows as one. begins: the index of the first row of each group."""
+    result = np.zeros(len(begins), rows.dtype)
+    if not len(begins):
+        return result
+    lasts = np.append(begins[1:], len(rows)) - 1
+    result["seconds"], result["step"] = rows["seconds"][lasts], rows["step"][lasts]
+    low, high, weight = rows["low"], rows["high"], rows["weight"].astype(np.float64)
+    known = weight > 0
+    total = np.add.reduceat(weight, begins)
+    result["weight"] = total
+    result["low"] = np.fmin.reduceat(np.where(known, low, np.nan), begins)
+    result["high"] = np.maximum.reduceat(np.where(known, high, -np.inf), begins)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        result["median"] = np.add.reduceat(np.where(known, rows["median"] * weight, 0.0), begins) / total
+    badness = np.where(low_is_worst, -low, high)
+    badness = np.where(known, np.where(np.isnan(badness), np.where(low_is_worst, -np.inf, np.inf), badness), -np.inf)
+    most = np.repeat(np.maximum.reduceat(badness, begins), lasts - begins + 1, axis=0)
+    result["worst"] = np.maximum.reduceat(np.where(known & (badness == most), rows["worst"], -1), begins)
+    return result
+
+
+@dataclass
+class Level:
+    """Rows of one resolution: the last BINS of `count`."""
+
+    rows: Rows
+    count: int = 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether it holds all that there ever was."""
+        return self.count == len(self.rows)
+
+    @property
+    def open(self) -> Rows:
+        """Those at the end that are not in a row of the next level."""
+        return self.rows[len(self.rows) - self.count % MERGED :]
+
+
+class SavedHistory(msgspec.Struct):
+    """A history as a recording keeps it: of each level its count and its rows."""
+
+    names: list[str]
+    levels: list[tuple[int, bytes]]
+
+
+class History:
+    """Quantities that are told at the same moments, from the run's start on."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        self.known: set[str] = set()
+        """Those that ever had a value."""
+        self._levels: list[Level] = []
+        self._low_is_worst: Bools = np.array([name in LOW_IS_WORST for name in names])
+
+    def add(self, rows: Rows) -> None:
+        """Take further rows, in the order of time."""
+        self._know(rows)
+        rows["seconds"] = np.maximum.accumulate(np.maximum(rows["seconds"], self.last_s))
+        place = 0
+        while len(rows):
+            if place == len(self._levels):
+                self._levels.append(Level(rows[:0]))
+            level = self._levels[place]
+            place += 1
+            together = np.concatenate([level.open, rows])
+            level.rows = np.concatenate([level.rows, rows])[-BINS:]
+            level.count += len(rows)
+            begins = np.arange(len(together) // MERGED) * MERGED
+            rows = merged(together[: len(begins) * MERGED], begins, self._low_is_worst)
+
+    def _know(self, rows: Rows) -> None:
+        told: list[bool] = np.any(rows["weight"] > 0, axis=0).tolist()
+        self.known |= {name for name, there in zip(self.names, told, strict=True) if there}
+
+    @property
+    def last_s(self) -> float:
+        """When the last row was told; -inf: none was."""
+        seconds = self._levels[0].rows["seconds"] if self._levels else np.zeros(0)
+        return float(seconds[-1]) if len(seconds) else -math.inf
+
+    def between(self, begin_s: float, end_s: float, points: int) -> tuple[Rows, int]:
+        """What is known of a stretch in at most `points` rows and two beside it, and how many first rows one is of."""
+        if not self._levels:
+            return np.zeros(0, row_type(len(self.names))), 1
+        place = next((i for i, level in enumerate(self._levels) if _reaches(level, begin_s)), 0)
+        level = self._levels[place]
+        rows, first = level.rows, level.count - len(level.rows)
+        if place:
+            rest = np.concatenate([finer.open for finer in reversed(self._levels[:place])])
+            rows = np.concatenate([rows, merged(rest, np.arange(min(1, len(rest))), self._low_is_worst)])
+        begin = max(0, int(np.searchsorted(rows["seconds"], begin_s)) - 1)
+        end = min(len(rows), int(np.searchsorted(rows["seconds"], end_s, side="right")) + 1)
+        if begin >= end:
+            return rows[:0], MERGED**place
+        group = math.ceil((end - begin) / points)
+        # Groups begin where they would also begin a moment later, so that a chart does not shiver as it moves.
+        begins = np.arange(begin - (first + begin) % group, end, group)
+        begins = np.maximum(begins, begin) - begin
+        return merged(rows[begin:end], begins, self._low_is_worst), group * MERGED**place
+
+    def series(self, name: str) -> Series:
+        """A quantity over the whole run."""
+        rows, _ = self.between(-math.inf, math.inf, POINTS)
+        low, median, high = (_told(rows, each, self.names.index(name)) for each in ("low", "median", "high"))
+        return Series(np.round(rows["seconds"], 3).tolist(), low, median, high)
+
+    def view(self, name: str, span_s: float | None, end_s: float | None, points: int) -> SeriesView:
+        """A quantity over a stretch that ends at a moment. None: all there is; now."""
+        place = self.names.index(name)
+        first_s = next((float(level.rows[0]["seconds"]) for level in self._levels if level.whole), 0.0)
+        end_s = self.last_s if end_s is None else end_s
+        begin_s = -math.inf if span_s is None else end_s - span_s
+        rows, merges = self.between(begin_s, end_s, points)
+        low, median, high = (_told(rows, each, place) for each in ("low", "median", "high"))
+        worst = [int(rank) if rank >= 0 else None for rank in rows["worst"][:, place]]
+        return SeriesView(
+            name, np.round(rows["seconds"], 3).tolist(), rows["step"].tolist(), low, median, high, worst, merges,
+            round(first_s, 3), round(max(0.0, self.last_s), 3),
+        )  # fmt: skip
+
+    def until(self, seconds: float) -> History:
+        """As it was at an earlier moment, as far as that is still known."""
+        cut = History(self.names)
+        above = 0
+        for level in reversed(self._levels):
+            kept = int(np.searchsorted(level.rows["seconds"], seconds, side="right"))
+            count = level.count - len(level.rows) + kept
+            if not kept or kept < count % MERGED:  # forgotten, but for what the coarser rows say
+                kept, count = 0, above * MERGED
+            if count:
+                cut._levels.insert(0, Level(level.rows[:kept], count))
+                cut._know(level.rows[:kept])
+            above = count
+        return cut
+
+    def saved(self, most: int = BINS) -> SavedHistory:
+        """As a recording keeps it: of each level the latest `most` rows."""
+        levels = [(level.count, level.rows[-most:].tobytes()) for level in self._levels]
+        return SavedHistory(list(self.names), levels)
+
+    @classmethod
+    def restored(cls, saved: SavedHistory, names: Sequence[str]) -> History:
+        """What `saved` made, of these quantities. ValueError if it did not.
+
+        Another version may have had others: a quantity that was not saved has no value so far, one that is not among
+        `names` is left out.
+        """
+        history = cls(names)
+        kind = row_type(len(saved.names))
+        for count, told in saved.levels:
+            rows = np.frombuffer(told, kind)
+            if not len(rows) <= min(count, BINS):
+                raise ValueError(f"a history of {count} rows holds {len(rows)}")
+            rows = _of_quantities(rows, saved.names, names)
+            history._levels.append(Level(rows, count))
+            history._know(rows)
+        return history
+
+
+def _of_quantities(rows: Rows, saved: Sequence[str], wanted: Sequence[str]) -> Rows:
+    """Rows of the `saved` quantities as rows of the wanted ones."""
+    if list(saved) == list(wanted):
+        return rows
+    result = np.zeros(len(rows), row_type(len(wanted)))
+    result["seconds"], result["step"], result["worst"] = rows["seconds"], rows["step"], -1
+    kept = [(place, saved.index(name)) for place, name in enumerate(wanted) if name in saved]
+    for name in ("low", "median", "high", "worst", "weight"):
+        for place, was in kept:
+            result[name][:, place] = rows[name][:, was]
+    return result
+
+
+def _reaches(level: Level, begin_s: float) -> bool:
+    return level.whole or (len(level.rows) > 0 and float(level.rows[0]["seconds"]) <= begin_s)
+
+
+def _told(rows: Rows, name: str, place: int) -> list[float | None]:
+    """Values of a quantity; None where nobody told one."""
+    known = rows["weight"][:, place] > 0
+    return [
+        value if there else None for value, there in zip(rows[name][:, place].tolist(), known.tolist(), strict=True)
+    ]

@@ -1,0 +1,215 @@
+"""One rank through time beside its peers: what each phase of its steps took, its loss, and since when it takes longer.
+
+Every rank's means are kept in bins of 1, 8, 64 and 512 steps, in bounded memory. What follows from them is worked out
+for the rank that someone looks at.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
+from ddpmon.analysis.steps.world import World
+from ddpmon.messages import HEAT_STEPS, OWN_PHASES, PHASES, PastRow
+
+BINS = 256
+"""Kept of each resolution."""
+LEAST_EXCESS = 0.05
+"""Of the peers' median own time: a phase that is longer by less is not told of."""
+NOTHING, LEAST, MOST, NOT_FINITE = 0, 1, 254, 255
+"""What a cell holds: nothing is known, the lower to the upper end of the scale, a value that is no number."""
+_LOSS = len(PHASES)
+_LONG = ("own", *OWN_PHASES)
+"""What takes longer on a slow rank. It waits less, and its step is as long as its peers'."""
+_FLOOR = 0.05
+"""Of the step: the least that a scale of milliseconds spans, so that a tiny phase's noise looks like nothing."""
+_AIR = 1.3
+"""What a scale leaves above what is usual, so that a slow step is seen."""
+_CACHED = 8
+
+
+@dataclass(frozen=True)
+class Courses:
+    """All quantities of a rank over time."""
+
+    steps: int
+    columns: int
+    last_step: int
+    rows: list[PastRow]
+
+
+class _Level:
+    """Sums over the last BINS bins of so many steps, as a ring."""
+
+    def __init__(self, steps: int, ranks: int) -> None:
+        self.steps = steps
+        self.number: Ints = np.full(BINS, -1, np.int64)
+        """Which bin is in a slot."""
+        self.sums = np.zeros((BINS, ranks, _LOSS + 1), np.float32)
+        self.count: Ints = np.zeros(BINS, np.int64)
+        self.losses = np.zeros((BINS, ranks), np.int32)
+
+    def append(self, step: Ints, values: NDArray[np.float32], has_loss: Bools) -> None:
+        bins = step // self.steps
+        first = int(np.searchsorted(bins, bins[-1] - BINS + 1))
+        values, has_loss, bins = values[first:], has_loss[first:], bins[first:]
+        begins = np.flatnonzero(np.diff(bins, prepend=bins[0] - 1))
+        slots = bins[begins] % BINS
+        stale = slots[self.number[slots] != bins[begins]]
+        for array in (self.sums, self.count, self.losses):
+            array[stale] = 0
+        self.number[slots] = bins[begins]
+        self.sums[slots] += np.add.reduceat(values, begins, axis=0)
+        self.count[slots] += np.diff(np.append(begins, len(bins)))
+        self.losses[slots] += np.add.reduceat(has_loss.astype(np.int32), begins, axis=0)
+
+    def means(self, numbers: Ints, ranks: slice) -> NDArray[np.float32]:
+        """[bins, ranks, phases and loss]; NaN where nothing is known. ranks: their columns."""
+        slots = numbers % BINS
+        there = self.number[slots] == numbers
+        means = self.sums[slots, ranks]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            means[..., :_LOSS] /= self.count[slots, None, None]
+            means[..., _LOSS] /= self.losses[slots, ranks]
+        means[~there] = np.nan
+        return means
+
+
+@dataclass
+class _Peers:
+    """Medians of a rank's peers in the bins of a level, kept because they change no more but in the last bin."""
+
+    number: Ints
+    medians: Floats
+
+
+class Past:
+    """Means of every rank over bins of steps. A change of the ranks starts it anew."""
+
+    def __init__(self) -> None:
+        self.ranks: tuple[int, ...] = ()
+        self.last_step = 0
+        self._levels: dict[int, _Level] = {}
+        self._peers: dict[tuple[int, int], _Peers] = {}
+
+    def append(self, part: World) -> None:
+        """Take further steps."""
+        if part.ranks != self.ranks or (len(part) and part.step[0] <= self.last_step):
+            self.ranks = part.ranks
+            self._levels = {steps: _Level(steps, len(part.ranks)) for steps in HEAT_STEPS}
+            self._peers.clear()
+        if not len(part):
+            return
+        self.last_step = int(part.step[-1])
+        values = np.empty((*part.own_ms.shape, _LOSS + 1), np.float32)
+        own = len(OWN_PHASES)
+        values[..., :own] = part.phases_ms
+        values[..., own], values[..., own + 1] = part.wait_ms, part.transfer_ms
+        with np.errstate(over="ignore"):
+            values[..., _LOSS] = np.where(part.has_loss, part.loss, 0.0)
+        for level in self._levels.values():
+            level.append(part.step, values, part.has_loss)
+
+    def courses(self, rank: int, steps: int, columns: int) -> Courses | None:
+        """A rank through the latest bins; None before its first step. steps: in a bin, one of HEAT_STEPS."""
+        level = self._levels.get(steps)
+        if level is None or not self.last_step or rank not in self.ranks:
+            return None
+        place = self.ranks.index(rank)
+        last = self.last_step // steps
+        numbers = np.arange(max(0, last - min(columns, BINS) + 1), last + 1)
+        mine = level.means(numbers, slice(place, place + 1))[:, 0].astype(np.float64)
+        peers = self._medians(level, place, numbers)
+        rows = [_phase(name, mine, peers, numbers * steps, steps) for name in ("own", *PHASES, "step")]
+        if not np.isnan(mine[:, _LOSS]).all() or level.losses[:, place].any():
+            rows.append(_loss(mine, peers, level.losses[numbers % BINS, place] > 0))
+        return Courses(steps, len(numbers), self.last_step, rows)
+
+    def _medians(self, level: _Level, place: int, numbers: Ints) -> Floats:
+        """[bins, phases, loss, own and step] Of all ranks but one; NaN where there are none."""
+        key = (place, level.steps)
+        if key not in self._peers and len(self._peers) >= _CACHED:
+            self._peers.clear()
+        kept = self._peers.setdefault(
+            key, _Peers(np.full(BINS, -1, np.int64), np.full((BINS, _LOSS + 3), np.nan))
+        )  # fmt: skip
+        slots = numbers % BINS
+        wanted = numbers[(kept.number[slots] != numbers) | (numbers == numbers[-1])]
+        means = np.delete(level.means(wanted, slice(None)), place, axis=1)
+        own, step = means[..., : len(OWN_PHASES)].sum(axis=2), means[..., :_LOSS].sum(axis=2)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # a bin without peers is not known, which NaN says
+            medians = np.median(np.concatenate([means, own[..., None], step[..., None]], axis=2), axis=1)
+            if np.isnan(medians[:, _LOSS]).any():  # some rank has no loss, or one that is not finite
+                medians[:, _LOSS] = np.nanmedian(means[..., _LOSS], axis=1)
+        kept.medians[wanted % BINS] = medians
+        kept.number[wanted % BINS] = wanted
+        kept.number[numbers[-1] % BINS] = -1  # it may grow
+        return kept.medians[slots]
+
+
+def _phase(name: str, mine: Floats, peers: Floats, begins: Ints, steps: int) -> PastRow:
+    """The course of a phase, of own time or of the step. begins: first step of each bin."""
+    own = mine[:, : len(OWN_PHASES)].sum(axis=1)
+    step = mine[:, :_LOSS].sum(axis=1)
+    if name in PHASES:
+        place = PHASES.index(name)
+        values, others = mine[:, place], peers[:, place]
+    else:
+        values, others = (own, peers[:, _LOSS + 1]) if name == "own" else (step, peers[:, _LOSS + 2])
+    high = max(_AIR * max(_usual(values), _usual(others)), _FLOOR * _usual(step), 1e-6)
+    longer = ""
+    if name in _LONG:
+        over = values - others > LEAST_EXCESS * peers[:, _LOSS + 1]
+        longer = _since(over, ~np.isnan(values) & ~np.isnan(others), begins, steps)
+    known = ~np.isnan(step)
+    return PastRow(
+        name, 0.0, high, _cells(values, known, 0.0, high), _cells(others, ~np.isnan(others), 0.0, high), longer
+    )
+
+
+def _loss(mine: Floats, peers: Floats, has_loss: Bools) -> PastRow:
+    values, others = mine[:, _LOSS], peers[:, _LOSS]
+    finite = np.concatenate([values[np.isfinite(values)], others[np.isfinite(others)]])
+    low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
+    return PastRow("loss", low, high, _cells(values, has_loss, low, high), _cells(others, ~np.isnan(others), low, high))
+
+
+def _usual(values: Floats) -> float:
+    """The highest value worth a scale: one slow step must not press the others flat."""
+    known = np.sort(values[np.isfinite(values)])
+    if not len(known):
+        return 0.0
+    usual, most = float(known[int(0.95 * (len(known) - 1))]), float(known[-1])
+    return most if most <= 2 * usual or len(known) < 20 else 1.5 * usual
+
+
+def _cells(values: Floats, known: Bools, low: float, high: float) -> bytes:
+    with np.errstate(invalid="ignore", over="ignore"):
+        share = np.clip((values - low) / max(high - low, 1e-12), 0.0, 1.0)
+    cells = np.where(np.isfinite(values), np.nan_to_num(share) * (MOST - LEAST) + LEAST, NOT_FINITE)
+    return np.where(known, cells, NOTHING).astype(np.uint8).tobytes()
+
+
+def _since(over: Bools, known: Bools, begins: Ints, steps: int) -> str:
+    """Since when a phase takes longer, in words; empty if it does not, or not steadily. One bin in twenty may be less.
+
+    The last bin may have only just begun: it counts where it agrees.
+    """
+    places = np.flatnonzero(known)
+    if len(places) > 1 and not over[places[-1]]:
+        places = places[:-1]
+    if not len(places) or not over[places[-1]]:
+        return ""
+    back = over[places][::-1]
+    short = np.cumsum(~back)
+    fits = np.flatnonzero((short <= np.arange(1, len(back) + 1) / 20) & back)
+    length = int(fits[-1]) + 1
+    if length == len(places):
+        return "in all of these steps" if length > 1 else ""
+    first = max(1, int(begins[places[len(places) - length]]))
+    return f"since step {first:,}" if steps == 1 else f"since about step {first:,}"

@@ -1,0 +1,62 @@
+"""Whether a run stands still before its first step.
+
+There is no pace to learn from yet, and a slow start is no standstill: imports, a download, a data set that is made
+ready, a model that is compiled or tuned keep a processor, a disk or a GPU busy, or move from line to line, and may take
+as long as they need. A start stands still when for START_S
+
+- every rank of the world is there, and none of them came on: same lines of the script, no further collective;
+- some wait in a collective (or in init_process_group) for others, and those others do nothing: neither they nor any
+  process below them used BUSY_CORES of a core or moved BUSY_BYTES_PER_S, nor was their GPU busy. What those who wait
+  use says nothing: waiting for a GPU keeps a core busy;
+- or nobody is missing (all wait, or none does), every rank has its model, and none of them does anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ddpmon.analysis.processes.hangs import missing
+from ddpmon.messages import Stack
+
+START_S = 15.0
+BUSY_CORES = 0.05
+"""Mean over START_S; the probe itself uses a tenth of it."""
+BUSY_BYTES_PER_S = 65_536
+"""Read and written, files and pipes; mean over START_S."""
+BUSY_GPU_PERCENT = 5.0
+
+
+@dataclass(frozen=True)
+class Starting:
+    """A rank that has not finished a step."""
+
+    still_s: float
+    """Since it came on, as far as is known."""
+    idle: bool = False
+    """It and its children did nothing for START_S; False also where that is not known."""
+    has_model: bool = False
+    gone: bool = False
+    """It has left or died."""
+    stack: Stack | None = None
+    """None: it is not heard, or is gone."""
+
+
+def start_still_s(ranks: Mapping[int, Starting], world_size: int) -> float | None:
+    """How long the start has stood still; None while it may come on."""
+    present = {rank: one for rank, one in ranks.items() if not one.gone}
+    if not present or len(ranks) < world_size:
+        return None
+    still_s = min(one.still_s for one in present.values())
+    if still_s < START_S:
+        return None
+    stacks = {rank: one.stack for rank, one in present.items() if one.stack}
+    unheard = present.keys() - stacks.keys()
+    late = {*unheard, *(ranks.keys() - present.keys())} or set(missing(stacks))
+    waiting = {rank for rank, stack in stacks.items() if stack.blocked} - late
+    if late and waiting:
+        # Who waits in another collective than the rest is busy waiting too.
+        held_up_by = [rank for rank in late & present.keys() if rank in unheard or not stacks[rank].blocked]
+        return still_s if all(present[rank].idle for rank in held_up_by) else None
+    at_rest = all(one.idle and one.has_model for one in present.values())
+    return still_s if at_rest else None

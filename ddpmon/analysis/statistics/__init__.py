@@ -1,0 +1,1 @@
+"""Arrays and what chance alone explains: excess over peers, change points, resampling."""

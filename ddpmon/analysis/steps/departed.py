@@ -1,0 +1,36 @@
+"""Ranks that stopped telling of steps before the others did: the means of their last window are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ddpmon.analysis.steps.summary import Summary, summarise
+from ddpmon.analysis.steps.world import World
+
+
+@dataclass
+class Departed:
+    """Means of the last window in which each rank was still beside the others.
+
+    With uneven inputs (torch's Join), or ranks of torch.multiprocessing that end earlier, the world becomes the rest.
+    """
+
+    _means: dict[int, tuple[Summary, int]] = field(default_factory=dict)
+    """By rank: of which window, and its column there."""
+
+    def leave(self, last: World | None, ranks: tuple[int, ...]) -> None:
+        """The world becomes `ranks`; `last` is the window before that, None where there was none."""
+        gone = [rank for rank in last.ranks if rank not in ranks] if last is not None else []
+        if last is not None and gone:
+            summary = summarise(last)
+            self._means.update({rank: (summary, last.ranks.index(rank)) for rank in gone})
+        for rank in ranks:
+            self._means.pop(rank, None)
+
+    def __contains__(self, rank: int) -> bool:
+        return rank in self._means
+
+    def __iter__(self) -> Iterator[tuple[int, Summary, int]]:
+        """Rank, summary and column in it."""
+        return ((rank, *where) for rank, where in self._means.items())

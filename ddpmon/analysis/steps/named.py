@@ -1,0 +1,108 @@
+"""Time that scripts named with `ddpmon.phase`: each rank's mean, and whether it explains a straggler."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.analysis.statistics.arrays import Floats, Ints
+from ddpmon.analysis.steps.alignment import Rows
+from ddpmon.analysis.steps.world import World
+from ddpmon.messages import Step
+
+MOST_NAMES = 32
+"""Names that are told of, those with the most time; a script that names every step anew is not kept whole."""
+HALF = 0.5
+"""Share of an excess that a name must hold to explain it."""
+INNER = 0.9
+"""Share of the largest excess of a name that one inside it must hold to be told instead."""
+
+
+class _Block(NamedTuple):
+    """Neighbouring steps: S steps of R ranks with N names."""
+
+    ranks: tuple[int, ...]
+    names: tuple[str, ...]
+    step: Ints
+    """[S]"""
+    ms: NDArray[np.float32]
+    """[S, R, N]"""
+
+
+class NamedTimes:
+    """Keeps what was named in the last `steps` steps. Steps without any name cost nothing."""
+
+    def __init__(self, steps: int) -> None:
+        self._steps = steps
+        self._blocks: deque[_Block] = deque()
+
+    def append(self, rows: Rows) -> None:
+        """Take further steps; the oldest go."""
+        named = [row for row in rows.steps if any(record.named_us for record in row)]
+        if named:
+            self._blocks.append(_block(rows.ranks, named))
+        last = rows.steps[-1][0].step
+        while self._blocks and self._blocks[0].step[-1] <= last - self._steps:
+            self._blocks.popleft()
+
+    def mean_ms(self, ranks: Sequence[int], first: int, last: int, steps: int) -> dict[str, Floats]:
+        """Per name the mean of each of the ranks, over `steps` steps that lie between two step numbers; [R] each."""
+        sums: dict[str, Floats] = {}
+        for block in self._blocks:
+            inside = block.ms[(block.step >= first) & (block.step <= last)].sum(axis=0, dtype=np.float64)
+            if block.ranks != tuple(ranks):
+                places = {rank: place for place, rank in enumerate(block.ranks)}
+                nothing = np.zeros((1, len(block.names)))
+                inside = np.vstack([inside, nothing])[[places.get(rank, -1) for rank in ranks]]
+            for name, column in zip(block.names, inside.T, strict=True):
+                sums[name] = sums.get(name, 0.0) + column
+        most = sorted(sums, key=lambda name: -sums[name].sum())[:MOST_NAMES]
+        return {name: sums[name] / max(1, steps) for name in sums if name in most and sums[name].any()}
+
+
+def _block(ranks: tuple[int, ...], rows: list[list[Step]]) -> _Block:
+    names = tuple(dict.fromkeys(name for row in rows for record in row for name in record.named_us))
+    columns = {name: column for column, name in enumerate(names)}
+    ms = np.zeros((len(rows), len(ranks), len(names)), np.float32)
+    for i, row in enumerate(rows):
+        for j, record in enumerate(row):
+            for name, us in record.named_us.items():
+                ms[i, j, columns[name]] = us / 1e3
+    return _Block(ranks, names, np.array([row[0].step for row in rows], np.int64), ms)
+
+
+class Named(NamedTuple):
+    """What a script calls the time in which a rank is late."""
+
+    name: str
+    mine_ms: float
+    peers_ms: float
+    """Of a step, in it."""
+
+
+def explains(
+    named: NamedTimes, world: World, rank: int, with_ranks: Collection[int], steps: tuple[int, int], over_ms: float
+) -> Named | None:
+    """The name inside which a rank loses most of what it is late, if there is one.
+
+    with_ranks: late ranks that are no peers. steps: the first and the last of the stretch. over_ms: how late it is.
+    """
+    first, last = max(steps[0], int(world.step[0])), steps[1]
+    count = int(((world.step >= first) & (world.step <= last)).sum())
+    means = named.mean_ms(world.ranks, first, last, count)
+    peers = [column for column, other in enumerate(world.ranks) if other != rank and other not in with_ranks]
+    if not means or not peers:
+        return None
+    column = world.ranks.index(rank)
+    times = {name: (float(ms[column]), float(np.median(ms[peers]))) for name, ms in means.items()}
+    excess = {name: mine - theirs for name, (mine, theirs) in times.items()}
+    most = max(excess.values())
+    if most < HALF * over_ms:
+        return None
+    # Of names that lie within each other all hold the excess: the innermost one has the least besides.
+    name = min((name for name in excess if excess[name] >= INNER * most), key=lambda name: times[name][0])
+    return Named(name, *times[name])

@@ -1,0 +1,143 @@
+"""What a run does besides training steps: it evaluates, writes checkpoints, compiles, or pauses for something unknown.
+
+A step in which any rank did so is set apart: means, efficiencies and everything else are of training steps alone, and
+the time that such steps took beyond training is counted by kind.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from ddpmon.analysis.steps.alignment import Rows
+from ddpmon.messages import OWN_PHASES, PAUSE, PAUSES, Step
+from ddpmon.messages import ranks as wire
+
+RECENT = 50
+"""Steps that tell what is usual."""
+FEWEST = 10
+"""Steps that must be known before one can be called long."""
+TIMES = 10.0
+LEAST_US = 500_000
+"""A step is a pause where it takes TIMES as long as usual and LEAST_US more."""
+SELDOM = 0.05
+"""Share of the recent steps that may be pauses of an unknown kind: what comes more often is how the run trains."""
+MOSTLY = 0.5
+"""Share of the recent steps with pauses of any kind above which they are not set apart, but their pauses taken out."""
+TOLD_S = 1.0
+KEPT = 64
+"""Pauses that are remembered one by one."""
+
+
+class Pause(msgspec.Struct, frozen=True):
+    """One pause of the world."""
+
+    kind: str
+    """One of PAUSES."""
+    step: int
+    """The step before which, or in which, it was."""
+    seconds: float
+    """On the rank where it took longest."""
+    ranks: tuple[int, ...]
+    """Those that did it; of an unknown kind, the one with the most own time in that step."""
+    phase: str = ""
+    """Of an unknown kind: the phase that took longest on that rank."""
+
+
+class Times(msgspec.Struct):
+    """Where the time since the first step went, in seconds of the world."""
+
+    last: int = 0
+    """The last step that is counted."""
+    training_s: float = 0.0
+    paused_s: list[float] = msgspec.field(default_factory=lambda: [0.0] * len(PAUSES))
+    """By kind, in the order of PAUSES."""
+    counts: list[int] = msgspec.field(default_factory=lambda: [0] * len(PAUSES))
+    latest: list[Pause] = msgspec.field(default_factory=list)
+
+
+class Apart:
+    """Takes steps as they are aligned, hands on those of training, and counts the time of all."""
+
+    def __init__(self, times: Times | None = None) -> None:
+        """times: what was counted before, by a version that knew other kinds perhaps; ValueError if it cannot be."""
+        self.times = times or Times()
+        if len(self.times.paused_s) != len(self.times.counts):
+            raise ValueError("seconds of other kinds of pauses than counted")
+        missing = len(PAUSES) - len(self.times.counts)
+        self.times.paused_s = [*self.times.paused_s, *[0.0] * missing][: len(PAUSES)]
+        self.times.counts = [*self.times.counts, *[0] * missing][: len(PAUSES)]
+        self.told: list[Pause] = []
+        """Pauses that are worth an event, for whoever tells of them to take."""
+        self._usual: deque[int] = deque(maxlen=RECENT)
+        """Lengths of the latest training steps."""
+        self._paused: deque[bool] = deque(maxlen=RECENT)
+        """Of the latest steps: whether a rank told of a pause in it."""
+        self._long: deque[bool] = deque(maxlen=RECENT)
+        """Of the latest steps: whether it took far longer than usual."""
+
+    def take(self, rows: Rows) -> Rows | None:
+        """The training steps among further ones; None if there is none."""
+        kept = [row for row in rows.steps if self._trains(row, rows.ranks)]
+        return Rows(rows.ranks, kept) if kept else None
+
+    def _trains(self, row: list[Step], ranks: tuple[int, ...]) -> bool:
+        length = max(record.length_us for record in row)
+        paused = any(record.pauses for record in row)
+        self._paused.append(paused)
+        if paused:
+            told = {rank: record.pauses for rank, record in zip(ranks, row, strict=True)}
+            pauses = _pauses(told, row[0].step)
+            self._count(row[0].step, length, pauses)
+            return len(self._paused) >= 2 * FEWEST and sum(self._paused) > MOSTLY * len(self._paused)
+        usual = statistics.median(self._usual) if len(self._usual) >= FEWEST else float(length)
+        long = length >= max(TIMES * usual, usual + LEAST_US)
+        self._long.append(long)
+        if long and sum(self._long) <= SELDOM * RECENT:
+            self._count(row[0].step, length, [_unknown(row, ranks, length - usual)])
+            return False
+        self._usual.append(length)
+        self._count(row[0].step, length, [])
+        return True
+
+    def end(self, rest: Mapping[int, Sequence[wire.Pause]], step: int) -> None:
+        """Count the pauses after the last step, by rank. step: the one that would have come."""
+        self._count(step, 0, _pauses(rest, step))
+
+    def _count(self, step: int, length_us: int, pauses: Sequence[Pause]) -> None:
+        times = self.times
+        if step <= times.last:
+            return
+        times.last = step
+        for pause in pauses:
+            kind = PAUSES.index(pause.kind)
+            times.paused_s[kind] += pause.seconds
+            times.counts[kind] += 1
+            if pause.seconds >= TOLD_S and times.counts[kind].bit_count() == 1:  # the first, second, fourth, eighth
+                self.told.append(pause)
+        times.training_s += max(0.0, length_us / 1e6 - sum(pause.seconds for pause in pauses))
+        times.latest = [*times.latest, *pauses][-KEPT:] if pauses else times.latest
+
+
+def _pauses(told: Mapping[int, Sequence[wire.Pause]], step: int) -> list[Pause]:
+    """The pauses before a step, by rank: one of each kind, as long as on the rank that took longest."""
+    found: dict[int, tuple[float, list[int]]] = {}
+    for rank, pauses in told.items():
+        spent: dict[int, int] = {}
+        for pause in pauses:
+            spent[pause.kind] = spent.get(pause.kind, 0) + pause.end_us - pause.start_us
+        for kind, us in spent.items():
+            longest, those = found.get(kind, (0.0, []))
+            found[kind] = max(longest, us / 1e6), [*those, rank]
+    return [Pause(PAUSES[kind], step, seconds, tuple(those)) for kind, (seconds, those) in sorted(found.items())]
+
+
+def _unknown(row: list[Step], ranks: tuple[int, ...], over_us: float) -> Pause:
+    """A pause that nothing was heard of: whose own time it was."""
+    phases = [[getattr(record, f"{phase}_us") for phase in OWN_PHASES] for record in row]
+    most = max(range(len(row)), key=lambda column: sum(phases[column]))
+    longest = max(range(len(OWN_PHASES)), key=lambda phase: phases[most][phase])
+    return Pause(PAUSES[PAUSE], row[0].step, over_us / 1e6, (ranks[most],), OWN_PHASES[longest])

@@ -1,0 +1,59 @@
+"""The last steps rank by rank: who arrived when, who was last, and how long each had been without that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ddpmon.analysis.steps.world import World
+from ddpmon.messages import Finding
+
+LOOKED_AT = 20
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Steps of a world. Columns are those of the world."""
+
+    world: World
+    """The steps that are told of, alone."""
+    order: list[int]
+    """Columns, the latest to arrive first."""
+    mended: int | None
+    """The column whose own time is its peers' in `mended_ms`; None: nobody is late for long."""
+    mended_ms: list[float | None]
+
+
+def timeline(world: World, steps: int, findings: Sequence[Finding]) -> Timeline:
+    """The last steps of a world.
+
+    Who arrives last has waited least; the order is that of the mean wait over these steps. The rank that is mended is
+    the first that a finding holds late, else the one that was last in each of the last LOOKED_AT steps.
+    """
+    part = world.last(steps)
+    order = np.argsort(part.wait_ms.mean(axis=0), kind="stable").tolist()
+    mended = _late(world.last(max(steps, LOOKED_AT)), findings)
+    return Timeline(part, order, mended, _without(part, mended))
+
+
+def _late(part: World, findings: Sequence[Finding]) -> int | None:
+    if len(part.ranks) < 2:
+        return None
+    for finding in findings:
+        if finding.cost_ms is not None and finding.until_step is None and len(finding.ranks) == 1:
+            rank = finding.ranks[0]
+            return part.ranks.index(rank) if rank in part.ranks else None
+    last = set(part.critical.tolist())
+    return last.pop() if len(last) == 1 and -1 not in last else None
+
+
+def _without(part: World, mended: int | None) -> list[float | None]:
+    """Length of each step if one rank's own time were the median of its peers'."""
+    if mended is None:
+        return [None] * len(part)
+    peers = np.delete(part.own_ms, mended, axis=1)
+    own = np.maximum(peers.max(axis=1), np.minimum(np.median(peers, axis=1), part.own_ms[:, mended]))
+    rest = part.step_ms - part.own_ms.max(axis=1)
+    return [float(value) for value in own + rest]

@@ -1,0 +1,138 @@
+"""Splits the time that ranks were blocked into wait and transfer, by comparing their arrivals."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from itertools import chain
+from operator import attrgetter
+
+import numpy as np
+
+from ddpmon.analysis.statistics.arrays import Floats, Ints
+from ddpmon.analysis.steps.alignment import Rows
+from ddpmon.analysis.steps.world import World
+from ddpmon.messages import OWN_PHASES, SYNC_GRADIENTS, SYNC_KINDS, Step
+
+
+def split(rows: Rows, clock_offset_us: Ints | None = None, own_clocks: Collection[int] = frozenset()) -> World:
+    """Own time, wait and transfer of every rank in every step.
+
+    In each synchronisation: wait = last arrival in the world less own arrival, at most as long as the rank was
+    blocked; transfer = the rest. The n-th synchronisation of a kind is matched with the n-th of the other ranks. If
+    ranks count different numbers of a kind in a step (a collective of a subgroup), nobody's last arrival is known
+    there: all of the blocked time counts as wait, so that it is never taken for work or for a slow network.
+
+    Lateness is taken at the last gradient synchronisation of a step, from arrivals less what each rank had waited in
+    that step until then: who held the others up at an earlier one (a broadcast of buffers, the gradients of another
+    model) arrives together with them, and is as late as it was there.
+
+    clock_offset_us: [S, R] what to add to a rank's clock to get the world's (see `clocks`); ranks of one host share a
+    clock.
+    own_clocks: ranks whose steps lie on a clock that nobody else shares, such as their GPU's. A gradient
+    synchronisation ends at the same moment everywhere, so the ends of their steps are taken for the world's.
+    """
+    flat = [record for row in rows.steps for record in row]
+    shape = (len(rows.steps), len(rows.ranks))
+    table = _table(map(NUMBERS, flat), len(flat)).reshape(*shape, -1)
+    end, length, samples, tokens, gc = (table[..., i] for i in range(len(COUNTS)))
+    phases = table[..., len(COUNTS) :]
+    if clock_offset_us is not None:
+        end = end + clock_offset_us
+    if own_clocks:
+        apart = np.array([rank in own_clocks for rank in rows.ranks])
+        end = np.where(apart, end.max(axis=1, keepdims=True), end)
+    start = end - length
+    if any(record.pauses for record in flat):  # in a run that pauses in most of its steps they are not set apart
+        paused = [sum(pause.end_us - pause.start_us for pause in record.pauses) for record in flat]
+        length = length - np.array(paused, np.int64).reshape(shape)
+
+    counts = np.array([len(record.syncs) for record in flat])
+    owner = np.repeat(np.arange(len(flat)), counts)
+    syncs = _table((SYNC_NUMBERS(sync) for record in flat for sync in record.syncs), int(counts.sum()))
+
+    wait = np.zeros(shape, np.int64)
+    blocked = np.zeros(shape, np.int64)
+    exposed = np.zeros(shape, np.int64)
+    exposed_wait = np.zeros(shape, np.int64)
+    gradient_bytes = np.zeros(shape, np.int64)
+    gradients = np.zeros(shape, bool)
+    arrived_last = np.zeros(shape, np.int64)
+    waited_last = np.zeros(shape, np.int64)
+    for kind in range(len(SYNC_KINDS)):
+        mine = syncs[:, 0] == kind
+        if not mine.any():
+            continue
+        count, arrival, left, payload = _slots(owner[mine], syncs[mine, 1:], shape)
+        valid = np.arange(arrival.shape[2]) < count[..., None]
+        arrived = arrival + start[..., None]
+        stuck = np.where(valid, left - arrival, 0)
+        matched = (count.min(axis=1) == count.max(axis=1))[:, None, None] & valid
+        last = np.where(matched, arrived, np.iinfo(np.int64).min).max(axis=1, keepdims=True)
+        waited = np.where(matched, np.clip(last - arrived, 0, stuck), stuck)
+        wait += waited.sum(axis=2)
+        blocked += stuck.sum(axis=2)
+        if kind == SYNC_GRADIENTS:
+            exposed = stuck.sum(axis=2)
+            exposed_wait = waited.sum(axis=2)
+            gradient_bytes = np.where(valid, payload, 0).sum(axis=2)
+            final = np.maximum(count - 1, 0)[..., None]
+            gradients = matched[..., 0]
+            arrived_last = np.take_along_axis(arrived, final, axis=2)[..., 0]
+            waited_last = np.take_along_axis(waited, final, axis=2)[..., 0]
+
+    blocked = np.minimum(blocked, length)
+    wait = np.minimum(wait, blocked)
+    ready = arrived_last - (wait - waited_last)
+    late = np.where(gradients, (ready - np.median(ready, axis=1, keepdims=True)) / 1e3, np.nan)
+    # With one synchronisation the rank that waits least is the last to arrive. With several this is the rule that
+    # holds: in a model with buffers rank 0 waits for a late rank in forward, and both are last at the gradients.
+    critical = np.where(wait.max(axis=1) > 0, wait.argmin(axis=1), -1)
+    phases = phases.copy()
+    # What rounding left over is `other`, so that the phases add up to the step.
+    phases[..., -1] += length - blocked - phases.sum(axis=2)
+    np.maximum(phases, 0, out=phases)
+    return World(
+        ranks=rows.ranks,
+        step=np.array([row[0].step for row in rows.steps], np.int64),
+        end_us=end.max(axis=1),
+        length_ms=length / 1e3,
+        phases_ms=phases / 1e3,
+        own_ms=phases.sum(axis=2) / 1e3,
+        wait_ms=wait / 1e3,
+        transfer_ms=(blocked - wait) / 1e3,
+        exposed_ms=exposed / 1e3,
+        exposed_wait_ms=exposed_wait / 1e3,
+        late_ms=late,
+        critical=critical.astype(np.int64),
+        gradient_bytes=gradient_bytes,
+        samples=samples,
+        loss=_losses(flat).reshape(shape),
+        has_loss=np.array([record.loss is not None for record in flat]).reshape(shape),
+        tokens=tokens,
+        gc_ms=gc / 1e3,
+    )
+
+
+COUNTS = ("end_us", "length_us", "samples", "tokens", "gc_us")
+"""A record's numbers before its phases."""
+NUMBERS = attrgetter(*COUNTS, *(f"{phase}_us" for phase in OWN_PHASES))
+SYNC_NUMBERS = attrgetter("kind", "arrival_us", "end_us", "payload_bytes")
+
+
+def _table(rows: Iterable[tuple[int, ...]], count: int) -> Ints:
+    """[count, numbers of a row]"""
+    return np.fromiter(chain.from_iterable(rows), np.int64).reshape(count, -1) if count else np.zeros((0, 4), np.int64)
+
+
+def _losses(flat: list[Step]) -> Floats:
+    return np.array([np.nan if record.loss is None else record.loss for record in flat], np.float64)
+
+
+def _slots(owner: Ints, values: Ints, shape: tuple[int, int]) -> tuple[Ints, Ints, Ints, Ints]:
+    """Lay synchronisations of one kind out by rank: counts [S, R], then arrival, end and bytes [S, R, most]."""
+    counts = np.bincount(owner, minlength=shape[0] * shape[1])
+    ordinal = np.arange(len(owner)) - np.searchsorted(owner, owner)
+    flat = np.zeros((shape[0] * shape[1], int(counts.max()), 3), np.int64)
+    flat[owner, ordinal] = values
+    laid = flat.reshape(*shape, -1, 3)
+    return counts.reshape(shape), laid[..., 0], laid[..., 1], laid[..., 2]

@@ -1,0 +1,136 @@
+"""What the run would gain if ranks were no slower than their peers.
+
+A step is simulated as the largest own time in it plus what the step took beyond that (the transfer): without a change
+that is the step itself. Two things keep the gain from coming out too high:
+
+- A rank that is fixed gets its peers' own time, chance included: flat at their median it would never be the last.
+- Transfer is not the same when ranks arrive together as when all wait for one. How it goes with the lead, by which
+  the last rank exceeds a typical one, is read off the steps there are, and not beyond them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ddpmon.analysis.statistics.arrays import Floats, Ints
+from ddpmon.analysis.steps.world import World
+from ddpmon.messages import OWN_PHASES
+
+DRAWS = 8
+"""Ways to give a fixed rank a peer's chance, averaged."""
+SOME = 64
+"""Peers that are enough to tell what is typical."""
+PART_STEPS = 25
+"""Steps that tell the transfer at a lead."""
+PARTS = 6
+
+
+def gain(world: World, columns: int | Sequence[int], phase: str | None = None, seen: World | None = None) -> float:
+    """How many times faster the window would have been with the own time of some ranks (or a phase) as their peers'.
+
+    seen: more steps, that tell how transfer goes when ranks arrive together; by default those of the window.
+    1.0: no gain.
+    """
+    fixed = [columns] if isinstance(columns, int) else list(columns)
+    peers = np.delete(np.arange(len(world.ranks)), fixed)
+    if not len(peers) or not fixed:
+        return 1.0
+    largest, typical = _peers_own(world, peers)
+    slowest = _slowest_with(world, fixed, peers, largest, typical, phase)
+    seen = world if seen is None else seen
+    seen_typical = typical if seen is world else _peers_own(seen, peers)[1]
+    transfer = Transfer.of(seen.slowest_ms - seen_typical, seen.step_ms - seen.slowest_ms)
+    before = transfer.at(world.slowest_ms - typical)
+    # Averaged over the ways to fix the rank, in each of which it may be the last.
+    changes = np.mean([way - world.slowest_ms + transfer.at(way - typical) - before for way in slowest], axis=0)
+    real = world.step_ms
+    return _times_faster(real, np.maximum(real + changes, 0.0))
+
+
+def gain_all_at_median(world: World) -> float:
+    """The same with every rank at the world's median own time in each step."""
+    return _times_faster(world.step_ms, world.step_ms - world.slowest_ms + world.typical_ms)
+
+
+def gain_without_waiting(world: World) -> float:
+    """The same if the work of each step were spread evenly, so that nobody waits."""
+    return _times_faster(world.step_ms, world.step_ms - world.slowest_ms + world.own_ms.mean(axis=1))
+
+
+def gain_with_even_transfer(world: World) -> float:
+    """The same if every step's transfer took its median."""
+    rest = world.step_ms - world.slowest_ms
+    return _times_faster(world.step_ms, world.slowest_ms + np.median(rest))
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """How long the transfer is after a lead: medians of steps with nearly the same one.
+
+    Each is drawn towards the median of all by as much as chance may have moved it (James and Stein, 1961).
+    """
+
+    leads: Floats
+    medians: Floats
+
+    @classmethod
+    def of(cls, lead_ms: Floats, transfer_ms: Floats) -> Transfer:
+        """Of some steps: [S] and [S]."""
+        order: Ints = np.argsort(lead_ms, kind="stable")
+        parts = np.array_split(order, min(PARTS, max(1, len(order) // PART_STEPS)))
+        leads = np.array([np.median(lead_ms[part]) for part in parts])
+        medians = np.array([np.median(transfer_ms[part]) for part in parts])
+        strays = [np.median(np.abs(transfer_ms[part] - median)) for part, median in zip(parts, medians, strict=True)]
+        # Of a median: 1.25 standard errors of a mean, with 1.48 median deviations for a standard deviation.
+        errors = 1.25 * 1.48 * np.array(strays) / np.sqrt([len(part) for part in parts])
+        middle = np.median(transfer_ms)
+        away = medians - middle
+        kept = np.clip(1 - np.square(errors) / np.maximum(np.square(away), 1e-18), 0.0, 1.0)
+        return cls(leads, middle + kept * away)
+
+    def at(self, lead_ms: Floats) -> Floats:
+        """Between leads that were seen, linearly; beyond them, as at the last that was."""
+        between: Floats = np.interp(lead_ms, self.leads, self.medians)
+        return between
+
+
+def _times_faster(real: Floats, simulated: Floats) -> float:
+    total = float(simulated.sum())
+    return float(real.sum()) / total if total > 0 else 1.0
+
+
+def _peers_own(world: World, peers: Ints) -> tuple[Floats, Floats]:
+    """[S] The largest and the median own time of the peers."""
+    among = np.zeros(len(world.ranks), bool)
+    among[peers] = True
+    largest = np.max(world.own_ms, axis=1, where=among, initial=0.0)
+    return largest, np.median(world.own_ms[:, peers[:: -(-len(peers) // SOME)]], axis=1)
+
+
+def _slowest_with(
+    world: World, fixed: list[int], peers: Ints, largest: Floats, typical: Floats, phase: str | None
+) -> list[Floats]:
+    """[S] The largest own time of each step if `fixed` were as their peers, in several ways."""
+    values = world.own_ms
+    if phase is not None:
+        values = world.phases_ms[..., OWN_PHASES.index(phase)]
+        typical = np.median(values[:, peers[:: -(-len(peers) // SOME)]], axis=1)
+    keeps = world.own_ms[:, fixed] - values[:, fixed]
+    if len(peers) == 1:
+        # One peer's chance cannot be told from its level: the fixed rank keeps its own chance.
+        own = values[:, fixed] - typical[:, None]
+        mended = keeps + typical[:, None] + own - np.median(own, axis=0)
+        return [np.maximum(largest, mended.max(axis=1))]
+    ways = []
+    for draw in range(DRAWS):
+        picked = peers[(np.arange(len(fixed)) + draw) % len(peers)]
+        strays = values[:, picked] - typical[:, None]
+        # Of peers that differ for long each would be one of them: their chance is about their own level.
+        strays -= np.median(strays, axis=0)
+        strays = np.roll(strays, -((draw + 1) * len(world) // (DRAWS + 1)), axis=0)
+        mended = keeps + typical[:, None] + strays
+        ways.append(np.maximum(largest, mended.max(axis=1)))
+    return ways

@@ -1,0 +1,97 @@
+"""The last steps of a run, and what follows from each of them, computed once when it comes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.analysis.statistics.arrays import Floats
+from ddpmon.analysis.statistics.excess import SMOOTHED, running_total, steady
+from ddpmon.analysis.steps.world import ARRAYS, FOLLOWING, MEANED, World, with_known
+
+
+class Window:
+    """Keeps the last `steps` steps. A change of the ranks starts it anew."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self._capacity = steps + max(256, steps // 4)
+        self._buffers: dict[str, NDArray[Any]] = {}
+        self._sums: dict[str, Floats] = {}
+        """Of all rows up to each, from some row on."""
+        self.ranks: tuple[int, ...] = ()
+        """Of the steps it holds."""
+        self._first = self._end = 0
+
+    def append(self, part: World) -> None:
+        """Take further steps; the oldest go."""
+        part = part.last(self.steps)
+        if part.ranks != self.ranks:
+            self._begin(part)
+        if self._end + len(part) > self._capacity:
+            kept = min(self._end - self._first, self.steps - len(part))
+            for buffer in (*self._buffers.values(), *self._sums.values()):
+                buffer[:kept] = buffer[self._end - kept : self._end].copy()
+            for total in (self._buffers["total_ms"], *self._sums.values()):
+                total[:kept] -= total[:1].copy()  # so that it stays small
+            self._first, self._end = 0, kept
+        begin, self._end = self._end, self._end + len(part)
+        for name in ARRAYS:
+            self._buffers[name][begin : self._end] = getattr(part, name)
+        self._follow(begin)
+        self._first = max(self._first, self._end - self.steps)
+
+    def _begin(self, part: World) -> None:
+        self.ranks = part.ranks
+        self._first = self._end = 0
+        self._buffers = {
+            name: np.empty((self._capacity, *array.shape[1:]), array.dtype)
+            for name in (*ARRAYS, *FOLLOWING)
+            for array in (getattr(part, name),)
+        }
+        self._sums = {name: np.empty((self._capacity, *getattr(part, name).shape[1:])) for name in MEANED}
+
+    def _follow(self, begin: int) -> None:
+        """Compute what follows from the steps from index `begin` on."""
+        buffers, end = self._buffers, self._end
+        new = self._world(begin, end)
+        for name in ("step_ms", "slowest_ms", "typical_ms", "excess_ms"):
+            buffers[name][begin:end] = getattr(new, name)
+        for name, sums in self._sums.items():
+            np.cumsum(buffers[name][begin:end], axis=0, out=sums[begin:end])
+            sums[begin:end] += sums[begin - 1] if begin else 0.0
+        # A running median belongs to the last of the steps that it was taken of, its total too.
+        smooth = steady(buffers["excess_ms"][max(0, begin - SMOOTHED) : end])
+        total = buffers["total_ms"]
+        if begin < SMOOTHED:
+            begin = SMOOTHED
+            total[begin - 1] = 0.0
+        if len(smooth):
+            buffers["smooth_ms"][begin:end] = smooth
+            total[begin:end] = total[begin - 1] + running_total(smooth)[1:]
+
+    def world(self, seconds: float | None = None, at_least: int = 20) -> World | None:
+        """The steps it holds, or those that ended in its last `seconds` and `at_least` so many; None if empty.
+
+        The arrays are views that the next append may overwrite.
+        """
+        if self._first == self._end:
+            return None
+        first = self._first
+        if seconds is not None:
+            ends = self._buffers["end_us"][first : self._end]
+            recent = first + int(np.searchsorted(ends, ends[-1] - int(seconds * 1e6)))
+            first = max(first, min(recent, self._end - at_least))
+        known = {name: self._buffers[name][first + cut : self._end] for name, cut in FOLLOWING.items()}
+        last, steps = self._end - 1, self._end - first
+        means = {
+            # None of them is below zero, nor may what sums round away make it so.
+            name: np.maximum(sums[last] - sums[first] + self._buffers[name][first], 0.0) / steps
+            for name, sums in self._sums.items()
+        }
+        return with_known(self._world(first, self._end), known, means)
+
+    def _world(self, first: int, end: int) -> World:
+        return World(ranks=self.ranks, **{name: self._buffers[name][first:end] for name in ARRAYS})

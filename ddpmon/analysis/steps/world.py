@@ -1,0 +1,143 @@
+"""What is known of a stretch of steps, all ranks side by side, and what follows from it step by step."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
+from ddpmon.analysis.statistics.excess import SMOOTHED, over_peers, running_total, steady
+
+
+@dataclass(frozen=True)
+class World:
+    """Steps of the same ranks. S steps, R ranks; column j belongs to `ranks[j]`."""
+
+    ranks: tuple[int, ...]
+    step: Ints
+    """[S] Step numbers, rising; a missing one was lost."""
+    end_us: Ints
+    """[S] When the last rank ended it."""
+    length_ms: Floats
+    """[S, R]"""
+    phases_ms: Floats
+    """[S, R, 5] In the order of OWN_PHASES."""
+    own_ms: Floats
+    """[S, R] Sum of phases_ms."""
+    wait_ms: Floats
+    """[S, R]"""
+    transfer_ms: Floats
+    """[S, R] own + wait + transfer = length."""
+    exposed_ms: Floats
+    """[S, R] Wait + transfer of the gradient synchronisation alone."""
+    exposed_wait_ms: Floats
+    """[S, R] The wait in it."""
+    late_ms: Floats
+    """[S, R] Lateness in the last gradient synchronisation, what was waited off before it included (see `split`); NaN
+    where the step had none."""
+    critical: Ints
+    """[S] Column of the critical rank, the one that waited least; -1 where nobody waited for anybody."""
+    gradient_bytes: Ints
+    """[S, R] Bytes of the gradient synchronisation."""
+    samples: Ints
+    """[S, R] 0: not known."""
+    loss: Floats
+    """[S, R] NaN may be a real one: see has_loss."""
+    has_loss: Bools
+    """[S, R]"""
+    tokens: Ints
+    """[S, R] 0: not known."""
+    gc_ms: Floats
+    """[S, R] Garbage collection, inside whatever phase it fell into."""
+
+    # What follows is computed when it is first asked for, unless a Window kept it from step to step.
+
+    @cached_property
+    def step_ms(self) -> Floats:
+        """[S] The step's length, on the rank where it was longest."""
+        longest: Floats = self.length_ms.max(axis=1)
+        return longest
+
+    @cached_property
+    def slowest_ms(self) -> Floats:
+        """[S] The largest own time."""
+        largest: Floats = self.own_ms.max(axis=1)
+        return largest
+
+    @cached_property
+    def typical_ms(self) -> Floats:
+        """[S] The median own time."""
+        middle: Floats = np.median(self.own_ms, axis=1)
+        return middle
+
+    @cached_property
+    def excess_ms(self) -> Floats:
+        """[S, R] Own time less the median of the peers'."""
+        return over_peers(self.own_ms)
+
+    @cached_property
+    def smooth_ms(self) -> Floats:
+        """[S - 4, R] Running median of five steps of the excess."""
+        return steady(self.excess_ms)
+
+    @cached_property
+    def total_ms(self) -> Floats:
+        """[S - 3, R] Running total of `smooth_ms`: row n less row m is the sum of its rows m to before n."""
+        return running_total(self.smooth_ms)
+
+    @cached_property
+    def _means(self) -> dict[str, Floats]:
+        return {}
+
+    def mean(self, name: str) -> Floats:
+        """[R] or [R, 5] Mean over the steps of one of the arrays."""
+        if name not in self._means:
+            self._means[name] = getattr(self, name).mean(axis=0)
+        return self._means[name]
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    def last(self, steps: int) -> World:
+        """The same world, its last steps alone. Views, no copies."""
+        return self.between(max(0, len(self) - steps), len(self))
+
+    def between(self, first: int, end: int) -> World:
+        """The same world, steps `first` to before `end` by index. Views, no copies."""
+        first, end = max(0, min(first, len(self))), max(0, min(end, len(self)))
+        part = dataclasses.replace(self, **{name: getattr(self, name)[first:end] for name in ARRAYS})
+        known = {
+            name: values[first : end - FOLLOWING[name]] for name, values in vars(self).items() if name in FOLLOWING
+        }
+        return with_known(part, known) if end - first > SMOOTHED else part
+
+
+ARRAYS = tuple(field.name for field in dataclasses.fields(World) if field.name != "ranks")
+FOLLOWING = {
+    "step_ms": 0,
+    "slowest_ms": 0,
+    "typical_ms": 0,
+    "excess_ms": 0,
+    "smooth_ms": SMOOTHED,
+    "total_ms": SMOOTHED - 1,
+}
+"""What follows from the arrays, and by how many rows it is shorter than they are."""
+MEANED = (
+    *("length_ms", "phases_ms", "own_ms", "wait_ms", "transfer_ms", "exposed_ms", "exposed_wait_ms"),
+    *("gradient_bytes", "samples", "tokens", "gc_ms"),
+)
+"""Whose means a Window keeps."""
+
+
+def with_known(world: World, known: Mapping[str, NDArray[Any]], means: Mapping[str, Floats] | None = None) -> World:
+    """The same world, with values of FOLLOWING and means that were computed before."""
+    vars(world).update(known)
+    if means:
+        vars(world)["_means"] = dict(means)
+    return world

@@ -1,0 +1,246 @@
+"""Rows of a recording as records, each checked like what comes off the wire: those that cannot be are left out."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from ddpmon.analysis.processes.unarmed import Unarmed
+from ddpmon.analysis.steps.pauses import Apart
+from ddpmon.analysis.steps.since_start import SinceStart
+from ddpmon.messages import (
+    MAX_STEP,
+    MAX_US,
+    MAX_WORLD,
+    STAGE_TRAINING,
+    STAGES,
+    Digest,
+    Event,
+    Failure,
+    Hello,
+    Layout,
+    Refusal,
+    Sample,
+    Scalar,
+    Stack,
+    Step,
+    check_hello,
+    check_stack,
+)
+from ddpmon.messages.wire import check_digest, check_layout, check_sample, check_scalar, check_step
+from ddpmon.recording import schema
+from ddpmon.recording.recorder import Checkpoint
+from ddpmon.runs import Process, Run
+from ddpmon.store.histories import Histories
+from ddpmon.store.processes import RankProcess
+
+UNREADABLE = (msgspec.MsgspecError, TypeError, ValueError, ArithmeticError, LookupError, RecursionError)
+"""What reading a recording raises where something in it cannot be."""
+PROCESSES_MOST = 1 << 16
+"""The latest that are read."""
+TYPICAL_STEPS = 100
+"""The first ones of a process, which tell how long a step of it takes."""
+UNKNOWN_STEP_US = 1000
+BEYOND = 10
+"""So many times the steps that a run had time for cannot have been."""
+_SEVERITIES = ("info", "warn", "critical")
+Count = Annotated[int, msgspec.Meta(ge=0, lt=MAX_US)]
+Moment = Annotated[float, msgspec.Meta(ge=0, lt=MAX_US / 1e6)]
+"""Unix seconds."""
+
+_T = TypeVar("_T")
+
+
+PROCESSES = (
+    *("id", "attempt", "rank", "pid", "start_ticks", "host", "hello", "stage", "seq", "steps", "last_step", "records"),
+    *("dropped", "total_steps", "left", "dead", "unsynchronised", "unsynchronised_at", "stack", "epoch", "epochs"),
+)
+
+
+def kept(rows: Iterable[Any], make: Callable[[Any], _T]) -> tuple[list[_T], int]:
+    """What could be made of rows, and of how many nothing could."""
+    made, bad = [], 0
+    for row in rows:
+        try:
+            made.append(make(row))
+        except UNREADABLE:
+            bad += 1
+    return made, bad
+
+
+def steps(rows: Sequence[Sequence[Any]]) -> tuple[list[Step], int]:
+    """Records from rows of schema.STEPS in the order of their numbers, and how many could not be read."""
+    made, bad = kept(rows, _checked_step)
+    if any(before.step >= after.step for before, after in pairwise(made)):
+        made = sorted({step.step: step for step in made}.values(), key=lambda step: step.step)
+    return made, bad
+
+
+def _step(row: Sequence[Any]) -> Step:
+    return msgspec.convert(msgspec.structs.astuple(schema.step_of(row)), Step)
+
+
+def _checked_step(row: Sequence[Any]) -> Step:
+    step = _step(row)
+    check_step(step)
+    return step
+
+
+def sample(row: Sequence[Any]) -> Sample:
+    """From a row of schema.SAMPLES."""
+    made = msgspec.convert(msgspec.structs.astuple(schema.sample_of(row)), Sample)
+    if not all(map(math.isfinite, (value for value in row if isinstance(value, float)))):
+        raise ValueError("a sample that is no number")
+    check_sample(made)
+    return made
+
+
+def scalar(row: Sequence[Any]) -> Scalar:
+    """From step, name, value."""
+    step, name, value = row
+    made = msgspec.convert((step, name, float(value)), Scalar)
+    check_scalar(made)
+    return made
+
+
+def digest(row: Sequence[Any]) -> Digest:
+    """From a digest's fields."""
+    made = msgspec.convert((*row[:-1], row[-1] or 0), Digest)  # an older version told of no updates
+    check_digest(made)
+    return made
+
+
+def layout(row: Sequence[Any]) -> Layout:
+    """From its number and its blob."""
+    made = msgspec.msgpack.decode(row[1], type=Layout)
+    check_layout(made)
+    if made.number != row[0]:
+        raise ValueError("a layout of another number")
+    return made
+
+
+def failure(row: Sequence[Any]) -> Failure:
+    """From its blob."""
+    made = msgspec.msgpack.decode(row[0], type=Failure)
+    if not (0 <= made.rank < MAX_WORLD and 0 <= made.time_us < MAX_US and 0 <= made.step < MAX_STEP):
+        raise ValueError("a failure of no rank or time")
+    return made
+
+
+def event(row: Sequence[Any]) -> Event:
+    """From at, severity, text."""
+    at, severity, text = row
+    made = msgspec.convert({"at": at, "severity": severity, "text": text}, Event)
+    if severity not in _SEVERITIES or not 0 <= made.at < MAX_US / 1e6:
+        raise ValueError("an event of no time or severity")
+    return made
+
+
+def checkpoint(row: Sequence[Any]) -> Checkpoint:
+    """From its blob; what was worked out must be such that it can be gone on with."""
+    made = msgspec.msgpack.decode(row[0], type=Checkpoint)
+    SinceStart(made.since_start)
+    Apart(made.times)
+    if made.histories:
+        Histories.restored(made.histories)
+    if not (0 <= made.step < MAX_STEP and 0 <= made.attempt < MAX_WORLD):
+        raise ValueError("a checkpoint of no step")
+    return made
+
+
+def unarmed(row: Sequence[Any]) -> list[Unarmed]:
+    """From their blob."""
+    return msgspec.msgpack.decode(row[0], type=list[Unarmed])
+
+
+def refused(row: Sequence[Any]) -> list[Refusal]:
+    """From their blob."""
+    return msgspec.msgpack.decode(row[0], type=list[Refusal])
+
+
+class _Row:
+    """A row of PROCESSES: what in it cannot be is replaced, and remembered."""
+
+    def __init__(self, row: Sequence[Any]) -> None:
+        self._values = dict(zip(PROCESSES, row, strict=True))
+        self.whole = True
+
+    def count(self, name: str, most: int = MAX_US, *, otherwise: int = 0) -> int:
+        value = self._values[name]
+        if isinstance(value, int) and 0 <= value < most:
+            return value
+        self.whole = False
+        return otherwise
+
+    def known(self, name: str) -> int | None:
+        """None where it was not known."""
+        return None if self._values[name] is None else self.count(name) or None
+
+    def flag(self, name: str) -> bool:
+        return bool(self.count(name, 2))
+
+    def blob(self, name: str, kind: type[_T], check: Callable[[_T], None]) -> _T | None:
+        value = self._values[name]
+        if value is None:
+            return None
+        try:
+            made = msgspec.msgpack.decode(value, type=kind)
+            check(made)
+        except UNREADABLE:
+            self.whole = False
+            return None
+        return made
+
+
+def process(row: Sequence[Any], run: Run) -> tuple[RankProcess, bool]:
+    """From a row of PROCESSES, and whether all of it could be; ValueError if it tells of no process.
+
+    Counters that cannot be come out larger than any can.
+    """
+    told = _Row(row)
+    number = told.count("id", MAX_STEP)
+    hello = told.blob("hello", Hello, check_hello)
+    if hello is None or hello.run_id != run.id:
+        told.whole = False
+        rank, pid = told.count("rank", MAX_WORLD, otherwise=-1), told.count("pid", (1 << 22) + 1)
+        if rank < 0 or not pid:
+            raise ValueError("a process of no rank or pid")
+        host = row[PROCESSES.index("host")]
+        size = max(run.world_size, rank + 1)
+        hello = Hello(1, run.id, rank, rank, size, 0, host if isinstance(host, str) else "", pid, STAGE_TRAINING)
+    attempt = row[PROCESSES.index("attempt")]
+    ticks = told.known("start_ticks")
+    made = RankProcess(
+        number,
+        -1 if attempt == -1 else told.count("attempt", MAX_WORLD),
+        hello,
+        Process(hello.pid, ticks) if ticks is not None else None,
+        stage=told.count("stage", len(STAGES)),
+        seq=told.count("seq"),
+        steps=told.count("steps", otherwise=MAX_US),
+        last_step=told.count("last_step", otherwise=MAX_US),
+        records=told.count("records", otherwise=MAX_US),
+        dropped=told.count("dropped"),
+        total_steps=told.known("total_steps"),
+        epoch=told.known("epoch"),
+        epochs=told.known("epochs"),
+        left=told.flag("left"),
+        dead=told.flag("dead"),
+        unsynchronised=told.known("unsynchronised") or 0,
+        unsynchronised_at=told.known("unsynchronised_at") or 0,
+        stack=told.blob("stack", Stack, check_stack),
+    )
+    return made, told.whole
+
+
+def last_possible(process: RankProcess, seconds: float, lengths_us: Sequence[Any]) -> int:
+    """The last step that a process can have come to in a run that took so long. lengths_us: of some of its steps."""
+    known = [length for length in lengths_us if isinstance(length, int) and length > 0]
+    had_time_for = int(seconds * 1e6 / (statistics.median(known) if known else UNKNOWN_STEP_US))
+    agrees = process.records <= min(process.last_step, process.steps)
+    return min(1000 + BEYOND * max(process.records if agrees else 0, had_time_for), MAX_STEP)

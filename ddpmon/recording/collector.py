@@ -1,0 +1,248 @@
+"""Takes what ranks send, hands it on, and answers. It knows no socket: a file of messages is taken in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ddpmon.analysis.processes import failures
+from ddpmon.messages import (
+    CHECKPOINT,
+    STAGE_ENDED,
+    Ack,
+    Batch,
+    Bye,
+    Failure,
+    FromRank,
+    Hello,
+    Stack,
+    ToRank,
+    Welcome,
+    Where,
+    WireError,
+    decode_from_rank,
+    decode_what_can_be,
+)
+from ddpmon.recording import plausible
+from ddpmon.recording.recorder import Recorder
+from ddpmon.store.peers import Peer
+from ddpmon.store.processes import RankProcess
+from ddpmon.store.refusals import NO_MESSAGE, STRANGER
+from ddpmon.store.store import Store
+
+MENDED_BYTES = 4096
+"""Of who was not heard before: what is left of a damaged frame is looked for up to this size, as it takes time."""
+ASK_AGAIN_S = 1.0
+"""A rank is asked at most so often for what is missing."""
+ALIKE_S = 1.0
+"""How long a failure waits to be told as an event: the same one of other ranks is a moment behind it."""
+
+
+Answer = Callable[[bytes, ToRank], None]
+
+
+class Collector:
+    """The hub's side of the protocol with ranks.
+
+    Hello → Welcome. A batch of a process that never said hello to this hub → Welcome(known=False), and the rank says
+    hello and sends all that was not acknowledged again. A batch is acknowledged once it is on disk. Where batches are
+    missing before one, because a connection was cut, the rank is asked in the same way; what it does not have any more
+    is lost.
+    """
+
+    def __init__(self, store: Store, recorder: Recorder, epoch: str, answer: Answer) -> None:
+        """answer: sends a message to the rank of a connection."""
+        self._answer = answer
+        self._store = store
+        self._recorder = recorder
+        self._epoch = epoch
+        self.told_where_at = float("-inf")
+        """When a rank last told where it is."""
+        self._untold: list[tuple[float, Failure]] = []
+        """Failures that are no event yet, and when they came."""
+
+    def take(
+        self, frames: list[bytes], now: float, unix: float, peer: Peer | None = None, *, left: bool = False
+    ) -> None:
+        """One message of a rank: its connection and one frame. peer: who sent it; None: a file holds it.
+
+        left: by a process that has ended since.
+        """
+        registry = self._store.registry
+        identity = frames[0]
+        try:
+            if len(frames) != 2:
+                raise WireError("not one frame")
+            message, left_out = self._decode(frames[1], identity, peer)
+        except WireError as error:
+            self._refuse(NO_MESSAGE, identity, peer, str(error))
+            return
+        if isinstance(message, Hello):
+            process = registry.hello(message, identity, now, peer, left=left)
+            if process is not None:
+                self._hello(process, unix)
+        elif not registry.is_known(message.pid):
+            self._answer(identity, Welcome(self._epoch, known=False))
+            return
+        else:
+            process = registry.speaker(identity, message.rank, message.pid, now, peer)
+            if process is None:
+                return
+            if isinstance(message, Batch):
+                self._batch(process, message, now, left_out, from_file=peer is None)
+            elif isinstance(message, Failure):
+                self._failure(process, message, now)
+            elif isinstance(message, Stack):
+                process.tell_stack(message, now)
+                self.told_where_at = now
+                self._recorder.process(process)
+            else:
+                self._bye(process, message)
+        if process is not None:
+            for what in left_out:
+                self._refuse(what, identity, peer)
+
+    def _decode(self, frame: bytes, identity: bytes, peer: Peer | None) -> tuple[FromRank, list[str]]:
+        if len(frame) <= MENDED_BYTES or self._store.registry.speaks(identity, peer):
+            return decode_what_can_be(frame)
+        return decode_from_rank(frame), []
+
+    def _refuse(self, what: str, identity: bytes, peer: Peer | None, why: str = "") -> None:
+        registry = self._store.registry
+        process = registry.speaks(identity, peer)
+        if process is not None and registry.is_seated(process):
+            registry.refusals.count(what, process.rank, why[:200])
+        else:
+            sender = f"process {peer.pid}: " if peer else ""
+            registry.refusals.count(what if what == NO_MESSAGE else STRANGER, None, sender + (why or what)[:200])
+
+    @property
+    def bad_frames(self) -> int:
+        """Frames that were no message of ours."""
+        return self._store.registry.refusals.of(NO_MESSAGE)
+
+    def _hello(self, process: RankProcess, unix: float) -> None:
+        self._recorder.process(process)
+        self._store.connected(unix)
+        self._answer(process.identity, Welcome(self._epoch))
+
+    def _reached(self, process: RankProcess) -> int:
+        """The number up to which nothing is missing of what it sent: an exception that it told of has one too."""
+        return process.seq + any(failure.pid == process.hello.pid for failure in self._store.failures)
+
+    def _misses(self, process: RankProcess, batch: Batch, now: float) -> bool:
+        """Whether batches before this one are yet to come: the rank is asked for them."""
+        if batch.seq <= self._reached(process) + 1:
+            return False
+        if process.introduced:
+            process.hole = True  # it has begun with the oldest that it has
+            return False
+        if now - process.asked_again_at >= ASK_AGAIN_S:
+            process.asked_again_at = now
+            self._answer(process.identity, Welcome(self._epoch, known=False))
+        return True
+
+    def _batch(
+        self, process: RankProcess, batch: Batch, now: float, left_out: list[str], *, from_file: bool = False
+    ) -> None:
+        if batch.seq <= process.seq:
+            # Sent again, known already: only the word of it was lost.
+            left_out.clear()
+            process.introduced = False
+            self._answer(process.identity, Ack(self._recorder.recorded(process)))
+            return
+        if self._misses(process, batch, now):
+            if not from_file:
+                left_out.clear()
+                return
+            process.hole = True
+        process.introduced = False
+        process.hole = process.hole or "steps" in left_out
+        process.missing += left_out.count("a step")
+        # What a file holds may be from before this machine's last start.
+        here = process.hello.host == self._store.registry.host and not from_file
+        left_out += plausible.leave_out(process, batch, round(now * 1e6) if here else None)
+        process.seq = batch.seq
+        process.stage = max(process.stage, batch.stage)
+        process.phase = batch.phase
+        process.steps = batch.step
+        process.dropped = batch.dropped
+        writes = batch.pausing == CHECKPOINT and any(sample.written_bytes_per_s for sample in batch.samples)
+        process.tell_work(batch.beats, batch.pausing, now, writes=writes)
+        # Also where they are not known any more: the total may have been that of one epoch.
+        process.total_steps, process.epoch, process.epochs = batch.total_steps, batch.epoch, batch.epochs
+        process.samples.extend(batch.samples)
+        process.layouts.update({layout.number: layout for layout in batch.layouts})
+        if batch.unsynchronised > process.unsynchronised:
+            process.unsynchronised, process.unsynchronised_at = batch.unsynchronised, batch.step
+        fresh = process.fresh(batch.steps)
+        if fresh and not self._store.registry.is_seated(process):
+            self._store.registry.seat(process, now)
+        self._store.add_steps(process, fresh, now)
+        if batch.rest:
+            self._store.add_rest(process, batch.rest)
+        self._store.add_digests(process, batch.digests)
+        self._store.add_samples(process, batch.samples)
+        self._store.add_logged(process, batch.scalars)
+        self._recorder.batch(process, batch, fresh)
+
+    def _bye(self, process: RankProcess, bye: Bye) -> None:
+        if not process.left:
+            process.left = True
+            process.stage = STAGE_ENDED
+            process.dropped = bye.dropped
+            self._recorder.process(process)
+        self.record_all()
+        settled = self._recorder.recorded(process)
+        if settled < process.seq:  # what a refusing disk did not take yet, the rank leaves in the run's folder as well
+            self._answer(process.identity, Ack(settled))
+        elif bye.seq <= self._reached(process):
+            self._answer(process.identity, Ack(bye.seq))
+        else:
+            self._answer(process.identity, Welcome(self._epoch, known=False))
+
+    def _failure(self, process: RankProcess, failure: Failure, now: float) -> None:
+        if any(f.pid == failure.pid and f.rank == failure.rank for f in self._store.failures):
+            return
+        registry = self._store.registry
+        holder = registry.seats.get(failure.rank)
+        impossible = failure.rank >= max(registry.world_size, 1)
+        if impossible or (process.attempt < 0 and holder is not None and not holder.gone):
+            registry.refusals.count(STRANGER, why=f"the exception of process {failure.pid}, which is no rank")
+            return
+        self._store.failures.append(failure)
+        self._recorder.failure(failure)
+        self._untold.append((now, failure))
+
+    def tell_failures(self, now: float, unix: float, *, final: bool = False) -> None:
+        """Make events of what ranks failed of: one of what is alike. final: no further rank will tell."""
+        if not self._untold:
+            return
+        seats = self._store.registry.seats.values()
+        failed = {failure.pid for failure in self._store.failures}
+        complete = all(process.gone or process.hello.pid in failed for process in seats)
+        if final or complete or now - self._untold[0][0] >= ALIKE_S:
+            told = [failure for _, failure in self._untold]
+            for severity, text in failures.events(told, self._store.registry.world_size):
+                self._store.tell(unix, severity, text)
+            self._untold.clear()
+
+    def ask_where(self) -> None:
+        """Ask every rank that is connected for its stack."""
+        for process in self._store.registry.seats.values():
+            if process.greeted and not process.gone:
+                self._answer(process.identity, Where())
+
+    def ask_for_viewer(self, process: RankProcess) -> None:
+        """Ask one rank, which may well come on, for its stack."""
+        self._answer(process.identity, Where(brief=True))
+
+    def record(self) -> None:
+        """Write a part of what waits, and tell the ranks that it is safe."""
+        for process, seq in self._recorder.write():
+            self._answer(process.identity, Ack(seq))
+
+    def record_all(self) -> None:
+        """Write all that waits, as far as the disk takes it."""
+        self.record()
+        while self._recorder.backlog and not self._recorder.trouble:
+            self.record()

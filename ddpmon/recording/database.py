@@ -1,0 +1,177 @@
+"""telemetry.db, open for reading: as it is, or what its pages still hold where SQLite gives up."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ddpmon.errors import RecordingError
+from ddpmon.recording import schema
+from ddpmon.recording.salvage import salvage
+from ddpmon.recording.tables import TABLES
+from ddpmon.store.store import Clock
+
+BUSY_S = 2.0
+_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_TRIED_BY_PAGES = {*_DAMAGED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
+"""What SQLite answers where the pages may still tell: for one, it opens no log in a folder that it may not write to."""
+_NEEDED = {"processes", "steps"}
+
+
+class Database:
+    """Rows of a recording. RecordingError says in one line why there are none."""
+
+    def __init__(self, path: Path, name: str, db: sqlite3.Connection | None = None) -> None:
+        """name: of the run. db: in place of the file."""
+        self.path = path
+        self.salvaged = False
+        """SQLite cannot read the file: this is what its pages still hold."""
+        self.damaged = False
+        """Something in it could not be read."""
+        self.on_salvage: Callable[[], None] | None = None
+        """Called when what was written to the copy in memory is gone with it."""
+        self._queries: dict[tuple[str, tuple[str, ...], str], str] = {}
+        self._in_memory = db is not None
+        self._db = db or _open(path, name)
+        self._db.text_factory = _text
+        try:
+            self.tables = self._find_tables()
+        except BaseException:
+            self.close()
+            raise
+
+    @classmethod
+    def empty(cls, path: Path, run_id: str, clock: Clock) -> Database:
+        """A recording in memory, of a run of which nothing was recorded."""
+        db = _memory()
+        schema.make(db)
+        meta = {"schema": schema.VERSION, "run_id": run_id, "monotonic_us": clock.monotonic_us, "unix": clock.unix}
+        db.executemany(schema.insert("meta"), meta.items())
+        return cls(path, "", db)
+
+    def close(self) -> None:
+        self._db.close()
+
+    def read(self, table: str, columns: Sequence[str], rest: str, *values: object) -> list[Any]:
+        """Rows of a table; none where it is not there, NULL for columns that an older version did not have."""
+        if table not in self.tables:
+            return []
+        return self._tried(lambda: self._db.execute(self._query(table, columns, rest), values).fetchall())
+
+    def rows(self, query: str, *values: object) -> list[Any]:
+        """What a query finds."""
+        return self._tried(lambda: self._db.execute(query, values).fetchall())
+
+    def count(self, table: str, rest: str, *values: object) -> int:
+        """How many rows there are."""
+        query = f"SELECT count(*) FROM {table} {rest}"  # noqa: S608  ours
+        found: int = self._tried(lambda: self._db.execute(query, values).fetchall())[0][0]
+        return found
+
+    def writable(self) -> sqlite3.Connection:
+        """The same in memory, where reading goes on: what is written to it goes away with it."""
+        if not self._in_memory:
+            copy = _memory()
+            try:
+                self._db.backup(copy)
+                schema.make(copy)
+            except sqlite3.Error as error:
+                copy.close()
+                self._salvage(error)
+            else:
+                self._db.close()
+                self._go_on_with(copy)
+        return self._db
+
+    def write_to(self, path: Path) -> None:
+        """Write all of it to a new file. sqlite3.Error if it cannot be."""
+        new = sqlite3.connect(path)
+        try:
+            self._db.backup(new)
+        finally:
+            new.close()
+
+    def unreadable(self, error: Exception) -> RecordingError:
+        """Why nothing can be read, in one line."""
+        return RecordingError(f"{self.path} cannot be read: {error}")
+
+    def _find_tables(self) -> set[str]:
+        """Those of ours that are there. A view in the place of one is none: it could tell anything, and never end."""
+        query = "SELECT name FROM sqlite_master WHERE type = 'table'"
+        found = {name for (name,) in self._tried(lambda: self._db.execute(query).fetchall())} & TABLES.keys()
+        if not found:
+            raise RecordingError(f"{self.path} is no recording of ddpmon")
+        self.damaged |= not found >= _NEEDED
+        return found
+
+    def _query(self, table: str, columns: Sequence[str], rest: str) -> str:
+        key = table, tuple(columns), rest
+        if key not in self._queries:
+            self._queries[key] = schema.select(self._db, table, columns, rest)
+        return self._queries[key]
+
+    def _tried(self, read: Callable[[], list[Any]]) -> list[Any]:
+        """What a query answers; if SQLite finds the file damaged, what it answers of what the pages hold."""
+        try:
+            return read()
+        except (sqlite3.Error, OverflowError) as error:
+            self._salvage(error)
+        try:
+            return read()
+        except (sqlite3.Error, OverflowError) as error:
+            raise self.unreadable(error) from None
+
+    def _salvage(self, error: sqlite3.Error | OverflowError) -> None:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if self.salvaged or code not in _TRIED_BY_PAGES:
+            raise self.unreadable(error) from None
+        try:
+            found = salvage(self.path)
+        except (OSError, sqlite3.Error):
+            raise self.unreadable(error) from None
+        self._db.close()
+        self._go_on_with(found)
+        self.salvaged = True
+        self.damaged |= code in _DAMAGED
+        if not found.execute("SELECT 1 FROM processes LIMIT 1").fetchall():
+            raise RecordingError(f"{self.path} is damaged ({error}): none of its ranks can be read") from None
+        if self.on_salvage:
+            self.on_salvage()
+
+    def _go_on_with(self, db: sqlite3.Connection) -> None:
+        self._db, self._in_memory = db, True
+        db.text_factory = _text
+        self.tables = set(TABLES)
+        self._queries.clear()
+
+
+def _open(path: Path, name: str) -> sqlite3.Connection:
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise RecordingError(f"{path} is no recording: it is no file")
+        os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+    except FileNotFoundError:
+        raise RecordingError(f"no recording of {name} yet: {path} does not exist") from None
+    except OSError as error:
+        raise RecordingError(f"{path} cannot be read: {error.strerror}") from None
+    if not found.st_size:
+        raise RecordingError(f"{path} is empty: nothing was recorded")
+    try:
+        return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=BUSY_S, check_same_thread=False)
+    except sqlite3.Error as error:
+        raise RecordingError(f"{path} cannot be read: {error}") from None
+
+
+def _memory() -> sqlite3.Connection:
+    """A database that goes away with its connection, on disk as far as it is large."""
+    return sqlite3.connect("", isolation_level=None, check_same_thread=False)
+
+
+def _text(told: bytes) -> str:
+    """What is no UTF-8 is no reason to read nothing."""
+    return told.decode(errors="replace")

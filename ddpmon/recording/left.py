@@ -1,0 +1,56 @@
+"""What ranks left in a run's folder for a hub that never came, taken into a copy of the recording in memory."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from pathlib import Path
+
+from ddpmon.messages import Batch, ToRank, decode_what_can_be
+from ddpmon.recording.collector import Collector
+from ddpmon.recording.recorder import Recorder
+from ddpmon.recording.tails import Tails
+from ddpmon.runs import Run
+from ddpmon.store.processes import Registry
+from ddpmon.store.store import Clock, Store
+
+
+class Left:
+    """The files of a run's ranks at this moment. They stay where they are."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
+        self.frames: list[list[bytes]] = []
+        """Each a connection's name and a message."""
+        self.notes: list[str] = []
+        """Which files cannot be read, and why."""
+        files = Tails(run_dir, self.frames.append, self.notes.append).look()
+        messages = [decode_what_can_be(frame)[0] for _, frame in self.frames]
+        told_us = [message.now_us for message in messages if isinstance(message, Batch)]
+        self.clock = Clock(max(told_us), _written_at(files)) if told_us else None
+        """Where nothing was recorded that tells it: the last that was told, and when it was written."""
+
+    def take(self, run: Run, db: sqlite3.Connection, clock: Clock, registry: Registry) -> None:
+        """Record it in an open recording, as a hub would that knows of `registry`."""
+        recorder = Recorder(self._run_dir, run.id, clock, db)
+        collector = Collector(Store(run, registry, clock), recorder, "", _no_answer)
+        now = time.monotonic()
+        for frames in self.frames:
+            collector.take(frames, now, time.time(), left=True)
+        collector.record_all()
+        recorder.refused(registry.refusals.rows())
+        recorder.write()
+
+
+def _no_answer(identity: bytes, message: ToRank) -> None:
+    """No rank waits for one any more."""
+
+
+def _written_at(files: list[Path]) -> float:
+    found = []
+    for path in files:
+        try:
+            found.append(path.stat().st_mtime)
+        except OSError:  # a hub took it at this moment
+            continue
+    return max(found, default=time.time())

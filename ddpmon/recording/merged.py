@@ -1,0 +1,210 @@
+"""Reads the steps of a recording as one would play them: where they were merged, as so many steps of their means."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterator
+
+import msgspec
+
+from ddpmon.messages import MAX_STEP, MAX_US, SYNC_GRADIENTS, Step, Sync
+from ddpmon.messages.wire import check_step
+from ddpmon.recording import checked
+from ddpmon.recording.checked import Count
+from ddpmon.recording.recording import Recording
+from ddpmon.recording.tables import TIERS
+
+_COARSEST_FIRST = tuple(reversed(TIERS))
+SPANS = 64
+"""Read at once."""
+
+
+class Span(msgspec.Struct, array_like=True):
+    """What a row of a tier tells of the steps that were merged into it; `tables` says what each value is."""
+
+    begin_us: Count
+    end_us: Count
+    first_step: Count
+    last_step: Count
+    steps: Count
+    length_us_sum: Count
+    data_us_sum: Count
+    forward_us_sum: Count
+    backward_us_sum: Count
+    optimizer_us_sum: Count
+    other_us_sum: Count
+    wait_us_sum: Count
+    transfer_us_sum: Count
+    waits: Count
+    losses: Count
+    loss_sum: float
+    losses_not_finite: Count
+    samples: Count
+    tokens: Count
+    gradient_bytes: int
+    learning_rate: float | None
+    gc_us: Count
+    backwards: Count
+
+    def __post_init__(self) -> None:
+        """ValueError where it cannot be."""
+        if not 0 < self.steps <= self.last_step - self.first_step + 1 or self.last_step > MAX_STEP:
+            raise ValueError(f"{self.steps} steps from {self.first_step} to {self.last_step}")
+
+    def between(self, begin: int, end: int) -> list[Step]:
+        """Its steps from `begin` to before `end`: as many as there were, evenly over their numbers and their time."""
+        places = range(self.steps)
+        return [
+            self._step(place)
+            for place in range(bisect_left(places, begin, key=self._number), bisect_left(places, end, key=self._number))
+        ]
+
+    def after(self, at_us: int) -> int:
+        """Number of the first of its steps that ends after a moment, which is before its own end."""
+        return self._number(bisect_left(range(self.steps), at_us + 1, key=self._end_us))
+
+    def _number(self, place: int) -> int:
+        return self.first_step + (place * (self.last_step - self.first_step) // (self.steps - 1) if place else 0)
+
+    def _end_us(self, place: int) -> int:
+        return max(0, self.end_us - (self.steps - 1 - place) * (self.length_us_sum // self.steps))
+
+    def _step(self, place: int) -> Step:
+        count = self.steps
+        data, forward, backward, optimizer, other = (
+            each // count
+            for each in (
+                *(self.data_us_sum, self.forward_us_sum, self.backward_us_sum, self.optimizer_us_sum),
+                self.other_us_sum,
+            )
+        )
+        arrival = data + forward + backward + optimizer + other
+        # Where a rank was missing, how long its peers were blocked is known, but not for whom.
+        if self.waits:
+            blocked = (self.wait_us_sum + self.transfer_us_sum) // self.waits
+        else:
+            blocked = max(0, self.length_us_sum // count - arrival)
+        end = arrival + blocked
+        loss = self.loss_sum / self.losses if place < self.losses else None
+        if self.losses <= place < self.losses + self.losses_not_finite:
+            loss = math.nan
+        step = Step(
+            self._number(place),
+            self._end_us(place),
+            end,
+            data,
+            forward,
+            backward,
+            optimizer,
+            other,
+            [Sync(SYNC_GRADIENTS, arrival, end, self.gradient_bytes // count)] if blocked else [],
+            loss,
+            self.samples // count,
+            self.tokens // count,
+            self.learning_rate,
+            self.gc_us // count,
+            backwards=max(1, round(self.backwards / count)),
+        )
+        check_step(step)
+        return step
+
+
+class Merged:
+    """The tiers of one recording, beside its whole steps. What of them cannot be is left out.
+
+    RecordingError where they cannot be read.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._tiers = [tier for tier in _COARSEST_FIRST if recording.database.read(tier, ("process",), "LIMIT 1")]
+
+    def steps(self, process: int, begin: int, end: int) -> list[Step]:
+        """A process's steps from `begin` to before `end`; those that were merged as steps of their means."""
+        whole = self._recording.steps(process, begin, end)
+        if not self._tiers or (whole and whole[0].step <= begin):
+            return whole
+        return self._means(process, begin, whole[0].step if whole else end) + whole
+
+    def steps_from(self, process: int, begin: int, most: int) -> list[Step]:
+        """A process's next steps, at most so many; those that were merged as steps of their means."""
+        whole = self._recording.steps_from(process, begin, most)
+        if not self._tiers or (whole and whole[0].step <= begin):
+            return whole
+        return self._means(process, begin, whole[0].step if whole else MAX_STEP, most) or whole
+
+    def first_step_after(self, process: int, at_us: int, last: int) -> int:
+        """The first of a process's steps up to `last` that ends after a moment; last + 1 if none does."""
+        for tier in self._tiers:
+            for span in self._from(tier, process, "end_us", at_us + 1):
+                return span.after(at_us)
+        return self._recording.first_step_after(process, at_us, last)
+
+    def first_end_us(self, process: int) -> int | None:
+        """When the first of a process's steps ended; None: there is none."""
+        found = self.steps_from(process, 0, 1)
+        return found[0].end_us if found else None
+
+    def span_us(self, process: int) -> tuple[int, int] | None:
+        """When a process was first and last heard of, by its samples and steps; None: never."""
+        told = [*(self._recording.span_us(process) or ())]
+        for tier in self._tiers:
+            told += [
+                span.end_us for span in self._read(tier, "WHERE process = ? ORDER BY begin_us DESC LIMIT 1", process)
+            ]
+        first = self.first_end_us(process)
+        told += [] if first is None else [first]
+        return (min(told), max(told)) if told else None
+
+    def tier_at(self, process: int, step: int) -> str:
+        """Into what a process's step was merged: "seconds", "minutes" or "hours"; "": into nothing."""
+        for tier in self._tiers:
+            for span in self._from(tier, process, "last_step", step):
+                if span.first_step <= step:
+                    return tier
+                break
+        return ""
+
+    def count(self) -> int:
+        """How many step records were merged."""
+        queries = [f"SELECT total(steps) FROM {tier} WHERE steps > 0" for tier in self._tiers]  # noqa: S608  ours
+        return sum(int(self._recording.database.rows(query)[0][0]) for query in queries)
+
+    def _means(self, process: int, begin: int, end: int, most: int | None = None) -> list[Step]:
+        """Steps of their means, those of the coarsest tier first: they are the oldest."""
+        found: list[Step] = []
+        for tier in self._tiers:
+            for span in self._from(tier, process, "last_step", begin):
+                if span.first_step >= end:
+                    break
+                begin = max(begin, span.first_step)
+                room = end if most is None else min(end, span.last_step + 1, begin + most - len(found))
+                found += [step for step in span.between(begin, room) if not found or step.step > found[-1].step]
+                if most is not None and len(found) >= most:
+                    return found
+                begin = min(end, span.last_step + 1)
+        return found
+
+    def _from(self, tier: str, process: int, column: str, least: int) -> Iterator[Span]:
+        """Rows of a process from the first on of which a column is at least so much; it rises with time."""
+        low, high = 0, MAX_US
+        while low < high:
+            middle = (low + high) // 2
+            rest = "WHERE process = ? AND begin_us >= ? ORDER BY begin_us LIMIT 1"
+            found = self._recording.database.read(tier, ("begin_us", column), rest, process, middle)
+            told = found[0] if found and all(isinstance(value, int) for value in found[0]) else None
+            if told is None or told[1] >= least:
+                high = middle
+            else:
+                low = told[0] + 1
+        rest = f"WHERE process = ? AND begin_us >= ? ORDER BY begin_us LIMIT {SPANS}"
+        while spans := self._read(tier, rest, process, low):
+            yield from spans
+            low = spans[-1].begin_us + 1
+
+    def _read(self, tier: str, rest: str, *values: object) -> list[Span]:
+        rows = self._recording.database.read(tier, Span.__struct_fields__, rest, *values)
+        spans, bad = checked.kept(rows, lambda row: msgspec.convert(row, Span))
+        self._recording.database.damaged |= bad > 0
+        return spans

@@ -1,0 +1,245 @@
+"""How rows of a recording are merged: steps to seconds or minutes, these to coarser ones, samples to one a minute.
+
+Whatever is merged is gone where it was, in one transaction: a hub that is killed leaves each step in one place.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.analysis.steps.alignment import Rows
+from ddpmon.analysis.steps.clocks import Clocks
+from ddpmon.analysis.steps.waits import split
+from ddpmon.analysis.steps.world import World
+from ddpmon.messages import OWN_PHASES, SAMPLED, Hello, Sample, Step
+from ddpmon.recording import schema
+from ddpmon.recording.tables import KEYS, TABLES, TIERS
+
+LARGEST = frozenset({"time_us", *(row.sample_field for row in SAMPLED if row.largest)})
+"""Of merged samples, what is not the mean."""
+LAST = frozenset({"gpu_throttled", "loader_workers", "loader_pinned"})
+
+TRAINED = "(last_step > 0 OR EXISTS (SELECT 1 FROM steps WHERE process = processes.id))"
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A process that was a rank."""
+
+    process: int
+    host: str
+    own_clock: bool
+
+
+def seats(db: sqlite3.Connection, attempt: int) -> list[Seat]:
+    """The processes of an attempt that told of steps, by rank."""
+    query = f"SELECT id, hello FROM processes WHERE attempt = ? AND {TRAINED} ORDER BY rank, id"  # noqa: S608  ours
+    found = db.execute(query, (attempt,))
+    hellos = [(process, msgspec.msgpack.decode(hello, type=Hello)) for process, hello in found]
+    return [Seat(process, hello.host, hello.device_clock) for process, hello in hellos]
+
+
+def merge_steps(db: sqlite3.Connection, those: Sequence[Seat], clocks: Clocks, end: int, long_step_us: int) -> None:
+    """Merge all steps before `end` of the processes of an attempt, and what was logged until then.
+
+    To seconds; where the mean step is longer than `long_step_us`, to minutes. clocks: of the attempt, which has seen
+    all of its steps in their order. Raises ValueError, TypeError or msgspec's errors where a row is damaged.
+    """
+    columns = {seat.process: column for column, seat in enumerate(those)}
+    where = f"process IN ({', '.join('?' * len(columns))}) AND step < ?"
+    query = schema.select(db, "steps", ("process", *schema.STEPS), f"WHERE {where}")
+    told: dict[int, dict[int, Step]] = {}
+    for process, *row in db.execute(query, (*columns, end)):
+        told.setdefault(row[0], {})[columns[process]] = schema.step_of(row)
+    hosts = {column: seat.host for column, seat in enumerate(those)}
+    own_clocks = {column for column, seat in enumerate(those) if seat.own_clock}
+    ends: dict[int, int] = {}
+    worlds: list[tuple[Rows, World]] = []
+    for present, numbers in groupby(sorted(told), key=lambda number: tuple(sorted(told[number]))):
+        rows = Rows(present, [[told[number][column] for column in present] for number in numbers])
+        world = split(rows, clocks.offsets_us(rows, hosts), own_clocks)
+        worlds.append((rows, world))
+        ends |= dict(zip(world.step.tolist(), world.end_us.tolist(), strict=True))
+    longest_us = max((float(world.length_ms.mean()) * 1e3 for _, world in worlds), default=0.0)
+    tier = "minutes" if longest_us > long_step_us else "seconds"
+    for rows, world in worlds:
+        spans = _spans(rows, world, TIERS[tier], complete=len(rows.ranks) == len(those))
+        db.executemany(_put(tier), [(those[rows.ranks[column]].process, *row) for column, row in spans])
+    _merge_scalars(db, where, (*columns, end), ends)
+    db.execute(f"DELETE FROM steps WHERE {where}", (*columns, end))  # noqa: S608  ours
+
+
+def _spans(rows: Rows, world: World, width_us: int, *, complete: bool) -> list[tuple[int, tuple[Any, ...]]]:
+    """Rows of a tier without their process, each with the column of its rank. complete: every rank told of them."""
+    begin = world.end_us // width_us * width_us
+    first = np.concatenate([[0], np.flatnonzero(np.diff(begin)) + 1])
+    last = np.append(first[1:], len(begin)) - 1
+    shape = world.length_ms.shape
+    count = np.broadcast_to((last - first + 1)[:, None], (len(first), shape[1]))
+
+    def summed(values: NDArray[Any]) -> NDArray[Any]:
+        return np.add.reduceat(values, first, axis=0)
+
+    ends = np.array([[step.end_us for step in row] for row in rows.steps], np.int64)
+    paused = np.array([[_paused_us(step) for step in row] for row in rows.steps], np.int64)
+    backwards = np.array([[step.backwards for step in row] for row in rows.steps], np.int64)
+    rates = np.array([[step.learning_rate for step in row] for row in rows.steps], object)
+    finite = world.has_loss & np.isfinite(world.loss)
+    columns: list[list[list[Any]]] = [
+        np.broadcast_to(begin[first][:, None], count.shape).tolist(),
+        np.maximum.reduceat(ends, first, axis=0).tolist(),
+        np.broadcast_to(world.step[first][:, None], count.shape).tolist(),
+        np.broadcast_to(world.step[last][:, None], count.shape).tolist(),
+        count.tolist(),
+    ]
+    own = {name: world.phases_ms[..., place] for place, name in enumerate(OWN_PHASES)}
+    for name, ms in {"length": world.length_ms, **own, "wait": world.wait_ms, "transfer": world.transfer_ms}.items():
+        us = np.round(ms * 1e3).astype(np.int64)
+        if complete or name not in {"wait", "transfer"}:
+            columns += [
+                summed(us).tolist(),
+                np.minimum.reduceat(us, first, axis=0).tolist(),
+                np.maximum.reduceat(us, first, axis=0).tolist(),
+            ]
+        else:
+            unknown = [[None] * shape[1] for _ in first]
+            columns += [np.zeros_like(count).tolist(), unknown, unknown]
+    critical = (world.critical[:, None] == np.arange(shape[1])) & complete
+    losses = summed(finite.astype(np.int64))
+    columns += [
+        (count if complete else np.zeros_like(count)).tolist(),
+        summed(critical.astype(np.int64)).tolist(),
+        losses.tolist(),
+        summed(np.where(finite, world.loss, 0.0)).tolist(),
+        _where(losses, np.minimum.reduceat(np.where(finite, world.loss, np.inf), first, axis=0)),
+        _where(losses, np.maximum.reduceat(np.where(finite, world.loss, -np.inf), first, axis=0)),
+        summed((world.has_loss & ~finite).astype(np.int64)).tolist(),
+        summed(world.samples).tolist(),
+        summed(world.tokens).tolist(),
+        summed(world.gradient_bytes).tolist(),
+        rates[last].tolist(),
+        summed(np.round(world.gc_ms * 1e3).astype(np.int64)).tolist(),
+        summed(backwards).tolist(),
+        summed(paused).tolist(),
+    ]
+    return [
+        (column, tuple(values[span][column] for values in columns))
+        for column in range(shape[1])
+        for span in range(len(first))
+    ]
+
+
+def _paused_us(step: Step) -> int:
+    return sum(pause.end_us - pause.start_us for pause in step.pauses) if step.pauses else 0
+
+
+def _where(counts: NDArray[Any], values: NDArray[Any]) -> list[list[Any]]:
+    """Values of which there was at least one, else None."""
+    return [
+        [value if count else None for count, value in zip(*row, strict=True)]
+        for row in zip(counts.tolist(), values.tolist(), strict=True)
+    ]
+
+
+def _merge_scalars(db: sqlite3.Connection, where: str, values: Sequence[object], ends: Mapping[int, int]) -> None:
+    """Merge what was logged of steps to minutes. ends: when those steps ended; others count as of the last of them."""
+    if not ends:
+        return
+    width_us, last_us = TIERS["minutes"], max(ends.values())
+    rows = []
+    for process, step, name, told in db.execute(
+        f"SELECT process, step, name, value FROM scalars WHERE {where}",  # noqa: S608  ours
+        values,
+    ):
+        value = math.nan if told is None else float(told)
+        begin_us = ends.get(step, last_us) // width_us * width_us
+        known = (1, value, value, value, 0) if math.isfinite(value) else (0, 0.0, None, None, 1)
+        rows.append((process, name, begin_us, step, step, *known))
+    if rows:
+        db.executemany(_put("scalar_minutes"), rows)
+        db.execute(f"DELETE FROM scalars WHERE {where}", values)  # noqa: S608  ours
+
+
+def merge_spans(db: sqlite3.Connection, finer: str, coarser: str, until_us: int) -> None:
+    """Move the rows of a tier that begin before a moment to a coarser one."""
+    width_us = TIERS[coarser.removeprefix("scalar_")]
+    told = ", ".join(
+        f"begin_us - begin_us % {width_us}" if column.name == "begin_us" else f'"{column.name}"'
+        for column in TABLES[finer]
+    )
+    where = "process IN (SELECT id FROM processes) AND begin_us < ?"
+    into, conflict = _into(coarser)
+    query = f"{into} SELECT {told} FROM {finer} WHERE {where} ORDER BY process, begin_us {conflict}"  # noqa: S608  ours
+    db.execute(query, (until_us,))
+    db.execute(f"DELETE FROM {finer} WHERE {where}", (until_us,))  # noqa: S608  ours
+
+
+def _put(tier: str) -> str:
+    """The statement that adds a row to a tier, to the one that is there of the same span."""
+    into, conflict = _into(tier)
+    return f"{into} VALUES ({', '.join('?' * len(TABLES[tier]))}) {conflict}"
+
+
+def _into(tier: str) -> tuple[str, str]:
+    """What stands before and after the rows that are added to a tier."""
+    names = [column.name for column in TABLES[tier]]
+    keys = KEYS[tier].split(", ")
+    added = ", ".join(f'"{name}" = {_sum(name)}' for name in names if name not in keys)
+    quoted = ", ".join(f'"{name}"' for name in names)
+    return f"INSERT INTO {tier} ({quoted})", f"ON CONFLICT ({KEYS[tier]}) DO UPDATE SET {added}"
+
+
+def _sum(name: str) -> str:
+    """How two values of a column become one. What SQLite calls min and max of a NULL is NULL."""
+    old, new = f'"{name}"', f'excluded."{name}"'
+    if name in {"first_step", "min"} or name.endswith("_min"):
+        return f"min(coalesce({old}, {new}), coalesce({new}, {old}))"
+    if name in {"end_us", "last_step", "max"} or name.endswith("_max"):
+        return f"max(coalesce({old}, {new}), coalesce({new}, {old}))"
+    if name == "learning_rate":
+        return f"CASE WHEN excluded.last_step < last_step THEN {old} ELSE coalesce({new}, {old}) END"
+    return f"{old} + {new}"
+
+
+def merge_samples(db: sqlite3.Connection, process: int, after_us: int, until_us: int) -> tuple[int, int]:
+    """Merge a process's first samples after a moment that are not merged, if that minute was over at another.
+
+    Returns how many were merged, and until when it is done with.
+    """
+    width_us = TIERS["minutes"]
+    key = "process = ? AND time_us >= ?"
+    found = db.execute(
+        f"SELECT time_us FROM samples WHERE {key} AND time_us < ? AND merged IS NULL ORDER BY time_us LIMIT 1",  # noqa: S608  ours
+        (process, after_us, until_us),
+    ).fetchone()
+    begin_us = (until_us if found is None else found[0]) // width_us * width_us
+    if found is None or begin_us + width_us > until_us:
+        return 0, max(after_us, begin_us)
+    minute = (process, begin_us, begin_us + width_us)
+    query = schema.select(db, "samples", schema.SAMPLES, f"WHERE {key} AND time_us < ? ORDER BY time_us")
+    samples = [schema.sample_of(row) for row in db.execute(query, minute)]
+    db.execute(f"DELETE FROM samples WHERE {key} AND time_us < ?", minute)  # noqa: S608  ours
+    db.execute(schema.insert("samples"), schema.sample_row(process, _mean(samples), len(samples)))
+    return len(samples), begin_us + width_us
+
+
+def _mean(samples: Sequence[Sample]) -> Sample:
+    merged = Sample(samples[-1].time_us)
+    for name in schema.SAMPLES:
+        told = [value for sample in samples if (value := getattr(sample, name)) is not None]
+        if not told:
+            continue
+        if name in LAST:
+            setattr(merged, name, told[-1])
+        else:
+            setattr(merged, name, max(told) if name in LARGEST else sum(told) / len(told))
+    return merged

@@ -1,0 +1,357 @@
+"""Plays a recording: what the dashboard showed at any moment of a run, through the very store that a live hub feeds."""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import dataclasses
+import math
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ddpmon.analysis.evidence import Loss
+from ddpmon.analysis.verdict import Waiting
+from ddpmon.errors import RecordingError
+from ddpmon.messages import (
+    MAX_STEP,
+    STAGE_CONNECTED,
+    STAGE_ENDED,
+    STAGE_TRAINING,
+    Event,
+    Finding,
+    Snapshot,
+    Step,
+    Wish,
+)
+from ddpmon.recording.checked import UNREADABLE
+from ddpmon.recording.merged import Merged
+from ddpmon.recording.recording import Recording
+from ddpmon.runs import Run
+from ddpmon.store.parts import with_parts
+from ddpmon.store.processes import RankProcess, Registry
+from ddpmon.store.store import EVENTS, WINDOW_STEPS, Store
+from ddpmon.store.view import snapshot
+
+TICK_S = 0.5
+"""How often findings are looked at, as in a live hub."""
+TICKS_MOST = 100
+"""In one move: over a longer stretch they are looked at less often."""
+LEAD_RECORDS = 24_000
+"""Records that are read before the moment that is jumped to, at most: a fraction of a second."""
+MARK_S = 5.0
+"""Between two marks, at least."""
+MARKS_MOST = 2000
+FEED_STEPS = 1000
+"""Of a rank at a time, so that few steps wait for the other ranks'."""
+READ_STEPS = 500
+"""Of a rank at a time."""
+READ_RECORDS = 32_768
+"""Of all ranks, read ahead."""
+DIGESTS = 10_000
+DIGESTS_BEFORE = 100
+"""Of a rank, from before the place that is jumped to."""
+SAMPLED_US = 75_000_000
+"""How long before the place that is jumped to samples are read: where they were merged there is one a minute."""
+GONE_S = 1.5
+"""How long a hub needs to see that a process is gone."""
+EPOCH = "replay"
+NO_WISH = Wish()
+
+
+class _AsItRan(Run):
+    """A run that has ended, seen from before its end."""
+
+    def state(self) -> str:
+        return "running"
+
+
+@dataclass(frozen=True)
+class _Mark:
+    """What only the past tells of a moment: from here playing can go on without it."""
+
+    at: float
+    findings: list[Finding]
+    state: str
+    verdict_since: float | None
+    bad_losses: dict[int, Loss]
+
+
+class _Track:
+    """What one process recorded, in its order."""
+
+    def __init__(
+        self, recording: Recording, merged: Merged, known: RankProcess, span_us: tuple[int, int], read_steps: int
+    ) -> None:
+        self.known = known
+        """As it was at the end."""
+        self.begins_us, self.ends_us = span_us
+        self._recording = recording
+        self._merged = merged
+        self._read_steps = read_steps
+        self._ahead: deque[Step] = deque()
+        self._next = 1
+        self._sampled_us = -1
+        self._digests = recording.digests(known.id, DIGESTS)
+        self._digested = 0
+
+    def begin(self, after_us: int, now_us: int) -> RankProcess:
+        """Go to a moment: steps are read from `after_us` on, samples from before `now_us`. A process as it was then."""
+        self._next = self._merged.first_step_after(self.known.id, after_us, self.known.last_step)
+        self._ahead.clear()
+        self._sampled_us = now_us - SAMPLED_US
+        known = self.known
+        before = self._next - 1
+        told = bisect.bisect_right(self._digests, before, key=lambda digest: digest.step)
+        self._digested = max(0, told - DIGESTS_BEFORE)
+        return RankProcess(
+            known.id, known.attempt, known.hello, stage=STAGE_CONNECTED, layouts=known.layouts, steps=before,
+            last_step=before, records=before, total_steps=known.total_steps, heard_at=-math.inf,
+        )  # fmt: skip
+
+    def take(self, until_us: int, most: int) -> list[Step]:
+        """The next records of steps that had ended by a moment."""
+        taken: list[Step] = []
+        while len(taken) < most:
+            if not self._ahead:
+                self._ahead.extend(self._merged.steps_from(self.known.id, self._next, self._read_steps))
+                if not self._ahead:
+                    break
+                self._next = self._ahead[-1].step + 1
+            if self._ahead[0].end_us > until_us:
+                break
+            taken.append(self._ahead.popleft())
+        return taken
+
+    def tell(self, store: Store, process: RankProcess, now_us: int) -> None:
+        """All but steps: samples, digests, stacks, how it stands."""
+        known = self.known
+        fresh = self._recording.samples(known.id, self._sampled_us, now_us)
+        process.samples.extend(fresh)
+        store.add_samples(process, fresh)
+        if fresh:
+            self._sampled_us = fresh[-1].time_us
+            process.heard_at = max(process.heard_at, store.clock.unix_at(self._sampled_us))
+        if process.last_step:
+            process.stage = STAGE_TRAINING
+        told = bisect.bisect_right(self._digests, process.last_step, key=lambda digest: digest.step)
+        store.add_digests(process, self._digests[self._digested : told])
+        self._digested = told
+        if process.steps >= known.unsynchronised_at:
+            process.unsynchronised, process.unsynchronised_at = known.unsynchronised, known.unsynchronised_at
+        if known.stack and known.stack.time_us <= now_us:
+            process.stack, process.stack_at = known.stack, store.clock.unix_at(known.stack.time_us)
+        if now_us > self.ends_us and known.left:
+            process.left, process.stage = True, STAGE_ENDED
+        process.dead = known.dead and now_us > self.ends_us + GONE_S * 1e6
+
+
+class Player:
+    """A recording and a place in it. Times are Unix seconds; no clock of its own.
+
+    Going forward plays what lies between. Going back, or far ahead, starts from a mark that was set in passing, or a
+    few thousand records before the place: what was found is then told as if it began there.
+    """
+
+    def __init__(self, run: Run) -> None:
+        """Open a run's recording; RecordingError says what is wrong with it, or that there is nothing in it."""
+        self._recording = Recording(run)
+        self._merged = Merged(self._recording)
+        try:
+            with self._readable():
+                self._open(run)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, run: Run) -> None:
+        recording = self._recording
+        known = [process for process in recording.processes() if process.attempt >= 0]
+        read_steps = max(4, min(READ_STEPS, READ_RECORDS // max(1, len(known))))
+        self._tracks = [
+            _Track(recording, self._merged, process, span, read_steps)
+            for process in known
+            if (span := self._merged.span_us(process.id))
+        ]
+        firsts = [end for track in self._tracks if (end := self._merged.first_end_us(track.known.id)) is not None]
+        if not firsts:
+            raise RecordingError(f"{recording.path} holds no step of {run.name}: there is nothing to replay")
+        clock = recording.clock
+        last = clock.unix_at(max(track.ends_us for track in self._tracks))
+        self.begin = min(run.created_at, clock.unix_at(min(track.begins_us for track in self._tracks)))
+        self.end = max(last, run.ended_at or last)
+        self._failures = recording.failures()
+        self.events = recording.events(1 << 20)
+        """All that happened to the run, in its order."""
+        self.first_step = clock.unix_at(min(firsts))
+        """When the first step ended."""
+        values = {field.name: getattr(run, field.name) for field in dataclasses.fields(run)}
+        self._run = _AsItRan(**values | {"ended_at": None, "exit_code": None, "error": None, "stopping": False})
+        self._last = recording.store()
+        self._last.judge(self.end, self.end)
+        self._final = snapshot(self._last, EPOCH, 1, self.end, self.end)
+        self._marks: list[_Mark] = []
+        self._mark_s = max(MARK_S, (self.end - self.begin) / MARKS_MOST)
+        self._store: Store | None = None
+        self._now = self.begin
+        self._version = 1
+
+    def close(self) -> None:
+        self._recording.close()
+
+    def at(self, unix: float, wish: Wish = NO_WISH) -> Snapshot:
+        """The snapshot of a moment; at the end of the run, the last one. RecordingError if the recording is damaged."""
+        if unix >= self.end:
+            return with_parts(self._final, self._last, wish)
+        with self._readable():
+            store = self._go(max(unix, self.begin))
+        store.events = deque(self._events_until(self._now), maxlen=EVENTS)
+        store.events.extend(self._how_exactly(store))
+        store.histories.logged_of(self._last.histories, self._now - self._run.created_at)
+        self._version += 1
+        return with_parts(snapshot(store, EPOCH, self._version, self._now, self._now), store, wish)
+
+    def step_from(self, unix: float, by: int) -> float:
+        """When the next step ends, or the step before the last one that has ended (by: 1 or -1)."""
+        track = max(self._tracks, key=lambda each: (self._begins(each) <= unix, each.known.attempt, -each.known.rank))
+        now_us = self._us(unix)
+        with self._readable():
+            number = self._merged.first_step_after(track.known.id, now_us, track.known.last_step)
+            wanted = number if by > 0 else number - 2
+            found = self._merged.steps(track.known.id, max(1, wanted), max(1, wanted) + 1)
+        if not found:
+            return self.end if by > 0 else self.begin
+        return self._recording.clock.unix_at(found[0].end_us + 1)
+
+    def event_from(self, unix: float, by: int) -> float:
+        """When the next thing happened after a moment, or the last before it (by: 1 or -1)."""
+        times = sorted({event.at for event in self.events if self.begin <= event.at < self.end})
+        if by > 0:
+            place = bisect.bisect_right(times, unix)
+            return times[place] if place < len(times) else self.end
+        place = bisect.bisect_left(times, unix)
+        return times[place - 1] if place else self.begin
+
+    @contextlib.contextmanager
+    def _readable(self) -> Iterator[None]:
+        """What is in a recording but cannot be is told in one line."""
+        try:
+            yield
+        except UNREADABLE as error:
+            raise RecordingError(f"{self._recording.path} cannot be read: {error}") from None
+
+    def _us(self, unix: float) -> int:
+        clock = self._recording.clock
+        return round((unix - clock.unix) * 1e6) + clock.monotonic_us
+
+    def _begins(self, track: _Track) -> float:
+        return self._recording.clock.unix_at(track.begins_us)
+
+    def _events_until(self, unix: float) -> Sequence[Event]:
+        return self.events[: bisect.bisect_right(self.events, unix, key=lambda event: event.at)]
+
+    def _how_exactly(self, store: Store) -> list[Event]:
+        """That steps of this moment are means by now, if they are."""
+        first = min(store.registry.seats.values(), key=lambda process: process.rank, default=None)
+        tier = self._merged.tier_at(first.id, first.last_step) if first else ""
+        if not tier:
+            return []
+        told = f"steps of this moment are kept as means of {tier}: none can be told from its neighbours"
+        return [Event(self._now, "info", told)]
+
+    def _go(self, to: float) -> Store:
+        reach = max(self._lead(to), self.begin)
+        store = self._store
+        if store is None or not reach <= self._now <= to:
+            store = self._restart(reach, to)
+        spacing = max(TICK_S, (to - self._now) / TICKS_MOST)
+        while self._now < to:
+            self._tick(store, min(self._now + spacing, to))
+        return store
+
+    def _lead(self, unix: float) -> float:
+        """How far back playing starts for a moment: at least a window of steps, at most LEAD_RECORDS."""
+        there = [track for track in self._tracks if self._begins(track) <= unix and track.known.last_step]
+        if not there:
+            return self.begin
+        track = max(there, key=lambda each: each.known.attempt)
+        number = self._merged.first_step_after(track.known.id, self._us(unix), track.known.last_step)
+        first = number - max(WINDOW_STEPS, LEAD_RECORDS // len(self._tracks))
+        found = self._merged.steps(track.known.id, first, first + 1)
+        return self._recording.clock.unix_at(found[0].end_us) if found else self._begins(track)
+
+    def _restart(self, reach: float, to: float) -> Store:
+        """A store as it was at the last mark before a moment, or an empty one at `reach` where there is none since."""
+        place = bisect.bisect_right(self._marks, to, key=_at)
+        mark = self._marks[place - 1] if place and self._marks[place - 1].at > reach else None
+        at = mark.at if mark else reach
+        known = self._last if self._store is None or self._now < at else self._store
+        registry = Registry(self._run.id, self._run.world_size, self._run.host)
+        self._seat(registry, at, self._us(self._lead(at) if mark else at))
+        store = Store(self._run, registry, self._recording.clock, live=True)
+        self._store, self._now = store, at
+        store.history_step = MAX_STEP  # what the window holds is in the histories already
+        self._feed(store, self._us(at))
+        store.history_step = store.step
+        seconds = at - self._run.created_at
+        store.histories = known.histories.until(seconds)
+        if mark:
+            store.findings, store.state, store.verdict_since = mark.findings, mark.state, mark.verdict_since
+            store.bad_losses = dict(mark.bad_losses)
+        return store
+
+    def _tick(self, store: Store, to: float) -> None:
+        starts = [begins for track in self._tracks if self._now < (begins := self._begins(track)) < to]
+        to = min(starts, default=to)  # an attempt ends where the next one begins
+        self._now = to
+        self._seat(store.registry, to, -1)
+        self._feed(store, self._us(to))
+        store.failures = [f for f in self._failures if store.clock.unix_at(f.time_us) <= to]
+        stages = {rank: process.stage for rank, process in store.registry.seats.items()}
+        store.waiting = Waiting(store.registry.world_size, launcher=True, stages=stages)
+        store.judge(to, to)
+        store.new_events.clear()  # what happened is told by the recording
+        place = bisect.bisect_right(self._marks, to, key=_at)
+        if not place or to - self._marks[place - 1].at >= self._mark_s:
+            mark = _Mark(to, store.findings, store.state, store.verdict_since, dict(store.bad_losses))
+            self._marks.insert(place, mark)
+
+    def _seat(self, registry: Registry, at: float, since_us: int) -> None:
+        """Give their ranks to the processes that were there at a moment. since_us: what is read of new ones."""
+        there = [track for track in self._tracks if self._begins(track) <= at]
+        attempt = max((track.known.attempt for track in there), default=0)
+        if attempt != registry.attempt:
+            registry.attempt, registry.seats = attempt, {}
+        for track in there:
+            known = track.known
+            if known.attempt == attempt and known.rank not in registry.seats:
+                process = track.begin(since_us, self._us(at))
+                registry.world_size = known.hello.world_size
+                registry.seats[known.rank] = registry.everyone[known.hello.pid] = process
+
+    def _feed(self, store: Store, until_us: int) -> None:
+        """Give the store what its ranks had told by a moment, all of them side by side."""
+        seats = store.registry.seats
+        pairs = [(track, seats[track.known.rank]) for track in self._tracks if _sits(track, seats)]
+        more = True
+        while more:
+            more = False
+            for track, process in pairs:
+                steps = track.take(until_us, FEED_STEPS)
+                if steps:
+                    more = True
+                    process.steps = steps[-1].step
+                    process.heard_at = store.clock.unix_at(steps[-1].end_us)
+                    store.add_steps(process, process.fresh(steps), process.heard_at)
+            store.digest()
+        for track, process in pairs:
+            track.tell(store, process, until_us)
+
+
+def _at(mark: _Mark) -> float:
+    return mark.at
+
+
+def _sits(track: _Track, seats: dict[int, RankProcess]) -> bool:
+    process = seats.get(track.known.rank)
+    return process is not None and process.id == track.known.id

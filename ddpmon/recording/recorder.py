@@ -1,0 +1,344 @@
+"""Writes telemetry.db: the one writer. What it has committed survives the hub."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections import Counter, deque
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from ddpmon import runs
+from ddpmon.analysis.processes.unarmed import Unarmed, worth_telling
+from ddpmon.analysis.steps.pauses import Times
+from ddpmon.analysis.steps.since_start import Sums
+from ddpmon.messages import Batch, Event, Failure, Refusal, Step
+from ddpmon.recording import schema
+from ddpmon.recording.thinning import KEPT_RECORDS, WHOLE_BYTES, Thinning
+from ddpmon.store.histories import SavedHistories
+from ddpmon.store.processes import RankProcess
+from ddpmon.store.store import Clock
+
+ROWS_PER_WRITE = 5000
+"""A transaction holds at most about so many rows: some 20 ms."""
+HELD_ROWS = 100_000
+"""Rows that are kept while the disk refuses them, at most: some 64 MB. Then the oldest go, counted."""
+SPARE_BYTES = 256 << 10
+"""Held on the disk, so that how much is missing can be written down though it is full to the end."""
+
+FAR_COMMIT_S = 1.0
+"""Between two transactions on a file system that is not this machine's, where each is a conversation with a server."""
+LOCKED_S = 0.5
+"""How long a transaction waits for a reader, where they lock each other out: the hub does nothing else meanwhile."""
+
+
+class Checkpoint(msgspec.Struct):
+    """The histories so far, so that a reader need not go through every step since the start."""
+
+    attempt: int
+    step: int
+    since_start: Sums | None = None
+    histories: SavedHistories | None = None
+    """None: written by a ddpmon that kept two quantities alone."""
+    times: Times | None = None
+    """None: written by a ddpmon that did not tell pauses from steps."""
+
+
+class _Entry(NamedTuple):
+    """A batch to write."""
+
+    process: RankProcess
+    batch: Batch
+    steps: list[Step]
+    last_step: int
+    """Of its process, after it."""
+
+    @property
+    def rows(self) -> int:
+        batch = self.batch
+        return 1 + len(self.steps) + len(batch.samples) + len(batch.scalars) + len(batch.digests) + len(batch.layouts)
+
+
+class Recorder:
+    """Queues what happened and writes it in transactions. A disk that refuses is tried again: what waits is kept."""
+
+    def __init__(
+        self,
+        path: Path,
+        run_id: str,
+        clock: Clock,
+        db: sqlite3.Connection | None = None,
+        whole_bytes: int = WHOLE_BYTES,
+        kept_records: int = KEPT_RECORDS,
+    ) -> None:
+        """Opens nothing yet. db: an open recording to write to, in place of the file at `path`.
+
+        whole_bytes, kept_records: see `thinning`.
+        """
+        self._path = path
+        self._spare = path.with_suffix(".spare")
+        self._whole_bytes = whole_bytes
+        self._kept_records = kept_records
+        self._meta = {
+            "schema": schema.VERSION,
+            "run_id": run_id,
+            "monotonic_us": clock.monotonic_us,
+            "unix": clock.unix,
+        }
+        self._db = db
+        self._queue: deque[_Entry] = deque()
+        self._queued_rows = 0
+        self._processes: dict[int, RankProcess] = {}
+        self._events: list[Event] = []
+        self._failures: list[Failure] = []
+        self._checkpoints: dict[str, bytes] = {}
+        """By name, what replaces what was recorded under it."""
+        self._unarmed: set[tuple[int, int | None, str]] = set()
+        self._refused: list[Refusal] = []
+        self.trouble: str | None = None
+        """Why the disk refuses, while it does."""
+        self.unrecorded = 0
+        """Step records that had to be thrown away because the disk refused them for too long."""
+        self._thinning: Thinning | None = None
+        self.too_large = False
+        """Whether there is something to `thin`."""
+
+    @cached_property
+    def every_s(self) -> float:
+        """How long to gather before a transaction."""
+        return 0.0 if runs.is_local(self._path.parent) else FAR_COMMIT_S
+
+    def _open(self) -> sqlite3.Connection:
+        """Open or make the recording, for this user alone.
+
+        With a write-ahead log readers and the writer never wait for each other; it needs memory that all of them
+        share, which a network file system has not: there they take turns.
+        """
+        far = self.every_s > 0
+        mask = os.umask(0o077)
+        try:
+            with contextlib.suppress(OSError):
+                self._spare.write_bytes(bytes(SPARE_BYTES))
+            db = sqlite3.connect(self._path, isolation_level=None, timeout=LOCKED_S if far else 5.0)
+        finally:
+            os.umask(mask)
+        try:
+            db.execute(f"PRAGMA journal_mode={'TRUNCATE' if far else 'WAL'}")
+            db.execute(f"PRAGMA synchronous={'FULL' if far else 'NORMAL'}")
+            db.execute("PRAGMA cache_size=-16384")  # KiB: of a thousand ranks each writes to a page of its own
+            db.execute("BEGIN")
+            schema.make(db)
+            db.executemany(schema.insert("meta", "OR IGNORE"), self._meta.items())
+            db.execute("COMMIT")
+        except BaseException:
+            db.close()
+            raise
+        self._thinning = Thinning(db, self._whole_bytes, self._kept_records)
+        return db
+
+    def process(self, process: RankProcess) -> None:
+        """Something about a process changed."""
+        self._processes[process.id] = process
+
+    def batch(self, process: RankProcess, batch: Batch, fresh: list[Step]) -> None:
+        """Take a batch; of its steps only the `fresh` ones."""
+        entry = _Entry(process, batch, fresh, process.last_step)
+        self._queue.append(entry)
+        self._queued_rows += entry.rows
+
+    def event(self, events: Iterable[Event]) -> None:
+        self._events.extend(events)
+
+    def failure(self, failure: Failure) -> None:
+        self._failures.append(failure)
+
+    def checkpoint(self, saved: Checkpoint) -> None:
+        """Keep the histories up to a step, and the sums since the start."""
+        self._checkpoints["history"] = msgspec.msgpack.encode(saved)
+
+    def unarmed(self, processes: list[Unarmed]) -> None:
+        """Keep which processes ran torch without the probe, as far as the verdict of the run may tell of them."""
+        told = worth_telling(processes, over=True)
+        if told and (who := {(one.pid, one.rank, one.why) for one in told}) != self._unarmed:
+            self._unarmed = who
+            self._checkpoints["unarmed"] = msgspec.msgpack.encode(told)
+
+    def refused(self, rows: list[Refusal]) -> None:
+        """Keep what was not taken because it cannot be."""
+        if rows != self._refused:
+            self._refused = rows
+            self._checkpoints["refused"] = msgspec.msgpack.encode(rows)
+
+    def recorded(self, process: RankProcess) -> int:
+        """Up to which batch a process's are settled."""
+        return next((e.batch.seq - 1 for e in self._queue if e.process is process), process.seq)
+
+    @property
+    def backlog(self) -> bool:
+        """Whether batches wait to be written."""
+        return bool(self._queue)
+
+    @property
+    def backlog_is_large(self) -> bool:
+        """Whether a whole transaction's worth waits, and there is a disk to take it."""
+        return self._queued_rows >= ROWS_PER_WRITE and self.trouble is None
+
+    def write(self) -> list[tuple[RankProcess, int]]:
+        """Write some of what waits; returns each process whose batches are recorded, and up to which number."""
+        taken: list[_Entry] = []
+        rows = 0
+        while self._queue and rows < ROWS_PER_WRITE:
+            entry = self._queue.popleft()
+            taken.append(entry)
+            rows += entry.rows
+        self._queued_rows -= rows
+        settled = {entry.process.id: entry for entry in taken}
+        if not (taken or self._processes or self._events or self._failures or self._checkpoints):
+            return []
+        try:
+            if self._db is None:
+                self._db = self._open()
+            self._db.execute("BEGIN")
+            self._write(self._db, taken, settled)
+            too_large = self._thinning is not None and self._thinning.due
+            self._db.execute("COMMIT")
+        except (sqlite3.Error, OverflowError) as error:
+            self.trouble = str(error)
+            if self._db is not None and self._db.in_transaction:
+                with contextlib.suppress(sqlite3.Error):
+                    self._db.execute("ROLLBACK")
+            self._queue.extendleft(reversed(taken))
+            self._queued_rows += rows
+            of_the_disk = isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
+            self._drop(HELD_ROWS if of_the_disk else self._queued_rows - rows)
+            return []
+        self.trouble, self.too_large = None, too_large
+        self._processes.clear()
+        self._events.clear()
+        self._failures.clear()
+        self._checkpoints.clear()
+        return [(entry.process, entry.batch.seq) for entry in settled.values()]
+
+    def _drop(self, most: int) -> None:
+        """Throw the oldest batches away until at most so many rows wait, and count their steps as lost."""
+        while self._queue and self._queued_rows > most:
+            entry = self._queue.popleft()
+            self._queued_rows -= entry.rows
+            self._processes[entry.process.id] = entry.process
+            entry.process.records -= len(entry.steps)
+            self.unrecorded += len(entry.steps)
+
+    def _write(self, db: sqlite3.Connection, taken: list[_Entry], settled: dict[int, _Entry]) -> None:
+        waiting = {entry.process.id: entry for entry in reversed(self._queue)}
+        held = Counter[int]()
+        for entry in self._queue:
+            held[entry.process.id] += len(entry.steps)
+        for process in {p.id: p for p in (*self._processes.values(), *(e.process for e in taken))}.values():
+            # What still waits in the queue is not recorded: the counters must be those of what is.
+            if process.id in settled:
+                seq, last_step = settled[process.id].batch.seq, settled[process.id].last_step
+            elif process.id in waiting:
+                first = waiting[process.id]
+                seq, last_step = first.batch.seq - 1, first.steps[0].step - 1 if first.steps else first.last_step
+            else:
+                seq, last_step = process.seq, process.last_step
+            db.execute(_PUT_PROCESS, _process_row(process, (seq, last_step, process.records - held[process.id])))
+        execute = db.executemany
+        execute(_PUT_STEP, [schema.step_row(e.process.id, step) for e in taken for step in e.steps])
+        execute(_PUT_SAMPLE, [schema.sample_row(e.process.id, s) for e in taken for s in e.batch.samples])
+        execute(
+            schema.insert("scalars"),
+            [(e.process.id, s.step, s.name, schema.number(s.value)) for e in taken for s in e.batch.scalars],
+        )
+        execute(
+            schema.insert("digests"),
+            [(e.process.id, *msgspec.structs.astuple(d)) for e in taken for d in e.batch.digests],
+        )
+        execute(
+            schema.insert("layouts", "OR IGNORE"),
+            [(e.process.id, y.number, msgspec.msgpack.encode(y)) for e in taken for y in e.batch.layouts],
+        )
+        execute(schema.insert("events"), [(e.at, e.severity, e.text) for e in self._events])
+        execute(
+            schema.insert("failures", "OR IGNORE"),
+            [(f.rank, f.pid, msgspec.msgpack.encode(f)) for f in self._failures],
+        )
+        execute(schema.insert("checkpoints", "OR REPLACE"), self._checkpoints.items())
+
+    def thin(self) -> None:
+        """Merge a little of what is oldest."""
+        if self._db is None or self._thinning is None:
+            return
+        try:
+            self._db.execute("BEGIN")
+            more = self._thinning.bite()
+            self._db.execute("COMMIT")
+            self.too_large = more and self._thinning.due
+        except (sqlite3.Error, msgspec.MsgspecError, TypeError, ValueError, ArithmeticError) as error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            self.too_large = False
+            if not isinstance(error, sqlite3.OperationalError):  # no full disk, no lock: it would be the same again
+                self._thinning = None
+                print(f"the recording grows on, its oldest steps cannot be merged: {error}", flush=True)
+
+    def close(self) -> None:
+        """Write the rest and leave one file that anyone can read."""
+        while self._queue or self._processes or self._events or self._failures or self._checkpoints:
+            self.write()
+            if self.trouble:
+                self._drop(0)
+                self._checkpoints.clear()
+                self._free_spare()
+                self.write()
+                break
+        self._free_spare()
+        if self._db is None:
+            return
+        try:
+            self._db.execute("PRAGMA journal_mode=DELETE")
+        except sqlite3.Error:
+            pass  # someone reads it at this moment: the log stays beside it, which every reader understands
+        self._db.close()
+        self._db = None
+
+    def _free_spare(self) -> None:
+        with contextlib.suppress(OSError):
+            self._spare.unlink()
+
+
+_PUT_STEP = schema.insert("steps", "OR IGNORE")
+_PUT_SAMPLE = schema.insert("samples", "OR IGNORE")
+_PUT_PROCESS = schema.insert("processes", "OR REPLACE")
+
+
+def _process_row(process: RankProcess, counters: tuple[int, int, int]) -> schema.Row:
+    seq, last_step, records = counters
+    return (
+        process.id,
+        process.attempt,
+        process.rank,
+        process.hello.pid,
+        process.process.start_ticks if process.process else None,
+        process.hello.host,
+        msgspec.msgpack.encode(process.hello),
+        process.stage,
+        seq,
+        process.steps,
+        last_step,
+        records,
+        process.dropped,
+        process.total_steps,
+        process.left,
+        process.dead,
+        process.unsynchronised,
+        process.unsynchronised_at,
+        msgspec.msgpack.encode(process.last_stand) if process.last_stand else None,
+        process.epoch,
+        process.epochs,
+    )

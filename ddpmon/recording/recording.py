@@ -1,0 +1,440 @@
+"""Reads telemetry.db: rebuilds all that the hub knew, through the same analysis. Never writes, live runs included.
+
+What ranks left beside it for a hub that never came is taken in, in memory. Of a damaged recording comes what is whole.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from ddpmon import runs
+from ddpmon.analysis.kinds import kind_of
+from ddpmon.analysis.processes.unarmed import Unarmed
+from ddpmon.analysis.report import report
+from ddpmon.analysis.steps.pauses import Apart
+from ddpmon.analysis.steps.since_start import SinceStart
+from ddpmon.analysis.steps.summary import summarise
+from ddpmon.analysis.verdict import Waiting
+from ddpmon.errors import RecordingError
+from ddpmon.messages import MAX_STEP, MAX_US, Digest, Event, Failure, Refusal, Sample, Scalar, Snapshot, Step
+from ddpmon.recording import checked, left, schema
+from ddpmon.recording.checked import UNREADABLE
+from ddpmon.recording.database import Database
+from ddpmon.recording.recorder import Checkpoint
+from ddpmon.recording.tables import TIERS
+from ddpmon.runs import Run
+from ddpmon.store.endings import read_ending
+from ddpmon.store.histories import Histories
+from ddpmon.store.processes import SAMPLES, RankProcess, Registry
+from ddpmon.store.refusals import Refusals
+from ddpmon.store.store import WINDOW_S, WINDOW_STEPS, Clock, Store
+from ddpmon.store.view import snapshot, with_means_of
+
+REPORT_RECORDS = 400_000
+"""A report covers the last steps with at most so many records: about two seconds of reading."""
+CHUNK_STEPS = 2000
+DIGESTS = 100
+"""Of a rank, the latest."""
+EPOCH = "recording"
+
+_T = TypeVar("_T")
+
+
+class Recording:
+    """One telemetry.db, open for reading."""
+
+    def __init__(self, run: Run, *, tails: bool = True) -> None:
+        """Open a run's recording; RecordingError says what is wrong with it. tails: with what ranks left beside it."""
+        self.run = run
+        self.path = recording_path(run.id)
+        self._unread = Counter[int]()
+        """Step records that could not be read, by process."""
+        self._limits: dict[int, int] = {}
+        """The last step that a process can have come to."""
+        self._left = left.Left(runs.run_dir(run.id)) if tails else None
+        if self._left and self._left.clock and not self.path.exists():
+            self.database = Database.empty(self.path, run.id, self._left.clock)
+        else:
+            self.database = Database(self.path, run.name)
+        try:
+            self.clock = self._clock()
+            self._take_left()
+        except BaseException:
+            self.close()
+            raise
+
+    def _clock(self) -> Clock:
+        meta = dict(self.database.read("meta", ("key", "value"), ""))
+        version = meta.get("schema")
+        if isinstance(version, int) and version > schema.VERSION:
+            raise RecordingError(f"{self.path} is of a newer ddpmon (schema {version}); update to read it")
+        try:
+            return Clock(*msgspec.convert((meta["monotonic_us"], meta["unix"]), tuple[checked.Count, checked.Moment]))
+        except UNREADABLE:
+            self.database.damaged = True
+            first = self.database.read("samples", ("time_us",), "ORDER BY time_us LIMIT 1")
+            return Clock(first[0][0] if first and isinstance(first[0][0], int) else 0, self.run.created_at)
+
+    def _take_left(self) -> None:
+        """Read with it what ranks left beside it, from a copy in memory."""
+        if self._left and self._left.frames:
+            self.database.writable()
+            registry = self.registry()  # reading may show damage: then another copy takes the place of this one
+            self._left.take(self.run, self.database.writable(), self.clock, registry)
+            self.database.on_salvage = self._take_left
+
+    @property
+    def damaged(self) -> bool:
+        """Whether something in it could not be read."""
+        return self.database.damaged
+
+    @property
+    def notes(self) -> list[str]:
+        """What of it, and beside it, could not be read."""
+        damaged = [f"{self.path} is damaged: what is whole was read"] if self.damaged else []
+        return [*(self._left.notes if self._left else ()), *damaged]
+
+    def close(self) -> None:
+        self.database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def registry(self) -> Registry:
+        """The processes as they were last known."""
+        registry = Registry(self.run.id, self.run.world_size, self.run.host)
+        registry.restore(self.processes())
+        registry.refusals = Refusals(self.refused())
+        return registry
+
+    def store(self, records: int | None = None) -> Store:
+        """All that the hub knew at the end. records: look at the last steps with so many records, not at a window.
+
+        RecordingError if what is in it cannot be.
+        """
+        before = self.database.salvaged
+        self._unread.clear()
+        try:
+            store = self._store(records)
+            return store if self.database.salvaged == before else self._store(records)
+        except UNREADABLE as error:
+            raise self.database.unreadable(error) from None
+
+    def _store(self, records: int | None) -> Store:
+        registry = self.registry()
+        ids = {process.id: process for process in registry.seats.values()}
+        last = max((self.last_step(number) for number in ids), default=0)
+        steps = WINDOW_STEPS if records is None else max(WINDOW_STEPS, records // max(1, len(ids)))
+        window_s = WINDOW_S if records is None else None
+        room = steps if records is None else max(1, min(steps, last))
+        store = Store(self.run, registry, self.clock, room, window_s)
+        saved = self._checkpoint()
+        since = self._restore_histories(store, saved, last)
+        if saved and saved.attempt == registry.attempt:
+            store.history_step = since
+            store.since_start = SinceStart(saved.since_start)
+            store.apart = Apart(saved.times)
+            first = min(since, last - steps) + 1
+        else:
+            first = 1
+        for begin, end in self.stretches(ids, first, CHUNK_STEPS):
+            for process in ids.values():
+                told = self.steps(process.id, begin, end)
+                store.add_steps(process, told)
+                if told and any(sample.gpu_percent is not None for sample in process.samples):
+                    span = told[0].end_us - told[0].length_us, told[-1].end_us
+                    store.add_samples(process, self.samples(process.id, *span))
+            store.digest()
+        store.digest(final=self.run.ended)
+        for process in ids.values():
+            store.add_digests(process, self.digests(process.id))
+            process.records = max(0, process.records - self._unread[process.id])
+        store.waiting = Waiting(
+            registry.world_size,
+            launcher=self.run.agent is not None,
+            stages={rank: process.stage for rank, process in registry.seats.items()},
+            unarmed=tuple(self.unarmed()),
+        )
+        store.failures = self.failures()
+        store.events.extend(self.events(store.events.maxlen or 0))
+        if self.run.ended:
+            store.ending = read_ending(self.run)
+            for process in registry.seats.values():
+                process.dead = not process.left
+        store.damaged = self.damaged
+        store.notes = self.notes
+        return store
+
+    def _restore_histories(self, store: Store, saved: Checkpoint | None, last: int) -> int:
+        """Give a store the histories that a hub left, and what was sampled and logged since; returns up to which step.
+
+        A recording of an older ddpmon holds none of them: unless it is long, it is gone through from its first step.
+        """
+        seats = store.registry.seats
+        if saved and saved.histories:
+            store.histories = Histories.restored(saved.histories)
+        whole = saved is None or (saved.histories is None and last * len(seats) <= REPORT_RECORDS)
+        since = 0 if saved is None or whole or saved.attempt != store.registry.attempt else saved.step
+        began_us = self.clock.us_at(self.run.created_at)
+        for rank, process in seats.items():
+            store.add_logged(process, self.scalars(process.id, since))
+            if whole or (saved and saved.histories):
+                after_us = int(began_us + store.histories.sampled_s * 1e6)
+                store.histories.add_samples(rank, self.samples(process.id, after_us, MAX_US), began_us)
+        return since
+
+    def processes(self) -> list[RankProcess]:
+        """Every process that said it is a rank, as it was last known."""
+        rows = self.database.read("processes", checked.PROCESSES, "ORDER BY id DESC LIMIT ?", checked.PROCESSES_MOST)
+        found: dict[tuple[object, ...], RankProcess] = {}
+        for process, whole in self._kept(rows, lambda row: checked.process(row, self.run)):
+            who = process.attempt, process.rank, process.hello.host, process.hello.pid, process.process
+            self.database.damaged |= not whole or who in found
+            found.setdefault(who, process)
+        for process in found.values():
+            self._count(process)
+            self._add_samples(process)
+        return list(found.values())[::-1]
+
+    def _add_samples(self, process: RankProcess) -> None:
+        rest = "WHERE process = ? ORDER BY time_us DESC LIMIT ?"
+        latest = self.database.read("samples", schema.SAMPLES, rest, process.id, SAMPLES)
+        process.samples.extend(self._kept(reversed(latest), checked.sample))
+        layouts = self.database.read("layouts", ("number", "layout"), "WHERE process = ?", process.id)
+        process.layouts = {layout.number: layout for layout in self._kept(layouts, checked.layout)}
+
+    def _count(self, process: RankProcess) -> None:
+        """Believe what is told of how many steps it made, as far as they can be; else count those that are there."""
+        first = self.database.read(
+            "steps", ("length_us",), "WHERE process = ? ORDER BY step LIMIT ?", process.id, checked.TYPICAL_STEPS
+        )
+        seconds = max(0.0, (self.run.ended_at or time.time()) - self.run.created_at)
+        limit = checked.last_possible(process, seconds, [length for (length,) in first])
+        self._limits[process.id] = limit
+        told = process.last_step, process.steps, process.records
+        beyond = self.database.read("steps", ("step",), "WHERE process = ? AND step > ? LIMIT 1", process.id, limit)
+        if max(told) > limit:
+            process.last_step = process.steps = self.last_step(process.id)
+        if "steps" not in self.database.tables:
+            process.records = 0
+        elif self.database.salvaged or beyond or max(told) > limit:
+            whole = self.database.count("steps", "WHERE process = ? AND step <= ?", process.id, limit)
+            process.records = whole + self._merged(process.id, limit)
+            self.database.damaged |= process.records != told[2]
+
+    def _merged(self, process: int, last: int) -> int:
+        """How many of a process's steps up to one are told by the second, the minute or the hour."""
+        where = "WHERE process = ? AND steps > 0 AND last_step <= ?"
+        told = [
+            self.database.rows(f"SELECT total(steps) FROM {tier} {where}", process, last)[0][0]  # noqa: S608  ours
+            for tier in TIERS
+            if tier in self.database.tables
+        ]
+        return min(last, int(sum(told)))
+
+    def steps(self, process: int, begin: int, end: int) -> list[Step]:
+        """A process's records of the steps from `begin` to before `end`."""
+        end = min(end, self._limits.get(process, MAX_STEP) + 1)
+        rows = self.database.read(
+            "steps", schema.STEPS, "WHERE process = ? AND step >= ? AND step < ? ORDER BY step", process, begin, end
+        )
+        return self._believed(process, rows)
+
+    def steps_from(self, process: int, begin: int, most: int) -> list[Step]:
+        """A process's next records, at most so many."""
+        last = self._limits.get(process, MAX_STEP)
+        rest = "WHERE process = ? AND step >= ? AND step <= ? ORDER BY step LIMIT ?"
+        while rows := self.database.read("steps", schema.STEPS, rest, process, begin, last, most):
+            if found := self._believed(process, rows):
+                return found
+            begin = rows[-1][0] + 1  # none of these could be read
+        return []
+
+    def _believed(self, process: int, rows: list[Any]) -> list[Step]:
+        made, bad = checked.steps(rows)
+        if bad:
+            self._unread[process] += bad
+            self.database.damaged = True
+        return made
+
+    def stretches(self, processes: Iterable[int], begin: int, size: int) -> Iterator[tuple[int, int]]:
+        """Where steps of processes are recorded: from a step to before another, at most `size` further."""
+        while True:
+            rest = "WHERE process = ? AND step >= ? AND step <= ? ORDER BY step LIMIT 1"
+            found = [
+                self.database.read("steps", ("step",), rest, each, begin, self._limits[each]) for each in processes
+            ]
+            firsts = [rows[0][0] for rows in found if rows]
+            if not firsts:
+                return
+            begin = min(firsts) + size
+            yield begin - size, begin
+
+    def last_step(self, process: int) -> int:
+        """The last step of a process that is recorded; 0: none is."""
+        rest = "WHERE process = ? AND step <= ? ORDER BY step DESC LIMIT 1"
+        rows = self.database.read("steps", ("step",), rest, process, self._limits.get(process, MAX_STEP))
+        return rows[0][0] if rows and isinstance(rows[0][0], int) else 0
+
+    def samples(self, process: int, after_us: int, until_us: int) -> list[Sample]:
+        """A process's samples after one moment and up to another."""
+        rest = "WHERE process = ? AND time_us > ? AND time_us <= ?"
+        after_us, until_us = max(-1, after_us), min(until_us, MAX_US)
+        return self._kept(
+            self.database.read("samples", schema.SAMPLES, rest, process, after_us, until_us), checked.sample
+        )
+
+    def scalars(self, process: int, after: int) -> list[Scalar]:
+        """What a process's script logged after a step."""
+        rest = "WHERE process = ? AND step > ? AND value IS NOT NULL"
+        return self._kept(
+            self.database.read("scalars", ("step", "name", "value"), rest, process, after), checked.scalar
+        )
+
+    def span_us(self, process: int) -> tuple[int, int] | None:
+        """When a process was first and last heard of, by its samples and steps; None: never."""
+        ends = [
+            at
+            for table, column, key in (("samples", "time_us", "time_us"), ("steps", "end_us", "step"))
+            for order in ("ASC", "DESC")
+            for (at,) in self.database.read(
+                table, (column,), f"WHERE process = ? ORDER BY {key} {order} LIMIT 1", process
+            )
+            if isinstance(at, int) and 0 <= at < MAX_US
+        ]
+        return (min(ends), max(ends)) if ends else None
+
+    def first_end_us(self, process: int) -> int | None:
+        """When the first of a process's steps ended; None: there is none."""
+        found = self.steps_from(process, 1, 1)
+        return found[0].end_us if found else None
+
+    def first_step_after(self, process: int, at_us: int, last: int) -> int:
+        """The first of a process's steps up to `last` that ends after a moment; last + 1 if none does."""
+        low, high = 1, last + 1
+        while low < high:
+            middle = (low + high) // 2
+            found = self.steps_from(process, middle, 1)
+            if not found or found[0].end_us > at_us:
+                high = middle
+            else:
+                low = found[0].step + 1
+        return low
+
+    def digests(self, process: int, most: int = DIGESTS) -> list[Digest]:
+        """A process's latest digests, at most so many."""
+        rest = "WHERE process = ? ORDER BY rowid DESC LIMIT ?"
+        rows = self.database.read("digests", Digest.__struct_fields__, rest, process, most)
+        return self._kept(reversed(rows), checked.digest)
+
+    def _checkpoint(self) -> Checkpoint | None:
+        """What a hub had worked out; None: none did, or it cannot be read and is worked out anew from the rows."""
+        found = self._kept(self.database.read("checkpoints", ("value",), "WHERE name = 'history'"), checked.checkpoint)
+        return found[0] if found else None
+
+    def unarmed(self) -> list[Unarmed]:
+        """The processes that ran torch without the probe."""
+        found = self._kept(self.database.read("checkpoints", ("value",), "WHERE name = 'unarmed'"), checked.unarmed)
+        return found[0] if found else []
+
+    def refused(self) -> list[Refusal]:
+        """What the hub did not take because it cannot be."""
+        found = self._kept(self.database.read("checkpoints", ("value",), "WHERE name = 'refused'"), checked.refused)
+        return found[0] if found else []
+
+    def failures(self) -> list[Failure]:
+        """The exceptions that nobody caught."""
+        return self._kept(self.database.read("failures", ("failure",), ""), checked.failure)
+
+    def events(self, most: int) -> list[Event]:
+        """What happened to the run: the latest, at most so many."""
+        rows = self.database.read("events", ("at", "severity", "text"), "ORDER BY rowid DESC LIMIT ?", most)
+        return self._kept(reversed(rows), checked.event)
+
+    def _kept(self, rows: Iterable[Any], make: Callable[[Any], _T]) -> list[_T]:
+        made, bad = checked.kept(rows, make)
+        self.database.damaged |= bad > 0
+        return made
+
+
+def recording_path(run_id: str) -> Path:
+    """Where a run's recording is."""
+    return runs.run_dir(run_id) / "telemetry.db"
+
+
+def recorded_snapshot(run: Run) -> Snapshot:
+    """What the dashboard of a run showed last. RecordingError if it cannot be told."""
+    return recorded_state(run)[0]
+
+
+def recorded_state(run: Run) -> tuple[Snapshot, Store]:
+    """The same, with all that it was made from."""
+    store = _judged(run, None)
+    return _shot(store), store
+
+
+def recorded_report(run: Run, live: Snapshot | None = None) -> dict[str, Any]:
+    """The report of a run. RecordingError if it cannot be told.
+
+    live: what the hub of a run that goes on shows now. State, verdict and findings are then the hub's, which knows
+    more than it has recorded; the means are of the recording's steps. Without it the report says how old it is.
+    """
+    store = recorded_store(run) if live is None else _judged(run, REPORT_RECORDS)
+    shot = _shot(store)
+    summary = store.summary if store.first is None else summarise(store.first)
+    stale_s = None
+    if live is not None:
+        shot = with_means_of(live, shot)
+    elif run.state() in {"running", "unknown"}:
+        stale_s = time.time() - shot.at
+    return report(shot, store.means_of, summary, store.since_start.sums, stale_s)
+
+
+def recorded_store(run: Run) -> Store:
+    """All that a report covers: many of a run's last steps, and what was found in them and at its end."""
+    store = _judged(run, REPORT_RECORDS)
+    late = _judged(run, None)
+    # What held the run back at its end need not show over all of it.
+    there = {kind_of(finding).identity(finding) for finding in store.findings}
+    more = [finding for finding in late.findings if kind_of(finding).identity(finding) not in there]
+    if more:
+        store.findings = [*store.findings, *more]
+        store.verdict, store.severity = late.verdict, late.severity
+    return store
+
+
+def _shot(store: Store) -> Snapshot:
+    end = _end(store)
+    return snapshot(store, EPOCH, 1, end, end)
+
+
+def _end(store: Store) -> float:
+    """When the run ended, or else the last moment of which something is recorded, in Unix seconds."""
+    if store.run.ended_at:
+        return store.run.ended_at
+    sampled = [p.sample for p in store.registry.everyone.values() if p.hello.host == store.registry.host]
+    moments = [store.clock.unix_at(sample.time_us) for sample in sampled if sample is not None]
+    return min(time.time(), max([store.run.created_at, *moments, *(event.at for event in store.events)]))
+
+
+def _judged(run: Run, records: int | None) -> Store:
+    """A store at the run's end; an empty one of a run that never came to record."""
+    if run.ended and not recording_path(run.id).exists() and not left.Left(runs.run_dir(run.id)).clock:
+        registry = Registry(run.id, run.world_size, run.host)
+        store = Store(run, registry, Clock(0, run.created_at))
+        store.ending = read_ending(run)
+    else:
+        with Recording(run) as recording:
+            store = recording.store(records)
+    end = _end(store)
+    store.judge(end, end)
+    return store

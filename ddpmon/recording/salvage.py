@@ -1,0 +1,148 @@
+"""Makes of a damaged telemetry.db one that can be read: every row that is whole, whatever else is gone.
+
+SQLite refuses a file that was cut, though all but its last page be there. Here each page is looked at by itself: rows
+of a table are found from its root down, and those of pages that nothing leads to any more by their shape.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from ddpmon.recording import schema
+from ddpmon.recording.pages import Cell, Pages, Value
+from ddpmon.recording.tables import KEYS, TABLES
+
+_NONE = type(None)
+_ANY = (_NONE, int, float, str, bytes)
+_TYPES: dict[str, tuple[type, ...]] = {
+    "INTEGER": (_NONE, int),
+    "REAL": (_NONE, float, int),
+    "TEXT": (_NONE, str),
+    "BLOB": (_NONE, bytes),
+}
+
+
+def salvage(path: Path) -> sqlite3.Connection:
+    """What is left of a recording, in a database that goes away with its connection. OSError: it cannot be opened."""
+    db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+    try:
+        db.execute("PRAGMA journal_mode=OFF")
+        schema.make(db)
+        db.execute("BEGIN")
+        with Pages(path) as pages:
+            for table, cells in _tables(pages):
+                _put(db, table, cells)
+        db.execute("COMMIT")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _tables(pages: Pages) -> Iterator[tuple[str, list[Cell]]]:
+    """Rows, a page at a time, and the table that they are of."""
+    seen = pages.free() | {1}
+    for name, root in _roots(pages):
+        for number in _below(pages, root, seen):
+            cells = [cell for cell in pages.cells(number) if name in _SHAPES and _fit(name, cell)]
+            if cells:
+                yield name, cells
+    for number in range(2, pages.count + 1):
+        if number not in seen:
+            cells = list(pages.cells(number))
+            if cells and (table := _table_of(cells)):
+                yield table, cells
+
+
+def _roots(pages: Pages) -> list[tuple[str, int]]:
+    """Of each table and index its name and first page, as the schema says it."""
+    found = []
+    for number in _below(pages, 1, set()):
+        for cell in pages.cells(number):
+            kind, name, _, root = [*cell.record[:4], None, None, None, None][:4]
+            if kind in ("table", "index") and isinstance(name, str) and isinstance(root, int) and root > 1:
+                found.append((name if kind == "table" else "", root))
+    return found
+
+
+def _below(pages: Pages, root: int, seen: set[int]) -> Iterator[int]:
+    """A page and all below it that were not seen before."""
+    waiting = [root]
+    while waiting:
+        number = waiting.pop()
+        if number in seen or not 0 < number <= pages.count:
+            continue
+        seen.add(number)
+        yield number
+        waiting += reversed(pages.children(number))
+
+
+class _Shape:
+    """What a row of a table looks like on a page."""
+
+    def __init__(self, table: str) -> None:
+        columns = [(each.name, each.kind.split()) for each in TABLES[table]]
+        keys = [key.strip() for key in KEYS.get(table, "").split(",") if key]
+        names = [name for name, _ in columns]
+        self.keyed = len(keys)
+        """Columns of the key; 0: rows have numbers."""
+        self.order = keys + [name for name in names if name not in keys]
+        """Columns as they lie in a record."""
+        kinds = dict(columns)
+        self.types = [_TYPES.get(" ".join(kinds[name][:1]), _ANY) for name in self.order]
+        self.numbered = next((i for i, (_, kind) in enumerate(columns) if kind == ["INTEGER", "PRIMARY", "KEY"]), None)
+        """The column that is the row's number."""
+        columns_known = ", ".join(f'"{name}"' for name in (*([] if keys else ["rowid"]), *self.order))
+        self.columns = columns_known if self.numbered is None else columns_known.replace('"rowid", ', "", 1)
+
+    def fits(self, cell: Cell) -> bool:
+        """Whether a row can be one of the table."""
+        record = cell.record
+        if (cell.rowid is None) != bool(self.keyed) or not max(2, self.keyed + 1) <= len(record):
+            return False
+        if any(value is None for value in record[: self.keyed]):
+            return False
+        return all(map(isinstance, record, self.types))
+
+    def evidence(self, cell: Cell) -> int:
+        """How much speaks for it, of several tables that it fits."""
+        told = sum(value is not None and kind != _ANY for value, kind in zip(cell.record, self.types, strict=False))
+        return told - 2 * abs(len(cell.record) - len(self.order))
+
+    def row(self, cell: Cell) -> Sequence[Value]:
+        """Its values in the order of `columns`."""
+        values = [*cell.record[: len(self.order)], *[None] * (len(self.order) - len(cell.record))]
+        if self.numbered is not None:
+            values[self.numbered] = cell.rowid
+            return values
+        return values if self.keyed else [cell.rowid, *values]
+
+
+_SHAPES = {table: _Shape(table) for table in TABLES}
+
+
+def _fit(table: str, cell: Cell) -> bool:
+    return _SHAPES[table].fits(cell)
+
+
+def _table_of(cells: Sequence[Cell]) -> str | None:
+    """Which table the rows of a page are of; None: of none."""
+    fitting = [table for table in _SHAPES if all(_fit(table, cell) for cell in cells)]
+    if "steps" in fitting and any(not isinstance(_value(cell, "steps", "syncs"), bytes) for cell in cells):
+        fitting.remove("steps")
+    return max(fitting, key=lambda table: sum(_SHAPES[table].evidence(cell) for cell in cells), default=None)
+
+
+def _value(cell: Cell, table: str, column: str) -> Value:
+    place = _SHAPES[table].order.index(column)
+    return cell.record[place] if place < len(cell.record) else None
+
+
+def _put(db: sqlite3.Connection, table: str, cells: Iterable[Cell]) -> None:
+    shape = _SHAPES[table]
+    rows = [shape.row(cell) for cell in cells]
+    marks = ", ".join("?" * len(rows[0]))
+    query = f"INSERT OR IGNORE INTO {table} ({shape.columns}) VALUES ({marks})"  # noqa: S608  names are ours
+    db.executemany(query, rows)

@@ -1,0 +1,137 @@
+"""How telemetry.db is made, and how records become rows and back. What is in it, `tables` tells.
+
+SQLite keeps no NaN (it becomes NULL), so values that are not numbers are kept as text: "nan".
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+
+from ddpmon.messages import Bucket, Pause, Sample, Step, Sync
+from ddpmon.recording.tables import INDEXES, KEYS, TABLES, VIEWS
+
+VERSION = 1
+"""Raised when an older reader would misread a recording; a further table or column does not raise it."""
+
+Row: TypeAlias = tuple[Any, ...]
+
+STEPS = (
+    *("step", "end_us", "length_us", "data_us", "forward_us", "backward_us", "optimizer_us", "other_us", "loss"),
+    *("samples", "syncs", "tokens", "learning_rate", "gc_us", "buckets", "named", "pauses", "backwards"),
+)
+SAMPLES = Sample.__struct_fields__
+
+_encode = msgspec.msgpack.Encoder().encode
+_syncs = msgspec.msgpack.Decoder(list[Sync])
+_buckets = msgspec.msgpack.Decoder(list[Bucket])
+_pauses = msgspec.msgpack.Decoder(list[Pause])
+_named = msgspec.msgpack.Decoder(dict[str, int])
+
+
+def make(db: sqlite3.Connection) -> None:
+    """Make what is not there yet: every table, or the further columns of a table that an older version made."""
+    for table, columns in TABLES.items():
+        key = KEYS.get(table)
+        declared = [f'"{column.name}" {column.kind}' for column in columns]
+        parts = ", ".join([*declared, f"PRIMARY KEY ({key})"] if key else declared)
+        db.execute(f"CREATE TABLE IF NOT EXISTS {table} ({parts}){' WITHOUT ROWID' if key else ''}")
+        known = _columns(db, table)
+        for column, declaration in zip(columns, declared, strict=True):
+            if column.name not in known:
+                db.execute(f"ALTER TABLE {table} ADD COLUMN {declaration}")
+    for name, columns_of in INDEXES.items():
+        db.execute(f"CREATE INDEX IF NOT EXISTS {name} ON {columns_of}")
+    for name, query in VIEWS.items():
+        db.execute(f"CREATE VIEW IF NOT EXISTS {name} AS {query}")
+
+
+def insert(table: str, otherwise: str = "") -> str:
+    """An INSERT of a whole row. otherwise: "OR IGNORE", "OR REPLACE"."""
+    names = ", ".join(f'"{column.name}"' for column in TABLES[table])
+    marks = ", ".join("?" * len(TABLES[table]))
+    return f"INSERT {otherwise} INTO {table} ({names}) VALUES ({marks})"  # noqa: S608  names and order are ours
+
+
+def select(db: sqlite3.Connection, table: str, columns: Iterable[str], rest: str) -> str:
+    """A SELECT of columns of which an older recording may lack some: those are NULL. rest: WHERE and so on."""
+    known = _columns(db, table)
+    names = ", ".join(f'"{name}"' if name in known else "NULL" for name in columns)
+    return f"SELECT {names} FROM {table} {rest}"  # noqa: S608  names and order are ours
+
+
+def _columns(db: sqlite3.Connection, table: str) -> set[str]:
+    return {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
+
+
+def number(value: float | None) -> float | str | None:
+    """A float as SQLite can keep it."""
+    return "nan" if value is not None and math.isnan(value) else value
+
+
+def step_row(process: int, step: Step) -> Row:
+    """A row of `steps`."""
+    return (
+        process,
+        step.step,
+        step.end_us,
+        step.length_us,
+        step.data_us,
+        step.forward_us,
+        step.backward_us,
+        step.optimizer_us,
+        step.other_us,
+        number(step.loss),
+        step.samples,
+        _encode(step.syncs),
+        step.tokens,
+        step.learning_rate,
+        step.gc_us,
+        _encode(step.buckets) if step.buckets else None,
+        _encode(step.named_us) if step.named_us else None,
+        _encode(step.pauses) if step.pauses else None,
+        step.backwards,
+    )
+
+
+def step_of(row: Sequence[Any]) -> Step:
+    """A record from the STEPS of a row."""
+    step, end, length, data, forward, backward, optimizer, other, loss, samples = row[:10]
+    syncs, tokens, rate, gc, buckets, named, pauses, backwards = row[10:]
+    return Step(
+        step,
+        end,
+        length,
+        data,
+        forward,
+        backward,
+        optimizer,
+        other,
+        _syncs.decode(syncs),
+        None if loss is None else float(loss),
+        samples,
+        tokens or 0,
+        rate,
+        gc or 0,
+        _buckets.decode(buckets) if buckets else [],
+        _named.decode(named) if named else {},
+        _pauses.decode(pauses) if pauses else [],
+        1 if backwards is None else backwards,
+    )
+
+
+def sample_of(row: Sequence[Any]) -> Sample:
+    """A sample from the SAMPLES of a row."""
+    sample = Sample(*row)
+    if sample.loader_pinned is not None:
+        sample.loader_pinned = bool(sample.loader_pinned)  # SQLite has no truth values
+    return sample
+
+
+def sample_row(process: int, sample: Sample, merged: int | None = None) -> Row:
+    """A row of `samples`. merged: so many samples it is made of; None: it is one."""
+    return (process, *msgspec.structs.astuple(sample), merged)

@@ -1,0 +1,242 @@
+"""What the ranks of a run print: read as it grows, identical lines of several ranks folded into one.
+
+    <run>/logs/ranks/<rendezvous>/attempt_<n>/<local rank>/{stdout,stderr}.log     each rank of this machine
+    <run>/logs/ranks/exec/attempt_<n>/<rank>/{stdout,stderr}.log                   where another launcher started it
+    <run>/logs/launcher.log                                                        whatever started the ranks
+
+A rank's lines keep their order; between ranks nothing tells which line came first but when it was seen. Memory is
+bounded: the last `KEPT` lines, each cut, and of a file that grew by more than `CHUNK` between two looks only its end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ddpmon.plain import plain
+from ddpmon.runs import Run, run_dir
+from ddpmon.runs.rotated import older
+
+KEPT = 5_000
+CHUNK = 64 * 1024
+LONGEST = 1_000
+_BREAK = re.compile(r"\r\n|\n")
+_AHEAD = 64
+"""Lines that are looked through for one to fold into."""
+LAUNCHER = -1
+"""Stands for whatever started the ranks, where ranks stand."""
+STREAMS = ("out", "err", "launcher")
+"""In the order in which what was printed between two looks is told."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """New lines of one rank on one stream, in their order."""
+
+    rank: int
+    stream: str
+    """One of STREAMS."""
+    lines: list[str]
+
+
+@dataclass
+class Entry:
+    """A line, and the ranks that printed it."""
+
+    text: str
+    stream: str
+    ranks: set[int] = field(default_factory=set)
+
+
+def who(ranks: Iterable[int], world_size: int = 0) -> str:
+    """Ranks as people write them: "0", "1-3,8", "all"."""
+    numbers = sorted(ranks)
+    if numbers == [LAUNCHER]:
+        return "launcher"
+    if world_size > 1 and len(numbers) == world_size:
+        return "all"
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
+
+
+def fold(before: list[Entry], new: list[Said]) -> list[Entry]:
+    """The entries that `new` adds after `before`, whose entries may gain ranks.
+
+    A line joins the next entry of the same text that its rank has not passed; else it becomes an entry of its own,
+    before the next one that its rank will join. Which stream came first is not known: they are told one by one.
+    """
+    entries = list(before)
+    first = len(before)
+    starts: dict[str, int] = {}
+    places: dict[tuple[int, str], int] = {}
+    for said in sorted(new, key=lambda said: STREAMS.index(said.stream)):
+        key = said.rank, said.stream
+        start = starts.setdefault(said.stream, len(entries))
+        if key not in places:
+            passed = (at + 1 for at in range(first - 1, -1, -1) if _is_of(before[at], key))
+            places[key] = next(passed, 0)
+        place = places[key]
+        rest = Counter(said.lines)
+        for text in said.lines:
+            rest[text] -= 1
+            joined = next((
+                at for at in range(place, min(len(entries), max(place, start) + _AHEAD))
+                if entries[at].text == text and entries[at].stream == said.stream and said.rank not in entries[at].ranks
+            ), None)  # fmt: skip
+            if joined is None:
+                joined = max(place, start)
+                while joined < len(entries) and not rest[entries[joined].text]:
+                    joined += 1
+                entries.insert(joined, Entry(text, said.stream, {said.rank}))
+                for other, at in places.items():
+                    if at > joined:
+                        places[other] = at + 1
+            else:
+                entries[joined].ranks.add(said.rank)
+            place = joined + 1
+        places[key] = place
+    return entries[first:]
+
+
+def _is_of(entry: Entry, key: tuple[int, str]) -> bool:
+    return key[0] in entry.ranks and entry.stream == key[1]
+
+
+class _File:
+    """One log, read from where the last look ended."""
+
+    def __init__(self, path: Path, rank: int, stream: str) -> None:
+        self.path, self.rank, self.stream = path, rank, stream
+        self._inode = 0
+        self._offset = 0
+        self._rest = b""
+        self._seen = False
+
+    def read(self) -> Said | None:
+        """The whole lines that are new; None if there is none."""
+        try:
+            data, left_out = self._new()
+        except OSError:
+            return None
+        if not data:
+            return None
+        lines = []
+        if left_out:
+            lines = [f"… {left_out:,} bytes before this are left out" if self._seen else "…"]
+            self._rest, data = b"", data.partition(b"\n")[2]
+        self._seen = True
+        data = self._rest + data
+        whole, newline, rest = data.rpartition(b"\n")
+        if not newline and len(rest) > CHUNK:
+            whole, rest = rest, b""
+        self._rest = rest
+        if whole:
+            lines += [_tidy(line) for line in _BREAK.split(whole.decode(errors="replace"))]
+        return Said(self.rank, self.stream, lines) if lines else None
+
+    def _new(self) -> tuple[bytes, int]:
+        """What was written since the last look, and how many bytes before it are left out."""
+        with contextlib.ExitStack() as files:
+            file = files.enter_context(self.path.open("rb"))
+            found = os.fstat(file.fileno())
+            parts = [(file, self._offset)]
+            if found.st_ino != self._inode:  # the first look, or the log was rotated
+                parts = [(file, 0)]
+                with contextlib.suppress(OSError):
+                    before = files.enter_context(older(self.path).open("rb"))
+                    goes_on = os.fstat(before.fileno()).st_ino == self._inode
+                    parts.insert(0, (before, self._offset if goes_on else 0))
+            elif found.st_size < self._offset:  # written anew
+                self._rest = b""
+                parts = [(file, 0)]
+            self._inode, self._offset = found.st_ino, found.st_size
+            lengths = [max(0, os.fstat(each.fileno()).st_size - begin) for each, begin in parts[:-1]]
+            lengths.append(found.st_size - parts[-1][1])
+            left_out = max(0, sum(lengths) - CHUNK)
+            data, skip = b"", left_out
+            for (each, begin), length in zip(parts, lengths, strict=True):
+                passed = min(skip, length)
+                skip -= passed
+                each.seek(begin + passed)
+                data += each.read(length - passed)
+        return data, left_out
+
+
+def _tidy(line: str) -> str:
+    """A line as a terminal would have left it: after a carriage return, what was written last."""
+    last = next((part for part in reversed(line.split("\r")) if part.strip()), "")
+    text = plain(last[: 4 * LONGEST]).rstrip()
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+class Reader:
+    """Finds a run's logs and reads what is new in them."""
+
+    def __init__(self, run: Run) -> None:
+        self._folder = run_dir(run.id) / "logs"
+        self._first = _first_rank(run)
+        self._files: dict[Path, _File] = {}
+
+    def __call__(self) -> list[Said]:
+        """What was printed since the last call."""
+        for path in sorted(self._folder.glob("ranks/*/attempt_*/*/std*.log"), key=_attempt):
+            name, local = path.name, path.parent.name
+            if path not in self._files and name in {"stdout.log", "stderr.log"} and local.isdecimal():
+                self._files[path] = _File(path, self._first + int(local), name[3:6])
+        launcher = self._folder / "launcher.log"
+        if launcher not in self._files and launcher.exists():
+            self._files[launcher] = _File(launcher, LAUNCHER, "launcher")
+        return [said for file in self._files.values() if (said := file.read()) is not None]
+
+
+def _attempt(path: Path) -> tuple[int, str]:
+    number = path.parts[-3].removeprefix("attempt_")
+    return int(number) if number.isdecimal() else 0, str(path)
+
+
+def _first_rank(run: Run) -> int:
+    """The rank of this machine's local rank 0."""
+    node = next((word.partition("=")[2] for word in run.argv if word.startswith("--node-rank=")), "0")
+    return int(node) * (run.world_size // max(1, run.nnodes)) if node.isdecimal() else 0
+
+
+class Log:
+    """The last lines of a run, folded. `total` counts the entries there ever were; those before are gone."""
+
+    def __init__(self, read: Callable[[], list[Said]]) -> None:
+        self._read = read
+        self.entries: list[Entry] = []
+        self.total = 0
+        self.changes = 0
+        """Grows whenever there is something new."""
+        self._newest = 0
+        """Entries of the last look: later lines of other ranks may still fold into them."""
+
+    def poll(self) -> list[Entry]:
+        """Look for new lines; the entries that are new."""
+        said = self._read()
+        if not said:
+            return []
+        new = fold(self.entries[len(self.entries) - self._newest :], said)
+        self._newest = min(KEPT, len(new))
+        self.entries += new
+        del self.entries[:-KEPT]
+        self.total += len(new)
+        self.changes += 1
+        return new
+
+    def clear(self) -> None:
+        """Forget the lines, because all of them are told again."""
+        self.entries.clear()
+        self._newest = 0
+        self.changes += 1

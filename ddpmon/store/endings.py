@@ -1,0 +1,79 @@
+"""Reads from a run's logs how its processes ended: torchrun's failure table and the ranks' last words."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from ddpmon import runs
+from ddpmon.analysis.processes.failures import FALL, read_falls, read_table
+from ddpmon.messages.folder import EXEC
+from ddpmon.runs import Run
+from ddpmon.runs.rotated import tail
+from ddpmon.store.store import Ending
+
+TAIL_BYTES = 262_144
+LINE_WIDTH = 300
+_LAUNCHER_SAYS = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d")
+"""How torchrun's own lines begin."""
+_RANK_SAYS = re.compile(r"(?:\[rank\d+\]:\s*)+")
+"""How torch begins the lines of an exception in a rank."""
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
+
+
+def read_ending(run: Run) -> Ending:
+    """What the logs tell now; empty where they tell nothing."""
+    logs = runs.run_dir(run.id) / "logs"
+    launcher = tail(logs / "launcher.log", TAIL_BYTES)
+    table = read_table(launcher)
+    lines = {}
+    for path in _newest_attempt(logs / "ranks"):
+        line = last_line(tail(path / "stderr.log", TAIL_BYTES))
+        if line:
+            lines[int(path.name)] = line
+    ranks = {row.local_rank: row.rank for row in table}
+    # torchrun names the folders by local rank; on one node that is the rank.
+    by_rank = {ranks.get(local, local): line for local, line in lines.items()}
+    falls = read_falls(launcher)
+    return Ending(
+        table,
+        by_rank,
+        last_line(tail(last_written(logs), TAIL_BYTES)),
+        last_line(_of_ranks(launcher)) if table else "",
+        falls,
+    )
+
+
+def last_written(logs: Path, rank: int | None = None) -> Path:
+    """launcher.log, or of ranks that a launcher of the script's own started the stderr that was written to after it.
+
+    rank: this one's alone.
+    """
+    launcher = logs / "launcher.log"
+    pattern = f"{EXEC}/attempt_*/{'*' if rank is None else rank}/stderr.log"
+    said = [path for path in (logs / "ranks").glob(pattern) if path.stat().st_size]
+    return max([launcher, *said], key=lambda path: path.stat().st_mtime_ns if path.exists() else 0)
+
+
+def _of_ranks(launcher: str) -> str:
+    """What ranks wrote whose output is not kept apart: what comes before torchrun's word of their failure."""
+    lines = launcher.splitlines()
+    end = next((place for place, line in enumerate(lines) if FALL.search(line)), 0)
+    return "\n".join(line for line in lines[:end] if not _LAUNCHER_SAYS.match(line))
+
+
+def last_line(text: str) -> str:
+    """The last line that says something, cut to a sane width; an exception's line before whatever follows it."""
+    lines = [_RANK_SAYS.sub("", line.strip()) for line in _ESCAPES.sub("", text).splitlines()]
+    lines = [line for line in lines if line and not set(line) <= set("=-~^* ")]
+    if not lines:
+        return ""
+    errors = [line for line in lines[-20:] if re.match(r"[\w.]*(Error|Exception|Interrupt|Exit)\b(:|$)", line)]
+    return (errors or lines)[-1][:LINE_WIDTH]
+
+
+def _newest_attempt(ranks: Path) -> list[Path]:
+    """Folders of the ranks in torchrun's last attempt: <log dir>/<run>/attempt_N/<local rank>."""
+    attempts = sorted(ranks.glob("*/attempt_*"), key=lambda path: (os.stat(path).st_mtime_ns, path.name))
+    return sorted(path for path in attempts[-1].iterdir() if path.name.isdecimal()) if attempts else []

@@ -1,0 +1,200 @@
+"""What charts show: every quantity of a run over time, fed by steps, samples and what scripts log."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+
+import msgspec
+import numpy as np
+
+from ddpmon.analysis.over_time.history import BINS, LOW_IS_WORST, History, SavedHistory, Spread, rows_of, spread
+from ddpmon.analysis.statistics.arrays import Floats
+from ddpmon.analysis.steps.world import World
+from ddpmon.messages import LOGGED, QUANTITIES, SAMPLE_SERIES, STEP_SERIES, Sample, Scalar, Series, SeriesView
+
+SECOND_US = 1_000_000
+LATE_S = 2
+"""A second is over for charts when samples of one so much later have come."""
+LOGGED_MOST = 24
+"""Names of logged values that are kept; further ones are not."""
+PENDING = 4096
+"""Steps of a name whose end was not told yet."""
+_Values = tuple[float | None, ...]
+_values: Callable[[Sample], _Values] = attrgetter(*(QUANTITIES[name].sample_field for name in SAMPLE_SERIES))
+"""What a sample tells of SAMPLE_SERIES."""
+
+
+class SavedHistories(msgspec.Struct):
+    """All histories as a recording keeps them."""
+
+    steps: SavedHistory
+    samples: SavedHistory
+    logged: dict[str, SavedHistory]
+
+
+class Histories:
+    """Low, median, high and the worst rank of every quantity, from the run's start on. Times: seconds since then."""
+
+    def __init__(self) -> None:
+        self._steps = History(STEP_SERIES)
+        self._samples = History(SAMPLE_SERIES)
+        self._logged: dict[str, History] = {}
+        self._by_second: dict[int, dict[int, _Values]] = {}
+        """Samples by second and rank that are not in the history yet."""
+        self._by_step: dict[str, dict[int, dict[int, float]]] = {}
+        """Logged values by name, step and rank that are not in the history yet."""
+        self._second = -1
+        """The last one that is in the history."""
+
+    @property
+    def names(self) -> list[str]:
+        """What there is to show."""
+        told = self._steps.known | self._samples.known
+        known = [name for name in (*STEP_SERIES, *SAMPLE_SERIES) if name in told]
+        return known + [LOGGED + name for name in self._logged]
+
+    def series(self, name: str) -> Series:
+        """One of STEP_SERIES over the whole run."""
+        return self._steps.series(name)
+
+    def view(self, name: str, span_s: float | None, end_s: float | None, points: int) -> SeriesView | None:
+        """A quantity over a stretch that ends at a moment. None, None: all there is; now. None: no such quantity."""
+        if name in STEP_SERIES:
+            return self._steps.view(name, span_s, end_s, points)
+        if name in SAMPLE_SERIES:
+            shown = self._samples.view(name, span_s, end_s, points)
+            return msgspec.structs.replace(shown, steps=self._steps_at(shown, points))
+        logged = self._logged.get(name.removeprefix(LOGGED)) if name.startswith(LOGGED) else None
+        if logged is None:
+            return None
+        return msgspec.structs.replace(logged.view(logged.names[0], span_s, end_s, points), name=name)
+
+    def _steps_at(self, shown: SeriesView, points: int) -> list[int]:
+        """The step that had ended at each of its points; 0: none had."""
+        if not shown.seconds:
+            return []
+        rows, _ = self._steps.between(shown.seconds[0], shown.seconds[-1], points)
+        ends, steps = rows["seconds"].tolist(), [0, *rows["step"].tolist()]
+        return [steps[bisect.bisect_right(ends, at)] for at in shown.seconds]
+
+    def add_steps(self, part: World, seconds: Floats) -> None:
+        """Take further steps. seconds: [S] when each ended."""
+        if not len(part):
+            return
+        many = len(part.ranks) > 1
+        none = np.zeros(part.own_ms.shape, bool)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rate = part.samples * 1e3 / part.length_ms
+        critical = np.where(part.critical >= 0, np.asarray(part.ranks)[part.critical], -1)
+        length = spread(part.length_ms)
+        spreads = {
+            "loss": spread(part.loss, None if part.has_loss.all() else part.has_loss, part.ranks),
+            "step": Spread(length.low, length.median, length.high, critical, length.weight),
+            "own": spread(part.own_ms, ranks=part.ranks),
+            "wait": spread(part.wait_ms, None if many else none, part.ranks, low_is_worst=True),
+            "transfer": spread(part.transfer_ms, None if many else none, part.ranks),
+            "samples": spread(
+                rate, None if (part.samples > 0).all() else part.samples > 0, part.ranks, low_is_worst=True
+            ),
+        }
+        self._steps.add(rows_of(seconds, part.step, [spreads[name] for name in STEP_SERIES]))
+        for name in self._by_step:
+            self._end_logged(name, part, seconds)
+
+    def add_samples(self, rank: int, samples: Sequence[Sample], run_began_us: float) -> None:
+        """Take samples of a rank. run_began_us: when the run did, by the clock of the samples."""
+        for sample in samples:
+            second = int((sample.time_us - run_began_us) // SECOND_US)
+            if second > self._second:
+                self._by_second.setdefault(second, {})[rank] = _values(sample)
+
+    def end_seconds(self, *, final: bool = False) -> None:
+        """Work the seconds that are over into the history; `final`: nothing more will come."""
+        newest = max(self._by_second, default=0)
+        over = sorted(second for second in self._by_second if final or second <= newest - LATE_S)
+        told = [self._by_second.pop(second) for second in over]
+        by_ranks: list[tuple[tuple[int, ...], list[int]]] = []
+        for place, values in enumerate(told):
+            ranks = tuple(sorted(values))
+            if by_ranks and by_ranks[-1][0] == ranks:
+                by_ranks[-1][1].append(place)
+            else:
+                by_ranks.append((ranks, [place]))
+        for ranks, places in by_ranks:
+            table = np.array([[told[place][rank] for rank in ranks] for place in places], np.float64)  # None: NaN
+            spreads = [
+                spread(table[..., i], ~np.isnan(table[..., i]), ranks, low_is_worst=name in LOW_IS_WORST)
+                for i, name in enumerate(SAMPLE_SERIES)
+            ]
+            seconds = np.array([over[place] + 1.0 for place in places])
+            self._samples.add(rows_of(seconds, np.zeros(len(places), np.int64), spreads))
+        if over:
+            self._second = over[-1]
+
+    def add_logged(self, rank: int, scalars: Sequence[Scalar]) -> None:
+        """Take values that a rank's script logged."""
+        for scalar in scalars:
+            steps = self._by_step.get(scalar.name)
+            if steps is None:
+                if len(self._by_step) >= LOGGED_MOST:
+                    continue
+                steps = self._by_step[scalar.name] = {}
+            steps.setdefault(scalar.step, {})[rank] = scalar.value
+            if len(steps) > PENDING:
+                del steps[min(steps)]
+
+    def _end_logged(self, name: str, part: World, seconds: Floats) -> None:
+        """Work the values of the steps that have ended into the history."""
+        pending = self._by_step[name]
+        ended = sorted(step for step in pending if step <= part.step[-1])
+        if not ended:
+            return
+        told = [pending.pop(step) for step in ended]
+        ranks = sorted({rank for values in told for rank in values})
+        values = np.array([[each.get(rank, 0.0) for rank in ranks] for each in told], np.float64)
+        known = np.array([[rank in each for rank in ranks] for each in told])
+        found = spread(values, known)
+        at = seconds[np.searchsorted(part.step, ended)]
+        self._logged.setdefault(name, History([name])).add(rows_of(at, np.array(ended, np.int64), [found]))
+
+    def forget_logged(self) -> None:
+        """The ranks were restarted: what they logged of steps that never ended belongs to no step."""
+        for pending in self._by_step.values():
+            pending.clear()
+
+    def logged_of(self, other: Histories, seconds: float) -> None:
+        """Take what another holds of logged values up to a moment."""
+        cut = {name: history.until(seconds) for name, history in other._logged.items()}
+        self._logged = {name: history for name, history in cut.items() if history.known}
+
+    def until(self, seconds: float) -> Histories:
+        """As they were at an earlier moment, as far as that is still known."""
+        cut = Histories()
+        cut._steps, cut._samples = self._steps.until(seconds), self._samples.until(seconds)
+        cut._second = int(max(cut._samples.last_s, 0.0)) - 1
+        cut.logged_of(self, seconds)
+        return cut
+
+    @property
+    def sampled_s(self) -> float:
+        """Until when samples are in the history; 0.0: none are."""
+        return self._second + 1.0
+
+    def saved(self, most: int = BINS) -> SavedHistories:
+        """As a recording keeps them: of each resolution the latest `most` rows."""
+        logged = {name: history.saved(most) for name, history in self._logged.items()}
+        return SavedHistories(self._steps.saved(most), self._samples.saved(most), logged)
+
+    @classmethod
+    def restored(cls, saved: SavedHistories) -> Histories:
+        """What `saved` made. ValueError if it did not."""
+        histories = cls()
+        histories._steps = History.restored(saved.steps, STEP_SERIES)
+        histories._samples = History.restored(saved.samples, SAMPLE_SERIES)
+        histories._second = int(max(histories._samples.last_s, 0.0)) - 1
+        for name, logged in saved.logged.items():
+            histories._logged[name] = History.restored(logged, (name,))
+            histories._by_step[name] = {}
+        return histories

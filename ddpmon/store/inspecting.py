@@ -1,0 +1,44 @@
+"""What a viewer that inspects ranks is shown: where they are, and one of them through time."""
+
+from __future__ import annotations
+
+from ddpmon.analysis.processes.hangs import why_no_stack
+from ddpmon.messages import InspectView, InspectWish, StackView
+from ddpmon.store.processes import RankProcess
+from ddpmon.store.store import Store
+
+
+def inspect_view(store: Store, wish: InspectWish) -> InspectView:
+    """One rank through time, and where it was last."""
+    told = store.past.courses(wish.rank, wish.steps, wish.columns)
+    where = stack_view(store, wish.rank)
+    if told is None:
+        return InspectView(wish.rank, wish.steps, 0, 0, [], where)
+    return InspectView(wish.rank, wish.steps, told.columns, told.last_step, told.rows, where)
+
+
+def stack_views(store: Store) -> list[StackView]:
+    """Where every rank was last."""
+    return [stack_view(store, rank) for rank in range(store.registry.world_size or store.run.world_size)]
+
+
+def stack_view(store: Store, rank: int) -> StackView:
+    """Where a rank was last, or why it cannot tell."""
+    process = store.registry.seats.get(rank)
+    if process is None:
+        return StackView(rank, why=why_no_stack(rank, heard=False))
+    stack = process.stack
+    here = process.hello.host == store.registry.host
+    at = store.clock.unix_at(stack.time_us) if stack and here else None
+    waits = process.asked_at is not None and process.held is None
+    return StackView(rank, stack, at, waits, _why(rank, process))
+
+
+def _why(rank: int, process: RankProcess) -> str:
+    return why_no_stack(
+        rank,
+        heard=True,
+        gone=process.left or process.dead,
+        held=process.held,
+        unanswered=process.unanswered,
+    )

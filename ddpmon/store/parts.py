@@ -1,0 +1,108 @@
+"""Parts of a snapshot that only one screen shows: built for the viewers that wish for them."""
+
+from __future__ import annotations
+
+import bisect
+
+import msgspec
+
+from ddpmon.analysis.over_time.heat import HOT, code, fold, folded, hot_since, worst
+from ddpmon.analysis.steps.timeline import timeline
+from ddpmon.messages import (
+    HeatRow,
+    HeatView,
+    HeatWish,
+    RankSpans,
+    SeriesView,
+    SeriesWish,
+    Snapshot,
+    TimelineRow,
+    TimelineStep,
+    TimelineView,
+    TimelineWish,
+    Wish,
+)
+from ddpmon.store.costs import cost_view
+from ddpmon.store.inspecting import inspect_view, stack_views
+from ddpmon.store.store import Store
+
+_HOT = {"wait": 0.5, "gpu": 0.5}
+"""A wait of half of the step; a GPU that does nothing for half of the time."""
+
+
+def with_parts(shot: Snapshot, store: Store, wish: Wish) -> Snapshot:
+    """The snapshot, with what is wished for."""
+    if wish == Wish():
+        return shot
+    return msgspec.structs.replace(
+        shot,
+        heat=_heat(store, wish.heat) if wish.heat else None,
+        timeline=_timeline(store, wish.timeline) if wish.timeline else None,
+        cost=cost_view(store, wish.cost) if wish.cost else None,
+        inspect=inspect_view(store, wish.inspect) if wish.inspect else None,
+        stacks=stack_views(store) if wish.stacks else [],
+        series=_series(store, wish.series) if wish.series else None,
+    )
+
+
+def _series(store: Store, wish: SeriesWish) -> SeriesView | None:
+    return store.histories.view(wish.name, wish.span_s, wish.end_s, wish.points)
+
+
+def _host(store: Store, rank: int) -> str:
+    process = store.registry.seats.get(rank)
+    return process.hello.host if process else ""
+
+
+def _heat(store: Store, wish: HeatWish) -> HeatView | None:
+    heat = store.heat
+    grid = heat.grid(wish.metric, wish.steps, wish.columns)
+    if grid is None:
+        return None
+    wanted = [column for column, rank in enumerate(heat.ranks) if wish.ranks is None or within(rank, wish.ranks)]
+    ranks, of_ranks = [heat.ranks[column] for column in wanted], grid.cells[wanted]
+    rows = fold([_host(store, rank) for rank in ranks], wish.rows)
+    cells = folded(of_ranks, rows)
+    least = code(grid, _HOT.get(wish.metric, HOT))
+    told = []
+    for row, line in zip(rows, cells, strict=True):
+        share, place = (0.0, None) if wish.metric == "loss" else hot_since(line, least)
+        since = None if place is None else max(1, (grid.first_bin + place) * grid.steps)
+        ends = ranks[row.columns[0]], ranks[row.columns[-1]]
+        told.append(HeatRow(row.hosts, ends, len(row.columns), ranks[worst(of_ranks, row)], round(share, 4), since))
+    return HeatView(
+        wish.metric, grid.steps, grid.first_bin, cells.shape[1], grid.last_step, grid.low, grid.high, told,
+        cells.tobytes(),
+    )  # fmt: skip
+
+
+def within(rank: int, spans: RankSpans) -> bool:
+    """Whether a rank is among those that are wished for."""
+    place = bisect.bisect_right(spans, rank, key=lambda span: span[0])
+    return place > 0 and rank <= spans[place - 1][1]
+
+
+def _timeline(store: Store, wish: TimelineWish) -> TimelineView | None:
+    if store.world is None:
+        return None
+    told = timeline(store.world, wish.steps, store.findings)
+    world = told.world
+    phases = [world.phases_ms, world.wait_ms[..., None], world.transfer_ms[..., None]]
+    rows = []
+    order = [each for each in told.order if wish.ranks is None or within(world.ranks[each], wish.ranks)]
+    for column in order[wish.first : wish.first + wish.rows]:
+        each = [
+            tuple(round(float(value), 3) for values in phases for value in values[i, column]) for i in range(len(world))
+        ]
+        rows.append(TimelineRow(world.ranks[column], _host(store, world.ranks[column]), each))
+    steps = [
+        TimelineStep(
+            int(world.step[i]),
+            round(float(world.step_ms[i]), 3),
+            world.ranks[critical] if (critical := int(world.critical[i])) >= 0 else None,
+            told.mended_ms[i],
+        )
+        for i in range(len(world))
+    ]
+    mended = None if told.mended is None else world.ranks[told.mended]
+    return TimelineView(steps, rows, len(order), mended)

@@ -1,0 +1,399 @@
+"""Who is who: which process is which rank of which attempt, and how each is."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from ddpmon.analysis.processes.hangs import Held
+from ddpmon.messages import STAGE_ENDED, STAGE_GROUP, Hello, Layout, Sample, Stack, Step
+from ddpmon.runs import Process
+from ddpmon.store.peers import Peer
+from ddpmon.store.refusals import STRANGER, Refusals
+
+SILENT_S = 3.0
+SAMPLE_US = 1_300_000
+"""What a sample tells of began at most so long before it."""
+SAMPLES = 30
+"""Of a process, one a second, that are kept: about as long as the window of steps."""
+STANDS_S = 10.0
+"""Ranks that were heard so lately are no earlier attempt's while their processes live."""
+UNSEATED_MOST = 1024
+"""Processes that said they are a rank and are none, at most."""
+
+
+@dataclass
+class RankProcess:
+    """A process that said it is a rank."""
+
+    id: int
+    """Its number in the recording."""
+    attempt: int
+    """Of the run: a restart of the ranks begins a new one. -1: it never was seated."""
+    hello: Hello
+    process: Process | None = None
+    """None: not on this machine, or gone before it could be looked at."""
+    peer: Peer | None = None
+    """Who speaks as this process, by the kernel's word; None: nobody to this very hub, or from a file alone."""
+    launched: bool = False
+    """It was started as this rank of this run, as the environment says with which it began."""
+    identity: bytes = b""
+    """Its connection."""
+    greeted: bool = False
+    """It said hello to this very hub."""
+    stage: int = 0
+    phase: int = 4
+    seq: int = 0
+    """Of the last batch received."""
+    introduced: bool = False
+    """It said hello, and no batch since: what lies between that batch and the last one is lost."""
+    asked_again_at: float = float("-inf")
+    """When it was asked for what is missing, by the hub's clock."""
+    hole: bool = True
+    """Any number of steps may be missing before the next one: batches of it are known to be lost."""
+    missing: int = 0
+    """So many may be: records that it had to drop or that were left out."""
+    doubted: int = 0
+    """A step that could not be the next one; if the batch after goes on from it, it was."""
+    last_end_us: int = 0
+    """When the last step ended that was received, by its own clock."""
+    steps: int = 0
+    """Finished, as it says itself."""
+    last_step: int = 0
+    """The highest step number received."""
+    records: int = 0
+    """Step records received, less those that the recorder had to throw away."""
+    dropped: int = 0
+    """Records it says it had to throw away."""
+    total_steps: int | None = None
+    beats: int = 0
+    """What was heard of its training thread so far."""
+    beat_at: float = 0.0
+    """When that last rose, by the hub's clock."""
+    pausing: int | None = None
+    """Index into PAUSES of what it does instead of training."""
+    pausing_since: float = 0.0
+    """By the hub's clock."""
+    epoch: int | None = None
+    """That runs, counted from 1."""
+    epochs: int | None = None
+    samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES))
+    """The latest, oldest first."""
+    layouts: dict[int, Layout] = field(default_factory=dict)
+    """What is in its buckets, where they are recorded."""
+    unsynchronised: int = 0
+    """Optimizer steps on gradients that DDP never reduced."""
+    unsynchronised_at: int = 0
+    """How many steps it had finished when the latest of them was told of."""
+    stack: Stack | None = None
+    """The latest."""
+    stack_at: float = 0.0
+    """When it came, by the hub's clock."""
+    stood: Stack | None = None
+    """The latest that told of a standstill in which every rank was still there."""
+    still_since: float | None = None
+    """When a stack first told of the place where it still is, by the hub's clock; None: it told of none."""
+    held: Held | None = None
+    """The kernel does not let it run."""
+    asked_at: float | None = None
+    """When a viewer asked where it is, by the hub's clock; None: it has answered, or nobody did."""
+    unanswered: bool = False
+    """It did not answer the last time."""
+    learning_rate: float | None = None
+    trains_since_us: int | None = None
+    """End of the first step that is known, on its own clock: before it, samples tell of imports and set-up."""
+    heard_at: float = 0.0
+    left: bool = False
+    dead: bool = False
+
+    @property
+    def rank(self) -> int:
+        return self.hello.rank
+
+    @property
+    def sample(self) -> Sample | None:
+        """The latest."""
+        return self.samples[-1] if self.samples else None
+
+    @property
+    def settled(self) -> bool:
+        """Whether it has proven to be a rank: in a process group, or training."""
+        return self.stage >= STAGE_GROUP or self.last_step > 0
+
+    @property
+    def gone(self) -> bool:
+        return self.left or self.dead or (self.process is not None and not self.process.alive())
+
+    @property
+    def lost(self) -> int:
+        """Step records that were lost, at least: holes among those received, and after its end the tail."""
+        holes = max(self.last_step, self.steps if self.left or self.dead else 0) - self.records
+        return max(0, holes)
+
+    def tell_work(self, beats: int, pausing: int | None, now: float, *, writes: bool = False) -> None:
+        """Take how far its training thread has come, and whether it trains. writes: it fills a file meanwhile."""
+        if writes or beats > self.beats:
+            self.beats, self.beat_at = beats, now
+        if pausing != self.pausing:
+            self.pausing, self.pausing_since = pausing, now
+
+    def tell_stack(self, stack: Stack, now: float) -> None:
+        """Take a stack, and notice whether it is where the last one was."""
+        before, self.stack, self.stack_at = self.stack, stack, now
+        self.asked_at, self.unanswered = None, False
+        if before is None or self.still_since is None or _place(before) != _place(stack):
+            self.still_since = now
+
+    def stands(self, stack: Stack, now: float) -> None:
+        """While no rank comes on, it is still where this stack told."""
+        elapsed_us = round((now - self.stack_at) * 1e6)
+        self.stood = msgspec.structs.replace(stack, time_us=stack.time_us + elapsed_us)
+
+    @property
+    def last_stand(self) -> Stack | None:
+        """Where it was while no rank came on: a peer that is killed frees it from there for a last moment."""
+        return self.stood if self.stood is not None and self.stood.step >= self.steps else self.stack
+
+    def health(self, now: float) -> str:
+        """One of RankView's."""
+        if self.left:
+            return "left"
+        if self.dead:
+            return "dead"
+        return "ok" if now - self.heard_at <= SILENT_S else "silent"
+
+    def fresh(self, steps: Iterable[Step]) -> list[Step]:
+        """Those that were not received before, counted."""
+        new = []
+        for step in steps:
+            if step.step > self.last_step:
+                self.last_step, self.last_end_us = step.step, step.end_us
+                self.records += 1
+                new.append(step)
+        return new
+
+
+def _place(stack: Stack) -> tuple[object, ...]:
+    """Where a rank is, as its script sees it: what a library does inside a call of the script is no coming on."""
+    return stack.step, stack.issued, stack.frames[stack.own or 0 :]
+
+
+@dataclass
+class Registry:
+    """The processes of a run. `seats` are the ranks of the current attempt."""
+
+    run_id: str
+    world_size: int
+    """0: not known before the ranks say it."""
+    host: str
+    attempt: int = 0
+    restart: int = 0
+    """torchrun's restart count of the current attempt."""
+    seats: dict[int, RankProcess] = field(default_factory=dict)
+    everyone: dict[int, RankProcess] = field(default_factory=dict)
+    """By pid."""
+    refusals: Refusals = field(default_factory=Refusals)
+    """What could not come from a rank of this run, and what ranks told that cannot be."""
+    _speakers: dict[bytes, int] = field(default_factory=dict)
+    _last_id: int = 0
+
+    def hello(
+        self, hello: Hello, identity: bytes, now: float, peer: Peer | None = None, *, left: bool = False
+    ) -> RankProcess | None:
+        """A rank introduces itself, again perhaps; None: it cannot be one of this run.
+
+        peer: who says so; None: a file in the run's folder does. left: it has ended, and its pid may be another
+        process's by now.
+        """
+        if hello.run_id != self.run_id:
+            return self._refuse(f"of run {hello.run_id[:40]}")
+        own = peer is None or peer.has_pid(hello.pid)
+        if not own and peer is not None and peer.pid and hello.host == self.host:
+            return self._refuse(f"process {peer.pid} says that it is {hello.pid}")
+        process = self._process_of(hello, peer) if own and not left else None
+        known = self.everyone.get(hello.pid)
+        if known and known.process and process and known.process != process:
+            known = None  # the pid was given to another process
+        if known and peer and known.peer and known.peer != peer:
+            if not (own and process) or (known.process and known.process.alive()):
+                return self._refuse(f"process {peer.pid} says that it is {hello.pid}, which is another one")
+            self._unseat(known)  # it had but the name
+            known = None
+        launched = own and peer is not None and peer.launched_as(self.run_id, hello.rank)
+        if not self._fits(hello, launched=launched) or not self._may_speak(identity, hello.pid):
+            return self._refuse(f"process {hello.pid} is no rank {hello.rank} of {hello.world_size}")
+        if known and known.rank != hello.rank and known.last_step:
+            return self._refuse(f"process {hello.pid} was rank {known.rank}")
+        if known is None:
+            if not self._has_room():
+                return self._refuse("too many of them")
+            self._last_id += 1
+            known = RankProcess(self._last_id, -1, hello, process, stage=hello.stage)
+            self.everyone[hello.pid] = known
+        if known.rank != hello.rank and known.attempt == self.attempt:
+            self._unseat(known)
+        known.hello = hello
+        known.stage = max(known.stage, hello.stage)
+        known.process = known.process or process
+        known.peer = peer or known.peer
+        known.launched = launched if peer else known.launched
+        known.greeted = known.introduced = True
+        known.heard_at = now
+        self._bind(known, identity)
+        self.seat(known, now)
+        return known
+
+    def _refuse(self, why: str) -> RankProcess | None:
+        """Count it; None, as who it is is not known."""
+        self.refusals.count(STRANGER, why=why)
+        return None
+
+    def _process_of(self, hello: Hello, peer: Peer | None) -> Process | None:
+        """The process behind a pid that is its own; None: not to be seen from here."""
+        if peer is None:
+            return Process.of(hello.pid) if hello.host == self.host else None
+        return Process.of(peer.pid) if peer.pid else None
+
+    def _has_room(self) -> bool:
+        """Whether one more process may be known; those that never were a rank and are gone make room."""
+        unseated = [pid for pid, process in self.everyone.items() if process.attempt < 0]
+        if len(unseated) < UNSEATED_MOST:
+            return True
+        for pid in unseated:
+            if self.everyone[pid].gone:
+                self._speakers.pop(self.everyone.pop(pid).identity, None)
+                return True
+        return False
+
+    def speaker(self, identity: bytes, rank: int, pid: int, now: float, peer: Peer | None = None) -> RankProcess | None:
+        """Who sent a message that is no Hello; None: unknown to this hub, or not who it says it is."""
+        known = self.everyone.get(pid)
+        if known is None or not known.greeted:
+            return None
+        other = peer is not None and known.peer is not None and peer != known.peer
+        if other or known.rank != rank or not self._may_speak(identity, pid):
+            return self._refuse(f"not process {pid} as rank {rank}" + (f", but {peer.pid}" if other and peer else ""))
+        self._bind(known, identity)
+        known.heard_at = now
+        known.dead = False
+        if not self.is_seated(known):
+            self.seat(known, now)
+        return known
+
+    def speaks(self, identity: bytes, peer: Peer | None) -> RankProcess | None:
+        """Which process was heard on a connection before; None: none."""
+        known = self.everyone.get(self._speakers.get(identity, -1))
+        return known if known and (peer is None or known.peer == peer) else None
+
+    def is_known(self, pid: int) -> bool:
+        """Whether this hub was greeted by the process."""
+        return pid in self.everyone and self.everyone[pid].greeted
+
+    def is_seated(self, process: RankProcess) -> bool:
+        """Whether it is a rank of the current attempt."""
+        return self.seats.get(process.rank) is process
+
+    def seat(self, new: RankProcess, now: float) -> None:
+        """Give a process its rank, or begin a new attempt with it, or leave it out."""
+        if new.attempt >= 0 and new.attempt != self.attempt:
+            return  # of an earlier attempt
+        holder = self.seats.get(new.rank)
+        if new.hello.restart < self.restart:
+            if not new.launched or any(process.launched for process in self.seats.values()):
+                return  # of an earlier attempt
+            self._begin_attempt(new)
+        elif new.hello.restart > self.restart:
+            if self._stands(new, now):
+                return  # a launcher starts no new ranks before the old ones are gone
+            self._begin_attempt(new)
+        elif holder is None or holder is new:
+            pass
+        elif not new.settled and not holder.gone:
+            return  # a child of a rank that inherited its environment, until it proves otherwise
+        elif holder.settled and not holder.gone:
+            if holder.launched or not new.launched:
+                self._refuse(f"rank {new.rank} is process {holder.hello.pid}, not {new.hello.pid}")
+                return
+            self._unseat(holder)
+        elif holder.settled:
+            if self._stands(new, now):
+                return
+            self._begin_attempt(new)
+        if new.settled:
+            self._agree(new.hello.world_size)
+        new.attempt = self.attempt
+        self.seats[new.rank] = new
+
+    def _stands(self, new: RankProcess, now: float) -> bool:
+        """Whether the current attempt is still at work, so that `new` can be of no later one."""
+        return any(
+            process.process is not None
+            and now - process.heard_at < STANDS_S
+            and process.launched >= new.launched
+            and not process.gone
+            for process in self.seats.values()
+        )
+
+    def _unseat(self, impostor: RankProcess) -> None:
+        if self.seats.get(impostor.rank) is impostor:
+            del self.seats[impostor.rank]
+        impostor.attempt = -1
+
+    def restore(self, processes: Iterable[RankProcess]) -> None:
+        """Take over what an earlier hub knew."""
+        for process in processes:
+            self.everyone[process.hello.pid] = process
+            self._last_id = max(self._last_id, process.id)
+            if process.attempt < 0:
+                continue
+            if process.attempt > self.attempt:
+                self.attempt = process.attempt
+                self.seats = {}
+            self.restart = max(self.restart, process.hello.restart)
+            self.seats[process.rank] = process
+            if process.settled:
+                self.world_size = process.hello.world_size
+
+    def _begin_attempt(self, new: RankProcess) -> None:
+        self.attempt += 1
+        self.restart = new.hello.restart
+        self.seats = {}
+        self.world_size = new.hello.world_size
+
+    def _fits(self, hello: Hello, *, launched: bool) -> bool:
+        """Whether its world size can be: the run's own, or one that a script agreed on before any other rank did."""
+        if hello.world_size == self.world_size or not self.world_size:
+            self.world_size = hello.world_size
+            return True
+        if hello.restart > self.restart:
+            return True
+        others = [p for p in self.seats.values() if p.hello.pid != hello.pid and p.settled and not p.gone]
+        return hello.stage >= STAGE_GROUP and not any(other.launched >= launched for other in others)
+
+    def _agree(self, world_size: int) -> None:
+        if world_size != self.world_size:
+            self.world_size = world_size
+            self.seats = {rank: p for rank, p in self.seats.items() if rank < world_size}
+
+    def _may_speak(self, identity: bytes, pid: int) -> bool:
+        return self._speakers.get(identity, pid) == pid
+
+    def _bind(self, known: RankProcess, identity: bytes) -> None:
+        if known.identity != identity:
+            self._speakers.pop(known.identity, None)
+            self._speakers[identity] = known.hello.pid
+            known.identity = identity
+
+    def look(self) -> list[RankProcess]:
+        """Look whether the seated processes of this machine live; returns those newly found dead."""
+        fallen = []
+        for process in self.seats.values():
+            if process.process and not process.left and not process.dead and not process.process.alive():
+                # One that had told all it had may have found no time for its goodbye.
+                process.left = process.stage == STAGE_ENDED
+                process.dead = not process.left
+                fallen.append(process)
+        return fallen

@@ -1,0 +1,66 @@
+"""Where the ranks of a run are that stands still, from what they told last and what was found out about them."""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+
+from ddpmon.analysis.life import Signs, stalled_after_s, state
+from ddpmon.analysis.processes.hangs import Standstill, missing
+from ddpmon.analysis.processes.starts import Starting, start_still_s
+from ddpmon.messages import END_STATES, STAGE_MODEL, Stack
+from ddpmon.store.processes import RankProcess, Registry
+
+STACK_S = 8.0
+"""How old a stack may be to tell where a rank is."""
+
+
+def start_stands_s(registry: Registry, idle: AbstractSet[int], now: float) -> float | None:
+    """How long the first step has stood still; None while it may come. idle: ranks that do nothing."""
+    ranks = {}
+    for rank, process in registry.seats.items():
+        silent = process.health(now) == "silent"
+        stack = None if silent else _latest(process, now)
+        since = process.heard_at if silent else process.still_since
+        ranks[rank] = Starting(
+            still_s=now - since if since is not None and (silent or stack) else 0.0,
+            idle=rank in idle,
+            has_model=process.stage >= STAGE_MODEL,
+            gone=process.left or process.dead,
+            stack=stack,
+        )
+    return start_still_s(ranks, registry.world_size)
+
+
+def standstill(registry: Registry, signs: Signs, now: float) -> Standstill | None:
+    """Where every rank is, if none comes on, or if none did when the run was ended. None while steps go on."""
+    seats, where = registry.seats, state(signs)
+    if where == "stalled":
+        silent = [rank for rank, p in seats.items() if p.health(now) == "silent"]
+        gone = [rank for rank, p in seats.items() if p.left or p.dead]
+        stacks = {rank: s for rank, p in seats.items() if rank not in gone and (s := _latest(p, now))}
+        held = {rank: p.held for rank, p in seats.items() if rank in silent and p.held}
+        idle_s = signs.idle_s if signs.steps else signs.start_still_s or 0.0
+        return Standstill(idle_s, stacks, gone, silent, held, registry.world_size)
+    if where not in END_STATES or where == "done":
+        return None
+    stuck_us = stalled_after_s(signs.step_s, signs.pause_s) * 1e6
+    last = {
+        rank: stack
+        for rank, p in seats.items()
+        if (stack := p.last_stand) and stack.step >= p.steps and stack.time_us - stack.since_us >= stuck_us
+    }
+    if not any(stack.blocked for stack in last.values()):
+        return None
+    idle_us = max(stack.time_us - stack.since_us for stack in last.values())
+    unheard = [rank for rank, process in seats.items() if rank not in last and not process.left]
+    silent = [] if missing(last) else unheard
+    return Standstill(idle_us / 1e6, last, silent=silent, world_size=registry.world_size, over=True)
+
+
+def _latest(process: RankProcess, now: float) -> Stack | None:
+    """Where a rank is now, as far as is known."""
+    stack = process.stack
+    if stack is None or stack.step < process.steps or now - process.stack_at >= STACK_S:
+        return None
+    # What a silent rank itself said last was before it fell silent; only its answer to a signal came after that.
+    return stack if process.health(now) == "ok" or process.stack_at > process.heard_at else None

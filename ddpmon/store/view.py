@@ -1,0 +1,354 @@
+"""Builds the snapshot that viewers show, from all that is known."""
+
+from __future__ import annotations
+
+import math
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+
+from ddpmon.analysis.processes.conditions import Conditions
+from ddpmon.analysis.processes.parallelism import measured, with_ddp
+from ddpmon.analysis.steps.summary import Efficiency, Summary, loss_trend, summarise
+from ddpmon.analysis.steps.what_if import gain_with_even_transfer, gain_without_waiting
+from ddpmon.analysis.steps.world import World
+from ddpmon.analysis.words import counted
+from ddpmon.messages import (
+    END_STATES,
+    GPU,
+    OWN_PHASES,
+    PAUSES,
+    SAMPLED,
+    STAGES,
+    SYNC_COLLECTIVE,
+    SYNC_KINDS,
+    AllReduceView,
+    EfficiencyView,
+    Environment,
+    Exit,
+    Gpu,
+    Hello,
+    PausingView,
+    RankView,
+    RunView,
+    Sample,
+    Snapshot,
+    TimesView,
+)
+from ddpmon.store.attempts import earlier_attempts
+from ddpmon.store.refusals import STRANGER
+from ddpmon.store.store import Store
+
+MEANS = ("window", "samples_per_s", "all_reduce", "buckets", "bus_bandwidth_gb_s")
+"""Of a snapshot, what is worked out over the steps of a window."""
+RANK_MEANS = (
+    *("step_ms", "own_ms", "over_median", "phases_ms", "late_ms", "critical_share", "loss", "samples_per_s"),
+    *("tokens_per_s", "gc_ms", "named_ms", "window"),
+)
+"""The same of a rank."""
+_MEANS = tuple((row.field, attrgetter(row.sample_field)) for row in SAMPLED if row.mean)
+_LATEST = tuple(row for row in SAMPLED if row.where != GPU and not row.mean)
+_FIELDS = tuple(row.field for row in _LATEST)
+_read_latest = attrgetter(*(row.sample_field for row in _LATEST))
+_read_gpu = attrgetter(*(f"gpu_{name}" for name in Gpu.__struct_fields__))
+_NO_GPU = (None,) * len(Gpu.__struct_fields__)
+
+
+def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) -> Snapshot:
+    """Everything a screen needs at this moment. now: seconds of the hub's own clock."""
+    run, registry = store.run, store.registry
+    summary = store.summary if store.first is None else summarise(store.first)
+    loss = store.loss if store.first is None else loss_trend(store.first)[0]
+    ranks = _ranks(store, summary, now)
+    total = _total(store)
+    training_epoch, training_epochs = _epoch(store)
+    rates = [view.samples_per_s for view in ranks if view.samples_per_s is not None and view.window is None]
+    loads = [view.gpu.percent for view in ranks if view.gpu and view.gpu.percent is not None]
+    buckets = store.bucket_times()
+    ended = run.ended_at is not None
+    left = total - store.step if total and not ended else None
+    step_ms = summary.step_ms_mean if summary else None
+    pausing = store.pausing(now)
+    parallelism, unmeasured = store.parallelism, store.unmeasured
+    said = measured(parallelism, unmeasured)
+    waits = "wait" not in unmeasured
+    return Snapshot(
+        epoch=epoch,
+        version=version,
+        at=unix,
+        run=RunView(
+            id=run.id,
+            name=run.name,
+            world_size=registry.world_size or run.world_size,
+            nnodes=run.nnodes,
+            script=run.script,
+            started_at=run.created_at,
+            ended_at=run.ended_at,
+            exit_code=run.exit_code,
+            attempts=earlier_attempts(store),
+            kill_at=None if run.stopping_at is None else run.stopping_at + run.grace_s,
+        ),
+        state=store.state,
+        verdict=store.verdict,
+        severity=store.severity,
+        verdict_since=store.verdict_since,
+        step=store.step,
+        total_steps=total,
+        eta_s=max(0, left) * step_ms / 1e3 if left is not None and step_ms is not None else None,
+        step_ms_p50=summary.step_ms_p50 if summary else None,
+        step_ms_max=summary.step_ms_max if summary else None,
+        loss=loss,
+        loss_falls=store.loss_falls,
+        all_reduce_ms=summary.exposed_ms if summary and summary.gradient_bytes else None,
+        wait_share=float(summary.phases_ms[:, 5].mean()) / summary.step_ms_mean
+        if summary and waits and summary.step_ms_mean > 0
+        else None,
+        gpu_percent=sum(loads) / len(loads) if loads else None,
+        samples_per_s=sum(rates) if rates else None,
+        records_lost=store.records_lost,
+        window=summary.window if summary else None,
+        ranks=ranks,
+        loss_series=store.histories.series("loss"),
+        own_series=store.histories.series("own"),
+        findings=store.findings,
+        events=list(store.events),
+        notes=[said, *_notes(store)] if said else _notes(store),
+        buckets=buckets.buckets,
+        bus_bandwidth_gb_s=buckets.bus_bandwidth_gb_s,
+        times=_times(store),
+        pausing=PausingView(pausing.kind, sorted(pausing.ranks), pausing.seconds) if pausing else None,
+        accumulation=store.accumulation,
+        training_epoch=training_epoch,
+        training_epochs=training_epochs,
+        all_reduce=all_reduce_view(store.means_of or store.first, summary, collectives=counts_collectives(store)),
+        efficiency=efficiency_view(summary.efficiency) if summary and waits and len(summary.ranks) > 1 else None,
+        quantities=[name for name in store.histories.names if name not in unmeasured],
+        parallelism=parallelism,
+        unmeasured=unmeasured,
+        measured=said,
+        refused=registry.refusals.rows(),
+    )
+
+
+def with_means_of(live: Snapshot, recorded: Snapshot) -> Snapshot:
+    """A hub's snapshot whose means are those of a recording's steps, of which there are more than a hub keeps."""
+    means_of = {view.rank: view for view in recorded.ranks}
+    ranks = [
+        msgspec.structs.replace(view, **{name: getattr(means_of[view.rank], name) for name in RANK_MEANS})
+        if view.rank in means_of
+        else view
+        for view in live.ranks
+    ]
+    return msgspec.structs.replace(live, ranks=ranks, **{name: getattr(recorded, name) for name in MEANS})
+
+
+def _times(store: Store) -> TimesView | None:
+    """Where the time went; None before the first step."""
+    begun = [p.trains_since_us for p in store.registry.seats.values() if p.trains_since_us is not None]
+    if not begun:
+        return None
+    times = store.apart.times
+    told = [(kind, s, count) for kind, s, count in zip(PAUSES, times.paused_s, times.counts, strict=True) if count]
+    return TimesView(
+        max(0.0, store.clock.unix_at(min(begun)) - store.run.created_at),
+        times.training_s,
+        {kind: seconds for kind, seconds, _ in told},
+        {kind: count for kind, _, count in told},
+    )
+
+
+def _total(store: Store) -> int | None:
+    """How many steps there will be, as the first rank that knows it says; None also where it says too few."""
+    seats = sorted(store.registry.seats.items())
+    total = next((process.total_steps for _, process in seats if process.total_steps), None)
+    return total if total is not None and total >= store.step else None
+
+
+def _epoch(store: Store) -> tuple[int | None, int | None]:
+    """(the epoch that runs, of how many) as the first rank says that knows most: one rank alone may show a bar."""
+    said = [(p.epoch, p.epochs) for _, p in sorted(store.registry.seats.items()) if p.epoch is not None]
+    return next((each for each in said if each[1] is not None), said[0] if said else (None, None))
+
+
+def _ranks(store: Store, summary: Summary | None, now: float) -> list[RankView]:
+    seats = store.registry.seats
+    means = dict(zip(summary.ranks, _means(summary), strict=True)) if summary else {}
+    for rank, earlier, column in store.departed:
+        means[rank] = _means(earlier)[column] | {"window": earlier.window}
+    named = store.named_ms()
+    exits = _exits(store)
+    standing = store.state == "stalled" or store.state in END_STATES
+    views = []
+    for rank in range(store.registry.world_size or store.run.world_size):
+        process = seats.get(rank)
+        mean = means.get(rank, {})
+        if process is None:
+            views.append(RankView(rank, exit=exits.get(rank), **mean))
+            continue
+        hello, sample = process.hello, process.sample
+        views.append(
+            RankView(
+                rank,
+                host=hello.host,
+                local_rank=hello.local_rank,
+                node_rank=hello.node_rank,
+                pid=hello.pid,
+                device=hello.device,
+                stage=STAGES[process.stage],
+                health=process.health(now),
+                steps=process.steps,
+                exit=exits.get(rank),
+                learning_rate=process.learning_rate,
+                stack=process.stack if standing else None,
+                environment=_environment(hello, sample),
+                named_ms=named.get(rank, {}),
+                unmeasured=hello.unmeasured,
+                **(_sampled(sample, store.recently.of(process).conditions) if sample else {}),
+                **mean,
+            )
+        )
+    return views
+
+
+def _means(summary: Summary) -> list[dict[str, Any]]:
+    """Each rank's means, as RankView names them."""
+    rows = zip(
+        summary.step_ms.tolist(),
+        summary.own_ms.tolist(),
+        summary.over_median.tolist(),
+        summary.phases_ms.tolist(),
+        summary.late_ms.tolist(),
+        summary.critical_share.tolist(),
+        summary.loss.tolist(),
+        summary.has_loss,
+        summary.samples_per_s.tolist(),
+        summary.tokens_per_s.tolist(),
+        summary.gc_ms.tolist(),
+        strict=True,
+    )
+    return [
+        {
+            "step_ms": step,
+            "own_ms": own,
+            "over_median": over,
+            "phases_ms": tuple(phases),
+            "late_ms": _known(late),
+            "critical_share": _known(share),
+            "loss": loss if has_loss else None,
+            "samples_per_s": _known(rate),
+            "tokens_per_s": _known(tokens),
+            "gc_ms": gc,
+        }
+        for step, own, over, phases, late, share, loss, has_loss, rate, tokens, gc in rows
+    ]
+
+
+def counts_collectives(store: Store) -> bool:
+    """Whether collectives are what ranks wait for each other in, instead of DDP's all-reduce."""
+    return not with_ddp(store.parallelism) and "wait" not in store.unmeasured
+
+
+def all_reduce_view(world: World | None, summary: Summary | None, *, collectives: bool = False) -> AllReduceView | None:
+    """What the gradient synchronisation of some steps costs; None where there is none, or nobody to wait for.
+
+    collectives: tell of them where no gradients are synchronised.
+    """
+    if world is None or summary is None or len(summary.ranks) < 2:
+        return None
+    if not summary.gradient_bytes:
+        wait, transfer = summary.phases_ms[:, len(OWN_PHASES) :].mean(axis=0).tolist()
+        if not collectives or not wait + transfer > 0:
+            return None
+        return AllReduceView(
+            payload_bytes=0.0,
+            wait_ms=wait,
+            transfer_ms=transfer,
+            exposed_share=(wait + transfer) / max(summary.step_ms_mean, 1e-9),
+            gain_without_waiting=gain_without_waiting(world),
+            gain_with_even_transfer=gain_with_even_transfer(world),
+            kind=SYNC_KINDS[SYNC_COLLECTIVE],
+        )
+    return AllReduceView(
+        payload_bytes=summary.gradient_bytes,
+        wait_ms=summary.exposed_wait_ms,
+        transfer_ms=summary.exposed_ms - summary.exposed_wait_ms,
+        exposed_share=summary.exposed_ms / max(summary.step_ms_mean, 1e-9),
+        gain_without_waiting=gain_without_waiting(world),
+        gain_with_even_transfer=gain_with_even_transfer(world),
+        beside_ms=max(0.0, float(summary.phases_ms[:, 5:].sum(axis=1).mean()) - summary.exposed_ms),
+    )
+
+
+def efficiency_view(known: Efficiency) -> EfficiencyView:
+    """The tree of efficiencies as viewers get it."""
+    return EfficiencyView(
+        known.parallel,
+        known.load_balance,
+        known.load_balance_persistent,
+        known.load_balance_moving,
+        known.communication,
+    )
+
+
+def _environment(hello: Hello, sample: Sample | None) -> Environment:
+    return Environment(
+        device_name=hello.device_name,
+        cores=hello.cores,
+        compute_threads=hello.compute_threads,
+        torch_version=hello.torch_version,
+        backend=hello.backend,
+        parameters=hello.parameters,
+        gradient_bytes=hello.gradient_bytes,
+        buffer_bytes=hello.buffer_bytes,
+        restart=hello.restart,
+        loader_workers=None if sample is None else sample.loader_workers,
+    )
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _sampled(sample: Sample, conditions: Conditions) -> dict[str, Any]:
+    """What seconds tell of a rank, as RankView names it: each row's latest value, or its mean."""
+    values = dict(zip(_FIELDS, _read_latest(sample), strict=True))
+    for field, read in _MEANS:
+        values[field] = read(conditions)
+    gpu = _read_gpu(sample)
+    values["gpu"] = None if gpu == _NO_GPU else Gpu(*gpu)
+    return values
+
+
+def _exits(store: Store) -> dict[int, Exit]:
+    """How ranks ended, as far as torchrun, the ranks themselves or the run's success tell."""
+    seats = store.registry.seats
+    exits: dict[int, Exit] = {}
+    if store.state == "done":  # torchrun ends with 0 only if every rank did
+        exits = {rank: Exit(0) for rank, process in seats.items() if process.left}
+    for failure in store.failures:
+        process = seats.get(failure.rank)
+        if process is None or process.hello.pid == failure.pid:
+            exits[failure.rank] = Exit(None, None, failure.error, failure.traceback)
+    lines = store.ending.last_lines or {}
+    for row in store.ending.rows:
+        told = exits.get(row.rank)
+        error = told.error if told else None
+        exits[row.rank] = Exit(
+            row.code, row.signal, error or (lines.get(row.rank) if row.code else None), told.traceback if told else None
+        )
+    return exits
+
+
+def _notes(store: Store) -> list[str]:
+    """What could not be measured, once each, and what was refused."""
+    notes = [*store.run.notes, *store.notes]
+    for process in store.registry.seats.values():
+        notes += [note for note in process.hello.notes if note not in notes]
+    if left_out := sum(row.count for row in store.registry.refusals.rows() if row.rank is not None):
+        were = "was" if left_out == 1 else "were"
+        notes.append(f"{counted(left_out, 'value')} that cannot be {were} left out of what ranks told")
+    if ignored := store.registry.refusals.of(STRANGER):
+        were = "was ignored: it" if ignored == 1 else "were ignored: they"
+        notes.append(f"{counted(ignored, 'message')} {were} came from no rank of this run")
+    return notes

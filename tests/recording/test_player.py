@@ -1,0 +1,162 @@
+"""A recording plays through the store that a live hub feeds: what was found appears when it appeared."""
+
+import sqlite3
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ddpmon.errors import RecordingError
+from ddpmon.recording.player import Player
+from ddpmon.recording.recording import recorded_snapshot
+from tests.recordings import BEGAN, FIRST_S, record, story
+
+
+@pytest.fixture
+def player(home):
+    made = Player(record(events=[(4.0, "connected"), (30.0, "late"), (60.0, "well again")]))
+    yield made
+    made.close()
+
+
+def kinds(shot):
+    return [(finding.kind, *finding.ranks) for finding in shot.findings if finding.until_step is None]
+
+
+def test_it_tells_the_story_in_its_order(player):
+    before, early, late, after = (player.at(BEGAN + s) for s in (2.0, 20.0, 30.0, 65.0))
+    assert (before.state, before.step, before.loss) == ("waiting", 0, None)
+    assert (early.state, kinds(early)) == ("running", [])
+    assert (late.state, kinds(late)) == ("slow", [("straggler", 2)])
+    assert late.findings[0].since_step == pytest.approx(601, abs=2)
+    assert (after.state, kinds(after)) == ("running", [])
+    assert early.step < late.step < after.step
+    assert early.loss > late.loss > after.loss
+
+
+def test_a_rank_is_found_late_as_soon_as_a_live_hub_would(player):
+    """Twelve milliseconds in thirty-three need few steps; at the moment the stretch begins nothing can be known."""
+    begins = player.at(BEGAN + FIRST_S + 0.033 * 600)
+    assert kinds(begins) == []
+    assert kinds(player.at(BEGAN + FIRST_S + 0.033 * 600 + 3.0)) == [("straggler", 2)]
+
+
+def test_the_events_are_those_that_had_happened(player):
+    assert [event.text for event in player.at(BEGAN + 40).events] == ["connected", "late"]
+    assert [event.text for event in player.at(BEGAN + 10).events] == ["connected"]
+
+
+def test_its_end_is_what_the_recording_shows(player):
+    run = player._recording.run
+    assert player.at(player.end).verdict == recorded_snapshot(run).verdict
+    assert player.at(player.end + 1e6).state == "done"
+    assert player.at(player.end - 0.1).state == "running"
+
+
+def test_the_series_end_at_the_cursor_and_begin_at_the_start(player):
+    for seconds in (60.0, 30.0, 70.0, 10.0):
+        series = player.at(BEGAN + seconds).loss_series.seconds
+        assert series[0] < FIRST_S + 1
+        assert seconds - 1 < series[-1] <= seconds
+        assert series == sorted(series)
+
+
+PLACES = st.lists(st.floats(0.0, 80.0), min_size=1, max_size=6)
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory):
+    """A recording, and what playing it from its beginning shows at each half second."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DDPMON_HOME", str(tmp_path_factory.mktemp("home")))
+        run = record()
+        player = Player(run)
+        shown = {seconds: player.at(BEGAN + seconds) for seconds in np.arange(0.5, 75.0, 0.5).tolist()}
+        player.close()
+        yield lambda: (run, shown)  # hypothesis would print what it is, at length
+
+
+@settings(max_examples=15, deadline=None)
+@given(PLACES)
+def test_wherever_it_came_from_a_place_looks_the_same(straight, places):
+    run, shown = straight()
+    player = Player(run)
+    for place in places:
+        player.at(BEGAN + place)
+        seconds = max(0.5, round(place * 2) / 2)
+        if seconds in shown:
+            jumped, played = player.at(BEGAN + seconds), shown[seconds]
+            assert (jumped.step, jumped.window[1:] if jumped.window else None) == (
+                played.step,
+                played.window[1:] if played.window else None,
+            )
+            assert kinds(jumped) == kinds(played)
+            assert jumped.state == played.state
+            # Steps that were drawn as one with a later one are drawn again only as they come.
+            assert jumped.own_series.seconds[-1:] == pytest.approx(played.own_series.seconds[-1:], abs=0.5)
+    player.close()
+
+
+def test_a_jump_reads_a_bounded_part_of_a_long_run(home):
+    """Ten minutes and 72,000 records: what lies between the places is neither read nor judged."""
+    player = Player(record(story(18_000, begin=15_000, end=18_000)))
+    read = []
+    steps = player._recording.steps
+    player._recording.steps = lambda *args: read.append(args) or steps(*args)
+    assert kinds(player.at(player.end - 5.0)) == [("straggler", 2)]
+    assert player.at(BEGAN + 300).state == "running"
+    assert sum(min(end, 18_000) - begin for _, begin, end in read if end - begin > 1) < 80_000
+    player.close()
+
+
+def test_restarted_ranks_count_their_steps_again(home):
+    player = Player(record(story(900, begin=900), restarts=[450]))
+    first, second = player.at(BEGAN + 15), player.at(BEGAN + 30)
+    assert first.ranks[0].pid != second.ranks[0].pid
+    assert 250 < first.step < 450
+    assert 150 < second.step < 450
+    assert player.at(BEGAN + 15).ranks[0].pid == first.ranks[0].pid
+    player.close()
+
+
+def test_a_rank_that_died_is_well_until_then(home):
+    run = record(story(600, begin=600), dead=[1], exit_code=1, ended_at=BEGAN + 40)
+    player = Player(run)
+    assert player.at(BEGAN + 20).ranks[1].health == "ok"
+    assert player.at(BEGAN + 36).ranks[1].health == "dead"
+    player.close()
+
+
+def test_from_step_to_step_and_back(player):
+    at = BEGAN + 20
+    shown = player.at(at).step
+    for by, step in ((1, shown + 1), (1, shown + 2), (-1, shown + 1), (-1, shown)):
+        at = player.step_from(at, by)
+        assert player.at(at).step == step
+    assert player.step_from(player.end, 1) == player.end
+    assert player.step_from(player.begin, -1) <= player.first_step + 1e-3
+
+
+def test_from_event_to_event(player):
+    assert player.event_from(BEGAN + 10, 1) == BEGAN + 30
+    assert player.event_from(BEGAN + 30, 1) == BEGAN + 60
+    assert player.event_from(BEGAN + 60, 1) == player.end
+    assert player.event_from(BEGAN + 60, -1) == BEGAN + 30
+    assert player.event_from(BEGAN + 1, -1) == player.begin
+
+
+def test_a_recording_without_a_step_is_refused_in_one_line(home):
+    with pytest.raises(RecordingError, match="holds no step of told: there is nothing to replay") as error:
+        Player(record(np.zeros((0, 2, 5))))
+    assert "\n" not in str(error.value)
+
+
+def test_a_step_that_cannot_be_read_is_lost_and_the_rest_plays_on(player):
+    with sqlite3.connect(player._recording.path) as db:
+        db.execute("UPDATE steps SET syncs = x'c1' WHERE step = 1000")
+    db.close()
+    assert player.at(BEGAN + 20).records_lost == 0
+    shot = player.at(BEGAN + 60)
+    assert shot.records_lost == 4
+    assert shot.window[1] > 1000

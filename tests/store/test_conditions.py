@@ -1,0 +1,66 @@
+"""What the store makes of a rank's samples, as evidence for why it is late."""
+
+import pytest
+
+from ddpmon.messages import PROTOCOL, Hello, Sample
+from ddpmon.store.processes import RankProcess
+from ddpmon.store.samples import Recently
+
+SECOND = 1_000_000
+
+
+def process(samples, trains_since_us=10 * SECOND):
+    hello = Hello(PROTOCOL, "run", 1, 1, 4, 0, "there", 123, 4, cores=8)
+    return RankProcess(1, 0, hello, samples=samples, trains_since_us=trains_since_us)
+
+
+def of(*args, **kwargs):
+    return Recently().of(process(*args, **kwargs)).conditions
+
+
+def samples(count, first=20, **values):
+    return [Sample((first + i) * SECOND, **values) for i in range(count)]
+
+
+def test_they_are_means_of_the_seconds_of_training():
+    before = samples(5, first=1, gpu_clock_mhz=300.0, read_bytes_per_s=1e9, gpu_throttled="thermal")
+    during = samples(4, gpu_clock_mhz=1700.0, read_bytes_per_s=2e6) + samples(4, 24, gpu_clock_mhz=1500.0)
+    made = of(before + during)
+    assert (made.rank, made.host) == (1, "there")
+    assert made.gpu_clock_mhz == pytest.approx(1600)
+    assert made.read_bytes_per_s == pytest.approx(2e6)
+    assert made.major_faults_per_s is None
+    assert made.means == {}
+    assert of(before + samples(4, gpu_power_w=300.0) + samples(4, 24, gpu_power_w=400.0)).means == {"gpu_power": 350.0}
+    assert made.gpu_throttled == ""
+
+
+@pytest.mark.parametrize(("held", "reason"), [(2, ""), (3, "thermal"), (6, "thermal")])
+def test_clocks_are_held_down_if_they_are_for_half_of_the_time(held, reason):
+    made = of(samples(held, gpu_throttled="thermal") + samples(6 - held, 30, gpu_throttled=""))
+    assert made.gpu_throttled == reason
+
+
+def test_the_loader_that_training_reads_is_the_one_that_most_seconds_tell_of():
+    made = of(samples(5, loader_workers=4, loader_pinned=False) + samples(2, 30, loader_workers=0, loader_pinned=True))
+    assert (made.cores, made.loader_workers, made.loader_pinned) == (8, 4, False)
+    made = of(samples(5))
+    assert (made.loader_workers, made.loader_pinned) == (None, None)
+
+
+def test_before_the_first_step_nothing_is_known():
+    made = of(samples(5, gpu_clock_mhz=1700.0, gpu_throttled="thermal"), trains_since_us=None)
+    assert (made.gpu_clock_mhz, made.gpu_throttled) == (None, "")
+
+
+def test_a_new_sample_is_worked_in_and_an_old_one_not_again():
+    known, rank = Recently(), process(samples(4, starved_share=0.5, rss_bytes=100))
+    first = known.of(rank)
+    assert (first.starved, first.memory.rss_bytes) == ([0.5] * 4, [100] * 4)
+    assert known.of(rank) is first
+    rank.samples.append(Sample(30 * SECOND, starved_share=0.1))
+    assert known.of(rank).starved == [0.5] * 4 + [0.1]
+
+
+def test_a_rank_without_samples_has_no_memory_to_tell_of():
+    assert Recently().of(process([])).memory is None

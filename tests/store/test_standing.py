@@ -1,0 +1,128 @@
+"""When a run counts as stalled, by the hub's own clock; the test's, so that nothing waits."""
+
+import dataclasses
+import os
+import time
+
+import msgspec
+import pytest
+
+from ddpmon.messages import PROTOCOL, STAGE_MODEL, Collective, Hello, Stack
+from ddpmon.runs import Process, Run
+from ddpmon.store.processes import Registry
+from ddpmon.store.store import Clock, Store
+from tests.worlds import own_times, records
+
+REDUCE = "DDP's gradient all-reduce"
+
+
+@pytest.fixture
+def store():
+    run = Run("run", "made-up", ["true"], "train.py", [], "/", "here", "", time.time(), 2, supervisor=None)
+    return Store(run, Registry("run", 2, "here"), Clock(0, time.time()), live=True)
+
+
+def seat(store, now, pids=(4_100_000, 4_100_001)):
+    found = []
+    for rank, pid in enumerate(pids):
+        hello = Hello(PROTOCOL, "run", rank, rank, 2, 0, "here", pid, STAGE_MODEL)
+        found.append(store.registry.hello(hello, b"%d" % rank, now))
+    return found
+
+
+def train(store, pause_ms=0.0, pause_at=150, steps=200):
+    """Steps of some 33 ms, one of them with a pause; the last one ends at 100 by the hub's clock."""
+    own = own_times(steps, 2)
+    own[pause_at - 1, :, 4] += pause_ms
+    told = records(own, first=1)
+    for process in seat(store, 90.0):
+        process.steps = steps
+        store.add_steps(process, process.fresh(told[process.rank]), 100.0)
+    store.digest()
+
+
+def judged(store, now):
+    for process in store.registry.seats.values():
+        process.heard_at = now
+    store.judge(now, time.time())
+    return store.state
+
+
+def test_steps_that_stop_are_a_stall_within_15_s(store):
+    train(store)
+    assert judged(store, 105.0) == "running"
+    assert judged(store, 114.0) == "stalled"
+
+
+def test_a_pause_that_the_run_made_before_is_none(store):
+    train(store, pause_ms=60_000)
+    assert judged(store, 185.0) == "running"
+    assert judged(store, 195.0) == "stalled"
+
+
+def test_a_slow_warm_up_justifies_no_pause_later(store):
+    train(store, pause_ms=60_000, pause_at=2)
+    assert judged(store, 114.0) == "stalled"
+
+
+def stack(process, *frames, blocked=False):
+    collective = Collective(REDUCE) if blocked else None
+    return Stack(process.rank, process.hello.pid, 9, 0, 1, 4, list(frames), 0, collective, blocked, {"0": 3})
+
+
+def tell(store, now, line="train.py:5 load"):
+    first, second = store.registry.seats.values()
+    first.tell_stack(stack(first, "train.py:9 main", blocked=True), now)
+    second.tell_stack(stack(second, line, "train.py:9 main"), now)
+
+
+def test_a_first_step_that_stands_still_is_a_stall_and_names_who_is_missing(store):
+    seat(store, 0.0)
+    store.idle = frozenset({1})
+    for now in range(5, 30, 2):
+        tell(store, float(now))
+        assert judged(store, float(now)) == ("waiting" if now < 20 else "stalled"), now
+    assert store.verdict == f"rank 1 does not reach {REDUCE}: in train.py:5 load"
+    assert [event.text for event in store.events].count(store.verdict) == 1
+    tell(store, 31.0, "train.py:6 load")
+    assert judged(store, 31.0) == "waiting"
+    assert store.events[-1].text == "the ranks come on"
+
+
+def test_a_slow_start_is_waited_for(store):
+    seat(store, 0.0)
+    for now in range(5, 60, 2):
+        tell(store, float(now))
+        assert judged(store, float(now)) == "waiting"
+
+
+def test_a_silent_rank_that_does_nothing_before_the_first_step_is_found(store):
+    first, second = seat(store, 0.0, (4_100_000, os.getpid()))
+    second.process = Process.of(os.getpid())
+    store.idle = frozenset({1})
+    for now in (5.0, 12.0, 20.5):
+        first.tell_stack(stack(first, "train.py:9 main", blocked=True), now)
+        first.heard_at = now
+        store.judge(now, time.time())
+    assert store.state == "stalled"
+    assert store.verdict == f"rank 1 is not heard though its process lives; rank 0 waits in {REDUCE}"
+
+
+def test_a_rank_that_its_killed_peer_set_free_does_not_hide_who_was_missing(store):
+    train(store)
+    first, second = store.registry.seats.values()
+
+    def at(process, *frames, blocked):
+        return msgspec.structs.replace(stack(process, *frames, blocked=blocked), time_us=9_000_000, step=200)
+
+    first.tell_stack(at(first, "train.py:9 main", blocked=True), 109.0)
+    second.tell_stack(at(second, "train.py:5 load", "train.py:9 main", blocked=False), 109.0)
+    assert judged(store, 111.0) == "stalled"
+    first.tell_stack(at(first, "train.py:30 clean_up", blocked=False), 111.5)
+    store.run = dataclasses.replace(store.run, stopping=True, exit_code=1, ended_at=time.time())
+    for process in (first, second):
+        process.dead = True
+    store.judge(112.0, time.time())
+    (finding,) = [finding for finding in store.findings if finding.kind == "hang"]
+    assert (store.state, finding.ranks) == ("stopped", [1])
+    assert "train.py:5 load" in finding.text
