@@ -72,6 +72,7 @@ SCENES = {
     "logs": Scene(("7",)),
     "runs": Scene(("8",)),
     "launch": Scene(("8", "n")),
+    "findings": Scene(("9",)),
     "compare": Scene(("8", "G", "c", "up", "c")),
     "inspect": Scene(("enter",)),
 }
@@ -144,7 +145,8 @@ def pictures(names: Iterable[str], expected: Mapping[str, str] = EMPTY) -> dict[
             piece(run, name)
         tell_verdict(run)
         remember(LAUNCH)
-        with patch("ddpmon.tui.widgets.runlist.time", SimpleNamespace(time=lambda: run.created_at + SEEN_AFTER_S)):
+        clock = SimpleNamespace(time=lambda: run.created_at + SEEN_AFTER_S, monotonic=time.monotonic)
+        with patch("ddpmon.tui.widgets.runlist.time", clock):
             return {
                 name: asyncio.run(taken(moment(SCENES[name].step), SCENES[name], expected.get(name))) for name in names
             }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from rich.cells import cell_len
+
 from ddpmon.analysis.costs import cost_s
 from ddpmon.analysis.words import counted
 from ddpmon.messages import Finding, Snapshot
@@ -97,14 +99,26 @@ def finding_lines(finding: Finding, snapshot: Snapshot, width: int) -> list[Line
     rows = wrap(plain(finding.text), width - 4)
     lines: list[Line] = [[(f" {mark if place == 0 else '  '}{row}", role)] for place, row in enumerate(rows)]
     parts = (
-        ("", when_and_cost(finding, snapshot.step), "text"),
-        ("evidence: ", " · ".join(evidence_words(finding.evidence)), "muted"),
-        ("next: ", plain(finding.advice or ""), "strong"),
+        (when_and_cost(finding, snapshot.step), "text"),
+        (_packed(evidence_words(finding.evidence), width - 4), "muted"),
+        (f"next: {plain(finding.advice)}" if finding.advice else "", "strong"),
     )
-    for heading, text, of in parts:
-        if text:
-            lines += [[(f"   {row}", of)] for row in wrap(heading + text, width - 4)]
+    for text, of in parts:
+        rows = wrap(text, width - 4) if isinstance(text, str) else text
+        lines += [[(f"   {row}", of)] for row in rows if row]
     return lines
+
+
+def _packed(words: list[str], width: int) -> list[str]:
+    """Evidence in rows; a name and its value stay together where a row has room for both."""
+    rows: list[str] = []
+    for each in words:
+        longer = f"{rows[-1]} · {each}" if rows else f"evidence: {each}"
+        if cell_len(longer) <= width or not rows:
+            rows[-1:] = wrap(longer, width)
+        else:
+            rows += wrap(each, width)
+    return rows
 
 
 class FindingList(Pane):

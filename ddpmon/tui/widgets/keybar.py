@@ -32,7 +32,7 @@ def shown(frame: Frame, width: int) -> list[Placed]:
     placed: list[Placed] = []
     column = 1
     if stands_read_only(frame, width):
-        width -= len(_READ_ONLY) + 2
+        width -= len(_READ_ONLY) + 3  # two columns before it, one behind
     digits = [key for key in keys.available(frame) if key.opens]
     for key in keys.available(frame):
         if key.opens:
