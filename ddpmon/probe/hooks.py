@@ -65,7 +65,7 @@ def install(listener: Listener) -> None:
     ):  # fmt: skip
         optimizer.register_optimizer_step_pre_hook(guarded(listener, listener.optimizer_begins))
         optimizer.register_optimizer_step_post_hook(guarded(listener, listener.optimizer_ends))
-    _install_besides(listener)
+    _install_pauses(listener)
     gc.callbacks.append(listener.collecting)
     _replace_function("init_process_group", listener, after=listener.group_ready)
     collective: dict[str, Any] = {
@@ -85,14 +85,14 @@ def install(listener: Listener) -> None:
     replace(functional, "wait_tensor", listener, **collective)
 
 
-def _install_besides(listener: Listener) -> None:
+def _install_pauses(listener: Listener) -> None:
     """Listen to what a script does besides training."""
-    besides = listener.besides
-    replace(torch.nn.Module, "eval", listener, after=besides.evaluation_begins, traced=True)
-    saving: dict[str, Any] = {"before": besides.saving_begins, "after": besides.saving_ends}
-    replace(torch, "save", listener, **saving, failed=besides.saving_ends)
+    pauses = listener.pauses
+    replace(torch.nn.Module, "eval", listener, after=pauses.evaluation_begins, traced=True)
+    saving: dict[str, Any] = {"before": pauses.saving_begins, "after": pauses.saving_ends}
+    replace(torch, "save", listener, **saving, failed=pauses.saving_ends)
     torch.serialization.save = torch.save
-    replace(torch, "compile", listener, after=besides.compiler_there)
+    replace(torch, "compile", listener, after=pauses.compiler_there)
 
 
 def _as_inherited(original: Any) -> Any:

@@ -24,7 +24,6 @@ from ddpmon.messages import (
     SYNC_COLLECTIVE,
     SYNC_GRADIENTS,
 )
-from ddpmon.probe.besides import Besides
 from ddpmon.probe.collectives import position
 from ddpmon.probe.counting import count
 from ddpmon.probe.cuda import Events
@@ -33,6 +32,7 @@ from ddpmon.probe.identity import Identity
 from ddpmon.probe.loops import Loops
 from ddpmon.probe.loss import Loss
 from ddpmon.probe.parallelism import Parallelism
+from ddpmon.probe.pauses import Pauses
 from ddpmon.probe.records import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER
 from ddpmon.probe.replica import Replica, reduced_parameters
 from ddpmon.probe.said import Said
@@ -55,14 +55,14 @@ class Listener(Said):
         self.buckets: Buckets | None = None
         """Records every bucket, where that was asked for."""
         self.parallelism = Parallelism()
-        self.besides = Besides(self)
+        self.pauses = Pauses(self)
         self.begin(identity)
 
     def begin(self, identity: Identity) -> None:
         """Start from nothing: a new process."""
         super().begin(identity)
         self.parallelism.begin()
-        self.besides.begin()
+        self.pauses.begin()
         self.sampled: deque[Sampled] = deque(maxlen=SAMPLED)
         """Digests of replicas whose values are still to arrive from the device."""
         self.events: Events | None = None
@@ -172,7 +172,7 @@ class Listener(Said):
 
     def forward_begins(self, model: DistributedDataParallel, *inputs: object, **named: object) -> None:
         self.beats += 1
-        if self.besides.evaluates(model):
+        if self.pauses.evaluates(model):
             return
         if self.buckets is not None:
             self.buckets.prepare(model)
@@ -211,7 +211,7 @@ class Listener(Said):
         if not self.parallelism.forward_begins(kind, model):
             return
         self.beats += 1
-        if self.besides.evaluates(model):
+        if self.pauses.evaluates(model):
             return
         self.clock.trained()
         self.clock.enter_after_gap(FORWARD, 0)
@@ -283,7 +283,7 @@ class Listener(Said):
             self.buckets.backward_begins()
         clock = self.clock
         if accumulate_grad:
-            self.besides.trains()
+            self.pauses.trains()
             clock.trained()  # without DDP no forward is heard
         clock.enter_after_gap(BACKWARD, 1)
         if accumulate_grad and len(outputs) == 1:

@@ -163,7 +163,7 @@ def test_an_evaluation_of_a_model_in_evaluation_mode_begins_with_the_mode(listen
     fetch(listener, now)
     train(listener, now)
     now[0] += 2
-    listener.besides.evaluation_begins(None, MODEL)
+    listener.pauses.evaluation_begins(None, MODEL)
     for _ in range(2):
         fetch(listener, now, iterator="held out")
         now[0] += 30
@@ -186,7 +186,7 @@ def test_one_short_forward_without_gradients_is_part_of_its_step(listener: Liste
 def test_what_is_synchronised_in_an_evaluation_is_no_part_of_a_step(listener: Listener, now: list[int]) -> None:
     fetch(listener, now)
     train(listener, now)
-    listener.besides.evaluation_begins(None, MODEL)
+    listener.pauses.evaluation_begins(None, MODEL)
     listener.synchronisation_begins()
     now[0] += 500
     listener.collective_done(None, torch.zeros(2))
@@ -203,7 +203,7 @@ def test_a_model_that_is_trained_in_evaluation_mode_is_trained(listener: Listene
     """Fine-tuning with frozen statistics: the mode says nothing, from the first backward on."""
     model = torch.nn.DataParallel(torch.nn.Linear(3, 1))
     for number in range(3):
-        listener.besides.evaluation_begins(None, model)
+        listener.pauses.evaluation_begins(None, model)
         model.module.training = model.training = False
         fetch(listener, now)
         listener.parallel_begins(DATA_PARALLEL, model, (BATCH[0],), {})
@@ -238,7 +238,7 @@ def test_the_mode_of_a_model_that_is_not_trained_says_nothing(listener: Listener
     fetch(listener, now)
     train(listener, now)
     fetch(listener, now)
-    listener.besides.evaluation_begins(None, torch.nn.Linear(3, 1))
+    listener.pauses.evaluation_begins(None, torch.nn.Linear(3, 1))
     now[0] += 30
     step = train(listener, now)
     assert step.phases == [10, 0, 20, 5, 30, 0]
@@ -250,15 +250,15 @@ def test_writing_a_checkpoint_is_no_part_of_a_step_also_inside_an_evaluation(
     fetch(listener, now)
     train(listener, now)
     now[0] += 1
-    listener.besides.saving_begins()
+    listener.pauses.saving_begins()
     now[0] += 100
-    listener.besides.saving_ends()
+    listener.pauses.saving_ends()
     now[0] += 2
-    listener.besides.evaluation_begins(None, MODEL)
+    listener.pauses.evaluation_begins(None, MODEL)
     now[0] += 20
-    listener.besides.saving_begins()
+    listener.pauses.saving_begins()
     now[0] += 300
-    listener.besides.saving_ends()
+    listener.pauses.saving_ends()
     now[0] += 40
     fetch(listener, now)
     step = train(listener, now)
@@ -273,10 +273,10 @@ def test_writing_a_checkpoint_is_no_part_of_a_step_also_inside_an_evaluation(
 
 def test_a_checkpoint_that_could_not_be_written_is_over_too(listener: Listener, now: list[int]) -> None:
     fetch(listener, now)
-    listener.besides.saving_begins()
+    listener.pauses.saving_begins()
     now[0] += 5
-    listener.besides.saving_ends()
-    listener.besides.saving_ends()
+    listener.pauses.saving_ends()
+    listener.pauses.saving_ends()
     assert train(listener, now).phases[-1] == 5
 
 

@@ -13,7 +13,7 @@ from ddpmon.messages import CHECKPOINT, COMPILATION
 from ddpmon.probe.hearing import Hearing
 
 
-class Besides:
+class Pauses:
     """Tells the step clock when a script evaluates, saves or compiles instead of training."""
 
     def __init__(self, listener: Hearing) -> None:
