@@ -38,12 +38,12 @@ def stop(run: str | None, now: bool) -> int:
         print(plain(f"{found.name} ({found.id}) has ended already"))
         return 0
     stopping.check_reach(found)
-    if not now:
-        left_s = found.grace_left_s()
-        stops = "stopping" if left_s is None else "already stopping"
-        have = f"have {found.grace_s:g} s" if left_s is None else f"have {left_s:.0f} s left"
-        print(plain(f"{stops} {found.name} ({found.id}); its ranks {have}, Ctrl-C kills them"), flush=True)
     try:
+        if not now:
+            left_s = found.grace_left_s()
+            stops = "stopping" if left_s is None else "already stopping"
+            have = f"have {found.grace_s:g} s" if left_s is None else f"have {left_s:.0f} s left"
+            print(plain(f"{stops} {found.name} ({found.id}); its ranks {have}, Ctrl-C kills them"), flush=True)
         stopping.request(found, now=now)
         gone = stopping.wait_until_gone(found, stopping.longest_s(found))
     except KeyboardInterrupt:

@@ -120,9 +120,9 @@ def follow(run: runs.Run, every_s: float, signals: Signals, owns_run: bool) -> i
                 break
             if signals.hung_up or (signals.stops and not owns_run):
                 return 128 + signal.SIGHUP if signals.hung_up else STOPPED
-            if signals.stops > asked:
-                _ask(run, now=signals.stops > 1)
-                asked = signals.stops
+            if (stops := signals.stops) > asked:  # while one is asked for, the next may come
+                _ask(run, now=stops > 1)
+                asked = stops
             time.sleep(LOOK_S)
             run = runs.load(run.id)
     finally:

@@ -18,7 +18,7 @@ from ddpmon.runs import Process, Run, Sight, proc
 
 CONCLUDED_S = 30.0
 """How long a successor may take that finds no process left: it has the report written."""
-SIGNED_S = 5.0
+SIGNED_S = 10.0
 """How long a successor may take to sign that another command has started."""
 
 
@@ -54,14 +54,19 @@ def take_over(run: Run, say: Callable[[str], None] | None = None) -> Run:
             if say:
                 say(f"the supervisor of {run.name} ({run.id}) was killed; another one watches over it now")
     deadline = time.monotonic() + SIGNED_S
-    while (run := runs.load(run.id)).state() == "lost" and not run.ended and time.monotonic() < deadline:
+    # who has taken the lock need not have signed yet: until then there is nobody to ask for anything
+    while not (run := runs.load(run.id)).ended and not _supervisor_lives(run) and time.monotonic() < deadline:
         time.sleep(0.02)
     if not run.ended and not remains.of_run(run.id):
         deadline = time.monotonic() + CONCLUDED_S
-        while run.supervisor and run.supervisor.alive() and time.monotonic() < deadline:
+        while _supervisor_lives(run) and time.monotonic() < deadline:
             time.sleep(0.05)
         run = runs.load(run.id)
     return run
+
+
+def _supervisor_lives(run: Run) -> bool:
+    return run.supervisor is not None and run.supervisor.alive()
 
 
 def wake(process: Process | None) -> bool:

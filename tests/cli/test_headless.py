@@ -12,6 +12,8 @@ import textwrap
 import pytest
 
 from ddpmon import runs
+from ddpmon.cli import watching
+from ddpmon.launch import stop
 from tests.conftest import Started, ddpmon_program, wait_for
 
 
@@ -81,6 +83,24 @@ def test_a_second_ctrl_c_does_not_wait_for_the_grace(headless):
     watcher.communicate(timeout=30)
     assert watcher.returncode == 130
     assert started.run.exit_code == 128 + signal.SIGKILL
+
+
+def test_a_ctrl_c_that_comes_while_the_first_is_passed_on_counts(launch, monkeypatch):
+    started = launch(sys.executable, "-c", "import time; time.sleep(600)")
+    passed_on = []
+
+    def request(run, now):
+        passed_on.append(now)
+        if now:
+            stop.request(run, now=True)
+        else:
+            signals.stops += 1
+
+    signals = watching.Signals()
+    signals.stops = 1
+    monkeypatch.setattr(watching, "_ask", request)
+    assert watching.follow(started.run, 1.0, signals, owns_run=True) == 130
+    assert passed_on == [False, True]
 
 
 def test_sigterm_stops_the_run_and_is_told_by_the_exit_code(headless, tmp_path):
