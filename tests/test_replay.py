@@ -4,10 +4,10 @@ import sqlite3
 
 import pytest
 
-from ddpmon import replay
 from ddpmon.errors import RecordingError
 from ddpmon.recording.player import Player
 from ddpmon.recording.recording import Recording, recording_path
+from ddpmon.source import replay
 from ddpmon.source.replay import ReplaySource
 from tests.conftest import wait_for
 from tests.recordings import BEGAN, record

@@ -247,6 +247,7 @@ class Hub:
             missing = f"not in it: {counted(recorder.unrecorded, 'step record')}"
             store.tell(unix, "info", f"recording again; {missing if recorder.unrecorded else 'nothing was lost'}")
         self._trouble = trouble is not None
+        store.unwritable = trouble or ""
         store.notes = self._notes()
 
     def _checkpoint(self, *, final: bool = False) -> None:

@@ -33,7 +33,7 @@ from ddpmon.analysis.steps.waits import split
 from ddpmon.analysis.steps.window import Window
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.verdict import Pausing
-from ddpmon.analysis.words import duration, rank_list
+from ddpmon.analysis.words import duration, fitting, rank_list
 from ddpmon.messages import (
     END_STATES,
     OWN_PHASES,
@@ -143,6 +143,8 @@ class Store:
         self.state = "waiting"
         self.verdict = ""
         self.severity = "info"
+        self.unwritable = ""
+        """Why what is learnt cannot be recorded, while it cannot."""
         self.verdict_since: float | None = None
         self.first_failure: failing.FirstFailure | None = None
         self._window = Window(window_steps)
@@ -407,6 +409,8 @@ class Store:
         if dead and self.state != "slow":
             return f"rank {rank_list(dead, self.registry.world_size)} is gone without a goodbye", "critical"
         text, severity = verdict.running(self.findings, self.summary)
+        if self.unwritable and severity == "info":
+            text, severity = fitting(f"the recording cannot be written: {self.unwritable}"), "warn"
         pausing = self.pausing(now)
         if pausing is None or severity == "critical":
             return text, severity

@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
-from ddpmon import runs, source
+from ddpmon import runs
 from ddpmon.cli import standing
+from ddpmon.source import attaching
 from ddpmon.tui.text import head_text, table_text
 from tests.conftest import ddpmon_program
 from tests.tui import snapshots
@@ -25,8 +26,8 @@ def test_the_exit_code_says_how_it_stands(made, state, code):
 
 def test_a_hub_that_does_not_answer_needs_a_look(made, living, cli, monkeypatch):
     run = made(ended_at=None, exit_code=None, supervisor=living)
-    monkeypatch.setattr(source, "ANSWER_S", 0.1)
-    assert standing.exit_code(run, source.snapshot_now(run)) == 1
+    monkeypatch.setattr(attaching, "ANSWER_S", 0.1)
+    assert standing.exit_code(run, attaching.snapshot_now(run)) == 1
 
 
 def test_a_run_that_ended_is_told_from_its_recording(cli, made):

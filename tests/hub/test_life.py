@@ -9,10 +9,11 @@ import time
 
 import pytest
 
-from ddpmon import runs, source
+from ddpmon import runs
 from ddpmon.export import report as reports
 from ddpmon.messages import decode_snapshot
 from ddpmon.recording.recording import Recording, recorded_report, recorded_snapshot
+from ddpmon.source import attaching
 from tests.hub.conftest import DEADLINE_S, until
 from tests.worlds import own_times, records
 
@@ -81,10 +82,10 @@ def test_the_report_of_a_run_whose_hub_does_not_answer_says_how_old_it_is(stage,
     assert (made["run"]["live_state"], made["run"]["stale_s"], made["steps"]["count"]) == (live.state, None, 60)
     until(lambda: recorded_snapshot(stage.run).step == 60, "everything recorded")
     stage.hubs[-1].kill()
-    monkeypatch.setattr(source, "ANSWER_S", 0.5)
+    monkeypatch.setattr(attaching, "ANSWER_S", 0.5)
     made = reports.build(stage.run)
     assert (made["run"]["state"], made["run"]["live_state"], made["steps"]["count"]) == ("running", None, 60)
-    assert source.ANSWER_S - 0.1 <= made["run"]["stale_s"] <= time.time() - stage.run.created_at + 0.1
+    assert attaching.ANSWER_S - 0.1 <= made["run"]["stale_s"] <= time.time() - stage.run.created_at + 0.1
     assert reports.text(made).splitlines()[1].startswith("Stale    no answer from its hub: so it stood ")
 
 

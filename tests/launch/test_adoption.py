@@ -15,6 +15,7 @@ from ddpmon import runs, source
 from ddpmon.launch import processes, stop, unseen
 from ddpmon.launch.adoption import see_to, take_over
 from ddpmon.runs import proc
+from ddpmon.source import live as live_source
 from tests.conftest import Started, ddpmon_program, wait_for
 from tests.probe.conftest import SCRIPTS
 
@@ -146,7 +147,7 @@ def test_who_waits_for_a_run_goes_on_when_its_supervisor_is_killed(home, tmp_pat
 
 
 def test_a_viewer_has_its_run_watched_again(waiting, tmp_path, monkeypatch):
-    monkeypatch.setattr(source, "SEE_TO_S", 0.1)
+    monkeypatch.setattr(live_source, "SEE_TO_S", 0.1)
     live = source.LiveSource(waiting.run)
     try:
         wait_for(live.snapshot)

@@ -4,10 +4,11 @@ import subprocess
 
 import pytest
 
+from ddpmon import runs
 from ddpmon.errors import DdpmonError
 from ddpmon.launch import remembered, spec
 from ddpmon.launch.remembered import Typed
-from ddpmon.source import FakeSource, place, runs
+from ddpmon.source import FakeSource, place
 from ddpmon.tui import launching
 from ddpmon.tui.screens import launch
 from ddpmon.tui.screens.form import Form

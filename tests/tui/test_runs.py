@@ -6,7 +6,8 @@ import subprocess
 
 import pytest
 
-from ddpmon.source import FakeSource, place, runs
+from ddpmon import runs
+from ddpmon.source import FakeSource, place
 from ddpmon.source.listed import AllRuns, Verdict
 from ddpmon.tui.outcome import Outcome
 from tests.tui import golden, snapshots
