@@ -56,7 +56,7 @@ def drained(ranks: int) -> Iterator[tuple[str, int]]:
     )  # fmt: skip
     runs.make_socket_dir(run_id)
     runs.create(run)
-    with subprocess.Popen([sys.executable, "-P", "-m", "ddpmon.launch.drain", run_id]) as drain:
+    with subprocess.Popen([sys.executable, "-P", "-m", "ddpmon.launch.drain", run_id, str(os.getpid())]) as drain:
         while not (runs.socket_dir(run_id) / "drain.sock").exists():
             time.sleep(0.01)
         try:

@@ -11,11 +11,11 @@ from typing import Self
 
 from ddpmon import runs
 from ddpmon.cli.finding import seen_to
-from ddpmon.errors import DdpmonError
+from ddpmon.errors import DdpmonError, RecordingError
 from ddpmon.launch import stop
 from ddpmon.messages import END_STATES, Snapshot
 from ddpmon.plain import plain
-from ddpmon.source import attach
+from ddpmon.source import Source, attach
 
 LOOK_S = 0.2
 STOPPED = 130
@@ -75,7 +75,7 @@ def dashboard(run: runs.Run, every_s: float, owns_run: bool, notify: str = "off"
     from ddpmon.tui.app import watch
     from ddpmon.tui.outcome import Outcome
 
-    source = attach(seen_to(run))
+    run, source = _attached(run)
     try:
         outcome = watch(source, readonly=readonly, owns_run=owns_run, notify=notify)
         last = source.snapshot()
@@ -101,8 +101,7 @@ def follow(run: runs.Run, every_s: float, signals: Signals, owns_run: bool) -> i
         _say(f"{run.name} ({run.id}): {' '.join([run.script, *run.script_args])}")
     lines = Lines(every_s)
     asked = 0
-    run = seen_to(run)
-    source = attach(run)
+    run, source = _attached(run)
     try:
         while True:
             ended = run.ended
@@ -129,6 +128,18 @@ def follow(run: runs.Run, every_s: float, signals: Signals, owns_run: bool) -> i
         source.close()
     code = _conclude(run, snapshot, report=True)
     return 128 + signal.SIGTERM if signals.terminated and code == STOPPED else code
+
+
+def _attached(run: runs.Run) -> tuple[runs.Run, Source]:
+    """The run, seen to, and the door to it. RecordingError: it is over, and nothing was recorded."""
+    run = seen_to(run)
+    try:
+        return run, attach(run)
+    except RecordingError:  # its supervisor may have been killed just now, before its hub has recorded anything
+        if not run.lost():
+            raise
+        run = seen_to(run)
+        return run, attach(run)
 
 
 def _ask(run: runs.Run, now: bool) -> None:

@@ -1,4 +1,6 @@
-"""python -m ddpmon.launch.drain RUN_ID: takes what a run prints and keeps the end of it. Standard library only.
+"""python -m ddpmon.launch.drain RUN_ID SUPERVISOR: takes what a run prints and keeps the end of it.
+
+Standard library only. SUPERVISOR: the pid of who started it.
 
 Processes of the run print into spools (`ddpmon.launch.spool`), which take everything at once, whatever becomes of this
 process and of the disk. It empties them into the run's logs, which together are bounded. A spool comes over a socket
@@ -51,7 +53,8 @@ _ENDS = {signal.SIGTERM, signal.SIGINT}
 class Drain:
     """All spools of one run, and the logs they go to."""
 
-    def __init__(self, run: Run, most_bytes: int) -> None:
+    def __init__(self, run: Run, most_bytes: int, supervisor: int) -> None:
+        """supervisor: its pid; it may have been killed before this process could ask who its parent is."""
         self._run_id = run.id
         self._logs_folder = runs.run_dir(run.id) / "logs"
         self._sockets = os.path.realpath(runs.socket_dir(run.id))
@@ -63,7 +66,7 @@ class Drain:
         self._logs: dict[str, BoundedLog] = {}
         self._listener: socket.socket | None = None
         self._waiting: list[tuple[float, socket.socket]] = []
-        self._supervisor = os.getppid()
+        self._supervisor = supervisor
 
     def run(self) -> None:
         """Drain until told to end, or until nobody is left to print."""
@@ -286,7 +289,7 @@ def main() -> None:
         _alone(run.id)
     except (DdpmonError, OSError) as error:
         sys.exit(f"drain: {error}")
-    Drain(run, most_bytes).run()
+    Drain(run, most_bytes, int(sys.argv[2])).run()
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ class Draining:
             processes.send(self.process, signal.SIGCONT)
         elif at >= self._next_at:
             # -P: a file of the user's working directory must not stand in for a module of the drain
-            command = [sys.executable, "-P", "-m", "ddpmon.launch.drain", self._run_id]
+            command = [sys.executable, "-P", "-m", "ddpmon.launch.drain", self._run_id, str(os.getpid())]
             try:
                 # SIGTERM is blocked until the drain handles it: before, it would kill.
                 pid = processes.spawn(command, dict(os.environ), sys.stderr.fileno(), blocked={signal.SIGTERM})

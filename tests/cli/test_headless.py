@@ -13,6 +13,7 @@ import pytest
 
 from ddpmon import runs
 from ddpmon.cli import watching
+from ddpmon.errors import RecordingError
 from ddpmon.launch import stop
 from tests.conftest import Started, ddpmon_program, wait_for
 
@@ -101,6 +102,27 @@ def test_a_ctrl_c_that_comes_while_the_first_is_passed_on_counts(launch, monkeyp
     monkeypatch.setattr(watching, "_ask", request)
     assert watching.follow(started.run, 1.0, signals, owns_run=True) == 130
     assert passed_on == [False, True]
+
+
+def test_a_supervisor_that_is_killed_while_somebody_attaches_gets_a_successor(launch, monkeypatch):
+    """It died before its hub had recorded anything: the run is lost and has no recording, but it goes on."""
+    started = launch(sys.executable, "-c", "import time; time.sleep(600)")
+    os.kill(started.run.supervisor.pid, signal.SIGKILL)
+    wait_for(started.run.lost)
+    seen_to, attach, calls = watching.seen_to, watching.attach, []
+    monkeypatch.setattr(watching, "seen_to", lambda run: seen_to(run) if calls else run)
+
+    def nothing_recorded_yet(run):
+        calls.append(run)
+        if len(calls) == 1:
+            raise RecordingError("no recording yet")
+        return attach(run)
+
+    monkeypatch.setattr(watching, "attach", nothing_recorded_yet)
+    run, source = watching._attached(started.run)
+    source.close()
+    assert run.supervisor.alive()
+    assert run.supervisor == started.run.supervisor
 
 
 def test_sigterm_stops_the_run_and_is_told_by_the_exit_code(headless, tmp_path):

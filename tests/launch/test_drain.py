@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import textwrap
 
@@ -304,3 +305,15 @@ def test_a_bound_that_is_no_size_starts_nothing(cli):
     done = cli("exec", "--headless", "--", "true", env=os.environ | {"DDPMON_LOGS": "lots"})
     assert (done.returncode, done.stdout) == (2, "")
     assert "DDPMON_LOGS=lots: a size is wanted" in done.stderr
+
+
+def test_one_whose_supervisor_was_killed_before_it_began_ends(python):
+    run = python("pass").until_gone()
+    with subprocess.Popen(["true"]) as supervisor:
+        pass
+    command = [sys.executable, "-P", "-m", "ddpmon.launch.drain", run.id, str(supervisor.pid)]
+    with subprocess.Popen(command) as drain:
+        try:
+            assert drain.wait(30) == 0
+        finally:
+            drain.kill()
