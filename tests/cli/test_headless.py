@@ -107,6 +107,7 @@ def test_a_ctrl_c_that_comes_while_the_first_is_passed_on_counts(launch, monkeyp
 def test_a_supervisor_that_is_killed_while_somebody_attaches_gets_a_successor(launch, monkeypatch):
     """It died before its hub had recorded anything: the run is lost and has no recording, but it goes on."""
     started = launch(sys.executable, "-c", "import time; time.sleep(600)")
+    wait_for(lambda: started.run.agent)
     os.kill(started.run.supervisor.pid, signal.SIGKILL)
     wait_for(started.run.lost)
     seen_to, attach, calls = watching.seen_to, watching.attach, []
