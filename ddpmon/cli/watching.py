@@ -115,7 +115,7 @@ def follow(run: runs.Run, every_s: float, signals: Signals, owns_run: bool) -> i
                 if run.lost():
                     break
                 continue
-            if ended and (_is_final(snapshot) or not _supervised(run)):
+            if ended and (_is_final(snapshot) or not run.supervised()):
                 break
             if signals.hung_up or (signals.stops and not owns_run):
                 return 128 + signal.SIGHUP if signals.hung_up else STOPPED
@@ -155,10 +155,6 @@ def _ask(run: runs.Run, now: bool) -> None:
 
 def _is_final(snapshot: Snapshot | None) -> bool:
     return snapshot is not None and snapshot.state in END_STATES
-
-
-def _supervised(run: runs.Run) -> bool:
-    return run.supervised()
 
 
 def _conclude(run: runs.Run, last: Snapshot | None, report: bool = False) -> int:

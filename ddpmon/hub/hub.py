@@ -82,7 +82,6 @@ class Hub:
         self._tails = Tails(folder, self._take_left, self._tell_left_out)
         self._taken: list[Path] = []
         """What ranks left there, to be removed once it is recorded."""
-        self._trouble = False
         now = time.monotonic()
         self._heard_at = now
         self._looked_at = self._mended_at = self._checkpointed_at = self._asked_where_at = self._recorded_at = now
@@ -241,12 +240,11 @@ class Hub:
             self._recorded_at = now
             self._collector.record()
         trouble = recorder.trouble
-        if trouble and not self._trouble:
+        if trouble and not store.unwritable:
             store.tell(unix, "warn", f"the recording cannot be written: {trouble}")
-        elif self._trouble and not trouble:
+        elif store.unwritable and not trouble:
             missing = f"not in it: {counted(recorder.unrecorded, 'step record')}"
             store.tell(unix, "info", f"recording again; {missing if recorder.unrecorded else 'nothing was lost'}")
-        self._trouble = trouble is not None
         store.unwritable = trouble or ""
         store.notes = self._notes()
 

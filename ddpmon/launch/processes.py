@@ -72,9 +72,7 @@ def spawn(
 def descendants(*roots: int) -> list[tuple[int, Process]]:
     """Every live process below these, each with its parent's pid. Zombies are dead."""
     stats = proc.stats()
-    children: dict[int, list[int]] = {}
-    for pid, its in stats.items():
-        children.setdefault(its.parent, []).append(pid)
+    children = proc.children(stats)
     below: list[tuple[int, Process]] = []
     parents = list(roots)
     while parents:

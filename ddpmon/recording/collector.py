@@ -36,8 +36,8 @@ ASK_AGAIN_S = 1.0
 ALIKE_S = 1.0
 """How long a failure waits to be told as an event: the same one of other ranks is a moment behind it."""
 
-
 Answer = Callable[[bytes, ToRank], None]
+"""Sends a message to the rank of a connection."""
 
 
 class Collector:
@@ -50,7 +50,6 @@ class Collector:
     """
 
     def __init__(self, store: Store, recorder: Recorder, epoch: str, answer: Answer) -> None:
-        """answer: sends a message to the rank of a connection."""
         self._answer = answer
         self._store = store
         self._recorder = recorder

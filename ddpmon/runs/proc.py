@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,10 +55,10 @@ def stats() -> dict[int, Stat]:
     return {pid: its for pid in pids() if (its := stat(pid)) is not None}
 
 
-def children() -> dict[int, list[int]]:
-    """The pids of each process's children, dead ones included, of every process that can be seen."""
+def children(of: Mapping[int, Stat] | None = None) -> dict[int, list[int]]:
+    """The pids of each process's children, dead ones included. of: what `stats` answered, where that is there."""
     below: dict[int, list[int]] = {}
-    for pid, its in stats().items():
+    for pid, its in (stats() if of is None else of).items():
         below.setdefault(its.parent, []).append(pid)
     return below
 

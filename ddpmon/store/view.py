@@ -40,14 +40,15 @@ from ddpmon.store.attempts import earlier_attempts
 from ddpmon.store.refusals import STRANGER
 from ddpmon.store.store import Store
 
-MEANS = ("window", "samples_per_s", "all_reduce", "buckets", "bus_bandwidth_gb_s")
+_STEP_MEANS = ("window", "samples_per_s", "all_reduce", "buckets", "bus_bandwidth_gb_s")
 """Of a snapshot, what is worked out over the steps of a window."""
-RANK_MEANS = (
+_RANK_STEP_MEANS = (
     *("step_ms", "own_ms", "over_median", "phases_ms", "late_ms", "critical_share", "loss", "samples_per_s"),
     *("tokens_per_s", "gc_ms", "named_ms", "window"),
 )
 """The same of a rank."""
-_MEANS = tuple((row.field, attrgetter(row.sample_field)) for row in SAMPLED if row.mean)
+_RECENT_MEANS = tuple((row.field, attrgetter(row.sample_field)) for row in SAMPLED if row.mean)
+"""Of a rank, what is the mean of its samples of the last seconds, and how it is read."""
 _LATEST = tuple(row for row in SAMPLED if row.where != GPU and not row.mean)
 _FIELDS = tuple(row.field for row in _LATEST)
 _read_latest = attrgetter(*(row.sample_field for row in _LATEST))
@@ -135,12 +136,12 @@ def with_means_of(live: Snapshot, recorded: Snapshot) -> Snapshot:
     """A hub's snapshot whose means are those of a recording's steps, of which there are more than a hub keeps."""
     means_of = {view.rank: view for view in recorded.ranks}
     ranks = [
-        msgspec.structs.replace(view, **{name: getattr(means_of[view.rank], name) for name in RANK_MEANS})
+        msgspec.structs.replace(view, **{name: getattr(means_of[view.rank], name) for name in _RANK_STEP_MEANS})
         if view.rank in means_of
         else view
         for view in live.ranks
     ]
-    return msgspec.structs.replace(live, ranks=ranks, **{name: getattr(recorded, name) for name in MEANS})
+    return msgspec.structs.replace(live, ranks=ranks, **{name: getattr(recorded, name) for name in _STEP_MEANS})
 
 
 def _times(store: Store) -> TimesView | None:
@@ -313,7 +314,7 @@ def _known(value: float) -> float | None:
 def _sampled(sample: Sample, conditions: Conditions) -> dict[str, Any]:
     """What seconds tell of a rank, as RankView names it: each row's latest value, or its mean."""
     values = dict(zip(_FIELDS, _read_latest(sample), strict=True))
-    for field, read in _MEANS:
+    for field, read in _RECENT_MEANS:
         values[field] = read(conditions)
     gpu = _read_gpu(sample)
     values["gpu"] = None if gpu == _NO_GPU else Gpu(*gpu)
