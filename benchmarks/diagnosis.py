@@ -3,13 +3,15 @@
     python benchmarks/diagnosis.py           all kinds, phases, sizes and step lengths, and 30 clean runs (an hour)
     python benchmarks/diagnosis.py --quick   one of each kind, in about three minutes
     python benchmarks/diagnosis.py --kinds moving periodic   only runs of these kinds; none: the clean ones
+    python benchmarks/diagnosis.py --drawn 20 --seed 100   runs drawn at random: fault, size, phase, ranks, moment
     python benchmarks/diagnosis.py --keep D  leaves the recordings in D, to look at what went wrong
     python benchmarks/diagnosis.py --judge D judges the recordings in D again, by the analysis as it is now
 
 Printed for each run: whether kind, rank and phase in the report are right; how many steps and seconds after the fault
-began it was named, and after its end withdrawn, the hub's own pace included; findings above `info` that should not be
-there; and the gain that the report predicts against the real one: the median step of the same run with the fault over
-that without it. For a rank that hangs, or is killed: the seconds from its last step until it was named.
+began it was named, the hub's own pace included; findings above `info` that should not be there; and the gain that the
+report predicts against the real one: the median step of the same run with the fault over that without it. For a rank
+that hangs, or is killed: the seconds from its last step until it was named.
+What is drawn with seeds below 100 may be tuned on; seeds from 100 on are only ever reported, each run once.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import contextlib
 import itertools
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -31,7 +34,8 @@ import numpy as np
 
 from ddpmon import runs
 from ddpmon.analysis.steps.world import World
-from ddpmon.recording.recording import REPORT_RECORDS, Recording, recorded_report
+from ddpmon.recording.recorded import recorded_report
+from ddpmon.recording.recording import REPORT_RECORDS, Recording
 
 SCRIPT = Path(__file__).parent / "diagnosis_steps.py"
 BUDGET_S = 200.0
@@ -63,11 +67,14 @@ class Case:
     begin: int = 60
     end: int = 0
     every: int = 10
+    accumulate: int = 1
+    nproc: int = 4
 
     def arguments(self) -> list[str]:
         options = ["--kind", self.kind, "--ranks", ",".join(map(str, self.ranks)), "--phase", self.phase]
         options += ["--size", str(self.size), "--step-ms", str(self.step_ms), "--steps", str(self.steps)]
         options += ["--begin", str(self.begin), "--end", str(self.end), "--every", str(self.every)]
+        options += ["--accumulate", str(self.accumulate)]
         return options + ["--norm"] * self.norm
 
     @classmethod
@@ -77,19 +84,20 @@ class Case:
         return cls(
             told["--kind"], tuple(map(int, told["--ranks"].split(","))), told["--phase"], float(told["--size"]),
             float(told["--step-ms"]), "--norm" in arguments, int(told["--steps"]), int(told["--begin"]),
-            int(told["--end"]), int(told["--every"]),
+            int(told["--end"]), int(told["--every"]), int(told.get("--accumulate", 1)),
         )  # fmt: skip
 
     def __str__(self) -> str:
         who = "" if self.kind in {"none", "moving"} else ",".join(map(str, self.ranks))
         what = "" if self.kind in {"none", "uneven", *ENDS} else self.phase
         size = "" if self.kind in {"none", *ENDS} else f"{self.size:.0%}"
-        return f"{self.kind:10} {who:4} {what:9} {size:>4} {self.step_ms:4.0f}{' bn' if self.norm else '   '}"
+        told = f"{self.kind:10} {who:4} {what:9} {size:>4} {self.step_ms:4.0f}{' bn' if self.norm else '   '}"
+        return f"{told} of {self.nproc}{f' x{self.accumulate}' if self.accumulate > 1 else '   '}"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """right: None for a clean run. named, withdrawn: seconds and steps; predicted, real: gains."""
+    """right: None for a clean run. named: seconds and steps; predicted, real: gains."""
 
     right: bool | None
     named: tuple[float, int] | None
@@ -97,10 +105,9 @@ class Outcome:
     busy: list[str]
     predicted: float | None = None
     real: float | None = None
-    withdrawn: tuple[float, int] | None = None
 
 
-def run(case: Case, nproc: int, keep: Path | None) -> Outcome:
+def run(case: Case, keep: Path | None) -> Outcome:
     with contextlib.ExitStack() as stack:
         if keep is None:
             home = stack.enter_context(tempfile.TemporaryDirectory(prefix="ddpmon-d"))
@@ -108,7 +115,7 @@ def run(case: Case, nproc: int, keep: Path | None) -> Outcome:
             keep.mkdir(parents=True, exist_ok=True)
             home = tempfile.mkdtemp(prefix="-".join(str(case).split()) + "-", dir=keep)
         os.environ["DDPMON_HOME"] = home
-        command = [sys.executable, "-m", "ddpmon", "run", "--headless", "--nproc", str(nproc), str(SCRIPT)]
+        command = [sys.executable, "-m", "ddpmon", "run", "--headless", "--nproc", str(case.nproc), str(SCRIPT)]
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
         done = subprocess.run(
             [*command, *case.arguments()], env=environment, capture_output=True, text=True, check=False
@@ -134,7 +141,7 @@ def judged_again(kept: Path) -> list[tuple[Case, Outcome]]:
         (folder,) = (home / "runs").iterdir()
         made = runs.load(folder.name)
         case = Case.of(made.script_args)
-        outcome = replace(outcome_of(case, made.id, recorded_report(made)), named=None, withdrawn=None)
+        outcome = replace(outcome_of(case, made.id, recorded_report(made)), named=None)
         outcomes.append((case, outcome))
         print(line(case, outcome), flush=True)
     return outcomes
@@ -162,21 +169,7 @@ def judge(case: Case, report: dict, world: World, events: list) -> Outcome:
     if case.kind == "transient":
         right = right and all(abs(f["until_step"] - case.end) <= 3 for f in mine if f["until_step"])
     false = [f["text"] for f in told if f not in mine]
-    return Outcome(
-        right, named(case, world, events), false, busy, *gains(case, mine, world), withdrawn(case, world, events)
-    )
-
-
-def withdrawn(case: Case, world: World, events: list) -> tuple[float, int] | None:
-    """Seconds and steps from the first step without the fault to the event that takes the finding back."""
-    if case.kind != "transient":
-        return None
-    last = int(np.searchsorted(world.step, case.end))
-    for clock, event in events:
-        ends = np.array([clock.unix_at(int(us)) for us in world.end_us])
-        if event.at >= ends[last] and f"rank {case.ranks[0]} keeps up again" in event.text:
-            return event.at - ends[last], int(np.searchsorted(ends, event.at)) - last
-    return None
+    return Outcome(right, named(case, world, events), false, busy, *gains(case, mine, world))
 
 
 def named(case: Case, world: World, events: list, words: str = "") -> tuple[float, int] | None:
@@ -240,13 +233,45 @@ def everything() -> list[Case]:
     return cases
 
 
+def drawn(count: int, seed: int) -> list[Case]:
+    """Cases of any kind that does not end the steps, a sixth of them clean, each some 15 s long."""
+    chance, cases = random.Random(seed), []
+    for _ in range(count):
+        nproc, step_ms = chance.randint(2, 6), round(20 * 10 ** chance.random())
+        steps = max(150, 15_000 // step_ms)
+        begin = chance.randint(30, steps // 2)
+        cases.append(
+            Case(
+                chance.choice(("none", "persistent", "moving", "periodic", "transient", "uneven")),
+                (chance.randrange(nproc),),
+                chance.choice(SHARED_PHASES),
+                chance.choice((0.1, 0.15, 0.25, 0.5, 1.0)),
+                step_ms,
+                chance.random() < 0.5,
+                steps,
+                begin,
+                0,
+                chance.randint(5, 12),
+                chance.choice((1, 1, 2, 4)),
+                nproc,
+            )
+        )
+        if cases[-1].kind == "transient":
+            cases[-1] = replace(cases[-1], end=begin + chance.randint(steps // 5, steps // 3))
+        elif cases[-1].kind == "periodic":  # as much a step on average as a fault of each step
+            cases[-1] = replace(cases[-1], begin=10, size=cases[-1].size * cases[-1].every)
+    return cases
+
+
 SHARED_PHASES = ("data", "forward", "backward", "optimizer", "other")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--nproc", type=int, default=4)
+    parser.add_argument("--nproc", type=int, default=4, help="but for runs drawn at random, which have 2 to 6")
+    parser.add_argument("--drawn", type=int, metavar="N", help="so many runs drawn at random")
+    parser.add_argument("--seed", type=int, default=0, help="of what is drawn")
     parser.add_argument("--kinds", nargs="+", choices=["none", *EXPECTED], help="only these")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="for the recordings")
     parser.add_argument("--judge", type=Path, metavar="DIR", help="recordings to judge again")
@@ -254,18 +279,23 @@ def main() -> None:
     if args.judge:
         summary(judged_again(args.judge))
         return
-    cases = [case for case in (quick() if args.quick else everything()) if not args.kinds or case.kind in args.kinds]
+    if args.drawn:
+        cases = drawn(args.drawn, args.seed)
+    else:
+        cases = [replace(case, nproc=args.nproc) for case in (quick() if args.quick else everything())]
+    cases = [case for case in cases if not args.kinds or case.kind in args.kinds]
     load = os.getloadavg()[0]
-    print(f"{args.nproc} gloo ranks on {os.cpu_count()} cores, load {load:.1f} before the first run")
-    print(
-        f"{'kind':10} {'rank':4} {'phase':9} {'size':>4} {'ms':>4}    right  named after        gain told/real  false"
+    print(f"gloo ranks on {os.cpu_count()} cores, load {load:.1f} before the first run")
+    head = (
+        f"{'kind':10} {'rank':4} {'phase':9} {'size':>4} {'ms':>4}    of      right  named after        gain told/real"
     )
+    print(f"{head}  false")
     began, outcomes = time.monotonic(), []
     for case in cases:
         if args.quick and time.monotonic() - began > BUDGET_S:
             print(f"no time left: {len(cases) - len(outcomes)} of {len(cases)} runs were not made")
             break
-        outcome = run(case, args.nproc, args.keep)
+        outcome = run(case, args.keep)
         outcomes.append((case, outcome))
         print(line(case, outcome), flush=True)
     summary(outcomes)
@@ -274,7 +304,7 @@ def main() -> None:
 
 def line(case: Case, outcome: Outcome) -> str:
     right = {None: "-", True: "yes", False: "NO"}[outcome.right]
-    after = pace(outcome.named) + (", over" + pace(outcome.withdrawn) if outcome.withdrawn else "")
+    after = pace(outcome.named)
     told = f"{outcome.predicted:.2f}/{outcome.real:.2f}" if outcome.predicted and outcome.real else ""
     busy = f"  ({', '.join(outcome.busy)})" if outcome.busy else ""
     return f"{case!s}  {right:5}  {after:17}  {told:>14}  {'; '.join(outcome.false) or 0}{busy}"

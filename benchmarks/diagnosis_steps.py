@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import time
@@ -48,7 +49,7 @@ class Schedule:
                 length *= 1 + args.size
             elif phase == args.phase:
                 length += args.step_ms * args.size
-        time.sleep(length / 1e3)
+        time.sleep(length / 1e3 / (1 if phase == "optimizer" else args.accumulate))
 
     def batch(self) -> int:
         return round(BATCH * (1 + self.args.size)) if self.args.kind == "uneven" and self.at_fault() else BATCH
@@ -61,10 +62,10 @@ class Batches(Dataset):
         self.schedule = schedule
 
     def __len__(self) -> int:
-        return self.schedule.args.steps
+        return self.schedule.args.steps * self.schedule.args.accumulate
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        self.schedule.step = index + 1
+        self.schedule.step = index // self.schedule.args.accumulate + 1
         self.schedule.sleep("data")
         return torch.ones(self.schedule.batch(), 64)
 
@@ -81,6 +82,7 @@ def main() -> None:
     parser.add_argument("--end", type=int, default=0, help="first step without it again")
     parser.add_argument("--every", type=int, default=10)
     parser.add_argument("--norm", action="store_true", help="a BatchNorm layer: its buffers are broadcast")
+    parser.add_argument("--accumulate", type=int, default=1, help="batches of a step")
     args = parser.parse_args()
 
     torch.set_num_threads(1)
@@ -96,11 +98,14 @@ def main() -> None:
     model = DistributedDataParallel(inner)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     optimizer.register_step_pre_hook(lambda *_: schedule.sleep("optimizer"))
-    for batch in DataLoader(Batches(schedule), batch_size=None):
+    for index, batch in enumerate(DataLoader(Batches(schedule), batch_size=None)):
         schedule.sleep("other")
-        optimizer.zero_grad()
-        model(batch).square().mean().backward()
-        optimizer.step()
+        last = (index + 1) % args.accumulate == 0
+        with contextlib.nullcontext() if last else model.no_sync():
+            model(batch).square().mean().backward()
+        if last:
+            optimizer.step()
+            optimizer.zero_grad()
     dist.barrier()
     dist.destroy_process_group()
 

@@ -14,7 +14,7 @@ from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.words import counted
 from ddpmon.errors import UsageError
 from ddpmon.messages import PHASES, Finding
-from ddpmon.recording.recording import recorded_store
+from ddpmon.recording.recorded import recorded_store
 from ddpmon.runs import Run
 
 SCHEMA = 1
@@ -31,28 +31,28 @@ def build(a: Run, b: Run) -> dict[str, Any]:
 
 def _read(run: Run) -> tuple[World, list[Finding]]:
     store = recorded_store(run)
-    found, needed = 0 if store.world is None else len(store.world), FIRST_STEPS + FEWEST_STEPS
-    if store.world is None or found < needed:
-        raise UsageError(f"{run.name} ({run.id}) has {found} recorded steps; a comparison needs {needed}")
+    steps, needed = 0 if store.world is None else len(store.world), FIRST_STEPS + FEWEST_STEPS.enter
+    if store.world is None or steps < needed:
+        raise UsageError(f"{run.name} ({run.id}) has {steps} recorded steps; a comparison needs {needed}")
     return store.world, store.findings
 
 
-def diff(a: Run, b: Run, found: Comparison) -> dict[str, Any]:
+def diff(a: Run, b: Run, comparison: Comparison) -> dict[str, Any]:
     """A comparison as plain values. What is not known is None."""
-    losses = found.losses
+    losses = comparison.losses
     return {
         "schema": SCHEMA,
-        "verdict": sentence(found),
-        "outcome": found.outcome,
+        "verdict": sentence(comparison),
+        "outcome": comparison.outcome,
         "speed": {
-            "unit": found.unit,
-            "measure": "mean" if found.by_mean else "median",
-            "median": _ratio(found.median),
-            "mean": _ratio(found.mean),
+            "unit": comparison.unit,
+            "measure": "mean" if comparison.by_mean else "median",
+            "median": _ratio(comparison.median),
+            "mean": _ratio(comparison.mean),
         },
-        "slower_by": round(found.slower_by, 4),
-        "a": _side(a, found.a),
-        "b": _side(b, found.b),
+        "slower_by": round(comparison.slower_by, 4),
+        "a": _side(a, comparison.a),
+        "b": _side(b, comparison.b),
         "loss": None
         if losses is None
         else {
@@ -64,29 +64,29 @@ def diff(a: Run, b: Run, found: Comparison) -> dict[str, Any]:
             "b_is": "higher" if losses.higher else "lower" if losses.lower else "alike",
         },
         "findings": {
-            "gone": [reported(finding) for finding in found.gone],
-            "new": [reported(finding) for finding in found.new],
-            "kept": [{"a": reported(was), "b": reported(now)} for was, now in found.kept],
+            "gone": [reported(finding) for finding in comparison.gone],
+            "new": [reported(finding) for finding in comparison.new],
+            "kept": [{"a": reported(was), "b": reported(now)} for was, now in comparison.kept],
         },
-        "notes": notes(found),
+        "notes": notes(comparison),
     }
 
 
-def _side(run: Run, found: Side) -> dict[str, Any]:
+def _side(run: Run, side: Side) -> dict[str, Any]:
     return {
         "id": run.id,
         "name": run.name,
         "state": run.state(),
-        "world_size": found.ranks,
-        "steps": {"compared": found.steps, "window": list(found.window), "left_out": found.left_out},
-        "step_ms": {"p50": _number(found.step_ms_p50), "mean": _number(found.step_ms_mean)},
-        "samples_per_step": _number(found.samples) if found.samples else None,
-        "tokens_per_step": _number(found.tokens) if found.tokens else None,
-        "samples_per_s": _number(found.per_s(found.samples)),
-        "tokens_per_s": _number(found.per_s(found.tokens)),
-        "phases_ms": {name: _number(ms) for name, ms in zip(PHASES, found.phases_ms.tolist(), strict=True)},
-        "critical_path_ms": {name: _number(ms) for name, ms in zip(PHASES, found.path_ms.tolist(), strict=True)},
-        "critical": {"rank": found.critical_rank, "share": _number(found.critical_share)},
+        "world_size": side.ranks,
+        "steps": {"compared": side.steps, "window": list(side.window), "left_out": side.left_out},
+        "step_ms": {"p50": _number(side.step_ms_p50), "mean": _number(side.step_ms_mean)},
+        "samples_per_step": _number(side.samples) if side.samples else None,
+        "tokens_per_step": _number(side.tokens) if side.tokens else None,
+        "samples_per_s": _number(side.per_s(side.samples)),
+        "tokens_per_s": _number(side.per_s(side.tokens)),
+        "phases_ms": {name: _number(ms) for name, ms in zip(PHASES, side.phases_ms.tolist(), strict=True)},
+        "critical_path_ms": {name: _number(ms) for name, ms in zip(PHASES, side.path_ms.tolist(), strict=True)},
+        "critical": {"rank": side.critical_rank, "share": _number(side.critical_share)},
     }
 
 
@@ -127,7 +127,7 @@ def numbers(made: dict[str, Any]) -> list[tuple[str, ...]]:
     if loss is not None:
         at = "same samples" if loss["same"] == "samples" else f"step {loss['step_a']:,}"
         rows.append((f"loss at {at}", loss["a"], loss["b"], _loss))
-    return [_row(*row) for row in rows if row[1] is not None or row[2] is not None]
+    return [_row(name, a, b, formatter) for name, a, b, formatter in rows if a is not None or b is not None]
 
 
 def phases(made: dict[str, Any]) -> list[tuple[str, ...]]:
@@ -140,8 +140,8 @@ def phases(made: dict[str, Any]) -> list[tuple[str, ...]]:
     ]
 
 
-def _row(name: str, a: float | None, b: float | None, told: Callable[..., str]) -> tuple[str, ...]:
-    return (name, told(a), told(b), told(b - a if a is not None and b is not None else None, "+"))
+def _row(name: str, a: float | None, b: float | None, formatter: Callable[..., str]) -> tuple[str, ...]:
+    return (name, formatter(a), formatter(b), formatter(b - a if a is not None and b is not None else None, "+"))
 
 
 def _quantity(value: float | None, sign: str = "") -> str:
@@ -165,26 +165,26 @@ def _loss(value: float | None, sign: str = "") -> str:
 
 
 def facts(made: dict[str, Any]) -> list[tuple[str, str]]:
-    """What else there is to say, each with the word it is told under."""
-    who = []
+    """Critical ranks, findings and notes, each sentence under its word: Who, Gone, New, Both, Note."""
+    critical_ranks = []
     for name in ("a", "b"):
         critical = made[name]["critical"]
-        who.append(
+        critical_ranks.append(
             f"nobody waited in {name.upper()}"
             if critical["rank"] is None
             else f"rank {critical['rank']} is last in {critical['share']:.0%} of {name.upper()}'s steps"
         )
-    told = [("Who", ", ".join(who))]
-    found = made["findings"]
+    labelled = [("Who", ", ".join(critical_ranks))]
+    findings = made["findings"]
     for word, texts in (
-        ("Gone", [finding["text"] for finding in found["gone"]]),
-        ("New", [finding["text"] for finding in found["new"]]),
-        ("Both", [f"{pair['b']['text']} (A: {_cost(pair['a'])}, B: {_cost(pair['b'])})" for pair in found["kept"]]),
+        ("Gone", [finding["text"] for finding in findings["gone"]]),
+        ("New", [finding["text"] for finding in findings["new"]]),
+        ("Both", [f"{pair['b']['text']} (A: {_cost(pair['a'])}, B: {_cost(pair['b'])})" for pair in findings["kept"]]),
     ):
-        told += [(word, said) for said in texts[:MOST_FINDINGS]]
+        labelled += [(word, sentence) for sentence in texts[:MOST_FINDINGS]]
         if len(texts) > MOST_FINDINGS:
-            told.append((word, f"and {len(texts) - MOST_FINDINGS:,} more: --format json has all"))
-    return told + [("Note", said) for said in made["notes"]]
+            labelled.append((word, f"and {len(texts) - MOST_FINDINGS:,} more: --format json has all"))
+    return labelled + [("Note", sentence) for sentence in made["notes"]]
 
 
 def _cost(finding: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import unicodedata
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 _ASCII = {
@@ -26,12 +26,19 @@ _UPPER, _LOWER = 0b0001_1011, 0b1110_0100
 
 def started_with() -> dict[str, str]:
     """The environment, with the LC_CTYPE that this process was started with: in "C" Python sets another (PEP 538)."""
+    ctype = _ctype_at_start()
+    return dict(os.environ) if ctype is None else {**os.environ, "LC_CTYPE": ctype}
+
+
+@cache  # it stays as it was, and reading it takes milliseconds on some systems
+def _ctype_at_start() -> str | None:
+    """None: the system does not tell."""
     try:
         entries = Path("/proc/self/environ").read_bytes().split(b"\0")
     except OSError:
-        return dict(os.environ)
-    given = dict(entry.split(b"=", 1) for entry in entries if b"=" in entry)
-    return {**os.environ, "LC_CTYPE": os.fsdecode(given.get(b"LC_CTYPE", b""))}
+        return None
+    at_start = dict(entry.split(b"=", 1) for entry in entries if b"=" in entry)
+    return os.fsdecode(at_start.get(b"LC_CTYPE", b""))
 
 
 def in_ascii(environ: Mapping[str, str]) -> bool:

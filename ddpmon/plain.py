@@ -26,12 +26,12 @@ def plain(line: str) -> str:
 
 def few_marks(text: str) -> str:
     """The text with no more marks over a letter than any language has."""
-    kept, marks = [], 0
+    characters, marks = [], 0
     for letter in text:
         marks = marks + 1 if unicodedata.combining(letter) else 0
         if marks <= _MARKS:
-            kept.append(letter)
-    return "".join(kept)
+            characters.append(letter)
+    return "".join(characters)
 
 
 class PlainOutput:

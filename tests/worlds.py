@@ -24,18 +24,18 @@ def records(own, *, transfer=6.0, samples=64, loss=None, first=2, start_us=1_000
     """
     count, ranks, _ = own.shape
     own_us = np.round(own * 1000).astype(int)
-    counts = np.broadcast_to(samples, ranks)
-    transfers = np.broadcast_to(transfer, count)
-    told = {rank: [] for rank in range(ranks)}
-    now = start_us
-    for i in range(count):
-        arrivals = own_us[i].sum(axis=1)
-        length = int(arrivals.max() + transfers[i] * 1000)
-        now += length
-        for rank in range(ranks):
-            sync = Sync(SYNC_GRADIENTS, int(arrivals[rank]), length, MIB)
-            value = None if loss is None else float(loss[i][rank])
-            told[rank].append(Step(first + i, now, length, *own_us[i, rank].tolist(), [sync], value, int(counts[rank])))
+    arrivals = own_us.sum(axis=2)
+    lengths = arrivals.max(axis=1) + (np.broadcast_to(transfer, count) * 1000).astype(int)
+    ends = start_us + np.cumsum(lengths)
+    each_step = list(zip(range(first, first + count), ends.tolist(), lengths.tolist(), strict=True))
+    told = {}
+    for rank, batch in enumerate(np.broadcast_to(samples, ranks).tolist()):
+        losses = [None] * count if loss is None else np.asarray(loss, float)[:, rank].tolist()
+        mine = zip(each_step, arrivals[:, rank].tolist(), own_us[:, rank].tolist(), losses, strict=True)
+        told[rank] = [
+            Step(number, end, length, *phases, [Sync(SYNC_GRADIENTS, arrival, length, MIB)], value, int(batch))
+            for (number, end, length), arrival, phases, value in mine
+        ]
     return told
 
 

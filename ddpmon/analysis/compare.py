@@ -17,19 +17,32 @@ from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.statistics.arrays import Floats
 from ddpmon.analysis.statistics.resampling import Ratio, Resampled, ratio, resampled
 from ddpmon.analysis.steps.world import World
+from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import Finding
 
 FIRST_STEPS = 5
 """Always left out: buffers, kernels and DDP's buckets are laid out in them."""
-FEWEST_STEPS = 20
-"""That are compared, after what is left out."""
+FEWEST_STEPS = Threshold(
+    20,
+    of="steps of each run that are compared, after what is left out",
+    why="A judgement: neighbours are alike, and of fewer there are too few blocks to tell how certain a median is.",
+)
 MOST_STEPS = 20_000
 """The last ones; more make the interval no narrower than two runs differ anyway."""
-ALIKE = 0.01
-"""Closer than this is called the same: two runs of the same differ by as much."""
-DRIFT = 0.1
+ALIKE = Threshold(
+    0.01,
+    of="share by which steps, their work or mean losses of two runs differ",
+    why="A judgement: what is closer is called the same, because two runs of the same differ by as much.",
+)
+DRIFT = Threshold(
+    0.1,
+    of="share by which the median step of one half of a run is longer than the other half's",
+    why="A judgement: one median tells of neither half then, which a note says.",
+)
 LOSS_STEPS = 20
+"""The last steps of the stretch that two runs have in common, whose mean losses are compared: single batches stray."""
 _BATCH = 5
+"""Steps of a batch, as in MSER-5."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +131,7 @@ class Comparison:
 
 def _effect(speed: Ratio) -> float:
     """Logarithm of the part of a ratio that is certain; 0 where two runs of the same may differ by as much."""
-    if not speed.certain or abs(log(speed.value)) <= log1p(ALIKE):
+    if not speed.certain or abs(log(speed.value)) <= log1p(ALIKE.enter):
         return 0.0
     return log(speed.low) if speed.low > 1 else log(speed.high)
 
@@ -173,7 +186,7 @@ def settled(lengths: Floats) -> int:
     first half (a fault that began or went away there) is a beginning as well.
     """
     batches = len(lengths) // _BATCH
-    most = min(batches // 2, (len(lengths) - FEWEST_STEPS) // _BATCH)
+    most = min(batches // 2, (len(lengths) - FEWEST_STEPS.enter) // _BATCH)
     if most < 1:
         return 0
     medians = np.median(lengths[: batches * _BATCH].reshape(batches, _BATCH), axis=1)[::-1]
@@ -190,7 +203,7 @@ def _work(a: Side, b: Side) -> tuple[str, float]:
     for unit, mine, theirs in (("tokens", a.tokens, b.tokens), ("samples", a.samples, b.samples)):
         if mine > 0 and theirs > 0:
             work = theirs / mine
-            return (unit, work) if abs(work - 1) > ALIKE else ("steps", 1.0)
+            return (unit, work) if abs(work - 1) > ALIKE.enter else ("steps", 1.0)
     return "steps", 1.0
 
 
@@ -216,7 +229,7 @@ def _cost(finding: Finding) -> float:
 
 def _losses(a: World, b: World, one: Side, other: Side) -> Losses | None:
     """None where no losses are known, or the runs have no stretch in common."""
-    by_samples = one.samples > 0 and other.samples > 0 and abs(other.samples / one.samples - 1) > ALIKE
+    by_samples = one.samples > 0 and other.samples > 0 and abs(other.samples / one.samples - 1) > ALIKE.enter
     steps_a, loss_a = _loss_by_step(a)
     steps_b, loss_b = _loss_by_step(b)
     if not len(steps_a) or not len(steps_b):
@@ -233,7 +246,7 @@ def _losses(a: World, b: World, one: Side, other: Side) -> Losses | None:
         return None
     error = float(np.sqrt(last_a.var(ddof=1) / len(last_a) + last_b.var(ddof=1) / len(last_b)))
     mean_a, mean_b = float(last_a.mean()), float(last_b.mean())
-    bound = max(3 * error, ALIKE * abs(mean_a))
+    bound = max(3 * error, ALIKE.enter * abs(mean_a))
     finite = np.isfinite(mean_a), np.isfinite(mean_b)
     return Losses(
         int(steps_a[upto_a - 1]),

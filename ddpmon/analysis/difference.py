@@ -5,11 +5,15 @@ from __future__ import annotations
 from ddpmon.analysis.compare import ALIKE, DRIFT, Comparison
 from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.statistics.resampling import Ratio
+from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import counted
 from ddpmon.messages import PHASES, Finding
 
-_EXPLAINS = 0.25
-"""Share of the difference that a finding must have cost to be named as its reason."""
+_EXPLAINS = Threshold(
+    0.25,
+    of="share of the difference of two runs that a finding of one of them costs",
+    why="A judgement: it is named as the reason, and of several that come together none need have half.",
+)
 _PATH = {
     "wait": "the critical rank waits",
     "transfer": "the ranks transfer",
@@ -22,7 +26,7 @@ def sentence(found: Comparison) -> str:
     if found.outcome == "same":
         told = f"B is {times(speed.value)}x as fast as A{where}, {interval(speed)}"
         if speed.certain:
-            return f"as fast, to within {ALIKE:.0%}: {told}" + _learned(found)
+            return f"as fast, to within {ALIKE.enter:.0%}: {told}" + _learned(found)
         steps = f"{found.a.steps:,} and {found.b.steps:,}" if found.a.steps != found.b.steps else f"{found.a.steps:,}"
         return f"no difference that these {steps} steps can show ({told})" + _learned(found)
     if found.outcome == "faster":
@@ -49,7 +53,7 @@ def notes(found: Comparison) -> list[str]:
     told += [
         f"{name} ran unevenly: the median step took {first:.1f} ms in its first half, {second:.1f} ms in its second"
         for name, (first, second) in (("A", a.halves_ms), ("B", b.halves_ms))
-        if max(first, second) > (1 + DRIFT) * min(first, second)
+        if max(first, second) > (1 + DRIFT.enter) * min(first, second)
     ]
     if found.by_mean:
         told.append(
@@ -87,7 +91,7 @@ def _why(found: Comparison) -> str:
     saved = (a.path_ms - b.path_ms) * (1 if faster else -1)
     for finding in found.gone if faster else found.new:
         cost = finding.cost_ms
-        if kind_of(finding).slows and cost is not None and cost >= _EXPLAINS * float(saved.sum()):
+        if kind_of(finding).slows and cost is not None and cost >= _EXPLAINS.enter * float(saved.sum()):
             return f"{_named(finding)}, {cost:.1f} ms a step in {'A, is gone' if faster else 'B, is new'}"
     most = int(saved.argmax())
     if saved[most] <= 0:

@@ -1,37 +1,97 @@
-"""What happened to the findings between two moments: found, gone, and what they had cost by then."""
+"""What happened to the findings: found, clearly worse, gone, and what they had cost by then."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from ddpmon.analysis.costs import cost_s
 from ddpmon.analysis.kinds import kind_of
+from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import Finding
 
+GRAVEST_FIRST = ("critical", "warn", "info")
+WORSE = Threshold(
+    2.0,
+    of="times what a finding cost when it was last told, to be told again",
+    why="A judgement: what costs twice as much may be worth acting on where it was not; noise alone doubles nothing.",
+)
+AWAY_S = Threshold(
+    60.0,
+    of="seconds of the run without a finding after which that it is gone is told",
+    why="A judgement: what comes back within a minute was not mended, and two lines about it would be noise.",
+)
 
-def changes(before: Sequence[Finding], now: Sequence[Finding], last_step: int | None = None) -> list[tuple[str, str]]:
-    """Severity and sentence of each change, worst first.
+
+SETTLED_S = 60.0
+"""Seconds of the run after which what a finding costs is known well enough to call it worse."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line of what happened."""
+
+    severity: str
+    text: str
+    finding: Finding | None = None
+    """Whose words it tells, if it goes on."""
+
+
+class News:
+    """What was told of findings, so that each is told when it comes, when it is clearly worse, and when it stays away.
 
     A finding is the same as long as its kind says that it is about the same. It is over when it has a last step, or is
-    found no more. What was no reason to act and has become one is told again. last_step: of the window, to tell how
-    many steps it took.
+    found no more.
     """
-    was, there = _lasting(before), _lasting(now)
-    events = [
-        (finding.severity, finding.text)
-        for key, finding in there.items()
-        if kind_of(finding).is_announced
-        and (key not in was or (was[key].severity, finding.severity) == ("info", "warn"))
-    ]
-    events += [(f.severity, f.text) for f in now if f.until_step is not None and not _was_there(f, before)]
-    events.sort(key=lambda event: ("critical", "warn", "info").index(event[0]))
-    for key, finding in was.items():
-        gone = kind_of(finding).gone
-        if key not in there and gone:
-            ended = [f for f in now if f.until_step is not None and _identity(f) == key]
-            sentence = gone.format(ranks=" ".join(map(str, finding.ranks)))
-            events.append(("info", sentence + _cost(max(ended, key=_end, default=finding), last_step)))
-    return events
+
+    def __init__(self) -> None:
+        self._told: dict[Hashable, tuple[Finding, float]] = {}
+        """As it was when last told, or when it had settled after that; and when it was told, in seconds."""
+        self._gone: dict[Hashable, tuple[str, float]] = {}
+        """That they are gone, not told yet: in words, and since when in seconds."""
+
+    def of(
+        self, before: Sequence[Finding], now: Sequence[Finding], last_step: int | None, seconds: float
+    ) -> list[Event]:
+        """Each change from one moment to the next, worst first.
+
+        last_step: of the window, to tell how many steps a finding took. seconds: of the run's own clock at its last
+        step; infinite when the run is over, and nothing can come back.
+        """
+        lasting = _lasting(now)
+        events = [event for key, finding in lasting.items() for event in self._of_lasting(key, finding, seconds)]
+        events += [Event(f.severity, f.text) for f in now if f.until_step is not None and not _was_there(f, before)]
+        events.sort(key=lambda event: GRAVEST_FIRST.index(event.severity))
+        for key, finding in _lasting(before).items():
+            if key not in lasting:
+                ended = [f for f in now if f.until_step is not None and _identity(f) == key]
+                self._gone[key] = _words_of_end(max(ended, key=_end, default=finding), finding, last_step), seconds
+        for key, (sentence, since) in list(self._gone.items()):
+            if not 0 <= seconds - since < AWAY_S.enter:
+                del self._gone[key]
+                self._told.pop(key, None)
+                if sentence:
+                    events.append(Event("info", sentence))
+        return events
+
+    def _of_lasting(self, key: Hashable, finding: Finding, seconds: float) -> list[Event]:
+        back = self._gone.pop(key, None)
+        told, at = self._told.get(key, (None, seconds))
+        text, cost = finding.text, finding.cost_ms or 0.0
+        if back and told and told.phase != finding.phase:
+            told = None  # something else is the matter
+        if told is not None and GRAVEST_FIRST.index(finding.severity) >= GRAVEST_FIRST.index(told.severity):
+            was = told.cost_ms or 0.0
+            if not seconds - at >= SETTLED_S:  # what few steps tell of a cost is not what it is
+                self._told[key] = replace(told, cost_ms=max(was, cost)), at
+                return []
+            if finding.severity == "info" or not was or not WORSE.reached(cost / was):
+                return []
+            text = f"worse: {text}"
+        self._told[key] = finding, seconds
+        return [Event(finding.severity, text, finding)] if kind_of(finding).is_announced else []
 
 
 def _identity(finding: Finding) -> Hashable:
@@ -53,9 +113,10 @@ def _lasting(findings: Sequence[Finding]) -> dict[Hashable, Finding]:
     return {_identity(finding): finding for finding in findings if finding.until_step is None}
 
 
-def _cost(finding: Finding, last_step: int | None) -> str:
-    """In words: "; it cost 12.3 s"."""
-    seconds = cost_s(finding, last_step)
-    if seconds is None:
-        return ""
-    return f"; it cost {seconds:.1f} s" if seconds < 100 else f"; it cost {seconds / 60:.0f} min"
+def _words_of_end(ended: Finding, was: Finding, last_step: int | None) -> str:
+    """That it is gone, and what it cost: "rank 3 keeps up again; it cost 12.3 s". "": its kind tells nothing of it."""
+    sentence = kind_of(was).gone.format(ranks=" ".join(map(str, was.ranks)))
+    seconds = cost_s(ended, last_step)
+    if not sentence or seconds is None:
+        return sentence
+    return f"{sentence}; it cost {seconds:.1f} s" if seconds < 100 else f"{sentence}; it cost {seconds / 60:.0f} min"

@@ -68,6 +68,19 @@ class Unsynchronised:
 
 
 @dataclass(frozen=True)
+class Wait:
+    """The wait in a collective that torch's timeout ends next, and the run with it."""
+
+    waited_s: float
+    timeout_s: float
+    """Of its process group."""
+    ends_at: float
+    """When the timeout is over, Unix time."""
+    standing: Standstill
+    """Where every rank is meanwhile; some may work."""
+
+
+@dataclass(frozen=True)
 class Evidence:
     """What there is besides the steps of the window."""
 
@@ -81,6 +94,8 @@ class Evidence:
     failed: FirstFailure | None = None
     world_size: int = 0
     standstill: Standstill | None = None
+    wait: Wait | None = None
+    """None: nobody waits, or it is not known how long anyone may."""
     difference: Difference | None = None
     same: Sameness | None = None
     unsynchronised: Sequence[Unsynchronised] = ()

@@ -14,7 +14,14 @@ from ddpmon.analysis.kinds import KINDS, kind_of
 from ddpmon.analysis.kinds.kind import Found, Moment
 from ddpmon.analysis.processes.conditions import with_means
 from ddpmon.analysis.steps.world import World
+from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import Finding
+
+OVERTAKES = Threshold(
+    1.3,
+    of="times what the first of the costly findings costs that another one does, to be first",
+    why="A judgement: which of two alike is told first changes nothing that a person would do.",
+)
 
 
 def findings(
@@ -26,21 +33,27 @@ def findings(
     """
     steps = 0 if world is None else len(world)
     moment = Moment(evidence, world, before, longer if longer is not None else world)
+    first = next((f for f in before if kind_of(f).by_cost and f.severity != "info" and f.until_step is None), None)
     found: list[Finding] = []
     for by_cost, kinds in groupby(KINDS, key=lambda kind: kind.by_cost):
         block: list[Finding] = []
         for kind in kinds:
             if kind.detect is not None and steps >= kind.fewest_steps:
-                block += [one.kind.finding(one) if isinstance(one, Found) else one for one in kind.detect(moment)]
+                ones = list(kind.detect(moment))
+                block += [one.kind.finding(one) if isinstance(one, Found) else one for one in ones]
                 moment.found = found + block
-        found += sorted(block, key=_by_cost) if by_cost else block
-    outdone = {name for finding in found if finding.severity != "info" for name in kind_of(finding).outdoes}
+                moment.numbers += [one for one in ones if isinstance(one, Found)]
+        found += sorted(block, key=lambda one: _by_cost(one, first)) if by_cost else block
+    larger = [finding for finding in found if kind_of(finding).outdoes]
     return [
-        with_means(finding, moment.conditions)
+        with_means(finding, kind_of(finding).quantities, moment.conditions)
         for finding in found
-        if finding.kind not in outdone or finding.until_step is not None
+        if not any(finding.kind in kind_of(whole).outdoes and kind_of(whole).covers(whole, finding) for whole in larger)
     ]
 
 
-def _by_cost(finding: Finding) -> tuple[bool, bool, float]:
-    return finding.until_step is not None, finding.severity == "info", -(finding.cost_ms or 0.0)
+def _by_cost(finding: Finding, first: Finding | None) -> tuple[bool, bool, float]:
+    """The costliest first; the one that was first stays there until another costs clearly more."""
+    stays = first is not None and kind_of(first).identity(first) == kind_of(finding).identity(finding)
+    cost = (finding.cost_ms or 0.0) * (OVERTAKES.enter if stays else 1.0)
+    return finding.until_step is not None, finding.severity == "info", -cost

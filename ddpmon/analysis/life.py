@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import END_STATES
 
-STALLED_S = 10.0
-STALLED_STEPS = 8
-PAUSE = 1.5
-"""A pause may take so many times as long as the longest one before."""
+STALLED_S = Threshold(
+    10.0,
+    of="s in which no rank finished a step",
+    why="A judgement: a busy disk or a checkpoint takes some seconds; of a hang people want to hear within 15 s.",
+)
+STALLED_STEPS = Threshold(
+    8,
+    of="median steps in which no rank finished one",
+    why="A judgement, for steps of more than a second: far more than one of them strays without a pause.",
+)
+PAUSE = Threshold(
+    1.5,
+    of="times the longest step or pause of this run in which no rank finished a step",
+    why="A judgement: an evaluation or a checkpoint comes again, and takes longer as a disk fills or a cache is cold.",
+)
 WARM_UP_STEPS = 10
 """The first steps compile, tune and fill caches: how long they take justifies nothing after them."""
 
@@ -72,4 +84,4 @@ def stalled_after_s(step_s: float | None, pause_s: float = 0.0) -> float:
     step_s: median length of a step. pause_s: the longest step there was. While steps take less than a second and no
     pause took more than 10 s, that is at most 15 s.
     """
-    return max(STALLED_S, STALLED_STEPS * (step_s or 0.0), PAUSE * pause_s)
+    return max(STALLED_S.enter, STALLED_STEPS.enter * (step_s or 0.0), PAUSE.enter * pause_s)

@@ -12,10 +12,23 @@ from ddpmon.analysis.steps.since_start import Sums, efficiency_since
 from ddpmon.analysis.steps.summary import Summary
 from ddpmon.analysis.steps.what_if import gain, gain_all_at_median, gain_with_even_transfer, gain_without_waiting
 from ddpmon.analysis.steps.world import World
-from ddpmon.messages import END_STATES, GPU, PHASES, SAMPLED, Finding, Quantity, RankView, Snapshot, TimesView
+from ddpmon.messages import (
+    END_STATES,
+    GPU,
+    OWN_PHASES,
+    PHASES,
+    SAMPLED,
+    Finding,
+    Quantity,
+    RankView,
+    Snapshot,
+    TimesView,
+)
 
 SCHEMA = 1
+"""Of the report; another one where a field changes its meaning or goes."""
 MOST_GAINS = 8
+"""Ranks of which the report says what mending them gains: those with the most own time, as it is simulated for each."""
 FINDING = (
     "kind", "severity", "text", "ranks", "phase", "since_step", "until_step", "cost_ms", "evidence", "advice",
 )  # fmt: skip
@@ -97,6 +110,7 @@ def report(
         else None,
         "what_if": [entry for entry in gains if entry["phase"] not in snapshot.unmeasured],
         "verdict": snapshot.verdict,
+        "verdict_findings": snapshot.verdict_facts.findings if snapshot.verdict_facts else [],
         "findings": [reported(finding) for finding in snapshot.findings],
     }
 
@@ -183,7 +197,7 @@ def _what_if(world: World, summary: Summary, found: Sequence[Finding]) -> list[d
     ]
     gains.sort(key=lambda entry: -entry["gain"])
     first = world.ranks.index(gains[0]["rank"])
-    gains += [{"rank": world.ranks[first], "phase": phase, "gain": gain(world, first, phase)} for phase in PHASES[:5]]
+    gains += [{"rank": world.ranks[first], "phase": phase, "gain": gain(world, first, phase)} for phase in OWN_PHASES]
     late = sorted({f.ranks[0] for f in found if "with_ranks" in f.evidence} & set(world.ranks))
     if len(late) > 1:
         together = gain(world, [world.ranks.index(rank) for rank in late])

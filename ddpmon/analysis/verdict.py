@@ -4,18 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ddpmon.analysis.processes.unarmed import ENVIRONMENT, FLAGS, LATE, Unarmed, worth_telling
-from ddpmon.analysis.words import counted, duration, fitting, rank_list
-from ddpmon.messages import Finding
+from ddpmon.analysis.words import WIDTH, counted, duration, fitting, rank_list
+from ddpmon.messages import (
+    STAGE_CONNECTED,
+    STAGE_ENDED,
+    STAGE_GROUP,
+    STAGE_IMPORTING,
+    STAGE_MODEL,
+    STAGE_TRAINING,
+    Finding,
+)
 
 if TYPE_CHECKING:
     from ddpmon.analysis.steps.summary import Summary  # numpy with it, which the dashboard of a live run never needs
 
 EVEN = (0.02, 0.05, 0.10)
 """How close to the median all own times can be said to be: few values, so that the sentence stays put."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The sentence about a run, and what others need of it without reading it."""
+
+    text: str = ""
+    severity: str = "info"
+    topic: tuple[str, ...] = ()
+    """Which sentence it is and whom it names, without figures; empty: it is the text of its finding."""
+    lead: int = 0
+    """Characters at its beginning that say who or what; 0: all of it does."""
+    findings: tuple[Finding, ...] = ()
+    """Whose whole text is in it."""
+
+
+def of_finding(finding: Finding) -> Verdict:
+    """A finding that speaks for the run."""
+    return Verdict(finding.text, finding.severity, (), finding.lead, (finding,))
 
 
 @dataclass(frozen=True)
@@ -41,19 +68,21 @@ _NOT_ARMED = {
 }
 
 
-def waiting(facts: Waiting) -> tuple[str, str]:
-    """Sentence and severity of what is waited for: "2/4 ranks connected; importing torch: 2; not started: 3"."""
+def waiting(facts: Waiting) -> Verdict:
+    """What is waited for: "2/4 ranks connected; importing torch: 2; not started: 3"."""
     unarmed = worth_telling(one for one in facts.unarmed if not one.gone)
     if not unarmed:
-        return _awaited(facts), "info"
+        return Verdict(_awaited(facts), "info", ("waiting", *_groups(facts)))
     unwatched = {one.rank for one in unarmed}
     others = any(rank not in unwatched for rank in range(facts.world_size))
     rest = f"; {_awaited(facts, unwatched)}" if others else ""
-    return _unwatched(unarmed, facts.world_size) + rest, "warn"
+    lead, todo = _unwatched(unarmed, facts.world_size)
+    topic = ("unwatched", *map(str, sorted(one.pid for one in unarmed)), *_groups(facts, unwatched))
+    return Verdict(f"{lead} {todo}{rest}", "warn", topic, len(lead))
 
 
-def _unwatched(unarmed: Sequence[Unarmed], world_size: int, *, over: bool = False) -> str:
-    """As in: all ranks run torch unwatched: put import ddpmon; ddpmon.init() in the script (the probe is not …)."""
+def _unwatched(unarmed: Sequence[Unarmed], world_size: int, *, over: bool = False) -> tuple[str, str]:
+    """As in: all ranks run torch unwatched:, and: put import ddpmon; ddpmon.init() in the script (the probe is …)."""
     ranks = {one.rank for one in unarmed if one.rank is not None}
     if len(ranks) == len(unarmed):
         names = rank_list(list(ranks), world_size)
@@ -68,7 +97,7 @@ def _unwatched(unarmed: Sequence[Unarmed], world_size: int, *, over: bool = Fals
     if why == ENVIRONMENT:
         do = "pass PYTHONPATH and DDPMON_* on to them"
     armed = "was never" if over else "is not"
-    return f"{who} {verb} torch unwatched: {do} (the probe {armed} armed: {_NOT_ARMED[why]}{more})"
+    return f"{who} {verb} torch unwatched:", f"{do} (the probe {armed} armed: {_NOT_ARMED[why]}{more})"
 
 
 def _awaited(facts: Waiting, without: AbstractSet[int | None] = frozenset()) -> str:
@@ -79,38 +108,58 @@ def _awaited(facts: Waiting, without: AbstractSet[int | None] = frozenset()) -> 
         return "the command is running; no rank was heard yet"
     if not facts.stages and not facts.started:
         return f"torchrun is starting (it imports torch first); {counted(facts.world_size, 'rank')} to come"
-    everyone = [rank for rank in range(facts.world_size) if rank not in without]
-    groups = {
-        "not started": [r for r in everyone if r not in facts.stages and r not in facts.started],
-        "importing torch": [r for r in everyone if r in facts.started and facts.stages.get(r, 0) == 0]
-        + [r for r, stage in facts.stages.items() if stage == 0 and r not in facts.started],
-        "not yet in init_process_group": [r for r, stage in facts.stages.items() if stage == 1],
-        "building the model": [r for r, stage in facts.stages.items() if stage == 2],
-        "in the first step": [r for r, stage in facts.stages.items() if stage in {3, 4}],
-        "gone before the first step": [r for r, stage in facts.stages.items() if stage == 5],
-    }
-    parts = [f"{what}: {rank_list(ranks, facts.world_size)}" for what, ranks in groups.items() if ranks]
+    parts = [f"{what}: {rank_list(ranks, facts.world_size)}" for what, ranks in _groups(facts, without).items()]
     return f"{len(facts.stages)}/{counted(facts.world_size, 'rank')} connected; " + "; ".join(parts)
 
 
-def running(found: Sequence[Finding], summary: Summary | None) -> tuple[str, str]:
-    """Sentence and severity while all goes its way: the worst finding, or that there is none."""
+def _groups(facts: Waiting, without: AbstractSet[int | None] = frozenset()) -> dict[str, list[int]]:
+    """Ranks by how far they are; without groups of nobody."""
+    everyone = [rank for rank in range(facts.world_size) if rank not in without]
+    groups = {
+        "not started": [r for r in everyone if r not in facts.stages and r not in facts.started],
+        "importing torch": [
+            r for r in everyone if r in facts.started and facts.stages.get(r, STAGE_IMPORTING) == STAGE_IMPORTING
+        ]
+        + [r for r, stage in facts.stages.items() if stage == STAGE_IMPORTING and r not in facts.started],
+        "not yet in init_process_group": [r for r, stage in facts.stages.items() if stage == STAGE_CONNECTED],
+        "building the model": [r for r, stage in facts.stages.items() if stage == STAGE_GROUP],
+        "in the first step": [r for r, stage in facts.stages.items() if stage in {STAGE_MODEL, STAGE_TRAINING}],
+        "gone before the first step": [r for r, stage in facts.stages.items() if stage == STAGE_ENDED],
+    }
+    return {what: ranks for what, ranks in groups.items() if ranks}
+
+
+def running(found: Sequence[Finding], summary: Summary | None) -> Verdict:
+    """While all goes its way: the worst finding, or that there is none."""
     worst = _worst(found)
     if worst:
-        return worst.text, worst.severity
+        return of_finding(worst)
     if summary is None:
-        return "training has begun; too few steps to compare ranks", "info"
+        return Verdict("training has begun; too few steps to compare ranks", topic=("begun",))
     if len(summary.ranks) == 1:
-        return f"one rank; a step takes {summary.step_ms_p50:.1f} ms", "info"
+        return Verdict(f"one rank; a step takes {summary.step_ms_p50:.1f} ms", topic=("one rank",))
     over = max((f for f in found if f.until_step is not None), key=lambda f: f.until_step or 0, default=None)
     if over:
-        shorter = [over.brief] if over.brief else []
-        return max((fitting("all ranks keep up", f"; {words}") for words in (over.text, *shorter)), key=len), "info"
+        return _added(Verdict("all ranks keep up", topic=("keep up",)), over)
     behind = float(abs(summary.over_median).max())
     for bound in EVEN:
         if behind <= bound:
-            return f"all ranks within {bound:.0%} of the median", "info"
-    return "no rank is late for long: now one, now another takes longer than the rest", "info"
+            return Verdict(f"all ranks within {bound:.0%} of the median", topic=("even",))
+    return Verdict("no rank is late for long: now one, now another takes longer than the rest", topic=("uneven",))
+
+
+def unheard(ranks: Sequence[int], world_size: int) -> Verdict:
+    """That a part of the world was never heard, while no rank of the rest is late."""
+    one = len(ranks) == 1
+    lead = f"rank{'s' * (not one)} {rank_list(ranks, world_size)} {'is' if one else 'are'} not heard here:"
+    return Verdict(f"{lead} who holds the rest back cannot be told", "warn", ("unheard", *map(str, ranks)), len(lead))
+
+
+def _added(to: Verdict, finding: Finding) -> Verdict:
+    """With as many words of a finding as fit."""
+    if len(whole := f"{to.text}; {finding.text}") <= WIDTH:
+        return replace(to, text=whole, findings=(finding,))
+    return replace(to, text=fitting(to.text, f"; {finding.brief}" if finding.brief else ""))
 
 
 @dataclass(frozen=True)
@@ -132,14 +181,35 @@ def paused(kind: str, ranks: Sequence[int], seconds: float, step: int, phase: st
     return f"{kind} before step {step:,}: {duration(seconds)}{who}{where}"
 
 
-def pausing(now: Pausing, world_size: int, found: str) -> str:
-    """What goes on while no rank finishes a step, though all is well. found: what is wrong besides; "": nothing."""
+def unwritable(why: str) -> Verdict:
+    """That what is learnt is lost."""
+    lead = "the recording cannot be written:"
+    return Verdict(fitting(f"{lead} {why}"), "warn", ("unwritable",), len(lead))
+
+
+def gone(ranks: Sequence[int], world_size: int) -> Verdict:
+    """That processes ended and nobody said why."""
+    topic = ("gone", *map(str, ranks))
+    return Verdict(f"rank {rank_list(ranks, world_size)} is gone without a goodbye", "critical", topic)
+
+
+def pausing(now: Pausing, world_size: int, besides: Verdict) -> Verdict:
+    """What goes on while no rank finishes a step, though all is well. besides: what is told of the steps before."""
     who = "" if len(now.ranks) == world_size else f" on rank {rank_list(now.ranks, world_size)}"
     others = "; the others wait" if who else ""
-    return fitting(f"{now.kind}{who} for {duration(now.seconds)}{others}", f"; {found}" if found else "")
+    lead = f"{now.kind}{who} for {duration(now.seconds)}{others}"
+    topic = ("pausing", now.kind, *(map(str, sorted(now.ranks)) if who else ()), *besides.topic)
+    alone = Verdict(fitting(lead), besides.severity, topic)
+    if besides.severity != "warn":
+        return alone
+    whole = fitting(lead, f"; {besides.text}")
+    if len(whole) > len(lead):
+        head = len(lead) + len("; ") + besides.lead if besides.lead else 0
+        return replace(alone, text=whole, lead=head, findings=besides.findings)
+    return replace(alone, text=fitting(lead, *(f"; {finding.brief}" for finding in besides.findings if finding.brief)))
 
 
-def stalled(idle_s: float, steps: dict[int, int], phases: dict[int, str], world_size: int) -> str:
+def stalled(idle_s: float, steps: dict[int, int], phases: dict[int, str], world_size: int) -> Verdict:
     """Who stands where when no rank finishes steps any more."""
     least, most = min(steps.values()), max(steps.values())
     if least < most:
@@ -151,7 +221,8 @@ def stalled(idle_s: float, steps: dict[int, int], phases: dict[int, str], world_
             by_phase.setdefault(phase, []).append(rank)
         groups = sorted(by_phase.items(), key=lambda item: len(item[1]))
         where = "; ".join(f"{rank_list(ranks, world_size)} in {phase}" for phase, ranks in groups)
-    return f"no rank finished a step for {duration(idle_s)}; {where}"
+    topic = ("stalled", *(map(str, behind) if least < most else sorted(by_phase)))
+    return Verdict(f"no rank finished a step for {duration(idle_s)}; {where}", "critical", topic)
 
 
 def ended(
@@ -159,31 +230,42 @@ def ended(
     found: Sequence[Finding],
     steps: int,
     seconds: float | None,
-    failure: str | None,
+    failure: tuple[str, str] | None,
     waited: Waiting | None = None,
-) -> tuple[str, str]:
-    """Sentence and severity of a run that is over. `failure`: what is known of why it failed.
+) -> Verdict:
+    """Of a run that is over. failure: what is known of why it failed: its beginning that says who, and all of it.
 
     waited: what it waited for last; it matters where no step was seen.
     """
     took = f" in {duration(seconds)}" if seconds is not None else ""
+    topic = ("ended", state)
     if state == "failed":
-        return failure or "the command failed; its own words are in the logs", "critical"
+        lead, text = failure or ("", "the command failed; its own words are in the logs")
+        return Verdict(text, "critical", topic, len(lead))
     if state == "unknown":
-        return f"whether it still runs cannot be seen from here; {counted(steps, 'step')} recorded so far", "warn"
+        text = f"whether it still runs cannot be seen from here; {counted(steps, 'step')} recorded so far"
+        return Verdict(text, "warn", topic)
     if state == "lost":
         seen = f"{counted(steps, 'step')} {'was' if steps == 1 else 'were'} seen"
-        return f"exit code unknown: its supervisor was killed and nobody saw how it ended; {seen}", "critical"
+        lead = "exit code unknown:"
+        text = f"{lead} its supervisor was killed and nobody saw how it ended; {seen}"
+        return Verdict(text, "critical", topic, len(lead))
     if waited and not waited.stages and (unarmed := worth_telling(waited.unarmed, over=True)):
         how = "stopped on request" if state == "stopped" else "done"
-        return f"{how}{took}, no step seen: {_unwatched(unarmed, waited.world_size, over=True)}", "warn"
+        lead = f"{how}{took}, no step seen:"
+        return Verdict(
+            f"{lead} {' '.join(_unwatched(unarmed, waited.world_size, over=True))}", "warn", topic, len(lead)
+        )
     if state == "stopped":
-        return f"stopped on request after {counted(steps, 'step')}{took}", "info"
+        return Verdict(f"stopped on request after {counted(steps, 'step')}{took}", "info", topic)
     if not steps:
-        return f"done{took}: no training step was seen", "warn"
-    worst = _worst_in(found)
-    done = f"done: {counted(steps, 'step')}{took}"
-    return (f"{done}; {worst.text}", worst.severity) if worst else (done, "info")
+        lead = f"done{took}:"
+        return Verdict(f"{lead} no training step was seen", "warn", topic, len(lead))
+    worst, lead = _worst_in(found), "done:"
+    done = f"{lead} {counted(steps, 'step')}{took}"
+    if worst is None:
+        return Verdict(done, "info", topic, len(lead))
+    return Verdict(f"{done}; {worst.text}", worst.severity, topic, len(lead), (worst,))
 
 
 def beside_state(sentence: str, state: str, found: Sequence[Finding], steps: int, seconds: float) -> str:

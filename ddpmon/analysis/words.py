@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 WIDTH = 76
-"""Columns of a verdict."""
+"""Columns of a verdict: the head of the smallest terminal, 80, less its frame."""
+MIB, GIB = 1 << 20, 1 << 30
+"""Bytes: memory is told in powers of two, as torch and nvidia-smi do."""
+MB = 1e6
+"""Bytes: what disks and links move is told in powers of ten, as their makers do."""
 
 
 def fitting(head: str, *more: str) -> str:

@@ -5,8 +5,8 @@ import pytest
 
 from ddpmon.analysis.evidence import Memory
 from ddpmon.analysis.findings import Evidence, findings
-from ddpmon.analysis.kinds.gpu_memory import MIB
 from ddpmon.analysis.processes.conditions import Conditions
+from ddpmon.analysis.words import MIB
 from tests.findings import causes, of_kinds
 from tests.worlds import own_times, records, world_of
 

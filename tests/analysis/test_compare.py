@@ -224,10 +224,10 @@ def test_one_rank_that_waits_for_nobody_can_be_compared():
 
 
 def test_the_fewest_steps_are_enough_to_compare():
-    fewest = FIRST_STEPS + FEWEST_STEPS
+    fewest = FIRST_STEPS + FEWEST_STEPS.enter
     found = compared(run(steps=fewest, late_ms=30), run(steps=fewest, seed=1))
     assert found.outcome == "faster"
-    assert found.a.steps == FEWEST_STEPS
+    assert found.a.steps == FEWEST_STEPS.enter
 
 
 step_times = st.lists(st.floats(0.5, 5000), min_size=30, max_size=120).map(

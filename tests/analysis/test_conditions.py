@@ -33,7 +33,7 @@ CAUSES = [
         {"gpu_clock_mhz": [1750.0, 1200.0, 1740.0, 1755.0], "gpu_temperature_c": 84.0},
         "1,200 of 1,750 MHz",
     ),
-    ("gpu_throttled", 1, {"gpu_throttled": ["", "thermal", "", ""]}, "throttled: thermal"),
+    ("gpu_throttled", 1, {"gpu_throttled": [(), ("thermal",), (), ()]}, "throttled: thermal"),
     ("cpu_starved", 2, {"starved_share": [0.01, 0.3, 0.02, 0.0]}, "waits 30%"),
     ("page_faults", 2, {"major_faults_per_s": [0.0, 220.0, 1.0, 0.0]}, "220 page faults/s"),
     ("loader_workers", 0, {"loader_workers": [4, 0, 4, 8]}, "0 loader workers, peers 4; "),
@@ -52,7 +52,7 @@ def test_what_sets_the_late_rank_apart_is_its_cause(name, phase, values, words):
 @pytest.mark.parametrize(
     ("phase", "values"),
     [
-        (2, {"gpu_clock_mhz": 1200.0, "gpu_throttled": "thermal"}),  # all alike
+        (2, {"gpu_clock_mhz": 1200.0, "gpu_throttled": ("thermal",)}),  # all alike
         (2, {"gpu_clock_mhz": [1750.0, 1700.0, 1740.0, 1755.0]}),  # 3% lower, as one GPU is
         (2, {"gpu_clock_mhz": [1750.0, 1600.0, 1740.0, 1755.0]}),  # 9% lower: too little for a third more
         (0, {"gpu_clock_mhz": [1750.0, 1200.0, 1740.0, 1755.0]}),  # the data does not come from the GPU
@@ -113,17 +113,17 @@ def test_gpus_that_hold_their_clocks_down_are_a_warning_only_where_one_is_clearl
     def throttled(**conditions):
         return of_kinds("gpu_throttled", conditions=everyone(**conditions), world_size=4)
 
-    (warn,) = throttled(gpu_clock_mhz=[1750.0, 1200.0, 1740.0, 1750.0], gpu_throttled=["", "thermal", "", ""])
+    (warn,) = throttled(gpu_clock_mhz=[1750.0, 1200.0, 1740.0, 1750.0], gpu_throttled=[(), ("thermal",), (), ()])
     assert (warn.kind, warn.severity, warn.ranks) == ("gpu_throttled", "warn", [1])
-    (info,) = throttled(gpu_clock_mhz=1700.0, gpu_throttled="thermal")
+    (info,) = throttled(gpu_clock_mhz=1700.0, gpu_throttled=("thermal",))
     assert info.severity == "info"
-    assert throttled(gpu_clock_mhz=1700.0, gpu_throttled="power cap") == []
+    assert throttled(gpu_clock_mhz=1700.0, gpu_throttled=("power cap",)) == []
     assert throttled(gpu_clock_mhz=1700.0) == []
     assert all(len(f.text) <= 76 for f in (warn, info))
 
 
 def test_what_stands_beside_a_kind_of_finding_is_evidence_of_its_ranks_and_of_their_peers():
-    clocks = {"gpu_clock_mhz": [1750.0, 1200.0, 1740.0, 1750.0], "gpu_throttled": ["", "thermal", "", ""]}
+    clocks = {"gpu_clock_mhz": [1750.0, 1200.0, 1740.0, 1750.0], "gpu_throttled": [(), ("thermal",), (), ()]}
     means = [{"gpu_power": watts} if watts else {} for watts in (390.0, 240.0, None, 410.0)]
     world = world_of(records(own_times(40, 4)))
     (warn,) = findings(world, Evidence(world_size=4, conditions=everyone(**clocks, means=means)))

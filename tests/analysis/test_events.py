@@ -1,15 +1,77 @@
 """What is told of findings that come and go."""
 
+from math import inf
+
 import msgspec
 import pytest
 
-from ddpmon.analysis.events import changes
+from ddpmon.analysis.events import AWAY_S, WORSE, News
 from ddpmon.analysis.kinds import KINDS
 from ddpmon.messages import Finding
 
 
 def straggler(rank=1, kind="straggler", until=None, severity="warn"):
     return Finding(kind, severity, f"rank {rank} is slow", [rank], since_step=101, until_step=until, cost_ms=20.0)
+
+
+def changes(before, now, last_step=None):
+    """Severity and sentence of each event between two moments of a run that is over with the second."""
+    news = News()
+    news.of([], before, last_step, 0.0)
+    return [(event.severity, event.text) for event in news.of(before, now, last_step, inf)]
+
+
+def unfolding(*moments):
+    """What is told of a run. moments: (seconds, findings)"""
+    news, before, told = News(), [], []
+    for seconds, now in moments:
+        told += [(seconds, event.text) for event in news.of(before, now, 600, seconds)]
+        before = now
+    return told
+
+
+def costing(cost_ms, severity="warn", phase="forward"):
+    return Finding("straggler", severity, f"it costs {cost_ms}", [1], phase, since_step=101, cost_ms=cost_ms)
+
+
+def test_what_is_gone_and_back_within_a_minute_was_never_gone():
+    there = [costing(20.0)]
+    told = unfolding(
+        (0, there), (10, []), (20, there), (30, []), (30 + AWAY_S.enter - 1, []), (100, there), (200, there)
+    )
+    assert told == [(0, "it costs 20.0")]
+
+
+def test_what_stays_away_for_a_minute_is_gone_and_then_told_anew():
+    there = [costing(20.0)]
+    told = unfolding((0, there), (10, []), (10 + AWAY_S.enter, []), (100, there))
+    assert told == [
+        (0, "it costs 20.0"),
+        (10 + AWAY_S.enter, "rank 1 keeps up again; it cost 10.0 s"),
+        (100, "it costs 20.0"),
+    ]
+
+
+def test_the_same_rank_late_in_another_phase_is_told_though_it_was_gone_for_seconds_only():
+    told = unfolding((0, [costing(20.0)]), (10, []), (20, [costing(21.0, phase="data")]))
+    assert [text for _, text in told] == ["it costs 20.0", "it costs 21.0"]
+
+
+def test_what_becomes_clearly_worse_is_told_once_and_not_with_each_digit():
+    costs = [20.0, 25.0, WORSE.enter * 25.0 - 1, WORSE.enter * 25.0, 55.0, 39.0, 51.0, 60.0]
+    told = unfolding(*((40 * place, [costing(cost)]) for place, cost in enumerate(costs)))
+    assert told == [(0, "it costs 20.0"), (120, "worse: it costs 50.0")]
+
+
+def test_a_cost_that_the_first_minute_shows_better_is_not_worse():
+    told = unfolding(*((second, [costing(20.0 + second)]) for second in range(0, 100, 10)))
+    assert told == [(0, "it costs 20.0")]
+
+
+def test_what_becomes_graver_is_told_and_not_again_when_it_was_less_grave_in_between():
+    severities = ["info", "warn", "info", "warn", "critical", "critical", "warn", "critical"]
+    told = unfolding(*((second, [costing(20.0, severity)]) for second, severity in enumerate(severities)))
+    assert [second for second, _ in told] == [0, 1, 4]
 
 
 def test_a_finding_is_told_once_however_its_numbers_change():

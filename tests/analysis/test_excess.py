@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from ddpmon.analysis.statistics.arrays import running_total
 from ddpmon.analysis.statistics.change_points import ending, onset
-from ddpmon.analysis.statistics.excess import chance, over_peers, running_total, steady
+from ddpmon.analysis.statistics.excess import chance, over_peers, steady
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 5, 8, 9])

@@ -62,9 +62,11 @@ def test_a_straggler_that_moves_is_not_pinned_on_one_rank():
 
 
 def test_too_few_steps_tell_nothing():
+    """Of what noise could be: six steps of twice the peers' time are another matter (test_calm.py)."""
     own = own_times(19, 4)
-    own[:, 0, 0] += 50
+    own[:, 0, 0] += 5
     assert found_in(own) == []
+    assert found_in(own[:5]) == []
 
 
 def test_a_small_difference_is_no_finding():

@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddpmon.analysis.over_time.heat import (
+    BEYOND,
     BINS,
+    BY_CHANCE,
     HOT,
     LEAST,
     MOST,
@@ -177,3 +179,82 @@ def test_one_of_two_ranks_is_told_over_its_only_peer():
 def test_nothing_is_folded_to_nothing():
     assert fold([], 10) == []
     assert folded(np.zeros((0, 7), np.uint8), []).shape == (0, 7)
+
+
+def noisy(steps, ranks, noise=0.05, seed=1):
+    """[S, R, 5] Each step of each rank longer or shorter as a whole."""
+    return own_times(steps, ranks) * (1 + noise * np.random.default_rng(seed).standard_normal((steps, ranks, 1)))
+
+
+def test_beyond_chance_tells_a_late_rank_from_one_that_strays():
+    own = noisy(200, 8)
+    own[100:, 5] *= 1.12
+    grid = heat_of(own, parts=9).beyond_chance("own", 1, 80)
+    assert (grid.cells.shape, grid.first_bin, grid.last_step) == ((8, 80), 121, 200)
+    assert (grid.cells[5] > BEYOND).all()
+    assert (np.delete(grid.cells, 5, axis=0) == BY_CHANCE).all()
+    assert (heat_of(noisy(200, 8)).beyond_chance("own", 1, 80).cells == BY_CHANCE).all()
+
+
+@pytest.mark.parametrize(("late", "cell"), [(0.03, BEYOND), (0.07, BEYOND + 1), (0.12, BEYOND + 2), (0.3, BEYOND + 3)])
+def test_a_cell_tells_by_how_much(late, cell):
+    own = noisy(200, 8, noise=0.002)
+    own[:, 5] *= 1 + late
+    assert (heat_of(own).beyond_chance("own", 1, 100).cells[5] == cell).all()
+
+
+@pytest.mark.parametrize("metric", ["own", "step"])
+def test_a_disturbance_of_all_is_one_column(metric):
+    own = noisy(200, 8, noise=0.01)
+    own[150] *= 1.5
+    cells = heat_of(own).beyond_chance(metric, 1, 100).cells
+    assert (cells[:, 50] > BEYOND).all()
+    assert (np.delete(cells, 50, axis=1) == BY_CHANCE).all()
+
+
+def test_longer_columns_are_asked_where_a_step_strays_too_much():
+    own = noisy(2000, 8, noise=0.25)
+    own[:, 5] *= 1.13
+    heat = heat_of(own, parts=20)
+    assert (heat.beyond_chance("own", 1, 100).cells[5] >= BEYOND).mean() > 0.8
+    assert (np.delete(heat.beyond_chance("own", 1, 100).cells, 5, axis=0) == BY_CHANCE).all()
+
+
+def test_lateness_begins_with_its_step_also_in_longer_columns():
+    own = noisy(400, 8, noise=0.01)
+    own[300:, 5, 0] += 27 * 0.3
+    heat = heat_of(own)
+    assert np.flatnonzero(heat.beyond_chance("data", 1, 200).cells[5] >= BEYOND)[0] == 100
+    eight = heat.beyond_chance("data", 8, 50)
+    assert abs(8 * (eight.first_bin + np.flatnonzero(eight.cells[5] >= BEYOND)[0]) - 301) <= 8
+    assert (heat.beyond_chance("forward", 1, 200).cells == BY_CHANCE).all()
+
+
+def test_a_bin_that_is_not_full_does_not_stand_out_for_it():
+    own = noisy(1600, 8, noise=0.2)
+    own[-1, 3] = own_times(1, 1)[0, 0] * 1.9  # four deviations of a step, twelve of a bin; the last bin holds no other
+    assert (heat_of(own).beyond_chance("own", 8, 30).cells == BY_CHANCE).all()
+
+
+def test_what_is_beyond_chance_is_judged_anew_with_every_step():
+    own = noisy(120, 8, noise=0.01)
+    own[100:, 5] *= 1.3
+    heat = Heat()
+    world = world_of(records(own, first=1))
+    heat.append(world.between(0, 100))
+    assert (heat.beyond_chance("own", 1, 50).cells <= BY_CHANCE).all()
+    heat.append(world.between(100, 120))
+    cells = heat.beyond_chance("own", 1, 50).cells
+    assert np.flatnonzero(cells[5] >= BEYOND).tolist() == list(range(30, 50))
+
+
+def test_gaps_and_beginnings_are_nothing_there_too():
+    heat = Heat()
+    assert heat.beyond_chance("own", 1, 10) is None
+    heat.append(world_of(records(own_times(10, 2), first=1)))
+    heat.append(world_of(records(own_times(10, 2), first=600)))
+    cells = heat.beyond_chance("own", 1, BINS).cells
+    assert (cells[:, -10:] == BY_CHANCE).all()
+    assert (cells[:, :-10] == NOTHING).all()
+    for steps in (8, 64, 512):
+        assert (heat.beyond_chance("own", steps, BINS).cells[:, -1] == BY_CHANCE).all()

@@ -13,7 +13,7 @@ from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
 from ddpmon.analysis.kinds import KINDS, gpu_memory, kind_of
 from ddpmon.analysis.kinds.kind import Found, Kind, Words, evidence, for_words
-from ddpmon.messages import Finding
+from ddpmon.messages import SAMPLED, Finding
 from tests.worlds import own_times, records, world_of
 
 
@@ -31,6 +31,13 @@ def test_what_a_kind_says_of_others_is_said_of_kinds_that_there_are():
         family = [other for other in KINDS if other.family == kind.family] if kind.family else [kind]
         assert any(other.detect for other in family), kind.name
         assert len({other.gone for other in family}) == 1, "its end is told by whatever name it went last"
+
+
+def test_what_a_kind_says_of_machines_it_says_of_quantities_that_there_are():
+    sampled = {row.name for row in SAMPLED}
+    for kind in KINDS:
+        assert set(kind.quantities) <= sampled
+        assert kind.device is None or set(kind.device.columns) <= sampled
 
 
 def test_kinds_that_are_listed_by_cost_stand_together():

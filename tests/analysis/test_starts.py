@@ -35,8 +35,8 @@ def test_ranks_that_wait_for_one_that_does_nothing_stand_still():
     ("ranks", "why"),
     [
         ([waits(0), works(1, idle=False)], "it computes, downloads or compiles"),
-        ([waits(0), works(1, still_s=START_S - 1)], "its line changed a moment ago"),
-        ([waits(0, still_s=START_S - 1), works(1)], "the other arrived a moment ago"),
+        ([waits(0), works(1, still_s=START_S.enter - 1)], "its line changed a moment ago"),
+        ([waits(0, still_s=START_S.enter - 1), works(1)], "the other arrived a moment ago"),
         ([waits(0), Starting(40.0, idle=False)], "it cannot say where it is, but is busy"),
         ([works(0), works(1)], "nobody waits, and there is no model yet"),
         ([waits(0, idle=True), waits(1, idle=True)], "all wait for the backend, and there is no model yet"),

@@ -5,6 +5,9 @@ import pytest
 
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
+from ddpmon.analysis.kinds import moving_straggler, straggler
+from ddpmon.analysis.kinds.kind import Found, Moment
+from ddpmon.analysis.kinds.late import Late
 from ddpmon.analysis.steps.one_phase import in_each_phase
 from tests.analysis.noise import crowded, heavy_tails, spikes, wandering
 from tests.worlds import OWN, own_times, records, world_of
@@ -17,8 +20,8 @@ def found_in(own, before=(), **kwargs):
     return findings(world_of(records(own, **kwargs)), Evidence(), before)
 
 
-def above_info(own):
-    return [finding.text for finding in found_in(own) if finding.severity != "info"]
+def above_info(world, before=()):
+    return [finding.text for finding in findings(world, Evidence(), before) if finding.severity != "info"]
 
 
 def clean(kind, steps, ranks, seed):
@@ -42,8 +45,8 @@ def test_noise_names_nobody(kind, ranks):
     """At several moments of a run; of 30 seeds of the slowest noise, which is a straggler for a while, one may."""
     accused = 0
     for seed in range(SEEDS):
-        own = clean(kind, 240, ranks, seed)
-        accused += any(above_info(own[:steps]) for steps in (20, 60, 240))
+        world = world_of(records(clean(kind, 240, ranks, seed)))
+        accused += any(above_info(world.between(0, steps)) for steps in (20, 60, 240))
     assert accused <= (1 if kind == "slowly wandering" else 0)
 
 
@@ -109,21 +112,23 @@ def test_what_one_phase_has_more_and_another_less_makes_nobody_late(ranks):
     for seed in range(SEEDS // 3):
         own = clean("crowded", 240, ranks, seed) + np.array([0, 0, 2 * STEP_MS, 0, 0])
         own[:, 1] += np.array([2, 0, -2, 0, 0]) * STEP_MS
-        assert not any(above_info(own[:steps]) for steps in (20, 60, 240))
+        world = world_of(records(own))
+        assert not any(above_info(world.between(0, steps)) for steps in (20, 60, 240))
 
 
 def test_it_is_named_within_a_few_steps_of_showing_and_withdrawn_within_a_few_of_its_end():
     own = own_times(300, 4, noise=0.03)
     own[150:230, 3, 1] += 12
-    named = next(n for n in range(150, 230) if [f.ranks for f in found_in(own[:n]) if f.severity == "warn"] == [[3]])
+    world = world_of(records(own))
+
+    def warned(steps):
+        return [found.ranks for found in findings(world.between(0, steps), Evidence()) if found.severity == "warn"]
+
+    named = next(steps for steps in range(150, 230) if warned(steps) == [[3]])
     assert named <= 150 + 8 + 5
-    before = found_in(own[:230])
-    gone = next(n for n in range(230, 300) if not above_info_after(own[:n], before))
+    before = findings(world.between(0, 230), Evidence())
+    gone = next(steps for steps in range(230, 300) if not above_info(world.between(0, steps), before))
     assert gone <= 230 + 15
-
-
-def above_info_after(own, before):
-    return [finding for finding in found_in(own, before) if finding.severity != "info"]
 
 
 def test_a_burst_that_ended_is_told_with_its_first_and_last_step_and_is_no_alarm():
@@ -207,6 +212,21 @@ def test_a_straggler_that_moves_is_nobodys_fault(ranks):
     assert finding.cost_ms == pytest.approx(15, abs=3)
 
 
+@pytest.mark.parametrize(
+    ("critical", "cost_ms", "until", "told"),
+    [(0.5, 0.0, None, 1), (0.7, 0.0, None, 0), (0.5, 15.0, None, 0), (0.7, 15.0, 20, 1)],
+)
+def test_a_rank_that_is_waited_for_in_most_steps_or_costs_most_is_why_nobody_takes_turns(
+    critical, cost_ms, until, told
+):
+    own = own_times(200, 4, noise=0.03)
+    own[np.arange(200), np.random.default_rng(0).integers(0, 4, 200), 1] += 15
+    facts = Late(30.0, 1.0, 1.0, 1.0, critical_share=critical, gain=1.0, steps=200)
+    single = Found(straggler.KIND, "info", facts, [0], until_step=until, cost_ms=cost_ms)
+    moment = Moment(Evidence(), world_of(records(own)), numbers=[single])
+    assert len(list(moving_straggler.detect(moment))) == told
+
+
 def test_uneven_work_of_each_step_is_named_as_what_moves():
     rng = np.random.default_rng(0)
     tokens = rng.integers(500, 1500, (200, 4))
@@ -247,7 +267,7 @@ def test_of_many_ranks_none_is_told_of_because_there_are_many(ranks):
     told = 0
     for seed in range(10):
         own = clean("slowly wandering", 240, ranks, seed)
-        told += bool(found_in(own)) + bool(above_info(own[:120]))
+        told += bool(found_in(own)) + bool(above_info(world_of(records(own[:120]))))
     assert told <= 2
 
 

@@ -12,6 +12,10 @@ from ddpmon.messages import Finding
 from tests.worlds import own_times, records, world_of
 
 
+def said(told):
+    return told.text, told.severity
+
+
 @pytest.mark.parametrize(
     ("signs", "expected"),
     [
@@ -48,7 +52,7 @@ def test_the_state_follows_from_the_signs(signs, expected):
     ],
 )
 def test_while_waiting_it_says_for_what(facts, words):
-    sentence, severity = verdict.waiting(facts)
+    sentence, severity = said(verdict.waiting(facts))
     for word in words:
         assert word in sentence
     assert severity == "info"
@@ -60,7 +64,7 @@ def unarmed(why=FLAGS, seconds=30.0, ranks=(0, 1), **more):
 
 def test_ranks_that_run_torch_without_the_probe_are_told_with_what_to_do():
     facts = Waiting(2, True, {}, frozenset({0, 1}), unarmed())
-    sentence, severity = verdict.waiting(facts)
+    sentence, severity = said(verdict.waiting(facts))
     assert sentence == (
         "all ranks run torch unwatched: put import ddpmon; ddpmon.init() in the script "
         "(the probe is not armed: python -E, -I or -S keeps it out)"
@@ -70,7 +74,7 @@ def test_ranks_that_run_torch_without_the_probe_are_told_with_what_to_do():
 
 def test_what_the_other_ranks_wait_for_is_told_too():
     facts = Waiting(4, True, {0: 1}, frozenset({0, 1, 2}), unarmed(ENVIRONMENT, ranks=(2,)))
-    sentence, _ = verdict.waiting(facts)
+    sentence = verdict.waiting(facts).text
     assert sentence.startswith("rank 2 runs torch unwatched: pass PYTHONPATH and DDPMON_* on to them (")
     assert sentence.endswith(
         "); 1/4 ranks connected; not started: 3; importing torch: 1; not yet in init_process_group: 0"
@@ -78,7 +82,7 @@ def test_what_the_other_ranks_wait_for_is_told_too():
 
 
 def test_processes_without_a_rank_are_told_by_their_pids():
-    sentence, _ = verdict.waiting(Waiting(0, True, unarmed=unarmed(ranks=(None, None))))
+    sentence = verdict.waiting(Waiting(0, True, unarmed=unarmed(ranks=(None, None)))).text
     assert sentence.startswith("2 processes run torch unwatched: ")
     assert sentence.endswith("; pid 100 101)")
 
@@ -88,7 +92,7 @@ def test_processes_without_a_rank_are_told_by_their_pids():
 )
 def test_a_rank_that_still_imports_torch_or_is_gone_is_no_reason_to_worry(processes):
     facts = Waiting(2, True, {}, frozenset({0, 1}), processes)
-    assert verdict.waiting(facts) == ("0/2 ranks connected; importing torch: all", "info")
+    assert said(verdict.waiting(facts)) == ("0/2 ranks connected; importing torch: all", "info")
 
 
 def test_many_ranks_are_named_in_few_words():
@@ -100,28 +104,27 @@ def test_many_ranks_are_named_in_few_words():
 def test_a_clean_run_says_how_even_it_is():
     own = own_times(100, 4)
     own[:, 1, 0] += 1  # 4% of 27 ms
-    sentence, severity = verdict.running([], summarise(world_of(records(own))))
-    assert (sentence, severity) == ("all ranks within 5% of the median", "info")
+    assert said(verdict.running([], summarise(world_of(records(own))))) == ("all ranks within 5% of the median", "info")
 
 
 def test_the_gravest_finding_speaks():
     minor = Finding("telemetry_lost", "info", "a few lost")
     slow = Finding("straggler", "warn", "rank 1 is slow")
     bad = Finding("loss_not_finite", "critical", "loss is nan")
-    assert verdict.running([minor, slow, bad], None) == ("loss is nan", "critical")
-    assert verdict.running([minor, slow], None) == ("rank 1 is slow", "warn")
-    assert verdict.running([minor], None)[1] == "info"
+    assert said(verdict.running([minor, slow, bad], None)) == ("loss is nan", "critical")
+    assert said(verdict.running([minor, slow], None)) == ("rank 1 is slow", "warn")
+    assert verdict.running([minor], None).severity == "info"
 
 
 def test_a_stall_names_the_rank_that_is_behind_or_where_each_is():
-    behind = verdict.stalled(34, {0: 12, 1: 11, 2: 12}, {0: "backward", 1: "data", 2: "backward"}, 3)
+    behind = verdict.stalled(34, {0: 12, 1: 11, 2: 12}, {0: "backward", 1: "data", 2: "backward"}, 3).text
     assert behind == "no rank finished a step for 34 s; rank 1 at step 11, the others at 12"
-    even = verdict.stalled(34, {0: 12, 1: 12, 2: 12}, {0: "backward", 1: "data", 2: "backward"}, 3)
+    even = verdict.stalled(34, {0: 12, 1: 12, 2: 12}, {0: "backward", 1: "data", 2: "backward"}, 3).text
     assert even.endswith("; 1 in data; 0 2 in backward")
 
 
 def test_a_run_that_ended_well_without_a_step_is_worth_a_look():
-    sentence, severity = verdict.ended("done", [], 0, 3.0, None)
+    sentence, severity = said(verdict.ended("done", [], 0, 3.0, None))
     assert sentence == "done in 3.0 s: no training step was seen"
     assert severity == "warn"
 
@@ -129,16 +132,16 @@ def test_a_run_that_ended_well_without_a_step_is_worth_a_look():
 @pytest.mark.parametrize(("state", "how"), [("done", "done in 3.0 s"), ("stopped", "stopped on request in 3.0 s")])
 def test_a_run_that_nobody_watched_says_so_at_its_end(state, how):
     waited = Waiting(2, unarmed=unarmed(seconds=0.0, gone=True))
-    sentence, severity = verdict.ended(state, [], 0, 3.0, None, waited)
+    sentence, severity = said(verdict.ended(state, [], 0, 3.0, None, waited))
     assert sentence.startswith(f"{how}, no step seen: all ranks ran torch unwatched: put import ddpmon; ddpmon.init()")
     assert severity == "warn"
 
 
 def test_a_run_whose_ranks_were_heard_was_watched():
     waited = Waiting(2, stages={0: 2}, unarmed=unarmed(ranks=(1,), gone=True))
-    assert verdict.ended("done", [], 0, 3.0, None, waited)[0] == "done in 3.0 s: no training step was seen"
+    assert verdict.ended("done", [], 0, 3.0, None, waited).text == "done in 3.0 s: no training step was seen"
     late = Waiting(2, unarmed=unarmed(LATE, gone=True))
-    assert verdict.ended("done", [], 0, 3.0, None, late)[0] == "done in 3.0 s: no training step was seen"
+    assert verdict.ended("done", [], 0, 3.0, None, late).text == "done in 3.0 s: no training step was seen"
 
 
 def test_a_run_that_ended_well_keeps_what_held_it_back():
@@ -147,7 +150,10 @@ def test_a_run_that_ended_well_keeps_what_held_it_back():
     assert verdict.beside_state("done: …", "done", [], 1200, 192) == "1,200 steps in 3m12s"
     assert verdict.beside_state("no step was seen", "done", [], 0, 192) == "no step was seen"
     assert verdict.beside_state("it failed", "failed", [slow], 1200, 192) == "it failed"
-    assert verdict.ended("done", [slow], 1200, 192, None) == ("done: 1,200 steps in 3m12s; rank 1 is slow", "warn")
+    assert said(verdict.ended("done", [slow], 1200, 192, None)) == (
+        "done: 1,200 steps in 3m12s; rank 1 is slow",
+        "warn",
+    )
 
 
 @pytest.mark.parametrize(
@@ -165,8 +171,44 @@ def test_a_run_that_ended_well_keeps_what_held_it_back():
 def test_what_is_over_is_told_in_as_many_words_as_fit(text, brief, sentence):
     over = Finding("loss_spiked", "info", text, [], since_step=100, until_step=120, brief=brief)
     summary = summarise(world_of(records(own_times(40, 4))))
-    told, severity = verdict.running([over], summary)
+    told, severity = said(verdict.running([over], summary))
     assert told.startswith(sentence)
     assert len(told) <= 76
     assert severity == "info"
     assert not told.endswith("; ")
+
+
+def test_figures_do_not_make_another_topic_and_other_ranks_do():
+    first, later = Waiting(4, True, {0: 1}), Waiting(4, True, {0: 1, 1: 1})
+    assert verdict.waiting(first).topic == verdict.waiting(later).topic
+    assert verdict.waiting(first).topic != verdict.waiting(Waiting(4, True, {0: 2})).topic
+    stands = [verdict.stalled(s, {0: 12, 1: at, 2: 12}, {}, 3).topic for s, at in ((34, 11), (35, 11))]
+    assert stands[0] == stands[1] != verdict.stalled(35, {0: 11, 1: 12, 2: 12}, {}, 3).topic
+
+
+def test_what_stands_out_of_a_verdict_is_who_or_what_it_is_about():
+    slow = Finding("straggler", "warn", "rank 1 is slow: +3 ms data", lead=15)
+    ended = verdict.ended("failed", [], 9, 3.0, ("rank 2 failed first:", "rank 2 failed first: ValueError: a: b"))
+    pauses = verdict.pausing(verdict.Pausing("evaluation", [0, 1], 3.0), 2, verdict.running([slow], None))
+    told = {
+        "rank 1 is slow:": verdict.running([slow], None),
+        "all ranks run torch unwatched:": verdict.waiting(Waiting(2, True, {}, frozenset({0, 1}), unarmed())),
+        "the recording cannot be written:": verdict.unwritable("disk full: /tmp"),
+        "rank 2 failed first:": ended,
+        "evaluation for 3.0 s; rank 1 is slow:": pauses,
+        "done in 3.0 s:": verdict.ended("done", [], 0, 3.0, None),
+    }
+    for lead, made in told.items():
+        assert made.text[: made.lead] == lead
+    assert pauses.findings == (slow,)
+
+
+def test_a_finding_is_told_only_where_all_of_its_words_are():
+    over = Finding(
+        "loss_spiked", "info", "rank 1 was slow" + " and slow" * 9, [], until_step=9, brief="rank 1 was slow"
+    )
+    summary = summarise(world_of(records(own_times(40, 4))))
+    assert verdict.running([over], summary).findings == ()
+    short = Finding("loss_spiked", "info", "rank 1 was slow", [], until_step=9)
+    assert verdict.running([short], summary).findings == (short,)
+    assert verdict.ended("done", [Finding("hang", "warn", "it hung")], 9, 3.0, None).findings[0].text == "it hung"

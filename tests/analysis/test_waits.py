@@ -7,7 +7,7 @@ import pytest
 from ddpmon.analysis.steps.alignment import Rows
 from ddpmon.analysis.steps.waits import split
 from ddpmon.messages import SYNC_BUFFERS, SYNC_COLLECTIVE, SYNC_GRADIENTS, Step, Sync
-from ddpmon.recording.recording import recorded_report
+from ddpmon.recording.recorded import recorded_report
 from tests import recordings
 from tests.worlds import own_times, records, world_of
 

@@ -70,9 +70,9 @@ def test_of_two_late_ranks_the_verdict_says_that_one_alone_gains_nothing():
     own = own_times(200, 4, noise=0.02)
     own[:, 1:3, 2] += 15
     found = findings(world_of(records(own)), Evidence())
-    sentence, severity = running(found, None)
-    assert severity == "warn"
-    assert "only if rank" in sentence
+    verdict = running(found, None)
+    assert verdict.severity == "warn"
+    assert "only if rank" in verdict.text
     assert all(f.evidence["gain"] == pytest.approx(1, abs=0.02) for f in found)
     assert all(f.evidence["gain_together"] > 1.3 for f in found)
 

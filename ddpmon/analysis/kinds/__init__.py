@@ -28,6 +28,7 @@ from ddpmon.analysis.kinds import (
     slow_link,
     straggler,
     telemetry_lost,
+    timeout_near,
 )
 from ddpmon.analysis.kinds.kind import Kind, Words
 from ddpmon.messages import Finding
@@ -35,6 +36,7 @@ from ddpmon.messages import Finding
 KINDS: tuple[Kind[Any], ...] = (
     rank_failed.KIND,
     hang.KIND,
+    timeout_near.KIND,
     loss_not_finite.KIND,
     replicas_differ.KIND,
     gradients_not_synchronised.KIND,

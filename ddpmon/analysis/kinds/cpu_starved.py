@@ -9,14 +9,27 @@ import numpy as np
 
 from ddpmon.analysis.evidence import Cpu, starved_share
 from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
+from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import counted, rank_list
 from ddpmon.messages import DeviceMark
 
-FEWEST_SAMPLES = 5
-NOTABLE = 0.05
-HARMFUL = 0.15
-STAYS = 0.5
-"""Share of NOTABLE that keeps a finding."""
+FEWEST_SAMPLES = Threshold(
+    5,
+    of="samples of a rank, one a second",
+    why="A judgement: one busy second, as while a script starts, is no want of cores.",
+)
+NOTABLE = Threshold(
+    0.05,
+    of="share of the time in which a rank's training thread waits for a core",
+    why="A judgement: steps take as much longer where all wait for that rank; less is the ordinary scheduler.",
+    keeps=0.5,
+)
+HARMFUL = Threshold(
+    0.15,
+    of="the same, mean of the ranks of a host that wait",
+    why="A judgement: three times what is notable, a step that takes a sixth longer.",
+    keeps=0.7,
+)
 
 
 @dataclass(frozen=True)
@@ -41,14 +54,14 @@ def detect(moment: Moment) -> list[Found[CpuStarved]]:
 
 
 def _each_host(moment: Moment) -> Iterator[Found[CpuStarved]]:
-    held = {finding.subject for finding in moment.held(KIND)}
+    held = {finding.subject: finding.severity == "warn" for finding in moment.held(KIND)}
     hosts: dict[str, list[Cpu]] = {}
     for one in moment.evidence.cpu:
-        if len(one.starved) >= FEWEST_SAMPLES:
+        if FEWEST_SAMPLES.reached(len(one.starved)):
             hosts.setdefault(one.host, []).append(one)
     for host, ranks in hosts.items():
         shares = {one.rank: starved_share(one.starved) or 0.0 for one in ranks}
-        starved = sorted(rank for rank, share in shares.items() if share >= (STAYS if host in held else 1.0) * NOTABLE)
+        starved = sorted(rank for rank, share in shares.items() if NOTABLE.reached(share, held=host in held))
         if starved:
             mean = float(np.mean([shares[rank] for rank in starved]))
             facts = CpuStarved(
@@ -60,7 +73,8 @@ def _each_host(moment: Moment) -> Iterator[Found[CpuStarved]]:
                 compute_threads=max(1, *(one.compute_threads for one in ranks)),
                 world_size=moment.evidence.world_size,
             )
-            yield Found(KIND, "warn" if mean >= HARMFUL else "info", facts, starved, subject=host)
+            harms = HARMFUL.reached(mean, held=held.get(host, False))
+            yield Found(KIND, "warn" if harms else "info", facts, starved, subject=host)
 
 
 def words(found: Found[CpuStarved]) -> Words:
@@ -72,12 +86,14 @@ def words(found: Found[CpuStarved]) -> Words:
     who = "each waits" if everyone else f"rank {rank_list(found.ranks, facts.world_size)} waits"
     waits = f"{who} {facts.starved_share:.0%} of the time for a core"
     if cores and ranks * threads > cores:
+        lead = f"{many} on {cores} core{'s' if cores > 1 else ''}:"
         return Words(
-            f"{many} on {cores} core{'s' if cores > 1 else ''}: {waits}",
+            f"{lead} {waits}",
             f"OMP_NUM_THREADS={max(1, cores // ranks)} gives each rank its share of the {counted(cores, 'core')}."
             if threads > 1 and cores >= ranks
             else f"Start at most {cores} rank{'s' if cores > 1 else ''} here, or get more cores: ranks that share"
             " cores take turns, and all wait for whoever had the last one.",
+            lead=lead,
         )
     return Words(
         f"{waits} though there {'is' if cores == 1 else 'are'} {counted(cores, 'core')}" if cores else waits,
@@ -93,5 +109,5 @@ KIND = Kind(
     words=words,
     detect=detect,
     slows="waiting for cores",
-    device=DeviceMark("no core free", ["no core"], 2),
+    device=DeviceMark("no core free", ["starved"], 2),
 )

@@ -9,12 +9,16 @@ import numpy as np
 
 from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words
 from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, SHORTEST_MS, mean_step_ms, since
+from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import fitting
 
 NAMES = {"before forward": "before forward", "before backward": "between forward and backward"}
 """What the probe calls such a gap, and how it is told."""
-SHARE = 0.1
-"""Of a step."""
+SHARE = Threshold(
+    0.1,
+    of="share of a step that most ranks spend outside of what is measured, before a forward or its backward",
+    why="A judgement: 1.1 times as fast without it is worth a hint, which is all that it is.",
+)
 
 
 @dataclass(frozen=True)
@@ -32,12 +36,12 @@ def detect(moment: Moment) -> Iterator[Found[Gap]]:
     """A hint where all ranks spend a share of the step there that is worth having; nothing is known to be wrong."""
     world, named = moment.world, moment.evidence.named
     step = mean_step_ms(world)
-    if named is None or step < SHORTEST_MS:
+    if named is None or step < SHORTEST_MS.enter:
         return
     means = named.mean_ms(world.ranks, int(world.step[0]), int(world.step[-1]), len(world))
     spent = {name: float(np.quantile(means[name], 0.5, method="lower")) for name in NAMES if name in means}
     name = max(spent, key=lambda each: spent[each], default=None)
-    if name is not None and spent[name] >= SHARE * step:
+    if name is not None and spent[name] >= SHARE.enter * step:
         ms = spent[name]
         facts = Gap(name, ms, ms / step, step / (step - ms))
         yield Found(KIND, "info", facts, world.ranks, "other", since(world, moment.held_one(KIND)))
@@ -47,12 +51,14 @@ def words(found: Found[Gap]) -> Words:
     """How much, and where."""
     facts = found.facts
     where = NAMES[facts.where]
+    lead = f"{facts.gap_ms:.1f} ms of each step go {where}, outside of any DataLoader:"
     return Words(
-        fitting(f"{facts.gap_ms:.1f} ms of each step go {where}, outside of any DataLoader: {facts.share:.0%}"),
+        fitting(f"{lead} {facts.share:.0%}"),
         f"What the script does {where} costs {facts.gap_ms:.1f} ms of each step. Where it loads or moves data there, a"
         " DataLoader with workers, or a thread that fetches the next batch, does so beside the training;"
         " `with ddpmon.phase(…)` around parts of it tells more.",
+        lead=lead,
     )
 
 
-KIND = Kind("gap", subject="world", gone="", words=words, detect=detect, fewest_steps=FEWEST_STEPS, by_cost=True)
+KIND = Kind("gap", subject="world", gone="", words=words, detect=detect, fewest_steps=FEWEST_STEPS.enter, by_cost=True)

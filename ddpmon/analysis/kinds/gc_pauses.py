@@ -8,11 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words
-from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, SHORTEST_MS, asked, mean_step_ms, since
+from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, SHORTEST_MS, STAYS, mean_step_ms, since
+from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import fitting
 
-SHARE = 0.03
-"""Of a step."""
+SHARE = Threshold(
+    0.03,
+    of="share of a step in which the rank that collects longest collects garbage",
+    why="A judgement: little, but a line (gc.freeze()) is all that mending it takes.",
+    keeps=STAYS,
+)
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,7 @@ def detect(moment: Moment) -> Iterator[Found[GcPauses]]:
     world, held = moment.world, moment.held_one(KIND)
     step = mean_step_ms(world)
     cost = float(world.gc_ms.max(axis=1).mean())
-    if step < SHORTEST_MS or cost < step * asked(SHARE, held):
+    if step < SHORTEST_MS.enter or cost < step * SHARE.asked(held is not None):
         return
     means = world.mean("gc_ms")
     facts = GcPauses(
@@ -51,11 +56,9 @@ def detect(moment: Moment) -> Iterator[Found[GcPauses]]:
 def words(found: Found[GcPauses]) -> Words:
     """What it costs, and how to make it rarer."""
     facts = found.facts
+    lead = f"Python's garbage collection costs {facts.gc_ms:.1f} ms a step:"
     return Words(
-        fitting(
-            f"Python's garbage collection costs {facts.gc_ms:.1f} ms a step: {facts.share:.0%} of it",
-            f", up to {facts.longest_ms:.0f} ms at once",
-        ),
+        fitting(f"{lead} {facts.share:.0%} of it", f", up to {facts.longest_ms:.0f} ms at once"),
         "gc.freeze() after the model is built takes what lives forever out of it."
         + (
             f" gc.disable() and a gc.collect() on all ranks at once every so many steps save {facts.same_time_ms:.1f}"
@@ -63,6 +66,7 @@ def words(found: Found[GcPauses]) -> Words:
             if facts.same_time_ms >= facts.gc_ms / 4
             else " All ranks collect at once already: larger numbers for gc.set_threshold make it rarer."
         ),
+        lead=lead,
     )
 
 
@@ -72,7 +76,7 @@ KIND = Kind(
     gone="garbage collection no longer holds the step back",
     words=words,
     detect=detect,
-    fewest_steps=FEWEST_STEPS,
+    fewest_steps=FEWEST_STEPS.enter,
     by_cost=True,
     slows="garbage collection",
 )

@@ -43,9 +43,11 @@ def detect(moment: Moment) -> Iterator[Found[GpuThrottled]]:
     clocks = [one.gpu_clock_mhz for one in conditions if one.gpu_clock_mhz and not one.gpu_throttled]
     usual = float(np.median(clocks)) if clocks else None
     low = [
-        r for r, one in held.items() if usual and one.gpu_clock_mhz and usual / one.gpu_clock_mhz - 1 >= SLOWER_CLOCK
+        r
+        for r, one in held.items()
+        if usual and one.gpu_clock_mhz and usual / one.gpu_clock_mhz - 1 >= SLOWER_CLOCK.enter
     ]
-    reasons = sorted({reason for one in held.values() for reason in one.gpu_throttled.split(", ")})
+    reasons = sorted({reason for one in held.values() for reason in one.gpu_throttled})
     if not low and HARMLESS.issuperset(reasons):
         return
     ranks = sorted(low or held)
@@ -66,14 +68,12 @@ def words(found: Found[GpuThrottled]) -> Words:
     facts, s = found.facts, "s" if len(found.ranks) > 1 else ""
     hold = "hold their" if s else "holds its"
     clock = f", {facts.clock_mhz:,.0f} of {facts.others_clock_mhz:,.0f} MHz" if facts.is_slower else ""
+    lead = f"GPU{s} of rank{s} {rank_list(found.ranks, facts.world_size)} {hold} clocks down:"
     return Words(
-        fitting(
-            f"GPU{s} of rank{s} {rank_list(found.ranks, facts.world_size)} {hold} clocks down:"
-            f" {', '.join(facts.reasons)}",
-            clock,
-        ),
+        fitting(f"{lead} {', '.join(facts.reasons)}", clock),
         "Look at cooling and power limits (nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER): all ranks wait"
         " for the slowest GPU.",
+        lead=lead,
     )
 
 
@@ -84,5 +84,6 @@ KIND = Kind(
     words=words,
     detect=detect,
     slows="waiting for throttled GPUs",
-    device=DeviceMark("throttled", ["°C", "MHz"], 4),
+    device=DeviceMark("throttled", ["gpu_temperature", "gpu_clock"], 4),
+    quantities=("gpu_power",),
 )

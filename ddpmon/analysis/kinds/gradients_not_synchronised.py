@@ -6,11 +6,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
+from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import rank_list
 
-AGAIN_STEPS = 100
-"""A rank that trained so long without another such step has come right."""
-FEWEST_STEPS = 3
+AGAIN_STEPS = Threshold(
+    100,
+    of="steps of a rank since its last with gradients that were never reduced",
+    why="A judgement: a rank that trained so long without another such step has come right.",
+)
+FEWEST_STEPS = Threshold(
+    3,
+    of="optimizer steps of a rank with gradients that were never reduced",
+    why="A judgement: a script may warm its optimizer up, or test it, with a step or two.",
+)
 
 
 @dataclass(frozen=True)
@@ -34,7 +42,9 @@ def detect(moment: Moment) -> Iterator[Found[GradientsNotSynchronised]]:
     """
     evidence = moment.evidence
     grows = [
-        one for one in evidence.unsynchronised if one.count >= FEWEST_STEPS and one.steps - one.last_at < AGAIN_STEPS
+        one
+        for one in evidence.unsynchronised
+        if FEWEST_STEPS.reached(one.count) and not AGAIN_STEPS.reached(one.steps - one.last_at)
     ]
     if not grows:
         return

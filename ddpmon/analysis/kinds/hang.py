@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
-from ddpmon.analysis.processes.hangs import Standstill, alike, line_of, missing, silence, who_of
+from ddpmon.analysis.processes.hangs import Standstill, alike, line_of, missing, silence, silence_line, who_of
 from ddpmon.analysis.words import duration
 from ddpmon.messages import Collective, Stack
 
@@ -78,26 +78,30 @@ def words(found: Found[Hang]) -> Words:
         return Words(f"{who} ended; {others} {wait} in {where}", f"Look at the last output of {who} in the run's logs.")
     if facts.silent:
         text, advice = silence(standstill)
+        line = silence_line(standstill)
+        lead = f"{text}:" if line else ""
+        text = f"{lead} in {line}" if line else text
         if waiting:
             text = f"{text}; {others} {'waits' if len(waiting) == 1 else 'wait'} in {where}"
-        return Words(text, advice)
+        return Words(text, advice, lead=lead)
     first = stacks.get(late[0]) if late else None
     if first is not None and waiting:
         advice = f"Look at what {who} does in {line_of(first)}."
         if len({line_of(stacks[rank]) for rank in stacks}) == 1:
             advice = f"All ranks are at {line_of(first)}; look at what the call before it did on {who}."
-        return Words(f"{who} does not reach {where}: in {line_of(first)}", advice)
+        lead = f"{who} does not reach {where}:"
+        return Words(f"{lead} in {line_of(first)}", advice, lead=lead)
     lines = {line_of(stack) for stack in stacks.values()}
     line = line_of(next(iter(stacks.values()))) if len(lines) == 1 else f"{len(lines)} different places"
     if waiting:
+        lead = f"all ranks wait in {where} and none is missing:"
         return Words(
-            f"all ranks wait in {where} and none is missing: {line}",
+            f"{lead} {line}",
             "Every rank has issued it: look at the network between them and at the backend's own log.",
+            lead=lead,
         )
-    return Words(
-        f"no rank finished a step for {duration(standstill.idle_s)}, and none waits for another: in {line}",
-        f"Look at {line}." if len(lines) == 1 else "Look at each rank's line.",
-    )
+    lead = f"no rank finished a step for {duration(standstill.idle_s)}, and none waits for another:"
+    return Words(f"{lead} in {line}", f"Look at {line}." if len(lines) == 1 else "Look at each rank's line.", lead=lead)
 
 
 KIND = Kind("hang", subject="world", gone="", words=words, detect=detect, explains="stalled")

@@ -35,6 +35,8 @@ class Words:
     advice: str | None = None
     brief: str = ""
     """The text in fewer words."""
+    lead: str = ""
+    """The beginning of the text that says who or what; "": all of it does."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,8 @@ class Moment:
     """The same world with more steps before it, for what comes every so many steps."""
     found: list[Finding] = field(default_factory=list)
     """By kinds that come earlier in KINDS."""
+    numbers: list[Found[Any]] = field(default_factory=list)
+    """Of the same, what is found now, in numbers; without what is told once more as it was."""
     rhythmic: list[int] = field(default_factory=list)
     """Columns of ranks that are late in a rhythm, told or not: that is no lateness of any other kind."""
 
@@ -91,6 +95,11 @@ class Moment:
         return next(iter(self.held(kind)), None)
 
 
+def covers_what_goes_on(whole: Finding, part: Finding) -> bool:
+    """Whether one finding leaves another out as a part of it: it is a reason to act, and the other is not over."""
+    return whole.severity != "info" and part.until_step is None
+
+
 @dataclass(frozen=True)
 class Kind(Generic[Facts]):
     """A kind of finding. Whoever treats kinds differently asks for one of these fields, never for the name."""
@@ -110,7 +119,9 @@ class Kind(Generic[Facts]):
     by_cost: bool = False
     """Neighbours in KINDS that share this are listed together, the costliest first."""
     outdoes: tuple[str, ...] = ()
-    """Kinds whose findings are left out, as parts of this one, where it is a reason to act: one cause is told once."""
+    """Kinds whose findings may be parts of this one and are then left out: one cause is told once."""
+    covers: Callable[[Finding, Finding], bool] = covers_what_goes_on
+    """Whether a finding of this kind leaves out one of those, given as the second."""
     is_announced: bool = True
     """It is an event when it comes; False: whoever hears of it first tells it."""
     changes_level: bool = False
@@ -121,11 +132,17 @@ class Kind(Generic[Facts]):
     """The state of a run that it is the reason of."""
     device: DeviceMark | None = None
     """What it says of the machines of its ranks."""
+    quantities: tuple[str, ...] = ()
+    """Of QUANTITIES, those whose means over the last seconds of training are evidence of every one of them."""
 
-    def identity(self, finding: Finding) -> Hashable:
+    def identity(self, finding: Finding) -> tuple[str, tuple[int | str, ...]]:
         """What a finding of this kind is about; equal: one finding at two moments."""
-        about = {"rank": tuple(finding.ranks), "world": ()}.get(self.subject, (finding.subject,))
-        return self.family or self.name, about
+        about: dict[str, tuple[int | str, ...]] = {"rank": tuple(finding.ranks), "world": ()}
+        return self.family or self.name, about.get(self.subject, (finding.subject,))
+
+    def topic(self, finding: Finding) -> list[str]:
+        """What the words of a finding of this kind tell, without figures."""
+        return [self.name, *map(str, self.identity(finding)[1]), finding.phase or ""]
 
     def difference(self, finding: Finding) -> Hashable:
         """What a finding of this kind is about when two runs are compared, on whatever machines they ran."""
@@ -149,6 +166,7 @@ class Kind(Generic[Facts]):
             words.brief,
             self.explains,
             self.device,
+            len(words.lead),
         )
 
 

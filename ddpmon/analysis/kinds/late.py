@@ -5,18 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.kinds.kind import Found, Words, for_words
 from ddpmon.analysis.kinds.late_ranks import LateRank
-from ddpmon.analysis.kinds.own_time import forward_may_be, other_may_be_forward
+from ddpmon.analysis.kinds.own_time import WORTH, forward_may_be, other_may_be_forward
+from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import fitting, rank_list
 
-FEWEST_STEPS = 1
-"""How long a stretch must be is asked where it is looked for."""
-WORTH = 1.02
-"""Times faster if fixed: less is told, but no reason to act."""
-STAYS = 0.5
-"""Share of what is worth acting on that keeps it a warning."""
+BEGINNING = 5
+"""Steps that are the beginning of a run: the first one that all ranks tell of is the second, as a rule."""
+LEADS = Threshold(
+    1.25,
+    of="times its share of the steps by chance in which a rank is the one that all wait for",
+    why="A judgement: ranks that are alike are the last equally often, give or take what hundreds of steps show.",
+)
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,8 @@ class Late:
     """What its garbage collection takes over its peers', where that is why."""
     host: str | None = None
     """All ranks there are late, and none elsewhere."""
+    from_the_start: bool = for_words(default=False)
+    """Of the run."""
     world_size: int = for_words(0)
     may_be_forward: bool = for_words(default=False)
 
@@ -60,6 +66,7 @@ def late(one: LateRank, evidence: Evidence) -> dict[str, Any]:
         "starved_share": one.starved_share,
         "gc_ms": one.gc_ms,
         "host": one.host[0] if one.host else None,
+        "from_the_start": one.since <= BEGINNING,
         "world_size": len(one.world.ranks),
         "may_be_forward": forward_may_be(one.phase, evidence),
     }
@@ -67,8 +74,21 @@ def late(one: LateRank, evidence: Evidence) -> dict[str, Any]:
 
 def severity(one: LateRank) -> Literal["info", "warn"]:
     """A warning where mending it is worth it."""
-    keeps = STAYS if one.held and one.held.severity == "warn" else 1.0
-    return "warn" if not one.stretch.over and one.together - 1 >= keeps * (WORTH - 1) else "info"
+    held = one.held is not None and one.held.severity == "warn"
+    return "warn" if not one.stretch.over and WORTH.reached(one.together, held=held) else "info"
+
+
+def is_worth_telling(one: LateRank) -> bool:
+    """Whether mending it, or all that are late with it, gains enough, and the world waits for them more than by chance.
+
+    What was told stays: how it ends is told otherwise.
+    """
+    if one.held:
+        return True
+    columns = [one.column, *one.partners]
+    chance = len(columns) / len(one.world.ranks)
+    leads = float(np.isin(one.part.critical, columns).mean())
+    return WORTH.reached(one.together) and leads >= min(LEADS.enter * chance, (1 + chance) / 2)
 
 
 def cost_ms(one: LateRank) -> float:
@@ -91,10 +111,10 @@ def gain_words(facts: Late, otherwise: str) -> tuple[str, str]:
 def over_words(found: Found[Any]) -> Words:
     """What was the matter with a rank that keeps up again."""
     rank, until = found.ranks[0], found.until_step
-    head = f"rank {rank} was slow from step {found.since_step:,} to {until:,}"
-    text = fitting(f"{head}: {found.facts.phase_excess_ms:+.1f} ms {found.phase}", " a step")
+    lead = f"rank {rank} was slow from step {found.since_step:,} to {until:,}:"
+    text = fitting(f"{lead} {found.facts.phase_excess_ms:+.1f} ms {found.phase}", " a step")
     advice = f"It is over: look at what else ran on rank {rank}'s machine then, and in its log."
-    return Words(text, caveat(found.facts, advice), f"rank {rank} was slow until step {until:,}")
+    return Words(text, caveat(found.facts, advice), f"rank {rank} was slow until step {until:,}", lead)
 
 
 def caveat(facts: Late, advice: str) -> str:

@@ -9,23 +9,39 @@ from functools import cached_property
 import numpy as np
 
 from ddpmon.analysis.processes.conditions import Cause, Conditions, Lateness, cause, lone_host
-from ddpmon.analysis.statistics.arrays import Floats
-from ddpmon.analysis.statistics.excess import some_of
+from ddpmon.analysis.statistics.arrays import Floats, medians
+from ddpmon.analysis.statistics.excess import EXPLAINS, some_of
 from ddpmon.analysis.steps.even_work import even_batches
-from ddpmon.analysis.steps.stragglers import Late, late
+from ddpmon.analysis.steps.stragglers import late
+from ddpmon.analysis.steps.stretches import Late
 from ddpmon.analysis.steps.what_if import gain
 from ddpmon.analysis.steps.world import World
+from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import OWN_PHASES, Finding
 
-MORE_WORK = 0.05
-FOLLOWS = 2.0
-"""Own time that grows by more than so many times the work's share has another cause."""
-ALIKE = 0.15
-"""What one sample takes on ranks that are equally fast differs by less."""
-CARRIES = 0.1
-"""Of the excess: what the phase with the largest share has in the median step, where it is not mere long steps."""
-HALF = 0.5
-"""Share of the excess that a cause must account for."""
+MORE_WORK = Threshold(
+    0.05,
+    of="share that a late rank's samples or tokens exceed its peers' by",
+    why="A judgement: own time follows at most twice that share, so that less than 4% makes no rank late (8%).",
+)
+FOLLOWS = Threshold(
+    2.0,
+    of="times the share of more work by which a late rank's own time is longer",
+    why="A judgement: attention takes the square of a sequence's length, so that a bit more work takes twice that more"
+    " time; beyond it there is another cause.",
+    below=True,
+    keeps=0.5,
+)
+ALIKE = Threshold(
+    0.15,
+    of="share by which the slowest rank takes longer for one sample than the fastest",
+    why="A judgement: ranks that are equally fast differ by less; equal shares of work are even for them.",
+)
+CARRIES = Threshold(
+    0.1,
+    of="share of the excess that the phase with the most of it has in the median step",
+    why="A judgement: where no phase has that, a few long steps are the excess, and no phase is to be named.",
+)
 
 
 @dataclass(frozen=True)
@@ -70,14 +86,20 @@ def late_ranks(
     for f in over:
         column, last = columns[f.ranks[0]], int(np.searchsorted(world.step, f.until_step or 0))
         ended[column] = max(last, ended.get(column, 0))
-    stretches = late(world, [columns[rank] for rank in lasting], skip, ended)
+    since = {columns[rank]: _index(world, f.since_step) for rank, f in lasting.items()}
+    stretches = late(world, since, skip, ended)
     now = [stretch for stretch in stretches if not stretch.over]
     for stretch in stretches:
         partners = [] if stretch.over else [other for other in now if other is not stretch]
         rank = world.ranks[stretch.column]
         one = LateRank(world, stretch, partners, lasting.get(rank), conditions, had_more_work=rank in had_more_work)
-        if one.phases_ms.max() >= CARRIES * stretch.over_ms:
+        if one.phases_ms.max() >= CARRIES.enter * stretch.over_ms:
             yield one
+
+
+def _index(world: World, step: int | None) -> int:
+    """Of a step; of one before the window, or of nobody knows which, -1."""
+    return -1 if step is None or step < world.step[0] else int(np.searchsorted(world.step, step))
 
 
 class LateRank:
@@ -115,7 +137,7 @@ class LateRank:
         self.host = lone_host([self.rank, *self.with_ranks], conditions)
 
     def _over_peers(self, values: Floats) -> Floats:
-        over: Floats = values[:, self.column] - np.median(values[:, self.some], axis=1)
+        over: Floats = values[:, self.column] - medians(values[:, self.some])
         return over
 
     @property
@@ -126,9 +148,10 @@ class LateRank:
     @property
     def since(self) -> int:
         """The first step."""
+        first = int(self.world.step[self.stretch.first])
         if self.stretch.from_the_start and self.held and self.held.since_step is not None:
-            return self.held.since_step
-        return int(self.world.step[self.stretch.first])
+            return min(self.held.since_step, first)
+        return first
 
     @property
     def until(self) -> int | None:
@@ -139,7 +162,7 @@ class LateRank:
     def gc_ms(self) -> float | None:
         """What its garbage collection takes over its peers', where that is why it is late."""
         gc = float(np.mean(self._over_peers(self.part.gc_ms)))
-        return gc if gc >= HALF * self.stretch.over_ms else None
+        return gc if gc >= EXPLAINS.enter * self.stretch.over_ms else None
 
     @cached_property
     def cause(self) -> Cause | None:
@@ -155,11 +178,11 @@ class LateRank:
         """What it has more of than its peers, if its own time follows that."""
         own = np.median(self.part.own_ms[:, self.column])
         slower = float(own / max(np.median(np.median(self.part.own_ms[:, self.some], axis=0)), 1e-9)) - 1
-        most = FOLLOWS * (2 if self.had_more_work else 1)
+        most = FOLLOWS.asked(self.had_more_work)
         for unit, counts in (("tokens", self.part.tokens), ("samples", self.part.samples)):
             mine = float(counts[:, self.column].mean())
             theirs = float(np.median(counts[:, self.some].mean(axis=0)))
-            if theirs > 0 and mine >= theirs * (1 + MORE_WORK) and slower <= most * (mine / theirs - 1):
+            if theirs > 0 and mine >= theirs * (1 + MORE_WORK.enter) and slower <= most * (mine / theirs - 1):
                 return MoreWork(unit, mine, theirs)
         return None
 
@@ -172,7 +195,7 @@ class LateRank:
         """None where ranks take equally long for equal work, or some have none."""
         counts = self.work(unit)
         item_ms = self.part.own_ms.mean(axis=0) / np.maximum(counts, 1e-9)
-        if not (counts > 0).all() or item_ms.max() <= (1 + ALIKE) * item_ms.min():
+        if not (counts > 0).all() or item_ms.max() <= (1 + ALIKE.enter) * item_ms.min():
             return None
         even = even_batches(round(float(counts.sum())), item_ms.tolist())
         rest = sorted(even[column] for column in self.peers.tolist())

@@ -39,9 +39,10 @@ def words(found: Found[LoadImbalance]) -> Words:
     if found.until_step is not None:
         return over_words(found)
     facts, rank, work = found.facts, found.ranks[0], found.facts.work
-    more = f"rank {rank} has {work.mine / work.theirs - 1:.0%} more {work.unit} a step"
+    lead = f"rank {rank} has {work.mine / work.theirs - 1:.0%} more {work.unit} a step:"
     tail, _ = gain_words(facts, "even")
-    return Words(fitting(f"{more}: {facts.over_median_ms:+.1f} ms{tail}"), caveat(facts, _advice(rank, facts)))
+    text = fitting(f"{lead} {facts.over_median_ms:+.1f} ms{tail}")
+    return Words(text, caveat(facts, _advice(rank, facts)), lead=lead)
 
 
 def _advice(rank: int, facts: LoadImbalance) -> str:

@@ -8,15 +8,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
-from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, asked, since
+from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, STAYS, since
+from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import fitting, rank_list
 
-TIMES = 2.0
-"""What the others' is."""
-SURE = 8.0
-"""Standard errors."""
-ALIKE = 10
-"""Steps whose losses are taken as one, because neighbours are alike."""
+AWAY = Threshold(
+    1.0,
+    of="times the others' loss by which a rank's differs from it, mean of the window",
+    why="A judgement: replicas have the same weights, and shards dealt out at random do not differ by as much.",
+    keeps=STAYS,
+)
+SURE = Threshold(
+    8.0,
+    of="standard errors of a rank's mean loss by which it differs from the others'",
+    why="A judgement: four blocks tell an error badly, and Student's t of three degrees exceeds 8 in 0.4% of cases.",
+    keeps=STAYS,
+)
+BLOCK_STEPS = 10
+"""Steps whose losses are taken as one value, because those of neighbours are alike; the window has four or more."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +44,15 @@ def detect(moment: Moment) -> Iterator[Found[LossDiverged]]:
     world, held = moment.world, moment.held_one(KIND)
     if len(world.ranks) < 2 or not world.has_loss.all() or not np.isfinite(world.loss).all():
         return
-    begins = np.arange(len(world) // ALIKE) * ALIKE
+    begins = np.arange(len(world) // BLOCK_STEPS) * BLOCK_STEPS
     lengths = np.diff(begins, append=len(world))
     blocks = np.add.reduceat(world.loss, begins, axis=0) / lengths[:, None]
     means = blocks.mean(axis=0)
     error = float(np.median(blocks.std(axis=0, ddof=1))) / np.sqrt(len(blocks))
     middle = float(means.min()) if len(means) == 2 else float(np.median(means))
     away = means - middle
-    far = (np.abs(away) > asked(SURE, held) * error) & (np.abs(away) > asked(TIMES - 1, held) * abs(middle))
+    stays = held is not None
+    far = (np.abs(away) > SURE.asked(stays) * error) & (np.abs(away) > AWAY.asked(stays) * abs(middle))
     far &= np.abs(away) > 1e-6
     if not far.any() or far.sum() > len(means) / 2:
         return
@@ -56,14 +66,12 @@ def words(found: Found[LossDiverged]) -> Words:
     """Whose, and how far."""
     facts = found.facts
     names = rank_list(found.ranks, facts.world_size)
+    lead = f"rank{'s' if len(found.ranks) > 1 else ''} {names}:"
     return Words(
-        fitting(
-            f"rank{'s' if len(found.ranks) > 1 else ''} {names}: loss {facts.loss:.4g}, the others'"
-            f" {facts.median_loss:.4g}",
-            ", for the whole window",
-        ),
+        fitting(f"{lead} loss {facts.loss:.4g}, the others' {facts.median_loss:.4g}", ", for the whole window"),
         "Replicas have the same weights, so it is the data or the loss: look at which samples and labels"
         f" rank {names} gets, and at how its loss is averaged.",
+        lead=lead,
     )
 
 
@@ -73,6 +81,6 @@ KIND = Kind(
     gone="losses of all ranks are alike again",
     words=words,
     detect=detect,
-    fewest_steps=FEWEST_STEPS,
+    fewest_steps=FEWEST_STEPS.enter,
     by_cost=True,
 )

@@ -13,21 +13,31 @@ import numpy as np
 from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words
 from ddpmon.analysis.statistics.arrays import Floats
 from ddpmon.analysis.statistics.excess import SMOOTHED, steady
+from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import fitting
 
-TIMES = 2.0
-"""What it was."""
-LATELY = 10
-"""Steps."""
-FEWEST_STEPS = 60
+TIMES = Threshold(
+    2.0,
+    of="times what the mean loss was before it jumped",
+    why="A judgement: a loss that doubles has unlearned something; back within 30% of what it was it has come back.",
+    stay=1.3,
+)
+JUMP = Threshold(
+    12.0,
+    of="times what the loss strayed before it jumped (1.48 median deviations, a standard deviation of normal values)",
+    why="A judgement, far beyond chance: losses have heavier tails than normal values.",
+)
+FEWEST_STEPS = Threshold(
+    60,
+    of="steps in the window",
+    why="Twice the steps that tell what the loss was before: the jump, and as much after it.",
+)
 BEFORE = 30
-"""Steps that tell what the loss was before it jumped."""
-JUMP = 12.0
-"""Times what it strays."""
+"""Steps that tell what the loss was before it jumped: a median of fewer follows single batches."""
+LATELY = 10
+"""The last steps, whose median tells whether the loss has come back: one good batch does not."""
 FIRST = 20
-"""Steps before the jump of the mean in which one rank may have begun it."""
-BACK = 1.3
-"""Times what it was: the loss has come back."""
+"""Steps before the jump of the mean in which one rank may have begun it: a bad batch shows in the others' later."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +59,8 @@ def detect(moment: Moment) -> Iterator[Found[LossSpiked]]:
         return
     was, stray = _usual(smooth, at)
     up = smooth[at:]
-    calm = np.flatnonzero(up <= BACK * was + stray)
-    over = bool(len(calm)) and float(np.median(smooth[-LATELY:])) <= BACK * was + stray
+    calm = np.flatnonzero(up <= TIMES.stay * was + stray)
+    over = bool(len(calm)) and float(np.median(smooth[-LATELY:])) <= TIMES.stay * was + stray
     # The running median rises two steps after the loss does.
     at += SMOOTHED // 2
     first, when = _first(world.loss, at, len(world.ranks))
@@ -72,9 +82,11 @@ def _jump(smooth: Floats) -> int | None:
     now = smooth[BEFORE:]
     highest = np.lib.stride_tricks.sliding_window_view(smooth, BEFORE)[:-1].max(axis=1)
     last = None
-    for at in (np.flatnonzero((now > highest) & (now > TIMES * np.abs(smooth[:-BEFORE]))) + BEFORE).tolist():
+    for at in (np.flatnonzero((now > highest) & (now > TIMES.enter * np.abs(smooth[:-BEFORE]))) + BEFORE).tolist():
         was, stray = _usual(smooth, at)
-        if smooth[at] > was + max(JUMP * stray, (TIMES - 1) * abs(was)) and (last is None or at - last > BEFORE):
+        if smooth[at] > was + max(JUMP.enter * stray, (TIMES.enter - 1) * abs(was)) and (
+            last is None or at - last > BEFORE
+        ):
             last = at
     return last
 
@@ -85,7 +97,7 @@ def _first(loss: Floats, at: int, ranks: int) -> tuple[int | None, int]:
     before = loss[max(0, begin - BEFORE) : begin] if begin >= LATELY else loss[:at]
     was = np.median(before, axis=0)
     stray = 1.4826 * np.median(np.abs(before - was), axis=0)
-    high = loss[begin : at + 1] > was + np.maximum(JUMP * stray, (TIMES - 1) * np.abs(was))
+    high = loss[begin : at + 1] > was + np.maximum(JUMP.enter * stray, (TIMES.enter - 1) * np.abs(was))
     rows = np.flatnonzero(high.any(axis=1))
     if not len(rows):
         return None, at
@@ -115,6 +127,6 @@ KIND = Kind(
     gone="",
     words=words,
     detect=detect,
-    fewest_steps=FEWEST_STEPS,
+    fewest_steps=FEWEST_STEPS.enter,
     by_cost=True,
 )

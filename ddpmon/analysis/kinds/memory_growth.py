@@ -9,18 +9,37 @@ import numpy as np
 
 from ddpmon.analysis.evidence import Memory
 from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
-from ddpmon.analysis.words import fitting, rank_list
+from ddpmon.analysis.threshold import Threshold
+from ddpmon.analysis.words import MIB, fitting, rank_list
 from ddpmon.messages import DeviceMark
 
-FEWEST_SAMPLES = 20
-SETTLED_S = 60.0
-"""Of training, before which a process still fills its caches."""
+FEWEST_SAMPLES = Threshold(
+    20,
+    of="samples of a rank's memory",
+    why="A judgement: four in each of the PARTS that are compared, so that each has a floor.",
+)
+SETTLED_S = Threshold(
+    60.0,
+    of="s of training",
+    why="A judgement: before that a process still fills its caches.",
+)
+GROWS = Threshold(
+    0.02,
+    of="share by which the floor of a rank's memory has risen over its samples",
+    why="A judgement: a leak that matters within a run is more, and what an allocator keeps for itself levels off.",
+)
+LEAST_BYTES = Threshold(
+    8 * MIB,
+    of="bytes by which it has risen",
+    why="A judgement: of a small process 2% is an ordinary allocation.",
+)
+HARMFUL_PER_HOUR = Threshold(
+    1.0,
+    of="times its size that a rank's memory grows by in an hour",
+    why="A judgement: its size again within an hour ends a run overnight.",
+)
 PARTS = 5
-GROWS = 0.02
-MIB = 1 << 20
-LEAST_BYTES = 8 * MIB
-HARMFUL_PER_HOUR = 1.0
-"""Its size again within an hour."""
+"""Parts of the samples, each of which must have a higher floor than the one before: by chance one order of 120 has."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +58,12 @@ def detect(moment: Moment) -> Iterator[Found[MemoryGrowth]]:
     """All ranks whose memory grew all along, by the same pace or not."""
     alike: dict[int, list[Memory]] = {}
     for one in moment.evidence.memory:
-        if len(one.rss_bytes) >= FEWEST_SAMPLES and one.trained_s >= SETTLED_S:
+        if FEWEST_SAMPLES.reached(len(one.rss_bytes)) and SETTLED_S.reached(one.trained_s):
             alike.setdefault(len(one.rss_bytes), []).append(one)
     growing = {each.rank: each for ranks in alike.values() for each in _growing(ranks, moment.evidence.world_size)}
     if growing:
         fastest = max(growing.values(), key=lambda each: each.bytes_per_s)
-        harmful = fastest.times_per_hour >= HARMFUL_PER_HOUR
+        harmful = HARMFUL_PER_HOUR.reached(fastest.times_per_hour)
         yield Found(KIND, "warn" if harmful else "info", fastest, sorted(growing))
 
 
@@ -53,7 +72,9 @@ def _growing(ranks: Sequence[Memory], world_size: int) -> Iterator[MemoryGrowth]
     sizes = np.array([one.rss_bytes for one in ranks], float)
     floors = np.array([part.min(axis=1) for part in np.array_split(sizes, PARTS, axis=1)])
     grown = floors[-1] - floors[0]
-    grows = (np.diff(floors, axis=0) > 0).all(axis=0) & (grown >= np.maximum(LEAST_BYTES, GROWS * floors[0]))
+    grows = (np.diff(floors, axis=0) > 0).all(axis=0) & (
+        grown >= np.maximum(LEAST_BYTES.enter, GROWS.enter * floors[0])
+    )
     for i in np.flatnonzero(grows).tolist():
         begun = [part[0] for part in np.array_split(np.array(ranks[i].seconds), PARTS)]
         per_s = float(grown[i] / max(begun[-1] - begun[0], 1e-3))
@@ -82,5 +103,5 @@ KIND = Kind(
     gone="memory no longer grows",
     words=words,
     detect=detect,
-    device=DeviceMark("memory grows", ["mem GiB"], 1),
+    device=DeviceMark("memory grows", ["rss"], 1),
 )

@@ -10,40 +10,95 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ddpmon.analysis.kinds import load_imbalance, periodic_straggler, straggler
-from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
+from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, covers_what_goes_on, for_words
+from ddpmon.analysis.kinds.late import Late
 from ddpmon.analysis.kinds.own_time import forward_may_be, other_may_be_forward
-from ddpmon.analysis.statistics.arrays import Floats
+from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, STAYS
+from ddpmon.analysis.statistics.arrays import Floats, medians
 from ddpmon.analysis.statistics.change_points import onset
+from ddpmon.analysis.steps.stragglers import OVER_PEERS
 from ddpmon.analysis.steps.summary import efficiency
+from ddpmon.analysis.steps.turns import SHORTEST_TURN, turns
 from ddpmon.analysis.steps.what_if import gain_all_at_median
 from ddpmon.analysis.steps.world import World
+from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import fitting, rank_list
 from ddpmon.messages import OWN_PHASES, Finding
 
-FEWEST_STEPS = 40
 FEW, MANY = 24, 60
-"""Last steps that are looked at."""
+"""Last steps that are looked at: where it is plain two dozen tell it."""
 BEGINS = {FEW: 2.0, MANY: 1.2}
 """How many times what is asked for they must show for it to be told: few steps tell it badly."""
-STAYS = 0.7
-"""Of what is asked for, to remain told."""
-APART = 2.5
-"""How many times as far as the others lie apart the last one stands apart, in the median step."""
-TOGETHER = 0.12
-"""Of two ranks: share of steps with less than half the median distance; noise has over 25%."""
-LATE = 0.08
-"""Of a typical own time, in the median step."""
-MOST = 0.6
-"""Share of critical steps above which it is one rank's matter."""
-FOLLOWS = 0.8
-"""Correlation of own times with work, within steps."""
-WORTH = 1.03
-COSTS = 1.5
-"""Times what the costliest of single ranks costs: ranks that take turns cost more than that."""
+APART = Threshold(
+    2.5,
+    of="times as far as the others lie apart that the last one stands apart, in the median step",
+    why="Noise alone has less: normal own times 1.0 with three ranks and 0.5 with four, lognormal ones (sigma 1)"
+    " 2.3 and 1.2 (20,000 steps drawn).",
+    keeps=STAYS,
+)
+TOGETHER = Threshold(
+    0.12,
+    of="share of steps in which two ranks are less than half the median distance apart",
+    why="Noise has over 25% of them (half the median distance of normal values: 26%).",
+    below=True,
+    keeps=STAYS,
+)
+LATE = Threshold(
+    OVER_PEERS.enter,
+    of="share of a typical own time by which the last one is late, in the median step",
+    why="As much as a rank must be late over its peers to be a straggler.",
+    keeps=STAYS,
+)
+MOST = Threshold(
+    0.6,
+    of="share of critical steps that one rank has",
+    why="A judgement: above it, it is that rank's matter and not that of ranks that take turns.",
+)
+FOLLOWS = Threshold(
+    0.8,
+    of="correlation of own times with work, within steps",
+    why="A judgement: work then explains two thirds of the variance (0.8 squared).",
+    keeps=STAYS,
+)
+WORTH = Threshold(
+    1.03,
+    of="times as fast if all ranks were as fast as the typical one",
+    why="A judgement: noise alone makes the last of several later than the typical one, so it asks for more than where"
+    " one rank is late.",
+    stay=1.021,
+)
+TURNS_TOLD = Threshold(
+    1.045,
+    of="times as fast if no rank had its turn",
+    why="A judgement: half as much again as where another rank is late each step.",
+    stay=1.015,
+)
+TURNS_WORTH = Threshold(
+    1.15,
+    of="times as fast if no rank had its turn, to be a reason to act",
+    why="A judgement: what wanders from rank to rank is harder to find than one rank that is late.",
+    stay=1.08,
+)
+COSTS = Threshold(
+    1.5,
+    of="times what the costliest single rank costs that ranks in turn cost",
+    why="A judgement: where it is less, mending that one rank gains most of it.",
+)
+TURNS = Threshold(
+    3,
+    of="times what a turn takes that one rank is late, where ranks take turns",
+    why="A judgement: a rank that is late for three turns is late for a reason of its own.",
+)
+MUCH = Threshold(
+    6,
+    of="times what turns cost that one late rank costs",
+    why="A judgement: no turn is so much worse than the mean of all, and nobody need wait to be told of it.",
+)
 ONE_RANKS = frozenset(each.KIND.name for each in (straggler, load_imbalance, periodic_straggler))
 """Kinds that are about one rank; ranks that take turns may each be late for some steps, or every so many."""
 
@@ -57,30 +112,36 @@ class MovingStraggler:
     gain: float
     follows_work: float
     """Correlation of own times with work, within steps."""
-    work: str = for_words()
+    turn_steps: int | None = None
+    """For how many steps a rank is late before another one is; None: another one each step."""
+    work: str = for_words("")
     """"samples" or "tokens" that are uneven; "": they are not why."""
-    least: float = for_words()
-    most: float = for_words()
-    mean: float = for_words()
+    least: float = for_words(0.0)
+    most: float = for_words(0.0)
+    mean: float = for_words(0.0)
     """Of a rank's work in a step."""
-    counts_samples: bool = for_words()
-    may_be_forward: bool = for_words()
-    world_size: int = for_words()
+    counts_samples: bool = for_words(default=False)
+    may_be_forward: bool = for_words(default=False)
+    world_size: int = for_words(0)
 
 
 def detect(moment: Moment) -> Iterator[Found[MovingStraggler]]:
     """Where it is not rather one rank's matter, in the steps after whatever is over."""
     singles = [finding for finding in moment.found if finding.kind in ONE_RANKS]
+    lasting = [one for one in moment.numbers if one.kind.name in ONE_RANKS and one.until_step is None]
     found = _in(_after_what_is_over(moment.world, singles), moment)
-    if found and not any(_is_one_ranks_matter(single, found.cost_ms or 0.0) for single in singles):
+    if found and not any(_is_one_ranks_matter(single, found.cost_ms or 0.0) for single in lasting):
         yield found
+        return
+    slow = _in_turns(moment.longer or moment.world, moment)
+    if slow:
+        yield slow
 
 
-def _is_one_ranks_matter(single: Finding, cost_ms: float) -> bool:
+def _is_one_ranks_matter(single: Found[Any], cost_ms: float) -> bool:
     """Whether one rank is late rather than another each step: for most steps, or for most of what it costs."""
-    if single.until_step is not None:
-        return False
-    return COSTS * (single.cost_ms or 0.0) >= cost_ms or single.evidence.get("critical_share", 0.0) > MOST
+    mostly = isinstance(single.facts, Late) and single.facts.critical_share > MOST.enter
+    return mostly or COSTS.enter * (single.cost_ms or 0.0) >= cost_ms
 
 
 def _after_what_is_over(world: World, singles: list[Finding]) -> World:
@@ -91,7 +152,7 @@ def _after_what_is_over(world: World, singles: list[Finding]) -> World:
 
 def _in(world: World, moment: Moment) -> Found[MovingStraggler] | None:
     ranks = len(world.ranks)
-    if ranks < 2 or len(world) < FEWEST_STEPS:
+    if ranks < 2 or len(world) < FEWEST_STEPS.enter:
         return None
     held = moment.held_one(KIND)
     if not (_shows(world.last(MANY), STAYS) if held else _begins(world)):
@@ -106,13 +167,10 @@ def _in(world: World, moment: Moment) -> Found[MovingStraggler] | None:
     critical = _critical(world)
     unit, follows = _work(world)
     factor = gain_all_at_median(world) if ranks > 2 else _gain_of_two(world)
-    scale = STAYS if held else 1.0
-    if factor - 1 < scale * (WORTH - 1):
+    if not WORTH.reached(factor, held=held is not None):
         return None
     over = float((world.slowest_ms - world.typical_ms).mean()) * (2 if ranks == 2 else 1)
-    last = world.own_ms.argmax(axis=1)
-    rows = np.arange(len(world))
-    phase = OWN_PHASES[int((world.phases_ms[rows, last] - np.median(world.phases_ms, axis=1)).mean(axis=0).argmax())]
+    phase = _phase_of_the_last(world)
     involved = np.flatnonzero(critical >= 0.5 / ranks).tolist()
     counts = world.tokens if unit == "tokens" else world.samples
     facts = MovingStraggler(
@@ -120,7 +178,7 @@ def _in(world: World, moment: Moment) -> Found[MovingStraggler] | None:
         over_median_ms=over,
         gain=factor,
         follows_work=follows,
-        work=unit if follows >= scale * FOLLOWS else "",
+        work=unit if FOLLOWS.reached(follows, held=held is not None) else "",
         least=float(counts.min()),
         most=float(counts.max()),
         mean=float(counts.mean()),
@@ -139,6 +197,43 @@ def _in(world: World, moment: Moment) -> Found[MovingStraggler] | None:
     )
 
 
+def _in_turns(world: World, moment: Moment) -> Found[MovingStraggler] | None:
+    """Ranks that are late for many steps, each in its turn: noise that wanders, or what goes from one to the next."""
+    held = moment.held_one(KIND)
+    is_held = held is not None and "turn_steps" in held.evidence
+    # A rank of which something is told is late for a reason of its own, and would be alike for long as well.
+    single = [world.ranks.index(finding.ranks[0]) for finding in moment.found if finding.kind in ONE_RANKS]
+    found = turns(world, single, held=is_held)
+    if found is None:
+        return None
+    step = float(world.step_ms.mean())
+    factor = step / max(step - found.over_ms, 1e-9)
+    if not TURNS_TOLD.reached(factor, held=is_held):
+        return None
+    phase = _phase_of_the_last(world)
+    facts = MovingStraggler(
+        load_balance_moving=efficiency(world).load_balance_moving,
+        over_median_ms=found.over_ms,
+        gain=factor,
+        follows_work=0.0,
+        turn_steps=found.steps,
+        counts_samples=bool(world.samples.any()),
+        may_be_forward=forward_may_be(phase, moment.evidence),
+        world_size=len(world.ranks),
+    )
+    acts = TURNS_WORTH.reached(factor, held=held is not None and held.severity == "warn")
+    ranks = [world.ranks[column] for column in found.columns]
+    since = held.since_step if held else int(world.step[0])
+    cost = step * (1 - 1 / factor)
+    return Found(KIND, "warn" if acts else "info", facts, ranks, phase, since, cost_ms=cost)
+
+
+def _phase_of_the_last(world: World) -> str:
+    """In which the last rank of a step is late most."""
+    over = world.phases_ms[np.arange(len(world)), world.own_ms.argmax(axis=1)] - medians(world.phases_ms)
+    return OWN_PHASES[int(over.mean(axis=0).argmax())]
+
+
 def _begins(world: World) -> bool:
     """Whether some number of last steps shows it, and both halves of them do: a burst of noise comes once."""
     for steps, scale in BEGINS.items():
@@ -152,10 +247,10 @@ def _begins(world: World) -> bool:
 
 def _shows(world: World, scale: float) -> bool:
     """Whether it is in these steps. scale: of what is asked for."""
-    most = MOST + 0.1 * (len(world.ranks) == 2)
+    most = MOST.enter + 0.1 * (len(world.ranks) == 2)
     if _critical(world).max() > most:
         return False
-    return _stands_apart(world.own_ms, scale) or _work(world)[1] >= min(scale, 1.0) * FOLLOWS
+    return _stands_apart(world.own_ms, scale) or _work(world)[1] >= min(scale, 1.0) * FOLLOWS.enter
 
 
 def _critical(world: World) -> Floats:
@@ -169,17 +264,17 @@ def _stands_apart(own: Floats, scale: float) -> bool:
     ranks = own.shape[1]
     typical = float(np.median(own[:: max(1, len(own) // 60)]))
     if ranks == 2:
-        apart = np.abs(own[:, 0] - own[:, 1])
+        apart = np.ptp(own, axis=1)
         middle = float(np.median(apart))
         same = float((apart < middle / 2).mean())
-        return bool(middle >= scale * LATE * typical and same <= TOGETHER / scale and _changes(own) >= 0.2)
+        return bool(middle >= scale * LATE.enter * typical and same <= TOGETHER.enter / scale and _changes(own) >= 0.2)
     top = np.partition(own, (ranks - 2, ranks - 1), axis=1)
     gap = top[:, -1] - top[:, -2]
-    rest = top[:, -2] - np.median(own, axis=1) if ranks > 8 else top[:, -2] - own.min(axis=1)
+    rest = top[:, -2] - medians(own) if ranks > 8 else top[:, -2] - own.min(axis=1)
     middle = float(np.median(gap))
     return bool(
-        middle >= scale * LATE * typical
-        and middle >= scale * APART * float(np.median(rest))
+        middle >= scale * LATE.enter * typical
+        and middle >= scale * APART.enter * float(np.median(rest))
         and _changes(own) >= 0.5 * (1 - 1 / ranks)
     )
 
@@ -205,22 +300,50 @@ def _work(world: World) -> tuple[str, float]:
 def _gain_of_two(world: World) -> float:
     """With both as fast as the faster one of each step."""
     real = world.step_ms
-    simulated = float((real - np.abs(world.own_ms[:, 0] - world.own_ms[:, 1])).sum())
+    simulated = float((real - np.ptp(world.own_ms, axis=1)).sum())
     return float(real.sum()) / simulated if simulated > 0 else 1.0
+
+
+def covers(whole: Finding, part: Finding) -> bool:
+    """Whether a late rank is but one of those that are late in turn; where turns are long, if it is late for few."""
+    turn_steps = whole.evidence.get("turn_steps")
+    steps = part.evidence.get("steps", SHORTEST_TURN.enter)
+    if turn_steps is None:
+        return covers_what_goes_on(whole, part) or (whole.severity != "info" and steps < SHORTEST_TURN.enter)
+    cost_ms = part.cost_ms or 0.0
+    return bool(steps < TURNS.enter * turn_steps and cost_ms < MUCH.enter * (whole.cost_ms or 0.0))
 
 
 def words(found: Found[MovingStraggler]) -> Words:
     """What it costs, and whether uneven work is why."""
     facts = found.facts
-    cause = f"uneven {facts.work} make another rank late each step" if facts.work else "another rank is late each step"
+    if facts.turn_steps is not None:
+        return _words_of_turns(found)
+    lead = f"uneven {facts.work} make another rank late each step:" if facts.work else "another rank is late each step:"
     advice = _advice(found)
     return Words(
         fitting(
-            f"{cause}: {facts.over_median_ms:+.1f} ms {found.phase}",
+            f"{lead} {facts.over_median_ms:+.1f} ms {found.phase}",
             f"; {facts.gain:.2f}x if even",
             f", load balance {facts.load_balance_moving:.0%}",
         ),
         other_may_be_forward(advice) if facts.may_be_forward else advice,
+        lead=lead,
+    )
+
+
+def _words_of_turns(found: Found[MovingStraggler]) -> Words:
+    facts = found.facts
+    advice = (
+        f"Ranks {rank_list(found.ranks, facts.world_size)} are each late for some {facts.turn_steps} steps, then others"
+        " are: other programs on their cores or GPUs, clocks that rise and fall, a shared disk or network. No rank is"
+        " slow for good; what it is was not measured."
+    )
+    lead = f"ranks are late in turn, each for some {facts.turn_steps} steps:"
+    return Words(
+        fitting(f"{lead} {facts.over_median_ms:+.1f} ms", f"; {facts.gain:.2f}x if even"),
+        other_may_be_forward(advice) if facts.may_be_forward else advice,
+        lead=lead,
     )
 
 
@@ -244,9 +367,10 @@ KIND = Kind(
     gone="ranks no longer take turns in being late",
     words=words,
     detect=detect,
-    fewest_steps=FEWEST_STEPS,
+    fewest_steps=FEWEST_STEPS.enter,
     by_cost=True,
     outdoes=tuple(sorted(ONE_RANKS)),
+    covers=covers,
     changes_level=True,
     slows="waiting for ranks that are late in turn",
 )

@@ -11,13 +11,30 @@ from ddpmon.analysis.kinds import communication_bound, data_bound, gc_pauses, lo
 from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
 from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, STAYS, mean_step_ms, since
 from ddpmon.analysis.processes.parallelism import with_ddp
+from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import counted, fitting
-from ddpmon.messages import OWN_PHASES
+from ddpmon.messages import Phase
 
-SMALL_MS = 10.0
-"""Steps that are longer have other troubles."""
-COMPUTES = 0.5
-"""Share of a step in forward and backward below which the rest is what it costs to take one."""
+SMALL_MS = Threshold(
+    10.0,
+    of="ms of the mean step",
+    why="A judgement: optimizer, all-reduce and what is around them take some ms; of longer steps that is little.",
+    below=True,
+    keeps=STAYS,
+)
+COMPUTES = Threshold(
+    0.5,
+    of="share of a step in forward and backward",
+    why="A judgement: below it, most of a step is what it costs to take one.",
+    below=True,
+    keeps=STAYS,
+)
+FIXED = Threshold(
+    0.5,
+    of="share of a step that is neither forward and backward nor waiting, for data or for other ranks",
+    why="The rest, where forward and backward have less than their half.",
+    keeps=STAYS,
+)
 RATHER = frozenset(each.KIND.name for each in (communication_bound, data_bound, gc_pauses, loss_diverged, loss_spiked))
 """What is told instead of a hint."""
 
@@ -41,12 +58,12 @@ def detect(moment: Moment) -> Iterator[Found[OverheadBound]]:
     world, held = moment.world, moment.held_one(KIND)
     step = mean_step_ms(world)
     phases = np.median(world.mean("phases_ms"), axis=0)
-    data, forward, backward = (float(phases[OWN_PHASES.index(name)]) for name in ("data", "forward", "backward"))
+    data, forward, backward = phases[[Phase.DATA, Phase.FORWARD, Phase.BACKWARD]].tolist()
     computes = forward + backward
     wait = float(world.mean("wait_ms").mean())
     fixed = step - computes - data - wait
-    scale = 1 / STAYS if held else 1.0
-    if step >= SMALL_MS * scale or computes >= COMPUTES * step * scale or fixed < (1 - COMPUTES) * step / scale:
+    stays = held is not None
+    if step >= SMALL_MS.asked(stays) or computes >= COMPUTES.asked(stays) * step or fixed < FIXED.asked(stays) * step:
         return
     facts = OverheadBound(
         step_ms=step,
@@ -80,6 +97,6 @@ KIND = Kind(
     gone="",
     words=words,
     detect=detect,
-    fewest_steps=FEWEST_STEPS,
+    fewest_steps=FEWEST_STEPS.enter,
     by_cost=True,
 )

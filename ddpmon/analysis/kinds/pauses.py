@@ -10,16 +10,30 @@ from itertools import pairwise
 
 from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
 from ddpmon.analysis.steps.pauses import Pause, Times
+from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import duration, fitting, rank_list
 from ddpmon.messages import PAUSE, PAUSES
 
-SHARE = 0.05
-"""Of the time since the first step, from which on it is told."""
-COSTLY = 0.1
-"""The same, from which on pauses of an unknown kind are a fault."""
-FEWEST = 3
-MOSTLY = 0.8
-"""Share of the pauses of an unknown kind that one rank must have had."""
+SHARE = Threshold(
+    0.05,
+    of="share of the time since the first step that pauses of a kind take",
+    why="A judgement: what takes less is not worth being made rarer.",
+)
+COSTLY = Threshold(
+    0.1,
+    of="the same, of pauses of an unknown kind on one rank",
+    why="A judgement: nobody may have meant them, and training takes 1.1 times as long.",
+)
+FEWEST = Threshold(
+    3,
+    of="pauses of an unknown kind that are remembered",
+    why="Two distances between them, the least that tell how often they come.",
+)
+MOSTLY = Threshold(
+    0.8,
+    of="share of the pauses of an unknown kind that one rank had",
+    why="A judgement: two ranks by turns have half each, and one odd pause of five is let pass.",
+)
 ADVICE = {
     "evaluation": "Fewer or smaller evaluations, or each rank evaluating a part (DistributedSampler), cost less.",
     "checkpoint": "Checkpoints written less often, or by torch.distributed.checkpoint.async_save, cost less.",
@@ -52,7 +66,7 @@ def detect(moment: Moment) -> list[Found[Pauses]]:
 def _each(times: Times, world_size: int) -> Iterator[Found[Pauses]]:
     whole = times.training_s + sum(times.paused_s)
     for kind, (seconds, count) in enumerate(zip(times.paused_s, times.counts, strict=True)):
-        if whole <= 0 or seconds < SHARE * whole or not count:
+        if whole <= 0 or seconds < SHARE.enter * whole or not count:
             continue
         name, share = PAUSES[kind], seconds / whole
         latest = [one for one in times.latest if one.kind == name]
@@ -66,17 +80,17 @@ def _each(times: Times, world_size: int) -> Iterator[Found[Pauses]]:
 
 def _unknown(latest: Sequence[Pause], seconds: float, count: int, share: float, last: int) -> Found[Pauses] | None:
     """latest: the ones that are still remembered."""
-    if len(latest) < FEWEST:
+    if len(latest) < FEWEST.enter:
         return None
     rank, most = Counter(one.ranks[0] for one in latest).most_common(1)[0]
-    if most < MOSTLY * len(latest):
+    if most < MOSTLY.enter * len(latest):
         return None
     steps = [one.step for one in latest if one.ranks[0] == rank]
     apart = round(statistics.median(after - before for before, after in pairwise(steps)))
     usual = statistics.median(one.seconds for one in latest)
     return Found(
         KIND,
-        "warn" if share >= COSTLY else "info",
+        "warn" if COSTLY.reached(share) else "info",
         Pauses(PAUSES[PAUSE], seconds, count, share, apart, usual),
         [rank],
         Counter(one.phase for one in latest).most_common(1)[0][0],
@@ -92,19 +106,16 @@ def words(found: Found[Pauses]) -> Words:
     if facts.every is None:
         who = f" on rank {rank_list(found.ranks, facts.world_size)} alone" if found.ranks else ""
         times = f"{facts.count:,} times, " if facts.count > 1 else ""
-        return Words(
-            fitting(
-                f"{facts.of}{who} takes {facts.share:.0%} of the time since the first step",
-                f": {times}{duration(facts.seconds)}",
-            ),
-            ADVICE.get(facts.of),
-        )
+        takes = f"{facts.of}{who} takes {facts.share:.0%} of the time since the first step"
+        text = fitting(takes, f": {times}{duration(facts.seconds)}")
+        return Words(text, ADVICE.get(facts.of), lead=f"{takes}:")
     rank = found.ranks[0]
-    head = f"rank {rank} pauses for {duration(facts.usual_s)} every {facts.every:,} steps, in {found.phase}"
+    lead = f"rank {rank} pauses for {duration(facts.usual_s)} every {facts.every:,} steps, in {found.phase}:"
     return Words(
-        fitting(f"{head}: {facts.share:.0%} of the time"),
+        fitting(f"{lead} {facts.share:.0%} of the time"),
         f"Look at what rank {rank} does every {facts.every:,} steps: while it pauses, p on Inspect (or ddpmon stack)"
         " shows its Python line. Logging, sampling or file work belongs into a thread, or on all ranks at once.",
+        lead=lead,
     )
 
 

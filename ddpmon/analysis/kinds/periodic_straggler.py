@@ -8,16 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
-from ddpmon.analysis.kinds.own_time import FEWEST_STEPS, forward_may_be, other_may_be_forward
+from ddpmon.analysis.kinds.own_time import SOME_STEPS, WORTH, forward_may_be, other_may_be_forward
+from ddpmon.analysis.statistics.arrays import medians
 from ddpmon.analysis.steps.rhythms import TOLD, Rhythm, rhythms
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.words import fitting
 from ddpmon.messages import OWN_PHASES, Finding
 
-WORTH = 1.02
-"""Times faster without: less is no reason to act."""
-STAYS = 0.5
-"""Share of what is worth acting on that keeps it a warning."""
 WHAT = {
     "other": " (a checkpoint, logging, an evaluation)",
     "data": " (a new file or shard, workers that begin anew)",
@@ -56,7 +53,7 @@ def _worth_telling(
 ) -> Iterator[Found[PeriodicStraggler]]:
     column = rhythm.column
     others = np.delete(np.arange(len(world.ranks)), column)
-    over = world.phases_ms[:, column] - np.median(world.phases_ms[:, others], axis=1)
+    over = world.phases_ms[:, column] - medians(world.phases_ms[:, others])
     phase = OWN_PHASES[int((np.median(over[rhythm.at], axis=0) - np.median(over, axis=0)).argmax())]
     mended = world.own_ms[:, column].copy()
     mended[rhythm.at] -= rhythm.over_ms
@@ -65,9 +62,9 @@ def _worth_telling(
     real = world.step_ms[begun:]
     simulated = float((real - world.slowest_ms[begun:] + slowest[begun:]).sum())
     factor = float(real.sum()) / simulated if simulated > 0 else 1.0
-    if not held and factor < TOLD:
+    if not TOLD.reached(factor, held=held is not None):
         return
-    worth = factor - 1 >= (WORTH - 1) * (STAYS if held and held.severity == "warn" else 1.0)
+    worth = WORTH.reached(factor, held=held is not None and held.severity == "warn")
     yield Found(
         KIND,
         "warn" if worth else "info",
@@ -110,7 +107,7 @@ KIND = Kind(
     gone="rank {ranks} keeps its rhythm no longer",
     words=words,
     detect=detect,
-    fewest_steps=FEWEST_STEPS,
+    fewest_steps=SOME_STEPS,
     by_cost=True,
     slows="rank {rank}'s pauses",
 )

@@ -35,7 +35,8 @@ def words(found: Found[RankFailed]) -> Words:
     """What it failed of; what to do only where it ran out of memory."""
     facts = found.facts
     text = failures.headline(found.ranks, facts.cause, facts.world_size)
-    return Words(text, failures.advice(facts.rank, facts.out_of, facts.resident_bytes))
+    advice = failures.advice(facts.rank, facts.out_of, facts.resident_bytes)
+    return Words(text, advice, lead=failures.who_failed(found.ranks, facts.world_size))
 
 
 KIND = Kind("rank_failed", subject="rank", gone="", words=words, detect=detect, is_announced=False, explains="failed")

@@ -12,17 +12,31 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
-from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, asked, mean_step_ms, since
+from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, STAYS, mean_step_ms, since
 from ddpmon.analysis.processes.parallelism import collectives, with_ddp
-from ddpmon.analysis.statistics.excess import chance, running_total, steady
+from ddpmon.analysis.statistics.arrays import medians, running_total
+from ddpmon.analysis.statistics.excess import SOME, chance, steady
 from ddpmon.analysis.steps.stragglers import deviations
+from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import fitting, rank_list
 
-FEWEST_RANKS = 3
-"""Of two ranks it cannot be told whose link it is."""
-SHARE = 0.05
-"""Of the step."""
-LEAST_MS = 1.0
+FEWEST_RANKS = Threshold(
+    3,
+    of="ranks",
+    why="Of two it cannot be told whose link it is.",
+)
+SHARE = Threshold(
+    0.05,
+    of="share of the step by which a rank's transfer takes longer than its peers'",
+    why="A judgement: 1.05 times as fast without it is worth a look at a cable.",
+    keeps=STAYS,
+)
+LEAST_MS = Threshold(
+    1.0,
+    of="ms by which it takes longer",
+    why="A judgement: a busy machine wakes a thread that may go on later than an idle one does.",
+    keeps=STAYS,
+)
 
 
 @dataclass(frozen=True)
@@ -42,16 +56,17 @@ def detect(moment: Moment) -> Iterator[Found[SlowLink]]:
     """The ranks whose transfer takes longer than their peers'."""
     world, held = moment.world, moment.held_one(KIND)
     ranks = len(world.ranks)
-    if ranks < FEWEST_RANKS:
+    if ranks < FEWEST_RANKS.enter:
         return
     step = mean_step_ms(world)
     means = world.mean("transfer_ms")
-    least = asked(max(LEAST_MS, SHARE * step), held)
+    least = max(LEAST_MS.asked(held is not None), SHARE.asked(held is not None) * step)
     slow = np.flatnonzero(means - np.median(means) >= least)
     if not len(slow) or len(slow) > (ranks - 1) // 2:
         return
     peers = np.delete(np.arange(ranks), slow)
-    over = world.transfer_ms[:, slow] - np.median(world.transfer_ms[:, peers[:: -(-len(peers) // 64)]], axis=1)[:, None]
+    some = peers[:: -(-len(peers) // SOME)]
+    over = world.transfer_ms[:, slow] - medians(world.transfer_ms[:, some])[:, None]
     smooth = steady(over)
     bound = chance(running_total(smooth), 0.0).bound_ms(len(smooth), deviations(ranks))
     sure = (smooth.mean(axis=0) >= np.maximum(bound, least)) & (np.median(smooth, axis=0) >= least)
@@ -78,14 +93,13 @@ def words(found: Found[SlowLink]) -> Words:
     ddp = with_ddp(facts.parallelism)
     synchronisation = "all-reduce" if ddp else "collectives"
     leaves = "each all-reduce" if ddp else f"a step's {collectives(facts.parallelism)}"
+    lead = f"rank{'s' if many else ''} {names}{where}:"
     return Words(
-        fitting(
-            f"rank{'s' if many else ''} {names}{where}: {synchronisation} {cost:+.1f} ms after arrival",
-            f"; {facts.gain:.2f}x if not",
-        ),
+        fitting(f"{lead} {synchronisation} {cost:+.1f} ms after arrival", f"; {facts.gain:.2f}x if not"),
         f"Own times are alike, and rank {names} leaves {leaves} {cost:.1f} ms after its peers: look at"
         f" {'their' if many else 'its'} link{where}: the interface that is used (NCCL_SOCKET_IFNAME,"
         " GLOO_SOCKET_IFNAME), its speed and errors (ethtool), the PCIe lanes of the card (nvidia-smi topo -m).",
+        lead=lead,
     )
 
 
@@ -95,7 +109,8 @@ KIND = Kind(
     gone="rank {ranks} leaves synchronisations with the others again",
     words=words,
     detect=detect,
-    fewest_steps=FEWEST_STEPS,
+    fewest_steps=FEWEST_STEPS.enter,
     by_cost=True,
     slows="rank {rank}'s slow link",
+    quantities=("sent", "received"),
 )

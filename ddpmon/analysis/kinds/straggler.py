@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.kinds import load_imbalance
 from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
 from ddpmon.analysis.kinds.late import (
-    FEWEST_STEPS,
     Late,
     caveat,
     cost_ms,
     gain_words,
+    is_worth_telling,
     late,
     over_words,
     severity,
 )
 from ddpmon.analysis.kinds.late_ranks import LateRank, late_ranks
+from ddpmon.analysis.kinds.own_time import SOME_STEPS
 from ddpmon.analysis.processes.conditions import Cause
 from ddpmon.analysis.steps.named import Named, explains
 from ddpmon.analysis.words import fitting
@@ -54,7 +55,7 @@ class Straggler(Late):
 
 def detect(moment: Moment) -> Iterator[Found[Any] | Finding]:
     """Each rank that is late, worst first, then those that were; those with more work are of that kind."""
-    world = moment.world
+    world = moment.longer or moment.world
     if len(world.ranks) < 2:
         return
     held = [f for f in moment.held(KIND, load_imbalance.KIND) if f.ranks[0] in world.ranks]
@@ -62,6 +63,8 @@ def detect(moment: Moment) -> Iterator[Found[Any] | Finding]:
     lasting = [f for f in held if f.until_step is None]
     had_more_work = {f.ranks[0] for f in lasting if f.kind == load_imbalance.KIND.name}
     for one in late_ranks(world, lasting, over, moment.conditions, had_more_work, moment.rhythmic):
+        if not is_worth_telling(one):
+            continue
         if one.more_work:
             yield load_imbalance.found_in(one, one.more_work, moment.evidence)
         else:
@@ -96,7 +99,7 @@ def _named(one: LateRank, evidence: Evidence) -> Named | None:
 
 def words(found: Found[Straggler]) -> Words:
     """Who, in which phase, by how much, what sets it apart, and what mending it gains."""
-    said = over_words(found) if found.until_step is not None else Words(_text(found), _advice(found))
+    said = over_words(found) if found.until_step is not None else _said(found)
     facts, rank = found.facts, found.ranks[0]
     if facts.named is None:
         return said
@@ -104,16 +107,22 @@ def words(found: Found[Straggler]) -> Words:
         f"Look in {facts.named}: rank {rank} spends {facts.named_ms:.1f} ms a step in it, its peers"
         f" {facts.peers_named_ms:.1f}."
     )
-    return Words(said.text, f"{look} {said.advice}" if said.advice else look, said.brief)
+    return replace(said, advice=f"{look} {said.advice}" if said.advice else look)
 
 
-def _text(found: Found[Straggler]) -> str:
+def _said(found: Found[Straggler]) -> Words:
+    lead = f"rank {found.ranks[0]} is slow:"
+    return Words(_text(found, lead), _advice(found), lead=lead)
+
+
+def _text(found: Found[Straggler], lead: str) -> str:
     facts, why = found.facts, found.facts.why
-    head = f"rank {found.ranks[0]} is slow: {facts.phase_excess_ms:+.1f} ms {found.phase}"
+    head = f"{lead} {facts.phase_excess_ms:+.1f} ms {found.phase}"
     tail, short = gain_words(facts, "fixed")
     if why and len(head + why.short) <= len(fitting(head, why.short)):
         return fitting(head + why.short, tail, short)
-    for middle, end in ((f" since step {found.since_step:,}", tail), ("", tail), ("", short)):
+    begun = " from the start" if facts.from_the_start else f" since step {found.since_step:,}"
+    for middle, end in ((begun, tail), ("", tail), ("", short)):
         if len(head + middle + end) <= len(fitting(head, middle, end)):
             return head + middle + end
     return fitting(head)
@@ -162,7 +171,7 @@ KIND = Kind(
     gone="rank {ranks} keeps up again",
     words=words,
     detect=detect,
-    fewest_steps=FEWEST_STEPS,
+    fewest_steps=SOME_STEPS,
     by_cost=True,
     changes_level=True,
     slows="rank {rank}'s {phase}",

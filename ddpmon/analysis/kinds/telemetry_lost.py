@@ -6,10 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
+from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import counted
 
-HARMFUL = 0.01
-"""Share of the records."""
+HARMFUL = Threshold(
+    0.01,
+    of="share of the records of steps that were lost",
+    why="A judgement: fewer change no mean that people could read.",
+)
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ def detect(moment: Moment) -> Iterator[Found[TelemetryLost]]:
     if evidence.lost:
         share = evidence.lost / (evidence.lost + evidence.records)
         facts = TelemetryLost(evidence.lost, share, evidence.records, evidence.damaged)
-        yield Found(KIND, "warn" if share >= HARMFUL else "info", facts)
+        yield Found(KIND, "warn" if HARMFUL.reached(share) else "info", facts)
 
 
 def words(found: Found[TelemetryLost]) -> Words:
@@ -37,7 +41,8 @@ def words(found: Found[TelemetryLost]) -> Words:
     facts = found.facts
     if facts.damaged:
         made = counted(facts.read + facts.lost, "record")
-        return Words(f"recording damaged: {facts.read:,} of about {made} of steps could be read")
+        lead = "recording damaged:"
+        return Words(f"{lead} {facts.read:,} of about {made} of steps could be read", lead=lead)
     were = "was" if facts.lost == 1 else "were"
     return Words(
         f"{counted(facts.lost, 'record of a step', 'records of steps')} {were} lost ({facts.share:.1%});"

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from ddpmon.analysis.steps.world import World
+from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import Finding
 
-FEWEST_STEPS = 40
-SHORTEST_MS = 5.0
-"""Shorter steps are all overhead: shares of them say little."""
 STAYS = 0.7
-"""Share of its threshold that keeps a finding."""
+"""Share of its threshold that keeps a finding: the mean of 40 steps that stray by 20% strays by 3%, far from 30%."""
+FEWEST_STEPS = Threshold(
+    40,
+    of="steps in the window",
+    why="A judgement: a mean over fewer follows single odd steps (of 40 that stray by 20% it strays by 3%).",
+)
+SHORTEST_MS = Threshold(
+    5.0,
+    of="ms of the mean step",
+    why="A judgement: shorter steps are all overhead, and shares of them say little.",
+)
 
 
 def mean_step_ms(world: World) -> float:
@@ -20,8 +28,3 @@ def mean_step_ms(world: World) -> float:
 def since(world: World, held: Finding | None) -> int:
     """Since when: as was told before, else since the window begins."""
     return held.since_step if held and held.since_step is not None else int(world.step[0])
-
-
-def asked(threshold: float, held: Finding | None) -> float:
-    """How much of it there must be."""
-    return threshold * (STAYS if held else 1.0)

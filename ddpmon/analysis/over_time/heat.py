@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from ddpmon.analysis.over_time.utilization import Overlaps, Utilization
 from ddpmon.analysis.statistics.arrays import Floats, Ints
 from ddpmon.analysis.statistics.excess import over_peers
+from ddpmon.analysis.statistics.scan import Found, Values, scan
 from ddpmon.analysis.steps.world import World
-from ddpmon.messages import HEAT_METRICS, HEAT_STEPS, OWN_PHASES
+from ddpmon.messages import HEAT_LEVELS, HEAT_METRICS, HEAT_STEPS, OWN_PHASES
 
 BINS = 256
 """Kept of each resolution."""
@@ -24,6 +25,12 @@ HOT = 0.05
 """Over the median by so much: what the map's lowest mark stands for."""
 IDLE = (0.0, 1.0)
 """Scale of GPU utilization, told as the share of time in which the GPU did nothing, so that more is worse."""
+BY_CHANCE, BEYOND = 1, 2
+"""What a cell holds of what exceeds chance: it does not; it does, and by less than the second of HEAT_LEVELS."""
+FEW = 64
+"""Of so many ranks, each one's bins are compared with those of its peers alone; of more, with all, as good as that."""
+CLEAR = 1.5
+"""So many times what would show in the bins themselves is not taken from longer ones, whose edges are coarse."""
 Bytes = NDArray[np.uint8]
 _SUMMED = tuple(metric for metric in HEAT_METRICS if metric != "gpu")
 """Known of every step when it comes. GPU utilization is sampled by the second, and comes after it."""
@@ -60,7 +67,9 @@ class _Part:
 
     step: Ints
     """One of them."""
-    sums: NDArray[np.float32]
+    sums: Values
+    usual: Values
+    """Of the medians of all ranks: own time, and each of its phases; ms."""
     count: Ints
     losses: NDArray[np.int32]
 
@@ -70,8 +79,20 @@ class _Part:
         begins = np.flatnonzero(np.diff(bins, prepend=bins[0] - 1))
         if len(begins) == len(bins):
             return self
-        sums, count, losses = (np.add.reduceat(each, begins, axis=0) for each in (self.sums, self.count, self.losses))
-        return _Part(self.step[begins], sums, count, losses)
+        parts = (self.sums, self.usual, self.count, self.losses)
+        return _Part(self.step[begins], *(np.add.reduceat(each, begins, axis=0) for each in parts))
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """What of a metric exceeds chance in the bins of a level."""
+
+    metric: str
+    until: int
+    """The step, or the bin, up to which it is judged."""
+    numbers: Ints
+    """[S] Of the bins."""
+    found: Found
 
 
 class _Level:
@@ -82,11 +103,14 @@ class _Level:
         self.number: Ints = np.full(BINS, -1, np.int64)
         """Which bin is in a slot."""
         self.sums = np.zeros((BINS, ranks, len(_SUMMED)), np.float32)
+        self.usual = np.zeros((BINS, 1 + len(OWN_PHASES)), np.float32)
         self.count: Ints = np.zeros(BINS, np.int64)
         self.losses = np.zeros((BINS, ranks), np.int32)
         self.idle: NDArray[np.float32] | None = None
         """Sums of the samples that overlap a bin; None: no GPU was told of."""
         self.samples = np.zeros((0, ranks), np.int32)
+        self.judged: _Judged | None = None
+        """The latest that was asked for."""
 
     def append(self, part: _Part) -> _Part:
         """Add steps, or bins of a finer level; what was added as bins of this one."""
@@ -95,6 +119,7 @@ class _Level:
         slots = bins % BINS
         fresh = self.number[slots] != bins
         self.sums[slots[fresh]] = 0
+        self.usual[slots[fresh]] = 0
         self.count[slots[fresh]] = 0
         self.losses[slots[fresh]] = 0
         if self.idle is not None:
@@ -102,6 +127,7 @@ class _Level:
             self.samples[slots[fresh]] = 0
         self.number[slots] = bins
         self.sums[slots] += part.sums[-BINS:]
+        self.usual[slots] += part.usual[-BINS:]
         self.count[slots] += part.count[-BINS:]
         self.losses[slots] += part.losses[-BINS:]
         return part
@@ -161,7 +187,8 @@ class Heat:
             values[..., _WAIT] = np.nan_to_num(part.wait_ms / part.length_ms)
         values[..., _STEP] = part.length_ms
         values[..., _LOSS] = np.where(part.has_loss, part.loss, 0.0)
-        added = _Part(part.step, values, np.ones(len(part), np.int64), part.has_loss.astype(np.int32))
+        usual = np.column_stack([part.typical_ms, np.median(part.phases_ms, axis=1)]).astype(np.float32)
+        added = _Part(part.step, values, usual, np.ones(len(part), np.int64), part.has_loss.astype(np.int32))
         for level in self._levels.values():  # each from the bins of the finer one before it
             added = level.append(added)
         self._utilization.append(part, np.zeros(len(part.ranks), np.int64) if ahead_us is None else ahead_us)
@@ -192,6 +219,43 @@ class Heat:
             low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
         return Grid(_quantise(values, known, low, high).T, int(numbers[0]), steps, low, high, self.last_step)
 
+    def beyond_chance(self, metric: str, steps: int, bins: int) -> Grid | None:
+        """The latest bins of a metric, as `grid` has them, by how far they exceed what chance explains.
+
+        That of each rank over its peers, and that of all of them over what is usual for all. A cell is NOTHING,
+        BY_CHANCE, or BEYOND and one more for each of HEAT_LEVELS that it reaches. Where the bins tell too little, those
+        of the next resolution are asked, whose means stray less. metric: own time or one of its phases, or the step.
+        """
+        level = self._levels.get(steps)
+        if level is None or not self.last_step:
+            return None
+        last = self.last_step // steps
+        judged = self._judged(level, metric, last, self.last_step)
+        over = judged.found.over
+        wider = next((each for length, each in self._levels.items() if length > steps), None)
+        if wider is not None and (ended := (self.last_step + 1) // wider.steps - 1) >= 0:
+            coarse = self._judged(wider, metric, ended, ended)
+            if len(coarse.numbers):
+                # The bin that has not ended yet goes on as the one before it.
+                wanted = np.minimum(judged.numbers * steps // wider.steps, coarse.numbers[-1])
+                place = np.searchsorted(coarse.numbers, wanted).clip(max=len(coarse.numbers) - 1)
+                more = coarse.found.over[place] * (coarse.numbers[place] == wanted)[:, None]
+                over = np.maximum(over, np.where(more < CLEAR * judged.found.least, more, 0))
+        numbers = np.arange(max(0, last - min(bins, BINS) + 1), last + 1)
+        there = np.isin(numbers, judged.numbers)
+        over = over[np.isin(judged.numbers, numbers)]
+        cells = np.full((len(numbers), len(self.ranks)), NOTHING, np.uint8)
+        cells[there] = np.where(over > 0, BEYOND + np.searchsorted(HEAT_LEVELS[1:], over, side="right"), BY_CHANCE)
+        return Grid(cells.T, int(numbers[0]), steps, HEAT_LEVELS[0], HEAT_LEVELS[-1], self.last_step)
+
+    def _judged(self, level: _Level, metric: str, last: int, until: int) -> _Judged:
+        """What exceeds chance in a level's bins up to number `last`, judged anew where `until` is another."""
+        if level.judged is None or (level.judged.metric, level.judged.until) != (metric, until):
+            numbers = np.sort(level.number[(level.number > last - BINS) & (level.number <= last) & (level.number >= 0)])
+            slots = numbers % BINS
+            level.judged = _Judged(metric, until, numbers, _found(level, metric, slots))
+        return level.judged
+
     @staticmethod
     def _of(level: _Level, metric: str, slots: Ints) -> tuple[NDArray[np.floating], NDArray[np.integer]]:
         """Sums of a metric in some slots, and of how many values."""
@@ -203,6 +267,29 @@ class Heat:
         place = _SUMMED.index(metric)
         sums = level.sums[slots, :, place]
         return (sums, level.losses[slots]) if place == _LOSS else (sums, level.count[slots, None])
+
+
+def _found(level: _Level, metric: str, slots: Ints) -> Found:
+    """What exceeds chance: each rank's means over the peers', and those of all over what is usual."""
+    count = level.count[slots, None].astype(np.float32)
+    usual = level.usual[slots] / count
+    # The mean of a bin that is not full strays more: it counts for less, so that all stray alike.
+    full = np.sqrt(count / level.steps)
+    if metric == "step":
+        everyone = np.median(level.sums[slots, :, _STEP], axis=1) / count[:, 0]
+        whole = everyone
+        over = np.zeros((len(slots), level.sums.shape[1]), np.float32)
+    else:
+        everyone, whole = usual[:, 0 if metric == "own" else 1 + OWN_PHASES.index(metric)], usual[:, 0]
+        over = level.sums[slots, :, _SUMMED.index(metric)] / count
+        if metric == "own" and over.shape[1] <= FEW:
+            over = over_peers(over.astype(np.float64)).astype(np.float32)
+    ranks = scan(over * full)
+    if not len(slots):
+        return ranks
+    usually = max(float(np.median(whole)), 1e-9)
+    together = scan((everyone[:, None] - np.median(everyone)) / usually * full)
+    return Found(np.maximum(ranks.over, together.over), ranks.least)
 
 
 def _quantise(values: Floats, known: NDArray[np.bool_], low: float, high: float) -> Bytes:

@@ -14,15 +14,20 @@ from numpy.typing import NDArray
 
 from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
 from ddpmon.analysis.steps.world import World
-from ddpmon.messages import HEAT_STEPS, OWN_PHASES, PHASES, PastRow
+from ddpmon.analysis.threshold import Threshold
+from ddpmon.messages import HEAT_STEPS, OWN_PHASES, PHASES, PastRow, Phase
 
 BINS = 256
 """Kept of each resolution."""
-LEAST_EXCESS = 0.05
-"""Of the peers' median own time: a phase that is longer by less is not told of."""
+LEAST_EXCESS = Threshold(
+    0.05,
+    of="share of the peers' median own time by which a phase of one rank is longer",
+    why="A judgement: who looks at one rank wants to see what comes before it is told of (8%), above noise.",
+)
 NOTHING, LEAST, MOST, NOT_FINITE = 0, 1, 254, 255
 """What a cell holds: nothing is known, the lower to the upper end of the scale, a value that is no number."""
-_LOSS = len(PHASES)
+_LOSS, _OWN, _STEP = range(len(PHASES), len(PHASES) + 3)
+"""Columns behind the phases; own time and the step are those of medians alone."""
 _LONG = ("own", *OWN_PHASES)
 """What takes longer on a slow rank. It waits less, and its step is as long as its peers'."""
 _FLOOR = 0.05
@@ -30,6 +35,7 @@ _FLOOR = 0.05
 _AIR = 1.3
 """What a scale leaves above what is usual, so that a slow step is seen."""
 _CACHED = 8
+"""Ranks, times resolutions, whose peers' medians are kept: those that people switch between."""
 
 
 @dataclass(frozen=True)
@@ -106,9 +112,8 @@ class Past:
             return
         self.last_step = int(part.step[-1])
         values = np.empty((*part.own_ms.shape, _LOSS + 1), np.float32)
-        own = len(OWN_PHASES)
-        values[..., :own] = part.phases_ms
-        values[..., own], values[..., own + 1] = part.wait_ms, part.transfer_ms
+        values[..., : Phase.WAIT] = part.phases_ms
+        values[..., Phase.WAIT], values[..., Phase.TRANSFER] = part.wait_ms, part.transfer_ms
         with np.errstate(over="ignore"):
             values[..., _LOSS] = np.where(part.has_loss, part.loss, 0.0)
         for level in self._levels.values():
@@ -135,12 +140,12 @@ class Past:
         if key not in self._peers and len(self._peers) >= _CACHED:
             self._peers.clear()
         kept = self._peers.setdefault(
-            key, _Peers(np.full(BINS, -1, np.int64), np.full((BINS, _LOSS + 3), np.nan))
+            key, _Peers(np.full(BINS, -1, np.int64), np.full((BINS, _STEP + 1), np.nan))
         )  # fmt: skip
         slots = numbers % BINS
         wanted = numbers[(kept.number[slots] != numbers) | (numbers == numbers[-1])]
         means = np.delete(level.means(wanted, slice(None)), place, axis=1)
-        own, step = means[..., : len(OWN_PHASES)].sum(axis=2), means[..., :_LOSS].sum(axis=2)
+        own, step = means[..., : Phase.WAIT].sum(axis=2), means[..., :_LOSS].sum(axis=2)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # a bin without peers is not known, which NaN says
             medians = np.median(np.concatenate([means, own[..., None], step[..., None]], axis=2), axis=1)
@@ -154,17 +159,17 @@ class Past:
 
 def _phase(name: str, mine: Floats, peers: Floats, begins: Ints, steps: int) -> PastRow:
     """The course of a phase, of own time or of the step. begins: first step of each bin."""
-    own = mine[:, : len(OWN_PHASES)].sum(axis=1)
+    own = mine[:, : Phase.WAIT].sum(axis=1)
     step = mine[:, :_LOSS].sum(axis=1)
     if name in PHASES:
         place = PHASES.index(name)
         values, others = mine[:, place], peers[:, place]
     else:
-        values, others = (own, peers[:, _LOSS + 1]) if name == "own" else (step, peers[:, _LOSS + 2])
+        values, others = (own, peers[:, _OWN]) if name == "own" else (step, peers[:, _STEP])
     high = max(_AIR * max(_usual(values), _usual(others)), _FLOOR * _usual(step), 1e-6)
     longer = ""
     if name in _LONG:
-        over = values - others > LEAST_EXCESS * peers[:, _LOSS + 1]
+        over = values - others > LEAST_EXCESS.enter * peers[:, _OWN]
         longer = _since(over, ~np.isnan(values) & ~np.isnan(others), begins, steps)
     known = ~np.isnan(step)
     return PastRow(

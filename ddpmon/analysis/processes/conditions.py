@@ -12,19 +12,31 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from ddpmon.analysis.words import counted
-from ddpmon.messages import SAMPLED, Finding
+from ddpmon.analysis.statistics.excess import EXPLAINS
+from ddpmon.analysis.threshold import Threshold
+from ddpmon.analysis.words import MB, counted
+from ddpmon.messages import QUANTITIES, Finding
 
-HALF = 0.5
-"""Share of the excess that a cause must account for."""
-SLOWER_CLOCK = 0.07
-"""Clocks of GPUs that are alike differ by less."""
-FAULTS_PER_S = 10.0
-"""Page faults that wait for a disk, below which they are no matter."""
-READ_BYTES_PER_S = 4e6
-TIMES = 4.0
-"""As many times its peers' is apart from them."""
-MB = 1e6
+SLOWER_CLOCK = Threshold(
+    0.07,
+    of="share by which the clocks of other GPUs are higher than a GPU's",
+    why="A judgement: clocks of GPUs that are alike differ by less.",
+)
+FAULTS_PER_S = Threshold(
+    10.0,
+    of="page faults a second of a rank that wait for a disk",
+    why="A judgement: of some ms each, they take some hundredths of the time; fewer are no matter.",
+)
+READ_BYTES_PER_S = Threshold(
+    4 * MB,
+    of="bytes a second that a rank reads from storage",
+    why="A judgement: any disk reads as much in some hundredths of a second; less is no matter.",
+)
+TIMES = Threshold(
+    4.0,
+    of="times its peers' page faults, or reads, that a late rank has",
+    why="A judgement: it sets the rank apart from peers that differ among themselves too.",
+)
 
 
 @dataclass(frozen=True)
@@ -39,7 +51,7 @@ class Conditions:
     read_bytes_per_s: float | None = None
     gpu_clock_mhz: float | None = None
     gpu_temperature_c: float | None = None
-    gpu_throttled: str = ""
+    gpu_throttled: tuple[str, ...] = ()
     """Why its GPU held its clocks down for at least half of the time."""
     cores: int = 0
     """That it may run on; 0: not known."""
@@ -48,7 +60,7 @@ class Conditions:
     loader_pinned: bool | None = None
     """Whether that one's batches lie in pinned memory; None: not for a GPU, or not known."""
     means: Mapping[str, float] = field(default_factory=dict)
-    """Of what QUANTITIES says stands beside findings, by name; without what is not measured."""
+    """Of what kinds of findings name as evidence, by name of the quantity; without what is not measured."""
 
 
 @dataclass(frozen=True)
@@ -86,27 +98,28 @@ def cause(late: Lateness, known: Mapping[int, Conditions], peers: Sequence[int])
 def _slow_gpu(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cause | None:
     if late.phase not in {"forward", "backward", "optimizer"}:
         return None
-    why = f" ({mine.gpu_throttled})" if mine.gpu_throttled else ""
+    reasons = ", ".join(mine.gpu_throttled)
+    why = f" ({reasons})" if reasons else ""
     hot = f", at {mine.gpu_temperature_c:.0f} °C" if mine.gpu_temperature_c is not None else ""
     theirs = _median(one.gpu_clock_mhz for one in others)
     if mine.gpu_clock_mhz and theirs is not None:
         slower = theirs / mine.gpu_clock_mhz - 1
-        if slower < SLOWER_CLOCK or slower * late.own_ms < HALF * late.over_ms:
+        if slower < SLOWER_CLOCK.enter or slower * late.own_ms < EXPLAINS.enter * late.over_ms:
             return None
         return Cause(
             "gpu_clock",
             f", its GPU at {mine.gpu_clock_mhz:,.0f} of {theirs:,.0f} MHz",
             f"Rank {late.rank}'s GPU runs at {mine.gpu_clock_mhz:,.0f} MHz{why}{hot}, its peers' at {theirs:,.0f}: look"
             " at its cooling and power limit (nvidia-smi -q -d PERFORMANCE), or take another GPU.",
-            {"gpu_clock_mhz": mine.gpu_clock_mhz, "peers_gpu_clock_mhz": theirs, "gpu_throttled": mine.gpu_throttled},
+            {"gpu_clock_mhz": mine.gpu_clock_mhz, "peers_gpu_clock_mhz": theirs, "gpu_throttled": reasons},
         )
     if mine.gpu_throttled and others and not any(one.gpu_throttled for one in others):
         return Cause(
             "gpu_throttled",
-            f", its GPU throttled: {mine.gpu_throttled}",
+            f", its GPU throttled: {reasons}",
             f"Rank {late.rank}'s GPU alone holds its clocks down{why}{hot}: look at its cooling and power limit"
             " (nvidia-smi -q -d PERFORMANCE).",
-            {"gpu_throttled": mine.gpu_throttled},
+            {"gpu_throttled": reasons},
         )
     return None
 
@@ -115,7 +128,7 @@ def _no_core(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> 
     if mine.starved_share is None:
         return None
     theirs = _median(one.starved_share for one in others) or 0.0
-    if (mine.starved_share - theirs) * late.step_ms < HALF * late.over_ms:
+    if (mine.starved_share - theirs) * late.step_ms < EXPLAINS.enter * late.over_ms:
         return None
     return Cause(
         "cpu_starved",
@@ -142,7 +155,7 @@ def _fewer_workers(late: Lateness, mine: Conditions, others: Sequence[Conditions
 def _disk(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cause | None:
     faults = _median(one.major_faults_per_s for one in others)
     if mine.major_faults_per_s is not None and faults is not None:
-        most = max(FAULTS_PER_S, TIMES * faults)
+        most = max(FAULTS_PER_S.enter, TIMES.enter * faults)
         if mine.major_faults_per_s >= most:
             return Cause(
                 "page_faults",
@@ -154,7 +167,7 @@ def _disk(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cau
     reads = _median(one.read_bytes_per_s for one in others)
     if late.phase != "data" or mine.read_bytes_per_s is None or reads is None:
         return None
-    if mine.read_bytes_per_s < max(READ_BYTES_PER_S, TIMES * reads):
+    if mine.read_bytes_per_s < max(READ_BYTES_PER_S.enter, TIMES.enter * reads):
         return None
     return Cause(
         "reads",
@@ -166,13 +179,11 @@ def _disk(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cau
     )
 
 
-def with_means(finding: Finding, conditions: Mapping[int, Conditions]) -> Finding:
-    """The finding with what stands beside its kind: the median over its ranks, or all, and over their peers."""
+def with_means(finding: Finding, quantities: Sequence[str], conditions: Mapping[int, Conditions]) -> Finding:
+    """The finding with the median of each of these quantities over its ranks, or all, and over their peers."""
     evidence = dict(finding.evidence)
-    for row in SAMPLED:
-        if finding.kind not in row.beside:
-            continue
-        its = {rank: not finding.ranks or rank in finding.ranks for rank in conditions}
+    its = {rank: not finding.ranks or rank in finding.ranks for rank in conditions} if quantities else {}
+    for row in (QUANTITIES[name] for name in quantities):
         for name, whose in ((row.sample_field, True), (f"peers_{row.sample_field}", False)):
             middle = _median(one.means.get(row.name) for rank, one in conditions.items() if its[rank] is whose)
             if middle is not None:

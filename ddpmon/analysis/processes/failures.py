@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from ddpmon.analysis.processes.alike import alike, same_words, together
-from ddpmon.analysis.words import rank_list
+from ddpmon.analysis.words import GIB, rank_list
 from ddpmon.messages import Failure
 
 _ENTRY = re.compile(
@@ -28,7 +28,6 @@ _MEMORY = {"cgroup": "out of memory", "host": "its host ran out of memory"}
 """What a SIGKILL means while the kernel killed for want of memory there (`Run.memory_kills`)."""
 _GPU_FULL = "CUDA out of memory"
 """What torch says where a GPU's memory was asked for."""
-_GIB = 1 << 30
 _SIGNALLED = 128
 """A shell's exit code of what a signal ended is that much more than the signal."""
 _HARMLESS = {"SIGTERM", "SIGINT", "SIGHUP"}
@@ -194,8 +193,8 @@ def advice(rank: int, out_of: OutOf, resident: Mapping[int, int]) -> str | None:
     if not out_of:
         return None
     others = [size for other, size in resident.items() if other != rank]
-    held = f"Rank {rank} last held {resident[rank] / _GIB:.1f} GiB" if rank in resident else ""
-    beside = f", the others {max(others) / _GIB:.1f} at most" if held and others else ""
+    held = f"Rank {rank} last held {resident[rank] / GIB:.1f} GiB" if rank in resident else ""
+    beside = f", the others {max(others) / GIB:.1f} at most" if held and others else ""
     told = f"{held}{beside}; DataLoader workers, which come on top, were not measured. " if held else ""
     return (
         f"{told}Fewer ranks or DataLoader workers on this host need less, smaller batches too; what is kept from step"
@@ -205,12 +204,17 @@ def advice(rank: int, out_of: OutOf, resident: Mapping[int, int]) -> str | None:
 
 def of_command(code: int | None, last_line: str, memory_kills: str) -> str:
     """As in: the command ended with exit 2: error: no such option; where no rank is known to have failed."""
-    how, memory = f"exit {code}", _MEMORY.get(memory_kills, "")
+    last_line = _because(last_line, _MEMORY.get(memory_kills, ""), _CHILD_KILLED.search(last_line) is not None)
+    return f"{how_command_ended(code, memory_kills)} {last_line or 'it said nothing'}"
+
+
+def how_command_ended(code: int | None, memory_kills: str) -> str:
+    """The beginning of the same, up to the colon."""
+    how = f"exit {code}"
     if code is not None and code - _SIGNALLED in set(signal.Signals):
         name = signal.Signals(code - _SIGNALLED).name
-        how += f" ({_because(name, memory, name == 'SIGKILL')})"
-    last_line = _because(last_line, memory, _CHILD_KILLED.search(last_line) is not None)
-    return f"the command ended with {how}: {last_line or 'it said nothing'}"
+        how += f" ({_because(name, _MEMORY.get(memory_kills, ''), name == 'SIGKILL')})"
+    return f"the command ended with {how}:"
 
 
 def sentence(failure: FirstFailure, world_size: int) -> str:
@@ -218,18 +222,26 @@ def sentence(failure: FirstFailure, world_size: int) -> str:
     others = world_size - len(failure.ranks)
     many = "s" if others > 1 else ""
     how = f"{failure.cause}{', ' if failure.exit else ''}{failure.exit}"
-    if len(failure.ranks) < 2:
-        tail = f"; {others} other{many} then stopped" if others > 0 else ""
-        return f"rank {failure.rank} failed first: {how}{tail}"
     tail = f"; {others} other{many} then stopped" if others > 0 else ""
-    if others > 0 and failure.lost_peers >= others:
+    if len(failure.ranks) > 1 and failure.lost_peers >= others > 0:
         tail = f"; {others} other{many} only lost {'their' if many else 'its'} peers"
-    return f"{_alike(failure.ranks, world_size)}: {how}{tail}"
+    return f"{who_failed_first(failure, world_size)} {how}{tail}"
+
+
+def who_failed_first(failure: FirstFailure, world_size: int) -> str:
+    """The beginning of the same, up to the colon."""
+    many = len(failure.ranks) > 1
+    return who_failed(failure.ranks, world_size) if many else f"rank {failure.rank} failed first:"
 
 
 def headline(ranks: Sequence[int], cause: str, world_size: int) -> str:
     """The same without what became of it, as in: rank 2 failed: ValueError: no such class."""
-    return f"{f'rank {ranks[0]} failed' if len(ranks) < 2 else _alike(ranks, world_size)}: {cause}"
+    return f"{who_failed(ranks, world_size)} {cause}"
+
+
+def who_failed(ranks: Sequence[int], world_size: int) -> str:
+    """The beginning of the same, up to the colon."""
+    return f"rank {ranks[0]} failed:" if len(ranks) < 2 else f"{_ranks(ranks, world_size)} failed alike:"
 
 
 def events(told: Sequence[Failure], world_size: int) -> list[tuple[str, str]]:
@@ -244,10 +256,6 @@ def events(told: Sequence[Failure], world_size: int) -> list[tuple[str, str]]:
         who = f"rank {lost[0]} lost its" if len(lost) == 1 else f"{_ranks(lost, world_size)} lost their"
         found.append(("warn", f"{who} peers and failed too"))
     return found
-
-
-def _alike(ranks: Sequence[int], world_size: int) -> str:
-    return f"{_ranks(ranks, world_size)} failed alike"
 
 
 def _ranks(ranks: Sequence[int], world_size: int) -> str:

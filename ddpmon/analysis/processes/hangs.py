@@ -101,10 +101,24 @@ def who_of(ranks: Sequence[int], world_size: int) -> str:
     return f"rank {listed}" if len(ranks) == 1 else "all ranks" if listed == "all" else f"ranks {listed}"
 
 
-def silence(found: Standstill) -> tuple[str, str]:
-    """What is known of ranks that are not heard though their processes live; the worst held ones first."""
+def _silent(found: Standstill) -> tuple[Held | None, list[int]]:
+    """How the kernel keeps silent ranks from running, the worst first, and which; None: it does not."""
     held = next((found.held[rank] for rank in found.silent if rank in found.held), None)
     ranks = [rank for rank in found.silent if not held or (rank in found.held and found.held[rank].how == held.how)]
+    return held, ranks
+
+
+def silence_line(found: Standstill) -> str | None:
+    """Where ranks are that fell silent while nothing outside of them keeps them from running; None: not known."""
+    held, ranks = _silent(found)
+    if held or found.over:
+        return None
+    return next((line_of(found.stacks[rank]) for rank in ranks if rank in found.stacks), None)
+
+
+def silence(found: Standstill) -> tuple[str, str]:
+    """What is known of ranks that are not heard though their processes live, and what to do about it."""
+    held, ranks = _silent(found)
     who = who_of(ranks, found.world_size)
     alone = len(ranks) == 1
     be = "is" if alone else "are"
@@ -122,7 +136,6 @@ def silence(found: Standstill) -> tuple[str, str]:
     if found.over:
         return f"{who} {'was' if alone else 'were'} not heard any more", f"Look at the last output of {who}."
     text = f"{who} {be} not heard though {'its process lives' if alone else 'their processes live'}"
-    line = next((line_of(found.stacks[rank]) for rank in ranks if rank in found.stacks), None)
-    if line:
-        return f"{text}: in {line}", f"Look at the compiled code called in {line}: it keeps Python's lock (the GIL)."
+    if line := silence_line(found):
+        return text, f"Look at the compiled code called in {line}: it keeps Python's lock (the GIL)."
     return text, f"Look for compiled code on {who} that keeps Python's lock (the GIL)."

@@ -17,14 +17,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ddpmon.analysis.processes.hangs import missing
+from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import Stack
 
-START_S = 15.0
-BUSY_CORES = 0.05
-"""Mean over START_S; the probe itself uses a tenth of it."""
-BUSY_BYTES_PER_S = 65_536
-"""Read and written, files and pipes; mean over START_S."""
-BUSY_GPU_PERCENT = 5.0
+START_S = Threshold(
+    15.0,
+    of="s for which no rank came on before the first step",
+    why="A judgement: as long as a run of short steps may stand still at most (ddpmon/analysis/life.py).",
+)
+BUSY_CORES = Threshold(
+    0.05,
+    of="cores that a rank and what it started use, mean over those seconds",
+    why="The probe itself uses less than a tenth of it (0.15% of a core; benchmarks/inside.py).",
+)
+BUSY_BYTES_PER_S = Threshold(
+    65_536,
+    of="bytes a second that they read and write, files and pipes, mean over those seconds",
+    why="A judgement: a download or a data set that is made ready moves more, a log line now and then less.",
+)
+BUSY_GPU_PERCENT = Threshold(
+    5.0,
+    of="% utilization of the rank's GPU",
+    why="A judgement: drivers report a percent or two of an idle GPU.",
+)
 
 
 @dataclass(frozen=True)
@@ -48,7 +63,7 @@ def start_still_s(ranks: Mapping[int, Starting], world_size: int) -> float | Non
     if not present or len(ranks) < world_size:
         return None
     still_s = min(one.still_s for one in present.values())
-    if still_s < START_S:
+    if still_s < START_S.enter:
         return None
     stacks = {rank: one.stack for rank, one in present.items() if one.stack}
     unheard = present.keys() - stacks.keys()

@@ -9,10 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-TOLD_S = 10.0
-"""How long torch is loaded before a process is told of whose start tells why the probe is not armed."""
-LATE_S = 60.0
-"""The same where nothing tells why: imports from a cold network disk may take that long."""
+from ddpmon.analysis.threshold import Threshold
+
+TOLD_S = Threshold(
+    10.0,
+    of="s since torch was seen in a process whose start tells why the probe is not armed",
+    why="A judgement: the script may still call ddpmon.init(), after its imports.",
+)
+LATE_S = Threshold(
+    60.0,
+    of="the same where nothing tells why",
+    why="A judgement: imports from a cold network disk may take that long.",
+)
 FLAGS, ENVIRONMENT, LATE = "flags", "environment", "late"
 
 
@@ -33,5 +41,5 @@ class Unarmed:
 
 def worth_telling(processes: Iterable[Unarmed], *, over: bool = False) -> list[Unarmed]:
     """Those that are not merely importing. over: the run has ended, and nothing arms them any more."""
-    least = {LATE: LATE_S, **dict.fromkeys((FLAGS, ENVIRONMENT), 0.0 if over else TOLD_S)}
+    least = {LATE: LATE_S.enter, **dict.fromkeys((FLAGS, ENVIRONMENT), 0.0 if over else TOLD_S.enter)}
     return [one for one in processes if one.seconds >= least[one.why]]

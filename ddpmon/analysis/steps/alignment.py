@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import Step
 
-LATE_US = 3_000_000
-"""A rank that has not told of a step when another is this far past it, by its own clock, is left out of it."""
+LATE_US = Threshold(
+    3_000_000,
+    of="µs that another rank is past a step, by its own clock, of which a rank has not told",
+    why="A judgement: ranks send several times a second, so that its record is lost; the step is handed on without it.",
+)
 PENDING = 4096
-"""Steps that may wait for a rank, at most."""
-PARTIAL_ROWS = 20
-"""So many steps in a row without the same ranks: from then on the world is the others."""
+"""Steps that may wait for a rank, at most, so that memory is bounded."""
+PARTIAL_ROWS = Threshold(
+    20,
+    of="steps in a row without the same ranks",
+    why="A judgement: from then on the world is the others; records that are lost by chance are not lost in a row.",
+)
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,7 @@ class Aligner:
         if len(self._pending) > PENDING:
             return True
         # Each rank by its own clock: those of several hosts have nothing in common.
-        if max(self._newest_us[rank] - step.end_us for rank, step in row.items()) > LATE_US:
+        if max(self._newest_us[rank] - step.end_us for rank, step in row.items()) > LATE_US.enter:
             return True
         return all(self._last.get(rank, 0) > number for rank in range(self.world_size) if rank not in row)
 
@@ -83,7 +90,7 @@ class Aligner:
             self._partial.clear()
         self._partial.append(row)
         self.left_out += 1
-        if len(self._partial) >= PARTIAL_ROWS:
+        if PARTIAL_ROWS.reached(len(self._partial)):
             self._ranks = present
             self.left_out -= len(self._partial)
             for earlier in self._partial:

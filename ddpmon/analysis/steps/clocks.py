@@ -15,19 +15,29 @@ import numpy as np
 
 from ddpmon.analysis.statistics.arrays import Floats, Ints
 from ddpmon.analysis.steps.alignment import Rows
+from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import SYNC_GRADIENTS, Step
 
 KEPT = 512
-"""Ends that a fit is made of."""
+"""Ends that a fit is made of: some minutes of most runs, in which clocks drift alike."""
 BLOCK = 64
 """Steps that share a fit: a drift of 100 millionths is 0.6 ms in 6 s."""
-FEWEST = 32
-"""Ends that tell a drift."""
+FEWEST = Threshold(
+    32,
+    of="ends of gradient synchronisations that two hosts both told",
+    why="A judgement: fewer tell an offset, but no drift; their slope would be that of a thread that was woken late.",
+)
 MOST_DRIFT = 1e-3
-"""No clock that is disciplined at all is as far off."""
+"""A fitted drift is cut to that: no clock that is disciplined at all is as far off."""
 JUMPED = 8
-JUMP_US = 100_000
-"""So many ends in a row as far off the line: the clock stood still (a machine that was suspended)."""
+"""Ends in a row that tell a jump of the clock: one may be told late, eight by chance are not."""
+JUMP_US = Threshold(
+    100_000,
+    of="µs that each of the last ends is off the line",
+    why="A judgement: far more than waking a thread takes; the clock stood still, as on a machine that was suspended.",
+)
+_AT, _ADDED = range(2)
+"""Columns of points: a moment by a host's clock, and what to add to it."""
 
 
 class Clocks:
@@ -100,18 +110,18 @@ def _learned(points: Ints, ends: Sequence[int | None], reference: Sequence[int |
     if len(table) < 2 * JUMPED:
         return table
     before, latest = table[:-JUMPED], table[-JUMPED:]
-    off = latest[:, 1] - _line(before).at(latest[:, 0])
-    return latest if (off > JUMP_US).all() or (off < -JUMP_US).all() else table
+    off = latest[:, _ADDED] - _line(before).at(latest[:, _AT])
+    return latest if (off > JUMP_US.enter).all() or (off < -JUMP_US.enter).all() else table
 
 
 def _line(table: Ints) -> _Line:
     """The line through [N, 2] points, at least one."""
-    origin, base = int(table[-1, 0]), int(table[-1, 1])
-    at: Floats = (table[:, 0] - origin).astype(np.float64)
-    told: Floats = (table[:, 1] - base).astype(np.float64)
+    origin, base = int(table[-1, _AT]), int(table[-1, _ADDED])
+    at: Floats = (table[:, _AT] - origin).astype(np.float64)
+    told: Floats = (table[:, _ADDED] - base).astype(np.float64)
     drift = 0.0
     half = len(table) // 2
-    if len(table) >= FEWEST:
+    if FEWEST.reached(len(table)):
         run = at[half:] - at[: len(at) - half]
         rise = told[half:] - told[: len(told) - half]
         drift = float(np.clip(np.median(rise[run > 0] / run[run > 0]), -MOST_DRIFT, MOST_DRIFT)) if run.any() else 0.0

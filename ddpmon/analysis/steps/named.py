@@ -10,16 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.analysis.statistics.arrays import Floats, Ints
+from ddpmon.analysis.statistics.excess import EXPLAINS
 from ddpmon.analysis.steps.alignment import Rows
 from ddpmon.analysis.steps.world import World
+from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import Step
 
 MOST_NAMES = 32
 """Names that are told of, those with the most time; a script that names every step anew is not kept whole."""
-HALF = 0.5
-"""Share of an excess that a name must hold to explain it."""
-INNER = 0.9
-"""Share of the largest excess of a name that one inside it must hold to be told instead."""
+INNER = Threshold(
+    0.9,
+    of="share of the largest excess of a name that one inside it has",
+    why="A judgement: the innermost name that has nearly all of it says most exactly where it goes.",
+)
 
 
 class _Block(NamedTuple):
@@ -101,8 +104,8 @@ def explains(
     times = {name: (float(ms[column]), float(np.median(ms[peers]))) for name, ms in means.items()}
     excess = {name: mine - theirs for name, (mine, theirs) in times.items()}
     most = max(excess.values())
-    if most < HALF * over_ms:
+    if most < EXPLAINS.enter * over_ms:
         return None
     # Of names that lie within each other all hold the excess: the innermost one has the least besides.
-    name = min((name for name in excess if excess[name] >= INNER * most), key=lambda name: times[name][0])
+    name = min((name for name in excess if excess[name] >= INNER.enter * most), key=lambda name: times[name][0])
     return Named(name, *times[name])

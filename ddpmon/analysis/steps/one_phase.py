@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ddpmon.analysis.statistics.arrays import Floats
-from ddpmon.analysis.statistics.excess import Chance, chance, over_peers, running_total, some_of, steady
+from ddpmon.analysis.statistics.arrays import Floats, running_total
+from ddpmon.analysis.statistics.excess import Chance, chance, over_peers, some_of, steady
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import OWN_PHASES
 
 MOST = 8
 """Columns that are looked at, the first: where noise hides ranks in their own time, it hides few."""
 LATELY = (12, 48, 192, 0)
-"""Last steps over which a phase is looked at for an excess worth the rest; 0: all."""
+"""Last steps over which a phase is looked at for an excess worth the rest, each four times the one before; 0: all."""
 
 
 @dataclass(frozen=True)

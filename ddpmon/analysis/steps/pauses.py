@@ -13,23 +13,45 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from ddpmon.analysis.steps.alignment import Rows
+from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import OWN_PHASES, PAUSE, PAUSES, Step
 from ddpmon.messages import ranks as wire
 
 RECENT = 50
-"""Steps that tell what is usual."""
-FEWEST = 10
-"""Steps that must be known before one can be called long."""
-TIMES = 10.0
-LEAST_US = 500_000
-"""A step is a pause where it takes TIMES as long as usual and LEAST_US more."""
-SELDOM = 0.05
-"""Share of the recent steps that may be pauses of an unknown kind: what comes more often is how the run trains."""
-MOSTLY = 0.5
-"""Share of the recent steps with pauses of any kind above which they are not set apart, but their pauses taken out."""
-TOLD_S = 1.0
+"""Steps that tell what is usual: enough for a median, few enough to follow a run that changes its pace."""
+FEWEST = Threshold(
+    10,
+    of="training steps before it that a step is compared with",
+    why="A judgement: before that nothing is usual yet.",
+)
+TIMES = Threshold(
+    10.0,
+    of="times as long as usual that a step takes without a pause that was told",
+    why="A judgement: no training step is that long by chance; it did something else as well.",
+)
+LEAST_US = Threshold(
+    500_000,
+    of="µs that it takes longer than usual",
+    why="A judgement: ten times a step of some ms is what a busy machine does to it.",
+)
+SELDOM = Threshold(
+    0.05,
+    of="share of the recent steps that are such pauses of an unknown kind",
+    why="A judgement: what comes more often is how the run trains, and is not set apart.",
+    below=True,
+)
+MOSTLY = Threshold(
+    0.5,
+    of="share of the recent steps with pauses of any kind",
+    why="A judgement: above it hardly a step would be left: they are not set apart, but their pauses taken out.",
+)
+TOLD_S = Threshold(
+    1.0,
+    of="s of a pause that becomes an event",
+    why="A judgement: people notice a dashboard that stands still for longer.",
+)
 KEPT = 64
-"""Pauses that are remembered one by one."""
+"""Pauses that are remembered one by one, so that memory is bounded."""
 
 
 class Pause(msgspec.Struct, frozen=True):
@@ -92,11 +114,11 @@ class Apart:
             told = {rank: record.pauses for rank, record in zip(ranks, row, strict=True)}
             pauses = _pauses(told, row[0].step)
             self._count(row[0].step, length, pauses)
-            return len(self._paused) >= 2 * FEWEST and sum(self._paused) > MOSTLY * len(self._paused)
-        usual = statistics.median(self._usual) if len(self._usual) >= FEWEST else float(length)
-        long = length >= max(TIMES * usual, usual + LEAST_US)
+            return len(self._paused) >= 2 * FEWEST.enter and sum(self._paused) > MOSTLY.enter * len(self._paused)
+        usual = statistics.median(self._usual) if len(self._usual) >= FEWEST.enter else float(length)
+        long = length >= max(TIMES.enter * usual, usual + LEAST_US.enter)
         self._long.append(long)
-        if long and sum(self._long) <= SELDOM * RECENT:
+        if long and sum(self._long) <= SELDOM.enter * RECENT:
             self._count(row[0].step, length, [_unknown(row, ranks, length - usual)])
             return False
         self._usual.append(length)
@@ -116,7 +138,8 @@ class Apart:
             kind = PAUSES.index(pause.kind)
             times.paused_s[kind] += pause.seconds
             times.counts[kind] += 1
-            if pause.seconds >= TOLD_S and times.counts[kind].bit_count() == 1:  # the first, second, fourth, eighth
+            # The first, second, fourth, eighth of a kind.
+            if pause.seconds >= TOLD_S.enter and times.counts[kind].bit_count() == 1:
                 self.told.append(pause)
         times.training_s += max(0.0, length_us / 1e6 - sum(pause.seconds for pause in pauses))
         times.latest = [*times.latest, *pauses][-KEPT:] if pauses else times.latest

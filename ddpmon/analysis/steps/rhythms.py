@@ -14,26 +14,63 @@ from math import comb
 
 import numpy as np
 
-from ddpmon.analysis.statistics.arrays import Floats, Ints
+from ddpmon.analysis.statistics.arrays import Floats, Ints, running_total
 from ddpmon.analysis.steps.world import World
+from ddpmon.analysis.threshold import Threshold
 
-FALSE_ALARMS = 1e-5
-LONG = (0.25, 0.12)
-"""Of a typical own time."""
-NOISE = 2.0
-FEWEST = 4
-"""Long steps that make a rhythm."""
-KEPT = 0.8
-"""Share of the places of a rhythm that are long."""
-PAIRS = 0.6
-"""Share of neighbouring places that are both long for a rhythm to be tried."""
-MISSED = 2
-"""Of the last FEWEST places of a rhythm that is known; more of them without a long step end it."""
+FALSE_ALARMS = Threshold(
+    1e-5,
+    of="probability that chance makes a rhythm as plain, over all rhythms tried",
+    why="A judgement: far below one in a run, also where ranks are many and steps are looked at anew all the time.",
+    below=True,
+)
+LONG = Threshold(
+    0.12,
+    of="share of a typical own time by which a step is longer than the rank's usual and than its neighbours",
+    why="An eighth of a step, found in made-up worlds where noise cannot make it (tests/analysis/test_over_time.py).",
+)
+VERY_LONG = Threshold(
+    0.25,
+    of="the same",
+    why="A judgement, tried first: among fewer long steps a rhythm stands out better.",
+)
+NOISE = Threshold(
+    2.0,
+    of="times what the rank's excess strays downwards (a third of its steps) that a long step exceeds its usual by",
+    why="A judgement: what strays downwards is noise alone, whatever makes steps long.",
+)
+FEWEST = Threshold(
+    4,
+    of="long steps of a rhythm",
+    why="A judgement: three equal distances; by chance two are equal far too often.",
+)
+KEPT = Threshold(
+    0.8,
+    of="share of the places of a rhythm that are long",
+    why="A judgement: a rhythm may miss one of five, where another rank was later or the step was set apart.",
+)
+PAIRS = Threshold(
+    0.6,
+    of="share of neighbouring places of a rhythm that are both long",
+    why="A judgement: a little less than the square of what is kept (0.8 * 0.8), since it only chooses what is tried.",
+)
+MISSED = Threshold(
+    1,
+    of="places without a long step among the last of a rhythm, as many as make one",
+    why="A judgement: more of them end it; one that was told may miss one more.",
+    below=True,
+    stay=2,
+)
+TOLD = Threshold(
+    1.01,
+    of="times as fast without the rhythm",
+    why="A judgement: what costs less than 1% is not told. What was told stays as long as it is a rhythm.",
+    stay=0.0,
+)
 PERIODS = 20
-"""Rhythms that are tried."""
+"""Rhythms of a column that are tried, the shortest: each one makes chance likelier to be one of them."""
 MANY = 200
-TOLD = 1.01
-"""Times faster without: a rhythm that costs less is not told."""
+"""Places of which the binomial tail is summed, at most: more would take time and decide nothing else."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +87,9 @@ class Rhythm:
 
 def rhythms(world: World, known: Collection[int] = ()) -> list[Rhythm]:
     """The columns with a rhythm, worst first. known: those that had one when last looked at."""
-    if len(world.ranks) < 2 or len(world) < 2 * FEWEST:
+    if len(world.ranks) < 2 or len(world) < 2 * FEWEST.enter:
         return []
-    least = [max(1.0, share * float(np.median(world.typical_ms))) for share in LONG]
+    least = [max(1.0, share.enter * float(np.median(world.typical_ms))) for share in (VERY_LONG, LONG)]
     columns = np.union1d(_may_gain(world, min(least)), np.array(list(known), np.int64))
     found: dict[int, Rhythm] = {}
     for least_ms in least if len(columns) else ():  # among fewer long steps a rhythm stands out better
@@ -66,15 +103,18 @@ def _may_gain(world: World, least_ms: float) -> Ints:
 
     Only where a rank is the slowest does mending it gain anything, and no more than its lead over the second.
     """
-    columns, slowest = np.unique(world.own_ms.argmax(axis=1), return_inverse=True)
-    over_neighbours = _over_neighbours(world.excess_ms[:, columns])[np.arange(len(world)), slowest]
-    leads = np.flatnonzero(over_neighbours > least_ms)
-    second = np.partition(world.own_ms[leads], -2, axis=1)[:, -2]
-    gain = np.zeros((len(world), len(columns)))
-    gain[leads, slowest[leads]] = world.slowest_ms[leads] - second
-    gain_since, step_since = (values[::-1].cumsum(axis=0)[::-1] for values in (gain, world.step_ms))
-    enough = gain_since[: 1 - FEWEST] > (1 - 1 / TOLD) * step_since[: 1 - FEWEST, None]
-    return columns[enough.any(axis=0)]
+    steps, slowest = np.arange(len(world)), world.own_ms.argmax(axis=1)
+    before, after = np.abs(steps - 1), len(world) - 1 - np.abs(steps[::-1] - 1)
+    neighbours = (world.excess_ms[before, slowest] + world.excess_ms[after, slowest]) / 2
+    leads = np.flatnonzero(world.excess_ms[steps, slowest] - neighbours > least_ms)
+    leads = leads[np.lexsort((-leads, slowest[leads]))]  # by rank, the last first
+    whose = slowest[leads]
+    gain = world.slowest_ms[leads] - np.partition(world.own_ms[leads], -2, axis=1)[:, -2]
+    since = running_total(gain)
+    since = since[1:] - since[np.searchsorted(whose, whose)]
+    # From a later step on a rhythm would be of too few steps.
+    step_since = world.step_ms[::-1].cumsum()[::-1][np.minimum(leads, len(world) - FEWEST.enter)]
+    return np.unique(whose[since > (1 - 1 / TOLD.enter) * step_since])
 
 
 def _rhythms(world: World, columns: Ints, least_ms: float, known: Collection[int]) -> Iterator[Rhythm]:
@@ -84,14 +124,14 @@ def _rhythms(world: World, columns: Ints, least_ms: float, known: Collection[int
     # A third of the way up, since of every two steps one may be long; what is below that tells the noise.
     third = len(world) // 3
     usual = np.partition(excess, third, axis=0)[third]
-    bound = np.maximum(NOISE * 3 * (usual - np.minimum(excess, usual)).mean(axis=0), least_ms)
+    bound = np.maximum(NOISE.enter * 3 * (usual - np.minimum(excess, usual)).mean(axis=0), least_ms)
     # Over its neighbours as well: a stretch of long steps is no rhythm, though every second one of it is long.
     long = (excess - usual > bound) & (over_neighbours > bound)
     share = long.mean(axis=0)
-    for place in np.flatnonzero((long.sum(axis=0) >= FEWEST) & (share <= 0.6)).tolist():
+    for place in np.flatnonzero((long.sum(axis=0) >= FEWEST.enter) & (share <= 0.6)).tolist():
         column = int(columns[place])
-        missed = MISSED if column in known else MISSED - 1
-        rhythm = _rhythm(world.step, np.flatnonzero(long[:, place]), float(share[place]), missed)
+        most = MISSED.asked(column in known)
+        rhythm = _rhythm(world.step, np.flatnonzero(long[:, place]), float(share[place]), most)
         if rhythm is not None:
             every, kept = rhythm
             over = float(np.median(excess[kept, place]) - usual[place])
@@ -108,30 +148,31 @@ def _over_neighbours(values: Floats) -> Floats:
     return over
 
 
-def _rhythm(steps: Ints, at: Ints, share: float, missed: int) -> tuple[int, Ints] | None:
+def _rhythm(steps: Ints, at: Ints, share: float, missed: float) -> tuple[int, Ints] | None:
     """The period of long steps, and those that keep to it; None if chance can bring them about.
 
-    missed: it is over if more of the last FEWEST places had no long step.
+    missed: it is over if more of the last places, as many as make a rhythm, had no long step.
     """
     numbers = steps[at]
     gaps = numbers[:, None] - numbers[None, :]
     seen = np.bincount(gaps[gaps > 1], minlength=2)
     lags = np.arange(len(seen))
-    candidates = lags[seen >= PAIRS * np.maximum(FEWEST - 1, (numbers[-1] - numbers[0]) / np.maximum(lags, 1) - 1)]
+    pairs = np.maximum(FEWEST.enter - 1, (numbers[-1] - numbers[0]) / np.maximum(lags, 1) - 1)
+    candidates = lags[seen >= PAIRS.enter * pairs]
     for every in candidates[candidates > 1][:PERIODS].tolist():
         phase = int(np.bincount(numbers % every).argmax())
         in_time = numbers % every == phase
         places = int(((steps % every) == phase)[at[in_time][0] : at[in_time][-1] + 1].sum())
         hits = int(in_time.sum())
-        if hits < FEWEST or hits < KEPT * places:
+        if hits < FEWEST.enter or hits < KEPT.enter * places:
             continue
         first, last = numbers[in_time][[0, -1]]
         beside = int(((numbers >= first) & (numbers <= last)).sum()) - hits
         others = int(((steps >= first) & (steps <= last)).sum()) - places
         by_chance = _at_least(hits - 1, places - 1, share) * (1 - _at_least(beside + 1, others, share))
         tried = min(every, len(numbers)) * PERIODS
-        if tried * by_chance < FALSE_ALARMS:
-            last = np.isin(steps[steps % every == phase][-FEWEST:], numbers)
+        if tried * by_chance < FALSE_ALARMS.enter:
+            last = np.isin(steps[steps % every == phase][-FEWEST.enter :], numbers)
             return (every, at[in_time]) if last.sum() >= len(last) - missed else None  # and so its multiples are over
     return None
 

@@ -1,11 +1,12 @@
 """Ranks that are late for a stretch of steps: which, since when, and whether it is over.
 
 A rank is late over a stretch if its mean excess over its peers there (`excess.steady` first) is at least 8% of a
-typical own time, and exceeds chance: z standard errors (`excess.chance`, which knows noise that lasts), with z for a
+typical own time, and exceeds chance: z standard errors (`excess.chance`, with the noise's own memory), with z for a
 share of false alarms of FALSE_ALARMS over all ranks and stretches looked at together (Bonferroni). Where noise hides
-that in the own time, one phase may show it (`one_phase`) that has no more than twice as much. What was found before
-stays while half of that is left. The first and last steps come from `change_points`. A stretch that is over stays told,
-and what comes after it is judged by itself.
+that in the own time, one phase may show it (`one_phase`) that has no more than twice as much, or a step up as noise
+that wanders does not make (`change_points.step_up`). A rank that is the last in each of a few steps, by far, needs none
+of that. What was found before stays until it is seen to end (`stretches`). What comes after a stretch that is over is
+judged by itself.
 """
 
 from __future__ import annotations
@@ -17,108 +18,181 @@ from statistics import NormalDist
 
 import numpy as np
 
-from ddpmon.analysis.statistics.arrays import Floats
-from ddpmon.analysis.statistics.change_points import ending, onset
-from ddpmon.analysis.statistics.excess import SMOOTHED, Chance, chance, running_total
-from ddpmon.analysis.steps.one_phase import in_each_phase
+from ddpmon.analysis.statistics.arrays import Floats, medians
+from ddpmon.analysis.statistics.excess import SMOOTHED, Chance, chance
+from ddpmon.analysis.steps.one_phase import MOST, in_each_phase
+from ddpmon.analysis.steps.stretches import (
+    EDGE,
+    FEWEST_STEPS,
+    RECENT,
+    SHORTEST,
+    STAYS,
+    Late,
+    begin_of,
+    burst,
+    ended,
+    jump,
+    stretch_after,
+)
 from ddpmon.analysis.steps.world import World
+from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import OWN_PHASES
 
-FEWEST_STEPS = 20
-OVER_PEERS = 0.08
-"""Of a typical own time: a delay of 10% is found although what is measured of it strays around 10%."""
-IN_ONE_PHASE = 3.0
-"""Times as much must it be to be told for what one phase shows alone: five more series stray, each in its way."""
-EXCESS_MS = 1.0
-FALSE_ALARMS = 1e-6
+FEWEST_CERTAIN = Threshold(
+    6,
+    of="last steps in all of which the same rank is the last",
+    why="By chance one of two ranks is in 1 of 32 runs' first six steps, so that it must be late by `CERTAIN` as well.",
+)
+CERTAIN = Threshold(
+    6.0,
+    of="times its peers' own time, over the number of those steps, by which it exceeds theirs in each",
+    why="Six steps of twice the peers' time, or 24 of a quarter more: no noise of benchmarks/calibration.py made it.",
+)
+OVER_PEERS = Threshold(
+    0.08,
+    of="share of a typical own time by which a rank's exceeds its peers'",
+    why="A delay of 10% is found although its measure strays as much: 15 of 15 (benchmarks/diagnosis.py).",
+    keeps=STAYS,
+)
+EXCESS_MS = Threshold(
+    1.0,
+    of="ms by which it exceeds them",
+    why="A judgement: in steps of a few ms less is what a machine does now and then, and nobody mends it.",
+    keeps=STAYS,
+)
+IN_ONE_PHASE = Threshold(
+    3.0,
+    of="times as much, where one phase shows it alone",
+    why="A judgement: five more series stray, each in its way.",
+)
+SHORT = Threshold(
+    2.0,
+    of="times what chance explains by which a stretch is late that noise with long tails might make",
+    why="Bursts and hiccups of benchmarks/calibration.py that last for as few steps exceed it by up to 1.6 times.",
+)
+FALSE_ALARMS = Threshold(
+    2e-5,
+    of="probability that chance makes a rank late, over all ranks and stretches looked at together",
+    why="Looks half a second apart are nearly the same, and chance counts at its worst; benchmarks/calibration.py has"
+    " the false alarms that are left.",
+    below=True,
+)
 STRETCHES = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+"""Last steps over which lateness is looked for, each at most half as many again: none is far from the true length."""
 BURSTS = (8, 16, 32, 64, 128, 192)
-SHORTEST = 8
-"""Steps of a stretch that is over and still told of."""
-STAYS = 0.5
-RECENT = (12, 24, 48, 96)
-GONE = 3.0
-"""Standard errors below half its level after which a stretch is over."""
-EDGE = SMOOTHED // 2
-"""Steps that the running median cuts off at each end."""
-
-
-@dataclass(frozen=True)
-class Late:
-    """A stretch of steps, by index in the window, over which a column's own time exceeds its peers'."""
-
-    column: int
-    first: int
-    last: int
-    over_ms: float
-    from_the_start: bool
-    """It was late from the window's first step on: it may have begun earlier."""
-    over: bool = False
-    """The rank keeps up again."""
-
-    def moved(self, by: int) -> Late:
-        """The same in a window that begins so many steps earlier."""
-        if not by:
-            return self
-        return replace(self, first=self.first + by, last=self.last + by, from_the_start=False)
+"""Steps over which lateness that may be over is looked for; they are moved by an eighth of themselves, so fewer do."""
+CERTAIN_STEPS = (6, 8, 12, 16, 24)
+"""Last steps of which each may show for certain who is late."""
+FADES, FADED = 24, 0.75
+"""Last steps, and the share of what a rank was late below which its phases are looked at for whether it still is."""
+MANY = 3
+"""More ranks than this have a median that tells what is usual."""
 
 
 def late(
     world: World,
-    known: Collection[int] = (),
+    known: Mapping[int, int] | None = None,
     skip: Collection[int] = (),
     over: Mapping[int, int] | None = None,
 ) -> list[Late]:
     """Columns that are late now, worst first, then those that were for a while.
 
-    known: late when last looked at. over: by column, the last index of a stretch that is known to be over.
+    known: late when last looked at: by column, the index of the first step that was told, which may lie before the
+    window. over: by column, the last index of a stretch that is known to be over.
     """
-    if len(world.ranks) < 2 or len(world) < FEWEST_STEPS:
+    if len(world.ranks) < 2 or len(world) < FEWEST_CERTAIN.enter:
         return []
+    known = known or {}
+    certain = _certain(world, known, skip)
+    if not FEWEST_STEPS.reached(len(world)):
+        return certain
     excess, smooth, sums = world.excess_ms, world.smooth_ms, world.total_ms
     typical = float(np.median(world.typical_ms))
     noise = chance(sums, typical)
-    least = max(EXCESS_MS, OVER_PEERS * typical)
+    least = max(EXCESS_MS.enter, OVER_PEERS.enter * typical)
 
     share = np.ones(smooth.shape[1])
     share[list(known)] = STAYS
     over = over or {}
-    lengths, means = _last_means(sums, over)
-    exceeding = dict(_exceeding(lengths, means, noise, least, share, len(world.ranks)))
-    stretches = [
-        _stretch_after(over.get(column, -1) + 1, excess, smooth, noise, column, length)
-        for column, length in exceeding.items()
-        if column not in skip
-    ]
-    hidden = [column for column in _over_least(means, least * share) if column not in exceeding and column not in skip]
-    stretches += _late_in_one_phase(world, hidden, least, share, over)
-    now = [stretch for stretch in stretches if stretch and not stretch.over and stretch.over_ms >= least * STAYS]
-    past = [stretch for stretch in stretches if stretch and stretch.over]
+    stretches = _stretches(world, noise, _Asked(least, share, known, over, skip))
+    taken = {stretch.column for stretch in stretches}
+    stretches += [stretch for stretch in certain if stretch.column not in taken]
+    now = [stretch for stretch in stretches if not stretch.over and stretch.over_ms >= least * STAYS]
+    past = [stretch for stretch in stretches if stretch.over]
     if len(now) > (len(world.ranks) + 1) // 2:
         now = []  # what most ranks do is the rule, and the few that are faster hold nobody back
-    now = _against_the_rest(world, now)
+    now = _against_the_rest(world, now, noise, known)
     taken = {stretch.column for stretch in now} | set(skip)
     past = [stretch for stretch in past if stretch.column not in taken and stretch.over_ms >= least]
     taken |= {stretch.column for stretch in past}
     for column in set(known) - taken:
         after = over.get(column, -1) + 1
-        gone = _past(excess[after:, column], smooth[after:, column], column)
+        gone = ended(excess[after:, column], smooth[after:, column], column)
         if gone is not None and gone.over_ms >= least * STAYS:
             past.append(gone.moved(after))
     taken |= set(known) | set(over)
     for column, inside in _bursts(sums, noise, least):
         if column not in taken:
-            found = _burst(excess[:, column], column, inside)
+            found = burst(excess[:, column], column, inside)
             if found.last < len(world) - 1 - EDGE and found.over_ms >= least and _stands_out(smooth, found, noise):
                 past.append(found)
     order = lambda stretch: -stretch.over_ms
     return sorted(now, key=order) + sorted(past, key=order)
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """What a stretch must show."""
+
+    least_ms: float
+    share: Floats
+    """[R] Of that, by whether the rank was late when last looked at."""
+    since: Mapping[int, int]
+    """By column that was: the index of its first step."""
+    over: Mapping[int, int]
+    """By column: the last index of a stretch that is over."""
+    skip: Collection[int]
+
+    def after(self, column: int) -> int:
+        """The first index that may be in a stretch."""
+        return self.over.get(column, -1) + 1
+
+
+def _stretches(world: World, noise: Chance, asked: _Asked) -> list[Late]:
+    """One of each rank that is late: by a mean of its last steps, by one phase, by a step up, or because it was."""
+    excess, smooth = world.excess_ms, world.smooth_ms
+    lengths, means = _last_means(world.total_ms, asked.over)
+
+    def stretch(column: int, length: int) -> Late | None:
+        since = asked.since.get(column)
+        return stretch_after(asked.after(column), excess, smooth, noise, column, length, since)
+
+    exceeding = dict(_exceeding(lengths, means, noise, asked.least_ms, asked.share, len(world.ranks)))
+    found = {column: stretch(column, length) for column, length in exceeding.items() if column not in asked.skip}
+    hidden = [c for c in _over_least(means, asked.least_ms * asked.share) if c not in exceeding and c not in asked.skip]
+    lately = smooth[-FADES:].mean(axis=0)
+    for column in asked.since:
+        one = found.get(column)
+        if column not in asked.skip and column not in hidden and (not one or lately[column] < FADED * one.over_ms):
+            hidden.append(column)
+    for one in _late_in_one_phase(world, hidden, asked):
+        if one.over or not found.get(one.column):
+            found[one.column] = one
+    for column in hidden[:MOST]:
+        if not found.get(column):
+            share = float(asked.share[column]) * noise.tail**2
+            since, after = asked.since.get(column), asked.after(column)
+            found[column] = jump(excess[:, column], column, after, asked.least_ms, share, since, noise.outlasts)
+    for column in asked.since:
+        if not found.get(column) and column not in asked.skip:
+            found[column] = stretch(column, RECENT[0])
+    return [one for one in found.values() if one]
+
+
 @cache
 def deviations(tries: int) -> float:
     """Standard deviations that are exceeded by chance in FALSE_ALARMS of all cases with so many tries."""
-    return NormalDist().inv_cdf(1 - FALSE_ALARMS / tries)
+    return NormalDist().inv_cdf(1 - FALSE_ALARMS.enter / tries)
 
 
 def _last_means(sums: Floats, over: Mapping[int, int]) -> tuple[list[int], Floats]:
@@ -130,6 +204,8 @@ def _last_means(sums: Floats, over: Mapping[int, int]) -> tuple[list[int], Float
     lengths = [n for n in STRETCHES if n < steps] + [steps]
     n = np.array(lengths)
     means: Floats = (sums[-1] - sums[steps - n]) / n[:, None]
+    if means.shape[1] > MANY:  # noise that is skewed has all ranks above the median of their peers
+        means -= np.maximum(np.median(means, axis=1, keepdims=True), 0.0)
     for column, last in over.items():
         means[n > steps - last - 1, column] = 0.0
     return lengths, means
@@ -141,27 +217,31 @@ def _over_least(means: Floats, least: Floats) -> list[int]:
     return [column for column in np.argsort(-times).tolist() if times[column] >= 1.0]
 
 
-def _late_in_one_phase(
-    world: World, columns: list[int], least: float, share: Floats, over: Mapping[int, int]
-) -> list[Late]:
+def _late_in_one_phase(world: World, columns: list[int], asked: _Asked) -> list[Late]:
     """Stretches that one phase shows, of columns whose own time is late by enough, but not beyond chance."""
     found: dict[int, Late] = {}
-    least *= IN_ONE_PHASE
+    least = asked.least_ms * IN_ONE_PHASE.enter
     for phase in in_each_phase(world, columns, least * STAYS):
-        known = np.ones(phase.excess_ms.shape[1])
-        known[: len(phase.columns)] = share[phase.columns]
-        lately = {place: over[column] for place, column in enumerate(phase.columns) if column in over}
+        share = np.ones(phase.excess_ms.shape[1])
+        share[: len(phase.columns)] = asked.share[phase.columns]
+        lately = {place: asked.over[column] for place, column in enumerate(phase.columns) if column in asked.over}
         tries = len(OWN_PHASES) * len(world.ranks)
-        for place, length in _exceeding(*_last_means(phase.total_ms, lately), phase.noise, least, known, tries):
-            if place >= len(phase.columns):
-                continue
-            after, column = lately.get(place, -1) + 1, phase.columns[place]
-            one = _stretch_after(after, phase.excess_ms, phase.smooth_ms, phase.noise, place, length)
+        exceeding = dict(_exceeding(*_last_means(phase.total_ms, lately), phase.noise, least, share, tries))
+        for place, column in enumerate(phase.columns):
+            since, after, one = asked.since.get(column), asked.after(column), None
+            if place in exceeding or since is not None:
+                length = exceeding.get(place, RECENT[0])
+                one = stretch_after(after, phase.excess_ms, phase.smooth_ms, phase.noise, place, length, since)
+            if place not in exceeding and (one is None or not one.over):
+                shares = float(share[place]) * phase.noise.tail**2
+                one = jump(phase.excess_ms[:, place], place, after, least, shares, since, phase.noise.outlasts)
             if one is None:
                 continue
             own = float(np.median(world.excess_ms[one.first : one.last + 1, column]))
-            if own < max(least * share[column], one.over_ms / 2):
+            if own < max(least * asked.share[column], one.over_ms / 2):
                 continue  # other phases of it are as much shorter
+            if one.over and one.over_ms < own / 2:
+                continue  # it was late in another one
             if column not in found or own > found[column].over_ms:
                 found[column] = replace(one, column=column, over_ms=own)
     return list(found.values())
@@ -175,50 +255,35 @@ def _exceeding(
     lengths, means: `_last_means`. tries: series that are looked at together.
     """
     z = deviations(tries * len(lengths))
-    asked = share * np.maximum([noise.bound_ms(n, z) for n in lengths], least)
+    asked = share * np.maximum(_surely_ms(noise, lengths, z), least)
     times = means / np.maximum(asked, 1e-9)
     best = times.argmax(axis=0)
     return [(column, lengths[best[column]]) for column in np.flatnonzero(times.max(axis=0) > 1.0).tolist()]
 
 
-def _stretch_after(after: int, excess: Floats, smooth: Floats, noise: Chance, column: int, length: int) -> Late | None:
-    """The `_stretch` of a column, in what comes from an index on."""
-    found = _stretch(excess[after:, column], smooth[after:, column], noise, column, length)
-    return found and found.moved(after)
+def _surely_ms(noise: Chance, lengths: list[int], z: float) -> Floats:
+    """[lengths, R] What chance does not make means of so many steps exceed, rare steps next to each other included."""
+    bounds = noise.bounds_ms(lengths, z)
+    bounds[np.array(lengths) < noise.outlasts] *= SHORT.enter
+    return bounds
 
 
-def _stretch(excess: Floats, smooth: Floats, noise: Chance, column: int, length: int) -> Late | None:
-    """The stretch that reaches to the end of the window, or that has just ended. length: steps that show it."""
-    end = len(excess) - 1
-    begin = onset(excess, end, length, noise.per_step(column))
-    level = float(np.median(excess[begin:]))
-    before = float(smooth[: max(1, begin - EDGE)].mean()) if begin > 2 * EDGE else 0.0
-    typical = max(level, float(np.quantile(smooth, 0.75)) if begin > end - 2 * RECENT[0] else level)
-    for n in RECENT:
-        if n > max(RECENT[0], end + 1 - begin - EDGE) or n > len(smooth):
-            break
-        recent = float(smooth[-n:].mean())
-        error = float(noise.bound_ms(n, GONE)[column])
-        if recent < typical / 2 and recent < typical - error:
-            return _past(excess, smooth, column)
-    if end + 1 - begin < RECENT[0] and level < before:
-        return None
-    return Late(column, begin, end, level, begin <= EDGE)
-
-
-def _past(excess: Floats, smooth: Floats, column: int) -> Late | None:
-    """The stretch around the latest steps, if it has ended."""
-    if len(smooth) < SHORTEST:
-        return None
-    inside = int(np.convolve(smooth, np.ones(SHORTEST), "valid").argmax()) + SHORTEST // 2 + EDGE
-    found = _burst(excess, column, inside)
-    return found if found.last < len(excess) - 1 - EDGE and found.last - found.first + 1 >= SHORTEST else None
-
-
-def _burst(excess: Floats, column: int, inside: int) -> Late:
-    first, last = onset(excess, inside), ending(excess, inside)
-    level = float(np.median(excess[first : last + 1]))
-    return Late(column, first, last, level, first <= EDGE, over=True)
+def _certain(world: World, known: Mapping[int, int], skip: Collection[int]) -> list[Late]:
+    """The rank that is the last in each of the last steps, each time by so much that no noise need be known."""
+    last = world.own_ms[-CERTAIN_STEPS[-1] :].argmax(axis=1)
+    column = int(last[-1])
+    others = np.flatnonzero(last != column)
+    steps = len(last) - (int(others[-1]) + 1 if len(others) else 0)
+    excess = world.excess_ms[:, column]
+    over = excess / np.maximum(world.typical_ms if len(world.ranks) > 2 else world.own_ms.min(axis=1), 1e-9)
+    shown = [n for n in CERTAIN_STEPS if n <= steps and over[-n:].min() >= CERTAIN.enter / n]
+    if not shown or column in skip or np.median(excess[-steps:]) < EXCESS_MS.enter:
+        return []
+    short = np.flatnonzero(over < over[-shown[-1] :].min() / 2)
+    begin = int(short[-1]) + 1 if len(short) else 0
+    if column in known:
+        begin = max(0, known[column])
+    return [Late(column, begin, len(excess) - 1, float(np.median(excess[begin:])), begin <= EDGE)]
 
 
 def _bursts(sums: Floats, noise: Chance, least: float) -> list[tuple[int, int]]:
@@ -227,11 +292,12 @@ def _bursts(sums: Floats, noise: Chance, least: float) -> list[tuple[int, int]]:
     usual = noise.of_a_typical_rank()
     z = deviations(sums.shape[1] * steps)
     best: dict[int, tuple[float, int]] = {}
-    for n in [n for n in BURSTS if n < steps]:
+    lengths = [n for n in BURSTS if n < steps]
+    bounds = _surely_ms(usual, lengths, z)[:, 0] * (sums.shape[1] > 2)  # of two ranks both have the change
+    for n, bound in zip(lengths, bounds.tolist(), strict=True):
         apart = n // 8
         inside = sums[n::apart] - sums[:-n:apart]
         top = inside.max(axis=0) / n
-        bound = float(usual.bound_ms(n, z)[0]) if sums.shape[1] > 2 else 0.0  # of two ranks both have the change
         for column in np.flatnonzero(top >= max(least, bound)).tolist():
             middle = int(inside[:, column].argmax()) * apart + n // 2 + EDGE
             best[column] = max(best.get(column, (0.0, 0)), (float(top[column]) * n**0.5, middle))
@@ -244,24 +310,25 @@ def _stands_out(smooth: Floats, found: Late, noise: Chance) -> bool:
     series = smooth[:, found.column].copy()
     mean = float(series[first:end].mean())
     series[first:end] -= mean
-    rest = replace(chance(running_total(series[:, None]), 0.0), freedom=noise.freedom, unseen_ms=noise.unseen_ms)
+    restless = np.square(np.diff(smooth[::SMOOTHED], axis=0)).mean(axis=0)
+    mine = float(np.square(np.diff(series[::SMOOTHED])).mean())
+    noisier = max(1.0, mine / max(float(np.median(restless)), 1e-30))
     z = deviations(len(smooth) * smooth.shape[1])
-    bound = float(rest.bound_ms(end - first, z)[0])
-    if smooth.shape[1] > 2:
-        bound = max(bound, float(noise.of_a_typical_rank().bound_ms(end - first, z)[0]))
-    return end - first >= SHORTEST and mean >= bound
+    bound = float(_surely_ms(noise.of_a_typical_rank(), [end - first], z)[0, 0]) * noisier**0.5
+    return end - first >= SHORTEST.enter and mean >= bound
 
 
-def _against_the_rest(world: World, now: list[Late]) -> list[Late]:
+def _against_the_rest(world: World, now: list[Late], noise: Chance, known: Mapping[int, int]) -> list[Late]:
     """The same with levels over those ranks that are not late: of several, each makes the others look less late."""
     if len(now) < 2:
         return now
     rest = np.delete(world.own_ms, [stretch.column for stretch in now], axis=1)
-    typical = np.median(rest, axis=1)
+    typical = medians(rest)
     better = []
     for stretch in now:
         over = world.own_ms[:, stretch.column] - typical
-        begin = onset(over, stretch.last)
+        length = stretch.last + 1 - stretch.first
+        begin = begin_of(over, stretch.last, length, noise.per_step(stretch.column), known.get(stretch.column))
         level = float(np.median(over[begin:]))
         if stretch.last + 1 - begin < RECENT[0]:
             begin, level = stretch.first, float(np.median(over[stretch.first :]))

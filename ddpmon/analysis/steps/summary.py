@@ -6,22 +6,30 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ddpmon.analysis.life import WARM_UP_STEPS
 from ddpmon.analysis.statistics.arrays import Bools, Floats
 from ddpmon.analysis.steps.world import World
+from ddpmon.analysis.threshold import Threshold
 
-FEWEST_STEPS = 12
-WARM_UP_STEPS = 10
-TIMES = 10.0
-"""A first step is left out of means where it took so many times as long as the median."""
+FEWEST_STEPS = Threshold(
+    12,
+    of="steps that means are of",
+    why="A judgement: more than a second of most runs; steps before a change are better than means of fewer.",
+)
+TIMES = Threshold(
+    10.0,
+    of="times as long as the median step that one of the first steps took",
+    why="A judgement: it compiled, tuned or filled caches, and is left out of means with those before it.",
+)
 
 
 def past_warm_up(world: World) -> World:
     """Without the first steps of a run up to one that took far longer: it compiled, tuned or filled caches."""
     first = int(np.searchsorted(world.step, WARM_UP_STEPS, side="right"))
     lengths = world.step_ms
-    if not first or len(world) < 2 * FEWEST_STEPS:
+    if not first or len(world) < 2 * FEWEST_STEPS.enter:
         return world
-    long = np.flatnonzero(lengths[:first] > TIMES * np.median(lengths))
+    long = np.flatnonzero(lengths[:first] > TIMES.enter * np.median(lengths))
     return world.between(int(long[-1]) + 1, len(world)) if len(long) else world
 
 

@@ -11,6 +11,7 @@ from ddpmon.analysis.steps.world import World
 from ddpmon.messages import Finding
 
 LOOKED_AT = 20
+"""The last steps that tell whom to mend where no finding does: by chance nobody is last in all of them."""
 
 
 @dataclass(frozen=True)

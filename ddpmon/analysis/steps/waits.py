@@ -11,16 +11,23 @@ import numpy as np
 from ddpmon.analysis.statistics.arrays import Floats, Ints
 from ddpmon.analysis.steps.alignment import Rows
 from ddpmon.analysis.steps.world import World
-from ddpmon.messages import OWN_PHASES, SYNC_GRADIENTS, SYNC_KINDS, Step
+from ddpmon.messages import OWN_PHASES, SYNC_GRADIENTS, SYNC_KINDS, Phase, Step
 
 
-def split(rows: Rows, clock_offset_us: Ints | None = None, own_clocks: Collection[int] = frozenset()) -> World:
+def split(
+    rows: Rows,
+    clock_offset_us: Ints | None = None,
+    own_clocks: Collection[int] = frozenset(),
+    *,
+    whole: bool = True,
+) -> World:
     """Own time, wait and transfer of every rank in every step.
 
     In each synchronisation: wait = last arrival in the world less own arrival, at most as long as the rank was
     blocked; transfer = the rest. The n-th synchronisation of a kind is matched with the n-th of the other ranks. If
     ranks count different numbers of a kind in a step (a collective of a subgroup), nobody's last arrival is known
-    there: all of the blocked time counts as wait, so that it is never taken for work or for a slow network.
+    there: all of the blocked time counts as wait, so that it is never taken for work or for a slow network. The same
+    holds where ranks of the world have not been heard at all: any of them may have arrived last.
 
     Lateness is taken at the last gradient synchronisation of a step, from arrivals less what each rank had waited in
     that step until then: who held the others up at an earlier one (a broadcast of buffers, the gradients of another
@@ -30,6 +37,8 @@ def split(rows: Rows, clock_offset_us: Ints | None = None, own_clocks: Collectio
     clock.
     own_clocks: ranks whose steps lie on a clock that nobody else shares, such as their GPU's. A gradient
     synchronisation ends at the same moment everywhere, so the ends of their steps are taken for the world's.
+    whole: every rank of the world has been heard, so that who arrived last is among these. Where not, lateness and the
+    critical rank are those among these.
     """
     flat = [record for row in rows.steps for record in row]
     shape = (len(rows.steps), len(rows.ranks))
@@ -59,16 +68,16 @@ def split(rows: Rows, clock_offset_us: Ints | None = None, own_clocks: Collectio
     arrived_last = np.zeros(shape, np.int64)
     waited_last = np.zeros(shape, np.int64)
     for kind in range(len(SYNC_KINDS)):
-        mine = syncs[:, 0] == kind
+        mine = syncs[:, _KIND] == kind
         if not mine.any():
             continue
-        count, arrival, left, payload = _slots(owner[mine], syncs[mine, 1:], shape)
+        count, arrival, left, payload = _slots(owner[mine], syncs[mine, _KIND + 1 :], shape)
         valid = np.arange(arrival.shape[2]) < count[..., None]
         arrived = arrival + start[..., None]
         stuck = np.where(valid, left - arrival, 0)
         matched = (count.min(axis=1) == count.max(axis=1))[:, None, None] & valid
         last = np.where(matched, arrived, np.iinfo(np.int64).min).max(axis=1, keepdims=True)
-        waited = np.where(matched, np.clip(last - arrived, 0, stuck), stuck)
+        waited = np.where(matched & whole, np.clip(last - arrived, 0, stuck), stuck)
         wait += waited.sum(axis=2)
         blocked += stuck.sum(axis=2)
         if kind == SYNC_GRADIENTS:
@@ -89,7 +98,7 @@ def split(rows: Rows, clock_offset_us: Ints | None = None, own_clocks: Collectio
     critical = np.where(wait.max(axis=1) > 0, wait.argmin(axis=1), -1)
     phases = phases.copy()
     # What rounding left over is `other`, so that the phases add up to the step.
-    phases[..., -1] += length - blocked - phases.sum(axis=2)
+    phases[..., Phase.OTHER] += length - blocked - phases.sum(axis=2)
     np.maximum(phases, 0, out=phases)
     return World(
         ranks=rows.ranks,
@@ -117,6 +126,8 @@ COUNTS = ("end_us", "length_us", "samples", "tokens", "gc_us")
 """A record's numbers before its phases."""
 NUMBERS = attrgetter(*COUNTS, *(f"{phase}_us" for phase in OWN_PHASES))
 SYNC_NUMBERS = attrgetter("kind", "arrival_us", "end_us", "payload_bytes")
+_KIND = 0
+"""Its place among them."""
 
 
 def _table(rows: Iterable[tuple[int, ...]], count: int) -> Ints:
@@ -134,5 +145,5 @@ def _slots(owner: Ints, values: Ints, shape: tuple[int, int]) -> tuple[Ints, Int
     ordinal = np.arange(len(owner)) - np.searchsorted(owner, owner)
     flat = np.zeros((shape[0] * shape[1], int(counts.max()), 3), np.int64)
     flat[owner, ordinal] = values
-    laid = flat.reshape(*shape, -1, 3)
-    return counts.reshape(shape), laid[..., 0], laid[..., 1], laid[..., 2]
+    arrival, end, payload = np.moveaxis(flat.reshape(*shape, -1, 3), -1, 0)
+    return counts.reshape(shape), arrival, end, payload

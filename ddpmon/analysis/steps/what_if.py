@@ -15,17 +15,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ddpmon.analysis.statistics.arrays import Floats, Ints
+from ddpmon.analysis.statistics.arrays import Floats, Ints, median, medians
+from ddpmon.analysis.statistics.excess import SOME
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import OWN_PHASES
 
 DRAWS = 8
 """Ways to give a fixed rank a peer's chance, averaged."""
-SOME = 64
-"""Peers that are enough to tell what is typical."""
 PART_STEPS = 25
-"""Steps that tell the transfer at a lead."""
+"""Steps that tell the transfer at a lead: their median strays by a quarter of what one step does (1.25 / sqrt(25))."""
 PARTS = 6
+"""Leads at which the transfer is read off, at most; between them it is a line."""
 
 
 def gain(world: World, columns: int | Sequence[int], phase: str | None = None, seen: World | None = None) -> float:
@@ -81,13 +81,13 @@ class Transfer:
         """Of some steps: [S] and [S]."""
         order: Ints = np.argsort(lead_ms, kind="stable")
         parts = np.array_split(order, min(PARTS, max(1, len(order) // PART_STEPS)))
-        leads = np.array([np.median(lead_ms[part]) for part in parts])
-        medians = np.array([np.median(transfer_ms[part]) for part in parts])
-        strays = [np.median(np.abs(transfer_ms[part] - median)) for part, median in zip(parts, medians, strict=True)]
+        leads = np.array([median(lead_ms[part]) for part in parts])
+        transfers = np.array([median(transfer_ms[part]) for part in parts])
+        strays = [median(np.abs(transfer_ms[part] - usual)) for part, usual in zip(parts, transfers, strict=True)]
         # Of a median: 1.25 standard errors of a mean, with 1.48 median deviations for a standard deviation.
         errors = 1.25 * 1.48 * np.array(strays) / np.sqrt([len(part) for part in parts])
-        middle = np.median(transfer_ms)
-        away = medians - middle
+        middle = median(transfer_ms)
+        away = transfers - middle
         kept = np.clip(1 - np.square(errors) / np.maximum(np.square(away), 1e-18), 0.0, 1.0)
         return cls(leads, middle + kept * away)
 
@@ -107,7 +107,7 @@ def _peers_own(world: World, peers: Ints) -> tuple[Floats, Floats]:
     among = np.zeros(len(world.ranks), bool)
     among[peers] = True
     largest = np.max(world.own_ms, axis=1, where=among, initial=0.0)
-    return largest, np.median(world.own_ms[:, peers[:: -(-len(peers) // SOME)]], axis=1)
+    return largest, medians(world.own_ms[:, peers[:: -(-len(peers) // SOME)]])
 
 
 def _slowest_with(
@@ -117,7 +117,7 @@ def _slowest_with(
     values = world.own_ms
     if phase is not None:
         values = world.phases_ms[..., OWN_PHASES.index(phase)]
-        typical = np.median(values[:, peers[:: -(-len(peers) // SOME)]], axis=1)
+        typical = medians(values[:, peers[:: -(-len(peers) // SOME)]])
     keeps = world.own_ms[:, fixed] - values[:, fixed]
     if len(peers) == 1:
         # One peer's chance cannot be told from its level: the fixed rank keeps its own chance.
@@ -125,12 +125,12 @@ def _slowest_with(
         mended = keeps + typical[:, None] + own - np.median(own, axis=0)
         return [np.maximum(largest, mended.max(axis=1))]
     ways = []
+    some = peers[: DRAWS + len(fixed) - 1]
+    strays = values[:, some] - typical[:, None]
+    # Of peers that differ for long each would be one of them: their chance is about their own level.
+    strays -= medians(strays.T)
     for draw in range(DRAWS):
-        picked = peers[(np.arange(len(fixed)) + draw) % len(peers)]
-        strays = values[:, picked] - typical[:, None]
-        # Of peers that differ for long each would be one of them: their chance is about their own level.
-        strays -= np.median(strays, axis=0)
-        strays = np.roll(strays, -((draw + 1) * len(world) // (DRAWS + 1)), axis=0)
-        mended = keeps + typical[:, None] + strays
+        picked = strays[:, (np.arange(len(fixed)) + draw) % len(some)]
+        mended = keeps + typical[:, None] + np.roll(picked, -((draw + 1) * len(world) // (DRAWS + 1)), axis=0)
         ways.append(np.maximum(largest, mended.max(axis=1)))
     return ways

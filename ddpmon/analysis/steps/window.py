@@ -7,9 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.analysis.statistics.arrays import Floats
-from ddpmon.analysis.statistics.excess import SMOOTHED, running_total, steady
+from ddpmon.analysis.statistics.arrays import Floats, running_total
+from ddpmon.analysis.statistics.excess import SMOOTHED, steady
 from ddpmon.analysis.steps.world import ARRAYS, FOLLOWING, MEANED, World, with_known
+
+FEWEST = 40
+"""Steps that are looked at together at least, however long they take: fewer follow single odd ones, and most kinds of
+finding ask for as many (see kinds/whole_world.py)."""
 
 
 class Window:
@@ -72,7 +76,7 @@ class Window:
             buffers["smooth_ms"][begin:end] = smooth
             total[begin:end] = total[begin - 1] + running_total(smooth)[1:]
 
-    def world(self, seconds: float | None = None, at_least: int = 20) -> World | None:
+    def world(self, seconds: float | None = None, at_least: int = FEWEST) -> World | None:
         """The steps it holds, or those that ended in its last `seconds` and `at_least` so many; None if empty.
 
         The arrays are views that the next append may overwrite.

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
-from ddpmon.analysis.statistics.excess import SMOOTHED, over_peers, running_total, steady
+from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints, middles, running_total
+from ddpmon.analysis.statistics.excess import SMOOTHED, over_peers, steady
 
 
 @dataclass(frozen=True)
@@ -71,15 +70,18 @@ class World:
         return largest
 
     @cached_property
+    def _middles(self) -> tuple[Floats, Floats, Floats]:
+        return middles(self.own_ms)
+
+    @cached_property
     def typical_ms(self) -> Floats:
         """[S] The median own time."""
-        middle: Floats = np.median(self.own_ms, axis=1)
-        return middle
+        return self._middles[1]
 
     @cached_property
     def excess_ms(self) -> Floats:
         """[S, R] Own time less the median of the peers'."""
-        return over_peers(self.own_ms)
+        return over_peers(self.own_ms, self._middles)
 
     @cached_property
     def smooth_ms(self) -> Floats:

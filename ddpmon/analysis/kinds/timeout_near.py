@@ -1,0 +1,120 @@
+"""A wait has used up much of its process group's timeout, at whose end NCCL and gloo end the run.
+
+Who is waited for may stand still or work: an evaluation of 14 minutes on rank 0 is no hang, but ends a run whose
+timeout is 10 minutes. Where the run stands still, `hang` is found as well and is the run's sentence: it tells who and
+where, this one until when. Neither leaves the other out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
+from ddpmon.analysis.processes.hangs import Standstill, line_of, missing, who_of
+from ddpmon.analysis.threshold import Threshold
+from ddpmon.analysis.words import fitting
+
+NEAR = Threshold(
+    0.5,
+    of="share of its process group's timeout that a wait has taken",
+    why="A judgement: half of the time is left to look at who is waited for, and few waits that end come near it.",
+)
+CRITICAL = Threshold(0.9, of="the same", why="A judgement: little can be done any more.")
+NOT_ENFORCED = Threshold(
+    1.25,
+    of="the same",
+    why="A judgement: backends end a run within a second of the timeout (gloo, measured), so nothing ends this wait.",
+)
+UNHURRIED_S = 120.0
+"""What is left is told in minutes above it, in tens of seconds below."""
+
+
+@dataclass(frozen=True)
+class TimeoutNear:
+    """Who waits, since when and how long torch lets it."""
+
+    timeout_s: float
+    waited_s: float
+    ends_at: float
+    """Unix time."""
+    waiting: list[int]
+    """Ranks that wait for those of the finding."""
+    line: str | None = None
+    """Where the first of those is."""
+    gone: list[int] | None = None
+    """Those that have ended."""
+    world_size: int = for_words(0)
+
+
+def detect(moment: Moment) -> Iterator[Found[TimeoutNear]]:
+    """Nothing where no timeout is known."""
+    wait = moment.evidence.wait
+    if wait is None or not NEAR.enter <= wait.waited_s / wait.timeout_s < NOT_ENFORCED.enter:
+        return
+    standing = wait.standing
+    late = awaited(standing)
+    first = standing.stacks.get(late[0]) if late else None
+    facts = TimeoutNear(
+        timeout_s=wait.timeout_s,
+        waited_s=round(wait.waited_s),
+        ends_at=round(wait.ends_at),
+        waiting=sorted(rank for rank, stack in standing.stacks.items() if stack.blocked and rank not in late),
+        line=line_of(first) if first else None,
+        gone=sorted(standing.gone) or None,
+        world_size=standing.world_size,
+    )
+    since = max(stack.step for stack in standing.stacks.values()) + 1 if standing.stacks else None
+    soon = wait.waited_s >= CRITICAL.enter * wait.timeout_s
+    yield Found(KIND, "critical" if soon else "warn", facts, sorted(late), since_step=since)
+
+
+def awaited(standing: Standstill) -> Sequence[int]:
+    """Who did not arrive, who is surest first; of whom nothing is known, that it does not wait."""
+    sure = [*standing.gone, *standing.silent] or missing(standing.stacks)
+    return sure or [rank for rank in range(standing.world_size) if rank not in standing.stacks]
+
+
+def words(found: Found[TimeoutNear]) -> Words:
+    """Who is waited for, and when the run ends."""
+    facts, late = found.facts, found.ranks
+    timeout_s, when = facts.timeout_s, _when(facts.timeout_s - facts.waited_s)
+    allowed = f"{timeout_s:.3g} s" if timeout_s < UNHURRIED_S else f"{timeout_s / 60:.3g} min"
+    end, brief = f"the timeout ({allowed}) ends the run {when}", f"timeout {when}"
+    if not late:
+        lead = "all ranks wait for each other:"
+        return Words(
+            fitting(f"{lead} {end}"),
+            "Every rank has issued it: look at the network between them and at the backend's own log.",
+            brief,
+            lead,
+        )
+    who = who_of(late, facts.world_size)
+    be, do = ("is", "does") if len(late) == 1 else ("are", "do")
+    lead = f"{who} {be} waited for:"
+    text = fitting(f"{lead} {end}")
+    if facts.gone:
+        return Words(text, f"Look at the last output of {who} in the run's logs.", brief, lead)
+    if facts.line:
+        look = f"Look at what {who} {do} in {facts.line} (ddpmon stack)."
+    else:
+        look = f"See where {who} {be} (ddpmon stack)."
+    return Words(
+        text,
+        f"{look} If it evaluates or saves alone, have every rank do a share, or allow more time:"
+        " init_process_group(timeout=timedelta(...)).",
+        brief,
+        lead,
+    )
+
+
+def _when(left_s: float) -> str:
+    """Coarsely, so that the sentence stays put for a while."""
+    if left_s < 10:
+        return "in seconds"
+    return f"in {left_s / 60:.0f} min" if left_s > UNHURRIED_S else f"in {round(left_s, -1):.0f} s"
+
+
+KIND = Kind(
+    "timeout_near", subject="world", gone="the wait that came near the timeout is over", words=words, detect=detect
+)

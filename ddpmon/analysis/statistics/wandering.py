@@ -1,0 +1,216 @@
+"""How long noise stays alike, and what that does to means: white noise and a part that wanders, fitted to a window.
+
+Half the mean square of differences between blocks `h` apart (Matheron's variogram) is level for white noise and goes on
+rising while blocks still resemble each other. A nugget and an exponential, c0 + c1 (1 - exp(-h / lasts)), describe both
+(white noise on top of a first-order autoregression), and give the variance of a mean of any length around where it
+wanders about, beyond what the window shows. Of SEVERAL ranks and more, how far such means of a typical rank were from
+its peers' tells their variance itself, lasting differences between ranks included, and the fit how it goes on from
+there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from statistics import NormalDist
+
+import numpy as np
+
+from ddpmon.analysis.statistics.arrays import Floats, Ints, running_total
+
+BLOCK = 8
+"""Steps of a block; fewer in a window too short for FEWEST_BLOCKS of them."""
+FEWEST_BLOCKS = 6
+"""Blocks that a window is cut into at least, so that some lie apart."""
+LAGS = (1, 2, 3, 4, 6, 8, 12, 16, 24)
+"""Distances in blocks; up to a third of the window."""
+LASTING = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+"""In blocks: how long the wandering part stays alike, tried in turn."""
+SOME, NEAR = 64, 2
+"""Ranks that tell the noise of twice as many and more, and lags that tell how noisy each of those is."""
+FEW = 3
+"""Ranks of which one that is late shifts the excess of the others."""
+SEEN = (1, 2, 4, 8, 16, 32)
+"""Lengths in blocks of the means whose spread is seen."""
+FEWEST_SEEN = 24
+"""Blocks of all ranks that tell how means over them vary."""
+TAILS = (1, 2, 4)
+"""Lengths in blocks of the means whose tails are seen; longer ones are nearly normal."""
+FEWEST_TAIL = 12
+"""Values of a length whose third largest difference tells a tail."""
+CALM, KNOWN = 1.15, 200
+"""Tail of single steps that noise without tails has in nine of ten windows, where hiccups have 1.3 and more
+(benchmarks/calibration.py); and the steps that show it.
+"""
+APART = 5
+"""Steps after which a running median of five has nothing in common with the last."""
+EXPONENT, EXPONENT_OF_FEW = 3.0, 2.0
+"""Power of that ratio by which what is much rarer than the third largest strays further; few ranks tell it badly."""
+SEVERAL = 7
+"""Ranks whose excesses one that is late shifts little."""
+SPREAD = 1.0
+"""Standard errors by which noise may stray more than a typical rank did about its peers in the window."""
+PLAUSIBLE, PLAUSIBLE_OF_FEW = 1.5, 1.0
+"""Of the fits whose sum of squared standard errors exceeds the best one's by no more, the worst counts; of few ranks
+others could not be told from it at all."""
+
+
+@dataclass(frozen=True)
+class Wandering:
+    """Noise of a rank that is as noisy as the mean of all."""
+
+    block: int
+    nuggets: Floats
+    """[plausible fits] Variance of a block's mean that no other block shares."""
+    wanders: Floats
+    """[fits] The same of what neighbours share."""
+    lasting: Floats
+    """[fits] In blocks."""
+    seen_blocks: Floats
+    seen: Floats
+    """[lengths] How means over so many blocks vary about the peers, as a typical rank's did; none of few ranks."""
+    tails: Floats
+    """[TAILS] How many times as far as normal values rare means over so many blocks stray, for what is rarer still."""
+    relative: Floats
+    """[R] Each rank's variance over the mean of all."""
+    ranks: int
+    freedom: int
+    """Degrees of freedom of the variance of a block."""
+    tailed: bool = False
+    """Rare steps stray further than normal values do, or there are too few to say that they do not."""
+
+    def variances(self, steps: Floats | Ints) -> Floats:
+        """Of means over so many neighbouring steps: the largest of the plausible fits."""
+        blocks = np.maximum(steps / self.block, 1.0)
+        variance = self._fitted(blocks)
+        if len(self.seen):
+            length = np.searchsorted(self.seen_blocks, blocks, side="right") - 1
+            ratio = self.seen[length] / np.maximum(self._fitted(self.seen_blocks)[length], 1e-30)
+            # Of few ranks one that is late shifts all excesses: what was seen is then no more than the most it can be.
+            variance *= ratio if self.ranks >= SEVERAL else np.minimum(1.0, ratio)
+        rare = self.tails[np.searchsorted(TAILS, blocks, side="right") - 1]
+        tailed: Floats = variance * rare**2
+        return tailed
+
+    def _fitted(self, blocks: Floats) -> Floats:
+        blocks, keep = blocks[..., None], np.exp(-1 / self.lasting)
+        alike = (1 + keep) / (1 - keep) / blocks - 2 * keep * (1 - keep**blocks) / (blocks * (1 - keep)) ** 2
+        largest: Floats = (self.nuggets / blocks + self.wanders * alike).max(axis=-1)
+        return largest
+
+    @property
+    def per_step(self) -> float:
+        """Variance of a long sum over its steps."""
+        keep = np.exp(-1 / self.lasting)
+        return float((self.nuggets + self.wanders * (1 + keep) / (1 - keep)).max()) * self.block
+
+
+@cache
+def untrimmed(share: float) -> float:
+    """The mean square of normal values over that of the smallest `share` of them."""
+    edge = NormalDist().inv_cdf((1 + share) / 2)
+    return share / (share - 2 * edge * NormalDist().pdf(edge))
+
+
+def wandering(total: Floats) -> Wandering:
+    """Fitted to [S + 1, R] running totals of excesses, S at least 6."""
+    steps, ranks = len(total) - 1, total.shape[1]
+    block = max(1, min(BLOCK, steps // FEWEST_BLOCKS))
+    count = steps // block
+    means = np.diff(total[steps - count * block :: block], axis=0) / block
+    lags = np.array([lag for lag in LAGS if lag <= max(1, count // 3)])
+    some = slice(None, None, max(1, ranks // SOME))
+    squares = np.array([_half_square(means[:, some], lag) for lag in lags])
+    together = squares.mean(axis=1)
+    series = squares.shape[1] if ranks > 2 else 1  # of two ranks each one's excess is the other's
+    freedom = series * count / (1.5 * lags)
+    near = min(len(lags), NEAR) if ranks > 2 * SOME else len(lags)
+    each = squares[:near] if ranks < 2 * SOME else np.array([_half_square(means, lag) for lag in lags[:near]])
+    relative = (each / np.maximum(together[:near], 1e-30)[:, None] * freedom[:near, None]).sum(axis=0)
+    relative /= freedom[:near].sum()
+    nuggets, wanders, lasting = _fits(lags, together, freedom, PLAUSIBLE if ranks > FEW else PLAUSIBLE_OF_FEW)
+    seen_blocks, seen = _seen(means[:, some]) if ranks > FEW else (np.ones(0), np.ones(0))
+    tails, certain = _tails(means[:, some], np.diff(total[:, some], axis=0)), max(2, int(freedom[0]))
+    tailed = steps < KNOWN or float(tails[0]) > CALM
+    return Wandering(block, nuggets, wanders, lasting, seen_blocks, seen, tails[1:], relative, ranks, certain, tailed)
+
+
+def of_one(values: Floats) -> tuple[float, float, float]:
+    """Of single values, the best fit: variance of the white part, of the wandering one, and how long that lasts."""
+    lags = np.array([lag for lag in (*LAGS, 32, 48) if lag <= max(1, len(values) // 4)])
+    squares = np.array([float(_half_square(values[:, None], lag)[0]) for lag in lags])
+    nuggets, wanders, lasting = _fits(lags, squares, len(values) / lags, plausible=0.0)
+    return float(nuggets[0]), float(wanders[0]), float(lasting[0])
+
+
+def _half_square(means: Floats, lag: int) -> Floats:
+    """[R] Half the mean square of differences so far apart, without the largest, which may hold a change."""
+    squares = np.square(means[lag:] - means[:-lag]) / 2
+    left = len(squares) - min(2 * lag, len(squares) // 2)
+    smallest: Floats = np.partition(squares, left - 1, axis=0)[:left].mean(axis=0) * untrimmed(left / len(squares))
+    return smallest
+
+
+def _seen(means: Floats) -> tuple[Floats, Floats]:
+    """By length in blocks: the mean square over the median rank's excesses, and by how much chance may hide of it."""
+    lengths, values = [], []
+    total = running_total(means)
+    for length in SEEN:
+        count = len(means) // length
+        if length > 1 and count * means.shape[1] < FEWEST_SEEN:
+            break
+        ends = total[len(means) - count * length :: length]
+        squares = np.square(np.diff(ends, axis=0) / length).mean(axis=0)
+        of_normal = (1 - 2 / (9 * count)) ** 3  # a median of means of so many squares (Wilson and Hilferty, 1931)
+        high = 1 + SPREAD * (2 / (count * means.shape[1])) ** 0.5
+        lengths.append(float(length))
+        values.append(float(np.median(squares)) / of_normal * high)
+    return np.array(lengths), np.array(values)
+
+
+def _tails(means: Floats, values: Floats) -> Floats:
+    """Of a typical rank, of single values, apart; then for each length of TAILS, if there are enough blocks."""
+    found = [_tail(values[::APART])]
+    for length in TAILS:
+        count = len(means) // length
+        joined = means[len(means) - count * length :].reshape(count, length, -1).mean(axis=1)
+        found.append(_tail(joined) if count >= FEWEST_TAIL else found[-1])
+    return np.array(found)
+
+
+def _tail(values: Floats) -> float:
+    """From differences of neighbours, of which a change that lasts makes one large, and an end another: the third."""
+    count = len(values)
+    if count < FEWEST_TAIL:
+        return 1.0
+    third = np.partition(np.abs(np.diff(values, axis=0)), count - 4, axis=0)[count - 4]
+    usual = _half_square(values, 1) * 2
+    normal = NormalDist().inv_cdf(1 - 2.625 / (count - 0.75) / 2)  # of the third largest (Blom, 1958)
+    ratio = float(np.median(third / np.sqrt(np.maximum(usual, 1e-30)))) / normal
+    return float(max(1.0, ratio) ** (EXPONENT if values.shape[1] >= SEVERAL else EXPONENT_OF_FEW))
+
+
+def _fits(lags: Ints, together: Floats, freedom: Floats, plausible: float = PLAUSIBLE) -> tuple[Floats, Floats, Floats]:
+    """Nuggets, wandering parts, and how long those last, of all fits that are plausible."""
+    weight = freedom / np.maximum(2 * np.square(together), 1e-60)
+    found = []
+    for lasts in LASTING:
+        rise = 1 - np.exp(-lags / lasts)
+        for nugget, wanders in _least_squares(rise, together, weight):
+            off = float((weight * np.square(together - nugget - wanders * rise)).sum())
+            found.append((off, nugget, wanders, lasts))
+    best = min(found)[0]
+    kept = np.array([one for one in found if one[0] <= best + plausible])
+    return kept[:, 1], kept[:, 2], kept[:, 3]
+
+
+def _least_squares(rise: Floats, values: Floats, weight: Floats) -> list[tuple[float, float]]:
+    """Nugget and wandering part, neither below zero, that fit best."""
+    w, wx, wy = float(weight.sum()), float(weight @ rise), float(weight @ values)
+    wxx, wxy = float(weight @ rise**2), float(weight @ (rise * values))
+    determinant = w * wxx - wx * wx
+    if len(rise) > 1 and determinant > 1e-12 * w * wxx:
+        nugget, wanders = (wxx * wy - wx * wxy) / determinant, (w * wxy - wx * wy) / determinant
+        if nugget >= 0 and wanders >= 0:
+            return [(nugget, wanders)]
+    return [(wy / w, 0.0), (0.0, wxy / wxx)]

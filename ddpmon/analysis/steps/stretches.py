@@ -1,0 +1,165 @@
+"""A stretch of steps over which one series of excesses is high: where it begins, and whether it has ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ddpmon.analysis.statistics.arrays import Floats, median
+from ddpmon.analysis.statistics.change_points import ENOUGH, ending, onset, step_up
+from ddpmon.analysis.statistics.excess import SMOOTHED, Chance
+from ddpmon.analysis.statistics.wandering import of_one
+from ddpmon.analysis.threshold import Threshold
+
+STAYS = 0.5
+"""Share of what makes a rank late that keeps it late: halfway between that and its peers."""
+FEWEST_STEPS = Threshold(
+    20,
+    of="steps in the window",
+    why="A judgement: the running median leaves 16, eight blocks of two to tell chance from; fewer tell it badly.",
+)
+JUMP = Threshold(
+    60.0,
+    of="chi-square of a step up (`change_points.step_up`), where noise that wanders hides it in a mean",
+    why="Noise that wanders, or that hosts share, has up to 56 in windows of 600 steps (benchmarks/calibration.py).",
+    keeps=STAYS,
+)
+DROP = Threshold(
+    40.0,
+    of="chi-square of a step down, to less than half of what a rank was late, that ends it",
+    why="As for a step up; that so much is gone is asked for besides.",
+)
+SHORTEST = Threshold(
+    8,
+    of="steps of a stretch that is over",
+    why="A judgement: as short as the shortest stretch that is looked for; less is a hiccup.",
+)
+GONE = Threshold(
+    4.0,
+    of="standard errors by which the last steps are below half a stretch's level",
+    why="A judgement: chance does it in one of 30,000 looks (normal values); what is not over yet is found again.",
+)
+RECENT = (12, 24, 48, 96, 192)
+"""Last steps that tell whether a stretch is over: few for what was plain, more for what was not."""
+WANDERS, CALM = 0.5, 0.8
+"""Times white noise, summed over the steps that it stays alike, below which noise hardly wanders; and the share of JUMP
+that is enough then.
+"""
+SETTLED = 150
+"""Steps that tell when a stretch began as well as more would: what was said of it then stays."""
+REACH, MEMORIES = 60, 6.0
+"""Steps, and times the noise's memory, by which the first estimate of the first step may be off."""
+EDGE = SMOOTHED // 2
+"""Steps that the running median cuts off at each end."""
+
+
+@dataclass(frozen=True)
+class Late:
+    """A stretch of steps, by index in the window, over which a column's own time exceeds its peers'."""
+
+    column: int
+    first: int
+    last: int
+    over_ms: float
+    from_the_start: bool
+    """It was late from the window's first step on: it may have begun earlier."""
+    over: bool = False
+    """The rank keeps up again."""
+
+    def moved(self, by: int) -> Late:
+        """The same in a window that begins so many steps earlier."""
+        if not by:
+            return self
+        return replace(self, first=self.first + by, last=self.last + by, from_the_start=False)
+
+
+def stretch_after(
+    after: int, excess: Floats, smooth: Floats, noise: Chance, column: int, length: int, since: int | None = None
+) -> Late | None:
+    """The `_stretch` of a column, in what comes from an index on."""
+    before = None if since is None else since - after
+    found = _stretch(excess[after:, column], smooth[after:, column], noise, column, length, before)
+    return found and found.moved(after)
+
+
+def _stretch(excess: Floats, smooth: Floats, noise: Chance, column: int, length: int, since: int | None) -> Late | None:
+    """The stretch that reaches to the end of the window, or that has just ended. length: steps that show it."""
+    end = len(excess) - 1
+    begin = begin_of(excess, end, length, noise.per_step(column), since)
+    level = median(excess[begin:])
+    before = float(smooth[: max(1, begin - EDGE)].mean()) if begin > 2 * EDGE else 0.0
+    if end - begin > 2 * RECENT[0]:
+        drop, shows = step_up(-excess[begin:], RECENT[0], end - begin - SHORTEST.enter)
+        left, was = median(excess[begin + drop :]), median(excess[begin : begin + drop])
+        if DROP.reached(shows) and left < was / 2:
+            return Late(column, begin, begin + drop - 1, was, begin <= EDGE, over=True)
+    typical = max(level, float(np.quantile(smooth, 0.75)) if begin > end - 2 * RECENT[0] else level)
+    for n in RECENT:
+        if n > max(RECENT[0], end + 1 - begin - EDGE) or n > len(smooth):
+            break
+        recent = float(smooth[-n:].mean())
+        error = float(noise.bound_ms(n, GONE.enter)[column])
+        if recent < typical / 2 and recent < typical - error:
+            return ended(excess, smooth, column)
+    if end + 1 - begin < RECENT[0] and level < before:
+        return None
+    return Late(column, begin, end, level, begin <= EDGE)
+
+
+def begin_of(excess: Floats, end: int, length: int, noise: float, since: int | None) -> int:
+    """The first step of a stretch that reaches to the end; what was told of it stays once many steps tell it.
+
+    length: steps that show it. noise: variance of a long sum over its steps. since: what was told of it last time.
+    """
+    if since is not None and (since <= EDGE or end - since > SETTLED):
+        return max(0, since)
+    rough = onset(excess, end, length, noise)
+    lasts = of_one(excess)[2]
+    first = max(0, rough - REACH - round(MEMORIES * lasts))
+    segment = max(0, first - REACH)
+    last = end - segment - min(SHORTEST.enter, length) + 1
+    if last <= first - segment:
+        return rough
+    begin, shows = step_up(excess[segment:], first - segment, last)
+    begin += segment
+    if segment == 0 and shows < ENOUGH and begin > EDGE and np.mean(excess[:begin]) > np.mean(excess[begin:]) / 2:
+        return 0  # it was late all along
+    return begin
+
+
+def jump(
+    excess: Floats, column: int, after: int, least: float, asked: float, since: int | None, outlasts: int
+) -> Late | None:
+    """A rank whose level rose at once, from index `after` on, as noise that wanders does not, and stays up.
+
+    asked: of what is asked for. since: what was told of it last time. outlasts: steps for which it must have been up.
+    """
+    excess = excess[after:]
+    end = len(excess) - 1
+    if end < FEWEST_STEPS.enter or (since is not None and since <= after):
+        return None
+    noise = white, wanders, lasts = of_one(excess)
+    begin, shows = step_up(excess, 1, max(1, end + 1 - max(outlasts, 2 * SHORTEST.enter)), noise)
+    level, before = median(excess[begin:]), median(excess[max(0, begin - SHORTEST.enter) : begin])
+    plain = CALM if wanders * lasts < WANDERS * white else 1.0
+    if shows < JUMP.enter * asked * plain or min(level, level - before) < least * min(asked, 1.0):
+        return None
+    begin = begin if since is None else since - after
+    return Late(column, begin, end, level, from_the_start=False).moved(after)
+
+
+def ended(excess: Floats, smooth: Floats, column: int) -> Late | None:
+    """The stretch around the latest steps, if it has ended."""
+    if len(smooth) < SHORTEST.enter:
+        return None
+    inside = int(np.convolve(smooth, np.ones(SHORTEST.enter), "valid").argmax()) + SHORTEST.enter // 2 + EDGE
+    found = burst(excess, column, inside)
+    return found if found.last < len(excess) - 1 - EDGE and SHORTEST.reached(found.last - found.first + 1) else None
+
+
+def burst(excess: Floats, column: int, inside: int) -> Late:
+    """The stretch that is over and holds index `inside`."""
+    first, last = onset(excess, inside), ending(excess, inside)
+    level = median(excess[first : last + 1])
+    return Late(column, first, last, level, first <= EDGE, over=True)

@@ -1,0 +1,158 @@
+"""Runs that unfold and are judged as a hub judges: what is told is true, and is told once."""
+
+from math import inf
+
+import numpy as np
+import pytest
+
+from ddpmon.analysis.events import News
+from ddpmon.analysis.evidence import Cpu, Evidence
+from ddpmon.analysis.findings import findings
+from ddpmon.analysis.kinds.cpu_starved import HARMFUL
+from ddpmon.analysis.statistics.arrays import running_total
+from ddpmon.analysis.statistics.change_points import ENOUGH, step_up
+from ddpmon.analysis.statistics.excess import over_peers
+from ddpmon.analysis.statistics.wandering import wandering as fitted
+from ddpmon.analysis.steps.turns import turns
+from ddpmon.analysis.steps.window import Window
+from tests.analysis.noise import heavy_tails, wandering
+from tests.worlds import OWN, own_times, records, world_of
+
+STEP_MS = sum(OWN) + 6
+SLOWLY = {"share": 0.05, "lasts": 33}
+
+
+def unfolds(own, every=20, first=2):
+    """Findings at each moment, and all events; ends are told at once."""
+    world, window, before, moments, events = world_of(records(own, first=first)), Window(600), [], [], []
+    news = News()
+    for at in range(0, len(world), every):
+        window.append(world.between(at, at + every))
+        found = findings(window.world(30.0), Evidence(world_size=own.shape[1]), before, window.world())
+        last = int(world.step[min(at + every, len(world)) - 1])
+        events += [(event.severity, event.text) for event in news.of(before, found, last, inf)]
+        moments.append(found)
+        before = found
+    return moments, events
+
+
+def late(found):
+    return [f for f in found if f.kind == "straggler" and f.severity == "warn" and f.until_step is None]
+
+
+def slowly_wandering(steps, ranks, seed):
+    return own_times(steps, ranks, noise=0.01, seed=seed) * wandering(steps, ranks, **SLOWLY, seed=seed)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_ranks_that_wander_are_not_slow(seed):
+    _, events = unfolds(slowly_wandering(500, 8, seed))
+    assert [text for severity, text in events if severity != "info"] == []
+
+
+@pytest.mark.parametrize("seed", [12, 17, 38])
+def test_hiccups_that_meet_in_a_few_steps_name_nobody(seed):
+    own = own_times(620, 8, noise=0.03, seed=seed)
+    own[..., 2] += 1.4 * heavy_tails(900, 8, seed=seed)[:620]
+    _, events = unfolds(own)
+    assert [text for severity, text in events if severity != "info"] == []
+
+
+def test_a_quarter_of_a_step_shows_in_ranks_that_wander_and_its_first_step_stays_as_it_was_told():
+    """Although the window has moved on by then, and holds nothing of the time before."""
+    own = slowly_wandering(1100, 8, 4)
+    own[300:, 5, 2] += 0.25 * STEP_MS
+    moments, events = unfolds(own)
+    told = [finding for found in moments for finding in late(found)]
+    assert {finding.ranks[0] for finding in told} == {5}
+    assert {finding.since_step for finding in told} == {302}
+    assert len(told) >= 35  # of the 40 moments since
+    assert len([text for severity, text in events if severity == "warn"]) == 1
+    assert not any("keeps up again" in text for _, text in events)
+
+
+@pytest.mark.parametrize("step_ms", [5, 5000])
+def test_six_steps_of_twice_its_peers_time_are_enough_from_the_start(step_ms):
+    own = own_times(6, 4, noise=0.05) * (step_ms / STEP_MS)
+    own[:, 2, 1] += sum(OWN) * step_ms / STEP_MS * 1.3
+    (finding,) = findings(world_of(records(own)), Evidence())
+    assert (finding.kind, finding.severity, finding.ranks, finding.phase) == ("straggler", "warn", [2], "forward")
+    assert "from the start" in finding.text
+    assert findings(world_of(records(own[:5])), Evidence()) == []
+
+
+def test_few_steps_in_which_another_rank_is_the_last_once_name_nobody():
+    own = own_times(8, 4, noise=0.05)
+    own[:, 2, 1] += 1.1 * sum(OWN)
+    own[5, 0, 1] += 3 * sum(OWN)
+    assert findings(world_of(records(own)), Evidence()) == []
+
+
+def test_what_gains_less_than_two_percent_is_not_told():
+    own = own_times(300, 4, noise=0.02)
+    own[:, 1, 2] += 3.5
+    assert [f.ranks for f in late(findings(world_of(records(own)), Evidence()))] == [[1]]
+    assert late(findings(world_of(records(own, transfer=400.0)), Evidence())) == []
+
+
+def taking_turns(steps, ranks, lasts):
+    own = own_times(steps, ranks, noise=0.03)
+    for at in range(steps):
+        own[at, at // lasts * 3 % ranks, 2] += 6
+    return own
+
+
+@pytest.mark.parametrize("longer", [1, 25, 125])
+def test_ranks_that_take_turns_of_many_steps_are_told_once_with_cost_and_rhythm_however_long_a_step(longer):
+    moments, events = unfolds(longer * taking_turns(900, 8, 40))
+    (finding,) = [f for f in moments[-1] if f.kind == "moving_straggler"]
+    assert finding.evidence["turn_steps"] == pytest.approx(40, rel=0.2)
+    assert finding.cost_ms == pytest.approx(6 * longer, rel=0.25)
+    severities = [severity for severity, text in events if "in turn" in text]
+    assert severities in (["info"], ["info", "warn"])
+
+
+def test_one_rank_that_is_late_from_some_step_on_takes_no_turns():
+    own = own_times(400, 8, noise=0.1)
+    own[200:, 3, 2] += 10
+    world = world_of(records(own))
+    assert turns(world, [], held=False) is None
+    assert turns(world_of(records(taking_turns(400, 8, 40))), [], held=False).steps == pytest.approx(40, rel=0.2)
+
+
+def test_the_memory_of_noise_is_fitted_and_its_means_stray_as_they_do():
+    rng = np.random.default_rng(0)
+    calm = fitted(running_total(rng.standard_normal((600, 8))))
+    slow = fitted(running_total(over_peers(wandering(600, 8, share=1.0, lasts=33, seed=0)[..., 0])))
+    # Of a mean over 64 steps: 1 / 64, and of noise that stays alike for 33 steps about a half.
+    assert calm.variances(np.array(64)) < 2.5 / 64
+    assert 0.4 < slow.variances(np.array(64)) < 1.5
+
+
+def test_a_step_up_is_dated_where_noise_wanders_and_noise_alone_has_none():
+    noise = wandering(500, 12, share=1.0, lasts=33, seed=1)[..., 0]
+    assert max(step_up(series, 1, 490)[1] for series in noise.T) < 2 * ENOUGH
+    for series in noise.T:
+        series[350:] += 4
+        at, shows = step_up(series, 1, 490)
+        assert abs(at - 350) <= 1
+        assert shows > 2 * ENOUGH
+
+
+def test_the_first_finding_stays_first_while_another_costs_about_as_much():
+    own = own_times(200, 8, noise=0.02)
+    own[:, 1, 0] += 15
+    own[:, 2, 2] += 14.5
+    before = findings(world_of(records(own)), Evidence())
+    own[:, 2, 2] += 1.5
+    assert next(f.ranks[0] for f in findings(world_of(records(own)), Evidence(), before)) == before[0].ranks[0]
+
+
+def test_a_host_that_is_short_of_cores_stays_so_while_its_share_strays_around_the_threshold():
+    def told(share, before=()):
+        return findings(None, Evidence(cpu=[Cpu(0, "here", [share] * 10)]), before)
+
+    first = told(1.1 * HARMFUL.enter)
+    assert [f.severity for f in first] == ["warn"]
+    assert [f.severity for f in told(0.9 * HARMFUL.enter, first)] == ["warn"]
+    assert [f.severity for f in told(0.9 * HARMFUL.enter)] == ["info"]
