@@ -5,7 +5,8 @@
 
 One rank steps a tiny DDP model at a fixed rate under `ddpmon run --headless`. The kernel counts the CPU time of each
 thread (`/proc/self/task/*/schedstat`): that of the sending thread and of ZeroMQ's is ddpmon's. To it comes what
-listening costs the training thread, as `overhead.py` has it: in a paced loop it would drown in the cost of waking up.
+watching costs the training thread, as `overhead.py` measures it: in a paced loop it would drown in the cost of waking
+up.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import threading
 import time
 from pathlib import Path
 
-from overhead import thread_cost
+from overhead import added, in_place
 from rates import result_of, watched
 
 STEPS_PER_S = 100.0
@@ -78,8 +79,8 @@ def main() -> None:
     if args.result:
         rank(args.seconds, args.rate, args.result)
         return
-    training_us = statistics.median(thread_cost(PARAMETERS) for _ in range(5))
     with tempfile.TemporaryDirectory(prefix="ddpmon-i") as home:
+        training_us = statistics.median(added(in_place(1, PARAMETERS, 0.0, home), "watched"))
         for rate in (STEPS_PER_S, 0.0):
             command = [*watched(1, Path(__file__)), "--seconds", str(args.seconds), "--rate", str(rate)]
             share = statistics.median(float(result_of(command, home)) for _ in range(args.runs))

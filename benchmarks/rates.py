@@ -13,15 +13,15 @@ from pathlib import Path
 SCRIPT = Path(__file__).parent / "steps.py"
 
 
-def bare(nproc: int, script: Path = SCRIPT, python: str = sys.executable) -> list[str]:
+def bare(nproc: int, script: Path = SCRIPT) -> list[str]:
     """The script on torchrun alone."""
-    launcher = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(nproc)]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(nproc)]
     return [*launcher, str(script)]
 
 
-def watched(nproc: int, script: Path = SCRIPT, python: str = sys.executable) -> list[str]:
+def watched(nproc: int, script: Path = SCRIPT) -> list[str]:
     """The script under ddpmon."""
-    return [python, "-m", "ddpmon", "run", "--headless", "--nproc", str(nproc), str(script)]
+    return [sys.executable, "-m", "ddpmon", "run", "--headless", "--nproc", str(nproc), str(script)]
 
 
 def result_of(command: list[str], folder: str) -> str:

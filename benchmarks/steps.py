@@ -1,28 +1,45 @@
-"""A DDP loop with steps of a chosen length, which measures its own speed; also the cost of listening alone."""
+"""A DDP loop with steps of a chosen length, which measures itself: its speed, or what listening costs in place.
+
+In place: in one process, blocks of steps in which torch is as it came (bare), in which it has ddpmon's wrappers but
+nobody listens (silent), and in which it is watched, in the order ABCCBA. The training thread's CPU time of
+each step is read, so that neither other processes nor waiting for other ranks is in it.
+"""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import os
-import statistics
+import ctypes
+import gc
+import json
+import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import optimizer as optimizers
 from torch.utils.data import DataLoader, Dataset
 
 WARM_UP = 100
+BLOCK = 25
+WIDTHS = {10: 128, 500: 8}
+"""Width of the layers of a model with so many parameters."""
+Around = Callable[[Any], Any]
+"""Makes the context of a step from the model."""
 
 
 class Endless(Dataset):
     """Batches without end, made once."""
 
-    def __init__(self) -> None:
-        self.item = torch.randn(256)
+    def __init__(self, width: int) -> None:
+        self.item = torch.randn(width)
 
     def __len__(self) -> int:
         return 1 << 30
@@ -31,162 +48,186 @@ class Endless(Dataset):
         return self.item
 
 
-def model_of(parameters: int) -> torch.nn.Module:
-    """A model with this many parameter tensors."""
-    layers = [torch.nn.Linear(256, 256) for _ in range(max(1, parameters // 2))]
-    return torch.nn.Sequential(*layers)
+class Training:
+    """A model and its loop: `step` takes one, of the length that `pace` has set."""
 
+    def __init__(self, parameters: int) -> None:
+        torch.manual_seed(0)
+        width = WIDTHS[parameters]
+        self.model = DistributedDataParallel(
+            torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(parameters // 2)))
+        )
+        self.around: Around = contextlib.nullcontext
+        self._optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-4)
+        self._loader = iter(DataLoader(Endless(width), batch_size=16))
+        self._work = torch.randn(192, 192)
+        self._rounds = 0
 
-def loop(seconds: float, step_ms: float, around_step: Callable[[Any], Any]) -> float:
-    """Steps per second of this rank after the warm-up; all ranks agree on the number of steps.
-
-    around_step: makes the context of a step from the model.
-    """
-    torch.manual_seed(0)
-    model = DistributedDataParallel(model_of(10))
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
-    work = torch.randn(192, 192)
-
-    def compute(milliseconds: float) -> int:
-        end = time.perf_counter() + milliseconds / 1000
-        rounds = 0
-        while time.perf_counter() < end:
-            work @ work
-            rounds += 1
-        return rounds
-
-    rounds = int(statistics.median(compute(step_ms * 0.7) for _ in range(50)))
-    agreed = torch.tensor(float(rounds))
-    dist.all_reduce(agreed)
-    rounds = int(agreed.item() / dist.get_world_size())
-    loader = iter(DataLoader(Endless(), batch_size=16))
-    began, done, target = 0.0, 0, 1 << 30
-    while done < target:
-        if done == WARM_UP:
-            began = time.perf_counter()
-        batch = next(loader)
-        with around_step(model):
-            for _ in range(rounds):
-                work @ work
-            loss = model(batch).square().mean()
-            optimizer.zero_grad()
+    def step(self) -> None:
+        batch = next(self._loader)
+        with self.around(self.model):
+            for _ in range(self._rounds):
+                self._work @ self._work
+            loss = self.model(batch).square().mean()
+            self._optimizer.zero_grad()
             loss.backward()
-            optimizer.step()
-        done += 1
-        if done == WARM_UP + 50:
-            steps = torch.tensor(seconds * 50 / (time.perf_counter() - began))
-            dist.broadcast(steps, 0)
-            target = WARM_UP + max(50, int(steps.item()))
-    return (done - WARM_UP) / (time.perf_counter() - began)
+            self._optimizer.step()
 
-
-def thread_cost(parameters: int) -> float:
-    """Microseconds of listening per step: the same calls in one loop, wrapped and bare, around no work at all."""
-    from ddpmon.probe.identity import Identity
-    from ddpmon.probe.interception import replace
-    from ddpmon.probe.listener import Listener
-
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "RANK": "0", "WORLD_SIZE": "1"}
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    model = DistributedDataParallel(
-        torch.nn.ParameterList([torch.nn.Parameter(torch.ones(1)) for _ in range(parameters)])
-    )
-    loss = torch.ones((), requires_grad=True)
-    listener = Listener(Identity("benchmark"))
-    listener.model_wrapped(None, model)
-    replica = listener.replicas.of(model)
-    optimizer = torch.optim.SGD(model.parameters())
-    batch = (torch.ones(16, 8),)
-    iterator = object()
-    silent = 0.0
-
-    def step() -> None:
-        """What the hooks call in one step, in order, with the two checks that every wrapper makes."""
-        for _ in range(5):
-            listener.hears()
-        listener.fetch_begins(iterator)
-        listener.fetch_ends(batch, iterator)
-        listener.forward_begins(model, *batch)
-        listener.backward_expected(None, model.reducer)
-        listener.forward_ends(None, model)
-        listener.backward_begins((loss,), accumulate_grad=True)
-        replica._times = []  # as if the gradients had just been reduced
-        listener.backward_ends(None, loss)
-        listener.optimizer_begins(optimizer)
-        listener.optimizer_ends(optimizer)
-
-    class Empty:
-        def call(self, *_args: object) -> None:
-            return None
-
-    bare = Empty()
-    rounds = 20_000
-    args = (batch, iterator)
-    for name in ("bare", "wrapped"):
-        if name == "wrapped":
-            replace(Empty, "call", listener, before=lambda *_: None, after=lambda *_: None)
+    def pace(self, step_ms: float) -> float:
+        """Have all ranks do so much work besides that a step takes this long; returns milliseconds of a step."""
+        without = self.mean_ms(WARM_UP)
         began = time.perf_counter()
-        for _ in range(rounds):
-            for _ in range(4):
-                bare.call(*args)
-        spent = (time.perf_counter() - began) / rounds
-        silent = spent - silent
-    for _ in range(200):
-        step()
-    began = time.perf_counter()
-    for done in range(rounds):
-        step()
-        if done % 50 == 0:
-            listener.clock.finished.clear()  # the sending thread would have taken them
-    listening = (time.perf_counter() - began) / rounds
-    dist.destroy_process_group()
-    return (listening + silent) * 1e6
+        for _ in range(200):
+            self._work @ self._work
+        round_ms = (time.perf_counter() - began) * 1000 / 200
+        self._rounds = int(agreed(max(0.0, step_ms - without) / round_ms))
+        return self.mean_ms(WARM_UP)
 
-
-def phase_cost() -> float:
-    """Microseconds that one `with ddpmon.phase(…)` takes on the training thread, where a probe is armed."""
-    from ddpmon import api
-    from ddpmon.probe.identity import Identity
-    from ddpmon.probe.listener import Listener
-
-    def rounds(make: Callable[[str], Any], count: int = 50_000) -> float:
+    def mean_ms(self, steps: int) -> float:
         began = time.perf_counter()
-        for _ in range(count):
-            with make("augment"):
-                pass
-        return (time.perf_counter() - began) / count * 1e6
+        for _ in range(steps):
+            self.step()
+        return (time.perf_counter() - began) * 1000 / steps
 
-    silent = rounds(contextlib.nullcontext)
-    api.attach(Listener(Identity("benchmark")))
-    return rounds(api.phase) - silent
+    def block_us(self) -> list[float]:
+        """Microseconds of this thread's CPU that each step of a block takes."""
+        moments = [time.thread_time_ns()]
+        for _ in range(BLOCK):
+            self.step()
+            moments.append(time.thread_time_ns())
+        return [(after - before) / 1000 for before, after in pairwise(moments)]
+
+
+def agreed(number: float) -> float:
+    """The mean of a number over all ranks."""
+    total = torch.tensor(number, dtype=torch.float64)
+    dist.all_reduce(total)
+    return total.item() / dist.get_world_size()
+
+
+class Wrappers:
+    """Everything that the probe has put into torch, to take it out and put it back."""
+
+    def __init__(self, listener: Any) -> None:
+        import ddpmon
+
+        self._folder = str(Path(ddpmon.__file__).parent)
+        self._ours: list[tuple[Any, str, Any, Any]] = []
+        self._pen = listener.pen
+        owners: dict[int, Any] = {}
+        for name, module in list(sys.modules.items()):
+            if name.partition(".")[0] == "torch" and hasattr(module, "__dict__"):
+                owners[id(module)] = module
+                owners |= {id(one): one for one in list(vars(module).values()) if isinstance(one, type)}
+        for owner in owners.values():
+            for name, value in list(vars(owner).items()):
+                if self._is_ours(value):
+                    self._ours.append((owner, name, value, self._original(owner, value)))
+        self._hooks = [
+            (hooks, key, hook)
+            for hooks in (optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks)
+            for key, hook in hooks.items()
+        ]
+        if len(self._ours) < 10 or len(self._hooks) < 2:
+            raise SystemExit("the probe is not armed: there is nothing to measure")
+        self._collectors = [callback for callback in gc.callbacks if self._is_ours(callback)]
+
+    def _is_ours(self, value: Any) -> bool:
+        function = value.__func__ if isinstance(value, MethodType) else value
+        return isinstance(function, FunctionType) and function.__code__.co_filename.startswith(self._folder)
+
+    def _original(self, owner: Any, value: Any) -> Any:
+        while self._is_ours(value):
+            value = value.__wrapped__
+        if isinstance(owner, type) and not callable(getattr(type(value), "__get__", None)):
+            # what pybind11 has in a class; read from there, only the function inside comes
+            instance_method = ctypes.pythonapi.PyInstanceMethod_New
+            instance_method.argtypes, instance_method.restype = [ctypes.py_object], ctypes.py_object
+            value = instance_method(value)
+        return value
+
+    def bare(self) -> None:
+        """torch as it came."""
+        for owner, name, _, original in self._ours:
+            setattr(owner, name, original)
+        for hooks, key, _ in self._hooks:
+            hooks.pop(key, None)
+        for callback in self._collectors:
+            with contextlib.suppress(ValueError):
+                gc.callbacks.remove(callback)
+
+    def silent(self) -> None:
+        """torch with the wrappers; nobody listens."""
+        for owner, name, ours, _ in self._ours:
+            setattr(owner, name, ours)
+        for hooks, key, hook in self._hooks:
+            hooks[key] = hook
+        for callback in self._collectors:
+            if callback not in gc.callbacks:
+                gc.callbacks.append(callback)
+        self._pen.thread = 0
+
+    def watched(self) -> None:
+        self.silent()
+        self._pen.thread = threading.get_ident()
+
+
+def states(training: Training, traced: Around | None) -> dict[str, Callable[[], None]]:
+    """By name, what puts the process into each state that is compared, the first being the base."""
+    if traced is not None:
+
+        def use(around: Around) -> Callable[[], None]:
+            return lambda: setattr(training, "around", around)
+
+        return {"silent": use(contextlib.nullcontext), "watched": use(traced)}
+    from ddpmon.probe import arm
+
+    wrappers = Wrappers(arm._listener)
+    return {"bare": wrappers.bare, "silent": wrappers.silent, "watched": wrappers.watched}
+
+
+def compare(into: dict[str, Callable[[], None]], training: Training, cycles: int) -> Iterator[dict[str, list[float]]]:
+    """A cycle at a time: microseconds of the training thread's CPU of each step in each state."""
+    order = [*into, *reversed(into)]
+    for _ in range(cycles):
+        spent: dict[str, list[float]] = {name: [] for name in into}
+        for name in order:
+            into[name]()
+            for _ in range(3):  # close what was open, and warm up what was changed
+                training.step()
+            spent[name] += training.block_us()
+        yield spent
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--step-ms", type=float, default=5.0)
+    parser.add_argument("--parameters", type=int, choices=WIDTHS, default=10)
     parser.add_argument("--seconds", type=float, default=8.0)
     parser.add_argument("--result")
-    parser.add_argument("--thread-cost", type=int)
-    parser.add_argument("--phase-cost", action="store_true")
+    parser.add_argument("--cycles", type=int, help="measure in place, so many cycles")
     parser.add_argument("--traceml", action="store_true", help="add the two lines that TraceML asks for")
     args = parser.parse_args()
-    if args.thread_cost:
-        print(thread_cost(args.thread_cost))
-        return
-    if args.phase_cost:
-        print(phase_cost())
-        return
     dist.init_process_group("gloo")
-    around_step: Callable[[Any], Any] = contextlib.nullcontext
+    traced: Around | None = None
     if args.traceml:
         import traceml_ai
 
         traceml_ai.init(mode="auto")
-        around_step = traceml_ai.trace_step
-    rate = loop(args.seconds, args.step_ms, around_step)
+        traced = traceml_ai.trace_step
+    training = Training(args.parameters)
+    if traced is not None:
+        training.around = traced
+    step_ms = training.pace(args.step_ms)
+    if args.cycles:
+        into = states(training, traced)
+        result: Any = {"step_ms": step_ms, "cycles": list(compare(into, training, args.cycles))}
+        into["watched"]()
+    else:
+        target = int(agreed(args.seconds * 1000 / step_ms))
+        result = 1000 / training.mean_ms(target)
     if dist.get_rank() == 0 and args.result:
-        with open(args.result, "w") as file:
-            file.write(repr(rate))
+        Path(args.result).write_text(json.dumps(result))
     dist.barrier()
     dist.destroy_process_group()
 

@@ -1,36 +1,30 @@
 """What watching costs beside TraceML: bare torchrun, `ddpmon run --headless` and `traceml run`, in turn.
 
-    python benchmarks/traceml.py                 seven rounds (about eight minutes, and the installing)
-    python benchmarks/traceml.py --rounds 3      a quick look
+    python benchmarks/traceml.py                 in place, and seven rounds (about eight minutes)
+    python benchmarks/traceml.py --rounds 0      in place alone
 
-TraceML comes from PyPI into a virtual environment of its own, in a temporary folder, with torch and this ddpmon: all
-three run the same script there, with the same Python. TraceML's runs get the two lines in the script that it asks for
-(`steps.py --traceml`) and its default mode, which records and prints a summary at the end, as ddpmon's does.
+TraceML comes from PyPI into a temporary folder that all three find first; torch and Python are this ddpmon's. TraceML's
+runs get the two lines in the script that it asks for (`steps.py --traceml`) and its default mode, which records and
+prints a summary at the end, as ddpmon's does. In place, as `overhead.py` does it, TraceML is off where a step is not in
+its `trace_step`: what its wrappers cost there is in both.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from rates import SCRIPT, bare, compare, watched
+from overhead import CYCLES, added, in_place
+from rates import SCRIPT, bare, compare, result_of, watched
 
-REPOSITORY = Path(__file__).parents[1]
-PACKAGES = ("torch==2.13.0", "traceml-ai==0.5.0")
-
-
-def environment(folder: Path) -> Path:
-    """Make a virtual environment there; its programs."""
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    programs = folder / "bin"
-    # One command: whatever else depends on torch is content with this one.
-    subprocess.run([programs / "pip", "install", "-q", *PACKAGES, "-e", REPOSITORY], check=True)
-    return programs
+PACKAGE = "traceml-ai==0.5.0"
 
 
 def main() -> None:
@@ -42,18 +36,27 @@ def main() -> None:
     args = parser.parse_args()
 
     with tempfile.TemporaryDirectory(prefix="ddpmon-b") as folder:
-        programs = environment(Path(folder) / "venv")
-        python = str(programs / "python")
-        traceml = [str(programs / "traceml"), "run", str(SCRIPT), "--nproc-per-node", str(args.nproc), "--args"]
-        print(f"{', '.join(PACKAGES)}; load of the last minute {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+        target = str(Path(folder) / "traceml")
+        subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--target", target, PACKAGE], check=True)
+        os.environ["PYTHONPATH"] = target
+        program = [sys.executable, "-c", "from traceml.launcher.cli import main; main()"]
+        traceml = [*program, "run", str(SCRIPT), "--nproc-per-node", str(args.nproc), "--args", "--traceml"]
+        print(f"{PACKAGE}; load of the last minute {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+        ours = in_place(args.nproc, 10, 0.0, folder)
+        theirs = json.loads(result_of([*traceml, "--step-ms", "0", "--cycles", str(CYCLES)], folder))
+        print(f"training thread, µs of CPU a step of {theirs['step_ms']:.2f} ms, median of parts (lowest to highest):")
+        for name, values in (("ddpmon", added(ours, "watched")), ("TraceML", added(theirs, "watched"))):
+            low, middle, high = min(values), statistics.median(values), max(values)
+            print(f"  {name:8} {middle:+6.1f} µs ({low:.1f} to {high:.1f})", flush=True)
         for step_ms in args.step_ms:
             arguments = ["--step-ms", str(step_ms), "--seconds", str(args.seconds)]
             commands = {
-                "bare": [*bare(args.nproc, python=python), *arguments],
-                "ddpmon": [*watched(args.nproc, python=python), *arguments],
-                "TraceML": [*traceml, "--traceml", *arguments],
+                "bare": [*bare(args.nproc), *arguments],
+                "ddpmon": [*watched(args.nproc), *arguments],
+                "TraceML": [*traceml, *arguments],
             }
-            compare(commands, args.rounds, folder, f"{args.nproc} ranks")
+            if args.rounds:
+                compare(commands, args.rounds, folder, f"{args.nproc} ranks")
 
 
 if __name__ == "__main__":

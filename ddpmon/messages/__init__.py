@@ -1,7 +1,8 @@
 """Every message on the wire, typed: the one vocabulary of probe, hub and viewers.
 
-`words` are the constants, `quantities` what ranks have a number of, `ranks` what ranks and hub say, `viewers` what the
-hub shows, `wire` the encoding, `snapshots` the check of what is shown.
+`words` are the constants, `quantities` what ranks have a number of, `ranks` what ranks and hub say, `viewers` what
+the hub shows, `wished` what of it single screens wish for, `values` what its values may be, `wire` the encoding,
+`snapshots` the check of what is shown.
 
 Encoding is msgpack through msgspec, structs as arrays. Fields are only ever appended, with defaults, so that
 both directions of version skew decode. Types are checked by the decoder; ranges by `wire`,
@@ -30,12 +31,14 @@ from ddpmon.messages.ranks import (
     Batch,
     Bucket,
     Bye,
+    Card,
     Collective,
     Digest,
     Failure,
     FromRank,
     Hello,
     Layout,
+    Meeting,
     Pause,
     Sample,
     Scalar,
@@ -48,34 +51,23 @@ from ddpmon.messages.ranks import (
 )
 from ddpmon.messages.snapshots import checked, decode_snapshot
 from ddpmon.messages.viewers import (
-    AllReduceView,
     Attempt,
     BucketView,
-    CostView,
     DeviceMark,
-    EfficiencyView,
     Environment,
     Event,
     Exit,
     Finding,
     Gpu,
-    HeatRow,
-    HeatView,
-    InspectView,
-    PastRow,
     PausingView,
     RankView,
     Refusal,
     Refused,
     RunView,
     Series,
-    SeriesView,
     Snapshot,
-    StackView,
-    TimelineRow,
-    TimelineStep,
-    TimelineView,
     TimesView,
+    VerdictFacts,
 )
 from ddpmon.messages.wire import (
     WireError,
@@ -86,6 +78,20 @@ from ddpmon.messages.wire import (
     decode_from_viewer,
     decode_to_rank,
     encode,
+)
+from ddpmon.messages.wished import (
+    AllReduceView,
+    CostView,
+    EfficiencyView,
+    HeatRow,
+    HeatView,
+    InspectView,
+    PastRow,
+    SeriesView,
+    StackView,
+    TimelineRow,
+    TimelineStep,
+    TimelineView,
 )
 from ddpmon.messages.wishes import (
     Ask,
@@ -101,6 +107,7 @@ from ddpmon.messages.wishes import (
 )
 from ddpmon.messages.words import (
     ALONE,
+    BUCKETS,
     CHECKPOINT,
     COMPILATION,
     COST_STEPS,
@@ -112,6 +119,9 @@ from ddpmon.messages.words import (
     EVALUATION,
     FSDP,
     FSDP2,
+    GPU_COUNTERS,
+    HEAT_JUDGED,
+    HEAT_LEVELS,
     HEAT_METRICS,
     HEAT_MOST,
     HEAT_STEPS,
@@ -132,6 +142,7 @@ from ddpmon.messages.words import (
     PAUSES,
     PHASES,
     PROTOCOL,
+    REASONS_JOIN,
     SERIES_MOST,
     STAGE_CONNECTED,
     STAGE_ENDED,
@@ -146,10 +157,12 @@ from ddpmon.messages.words import (
     SYNC_GRADIENTS,
     SYNC_KINDS,
     TENSOR_PARALLEL,
+    Phase,
 )
 
 __all__ = [
     "ALONE",
+    "BUCKETS",
     "CHECKPOINT",
     "COMPILATION",
     "COST_STEPS",
@@ -162,6 +175,9 @@ __all__ = [
     "FSDP",
     "FSDP2",
     "GPU",
+    "GPU_COUNTERS",
+    "HEAT_JUDGED",
+    "HEAT_LEVELS",
     "HEAT_METRICS",
     "HEAT_MOST",
     "HEAT_STEPS",
@@ -184,6 +200,7 @@ __all__ = [
     "PHASES",
     "PROTOCOL",
     "QUANTITIES",
+    "REASONS_JOIN",
     "SAMPLED",
     "SAMPLE_SERIES",
     "SERIES_MOST",
@@ -209,6 +226,7 @@ __all__ = [
     "Bucket",
     "BucketView",
     "Bye",
+    "Card",
     "Collective",
     "CostView",
     "CostWish",
@@ -230,10 +248,12 @@ __all__ = [
     "InspectView",
     "InspectWish",
     "Layout",
+    "Meeting",
     "Next",
     "PastRow",
     "Pause",
     "PausingView",
+    "Phase",
     "Quantity",
     "RankSpans",
     "RankView",
@@ -256,6 +276,7 @@ __all__ = [
     "TimelineWish",
     "TimesView",
     "ToRank",
+    "VerdictFacts",
     "Welcome",
     "Where",
     "WireError",

@@ -26,13 +26,13 @@ class Door:
         self._socket = socket
         self._folder, _, self._name = address.removeprefix(_IPC).rpartition("/")
         self._descriptor = -1
-        self._seen: tuple[int, int] | None = None
+        self._connected_folder: tuple[int, int] | None = None
         """Device and inode of the folder behind the descriptor."""
 
     def keep(self) -> bool:
         """Connect where that is due and safe; says whether it did. What was sent before may then be lost."""
-        found = _identity(self._folder)
-        if found is None or (found == self._seen and _identity(self._descriptor) == found):
+        identity = _identity(self._folder)
+        if identity is None or (identity == self._connected_folder and _identity(self._descriptor) == identity):
             return False  # gone: a connection that exists lives on without it
         try:
             descriptor = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -42,41 +42,43 @@ class Door:
             os.close(descriptor)
             return False
         self.close()
-        self._descriptor, self._seen = descriptor, _identity(descriptor)
+        self._descriptor, self._connected_folder = descriptor, _identity(descriptor)
         self._socket.connect(self._endpoint())
         return True
 
     def close(self) -> None:
         """Disconnect."""
-        if self._seen is None:
+        if self._connected_folder is None:
             return
         with contextlib.suppress(OSError):  # ZMQError is one: the socket gave up by itself
             self._socket.disconnect(self._endpoint())
-        if _identity(self._descriptor) == self._seen:  # else the script closed it, and the number is another file's
+        if (
+            _identity(self._descriptor) == self._connected_folder
+        ):  # else the script closed it, and the number is another file's
             os.close(self._descriptor)
-        self._descriptor, self._seen = -1, None
+        self._descriptor, self._connected_folder = -1, None
 
     def _endpoint(self) -> str:
         return f"{_IPC}/proc/self/fd/{self._descriptor}/{self._name}"
 
 
-def wrong(folder: str, found: os.stat_result | None = None) -> str:
+def wrong(folder: str, status: os.stat_result | None = None) -> str:
     """What is wrong with a folder of sockets, one line; "" if nothing is, or if there is none."""
-    if found is None:
+    if status is None:
         try:
-            found = os.lstat(folder)
+            status = os.lstat(folder)
         except OSError:
             return ""
-    if not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         return f"{folder} is no folder (a link?)"
-    if found.st_uid != os.getuid():
+    if status.st_uid != os.getuid():
         return f"{folder} belongs to another user"
-    return f"{folder} can be entered by others" if found.st_mode & 0o077 else ""
+    return f"{folder} can be entered by others" if status.st_mode & 0o077 else ""
 
 
 def _identity(place: str | int) -> tuple[int, int] | None:
     try:
-        found = os.stat(place, follow_symlinks=isinstance(place, int))
+        status = os.stat(place, follow_symlinks=isinstance(place, int))
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino

@@ -62,6 +62,6 @@ class Places(msgspec.Struct, frozen=True):
         """A file's name as people know it, and whether it belongs to a library."""
         if file.startswith("<"):
             return file, True
-        known = file.startswith(tuple(self.libraries)) or "/site-packages/" in file or "/dist-packages/" in file
+        is_library = file.startswith(tuple(self.libraries)) or "/site-packages/" in file or "/dist-packages/" in file
         inside = max((folder for folder in self.folders if file.startswith(folder)), key=len, default="")
-        return file.removeprefix(inside), known
+        return file.removeprefix(inside), is_library

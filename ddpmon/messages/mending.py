@@ -20,6 +20,7 @@ from ddpmon.messages.ranks import (
     FromRank,
     Hello,
     Layout,
+    Meeting,
     Pause,
     Sample,
     Scalar,
@@ -46,7 +47,7 @@ _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 _raw_items = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _tag = msgspec.msgpack.Decoder(str)
 _MESSAGES: dict[str, type[msgspec.Struct]] = {
-    "hello": Hello, "batch": Batch, "failure": Failure, "bye": Bye, "stack": Stack,
+    "hello": Hello, "batch": Batch, "failure": Failure, "bye": Bye, "stack": Stack, "meeting": Meeting,
 }  # fmt: skip
 _RECORDS: dict[str, tuple[type[msgspec.Struct], Callable[[Any], None], str]] = {
     "steps": (Step, check_step, "step"),
@@ -92,8 +93,8 @@ def _records(name: str, field: msgspec.Raw, left_out: list[str]) -> list[Any]:
     if items is None:
         left_out.append(name)
         return []
-    found = (_record(kind, item, check, called, left_out) for item in items)
-    return [record for record in found if record is not None]
+    read = (_record(kind, item, check, called, left_out) for item in items)
+    return [record for record in read if record is not None]
 
 
 def _record(
@@ -122,11 +123,11 @@ def _mended(
 
     beside: fields that the caller sees to.
     """
-    given = dict(zip(kind.__struct_fields__, fields, strict=False))
+    by_name = dict(zip(kind.__struct_fields__, fields, strict=False))
     wrong = []
     values: dict[str, Any] = {}
     must = kind.__struct_fields__[: len(kind.__struct_fields__) - len(kind.__struct_defaults__)]
-    for name, field in given.items():
+    for name, field in by_name.items():
         if name in beside:
             continue
         try:

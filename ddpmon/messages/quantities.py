@@ -97,8 +97,6 @@ class Quantity(msgspec.Struct, frozen=True, dict=True):
     """Of samples that are merged the largest stays, instead of their mean."""
     least: float = 0.0
     """No value can be less."""
-    beside: tuple[str, ...] = ()
-    """Kinds of findings in whose evidence its mean over the last seconds of training stands."""
 
     @cached_property
     def get(self) -> Callable[[RankView], float | None]:
@@ -210,12 +208,11 @@ _ROWS = (
     Quantity(
         "sent", BYTES_PER_S, "Sent over the network by its host, without loopback and RDMA", "sent_bytes_per_s", HOST,
         label="net sent bytes/s", head="sent/s", chart="bytes/s a host sends", metric="network_sent",
-        beside=("communication_bound", "slow_link"),
     ),
     Quantity(
         "received", BYTES_PER_S, "Received over the network by its host, without loopback and RDMA",
         "received_bytes_per_s", HOST, label="net recv bytes/s", head="recv/s", chart="bytes/s a host receives",
-        metric="network_received", beside=("communication_bound", "slow_link"),
+        metric="network_received",
     ),
     Quantity(
         "major_faults", PER_S, "Page faults that waited for a disk", "major_faults_per_s", PROCESS,
@@ -235,7 +232,7 @@ _ROWS = (
     ),
     Quantity(
         "gpu_power", WATTS, "Power that its GPU draws", "gpu.power_w", GPU,
-        label="GPU power W", head="W", word="watt", chart="GPU power, W", beside=("gpu_throttled",),
+        label="GPU power W", head="W", word="watt", chart="GPU power, W",
     ),
     Quantity(
         "gpu_temperature", CELSIUS, "Temperature of its GPU", "gpu.temperature_c", GPU,

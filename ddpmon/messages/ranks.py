@@ -6,6 +6,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from ddpmon.messages.words import REASONS_JOIN
+
 
 class Sync(msgspec.Struct, array_like=True, gc=False):
     """One synchronisation inside a step, as one rank saw it: it was blocked from `arrival_us` to `end_us`."""
@@ -96,7 +98,7 @@ class Sample(msgspec.Struct, array_like=True, gc=False):
     written_bytes_per_s: float | None = None
     threads: int | None = None
     gpu_throttled: str | None = None
-    """Why the GPU holds its clocks down ("thermal, power cap"); "" if it does not."""
+    """Why the GPU holds its clocks down: reasons, with REASONS_JOIN between them; "" if it does not."""
     loader_workers: int | None = None
     """Of the DataLoader that was read last."""
     loader_pinned: bool | None = None
@@ -104,6 +106,11 @@ class Sample(msgspec.Struct, array_like=True, gc=False):
     sent_bytes_per_s: float | None = None
     """Over the network, by its whole host."""
     received_bytes_per_s: float | None = None
+
+    @property
+    def throttles(self) -> tuple[str, ...]:
+        """Why the GPU holds its clocks down, reason by reason."""
+        return tuple(self.gpu_throttled.split(REASONS_JOIN)) if self.gpu_throttled else ()
 
 
 class Scalar(msgspec.Struct, array_like=True, gc=False):
@@ -161,6 +168,9 @@ class Stack(msgspec.Struct, array_like=True, tag="stack"):
     """It waits inside a collective for the others."""
     issued: dict[str, int] = msgspec.field(default_factory=dict)
     """Process group: sequence number of the last collective issued in it."""
+    timeout_s: float | None = None
+    """How long the collective that it waits in may take before torch ends the run; None: not known, or it waits in
+    none."""
 
 
 class Layout(msgspec.Struct, array_like=True):
@@ -212,6 +222,10 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
     unmeasured: list[str] = msgspec.field(default_factory=list)
     """Of PHASES, those of which nothing is measured in this kind of training: they are part of `other`, or there is
     nobody to wait for."""
+    missing: dict[str, str] = msgspec.field(default_factory=dict)
+    """Why BUCKETS or GPU_COUNTERS are not there; each reason is one of `notes` too."""
+    through: int = 0
+    """Set by hubs: the node whose hub passed it on; 0: it spoke to this hub itself."""
 
 
 class Batch(msgspec.Struct, array_like=True, tag="batch"):
@@ -270,7 +284,35 @@ class Bye(msgspec.Struct, array_like=True, tag="bye"):
     dropped: int = 0
 
 
-FromRank: TypeAlias = Hello | Batch | Failure | Bye | Stack
+class Card(msgspec.Struct, array_like=True, tag="card"):
+    """What a hub wants the hubs of other nodes to read in the store of the ranks' process group."""
+
+    key: str
+    """Its CURVE public key, Z85."""
+    run_id: str
+    addresses: list[str] = msgspec.field(default_factory=list)
+    """Where it listens, if it is the root: ZeroMQ's endpoints."""
+    admits: list[int] = msgspec.field(default_factory=list)
+    """The root: nodes whose hubs it lets in by now."""
+
+
+class Meeting(msgspec.Struct, array_like=True, tag="meeting"):
+    """A rank can reach the store of a process group that spans nodes, and what it has read there so far."""
+
+    rank: int
+    pid: int
+    node: int
+    """Its own: torchrun's GROUP_RANK."""
+    nodes: int
+    towards: str = ""
+    """A host that every node reaches: MASTER_ADDR."""
+    root: Card | None = None
+    """Of the hub of rank 0, once that lets in this rank's hub."""
+    keys: dict[int, str] = msgspec.field(default_factory=dict)
+    """Rank 0: public keys of other nodes' hubs."""
+
+
+FromRank: TypeAlias = Hello | Batch | Failure | Bye | Stack | Meeting
 
 
 class Welcome(msgspec.Struct, array_like=True, tag="welcome"):
@@ -293,4 +335,4 @@ class Where(msgspec.Struct, array_like=True, tag="where"):
     """Of a rank that may well come on: what would stop it for a moment is left out."""
 
 
-ToRank: TypeAlias = Welcome | Ack | Where
+ToRank: TypeAlias = Welcome | Ack | Where | Card

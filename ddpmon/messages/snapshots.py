@@ -13,8 +13,9 @@ from collections.abc import Sized
 import msgspec
 
 from ddpmon.messages.ranks import Stack
-from ddpmon.messages.viewers import HeatView, InspectView, RankView, Series, SeriesView, Snapshot, TimelineView
+from ddpmon.messages.viewers import RankView, Series, Snapshot
 from ddpmon.messages.wire import WireError, check_stack, decode, encode
+from ddpmon.messages.wished import HeatView, InspectView, SeriesView, TimelineView
 from ddpmon.messages.words import HEAT_MOST
 
 _snapshot = msgspec.msgpack.Decoder(Snapshot)
@@ -48,9 +49,9 @@ def checked(shot: Snapshot) -> Snapshot:
     return decode_snapshot(frame)
 
 
-def _check(ok: bool, what: str) -> None:
+def _check(ok: bool, complaint: str) -> None:
     if not ok:
-        raise WireError(what)
+        raise WireError(complaint)
 
 
 def _check_ranks(ranks: list[RankView], world_size: int) -> None:
@@ -72,9 +73,9 @@ def _alike(*lists: Sized) -> bool:
     return len({len(each) for each in lists}) == 1
 
 
-def _check_series(series: Series, what: str) -> None:
+def _check_series(series: Series, name: str) -> None:
     lists = series.seconds, series.low, series.median, series.high
-    _check(_alike(*lists), f"{what} over time: lists of several lengths")
+    _check(_alike(*lists), f"{name} over time: lists of several lengths")
 
 
 def _check_points(series: SeriesView) -> None:

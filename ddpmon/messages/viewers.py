@@ -6,21 +6,23 @@ any float, nan and infinity too.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias
+from typing import Any
 
 import msgspec
-from msgspec import Meta
 
 from ddpmon.messages.ranks import Stack
-from ddpmon.messages.words import MAX_TEXT, MAX_US, MAX_WORLD, PHASES, SYNC_GRADIENTS, SYNC_KINDS
-
-Rank: TypeAlias = Annotated[int, Meta(ge=0, lt=MAX_WORLD)]
-WorldSize: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_WORLD)]
-Count: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_US)]
-"""Of steps, bytes and whatever else is counted."""
-Seconds: TypeAlias = Annotated[float, Meta(ge=-MAX_US, le=MAX_US)]
-"""A moment or a span of time: finite."""
-Text: TypeAlias = Annotated[str, Meta(max_length=4 * MAX_TEXT)]
+from ddpmon.messages.values import Count, Rank, Seconds, Text, WorldSize
+from ddpmon.messages.wished import (
+    AllReduceView,
+    CostView,
+    EfficiencyView,
+    HeatView,
+    InspectView,
+    SeriesView,
+    StackView,
+    TimelineView,
+)
+from ddpmon.messages.words import PHASES
 
 
 class Gpu(msgspec.Struct, frozen=True):
@@ -140,37 +142,6 @@ class BucketView(msgspec.Struct, frozen=True):
     parameters: list[Text]
 
 
-class AllReduceView(msgspec.Struct, frozen=True):
-    """What the gradient synchronisation costs, mean over steps and ranks; without DDP what all collectives cost."""
-
-    payload_bytes: float
-    """Of a step."""
-    wait_ms: float
-    transfer_ms: float
-    exposed_share: float
-    """Wait + transfer over the step: the part of communication that compute did not hide."""
-    gain_without_waiting: float | None = None
-    """How many times faster the run were if the work of each step were spread evenly, so that nobody waits."""
-    gain_with_even_transfer: float | None = None
-    """The same if every step's transfer took its median."""
-    beside_ms: float | None = None
-    """Blocked in other synchronisations of a step: buffers, collectives that the script calls."""
-    kind: Text = SYNC_KINDS[SYNC_GRADIENTS]
-    """Of SYNC_KINDS: where DDP synchronises no gradients, what all collectives cost, whose bytes are not known."""
-
-
-class EfficiencyView(msgspec.Struct, frozen=True):
-    """The POP Centre's efficiencies (co-design.pop-coe.eu/metrics); each at most 1."""
-
-    parallel: float
-    """load_balance x communication"""
-    load_balance: float
-    """load_balance_persistent x load_balance_moving"""
-    load_balance_persistent: float
-    load_balance_moving: float
-    communication: float
-
-
 class TimesView(msgspec.Struct, frozen=True):
     """Where a run's time went, in seconds; the world's, not a sum over ranks."""
 
@@ -204,27 +175,6 @@ class Series(msgspec.Struct, frozen=True):
     high: list[float | None] = msgspec.field(default_factory=list)
 
 
-class SeriesView(msgspec.Struct, frozen=True):
-    """A quantity over a stretch of time for all ranks at once, oldest first; all lists are equally long."""
-
-    name: Text
-    seconds: list[Seconds]
-    """Since the run started, of the last step in each point."""
-    steps: list[Count]
-    """The number of that step; 0: not known."""
-    low: list[float | None]
-    median: list[float | None]
-    """Of a point of several steps: the mean of their medians."""
-    high: list[float | None]
-    worst: list[Rank | None]
-    """The rank with the highest value, or the lowest where that is the one to look at; None: nobody is known to be."""
-    merged: Count = 1
-    """So many steps are in a point, or seconds of samples."""
-    first_s: Seconds = 0.0
-    """When the quantity was first told of, and last."""
-    last_s: Seconds = 0.0
-
-
 class Event(msgspec.Struct, frozen=True):
     """Something that happened to the run."""
 
@@ -241,7 +191,7 @@ class DeviceMark(msgspec.Struct, frozen=True):
     words: Text
     """As in: throttled."""
     columns: list[Text]
-    """Of Devices: those that show it."""
+    """Of Devices, by the names of their quantities: those that show it."""
     order: Count
     """Of several, the highest is said."""
 
@@ -266,6 +216,8 @@ class Finding(msgspec.Struct, frozen=True):
     explains: Text = ""
     """Of STATES, the one that it is the reason of: "failed" or "stalled"."""
     device: DeviceMark | None = None
+    lead: Count = 0
+    """Characters at the beginning of the text that say who or what; 0: all of it does."""
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -300,132 +252,6 @@ class RunView(msgspec.Struct, frozen=True):
     """When the grace of a run that is being stopped is over, Unix seconds; None: it is not being stopped."""
 
 
-class HeatRow(msgspec.Struct, array_like=True, frozen=True):
-    """A row of the heat map: one rank, or the worst of several at each moment."""
-
-    hosts: tuple[Text, Text]
-    """Of its first and its last rank."""
-    ranks: tuple[Rank, Rank]
-    """The first and the last."""
-    count: Count
-    worst: Rank
-    """The rank that is worst over all columns."""
-    hot_share: float = 0.0
-    """Of the columns: at least 5% over the median; of waits half of the step, of GPUs idle for half of the time."""
-    hot_since: Count | None = None
-    """The step since which all are; None: the last one is not."""
-
-
-class HeatView(msgspec.Struct, frozen=True):
-    """Ranks through time."""
-
-    metric: Text
-    steps: Count
-    """In a column."""
-    first: Count
-    """The number of the first column, counted from the first step on: steps from first x steps."""
-    columns: Count
-    last_step: Count
-    low: float
-    """What a cell of 1 stands for, and one of 254: fractions over the median, of the step, of the time
-    in which the GPU did nothing, or losses."""
-    high: float
-    rows: list[HeatRow]
-    cells: bytes
-    """Row by row. 0: nothing known; 255: not finite."""
-
-
-class TimelineStep(msgspec.Struct, array_like=True, frozen=True):
-    """A step of the whole world."""
-
-    step: Count
-    length_ms: float
-    critical: Rank | None
-    """The rank that arrived last."""
-    mended_ms: float | None
-    """How long the step would have been with `mended` as its peers."""
-
-
-class TimelineRow(msgspec.Struct, array_like=True, frozen=True):
-    """A rank in the last steps."""
-
-    rank: Rank
-    host: Text
-    phases_ms: list[tuple[float, ...]]
-    """Of each step, in the order of PHASES."""
-
-
-class TimelineView(msgspec.Struct, frozen=True):
-    """The last steps, rank by rank."""
-
-    steps: list[TimelineStep]
-    """Oldest first."""
-    rows: list[TimelineRow]
-    """The latest to arrive first."""
-    ranks: Rank
-    """In the world, of those that were wished for."""
-    mended: Rank | None = None
-    """The rank that holds the others back, whose own time is its peers' in `mended_ms`."""
-
-
-class CostView(msgspec.Struct, frozen=True):
-    """What all-reduce costs, and the efficiencies, over other steps than the snapshot's window."""
-
-    over: Text
-    """One of COST_WINDOWS."""
-    window: tuple[Count, Count]
-    """The first and the last step."""
-    steps: Count
-    """That are told of."""
-    all_reduce: AllReduceView | None
-    efficiency: EfficiencyView | None
-    slowest: Rank | None = None
-    """The rank with the most own time."""
-    slowest_over: float | None = None
-    """Its own time over the world's median, as a fraction."""
-
-
-class StackView(msgspec.Struct, frozen=True):
-    """Where a rank's training thread was last, as far as it told."""
-
-    rank: Rank
-    stack: Stack | None = None
-    at: Seconds | None = None
-    """When it was there, Unix seconds; None: on a host whose clock is another."""
-    asked: bool = False
-    """A viewer asked, and it has not answered yet."""
-    why: Text = ""
-    """Why it cannot tell, in words; empty: nothing is in its way."""
-
-
-class PastRow(msgspec.Struct, array_like=True, frozen=True):
-    """One quantity of a rank through time, beside the median of its peers."""
-
-    name: Text
-    """"own", one of PHASES, "step" or "loss"."""
-    low: float
-    """What a cell of 1 stands for, and one of 254: milliseconds, or losses."""
-    high: float
-    mine: bytes
-    """A cell a column. 0: nothing known; 255: not finite."""
-    peers: bytes
-    longer: Text = ""
-    """Since when it takes longer than its peers, in words; empty: it does not."""
-
-
-class InspectView(msgspec.Struct, frozen=True):
-    """One rank through time, and where it is."""
-
-    rank: Rank
-    steps: Count
-    """In a column."""
-    columns: Count
-    last_step: Count
-    rows: list[PastRow]
-    """Empty before its first step."""
-    where: StackView
-
-
 class Refusal(msgspec.Struct, frozen=True):
     """What came from outside and could not be: it was left out, and nothing else suffered from it."""
 
@@ -434,6 +260,17 @@ class Refusal(msgspec.Struct, frozen=True):
     what: str
     """"total_steps", "samples of a step", "a step", or a whole message of some kind."""
     count: int
+
+
+class VerdictFacts(msgspec.Struct, frozen=True):
+    """What a verdict tells, for whoever must not read its words."""
+
+    topic: list[Text]
+    """Of two verdicts with the same one nothing but figures differs."""
+    lead: Count = 0
+    """Characters at its beginning that say who or what; 0: all of it does."""
+    findings: list[Count] = msgspec.field(default_factory=list)
+    """Places in the snapshot's findings of those whose whole text is in it."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
@@ -511,6 +348,10 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     """One sentence: what is measured then and what is not; "" where all is, with DDP."""
     refused: list[Refusal] = msgspec.field(default_factory=list)
     """What the hub did not take, because it cannot be."""
+    missing: dict[Text, Text] = msgspec.field(default_factory=dict)
+    """Why BUCKETS or GPU_COUNTERS are not there, of the first rank that says so."""
+    verdict_facts: VerdictFacts | None = None
+    """Of the verdict; None: its words are all that is known of it."""
 
 
 class Refused(msgspec.Struct, array_like=True, tag="refused"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from operator import attrgetter
 from typing import TypeVar
 
@@ -10,11 +11,13 @@ import msgspec
 from ddpmon.messages.quantities import SAMPLED
 from ddpmon.messages.ranks import (
     Batch,
+    Card,
     Digest,
     Failure,
     FromRank,
     Hello,
     Layout,
+    Meeting,
     Pause,
     Sample,
     Scalar,
@@ -53,6 +56,10 @@ _to_rank: msgspec.msgpack.Decoder[ToRank] = msgspec.msgpack.Decoder(ToRank)
 _from_viewer: msgspec.msgpack.Decoder[FromViewer] = msgspec.msgpack.Decoder(FromViewer)
 
 encode = _encoder.encode
+
+MAX_ADDRESSES = 16
+_KEY = re.compile(r"[0-9A-Za-z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
+_ADDRESS = re.compile(r"tcp://[0-9A-Za-z.:%_\-\[\]]{1,100}:[0-9]{1,5}")
 
 _measured = attrgetter(*(row.sample_field for row in SAMPLED))
 _LEAST = tuple(row.least for row in SAMPLED)
@@ -101,6 +108,8 @@ def check_head(message: FromRank) -> None:
         _check(0 <= message.step < MAX_STEP, "step", message.step)
     elif isinstance(message, Stack):
         check_stack(message)
+    elif isinstance(message, Meeting):
+        check_meeting(message)
     else:
         _check(0 <= message.seq < MAX_STEP, "seq", message.seq)
         _check(0 <= message.dropped < MAX_STEP, "dropped", message.dropped)
@@ -156,9 +165,9 @@ def _check_spans(spans: RankSpans | None) -> None:
         end = last
 
 
-def _check(ok: bool, what: str, value: object) -> None:
+def _check(ok: bool, name: str, value: object) -> None:
     if not ok:
-        raise WireError(f"{what} out of range: {value}")
+        raise WireError(f"{name} out of range: {value}")
 
 
 def check_hello(hello: Hello) -> None:
@@ -170,14 +179,40 @@ def check_hello(hello: Hello) -> None:
     _check(0 <= hello.stage < len(STAGES), "stage", hello.stage)
     texts = (hello.run_id, hello.host, hello.device, hello.device_name, hello.backend, hello.torch_version)
     _check(sum(map(len, texts)) + sum(map(len, hello.notes)) <= MAX_TEXT, "length of texts", "too long")
+    _check(sum(len(name) + len(why) for name, why in hello.missing.items()) <= MAX_TEXT, "missing", "too long")
     _check(len(hello.parallelism) <= MAX_NAME, "parallelism", hello.parallelism[:MAX_NAME])
     _check(len(hello.unmeasured) <= len(PHASES), "unmeasured", len(hello.unmeasured))
     _check(set(hello.unmeasured) <= set(PHASES), "unmeasured", [name[:MAX_NAME] for name in hello.unmeasured])
     _check(0 <= hello.cores < MAX_WORLD and 0 <= hello.compute_threads < MAX_WORLD, "cores", hello.cores)
     _check(0 <= hello.protocol < MAX_WORLD, "protocol", hello.protocol)
+    _check(0 <= hello.through < MAX_WORLD, "through", hello.through)
     _check(0 <= hello.restart < MAX_RESTART, "restart", hello.restart)
     sizes = (hello.parameters, hello.gradient_bytes, hello.buffer_bytes)
     _check(min(sizes) >= 0 and max(sizes) < MAX_US, "size of the model", sizes)
+
+
+def check_meeting(meeting: Meeting) -> None:
+    """Ranges of a Meeting; WireError names the field."""
+    _check(1 < meeting.nodes <= MAX_WORLD and 0 <= meeting.node < meeting.nodes, "node", meeting.node)
+    _check(len(meeting.towards) <= MAX_NAME * 4, "towards", meeting.towards[:40])
+    _check(all(0 < node < meeting.nodes for node in meeting.keys), "node of a key", list(meeting.keys)[:4])
+    _check(all(is_key(key) for key in meeting.keys.values()), "key of a hub", "no Z85 of 32 bytes")
+    if meeting.root is not None:
+        check_card(meeting.root)
+
+
+def check_card(card: Card) -> None:
+    """Ranges of a Card; WireError names the field."""
+    _check(is_key(card.key), "key of a hub", "no Z85 of 32 bytes")
+    _check(0 < len(card.run_id) <= MAX_NAME, "run_id", card.run_id[:MAX_NAME])
+    _check(len(card.addresses) <= MAX_ADDRESSES, "addresses", len(card.addresses))
+    _check(all(_ADDRESS.fullmatch(address) for address in card.addresses), "address", str(card.addresses)[:80])
+    _check(len(card.admits) <= MAX_WORLD, "admits", len(card.admits))
+
+
+def is_key(text: str) -> bool:
+    """Whether it can be a CURVE key: 32 bytes in Z85."""
+    return _KEY.fullmatch(text) is not None
 
 
 def check_batch(batch: Batch) -> None:
@@ -288,6 +323,7 @@ def check_stack(stack: Stack) -> None:
     _check(stack.own is None or 0 <= stack.own < len(stack.frames), "own", stack.own)
     _check(sum(map(len, stack.issued)) <= MAX_TEXT, "length of groups", "too long")
     _check(all(0 <= number < MAX_US for number in stack.issued.values()), "issued", "out of range")
+    _check(stack.timeout_s is None or 0 < stack.timeout_s < MAX_US, "timeout_s", stack.timeout_s)
     if stack.collective is not None:
         _check(len(stack.collective.name) + len(stack.collective.group) <= MAX_TEXT, "collective", "too long")
         _check(0 <= (stack.collective.sequence or 0) < MAX_US, "sequence", stack.collective.sequence)

@@ -24,6 +24,8 @@ class HeatWish(msgspec.Struct, array_like=True, frozen=True):
     columns: int = 64
     ranks: RankSpans | None = None
     """Only these; None: all."""
+    beyond_chance: bool = False
+    """What exceeds chance, where the metric is one of HEAT_JUDGED."""
 
 
 class TimelineWish(msgspec.Struct, array_like=True, frozen=True):

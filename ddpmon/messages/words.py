@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 PROTOCOL = 1
 """Raised only when an old peer could misread a new message; appended fields do not raise it."""
 
@@ -19,10 +21,23 @@ MAX_NAME = 64
 MAX_LOGGED = 256
 """Characters in the name of a value that `ddpmon.log` takes."""
 
-OWN_PHASES = ("data", "forward", "backward", "optimizer", "other")
-"""What a rank itself does in a step; the order of every array of phases."""
-PHASES = (*OWN_PHASES, "wait", "transfer")
+
+class Phase(IntEnum):
+    """A phase of a step, by its place in every array of phases."""
+
+    DATA = 0
+    FORWARD = 1
+    BACKWARD = 2
+    OPTIMIZER = 3
+    OTHER = 4
+    WAIT = 5
+    TRANSFER = 6
+
+
+PHASES = tuple(phase.name.lower() for phase in Phase)
 """All phases of a step: they add up to its length."""
+OWN_PHASES = PHASES[: Phase.WAIT]
+"""What a rank itself does in a step."""
 
 SYNC_KINDS = ("gradients", "buffers", "collective")
 """Kinds of synchronisation, by index: DDP's gradient all-reduce, DDP's buffer broadcast, one the script calls."""
@@ -44,6 +59,10 @@ HYBRID = " (hybrid)"
 HEAT_METRICS = ("own", *OWN_PHASES, "wait", "step", "loss", "gpu")
 """What the heat map can show: own time over the step's median, each phase over the peers' as a share of own time, wait
 as a share of the step, the step's length over the median, loss, GPU utilization."""
+HEAT_JUDGED = ("own", *OWN_PHASES, "step")
+"""Those of which it can be told what exceeds chance."""
+HEAT_LEVELS = (0.0, 0.05, 0.10, 0.15)
+"""By how much at least, as a share: what its marks stand for there."""
 HEAT_STEPS = (1, 8, 64, 512)
 """Steps that one of its columns may stand for."""
 HEAT_MOST = 512
@@ -56,6 +75,11 @@ LOGGED = "log:"
 """What the names of values that scripts log begin with."""
 SERIES_MOST = 2048
 """Points that a viewer may ask for."""
+
+BUCKETS, GPU_COUNTERS = "buckets", "gpu"
+"""What viewers look for and may miss: `Hello.missing` says why."""
+REASONS_JOIN = ", "
+"""Between the reasons why a GPU holds its clocks down; none of them has it in itself."""
 
 STAGES = ("importing", "connected", "group", "model", "training", "ended")
 """How far a rank has come: torch imported, process group up, model wrapped in DDP, first step done, left."""

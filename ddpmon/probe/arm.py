@@ -37,8 +37,7 @@ def from_environment() -> None:
     if os.environ.get("DDPMON_BUCKETS") == "1":
         from ddpmon.probe.buckets import Buckets
 
-        listener.buckets = Buckets(listener)
-        listener.buckets.install()
+        listener.record_buckets(Buckets(listener))
     os.register_at_fork(after_in_child=lambda: _forked(listener, address))
     if os.environ.get("DDPMON_AGENT_PID") == str(os.getppid()) and "RANK" in os.environ:
         listener.start()

@@ -16,7 +16,8 @@ import torch.distributed as dist
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
-from ddpmon.messages import Layout
+from ddpmon.messages import BUCKETS, Layout
+from ddpmon.probe.account import Account
 from ddpmon.probe.hearing import Hearing
 from ddpmon.probe.interception import replace
 
@@ -71,7 +72,7 @@ class Buckets:
         """A comm hook in C++, which cannot be wrapped."""
         if self._hooks.get(model) is None:
             self._hooks[model] = None
-            self.listener.identity.note("buckets: not recorded for a model with a built-in comm hook")
+            self.listener.identity.note("buckets: not recorded for a model with a built-in comm hook", BUCKETS)
 
     def _joins(self, work: Any, *_args: object) -> None:
         self.joining = work
@@ -82,7 +83,7 @@ class Buckets:
             return
         if _on_gpu(model):
             self._hooks[model] = None
-            self.listener.identity.note(CPU_ONLY)
+            self.listener.identity.note(CPU_ONLY, BUCKETS)
             return
         hook = Hook(self, model)
         self._register(model.reducer, None, hook)
@@ -179,11 +180,8 @@ class Hook:
         return int(joining.result()[0].item())
 
     def _note(self, bucket: Any, launch: int, future: Any) -> None:
-        clock = self._buckets.listener.clock
         noted = [self._layout(bucket), launch, 0]
-        if clock.buckets is None:
-            clock.buckets = []
-        clock.buckets.append(noted)
+        self._buckets.listener.pen.note((Account.bucket_launched, launch, None, noted, None, None))
         future.add_done_callback(functools.partial(_ended, noted))
 
     def _layout(self, bucket: Any) -> int:

@@ -6,6 +6,8 @@ side, so whatever is not there, or answers otherwise, counts as not known.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -57,6 +59,36 @@ def issued() -> dict[str, int]:
     except AttributeError:
         return {}
     return {name: number for name, number in map(position, groups) if name}
+
+
+def timeouts_s(name: str = "") -> set[float]:
+    """How long a collective may wait before torch ends the run, in each of this rank's process groups.
+
+    Read anew each time, as a group's timeout can be changed. name: of the one group that is asked for. Empty: unknown.
+    """
+    try:
+        groups = list(dist.distributed_c10d._world.pg_names.items())[:MOST_GROUPS]
+        return {seconds for group, its_name in groups if name in {"", its_name} for seconds in _timeouts_s(group)}
+    except Exception:
+        return set()
+
+
+def _timeouts_s(group: Any) -> Iterator[float]:
+    """Of each of the backends of a process group."""
+    for device in group._device_types:
+        backend = group._get_backend(device)
+        backend = getattr(backend, "wrapped_pg", backend)  # TORCH_DISTRIBUTED_DEBUG=DETAIL puts one around it
+        if type(backend).__name__ != "ProcessGroupNCCL" or _nccl_ends_runs():
+            yield backend.options._timeout.total_seconds()
+
+
+def _nccl_ends_runs() -> bool:
+    """Whether anything follows from the timeout: NCCL's watchdog may be told to do nothing."""
+    settings = {
+        name: os.environ.get(f"TORCH_{name}", os.environ.get(name))
+        for name in ("NCCL_ASYNC_ERROR_HANDLING", "NCCL_BLOCKING_WAIT")
+    }
+    return settings["NCCL_ASYNC_ERROR_HANDLING"] != "0" or settings["NCCL_BLOCKING_WAIT"] == "1"
 
 
 class _Entry(msgspec.Struct):

@@ -12,6 +12,12 @@ def count(batch: Any, depth: int = 3) -> tuple[int, int]:
 
     Samples are its first dimension. A batch of whole numbers in two dimensions is taken for token ids.
     """
+    kind = type(batch)
+    first = batch[0] if (kind is tuple or kind is list) and batch else batch
+    if type(first) is torch.Tensor:  # what almost every batch is: twice in each step this is all
+        shape = first.shape
+        if shape and shape[0]:
+            return shape[0], first.numel() if len(shape) == 2 and not first.is_floating_point() else 0
     if isinstance(batch, torch.Tensor):
         tokens = batch.numel() if batch.ndim == 2 and not batch.is_floating_point() else 0
         return (batch.shape[0] if batch.ndim else 0), tokens

@@ -85,6 +85,10 @@ class Events:
         event.record()
         return event
 
+    def free(self, event: Event) -> None:
+        """An event marks nothing."""
+        self._free.append(event)
+
     def release(self, marks: list[Mark]) -> None:
         """A step has been read: its events are free, but for the last one, with which the next step begins."""
         last = marks[-1].event

@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from ddpmon.messages import Sample
+from ddpmon.messages import GPU_COUNTERS, REASONS_JOIN, Sample
 
 THROTTLES = (
     (0x20 | 0x40, "thermal"),
@@ -37,7 +37,7 @@ class Sampler:
         self,
         training_thread: Callable[[], int | None],
         cuda_uuid: Callable[[], str | None],
-        note: Callable[[str], object],
+        note: Callable[..., object],
         loader: Callable[[], tuple[object, object]] = lambda: (None, None),
     ) -> None:
         self._process = psutil.Process()
@@ -125,7 +125,7 @@ class Sampler:
             self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
             self._nvml = pynvml
         except Exception as error:  # no driver, no library, a container without the device: all normal
-            self._note(f"no GPU counters: {error}")
+            self._note(f"no GPU counters: {error}", GPU_COUNTERS)
 
     def _sample_gpu(self, sample: Sample) -> None:
         nvml, handle = self._nvml, self._handle
@@ -198,4 +198,4 @@ def network_cards(names: Iterable[str], folder: str = "/sys/class/net") -> list[
 
 def throttles(reasons: int) -> str:
     """NVML's clocks event reasons in words; "" for none that slow it down."""
-    return ", ".join(name for bits, name in THROTTLES if reasons & bits)
+    return REASONS_JOIN.join(name for bits, name in THROTTLES if reasons & bits)

@@ -1,8 +1,9 @@
 """Whether replicas are still the same: now and then, a few of a model's parameters as one number.
 
 DDP's replicas are bit-identical after every step, and nothing in torch says so when they are not. Every rank takes the
-same elements at the same steps; the hub compares. Where an optimizer steps on gradients that DDP never reduced, they
-are taken after such steps too: without DDP's forward there is no other moment, and they tell whether it did any harm.
+same elements after as many synchronised backward calls; the hub compares. Where an optimizer steps on gradients that
+DDP never reduced, they are taken after such steps too: without DDP's forward there is no other moment, and they tell
+whether it did any harm.
 """
 
 from __future__ import annotations
@@ -19,8 +20,13 @@ EVERY = 500
 
 
 def due(step: int) -> bool:
-    """Whether a digest is taken before the forward that follows `step` finished steps."""
+    """Whether digests are taken after so many."""
     return step % EVERY == 0 if step > FIRST[-1] else step in FIRST
+
+
+def next_due(step: int) -> int:
+    """After how many, more than this, digests are taken next."""
+    return next((first for first in FIRST if first > step), (step // EVERY + 1) * EVERY)
 
 
 class Sampled:

@@ -1,4 +1,4 @@
-"""The training thread of this process: which one it is, whether it is heard, and its clock, models and optimizers.
+"""The training thread of this process: which one it is, whether it is heard, its notes, models and their account.
 
 What every part of the probe that hears or reads the training thread stands on.
 """
@@ -8,54 +8,120 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-import weakref
+from collections.abc import Callable, Iterable
+from threading import get_ident
+from time import monotonic_ns
 from typing import Any
 
 import torch
 
 from ddpmon import api
+from ddpmon.probe.account import Account
+from ddpmon.probe.cuda import Events, Readings
 from ddpmon.probe.identity import Identity
-from ddpmon.probe.iteration import Iteration
-from ddpmon.probe.replica import Replicas
-from ddpmon.probe.stepclock import StepClock
+from ddpmon.probe.journal import Journal
+from ddpmon.probe.loss import Loss
+from ddpmon.probe.parallelism import Parallelism
+from ddpmon.probe.records import Event
+from ddpmon.probe.replica import Replica, Replicas
+
+Reader = Callable[[Account, Any, Any, Any], object]
+
+
+class Pen:
+    """What is looked up at the calls of every step: in one place of memory, as caches are cold then."""
+
+    __slots__ = (
+        "besides",
+        "depth",
+        "events",
+        "expecting",
+        "fetching",
+        "loss",
+        "note",
+        "optimizers",
+        "thread",
+        "unreduced",
+    )
+
+    def begin(self, note: Callable[[Iterable[Any]], None], loss: Loss) -> None:
+        """Start from nothing: a new process."""
+        self.thread: int | None = threading.main_thread().ident
+        """The thread that is heard; 0: none any more."""
+        self.note = note
+        """Takes a note of the training thread's; see `journal`."""
+        self.events: Events | None = None
+        """The events of the GPU's timeline, where there is one."""
+        self.loss = loss
+        """Reads the loss."""
+        self.fetching = 0
+        """The id of the iterator that was fetched from last."""
+        self.besides = False
+        """Whether something else than its digest is to be seen to before a forward."""
+        self.depth = 0
+        """How many backward calls are inside of each other."""
+        self.expecting: list[Replica] = []
+        """Models whose next backward reduces gradients."""
+        self.unreduced = False
+        """Whether a backward since the last optimizer step left gradients that no reducer was told of."""
+        self.optimizers: dict[int, str] = {}
+        """Those that live, by their id: a name for what each updates, "" before its first step."""
 
 
 class Hearing:
     """Hears the training thread, until something in the probe fails."""
 
+    def __init__(self) -> None:
+        self.pen = Pen()
+
     def begin(self, identity: Identity) -> None:
         """Start from nothing: a new process."""
         self.identity = identity
-        self.listening = True
         self.thread = threading.main_thread().ident
         """The training thread: the one that set up the process group or wrapped a model."""
         self.native_thread = threading.main_thread().native_id
-        self.beats = 0
-        """Rises with what is heard of the training thread."""
-        self.clock = StepClock()
-        self.iteration = Iteration(self.clock, self._name_of)
         self.replicas = Replicas()
-        self._names: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
-        """Of optimizers: what each updates."""
-        self._backward_depth = 0
+        self.parallelism = Parallelism()
+        self.journal = Journal(self._release)
+        self.readings = Readings()
+        self.pen.begin(self.journal.note, Loss(self.readings))
+        self.account = Account(identity, self.parallelism, self.journal)
+        self.journal.account = self.account
+        self.clock = self.account.clock
+
+    def defer(self) -> None:
+        """Another thread will read the notes from now on."""
+        self.journal.defer()
+        self.pen.note = self.journal.note
+
+    @property
+    def listening(self) -> bool:
+        """Whether this process is watched."""
+        return self.pen.thread != 0
 
     def hears(self) -> bool:
         """Whether this call is on the training thread of a process that is watched."""
-        return self.listening and threading.get_ident() == self.thread
+        return get_ident() == self.pen.thread
 
     def hears_collective(self) -> bool:
         """The same for a collective: inside backward, autograd calls it on a thread of its own for each GPU."""
         if not self.listening:
             return False
-        if threading.get_ident() == self.thread:
+        if get_ident() == self.thread:
             return True
-        return self._backward_depth > 0 and torch._C._current_graph_task_id() != -1
+        return self.pen.depth > 0 and torch._C._current_graph_task_id() != -1
+
+    def tell(self, reader: Reader, first: Any = None, second: Any = None, third: Any = None) -> None:
+        """Note something that happens now."""
+        pen = self.pen
+        event = pen.events and pen.events.event()
+        pen.note((reader, monotonic_ns(), event, first, second, third))
 
     def leave(self, error: BaseException) -> None:
         """Something in the probe went wrong: say so once, and stop listening. Training goes on."""
         if not self.listening:
             return
-        self.listening = False
+        self.pen.thread = 0
         api.detach()
         with contextlib.suppress(Exception):  # whatever the script has put there, or a full disk
             print(
@@ -64,15 +130,12 @@ class Hearing:
                 file=sys.stderr,
             )
 
-    def _on_training_thread(self) -> None:
-        self.thread = threading.get_ident()
-        self.native_thread = threading.get_native_id()
+    def _release(self, event: Event) -> None:
+        if self.pen.events is not None:
+            self.pen.events.free(event)
 
-    def _name_of(self, optimizer: Any) -> str:
-        """What an optimizer updates."""
-        name = self._names.get(optimizer)
-        if name is None:
-            first = next((p for group in optimizer.param_groups for p in group["params"]), None)
-            shared = self.iteration.optimizers > len(self.replicas)
-            name = self._names[optimizer] = self.replicas.name_of(first, set(self._names.values()), shared)
-        return name
+    def _on_training_thread(self) -> None:
+        self.thread = get_ident()
+        if self.listening:
+            self.pen.thread = self.thread
+        self.native_thread = threading.get_native_id()

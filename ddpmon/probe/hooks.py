@@ -28,7 +28,7 @@ def install(listener: Listener) -> None:
     replace(DistributedDataParallel, "_ddp_init_helper", listener, after=listener.model_wrapped)
     if offers(DistributedDataParallel, "_pre_forward", "_post_forward", listener=listener):
         replace(DistributedDataParallel, "_pre_forward", listener, before=listener.forward_begins)
-        replace(DistributedDataParallel, "_post_forward", listener, after=listener.forward_ends)
+        replace(DistributedDataParallel, "_post_forward", listener, after=listener.forward_ends, first=True)
     replace(
         DistributedDataParallel,
         "_sync_buffers",
@@ -45,6 +45,7 @@ def install(listener: Listener) -> None:
             before=listener.fetch_begins,
             after=listener.fetch_ends,
             failed=listener.fetch_fails,
+            first=True,
         )
     replace(
         torch.autograd,
@@ -55,7 +56,7 @@ def install(listener: Listener) -> None:
         failed=listener.phase_fails,
     )
     if offers(dist, "Reducer", listener=listener):
-        replace(dist.Reducer, "prepare_for_backward", listener, after=listener.backward_expected)
+        replace(dist.Reducer, "prepare_for_backward", listener, after=listener.backward_expected, first=True)
     if offers(torch.amp, "GradScaler", listener=listener):
         replace(torch.amp.GradScaler, "scale", listener, after=listener.loss_scaled)
         replace(torch.amp.GradScaler, "step", listener, before=listener.scaler_steps)

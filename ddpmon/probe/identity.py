@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from typing import Any
 
 import torch
@@ -26,6 +27,8 @@ class Identity:
 
     def __init__(self, run_id: str) -> None:
         self.version = 1
+        self._changing = threading.RLock()
+        """Both threads change facts; a signal handler of the script's may come here from within a change."""
         self.cuda_device: int | None = None
         rank = _number("RANK", 0)
         self._facts: dict[str, Any] = {
@@ -39,6 +42,7 @@ class Identity:
             "stage": STAGE_CONNECTED,
             "torch_version": str(torch.__version__),
             "notes": [],
+            "missing": {},
             "cores": len(os.sched_getaffinity(0)),
         }
 
@@ -61,17 +65,23 @@ class Identity:
 
     def reached(self, stage: int) -> None:
         """The rank has come at least this far."""
-        if stage > self.stage:
-            self._change(stage=stage)
+        with self._changing:
+            if stage > self.stage:
+                self._change(stage=stage)
 
-    def note(self, text: str) -> bool:
-        """Something that cannot be measured here; says whether it is new. Of very many, the first are kept."""
+    def note(self, text: str, missing: str = "") -> bool:
+        """Something that cannot be measured here; says whether it is new. Of very many, the first are kept.
+
+        missing: BUCKETS or GPU_COUNTERS, if that is what is not there.
+        """
         text = text[:NOTE_CHARACTERS]
-        notes = self._facts["notes"]
-        if text in notes or len(notes) >= NOTES:
-            return False
-        self._change(notes=[*notes, text])
-        return True
+        with self._changing:
+            notes = self._facts["notes"]
+            if text in notes or len(notes) >= NOTES:
+                return False
+            reasons = {missing: text, **self._facts["missing"]} if missing else self._facts["missing"]
+            self._change(notes=[*notes, text], missing=reasons)
+            return True
 
     def take_group(self) -> None:
         """The process group is up: take rank and world size from it."""
@@ -119,6 +129,7 @@ class Identity:
         return Hello(protocol=PROTOCOL, pid=os.getpid(), **self._facts)
 
     def _change(self, **facts: Any) -> None:
-        # A new dict, so that the sending thread never sees half a change.
-        self._facts = {**self._facts, **facts}
-        self.version += 1
+        # A new dict, so that who reads on another thread never sees half a change.
+        with self._changing:
+            self._facts = {**self._facts, **facts}
+            self.version += 1

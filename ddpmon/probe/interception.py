@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -27,13 +28,13 @@ def offers(owner: Any, *names: str, listener: Hearing) -> bool:
     return not missing
 
 
-def guarded(listener: Hearing, listen: Callable[..., None]) -> Callable[..., None]:
-    """A hook for torch to call that never raises."""
+def guarded(listener: Hearing, listen: Callable[[Any], None]) -> Callable[..., None]:
+    """A hook for torch to call that never raises; listens on the training thread."""
 
-    def hook(*args: Any) -> None:
-        if listener.listening:
+    def hook(heard: Any, *_args: object) -> None:
+        if get_ident() == listener.pen.thread:
             try:
-                listen(*args)
+                listen(heard)
             except Exception as error:
                 listener.leave(error)
 
@@ -50,21 +51,116 @@ def replace(
     failed: Callable[[], None] | None = None,
     hears: Callable[[], bool] | None = None,
     traced: bool = False,
+    first: bool = False,
 ) -> None:
     """Put a listening wrapper in the place of `owner.name`.
 
     before(*args, **kwargs) hears the arguments, after(result, *args) the result and the positional ones, failed()
     that the original raised. They are only called where hears() says so: on the training thread.
     traced: torch.compile may look into it from a function of the script, and must see nothing but the original.
+    first: of the arguments, they only need the first one, before(first) and after(result, first): that is cheaper.
     """
     if not offers(owner, name, listener=listener):
         return
     original = getattr(owner, name)
-    hears = hears or listener.hears
+    if first:
+        wrapper = _first_wrapper(original, listener, before, after, failed)
+    elif hears is None and not traced:
+        wrapper = _wrapper(original, listener, before, after, failed)
+    else:
+        wrapper = _asking_wrapper(original, listener, before, after, failed, hears or listener.hears)
+    setattr(owner, name, functools.update_wrapper(wrapper, original))
 
-    @functools.wraps(original)
+
+def _wrapper(
+    original: Any,
+    listener: Hearing,
+    before: Callable[..., None] | None,
+    after: Callable[..., None] | None,
+    failed: Callable[[], None] | None,
+) -> Callable[..., Any]:
+    """For what every step calls: nothing is asked but which thread this is."""
+    pen = listener.pen
+
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if traced and torch.compiler.is_compiling():
+        heard = get_ident() == pen.thread
+        if heard and before is not None:
+            try:
+                before(*args, **kwargs)
+            except Exception as error:
+                listener.leave(error)
+        try:
+            result = original(*args, **kwargs)
+        except BaseException as error:
+            if heard and failed is not None:
+                _tell_of_failure(listener, failed)
+            # Without our frame; a bare raise does not add it again.
+            error.__traceback__ = error.__traceback__.tb_next if error.__traceback__ else None
+            raise
+        if heard and after is not None and pen.thread:
+            try:
+                after(result, *args)
+            except Exception as error:
+                listener.leave(error)
+        return result
+
+    return wrapper
+
+
+def _first_wrapper(
+    original: Any,
+    listener: Hearing,
+    before: Callable[[Any], None] | None,
+    after: Callable[[Any, Any], None] | None,
+    failed: Callable[[], None] | None,
+) -> Callable[..., Any]:
+    """The same, where the first argument is all that is needed: nothing is packed or unpacked for it."""
+    pen = listener.pen
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if before is not None and get_ident() == pen.thread:
+            try:
+                before(args[0])
+            except Exception as error:
+                listener.leave(error)
+        try:
+            result = original(*args, **kwargs) if kwargs else original(*args)
+        except BaseException as error:
+            if failed is not None and get_ident() == pen.thread:
+                _tell_of_failure(listener, failed)
+            # Without our frame; a bare raise does not add it again.
+            error.__traceback__ = error.__traceback__.tb_next if error.__traceback__ else None
+            raise
+        if after is not None and get_ident() == pen.thread:
+            try:
+                after(result, args[0])
+            except Exception as error:
+                listener.leave(error)
+        return result
+
+    return wrapper
+
+
+def _tell_of_failure(listener: Hearing, failed: Callable[[], None]) -> None:
+    if listener.listening:
+        try:
+            failed()
+        except Exception as failure:  # after an error of CUDA every further call of it fails, an event's too
+            listener.leave(failure)
+
+
+def _asking_wrapper(
+    original: Any,
+    listener: Hearing,
+    before: Callable[..., None] | None,
+    after: Callable[..., None] | None,
+    failed: Callable[[], None] | None,
+    hears: Callable[[], bool],
+) -> Callable[..., Any]:
+    """For what may be called while torch.compile follows, or on other threads."""
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
             return original(*args, **kwargs)
         heard = hears()
         if heard and before is not None:
@@ -75,11 +171,8 @@ def replace(
         try:
             result = original(*args, **kwargs)
         except BaseException as error:
-            if heard and failed is not None and listener.listening:
-                try:
-                    failed()
-                except Exception as failure:  # after an error of CUDA every further call of it fails, an event's too
-                    listener.leave(failure)
+            if heard and failed is not None:
+                _tell_of_failure(listener, failed)
             # Without our frame; a bare raise does not add it again.
             error.__traceback__ = error.__traceback__.tb_next if error.__traceback__ else None
             raise
@@ -90,4 +183,4 @@ def replace(
                 listener.leave(error)
         return result
 
-    setattr(owner, name, wrapper)
+    return wrapper

@@ -8,8 +8,7 @@ which is the same on all ranks, and so are the numbers of their steps.
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -25,38 +24,37 @@ class Iteration:
     """Finishes a clock's steps: hears of synchronisations and of optimizers that take their gradients."""
 
     def __init__(self, clock: StepClock, name_of: Callable[[Any], str]) -> None:
-        """name_of: a name for the model that an optimizer updates."""
+        """name_of: a name for the model that an optimizer updates. Optimizers are told by any key of theirs."""
         self._clock = clock
         self._name_of = name_of
-        self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        """Optimizers in the order in which they were made."""
+        self._numbers: dict[Hashable, int] = {}
+        """Optimizers that live, in the order in which they were made."""
         self._made = 0
         self._last: int | None = None
         """The optimizer with which an iteration ends, as far as is known."""
-        self._updates: list[tuple[int, Any, int]] = []
-        """Of the step that is not finished: each update's optimizer, by number and itself, and the parts before it."""
+        self._updates: list[tuple[int, Hashable, int]] = []
+        """Of the step that is not finished: each update's optimizer, by number and key, and the parts before it."""
         self._stepped = False
         """Whether any optimizer took synchronised gradients yet."""
         self._alone = False
         """Whether the script updates its models without any optimizer of torch's: each synchronisation ends a step."""
-        self.taken: Any = None
+        self.taken: Hashable = None
         """The optimizer that stepped inside the backward that runs."""
 
-    def made(self, optimizer: object) -> None:
+    def made(self, optimizer: Hashable) -> None:
         """An optimizer was made."""
         if optimizer not in self._numbers:
             self._numbers[optimizer] = self._made
             self._made += 1
 
+    def gone(self, optimizer: Hashable) -> None:
+        """It exists no more; another one may have its key."""
+        self._numbers.pop(optimizer, None)
+
     @property
     def optimizers(self) -> int:
         """How many optimizers there are."""
         return len(self._numbers)
-
-    def updates(self, module: Any) -> bool:
-        """Whether an optimizer updates a module, or part of it."""
-        updated = {id(group["params"][0]) for one in self._numbers for group in one.param_groups if group["params"]}
-        return any(id(parameter) in updated for parameter in module.parameters())
 
     def synchronised(self, *, marked: bool) -> None:
         """A part of the step was cut. marked: the script says itself where its steps end."""
@@ -73,7 +71,7 @@ class Iteration:
         elif len(self._clock.held) >= MOST_PARTS:
             self._finish(len(self._clock.held))
 
-    def updated(self, optimizer: object) -> None:
+    def updated(self, optimizer: Hashable) -> None:
         """An optimizer takes the gradients that were synchronised since the last one did; nothing, if none were."""
         held = len(self._clock.held)
         if held == (self._updates[-1][2] if self._updates else 0):

@@ -23,7 +23,6 @@ from ddpmon.messages import (
     NOT_PARALLEL,
     TENSOR_PARALLEL,
 )
-from ddpmon.probe.replica import Replica
 
 MOST_PARAMETERS = 10_000
 """How many of an optimizer's parameters are examined."""
@@ -39,6 +38,8 @@ class Parallelism:
         """Start from nothing: a new process."""
         self.unsettled = True
         """Whether more was seen since it was last settled."""
+        self.unsure = True
+        """Whether an optimizer's step tells more about it."""
         self._kind = ""
         """The wrapper whose forward was heard, by its kind; "": none."""
         self._model: Any = None
@@ -52,10 +53,14 @@ class Parallelism:
         self._tensor_parallel = False
         """Whether parameters of a DDP model were sharded."""
 
+    def unsettle(self) -> None:
+        """Something was set up that may change it."""
+        self.unsettled = self.unsure = True
+
     def wrapped(self, model: Any) -> None:
         """A model was wrapped in DDP."""
         self._tensor_parallel |= any(map(_is_sharded, model.parameters()))
-        self.unsettled = True
+        self.unsettle()
 
     def forward_begins(self, kind: str, model: object) -> bool:
         """A forward begins of a model that something else than DDP runs; says whether it is one to be measured.
@@ -65,6 +70,7 @@ class Parallelism:
         if self._running not in {0, id(model)} or torch._C._current_graph_task_id() != -1:
             return False
         self._running = id(model)
+        self.unsure = True
         if self._kind != kind:
             self._kind, self._model, self.unsettled = kind, model, True
         if not self._counted and torch.is_grad_enabled():
@@ -92,32 +98,35 @@ class Parallelism:
     def steps(self, optimizer: Any) -> None:
         """An optimizer steps."""
         self._running = self._counted = 0  # a forward that raised may never have ended
+        self.unsure = self.unsettled
         if self.unsettled:
             self._optimizer = optimizer
 
-    def settle(self, world_size: int, replicas: Sequence[Replica], *, on_device: bool) -> tuple[str, list[str]]:
+    def settle(self, world_size: int, *, ddp: bool, forward: bool, on_device: bool) -> tuple[str, list[str]]:
         """A step ended: how this process trains, by all that was seen, and the phases that this leaves unmeasured.
 
-        replicas: the DDP models. on_device: steps lie on a GPU's timeline. The kind is "" where it cannot be told.
+        ddp: there are DDP models. forward: theirs was heard. on_device: steps lie on a GPU's timeline. The kind is ""
+        where it cannot be told.
         """
-        self.unsettled = False
-        parameters = _parameters(self._optimizer)
+        self.unsettled = False  # first: what the training thread adds from here on is for the next time
+        optimizer, self._optimizer = self._optimizer, None
+        model, self._model = self._model, None
+        parameters = _parameters(optimizer)
         alone = world_size == 1
         try:
-            kind = " + ".join(self._kinds(self._optimizer, parameters, bool(replicas), alone))
+            kind = " + ".join(self._kinds(optimizer, model, parameters, ddp, alone))
         except Exception:
             kind = ""
-        self._optimizer = self._model = None
-        unmeasured = [] if self._kind or any(replica.expected_at for replica in replicas) else ["forward"]
+        unmeasured = [] if self._kind or forward else ["forward"]
         # A GPU's timeline is followed for DDP only, and by the host's clock nobody waits for a collective on it.
         on_gpu = any(parameter.is_cuda for parameter in parameters[:1]) and not on_device
-        if (alone and not replicas) or on_gpu:
+        if (alone and not ddp) or on_gpu:
             unmeasured += ["wait", "transfer"]
         return kind, unmeasured
 
-    def _kinds(self, optimizer: Any, parameters: Sequence[Any], ddp: bool, alone: bool) -> list[str]:
-        if self._model is not None:
-            self._wrapped_in = _wrapped_in(self._kind, self._model, parameters)
+    def _kinds(self, optimizer: Any, model: Any, parameters: Sequence[Any], ddp: bool, alone: bool) -> list[str]:
+        if model is not None:
+            self._wrapped_in = _wrapped_in(self._kind, model, parameters)
         kinds = list(self._wrapped_in)
         if type(optimizer).__module__.startswith("deepspeed."):
             kinds = [DEEPSPEED]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
-import torch
-
 from ddpmon.messages import CHECKPOINT, COMPILATION
+from ddpmon.probe.account import Account
 from ddpmon.probe.hearing import Hearing
 
 
@@ -24,43 +24,25 @@ class Pauses:
 
     def begin(self) -> None:
         """Start from nothing: a new process."""
+        self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._in_compiler = False
-        self._undecided = False
-        """Whether the last forward was of a model in evaluation mode, with gradients."""
-        self._trains_in_eval = False
-        """Whether a model in evaluation mode was trained: then the mode tells nothing."""
 
-    def evaluates(self, model: Any) -> bool:
-        """Whether a forward that begins now is part of an evaluation."""
-        clock = self._listener.clock
-        # Of what is wrapped: frameworks put that back into training mode and leave the wrapper as it is.
-        held_out = not getattr(getattr(model, "module", model), "training", True) and not self._trains_in_eval
-        if not torch.is_grad_enabled():
-            clock.evaluated()
-            clock.evaluates(explained=held_out)
-            return True
-        # Some evaluate without switching gradients off, some train in evaluation mode: a backward will tell.
-        self._undecided = held_out and clock.pausing is not None
-        return self._undecided
-
-    def trains(self) -> None:
-        """A backward begins: the last forward was part of training."""
-        self._trains_in_eval = self._trains_in_eval or self._undecided
+    def optimizer_made(self, optimizer: Any) -> None:
+        """An optimizer was made: what it updates is trained."""
+        self._optimizers.add(optimizer)
 
     def evaluation_begins(self, _result: object, module: object) -> None:
         """`module.eval()` was called, perhaps on what is trained here."""
         listener = self._listener
-        trained = listener.replicas.trains(module) if listener.replicas else listener.iteration.updates(module)
-        if trained and not self._trains_in_eval:
-            listener.clock.evaluates(explained=True)
+        replicas = listener.replicas
+        if replicas.trains(module) if replicas else updates(self._optimizers, module):
+            listener.tell(Account.evaluation_begins)
 
     def saving_begins(self, *_args: object, **_named: object) -> None:
-        self._listener.beats += 1
-        self._listener.clock.begin_pause(CHECKPOINT)
+        self._listener.tell(Account.pause_begins, CHECKPOINT)
 
     def saving_ends(self, *_args: object) -> None:
-        self._listener.beats += 1
-        self._listener.clock.end_pause()
+        self._listener.tell(Account.pause_ends)
 
     def compiler_there(self, _result: object, *_args: object) -> None:
         """torch.compile was called: from now on torch tells when it compiles, and leaves the probe as it is."""
@@ -75,13 +57,18 @@ class Pauses:
     def _compiling(self, *_args: object) -> None:
         if self._listener.hears():
             self._in_compiler = True
-            self._listener.clock.begin_pause(COMPILATION)
+            self._listener.tell(Account.pause_begins, COMPILATION)
 
     def _compiled(self, *_args: object) -> None:
         if self._listener.hears() and self._in_compiler:
             self._in_compiler = False
-            self._listener.beats += 1
-            self._listener.clock.end_pause()
+            self._listener.tell(Account.pause_ends)
+
+
+def updates(optimizers: Iterable[Any], module: Any) -> bool:
+    """Whether an optimizer updates a module, or part of it."""
+    updated = {id(group["params"][0]) for one in optimizers for group in one.param_groups if group["params"]}
+    return any(id(parameter) in updated for parameter in module.parameters())
 
 
 def _skip(skip: Callable[[CodeType], object] | None) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import weakref
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 from torch.nn.parallel import DistributedDataParallel
@@ -19,71 +20,97 @@ class Replica:
     __slots__ = (
         "__weakref__",
         "_events",
+        "_examined",
         "_hook",
         "_latest",
-        "_looked",
         "_times",
+        "_watched",
         "buffer_bytes",
-        "digested",
+        "digest_in",
         "event",
+        "expected",
         "expected_at",
         "gradient_bytes",
+        "inner",
         "model",
         "number",
+        "stats",
     )
 
     def __init__(self, number: int, model: DistributedDataParallel, forget: Callable[[object], object]) -> None:
         self.number = number
         """Counts the models of this rank in the order they were wrapped."""
-        self.model = weakref.ref(model, forget)
+        self.model = weakref.ref(model, functools.partial(self._gone, forget))
+        self.inner: dict[str, Any] = vars(model.module)
+        """The attributes of the module that is wrapped: whether it is in training mode."""
+        self.stats: Callable[[], list[int]] | None = None
+        """The reducer's `get_backward_stats`."""
         self.gradient_bytes = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
         self.buffer_bytes = sum(b.numel() * b.element_size() for b in model.modules_buffers)
         self.expected_at = 0
         """When the reducer was told that the next backward is to be synchronised."""
         self.event: Event | None = None
         """On the GPU's timeline: the moment the gradient that was last in the step before was ready in this one."""
-        self.digested = 0
-        """The step before which a digest was last taken."""
-        self._times: list[int] = []
-        self._looked = False
-        self._events: Events | None = None
+        self.digest_in: bool | None = None
+        """A digest is due before its next forward in this mode, training or not; None: none is."""
         self._latest = -1
+        """The place in the reducer's list of the gradient that was ready last, on a GPU's timeline."""
+        self.expected = False
+        """Whether the next backward is expected to reduce its gradients."""
+        self._times: list[int] = []
+        self._examined = False
+        self._events: Events | None = None
+        self._watched = -1
         self._hook: Any = None
+
+    @property
+    def training(self) -> bool:
+        """Whether the wrapped module is in training mode; frameworks leave the wrapper as it is."""
+        mode = self.inner.get("training")
+        if mode is None:  # torch.compile's module has it as a property
+            model = self.model()
+            mode = model is None or model.module.training
+        return bool(mode)
+
+    def _gone(self, forget: Callable[[object], object], model: object) -> None:
+        """The model is freed, and what is kept of it here with it."""
+        self.inner, self.stats = {}, None
+        forget(model)
 
     def follow(self, events: Events) -> None:
         """Mark arrivals on the GPU's timeline too."""
         self._events = events
 
-    def arrival(self, ended: int) -> int | None:
-        """When the last gradient was ready for the all-reduce, if that was in the backward that `ended` just now.
+    def reduced(self) -> Sequence[int] | None:
+        """When each gradient was ready, in ns after the reducer was told to expect the backward that just ended.
 
-        The reducer notes each gradient's ready time, in ns after it was told to expect the backward; the list keeps
-        its old values until the next synchronised backward. A static graph notes none in its first one, where it only
-        looks at the graph and reduces at the end.
+        None: it reduced no gradients. The reducer notes when each gradient is ready; the list keeps its old values
+        until the next synchronised backward. A static graph notes none in its first one, where it only examines the
+        graph and reduces at the end: then nothing is in it.
         """
-        model = self.model()
-        if model is None:
-            return None
-        times: list[int] = model.reducer.get_backward_stats()
+        times = self.stats() if self.stats is not None else []
         # All of them: in short steps two in a row may have the same latest one, to the nanosecond.
-        ready = max(times, default=0)
-        if not ready or times == self._times:
-            first_look = not ready and model.static_graph and not self._looked
-            self._looked = True
-            return ended if first_look else None
+        if times == self._times:
+            return None
+        if not any(times):
+            model = self.model()
+            first_time = model is not None and model.static_graph and not self._examined
+            self._examined = True
+            return () if first_time else None
         self._times = times
         if self._events is not None:
-            self._watch(model, times.index(ready))
-        return self.expected_at + ready
+            self._latest = times.index(max(times))
+        return times
 
-    def _watch(self, model: DistributedDataParallel, latest: int) -> None:
+    def watch(self) -> None:
         """Have the gradient that came last leave a mark the next time, just before DDP hands over its bucket."""
-        if latest == self._latest:
+        model = self.model()
+        if self._latest == self._watched or model is None:
             return
-        self._latest = latest
+        self._watched = self._latest
         if self._hook is not None:
             self._hook.remove()
-        self._hook = reduced_parameters(model)[latest].register_post_accumulate_grad_hook(self._mark)
+        self._hook = reduced_parameters(model)[self._watched].register_post_accumulate_grad_hook(self._mark)
 
     def _mark(self, _parameter: object) -> None:
         if self._events is not None:
@@ -97,8 +124,8 @@ class Replicas(dict[int, Replica]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._by_reducer: dict[int, int] = {}
-        """Id of a reducer: id of its model."""
+        self._by_reducer: dict[int, Replica] = {}
+        """By the id of its reducer, which lives as long as it is here."""
 
     def of(self, model: DistributedDataParallel) -> Replica:
         """What is remembered of a model; its number counts the models of this rank in the order they were wrapped."""
@@ -109,18 +136,21 @@ class Replicas(dict[int, Replica]):
             self._wrapped += 1
         return replica
 
-    def of_reducer(self, reducer: object) -> Replica | None:
+    def of_reducer(self, reducer: Any) -> Replica | None:
         """The one that a reducer serves."""
-        replica = self.get(self._by_reducer.get(id(reducer), 0))
-        model = replica.model() if replica is not None else None
-        if model is None or model.reducer is not reducer:
-            self._by_reducer = {id(m.reducer): id(m) for one in self.values() if (m := one.model()) is not None}
-            replica = self.get(self._by_reducer.get(id(reducer), 0))
+        replica = self._by_reducer.get(id(reducer))
+        if replica is not None and replica.stats is not None:
+            return replica
+        replica = next((one for one in list(self.values()) if getattr(one.model(), "reducer", None) is reducer), None)
+        self._by_reducer = {key: one for key, one in self._by_reducer.items() if one.stats and one is not replica}
+        if replica is not None:
+            replica.stats = reducer.get_backward_stats
+            self._by_reducer[id(reducer)] = replica
         return replica
 
     def trains(self, module: object) -> bool:
         """Whether a module is one of the models, wrapped or bare."""
-        models = [model for replica in self.values() if (model := replica.model()) is not None]
+        models = [model for replica in list(self.values()) if (model := replica.model()) is not None]
         return any(module is model or module is model.module for model in models)
 
     def name_of(self, parameter: object, taken: Container[str], shared: bool) -> str:
@@ -128,7 +158,7 @@ class Replicas(dict[int, Replica]):
 
         taken: names of others. shared: several optimizers may update parts of one model; then it is the part's name.
         """
-        for replica in self.values():
+        for replica in list(self.values()):
             model = replica.model()
             if model is None or not any(one is parameter for one in model.parameters()):
                 continue

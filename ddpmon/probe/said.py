@@ -10,19 +10,14 @@ import contextlib
 import functools
 import sys
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec
 
 import torch
 
-from ddpmon.messages import MAX_LOGGED, MAX_NAME, MAX_NAMES, MAX_STEP
-from ddpmon.probe.cuda import Readings
+from ddpmon.messages import MAX_LOGGED, MAX_NAME, MAX_STEP
+from ddpmon.probe.account import Account
 from ddpmon.probe.hearing import Hearing
-from ddpmon.probe.identity import Identity
-
-SCALARS = 10_000
-"""Values of `ddpmon.log` that wait for the sending thread; a process that never sends keeps no more."""
 
 _Arguments = ParamSpec("_Arguments")
 
@@ -45,56 +40,29 @@ def _harmless(
 class Said(Hearing, ABC):
     """The part of a listener that `ddpmon.log`, `ddpmon.step` and `ddpmon.phase` speak to."""
 
-    def begin(self, identity: Identity) -> None:
-        """Start from nothing: a new process."""
-        super().begin(identity)
-        self.readings = Readings()
-        self.scalars: deque[tuple[int, str, object]] = deque(maxlen=SCALARS)
-        self.total_steps: int | None = None
-        self.begun = False
-        """Whether something was fetched or a marked step was entered since the last set-up."""
-        self.marked = False
-        """Whether the script marks its steps itself."""
-        self.marked_step = 0
-        """The marked step that runs now; 0: none."""
-
     @abstractmethod
     def start(self) -> None:
         """This process is a rank."""
 
-    @abstractmethod
-    def begin_first_step(self) -> None:
-        """The first step begins now, if none has ended."""
-
-    @abstractmethod
-    def first_step_done(self) -> None:
-        """A step may just have ended: the first one tells that the rank trains."""
-
     @_harmless
     def log(self, values: dict[str, Any]) -> None:
-        self.beats += 1
-        step = self.marked_step or self.clock.step + 1
+        numbers: list[tuple[str, object]] = []
         for name, value in values.items():
             if not (0 < len(name) <= MAX_LOGGED and name.isprintable()):
                 self._left_out(f"ddpmon.log takes names of 1 to {MAX_LOGGED} printable characters")
             elif isinstance(value, torch.Tensor) and value.is_cuda and value.numel() == 1 and not value.is_complex():
-                self.scalars.append((step, name, self.readings.read(value)))
+                numbers.append((name, self.readings.read(value)))
             elif (number := _number(value)) is not None:
-                self.scalars.append((step, name, number))
+                numbers.append((name, number))
             else:
                 self._left_out(f"ddpmon.log({name}=…) takes a number; {_kind(value)}")
+        self.tell(Account.logged, numbers)
 
     @_harmless
     def enter_step(self, samples: Any, total: Any) -> None:
         if self.hears():
-            self.marked = True
-            self.marked_step = self.clock.step + 1
-            self.clock.marked_samples = self._count("samples", samples, least=0)
-            if not self.begun:
-                self.begun = True
-                self.begin_first_step()
-            if (steps := self._count("total", total, least=1)) is not None:
-                self.total_steps = steps
+            counted = self._count("samples", samples, least=0)
+            self.tell(Account.step_entered, counted, self._count("total", total, least=1))
 
     def _count(self, name: str, value: Any, *, least: int) -> int | None:
         """An argument of `ddpmon.step` as the whole number that it means; None: it was not given, or means none."""
@@ -115,27 +83,22 @@ class Said(Hearing, ABC):
 
     @_harmless
     def exit_step(self) -> None:
-        """A marked step ends with its last gradient synchronisation; without any, here."""
         if self.hears():
-            self.marked_step = 0
             self.start()
-            if not self.clock.held:
-                self.clock.cut(self.clock.leave())
-            self.iteration.marked()
-            self.first_step_done()
+            self.tell(Account.step_left)
 
     @_harmless
     def enter_phase(self, name: str) -> None:
         if self.hears():
             if isinstance(name, str) and 0 < len(name) <= MAX_NAME and name.isprintable():
-                self.clock.enter_named(name)
+                self.tell(Account.phase_entered, name)
             else:
                 self.identity.note(f"ddpmon.phase takes names of 1 to {MAX_NAME} printable characters; one was not")
 
     @_harmless
     def exit_phase(self, name: str) -> None:
-        if self.hears() and isinstance(name, str) and not self.clock.exit_named(name):
-            self.identity.note(f"more than {MAX_NAMES} names of ddpmon.phase in a step: the rest is left out")
+        if self.hears() and isinstance(name, str):
+            self.tell(Account.phase_left, name)
 
 
 def _number(value: Any) -> float | None:

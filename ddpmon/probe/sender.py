@@ -1,4 +1,4 @@
-"""The background thread of a rank: empties what the training thread appended, samples devices, sends.
+"""The background thread of a rank: reads what the training thread noted, samples devices, sends.
 
 It wakes by its own sleep, never at the training thread's call: waking it at every step would cost several percent
 of a short step. Nothing here blocks the training, and nothing that fails here reaches it.
@@ -18,6 +18,7 @@ import zmq
 from ddpmon.messages import (
     MAX_TEXT,
     STAGE_ENDED,
+    STAGE_GROUP,
     Ack,
     Batch,
     Bye,
@@ -39,6 +40,7 @@ from ddpmon.probe.cuda import pending, resolve
 from ddpmon.probe.devices import Sampler
 from ddpmon.probe.listener import Listener
 from ddpmon.probe.loops import Progress
+from ddpmon.probe.meeting import Exchange, exchange
 from ddpmon.probe.outbox import Frame, Outbox
 from ddpmon.probe.records import OTHER, RawStep
 from ddpmon.probe.stack import Whereabouts
@@ -52,6 +54,8 @@ SAMPLE_S = 1.0
 GOODBYE_S = 0.5
 STEPS_PER_BATCH = 20
 """The training thread gets the GIL after each: encoding one takes 0.1 ms."""
+NOTES_AT_ONCE = 120
+"""Notes of some ten steps that are read before the training thread gets the GIL: that takes 0.2 ms."""
 FRAMES_AT_ONCE = 4
 """Frames that are sent or received before the training thread gets the GIL."""
 MAKE_WAY_S = 0.001
@@ -86,6 +90,15 @@ class Sender(threading.Thread):
         self._progress = Progress()
         self._timeline = Timeline()
         self._whereabouts = Whereabouts(listener)
+        self._exchange: Exchange | None = None
+        """With the hubs of other nodes, where there are some."""
+        self._in_group = False
+        self._meeting_version = 0
+
+    def start(self) -> None:
+        """Begin to read and to send: from now on the training thread's notes wait for this thread."""
+        self._listener.defer()
+        super().start()
 
     def finish(self) -> None:
         """Send the rest, say goodbye and end the thread: at most GOODBYE_S and a little."""
@@ -135,6 +148,8 @@ class Sender(threading.Thread):
             self._reconnect()
             self._samples.append(self._sampler.sample(self._make_way))
             self._make_way()
+        self._read()
+        if self._last_sample == now:
             self._progress = self._listener.loops.progress(self._listener.clock.step, now)
             answer.keep(self._listener.thread == threading.main_thread().ident)
         output.relieve()
@@ -146,10 +161,16 @@ class Sender(threading.Thread):
         if busy:
             self._make_way()
         self._send()
+        self._meet()
         if self._whereabouts.due(now):
             with contextlib.suppress(zmq.Again):  # only the latest matters
                 self._socket.send(encode(self._whereabouts.take(now)), zmq.NOBLOCK)
         return busy
+
+    def _read(self) -> None:
+        """Have everything read that the training thread noted."""
+        while self._listener.journal.read(NOTES_AT_ONCE):
+            self._make_way()
 
     def _reconnect(self) -> None:
         """Somebody may have taken the folder of the sockets away, and the hub made it again."""
@@ -181,12 +202,14 @@ class Sender(threading.Thread):
                 self._outbox.acknowledged(message.seq)
             elif isinstance(message, Welcome):
                 if not message.known:
-                    self._hello_version = 0
+                    self._hello_version = self._meeting_version = 0
                 if not message.known or (self._epoch and message.epoch != self._epoch):
                     self._outbox.send_again()
                 self._epoch = message.epoch
             elif isinstance(message, Where):
                 self._whereabouts.ask(brief=message.brief)
+            elif self._exchange is not None:
+                self._exchange.offer(message)
 
     def _gather(self, now: float) -> bool:
         """Turn what the training thread left into frames; an empty one is the heartbeat."""
@@ -224,13 +247,14 @@ class Sender(threading.Thread):
     def _placed(self, raw: RawStep) -> RawStep:
         """A step by its GPU's clock; its events are free again."""
         placed = [self._timeline.place(part) for part in parts(raw)]
-        if self._listener.events is not None:
+        events = self._listener.pen.events
+        if events is not None:
             for part in parts(raw):
-                self._listener.events.release(part.marks)
+                events.release(part.marks)
         return placed[-1]._replace(before=tuple(placed[:-1]))
 
     def _scalars(self) -> list[Scalar]:
-        waiting = self._listener.scalars
+        waiting = self._listener.account.scalars
         scalars, self._losses = self._losses, []
         while waiting and not pending(waiting[0][2]):
             step, name, value = waiting.popleft()
@@ -240,7 +264,7 @@ class Sender(threading.Thread):
         return scalars
 
     def _digests(self) -> list[Digest]:
-        waiting = self._listener.sampled
+        waiting = self._listener.account.sampled
         digests: list[Digest] = []
         while waiting and (value := waiting[0].value()) is not None:
             sampled = waiting.popleft()
@@ -267,12 +291,12 @@ class Sender(threading.Thread):
             steps=steps,
             samples=self._samples,
             scalars=scalars,
-            total_steps=listener.total_steps or self._progress.total,
-            unsynchronised=listener.unsynchronised,
+            total_steps=listener.account.total_steps or self._progress.total,
+            unsynchronised=listener.account.unsynchronised,
             digests=digests,
             layouts=self._layouts(),
             pausing=listener.clock.pausing,
-            beats=listener.beats + self._moves,
+            beats=listener.account.beats + self._moves,
             rest=rest(listener.clock) if self._rest else [],
             epoch=self._progress.epoch,
             epochs=self._progress.epochs,
@@ -299,6 +323,17 @@ class Sender(threading.Thread):
         except zmq.Again:
             pass
 
+    def _meet(self) -> None:
+        """Tell the hub what the process group's store says of the hubs of other nodes."""
+        if not self._in_group and self._listener.identity.stage >= STAGE_GROUP:
+            self._in_group = True
+            self._exchange = exchange(self._listener.identity)
+        if self._exchange is not None and self._meeting_version != self._exchange.version:
+            version = self._exchange.version
+            with contextlib.suppress(zmq.Again):  # it is sent at the next turn
+                self._socket.send(encode(self._exchange.message()), zmq.NOBLOCK)
+                self._meeting_version = version
+
     def _report_exception(self) -> None:
         """Tell the hub of an exception that nobody caught, as soon as Python has noted it."""
         error = getattr(sys, "last_value", None)
@@ -306,6 +341,7 @@ class Sender(threading.Thread):
             return
         self._failed = True
         listener = self._listener
+        self._read()
         self._end_iteration()
         text = "".join(traceback.format_exception(error))
         failure = Failure(
@@ -322,11 +358,14 @@ class Sender(threading.Thread):
     def _end_iteration(self) -> None:
         """The training thread trains no more: what it has synchronised is a step, though no optimizer took it."""
         if self._listener.clock.held:
-            self._listener.iteration.marked()
+            self._listener.account.iteration.marked()
 
     def _goodbye(self) -> None:
         """Hand over the rest. What no hub takes now is left in the run's folder for the next one."""
         listener = self._listener
+        self._read()
+        if self._exchange is not None:
+            self._exchange.finish()
         self._report_exception()
         self._end_iteration()
         listener.identity.reached(STAGE_ENDED)

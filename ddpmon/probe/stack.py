@@ -7,6 +7,7 @@ code that never lets go of the GIL hides it.
 from __future__ import annotations
 
 import functools
+import math
 import os
 import sys
 import time
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 OVERDUE_NS = 5_000_000_000
 OVERDUE_STEPS = 8
 """A step is overdue when it takes so many times as long as the longest one so far, and OVERDUE_NS at least."""
+OVERDUE_SHARE = 0.25
+"""Of the process groups' timeout: whoever waits for a step that takes so long is near enough to its end to say so."""
 EVERY_S = 2.0
 """How often a rank whose step is overdue says so by itself."""
 FRAME_CHARS = 200
@@ -37,6 +40,8 @@ _LIBRARIES = (os.path.join(os.path.dirname(os.__file__), ""), os.path.join(os.pa
 """Where the standard library lies, and whatever else is installed beside torch."""
 _MEETINGS = {"init_process_group", "new_group"}
 """Functions in which ranks wait for each other without a collective."""
+_OWN_TIMEOUT = {*_MEETINGS, "monitored_barrier"}
+"""Functions that do not go by the timeout of a process group, but by an argument of theirs or the store's."""
 _CALLS = {*COLLECTIVES, *_MEETINGS, "send", "recv"}
 """Functions that a script calls and in which ranks wait for each other."""
 _DDP = {
@@ -91,7 +96,11 @@ class Whereabouts:
 
     def _overdue(self) -> bool:
         so_far = time.monotonic_ns() - self._listener.clock.start
-        return so_far > max(OVERDUE_NS, OVERDUE_STEPS * self._longest_ns)
+        if so_far <= OVERDUE_NS:
+            return False
+        if so_far > OVERDUE_STEPS * self._longest_ns:
+            return True
+        return so_far > OVERDUE_SHARE * min(collectives.timeouts_s(), default=math.inf) * 1e9
 
     def take(self, now: float) -> Stack:
         """The training thread's stack at this moment."""
@@ -120,6 +129,7 @@ class Whereabouts:
             collective=collective,
             blocked=blocked,
             issued=issued,
+            timeout_s=_timeout_s(collective) if blocked else None,
         )
 
     def _collective(self, library: list[str]) -> tuple[Collective | None, bool]:
@@ -136,6 +146,14 @@ class Whereabouts:
                 return last, False  # computing in torch, or in code of its own
             return Collective(name or last.name, last.group, last.sequence), True
         return (Collective(name), True) if name else (None, False)
+
+
+def _timeout_s(collective: Collective | None) -> float | None:
+    """How long torch lets it wait; None: not known, as where its group is not and groups differ."""
+    if collective is None or collective.name in _OWN_TIMEOUT:
+        return None
+    timeouts = collectives.timeouts_s(collective.group) or collectives.timeouts_s()
+    return timeouts.pop() if len(timeouts) == 1 else None
 
 
 def _walk(frame: FrameType | None) -> tuple[list[str], int | None, list[str]]:

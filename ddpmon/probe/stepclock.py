@@ -1,7 +1,6 @@
-"""Where a step's time goes, on the training thread: exclusive phases, synchronisations, step boundaries.
+"""What of the training thread's time is a step: fetches that something is trained on, pauses, step boundaries.
 
-All of it runs inside the training loop, so it is short: a phase change is one clock reading and two additions, a
-finished step one append to a deque that the sending thread empties. Times are CLOCK_MONOTONIC nanoseconds.
+Its time is that of the notes that are read, not the reader's. Times are CLOCK_MONOTONIC nanoseconds.
 
 A step is made of parts: each ends with a gradient synchronisation, and most steps have one. What of an iteration makes
 up its step is for `iteration` to say.
@@ -13,80 +12,61 @@ the device's timeline, and `timeline` makes the step from the marks once the dev
 from __future__ import annotations
 
 from collections import deque
-from time import monotonic_ns
+from collections.abc import Callable
 
-from ddpmon.messages import EVALUATION, MAX_NAMES
+from ddpmon.messages import EVALUATION
+from ddpmon.probe.phaseclock import PhaseClock
 from ddpmon.probe.records import (
     BLOCKED,
     DATA,
     OTHER,
     PAUSED,
     Device,
-    Event,
     Fetched,
-    Mark,
     RawPause,
     RawStep,
-    RawSync,
 )
 
 LONG_NS = 1_000_000_000
 """Forwards without gradients that took so long were an evaluation, even where there was one of them alone."""
 
 
-class StepClock:
-    """Accounts the training thread's time to phases, cuts it at synchronisations, and finishes steps."""
+class StepClock(PhaseClock):
+    """Tells training from what a script does besides, cuts time at synchronisations, and finishes steps."""
 
     __slots__ = (
-        "_blocked",
         "_explained",
-        "_last",
-        "_open",
         "_outer",
         "_paused_since",
         "_syncs_before",
-        "base",
         "buckets",
-        "device",
         "exhausted",
         "fed",
         "finished",
-        "gaps",
         "gc",
         "held",
         "learning_rate",
         "losses",
         "marked_samples",
-        "marks",
-        "named",
         "pauses",
-        "pausing",
-        "phase",
-        "phases",
         "samples",
         "start",
         "step",
-        "syncs",
         "tokens",
         "unused_data",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, time: Callable[[], int] | None = None) -> None:
+        """time: where it reads nanoseconds of CLOCK_MONOTONIC."""
+        super().__init__(time)
         self.finished: deque[RawStep] = deque()
         self.held: list[RawStep] = []
         """Parts of the step that is not finished yet."""
         self.step = 0
         """Steps finished so far."""
-        self.phase = OTHER
-        self.base = OTHER
-        """The phase to come back to: `optimizer` inside an optimizer's step (closures), else `other`."""
         self.learning_rate: float | None = None
         self.marked_samples: int | None = None
         """Samples of the current step, where the script says so itself."""
-        self.device: Device | None = None
-        self.marks: list[Mark] = []
-        self.pausing: int | None = None
-        """Index into messages.PAUSES of what the script does instead of training, if it does."""
         self._paused_since = 0
         self._explained = False
         """Whether it is certain that the pause is one: else a single forward without gradients is part of a step."""
@@ -94,71 +74,32 @@ class StepClock:
         """How many synchronisations the step had when the pause began."""
         self._outer: list[tuple[int | None, int, bool]] = []
         """What pauses were begun in: the pause around each, its phase, and whether that was explained."""
-        self._blocked = 0
-        """Nanoseconds blocked in synchronisations so far."""
-        self._open: list[tuple[str, int]] = []
-        """Names that the script is in, each with the moment since when, less all that was blocked before it."""
-        self.begin(monotonic_ns())
+        self.begin(self._time())
 
     def begin(self, start: int) -> None:
         """A new part begins at `start`; whatever was gathered since the last one ended is forgotten."""
+        super().begin(start)
         self.losses: list[object] = []
         self.fed: dict[int, list[int]] = {}
         self.samples = 0
         self.tokens = 0
         self.gc = 0
-        self.phases = [0, 0, 0, 0, 0, 0]
-        self.syncs: list[RawSync] = []
         self.buckets: list[list[int]] | None = None
         """Where they are recorded: layout, launch and end of each; an end of 0 is still to come."""
-        self.named: dict[str, int] | None = None
         self.pauses: list[RawPause] | None = None
-        self.gaps = (0, 0)
         self.unused_data: dict[int, list[Fetched]] = {}
         """Per iterator, the one fetched from last at the end: fetches that nothing was trained on yet."""
         self.exhausted: dict[int, int] = {}
         """Iterators that have no more, and how long it took to learn that."""
-        self.start = self._last = start
+        self.start = start
         self._paused_since = start
         self._syncs_before = 0
-        self._open = [(name, start - self._blocked) for name, _ in self._open]
-        # The end of one step is the start of the next on the device too.
-        self.marks = [Mark(OTHER, self.marks[-1].event, self.marks[-1].host)] if self.marks else []
 
     def follow(self, device: Device) -> None:
         """From here on, steps lie on the device's timeline; the current one begins now."""
         self.device = device
-        self.begin(monotonic_ns())
+        self.begin(self._time())
         self._mark(OTHER, self.start)
-
-    def _mark(self, code: int, now: int) -> None:
-        event = self.device.event() if self.device is not None else None
-        if event is not None:
-            self.marks.append(Mark(code, event, now))
-
-    def enter(self, phase: int) -> int:
-        """From now on, time belongs to `phase`, unless the script pauses; returns the moment."""
-        now = monotonic_ns()
-        self.phases[self.phase] += now - self._last
-        self._last = now
-        self.phase = phase if self.pausing is None else PAUSED
-        if self.device is not None:
-            self._mark(self.phase, now)
-        return now
-
-    def leave(self) -> int:
-        """The phase ends; time belongs to what surrounds it. Returns the moment."""
-        return self.enter(self.base)
-
-    def enter_after_gap(self, phase: int, gap: int) -> int:
-        """The same as `enter`; time that went to `other` since the last phase is remembered as that gap."""
-        if self.phase != OTHER:
-            return self.enter(phase)
-        last = self._last
-        now = self.enter(phase)
-        before, between = self.gaps
-        self.gaps = (before, between + now - last) if gap else (before + now - last, between)
-        return now
 
     # --- data --------------------------------------------------------------------------------------------------
 
@@ -271,7 +212,7 @@ class StepClock:
 
     def rest(self) -> list[RawPause]:
         """The pauses since the last step, up to now; for the end of the process."""
-        now = monotonic_ns()
+        now = self._time()
         if self.pausing is not None:
             self._end_pause(max(now, self._paused_since))
         return self.pauses or []
@@ -328,78 +269,6 @@ class StepClock:
             if batch.mark is not None:
                 batch.mark.code = DATA
         self.phase = OTHER
-
-    # --- synchronisations --------------------------------------------------------------------------------------
-
-    def block(self) -> int:
-        """A synchronisation begins inside the current phase; returns the moment of arrival."""
-        arrival = self.enter(self.phase)
-        if self.marks and self.marks[-1].host == arrival:
-            self.marks[-1].code = BLOCKED
-        return arrival
-
-    def block_not(self) -> None:
-        """What `block` began blocks nobody: a collective that is asynchronous, say."""
-        if self.marks and self.marks[-1].code == BLOCKED:
-            self.marks[-1].code = self.phase
-
-    def unblock(self, kind: int, arrival: int, payload_bytes: int) -> None:
-        """The synchronisation that began at `arrival` is over."""
-        self._last = monotonic_ns()
-        self._blocked += self._last - arrival
-        self.syncs.append(RawSync(kind, arrival, self._last, payload_bytes))
-        if self.device is not None:
-            self._mark(self.phase, self._last)
-
-    def blocked_at_the_end(
-        self, kind: int, arrival: int, end: int, payload_bytes: int, phase: int, event: Event | None = None
-    ) -> None:
-        """The last part of a finished `phase`, from `arrival` on, was a synchronisation after all.
-
-        event: the arrival on the device's timeline; without it nothing is known of the blocked time there.
-        """
-        arrival = max(arrival, end - self.phases[phase])
-        self.phases[phase] -= end - arrival
-        self._blocked += end - arrival
-        self.syncs.append(RawSync(kind, arrival, end, payload_bytes))
-        if self.marks:
-            last = self.marks[-1]
-            self.marks.insert(-1, Mark(BLOCKED, event or last.event, last.host))
-
-    # --- names -------------------------------------------------------------------------------------------------
-
-    def enter_named(self, name: str) -> None:
-        """From now on, time also belongs to a name of the script's; names nest."""
-        self._open.append((name, monotonic_ns() - self._blocked))
-
-    def exit_named(self, name: str) -> bool:
-        """Time no longer belongs to that name, if it did. False: the step has too many names already."""
-        now = monotonic_ns() - self._blocked
-        opened = self._open
-        for place in range(len(opened) - 1, -1, -1):
-            if opened[place][0] == name:
-                return self._add_named(name, now - opened.pop(place)[1])
-        return True
-
-    def _add_named(self, name: str, duration: int) -> bool:
-        """False: the step has too many names already."""
-        for outer, _ in self._open:
-            if outer == name:
-                return True  # inside itself: the outer one tells
-        if self.named is None:
-            self.named = {}
-        elif name not in self.named and len(self.named) >= MAX_NAMES:
-            return False
-        self.named[name] = self.named.get(name, 0) + max(0, duration)
-        return True
-
-    def _cut_named(self, end: int) -> None:
-        """A step ends inside names: each one's time so far is this step's, the rest the next one's."""
-        now = end - self._blocked
-        still, self._open = self._open, []
-        for name, since in still:
-            self._add_named(name, now - since)
-            self._open.append((name, now))
 
     # --- the end of a step -------------------------------------------------------------------------------------
 

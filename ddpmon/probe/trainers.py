@@ -18,6 +18,7 @@ from torch.optim import optimizer
 from torch.utils.data.distributed import DistributedSampler
 
 from ddpmon.messages import MAX_STEP
+from ddpmon.probe.account import Account
 from ddpmon.probe.interception import replace
 from ddpmon.probe.listener import Listener
 from ddpmon.probe.loops import Progress
@@ -57,11 +58,16 @@ def _transformers(listener: Listener) -> Callable[..., None]:
         # Several times a step: what it means is worked out where it is asked for.
         if event in COUNTED and len(args) > 1:
             try:
-                listener.loops.trainer = partial(_counted, event, listener.clock.step, *_STATE(args[1]))
+                listener.tell(Account.trainer_counted, partial(_at_step, event, *_STATE(args[1])))
             except AttributeError:
                 pass  # a state of another version
 
     return counted
+
+
+def _at_step(event: object, *counts_and_step: Any) -> Callable[[], Progress]:
+    *counts, step = counts_and_step
+    return partial(_counted, event, step, *counts)
 
 
 def _counted(event: object, step: int, done: object, most: object, epochs: object, epoch: object) -> Progress:
@@ -77,20 +83,24 @@ def _counted(event: object, step: int, done: object, most: object, epochs: objec
 def _lightning(listener: Listener) -> Callable[..., None]:
     def epoch_begins(_result: object, loop: object, *_args: object) -> None:
         trainer: Any = getattr(loop, "trainer", None)
-        step = listener.clock.step
         epoch, epochs = _count(getattr(trainer, "current_epoch", None)), _count(getattr(trainer, "max_epochs", None))
         batches = _count(getattr(trainer, "num_training_batches", None))
         together = _count(getattr(trainer, "accumulate_grad_batches", None))
-        ends = []
+        more = []
         # A loop that calls the optimizers itself makes as many steps of a batch as it likes.
         if getattr(getattr(trainer, "lightning_module", None), "automatic_optimization", False):
             if batches and together and epochs and epoch is not None and epoch < epochs:
-                ends.append(step + (epochs - epoch) * -(-batches // together))
+                more.append((epochs - epoch) * -(-batches // together))
             done, most = _count(getattr(trainer, "global_step", None)), _count(getattr(trainer, "max_steps", None))
             if most and done is not None and done < most:
-                ends.append(step + most - done)
-        progress = Progress(min(ends, default=None), None if epoch is None else epoch + 1, epochs or None)
-        listener.loops.trainer = lambda: progress
+                more.append(most - done)
+        running = None if epoch is None else epoch + 1
+
+        def at(step: int) -> Callable[[], Progress]:
+            progress = Progress(step + min(more) if more else None, running, epochs or None)
+            return lambda: progress
+
+        listener.tell(Account.trainer_counted, at)
 
     return epoch_begins
 

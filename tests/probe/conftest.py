@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ import zmq
 import ddpmon
 from ddpmon import messages
 from ddpmon.messages import Ack, Batch, Bye, Failure, Hello, Step, Welcome
+from tests import ranks
 
 INJECT = Path(ddpmon.__file__).parent / "probe" / "inject"
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -87,17 +90,53 @@ class Ear:
             time.sleep(0.02)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def socket_dir() -> Iterator[Path]:
+    """One for all tests: ranks that were armed before they were forked know no other."""
     with tempfile.TemporaryDirectory(prefix="ddpmon-t") as folder:
         yield Path(folder)
 
 
 @pytest.fixture
 def ear(socket_dir: Path) -> Iterator[Ear]:
-    ear = Ear(f"ipc://{socket_dir}/ingest.sock")
-    yield ear
-    ear.close()
+    with listening(socket_dir) as ear:
+        yield ear
+
+
+@contextmanager
+def listening(folder: Path) -> Iterator[Ear]:
+    """An ear at the socket of a folder, one at a time."""
+    ear = Ear(f"ipc://{folder}/ingest.sock")
+    try:
+        yield ear
+    finally:
+        ear.close()
+
+
+@dataclasses.dataclass
+class Both:
+    """The same script, bare and watched."""
+
+    folder: Path
+    """Weights of each way, if there are several, and rank: bare.WAY.RANK, watched.WAY.RANK."""
+    ranks: int
+    bare: str
+    watched: str
+    """What all ranks printed."""
+    ear: Ear
+
+    def same_weights(self, way: str = "") -> bool:
+        """Whether each rank's weights are the same, to the last bit."""
+        return all(self._same(f".{way}.{rank}" if way else f".{rank}") for rank in range(self.ranks))
+
+    def _same(self, suffix: str) -> bool:
+        import torch  # other tests take only paths and environments from here
+
+        bare, watched = (torch.load(self.folder / f"{kind}{suffix}") for kind in ("bare", "watched"))
+        if isinstance(bare, dict):
+            assert bare.keys() == watched.keys()
+            bare, watched = bare.values(), watched.values()
+        return len(bare) > 0 and all(torch.equal(*pair) for pair in zip(bare, watched, strict=True))
 
 
 def environment(address: str | None, **more: str) -> dict[str, str]:
@@ -123,6 +162,26 @@ def torchrun(
         timeout=timeout,
         check=False,
     )
+
+
+def forked(
+    nproc: int | None, script: Path, *args: str, address: str | None, **env: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a script on real ranks that were forked with torch imported, or in one process, and wait for it."""
+    return ranks.run(nproc, script, *args, environment=environment(address, **env))
+
+
+def bare_and_watched(ear: Ear, folder: Path, nproc: int, script: Path, *args: str, **env: str) -> Both:
+    """Run a script once without us and once with an ear."""
+    said = []
+    for kind, address in (("bare", None), ("watched", ear.address)):
+        done = forked(nproc, script, *args, "--save", str(folder / kind), address=address, **env)
+        assert done.returncode == 0, done.stderr
+        assert "ddpmon:" not in done.stderr
+        assert "recompile_limit" not in done.stderr, "torch.compile compiled the probe"
+        said.append(done.stdout)
+    ear.wait(lambda: ear.goodbyes() == set(range(nproc)))
+    return Both(folder, nproc, *said, ear)
 
 
 def python(script: Path, *args: str, address: str | None, **env: str) -> subprocess.CompletedProcess[str]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
-from ddpmon.messages import SYNC_GRADIENTS, Layout
-from tests.probe.conftest import SCRIPTS, Ear, torchrun
+from ddpmon.messages import BUCKETS, SYNC_GRADIENTS, Layout
+from tests.probe.conftest import SCRIPTS, Both, bare_and_watched, listening
 from tests.probe.scripts.buckets import WAYS, WIDTH
 
 pytestmark = pytest.mark.e2e
@@ -18,33 +16,21 @@ SCRIPT = SCRIPTS / "buckets.py"
 
 
 @pytest.fixture(scope="module", params=[2, 3])
-def both(request: pytest.FixtureRequest) -> Iterator[tuple[Path, Ear, int]]:
+def both(request: pytest.FixtureRequest, socket_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     """All ways, bare and recorded, on two and on three ranks: thirds round, halves do not."""
-    with tempfile.TemporaryDirectory(prefix="ddpmon-t") as name:
-        folder = Path(name)
-        ear = Ear(f"ipc://{folder}/ingest.sock")
-        try:
-            for kind, address in (("bare", None), ("recorded", ear.address)):
-                done = torchrun(request.param, SCRIPT, str(folder / kind), address=address, DDPMON_BUCKETS="1")
-                assert done.returncode == 0, done.stderr
-                assert "ddpmon:" not in done.stderr
-            ear.wait(lambda: ear.goodbyes() == set(range(request.param)))
-            yield folder, ear, request.param
-        finally:
-            ear.close()
+    with listening(socket_dir) as ear:
+        folder = tmp_path_factory.mktemp("buckets")
+        yield bare_and_watched(ear, folder, request.param, SCRIPT, DDPMON_BUCKETS="1")
 
 
 @pytest.mark.parametrize("way", [way.__name__ for way in WAYS])
-def test_weights_are_bit_identical(both: tuple[Path, Ear, int], way: str) -> None:
-    folder, _, ranks = both
-    for rank in range(ranks):
-        bare, recorded = (torch.load(folder / f"{kind}.{way}.{rank}") for kind in ("bare", "recorded"))
-        assert all(torch.equal(bare[name], recorded[name]) for name in bare)
+def test_weights_are_bit_identical(both: Both, way: str) -> None:
+    assert both.same_weights(way)
 
 
-def test_every_bucket_is_told_of_with_its_times_and_names(both: tuple[Path, Ear, int]) -> None:
-    _, ear, ranks = both
-    for rank in range(ranks):
+def test_every_bucket_is_told_of_with_its_times_and_names(both: Both) -> None:
+    ear = both.ear
+    for rank in range(both.ranks):
         layouts: dict[int, Layout] = {y.number: y for batch in ear.batches(rank) for y in batch.layouts}
         steps = ear.steps(rank)[1:8]  # of the first way, after DDP has laid its buckets out anew
         names = {f"{i}.{part}" for i in range(4) for part in ("weight", "bias")}
@@ -62,6 +48,6 @@ def test_every_bucket_is_told_of_with_its_times_and_names(both: tuple[Path, Ear,
             assert max(bucket.end_us for bucket in step.buckets) <= step.length_us
 
 
-def test_a_hook_that_cannot_be_recorded_is_noted(both: tuple[Path, Ear, int]) -> None:
-    _, ear, _ = both
-    assert any("built-in comm hook" in note for hello in ear.hellos() for note in hello.notes)
+def test_a_hook_that_cannot_be_recorded_is_noted(both: Both) -> None:
+    assert any("built-in comm hook" in note for hello in both.ear.hellos() for note in hello.notes)
+    assert any("built-in comm hook" in hello.missing.get(BUCKETS, "") for hello in both.ear.hellos())

@@ -34,7 +34,7 @@ def test_rates_are_what_a_counter_rose_by_in_a_second() -> None:
 def test_another_training_thread_starts_anew() -> None:
     """The script may train in a thread of its own: its delay is not compared with the other thread's."""
     thread = [threading.get_native_id()]
-    sampler = Sampler(lambda: thread[0], lambda: None, lambda _: None)
+    sampler = Sampler(lambda: thread[0], lambda: None, lambda *_: None)
     sampler.sample()
     assert sampler.sample().starved_share is not None
     other = threading.Thread(target=time.sleep, args=(5,), daemon=True)
@@ -56,7 +56,7 @@ def test_a_thread_that_shares_its_core_is_starved() -> None:
         os._exit(0)
     try:
         os.sched_setaffinity(0, core)
-        sampler = Sampler(threading.get_native_id, lambda: None, lambda _: None)
+        sampler = Sampler(threading.get_native_id, lambda: None, lambda *_: None)
         sampler.sample()
         end = time.monotonic() + 1.0
         while time.monotonic() < end:
@@ -75,7 +75,7 @@ def test_a_thread_that_is_gone_has_no_delay() -> None:
 
 
 def test_counters_of_this_process_are_plausible(tmp_path: Path) -> None:
-    sampler = Sampler(threading.get_native_id, lambda: None, lambda _: None)
+    sampler = Sampler(threading.get_native_id, lambda: None, lambda *_: None)
     first = sampler.sample()
     assert first.major_faults_per_s is None
     assert first.gpu_throttled is None
@@ -111,7 +111,7 @@ def test_what_the_host_sends_and_receives_is_a_rate_of_its_cards(monkeypatch: py
         return {name: SimpleNamespace(bytes_sent=sent, bytes_recv=got) for name, (sent, got) in counts.items()}
 
     monkeypatch.setattr("ddpmon.probe.devices.psutil.net_io_counters", counters)
-    sampler = Sampler(lambda: None, lambda: None, lambda _: None)
+    sampler = Sampler(lambda: None, lambda: None, lambda *_: None)
 
     def rates() -> tuple[float | None, float | None]:
         sample = sampler.sample()
@@ -151,6 +151,6 @@ def test_throttle_reasons_are_words_and_an_idle_gpu_is_not_throttled() -> None:
     ],
 )
 def test_whatever_a_loader_was_given_can_be_sent(loader: tuple[object, object], uuid: str | None, told: object) -> None:
-    sampler = Sampler(threading.get_native_id, lambda: uuid, lambda _: None, lambda: loader)
+    sampler = Sampler(threading.get_native_id, lambda: uuid, lambda *_: None, lambda: loader)
     sample = msgspec.msgpack.decode(msgspec.msgpack.encode(sampler.sample()), type=Sample)
     assert (sample.loader_workers, sample.loader_pinned) == told

@@ -10,21 +10,22 @@ import pytest
 
 from ddpmon.messages import Batch, Bye, Hello, decode_from_rank
 from ddpmon.messages.folder import STACKS, TAILS, unpack_tail
-from tests.probe.conftest import SCRIPTS, Ear, environment, torchrun
+from tests.probe.conftest import SCRIPTS, Ear, environment, forked
+from tests.ranks import free_port
 
 pytestmark = pytest.mark.e2e
 SMALL = SCRIPTS / "small_ddp.py"
 
 
 def test_without_a_hub_training_runs_and_ends(socket_dir: Path) -> None:
-    done = torchrun(2, SMALL, address=f"ipc://{socket_dir}/nobody.sock")
+    done = forked(2, SMALL, address=f"ipc://{socket_dir}/ingest.sock")
     assert done.returncode == 0, done.stderr
     assert "ddpmon" not in done.stderr
 
 
 def test_a_probe_that_fails_says_so_once_and_leaves(ear: Ear, tmp_path: Path) -> None:
     args = ("--save", str(tmp_path / "weights"))
-    done = torchrun(2, SMALL, *args, "--break-probe", address=ear.address)
+    done = forked(2, SMALL, *args, "--break-probe", address=ear.address)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("the probe failed (RuntimeError: broken on purpose)") == 2
     assert (tmp_path / "weights.0").exists()
@@ -35,10 +36,10 @@ def test_a_new_hub_gets_everything_the_old_one_did_not_take(socket_dir: Path) ->
     address = f"ipc://{socket_dir}/ingest.sock"
     first = Ear(address)
     first.answering = False
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
+    place = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
     rank = subprocess.Popen(
-        [*command, str(SMALL), "--steps", "120", "--slow", "other:0"],
-        env=environment(address),
+        [sys.executable, str(SMALL), "--steps", "120", "--slow", "other:0"],
+        env=environment(address, **place),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -60,7 +61,7 @@ def test_a_hub_that_never_answers_does_not_hold_up_the_end(ear: Ear, tmp_path: P
     """What it did not acknowledge lies in the run's folder afterwards, and nothing else does."""
     ear.answering = False
     tmp_path.chmod(0o700)
-    done = torchrun(2, SMALL, address=ear.address, DDPMON_RUN_DIR=str(tmp_path))
+    done = forked(2, SMALL, address=ear.address, DDPMON_RUN_DIR=str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert len(ear.steps(0)) == 30
     left = {path.name.partition("-")[0]: path for path in (tmp_path / TAILS).iterdir()}

@@ -6,10 +6,9 @@ import statistics
 from pathlib import Path
 
 import pytest
-import torch
 
 from ddpmon.messages import EVALUATION, OWN_PHASES, SYNC_BUFFERS, SYNC_COLLECTIVE, SYNC_GRADIENTS, Step
-from tests.probe.conftest import SCRIPTS, Ear, torchrun
+from tests.probe.conftest import SCRIPTS, Ear, bare_and_watched, forked, torchrun
 
 pytestmark = pytest.mark.e2e
 SMALL = SCRIPTS / "small_ddp.py"
@@ -47,12 +46,14 @@ def test_every_step_arrives_once_and_its_phases_add_up(ear: Ear) -> None:
     assert hello.gradient_bytes == 4 * model_parameters
     assert ear.steps(0)[-1].syncs[-1].payload_bytes == 4 * model_parameters
     assert any(sample.rss_bytes and sample.rss_bytes > 1 << 26 for b in ear.batches(0) for sample in b.samples)
+    bare = forked(2, SMALL, "--steps", "60", address=None)
+    assert bare.stdout == done.stdout, "ranks that are forked compute what fresh ones do, and without us"
 
 
 @pytest.mark.parametrize(("phase", "rank"), [*((phase, 1) for phase in OWN_PHASES), ("other", 0), ("forward", 0)])
 def test_a_delay_shows_in_its_phase_on_its_rank_and_nowhere_else(ear: Ear, phase: str, rank: int) -> None:
     """The model has buffers, which rank 0 broadcasts in forward: whoever waits there must not look slow."""
-    done = torchrun(2, SMALL, "--slow", f"{phase}:{rank}", address=ear.address)
+    done = forked(2, SMALL, "--slow", f"{phase}:{rank}", address=ear.address)
     assert done.returncode == 0, done.stderr
     ear.wait(lambda: ear.goodbyes() == {0, 1})
     late, other = ear.steps(rank), ear.steps(1 - rank)
@@ -67,7 +68,7 @@ def test_a_delay_shows_in_its_phase_on_its_rank_and_nowhere_else(ear: Ear, phase
 
 def test_a_collective_of_the_script_is_a_synchronisation(ear: Ear) -> None:
     """Rank 0 is late by its own work; rank 1, blocked in the collective, must not look busy."""
-    done = torchrun(2, SMALL, "--collective", address=ear.address)
+    done = forked(2, SMALL, "--collective", address=ear.address)
     assert done.returncode == 0, done.stderr
     ear.wait(lambda: ear.goodbyes() == {0, 1})
     assert median_own(ear.steps(0), "other") > DELAY_US * 0.9
@@ -77,7 +78,7 @@ def test_a_collective_of_the_script_is_a_synchronisation(ear: Ear) -> None:
 
 
 def test_an_evaluation_between_steps_is_no_part_of_one(ear: Ear) -> None:
-    done = torchrun(2, SMALL, "--evaluate", address=ear.address)
+    done = forked(2, SMALL, "--evaluate", address=ear.address)
     assert done.returncode == 0, done.stderr
     ear.wait(lambda: ear.goodbyes() == {0, 1})
     (evaluated,) = [step for step in ear.steps(0) if step.pauses]
@@ -90,10 +91,6 @@ def test_an_evaluation_between_steps_is_no_part_of_one(ear: Ear) -> None:
 
 
 def test_weights_are_bit_identical_with_dataloader_workers(ear: Ear, tmp_path: Path) -> None:
-    for name, address in (("bare", None), ("watched", ear.address)):
-        done = torchrun(2, SMALL, "--workers", "2", "--save", str(tmp_path / name), address=address)
-        assert done.returncode == 0, done.stderr
+    both = bare_and_watched(ear, tmp_path, 2, SMALL, "--workers", "2")
     assert len(ear.steps(0)) == 30
-    for rank in (0, 1):
-        bare, watched = (torch.load(tmp_path / f"{name}.{rank}") for name in ("bare", "watched"))
-        assert all(torch.equal(bare[name], watched[name]) for name in bare)
+    assert both.same_weights()

@@ -16,12 +16,13 @@ from ddpmon import runs
 from ddpmon.export.last_words import last_words
 from ddpmon.launch import spool
 from ddpmon.probe import output
-from ddpmon.recording.recording import recorded_report
+from ddpmon.recording.recorded import recorded_report
+from ddpmon.recording.recording import Recording
 from ddpmon.runs.logs import LAUNCHER, Log, Reader
 from tests.conftest import Cli, wait_for
 from tests.launch.test_drain import drain_of
 from tests.probe.conftest import SCRIPTS, environment
-from tests.probe.test_transparent import free_port
+from tests.ranks import free_port
 
 RUN = "20260101-000001-0001"
 PROGRAM = """
@@ -174,12 +175,15 @@ def test_a_spool_that_nobody_empties_stays_small_and_says_what_it_lost() -> None
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("method", ["spawn", "fork"])
-def test_ranks_of_torch_multiprocessing_have_logs_of_their_own(cli: Cli, method: str) -> None:
+def test_ranks_of_torch_multiprocessing_are_watched_and_have_logs_of_their_own(cli: Cli, method: str) -> None:
     command = [sys.executable, str(SCRIPTS / "spawned.py"), "--method", method]
     env = os.environ | {"SPEAKS": "1", "MASTER_PORT": free_port(), "OMP_NUM_THREADS": "1"}
     done = cli("exec", "--headless", "--", *command, env=env, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     found = runs.find(None)
+    with Recording(found) as recording:
+        steps = [recording.steps(process.id, 1, 1 << 40) for _, process in sorted(recording.registry().seats.items())]
+    assert [[step.samples for step in each] for each in steps] == [[3] * 10, [3] * 10]
     log = Log(Reader(found))
     log.poll()
     said = {rank: [entry.text for entry in log.entries if rank in entry.ranks] for rank in (LAUNCHER, 0, 1)}
@@ -207,7 +211,7 @@ def test_the_last_words_of_a_rank_that_gave_up_are_told(cli: Cli, tmp_path: Path
     run = runs.find(None)
     assert recorded_report(run)["verdict"].endswith("the budget is spent")
     words = last_words(run)
-    assert (words.whose, words.lines) == ("rank 0", ["the budget is spent"])
+    assert (words.writer, words.lines) == ("rank 0", ["the budget is spent"])
 
 
 @pytest.mark.e2e

@@ -15,7 +15,7 @@ from ddpmon import api
 from ddpmon.messages import MAX_LOGGED
 from ddpmon.probe.identity import NOTES, Identity
 from ddpmon.probe.listener import Listener
-from tests.probe.conftest import SCRIPTS, Ear, torchrun
+from tests.probe.conftest import SCRIPTS, Ear, forked
 
 
 @pytest.fixture
@@ -43,13 +43,13 @@ NO_NUMBERS = [None, torch.ones(2), np.ones(3), [0.5], "high", 1j, torch.tensor(1
 @pytest.mark.parametrize("value", NUMBERS, ids=repr)
 def test_a_number_in_any_form_is_logged(listener: Listener, value: Any) -> None:
     ddpmon.log(accuracy=value)
-    assert [(name, number) for _, name, number in listener.scalars] == [("accuracy", 0.5)]
+    assert [(name, number) for _, name, number in listener.account.scalars] == [("accuracy", 0.5)]
 
 
 def test_what_is_not_finite_is_logged_too(listener: Listener) -> None:
     ddpmon.log(loss=math.nan, norm=torch.tensor(math.inf))
-    assert math.isnan(listener.scalars[0][2])
-    assert math.isinf(listener.scalars[1][2])
+    assert math.isnan(listener.account.scalars[0][2])
+    assert math.isinf(listener.account.scalars[1][2])
 
 
 @pytest.mark.parametrize("value", NO_NUMBERS, ids=lambda value: type(value).__name__)
@@ -58,7 +58,7 @@ def test_what_is_no_number_is_left_out_with_one_warning(
 ) -> None:
     for _ in range(3):
         ddpmon.log(accuracy=value, loss=0.25)
-    assert [name for _, name, _ in listener.scalars] == ["loss"] * 3
+    assert [name for _, name, _ in listener.account.scalars] == ["loss"] * 3
     (note,) = listener.identity.hello().notes
     assert note.startswith("ddpmon.log(accuracy=…) takes a number; ")
     assert note.endswith(" was given and is left out")
@@ -69,7 +69,7 @@ def test_what_is_no_number_is_left_out_with_one_warning(
 @pytest.mark.parametrize("name", ["", "x" * (MAX_LOGGED + 1), "two\nlines", "\ud800"], ids=ascii)
 def test_a_name_that_the_wire_could_not_carry_is_left_out(listener: Listener, name: str) -> None:
     ddpmon.log(**{name: 1.0, "loss": 0.25})
-    assert [name for _, name, _ in listener.scalars] == ["loss"]
+    assert [name for _, name, _ in listener.account.scalars] == ["loss"]
     assert len(listener.identity.hello().notes) == 1
 
 
@@ -77,7 +77,7 @@ def test_a_name_that_the_wire_could_not_carry_is_left_out(listener: Listener, na
 def test_a_whole_number_in_any_form_counts_samples_and_steps(listener: Listener, value: Any) -> None:
     with ddpmon.step(samples=value, total=value):
         assert listener.clock.marked_samples == 16
-    assert listener.total_steps == 16
+    assert listener.account.total_steps == 16
     assert listener.identity.hello().notes == []
 
 
@@ -85,11 +85,11 @@ def test_a_whole_number_in_any_form_counts_samples_and_steps(listener: Listener,
 def test_what_counts_nothing_is_left_out_with_one_warning_each(
     listener: Listener, value: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    listener.total_steps = 40
+    listener.account.total_steps = 40
     for _ in range(3):
         with ddpmon.step(samples=value, total=value):
             assert listener.clock.marked_samples is None
-    assert listener.total_steps == 40
+    assert listener.account.total_steps == 40
     notes = listener.identity.hello().notes
     assert [note.partition("=")[0] for note in notes] == ["ddpmon.step(samples", "ddpmon.step(total"]
     assert capsys.readouterr().err.count("\n") == 2
@@ -98,7 +98,7 @@ def test_what_counts_nothing_is_left_out_with_one_warning_each(
 def test_no_samples_are_a_number_and_no_steps_are_none(listener: Listener) -> None:
     with ddpmon.step(samples=0, total=0):
         assert listener.clock.marked_samples == 0
-    assert listener.total_steps is None
+    assert listener.account.total_steps is None
 
 
 def test_an_endless_variety_of_mistakes_does_not_fill_what_the_hub_is_told(listener: Listener) -> None:
@@ -111,7 +111,7 @@ def test_an_endless_variety_of_mistakes_does_not_fill_what_the_hub_is_told(liste
 def test_a_probe_that_fails_in_a_call_of_the_scripts_leaves_and_raises_nothing(
     listener: Listener, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(listener, "scalars", None)
+    monkeypatch.setattr(listener.account, "scalars", None)
     ddpmon.log(loss=0.5)
     assert not listener.listening
     assert "training goes on unwatched" in capsys.readouterr().err
@@ -128,7 +128,7 @@ def test_a_closed_stderr_stops_no_warning_from_being_harmless(
 
 @pytest.mark.e2e
 def test_a_careless_script_trains_to_its_end_and_the_hub_hears_every_step(ear: Ear) -> None:
-    done = torchrun(2, SCRIPTS / "careless.py", address=ear.address)
+    done = forked(2, SCRIPTS / "careless.py", address=ear.address)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("trained to the end") == 2
     assert "the probe failed" not in done.stderr

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
 from ddpmon.analysis.steps.alignment import Aligner
 from ddpmon.analysis.steps.waits import split
 from ddpmon.messages import SYNC_COLLECTIVE
-from tests.probe.conftest import SCRIPTS, Ear, torchrun
+from tests.probe.conftest import SCRIPTS, Both, Ear, bare_and_watched, forked, listening
 
 pytestmark = pytest.mark.e2e
 SCRIPT = SCRIPTS / "sharded.py"
@@ -23,33 +21,20 @@ LATE_STEPS = 60
 
 
 @pytest.fixture(scope="module")
-def both() -> Iterator[tuple[Path, Ear]]:
+def both(socket_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     """All ways in one bare run and one watched run."""
-    with tempfile.TemporaryDirectory(prefix="ddpmon-t") as name:
-        folder = Path(name)
-        ear = Ear(f"ipc://{folder}/ingest.sock")
-        try:
-            for kind, address in (("bare", None), ("watched", ear.address)):
-                done = torchrun(2, SCRIPT, *WAYS, "--save", str(folder / kind), address=address)
-                assert done.returncode == 0, done.stderr
-                assert "ddpmon:" not in done.stderr
-            ear.wait(lambda: ear.goodbyes() == {0, 1})
-            yield folder, ear
-        finally:
-            ear.close()
+    with listening(socket_dir) as ear:
+        yield bare_and_watched(ear, tmp_path_factory.mktemp("sharded"), 2, SCRIPT, *WAYS)
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_weights_are_bit_identical(both: tuple[Path, Ear], way: str) -> None:
-    for rank in (0, 1):
-        bare, watched = (torch.load(both[0] / f"{kind}.{way}.{rank}") for kind in ("bare", "watched"))
-        assert len(bare) == len(watched) > 0
-        assert all(map(torch.equal, bare, watched))
+def test_weights_are_bit_identical(both: Both, way: str) -> None:
+    assert both.same_weights(way)
 
 
-def test_every_step_is_the_optimizers_and_has_its_forward_and_samples(both: tuple[Path, Ear]) -> None:
+def test_every_step_is_the_optimizers_and_has_its_forward_and_samples(both: Both) -> None:
     for rank in (0, 1):
-        steps = both[1].steps(rank)
+        steps = both.ear.steps(rank)
         assert len(steps) == 12 * len(WAYS)
         assert {step.samples for step in steps[1:]} == {8}
         for step in steps:
@@ -60,16 +45,16 @@ def test_every_step_is_the_optimizers_and_has_its_forward_and_samples(both: tupl
             assert {sync.kind for sync in step.syncs} == {SYNC_COLLECTIVE}
 
 
-def test_the_kind_is_told_as_it_changes(both: tuple[Path, Ear]) -> None:
+def test_the_kind_is_told_as_it_changes(both: Both) -> None:
     for rank in (0, 1):
-        told = [hello.parallelism for hello in both[1].hellos() if hello.rank == rank and hello.parallelism]
+        told = [hello.parallelism for hello in both.ear.hellos() if hello.rank == rank and hello.parallelism]
         assert told[-1] == "FSDP"
         assert set(told) <= {"FSDP2", "FSDP"}
 
 
 @pytest.mark.parametrize(("way", "kind"), [("fsdp2", "FSDP2"), ("tensor_parallel", "tensor parallel")])
 def test_a_rank_that_is_late_with_its_data_is_named(ear: Ear, way: str, kind: str) -> None:
-    done = torchrun(2, SCRIPT, way, "--late", "1", "--steps", str(LATE_STEPS), address=ear.address)
+    done = forked(2, SCRIPT, way, "--late", "1", "--steps", str(LATE_STEPS), address=ear.address)
     assert done.returncode == 0, done.stderr
     ear.wait(lambda: ear.goodbyes() == {0, 1})
     assert {hello.parallelism for hello in ear.hellos()[-2:]} == {kind}

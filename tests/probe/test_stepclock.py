@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddpmon.messages import MAX_NAMES
-from ddpmon.probe import stepclock
+from ddpmon.probe import phaseclock
 from ddpmon.probe.records import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER, RawSync
 from ddpmon.probe.stepclock import StepClock
 
@@ -14,7 +14,7 @@ from ddpmon.probe.stepclock import StepClock
 def now(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The time, in the hands of the test."""
     time = [1000]
-    monkeypatch.setattr(stepclock, "monotonic_ns", lambda: time[0])
+    monkeypatch.setattr(phaseclock, "monotonic_ns", lambda: time[0])
     return time
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddpmon.probe import stepclock
+from ddpmon.probe import phaseclock
 from ddpmon.probe.records import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER
 from ddpmon.probe.stepclock import StepClock
 from ddpmon.probe.timeline import Timeline, passed
@@ -46,7 +46,7 @@ class Gpu:
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     time = [5 * MS]
-    monkeypatch.setattr(stepclock, "monotonic_ns", lambda: time[0])
+    monkeypatch.setattr(phaseclock, "monotonic_ns", lambda: time[0])
     return time
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,21 +10,30 @@ from pathlib import Path
 import pytest
 
 from ddpmon.messages import ALONE
-from tests.probe.conftest import INJECT, SCRIPTS, Ear, environment, python, torchrun
+from tests.probe.conftest import INJECT, SCRIPTS, Ear, environment, forked, python, torchrun
+from tests.ranks import free_port
 
 pytestmark = pytest.mark.e2e
 WORLD = SCRIPTS / "world.py"
 
 
-@pytest.mark.parametrize("what", ["facts", "dataset", "caught", "backward", "workers", "children"])
-def test_a_script_cannot_tell(ear: Ear, what: str) -> None:
+@pytest.mark.parametrize(
+    ("whats", "error"),
+    [
+        (("facts", "caught", "workers", "children", "backward"), "RuntimeError: grad can be"),
+        (("dataset",), "KeyError: 'item 0'"),
+    ],
+    ids=["many", "dataset"],
+)
+def test_a_script_cannot_tell(ear: Ear, whats: tuple[str, ...], error: str) -> None:
     """argv, sys.path, __main__, finders, hooks, tracebacks, workers and children: all as without us."""
-    bare = python(WORLD, what, "--flag", "two words", address=None)
-    watched = python(WORLD, what, "--flag", "two words", address=ear.address)
-    assert bare.stdout
+    bare = python(WORLD, *whats, "--flag", "two words", address=None)
+    watched = python(WORLD, *whats, "--flag", "two words", address=ear.address)
+    assert [line.split()[1] for line in bare.stdout.splitlines() if line.startswith("now: ")] == list(whats)
+    assert error in bare.stderr
     assert watched.stdout == bare.stdout
     assert watched.stderr == bare.stderr
-    assert watched.returncode == bare.returncode
+    assert watched.returncode == bare.returncode == 1
     assert not ear.messages, "none of these processes is a rank"
 
 
@@ -39,24 +47,11 @@ def test_another_sitecustomize_runs_too(ear: Ear, tmp_path: Path) -> None:
 
 def test_another_sitecustomize_that_fails_fails_as_without_us(ear: Ear, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import no_such_module_here\n")
-    watched = python(WORLD, "facts", address=ear.address, PYTHONPATH=str(tmp_path))
-    assert watched.returncode == 0
+    script = tmp_path / "script.py"
+    script.write_text("print('on')")
+    watched = python(script, address=ear.address, PYTHONPATH=str(tmp_path))
+    assert (watched.returncode, watched.stdout) == (0, "on\n")
     assert "no_such_module_here" in watched.stderr
-
-
-def free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
-
-
-@pytest.mark.parametrize("method", ["spawn", "fork"])
-def test_ranks_of_torch_multiprocessing_are_watched(ear: Ear, method: str) -> None:
-    done = python(SCRIPTS / "spawned.py", "--method", method, address=ear.address, MASTER_PORT=free_port())
-    assert done.returncode == 0, done.stderr
-    ear.wait(lambda: ear.goodbyes() == {0, 1})
-    assert [len(ear.steps(rank)) for rank in (0, 1)] == [10, 10]
-    assert [step.samples for step in ear.steps(0)] == [3] * 10
 
 
 def test_ranks_started_by_hand_are_watched(ear: Ear) -> None:
@@ -69,7 +64,7 @@ def test_ranks_started_by_hand_are_watched(ear: Ear) -> None:
 
 
 def test_without_ddp_a_step_is_the_optimizers(ear: Ear) -> None:
-    done = python(SCRIPTS / "single.py", address=ear.address)
+    done = forked(None, SCRIPTS / "single.py", address=ear.address)
     assert done.returncode == 0, done.stderr
     ear.wait(lambda: ear.goodbyes() == {0})
     losses = [float(line) for line in done.stdout.split()]
@@ -81,13 +76,13 @@ def test_without_ddp_a_step_is_the_optimizers(ear: Ear) -> None:
 
 
 def test_api_calls_without_a_probe_do_nothing() -> None:
-    done = python(SCRIPTS / "single.py", address=None)
+    done = forked(None, SCRIPTS / "single.py", address=None)
     assert done.returncode == 0, done.stderr
 
 
 def test_a_rank_that_raises_leaves_the_cause_and_torchruns_traceback(ear: Ear) -> None:
     script = SCRIPTS / "small_ddp.py"
-    bare = torchrun(2, script, "--fail", "5", address=None)
+    bare = forked(2, script, "--fail", "5", address=None)
     watched = torchrun(2, script, "--fail", "5", address=ear.address)
     assert watched.returncode == bare.returncode == 1
     ear.wait(lambda: any(failure.rank == 1 for failure in ear.failures()))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 from ddpmon.messages import (
     CHECKPOINT,
@@ -20,7 +18,7 @@ from ddpmon.messages import (
     SYNC_GRADIENTS,
     Step,
 )
-from tests.probe.conftest import SCRIPTS, Ear, torchrun
+from tests.probe.conftest import SCRIPTS, Both, Ear, bare_and_watched, forked, listening
 
 pytestmark = pytest.mark.e2e
 SCRIPT = SCRIPTS / "ways.py"
@@ -61,34 +59,18 @@ SEVERAL = {"gan": 3, "lbfgs": 3, "accumulation_synchronised": 3, "marked": 2}
 
 
 @dataclasses.dataclass
-class Both:
-    """The same script, bare and watched."""
+class Ways(Both):
+    """All ways in one bare run and one watched run."""
 
-    folder: Path
-    bare: str
-    watched: str
-    ear: Ear
     steps: dict[str, tuple[list[Step], ...]]
+    """Of both ranks."""
 
 
 @pytest.fixture(scope="module")
-def both() -> Iterator[Both]:
-    """All ways in one bare run and one watched run: starting ranks takes longer than all of their steps."""
-    with tempfile.TemporaryDirectory(prefix="ddpmon-t") as name:
-        folder = Path(name)
-        ear = Ear(f"ipc://{folder}/ingest.sock")
-        try:
-            outputs = []
-            for kind, address in (("bare", None), ("watched", ear.address)):
-                done = torchrun(2, SCRIPT, *STEPS, "--save", str(folder / kind), address=address)
-                assert done.returncode == 0, done.stderr
-                assert "ddpmon:" not in done.stderr
-                assert "recompile_limit" not in done.stderr, "torch.compile compiled the probe"
-                outputs.append(done.stdout)
-            ear.wait(lambda: ear.goodbyes() == {0, 1})
-            yield Both(folder, *outputs, ear, {way: (_of(ear, way, 0), _of(ear, way, 1)) for way in STEPS})
-        finally:
-            ear.close()
+def both(socket_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ways]:
+    with listening(socket_dir) as ear:
+        runs = bare_and_watched(ear, tmp_path_factory.mktemp("ways"), 2, SCRIPT, *STEPS)
+        yield Ways(**vars(runs), steps={way: (_of(ear, way, 0), _of(ear, way, 1)) for way in STEPS})
 
 
 def _of(ear: Ear, way: str, rank: int) -> list[Step]:
@@ -100,19 +82,16 @@ def _of(ear: Ear, way: str, rank: int) -> list[Step]:
 
 
 @pytest.mark.parametrize("way", STEPS)
-def test_weights_are_bit_identical(both: Both, way: str) -> None:
-    for rank in (0, 1):
-        bare, watched = (torch.load(both.folder / f"{kind}.{way}.{rank}") for kind in ("bare", "watched"))
-        assert bare.keys() == watched.keys()
-        assert all(torch.equal(bare[name], watched[name]) for name in bare)
+def test_weights_are_bit_identical(both: Ways, way: str) -> None:
+    assert both.same_weights(way)
 
 
-def test_a_script_prints_what_it_printed(both: Both) -> None:
+def test_a_script_prints_what_it_printed(both: Ways) -> None:
     assert sorted(both.watched.splitlines()) == sorted(both.bare.splitlines())
 
 
 @pytest.mark.parametrize("way", STEPS)
-def test_every_step_is_counted_and_adds_up(both: Both, way: str) -> None:
+def test_every_step_is_counted_and_adds_up(both: Ways, way: str) -> None:
     assert tuple(len(steps) for steps in both.steps[way]) == STEPS[way]
     for step in (step for steps in both.steps[way] for step in steps):
         own = step.data_us + step.forward_us + step.backward_us + step.optimizer_us + step.other_us
@@ -133,7 +112,7 @@ def test_every_step_is_counted_and_adds_up(both: Both, way: str) -> None:
         *("scaler_skips", "manual_optimization", "two_optimizers", "loaders", "batch_kinds", "compiled_around"),
     ],
 )
-def test_the_loss_is_what_the_script_means_by_it(both: Both, way: str) -> None:
+def test_the_loss_is_what_the_script_means_by_it(both: Ways, way: str) -> None:
     """Unscaled under GradScaler, summed under accumulation, also where an epoch's last step has fewer batches."""
     for rank in (0, 1):
         lines = [line for line in both.watched.splitlines() if line.startswith(f"{way} {rank} ")]
@@ -141,14 +120,14 @@ def test_the_loss_is_what_the_script_means_by_it(both: Both, way: str) -> None:
         assert [step.loss for step in both.steps[way][rank]] == pytest.approx(losses, rel=1e-6)
 
 
-def test_samples_are_found_in_any_batch(both: Both) -> None:
+def test_samples_are_found_in_any_batch(both: Ways) -> None:
     """Tensors, dicts, tuples and dataclasses; three forwards under accumulation."""
     told = {"plain": 8, "batch_kinds": 8, "accumulation": 24, "iterable": 8, "gan": 8, "marked": 5}
     for way, samples in told.items():
         assert {step.samples for step in both.steps[way][0]} == {samples}
 
 
-def test_every_model_of_a_step_has_a_loss_of_its_own(both: Both) -> None:
+def test_every_model_of_a_step_has_a_loss_of_its_own(both: Ways) -> None:
     """Those of the GAN's critic, two a step, go together."""
     losses = {
         name: [scalar for batch in both.ear.batches(0) for scalar in batch.scalars if scalar.name == f"loss {name}"]
@@ -161,34 +140,35 @@ def test_every_model_of_a_step_has_a_loss_of_its_own(both: Both) -> None:
         assert critic.value > 1 > generator.value
 
 
-def test_batches_that_a_step_adds_up_are_counted(both: Both) -> None:
+def test_batches_that_a_step_adds_up_are_counted(both: Ways) -> None:
     told = {way: [step.backwards for step in both.steps[way][0]] for way in ("plain", "accumulation_ends_early", "gan")}
     assert told == {"plain": [1] * 12, "accumulation_ends_early": [*[4] * 11, 2], "gan": [1] * 12}
 
 
-def test_an_evaluation_and_a_checkpoint_are_no_part_of_a_step(both: Both) -> None:
+def test_an_evaluation_and_a_checkpoint_are_no_part_of_a_step(both: Ways) -> None:
     for rank, wanted in ((0, {EVALUATION, CHECKPOINT}), (1, {EVALUATION})):
         steps = both.steps["evaluation"][rank]
         assert {pause.kind for pause in steps[6].pauses} == wanted
         assert all(not step.pauses for step in (*steps[1:6], *steps[7:]))
 
 
-def test_a_compilation_is_no_part_of_a_step(both: Both) -> None:
+def test_a_compilation_is_no_part_of_a_step(both: Ways) -> None:
     for way in ("compiled_around", "compiled_inside"):
         steps = both.steps[way][0]
         assert COMPILATION in {pause.kind for pause in steps[0].pauses}
         assert all(not step.pauses for step in steps[3:])
-        assert max(step.length_us - sum(p.end_us - p.start_us for p in step.pauses) for step in steps) < 1_000_000
+        compiled_us = sum(pause.end_us - pause.start_us for pause in steps[0].pauses)
+        assert max(step.length_us - sum(p.end_us - p.start_us for p in step.pauses) for step in steps) < compiled_us
 
 
-def test_the_learning_rate_is_the_optimizers(both: Both) -> None:
+def test_the_learning_rate_is_the_optimizers(both: Ways) -> None:
     assert {step.learning_rate for step in both.steps["plain"][0][1:]} == {0.1}
     rates = [step.learning_rate for step in both.steps["autocast_scaler"][0][1:]]
     assert rates == sorted(rates, reverse=True)
     assert len(set(rates)) == len(rates), "a scheduler changes it each step"
 
 
-def test_synchronisations_are_told_apart(both: Both) -> None:
+def test_synchronisations_are_told_apart(both: Ways) -> None:
     assert all(step.syncs[0].kind == SYNC_BUFFERS for step in both.steps["batchnorm"][1][1:])
     steps = both.steps["inside_collectives"][0][1:]  # in the first one lies the barrier between two ways
     collectives = [sync for step in steps for sync in step.syncs if sync.kind == SYNC_COLLECTIVE]
@@ -196,7 +176,7 @@ def test_synchronisations_are_told_apart(both: Both) -> None:
     assert len(collectives) == 4
 
 
-def test_collectives_inside_forward_and_backward_are_synchronisations(both: Both) -> None:
+def test_collectives_inside_forward_and_backward_are_synchronisations(both: Ways) -> None:
     """SyncBatchNorm's: time blocked there is no rank's own."""
     for step in both.steps["normalised_over_ranks"][1][1:]:
         assert [sync.kind for sync in step.syncs] == [SYNC_COLLECTIVE, SYNC_COLLECTIVE, SYNC_GRADIENTS]
@@ -206,14 +186,14 @@ def test_collectives_inside_forward_and_backward_are_synchronisations(both: Both
         assert backward.payload_bytes == 4 * 32
 
 
-def test_collectives_that_are_waited_for_later_are_synchronisations_then(both: Both) -> None:
+def test_collectives_that_are_waited_for_later_are_synchronisations_then(both: Ways) -> None:
     for step in both.steps["waits"][0][1:]:
         assert [sync.kind for sync in step.syncs] == [SYNC_COLLECTIVE, SYNC_COLLECTIVE, SYNC_GRADIENTS]
 
 
 def test_gradients_that_ddp_never_saw_are_counted(ear: Ear) -> None:
     """The script calls model.module: a step is the optimizer's then, and the mistake is told."""
-    done = torchrun(2, SCRIPT, "never_synchronised", address=ear.address)
+    done = forked(2, SCRIPT, "never_synchronised", address=ear.address)
     assert done.returncode == 0, done.stderr
     ear.wait(lambda: ear.goodbyes() == {0, 1})
     assert len(ear.steps(0)) == 12
@@ -222,11 +202,11 @@ def test_gradients_that_ddp_never_saw_are_counted(ear: Ear) -> None:
     assert told == [(1, 1), (10, 10)]
 
 
-def test_ddp_scripts_synchronise_every_optimizer_step(both: Both) -> None:
+def test_ddp_scripts_synchronise_every_optimizer_step(both: Ways) -> None:
     assert both.ear.batches(0)[-1].unsynchronised == 0
 
 
-def test_replicas_that_are_the_same_have_the_same_digests(both: Both) -> None:
+def test_replicas_that_are_the_same_have_the_same_digests(both: Ways) -> None:
     digests = [
         [(d.step, d.model, d.value) for batch in both.ear.batches(rank) for d in batch.digests] for rank in (0, 1)
     ]
@@ -235,6 +215,6 @@ def test_replicas_that_are_the_same_have_the_same_digests(both: Both) -> None:
     assert len({value for *_, value in digests[0]}) > 1
 
 
-def test_an_iterator_that_is_not_torchs_is_waited_for_in_data_too(both: Both) -> None:
+def test_an_iterator_that_is_not_torchs_is_waited_for_in_data_too(both: Ways) -> None:
     for steps in both.steps["own_iterator"]:
         assert all(step.data_us >= 10_000 for step in steps[1:])

@@ -120,7 +120,7 @@ WAYS = (
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("save")
+    parser.add_argument("--save")
     save = parser.parse_args().save
     dist.init_process_group("gloo")
     for way in WAYS:

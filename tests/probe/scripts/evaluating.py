@@ -1,8 +1,12 @@
-"""Trains, has the first rank alone evaluate for some seconds and write a checkpoint, trains on."""
+"""Trains, has the first rank alone evaluate for some seconds and write a checkpoint, trains on.
+
+Arguments: those seconds; after how many the others stop waiting, half an hour if left out.
+"""
 
 import os
 import sys
 import time
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -10,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def main() -> None:
-    dist.init_process_group("gloo")
+    dist.init_process_group("gloo", timeout=timedelta(seconds=float(sys.argv[2]) if sys.argv[2:] else 1800))
     torch.manual_seed(0)
     model = DistributedDataParallel(torch.nn.Linear(16, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

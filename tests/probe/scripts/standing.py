@@ -1,8 +1,13 @@
-"""Ranks that train until one of them stands still in a place of its own, for a while."""
+"""Ranks that train, and stand still where they are told to: one of them, in a place of its own, until it may go on.
 
-import argparse
+Told by files in a folder: `HOW-RANK` (`sleep-1`) has that rank stand still at its next step, `HOW-RANK.end` has it go
+on, `end` ends it all. Rank 0 has workers, which stand still for it (`workers-0`); `data-RANK` is for the others.
+"""
+
 import ctypes
+import gc
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -11,26 +16,30 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
+gc.disable()  # what DDP imports takes a third less, and there is no garbage to speak of
+FOLDER = Path(sys.argv[1])
 
-def held(marker: str) -> bool:
+
+def held(order: Path) -> bool:
     """Whether the test has not let go yet."""
-    return not os.path.exists(marker)
+    return order.exists() and not os.path.exists(f"{order}.end")
 
 
-def fell_asleep(marker: str) -> None:
-    while held(marker):
+def fell_asleep(order: Path) -> None:
+    while held(order):
         time.sleep(0.1)
 
 
-def keeps_the_lock(marker: str) -> None:
-    """Waits for the marker in C. No other thread of the process runs meanwhile."""
-    pipe = os.open(f"{marker}.pipe", os.O_RDWR)  # both ends, so that it is not at its end at once
-    ctypes.PyDLL(None).read(pipe, ctypes.create_string_buffer(1), 1)
+def keeps_the_lock(order: Path) -> None:
+    """Waits for the end in C. No other thread of the process runs meanwhile."""
+    if held(order):
+        pipe = os.open(f"{order}.pipe", os.O_RDWR)  # both ends, so that it is not at its end at once
+        ctypes.PyDLL(None).read(pipe, ctypes.create_string_buffer(1), 1)
 
 
-def goes_in_circles(marker: str) -> None:
+def goes_in_circles(order: Path) -> None:
     rounds = 0
-    while held(marker):
+    while held(order):
         # Long enough for the interpreter to hand the lock over by itself: whoever lets go of it for a moment every few
         # milliseconds, as looking for a file does, keeps others from ever asking for it.
         for _ in range(3_000_000):
@@ -38,45 +47,35 @@ def goes_in_circles(marker: str) -> None:
 
 
 class Data(Dataset):
-    def __init__(self, marker: str | None) -> None:
-        self.marker = marker
+    def __init__(self, order: Path) -> None:
+        self.order = order
 
     def __len__(self) -> int:
-        return 100_000
+        return 1_000_000
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        if self.marker and index == 160:
-            fell_asleep(self.marker)
+        if index % 8 == 0:
+            fell_asleep(self.order)
         return torch.ones(8)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("marker", help="a file; once it is there, all go on")
-    parser.add_argument("--how", choices=("sleep", "spin", "data", "workers", "lock", "nothing"), default="sleep")
-    parser.add_argument("--rank", type=int, default=1)
-    parser.add_argument("--step", type=int, default=20)
-    args = parser.parse_args()
     dist.init_process_group("gloo")
-    mine = dist.get_rank() == args.rank
+    rank = dist.get_rank()
     model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 1)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    data = Data(args.marker if mine and args.how in {"data", "workers"} else None)
-    loader = DataLoader(data, batch_size=8, num_workers=2 if args.how == "workers" else 0)
-    end = Path(f"{args.marker}.end")
-    for step, batch in enumerate(loader, 1):
+    data = Data(FOLDER / ("workers-0" if rank == 0 else f"data-{rank}"))
+    loader = DataLoader(data, batch_size=8, num_workers=0 if rank else 2)
+    for batch in loader:
         loss = model(batch).square().mean()
         optimizer.zero_grad()
-        if step == args.step and mine and args.how == "sleep":
-            fell_asleep(args.marker)
-        if step == args.step and mine and args.how == "spin":
-            goes_in_circles(args.marker)
-        if step == args.step and mine and args.how == "lock":
-            keeps_the_lock(args.marker)
+        fell_asleep(FOLDER / f"sleep-{rank}")
+        goes_in_circles(FOLDER / f"spin-{rank}")
+        keeps_the_lock(FOLDER / f"lock-{rank}")
         loss.backward()
         optimizer.step()
-        time.sleep(0.01)
-        over = torch.tensor(float(end.exists()))
+        time.sleep(0.02)
+        over = torch.tensor(float((FOLDER / "end").exists()))
         dist.all_reduce(over, op=dist.ReduceOp.MAX)
         if over.item():
             break

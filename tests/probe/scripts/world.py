@@ -1,10 +1,12 @@
-"""Prints what a script sees of its own interpreter, then does what its first argument says."""
+"""Prints what a script sees of its own interpreter, then does one after the other what its arguments say."""
 
 import json
 import multiprocessing
 import os
 import sys
 import traceback
+
+WHATS = ("facts", "dataset", "caught", "backward", "workers", "children")
 
 
 class Wrong:
@@ -35,9 +37,8 @@ class Plain:
         return index, torch.utils.data.get_worker_info().id, sys.argv[1:]
 
 
-def main(what: str) -> None:
+def main(whats: list[str]) -> None:
     import torch
-    from torch.utils.data import DataLoader
 
     facts = {
         "argv": sys.argv[1:],
@@ -48,9 +49,18 @@ def main(what: str) -> None:
         "meta_path": [getattr(finder, "__name__", type(finder).__name__) for finder in sys.meta_path],
         "loader": sorted(vars(torch.__spec__.loader)),
         "sitecustomize": getattr(sys.modules.get("sitecustomize"), "MARK", None),
-        "threads": len(os.listdir("/proc/self/task")) if what == "facts" else None,
+        "threads": len(os.listdir("/proc/self/task")) if "facts" in whats else None,
     }
     print(json.dumps(facts))
+    for what in whats:
+        print("now:", what)
+        do(what)
+
+
+def do(what: str) -> None:
+    import torch
+    from torch.utils.data import DataLoader
+
     if what == "dataset":
         next(iter(DataLoader(Wrong())))
     if what == "caught":
@@ -76,4 +86,4 @@ def main(what: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main([word for word in sys.argv[1:] if word in WHATS])

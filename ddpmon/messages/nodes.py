@@ -1,0 +1,150 @@
+"""What the hub of a node and the root hub tell each other, over TCP with CURVE.
+
+The node's: Join, then Roster, then bundles; requests of its viewers. The root's: Joined, Taken, Again, Locate, Shown,
+Stop.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from ddpmon.messages.ranks import Hello
+from ddpmon.messages.wire import WireError, check_hello, decode
+from ddpmon.messages.words import MAX_NAME, MAX_STEP, MAX_US, MAX_WORLD
+
+LINK = 1
+"""Version of these messages."""
+MAX_ITEMS = 65_536
+"""In a bundle."""
+MAX_VIEWER = 255
+"""Bytes of a connection's name."""
+
+
+class Join(msgspec.Struct, array_like=True, tag="join"):
+    """A node's hub is there; it says so again until it is `Joined`."""
+
+    link: int
+    epoch: str
+    """Of this hub: another one counts its bundles anew."""
+    host: str
+
+
+class Roster(msgspec.Struct, array_like=True, tag="roster"):
+    """Who the ranks of the node are."""
+
+    hellos: list[Hello]
+
+
+class Item(msgspec.Struct, array_like=True):
+    """What one process said, as the node's hub has checked it."""
+
+    pid: int
+    frame: bytes
+    """A message of a rank; empty: the process has ended."""
+    left: bool = False
+    """It ended with a goodbye."""
+
+
+class Bundle(msgspec.Struct, array_like=True, tag="bundle"):
+    """What the ranks of a node said since the last one; an empty one is the node's heartbeat."""
+
+    seq: int
+    """Counts from 1 per hub."""
+    first: int
+    """The oldest that the node still has."""
+    now_us: int
+    """CLOCK_MONOTONIC of the node."""
+    dropped: int = 0
+    """Messages of ranks that it had to throw away so far, because the root did not take them."""
+    items: list[Item] = msgspec.field(default_factory=list)
+    stopping: bool = False
+    """A stop was asked for on that node."""
+
+
+class Look(msgspec.Struct, array_like=True, tag="look"):
+    """A viewer of the node's hub asks for something."""
+
+    viewer: bytes
+    request: bytes
+
+
+FromNode: TypeAlias = Join | Roster | Bundle | Look
+
+
+class Joined(msgspec.Struct, array_like=True, tag="joined"):
+    """The root knows this node."""
+
+    epoch: str
+    """Of the root: another one wants again what was not `Taken`."""
+    host: str
+    """What its ranks' host is to be called: two machines may have the same name."""
+
+
+class Taken(msgspec.Struct, array_like=True, tag="taken"):
+    """All bundles up to `seq` are recorded. Said again as the root's heartbeat."""
+
+    seq: int
+
+
+class Again(msgspec.Struct, array_like=True, tag="again"):
+    """Bundles are missing: send again what was not `Taken`. join: say first who you are."""
+
+    join: bool = False
+
+
+class Locate(msgspec.Struct, array_like=True, tag="locate"):
+    """Ask a rank of the node for its stack."""
+
+    pid: int
+    brief: bool = False
+
+
+class Shown(msgspec.Struct, array_like=True, tag="shown"):
+    """A snapshot for a viewer of the node's hub, encoded."""
+
+    viewer: bytes
+    snapshot: bytes
+
+
+class Stop(msgspec.Struct, array_like=True, tag="stop"):
+    """The run is to end on this node too."""
+
+
+ToNode: TypeAlias = Joined | Taken | Again | Locate | Shown | Stop
+
+_from_node: msgspec.msgpack.Decoder[FromNode] = msgspec.msgpack.Decoder(FromNode)
+_to_node: msgspec.msgpack.Decoder[ToNode] = msgspec.msgpack.Decoder(ToNode)
+
+
+def decode_from_node(frame: bytes) -> FromNode:
+    """Decode and check what a node's hub sent; messages of ranks in it are left to who takes them."""
+    message = decode(_from_node, frame)
+    if isinstance(message, Join):
+        _check(message.link == LINK, "version", message.link)
+        _check(
+            0 < len(message.epoch) <= MAX_NAME and len(message.host) <= 4 * MAX_NAME, "join", message.epoch[:MAX_NAME]
+        )
+    elif isinstance(message, Roster):
+        _check(len(message.hellos) <= MAX_WORLD, "ranks of a node", len(message.hellos))
+        for hello in message.hellos:
+            check_hello(hello)
+    elif isinstance(message, Bundle):
+        _check(0 < message.first <= message.seq < MAX_STEP, "seq", message.seq)
+        _check(0 <= message.now_us < MAX_US and 0 <= message.dropped < MAX_STEP, "now_us", message.now_us)
+        _check(len(message.items) <= MAX_ITEMS, "messages in a bundle", len(message.items))
+        _check(all(0 < item.pid <= 1 << 22 for item in message.items), "pid", "out of range")
+    else:
+        _check(0 < len(message.viewer) <= MAX_VIEWER, "viewer", len(message.viewer))
+    return message
+
+
+def decode_to_node(frame: bytes) -> ToNode:
+    """Decode what the root sent."""
+    return decode(_to_node, frame)
+
+
+def _check(ok: bool, name: str, value: object) -> None:
+    if not ok:
+        raise WireError(f"{name} out of range: {value}")

@@ -1,0 +1,193 @@
+"""What a snapshot holds only where a screen wishes for it, and what costs come to, which is told either way."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ddpmon.messages.ranks import Stack
+from ddpmon.messages.values import Count, Rank, Seconds, Text
+from ddpmon.messages.words import SYNC_GRADIENTS, SYNC_KINDS
+
+
+class AllReduceView(msgspec.Struct, frozen=True):
+    """What the gradient synchronisation costs, mean over steps and ranks; without DDP what all collectives cost."""
+
+    payload_bytes: float
+    """Of a step."""
+    wait_ms: float
+    transfer_ms: float
+    exposed_share: float
+    """Wait + transfer over the step: the part of communication that compute did not hide."""
+    gain_without_waiting: float | None = None
+    """How many times faster the run were if the work of each step were spread evenly, so that nobody waits."""
+    gain_with_even_transfer: float | None = None
+    """The same if every step's transfer took its median."""
+    beside_ms: float | None = None
+    """Blocked in other synchronisations of a step: buffers, collectives that the script calls."""
+    kind: Text = SYNC_KINDS[SYNC_GRADIENTS]
+    """Of SYNC_KINDS: where DDP synchronises no gradients, what all collectives cost, whose bytes are not known."""
+
+
+class EfficiencyView(msgspec.Struct, frozen=True):
+    """The POP Centre's efficiencies (co-design.pop-coe.eu/metrics); each at most 1."""
+
+    parallel: float
+    """load_balance x communication"""
+    load_balance: float
+    """load_balance_persistent x load_balance_moving"""
+    load_balance_persistent: float
+    load_balance_moving: float
+    communication: float
+
+
+class SeriesView(msgspec.Struct, frozen=True):
+    """A quantity over a stretch of time for all ranks at once, oldest first; all lists are equally long."""
+
+    name: Text
+    seconds: list[Seconds]
+    """Since the run started, of the last step in each point."""
+    steps: list[Count]
+    """The number of that step; 0: not known."""
+    low: list[float | None]
+    median: list[float | None]
+    """Of a point of several steps: the mean of their medians."""
+    high: list[float | None]
+    worst: list[Rank | None]
+    """The rank with the highest value, or the lowest where that is the one to look at; None: nobody is known to be."""
+    merged: Count = 1
+    """So many steps are in a point, or seconds of samples."""
+    first_s: Seconds = 0.0
+    """When the quantity was first told of, and last."""
+    last_s: Seconds = 0.0
+
+
+class HeatRow(msgspec.Struct, array_like=True, frozen=True):
+    """A row of the heat map: one rank, or the worst of several at each moment."""
+
+    hosts: tuple[Text, Text]
+    """Of its first and its last rank."""
+    ranks: tuple[Rank, Rank]
+    """The first and the last."""
+    count: Count
+    worst: Rank
+    """The rank that is worst over all columns."""
+    hot_share: float = 0.0
+    """Of the columns: beyond chance, or at least 5% over the median; of waits half of the step, of GPUs idle for half
+    of the time."""
+    hot_since: Count | None = None
+    """The step since which all are; None: the last one is not."""
+    meant: Count = 0
+    """How many of its ranks are beyond chance anywhere, where not all of the world are; 0: not asked for, or none."""
+
+
+class HeatView(msgspec.Struct, frozen=True):
+    """Ranks through time."""
+
+    metric: Text
+    steps: Count
+    """In a column."""
+    first: Count
+    """The number of the first column, counted from the first step on: steps from first x steps."""
+    columns: Count
+    last_step: Count
+    low: float
+    """What a cell of 1 stands for, and one of 254: fractions over the median, of the step, of the time
+    in which the GPU did nothing, or losses."""
+    high: float
+    rows: list[HeatRow]
+    cells: bytes
+    """Row by row. 0: nothing known; 255: not finite."""
+    beyond_chance: bool = False
+    """A cell is 1: nothing that chance does not explain; or 2 and more: beyond chance, by the first of HEAT_LEVELS and
+    further ones."""
+
+
+class TimelineStep(msgspec.Struct, array_like=True, frozen=True):
+    """A step of the whole world."""
+
+    step: Count
+    length_ms: float
+    critical: Rank | None
+    """The rank that arrived last."""
+    mended_ms: float | None
+    """How long the step would have been with `mended` as its peers."""
+
+
+class TimelineRow(msgspec.Struct, array_like=True, frozen=True):
+    """A rank in the last steps."""
+
+    rank: Rank
+    host: Text
+    phases_ms: list[tuple[float, ...]]
+    """Of each step, in the order of PHASES."""
+
+
+class TimelineView(msgspec.Struct, frozen=True):
+    """The last steps, rank by rank."""
+
+    steps: list[TimelineStep]
+    """Oldest first."""
+    rows: list[TimelineRow]
+    """The latest to arrive first."""
+    ranks: Rank
+    """In the world, of those that were wished for."""
+    mended: Rank | None = None
+    """The rank that holds the others back, whose own time is its peers' in `mended_ms`."""
+
+
+class CostView(msgspec.Struct, frozen=True):
+    """What all-reduce costs, and the efficiencies, over other steps than the snapshot's window."""
+
+    over: Text
+    """One of COST_WINDOWS."""
+    window: tuple[Count, Count]
+    """The first and the last step."""
+    steps: Count
+    """That are told of."""
+    all_reduce: AllReduceView | None
+    efficiency: EfficiencyView | None
+    slowest: Rank | None = None
+    """The rank with the most own time."""
+    slowest_over: float | None = None
+    """Its own time over the world's median, as a fraction."""
+
+
+class StackView(msgspec.Struct, frozen=True):
+    """Where a rank's training thread was last, as far as it told."""
+
+    rank: Rank
+    stack: Stack | None = None
+    at: Seconds | None = None
+    """When it was there, Unix seconds; None: on a host whose clock is another."""
+    asked: bool = False
+    """A viewer asked, and it has not answered yet."""
+    why: Text = ""
+    """Why it cannot tell, in words; empty: nothing is in its way."""
+
+
+class PastRow(msgspec.Struct, array_like=True, frozen=True):
+    """One quantity of a rank through time, beside the median of its peers."""
+
+    name: Text
+    """"own", one of PHASES, "step" or "loss"."""
+    low: float
+    """What a cell of 1 stands for, and one of 254: milliseconds, or losses."""
+    high: float
+    mine: bytes
+    """A cell a column. 0: nothing known; 255: not finite."""
+    peers: bytes
+    longer: Text = ""
+    """Since when it takes longer than its peers, in words; empty: it does not."""
+
+
+class InspectView(msgspec.Struct, frozen=True):
+    """One rank through time, and where it is."""
+
+    rank: Rank
+    steps: Count
+    """In a column."""
+    columns: Count
+    last_step: Count
+    rows: list[PastRow]
+    """Empty before its first step."""
+    where: StackView

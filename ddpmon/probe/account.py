@@ -1,0 +1,361 @@
+"""What the training thread's notes mean: phases, synchronisations, loss, samples, the end of a step.
+
+`listener` notes what it hears; here the notes are read in their order, on the background thread once there is one.
+`stepclock` keeps the time, `iteration` tells where steps end.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from ddpmon.messages import MAX_NAMES, STAGE_TRAINING, SYNC_GRADIENTS
+from ddpmon.probe.digest import Sampled
+from ddpmon.probe.identity import Identity
+from ddpmon.probe.iteration import Iteration
+from ddpmon.probe.journal import Journal
+from ddpmon.probe.loops import Loops, Progress
+from ddpmon.probe.parallelism import Parallelism
+from ddpmon.probe.records import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER, Event
+from ddpmon.probe.stepclock import StepClock
+
+SCALARS = 10_000
+"""Values of `ddpmon.log` that wait for the sending thread; a process that never sends keeps no more."""
+SAMPLED = 10_000
+"""Digests that wait for it; likewise."""
+
+
+class Account:
+    """Reads notes: each method with three arguments is the reader of one kind, at the moment `journal.now`."""
+
+    def __init__(self, identity: Identity, parallelism: Parallelism, journal: Journal) -> None:
+        self.beats = 0
+        """Rises with what is heard of the training thread."""
+        self.clock = StepClock(journal.moment)
+        self.iteration = Iteration(self.clock, lambda key: self._names.get(key, "model"))
+        self.loops = Loops(identity.note)
+        self.scalars: deque[tuple[int, str, object]] = deque(maxlen=SCALARS)
+        self.sampled: deque[Sampled] = deque(maxlen=SAMPLED)
+        """Digests of replicas whose values are still to arrive from the device."""
+        self.total_steps: int | None = None
+        self.unsynchronised = 0
+        """Optimizer steps on gradients that were not synchronised, though there is a DDP model."""
+        self._identity = identity
+        self._parallelism = parallelism
+        self._journal = journal
+        self._names: dict[int, str] = {}
+        """Of optimizers, by their id: what each updates."""
+        self._models = False
+        """Whether there was a DDP model at the last optimizer step."""
+        self._forwards = False
+        """Whether a forward with gradients was ever heard."""
+        self._begun = False
+        """Whether something was fetched or a marked step was entered since the last set-up."""
+        self._marked = False
+        """Whether the script marks its steps itself."""
+        self._marked_step = 0
+        """The marked step that runs now; 0: none."""
+        self._on_device = False
+        self._fetch_began = 0
+        self._arrival = 0
+        self._arrived: Event | None = None
+        """The moment on the device's timeline when the gradients were ready that the next note is of."""
+        self._reduced: list[tuple[int, Sequence[int], int, Event | None]] = []
+        """Of each model whose gradients were reduced in the backward that ends: see `reduced`, and that moment."""
+        self._unreduced = False
+        """Whether a backward since the last optimizer step left gradients that were not reduced."""
+        self._ddp = False
+        """Whether gradients were ever synchronised here: then that ends a step, and nothing else does."""
+        self._closures = 0
+        """Backward calls in the closure of the optimizer that steps."""
+        self._undecided = False
+        """Whether the last forward was of a model in evaluation mode, with gradients."""
+        self._trains_in_eval = False
+        """Whether a model in evaluation mode was trained: then the mode tells nothing."""
+
+    # --- set-up ------------------------------------------------------------------------------------------------
+
+    def set_up(self, expecting: bool, *_: object) -> None:
+        """Something was made that a step needs: the first step begins later, and not with the imports.
+
+        expecting: the first step has begun, its forward is done.
+        """
+        if self.clock.step == 0 and not self._unreduced and not expecting:
+            self._begun = False
+            self._begin_first_step()
+
+    def _begin_first_step(self) -> None:
+        if self.clock.step == 0:
+            if self._on_device:
+                self.clock.follow(self._journal)
+            else:
+                self.clock.begin(self._journal.now)
+
+    def follow_device(self, *_: object) -> None:
+        """From here on, steps lie on the GPU's timeline."""
+        self._on_device = True
+        self.clock.follow(self._journal)
+
+    def optimizer_made(self, key: int, *_: object) -> None:
+        """An optimizer was made. key: its id."""
+        self.iteration.made(key)
+
+    def optimizer_named(self, key: int, name: str, _none: None) -> None:
+        """An optimizer steps for the first time. name: of what it updates."""
+        self._names[key] = name
+
+    def optimizer_gone(self, key: int, *_: object) -> None:
+        """The optimizer of this id exists no more."""
+        self._names.pop(key, None)
+        self.iteration.gone(key)
+
+    # --- data --------------------------------------------------------------------------------------------------
+
+    def fetch_begins(self, *_: object) -> None:
+        """A batch is asked for."""
+        self.clock.base = OTHER
+        if not self._begun:
+            self._begun = True
+            self._begin_first_step()
+        self._fetch_began = self.clock.enter(DATA)
+
+    def fetch_ends(self, iterator: int, samples: int, tokens: int) -> None:
+        """It is there. iterator: the id of the loader's. samples, tokens: in the batch."""
+        self.beats += 1
+        self.clock.fetched(iterator, self._fetch_began, samples, tokens)
+
+    def fetch_fails(self, iterator: int, *_: object) -> None:
+        """The loader has no more (StopIteration), or it raised."""
+        self.clock.exhausted[iterator] = self.clock.leave() - self._fetch_began
+
+    def phase_fails(self, *_: object) -> None:
+        """A call raised, which ends its phase too."""
+        self.clock.leave()
+
+    # --- forward -----------------------------------------------------------------------------------------------
+
+    def forward_begins(self, model: int, samples: int, tokens: int) -> None:
+        """A forward in training mode, with gradients, of a model by its number; -1: its inputs are not counted."""
+        self.beats += 1
+        self._forwards = True
+        self._undecided = False
+        self._trains(model, samples, tokens)
+
+    def forward_held_out(self, model: int, samples: int, tokens: int) -> None:
+        """One in evaluation mode, with gradients: some evaluate without switching them off, some train so."""
+        self.beats += 1
+        self._forwards = True
+        self._undecided = not self._trains_in_eval and self.clock.pausing is not None
+        if not self._undecided:  # else a backward will tell
+            self._trains(model, samples, tokens)
+
+    def forward_without_gradients(self, held_out: bool, *_: object) -> None:
+        """One that trains nothing. held_out: in evaluation mode."""
+        self.beats += 1
+        self.clock.evaluated()
+        self.clock.evaluates(explained=held_out and not self._trains_in_eval)
+
+    def _trains(self, model: int, samples: int, tokens: int) -> None:
+        clock = self.clock
+        clock.trained()
+        clock.enter_after_gap(FORWARD, 0)
+        again = clock.base == OPTIMIZER and self._closures
+        if model >= 0 and clock.marked_samples is None and not again:
+            fed = clock.fed.setdefault(model, [0, 0, 0])
+            fed[0] += samples
+            fed[1] += tokens
+            fed[2] += 1
+
+    def forward_ends(self, *_: object) -> None:
+        """A forward returned."""
+        if self.clock.phase == FORWARD:
+            self.clock.leave()
+
+    def digest_taken(self, sampled: Sampled, *_: object) -> None:
+        """A few elements of a model were taken: of the step that runs."""
+        sampled.step = self.clock.step
+        self.sampled.append(sampled)
+
+    # --- synchronisations --------------------------------------------------------------------------------------
+
+    def synchronisation_begins(self, *_: object) -> None:
+        """The training thread arrives at one."""
+        self._arrival = self.clock.block()
+
+    def synchronisation_was_none(self, *_: object) -> None:
+        """It raised, or it is asynchronous: nobody was blocked."""
+        self.beats += 1
+        self.clock.block_not()
+
+    def synchronised(self, kind: int, payload_bytes: int, _none: None) -> None:
+        """It is over."""
+        self.beats += 1
+        self.clock.unblock(kind, self._arrival, payload_bytes)
+
+    # --- backward ----------------------------------------------------------------------------------------------
+
+    def backward_begins(self, accumulates: bool, single: bool, loss: object) -> None:
+        """Gradients are made. accumulates: into parameters. single: of one output. loss: the loss, if it is one."""
+        clock = self.clock
+        if accumulates:
+            self._trains_in_eval = self._trains_in_eval or self._undecided
+            clock.trained()  # without DDP no forward is heard
+        clock.enter_after_gap(BACKWARD, 1)
+        if accumulates and single:
+            again = False
+            if clock.base == OPTIMIZER:  # LBFGS calls its closure many times, on one batch
+                self._closures += 1
+                again = self._closures > 1
+            if loss is not None and not again:
+                clock.losses.append(loss)
+
+    def bucket_launched(self, noted: list[int], *_: object) -> None:
+        """A bucket's all-reduce was handed over: its layout, launch and end; the end is written once it is known."""
+        if self.clock.buckets is None:
+            self.clock.buckets = []
+        self.clock.buckets.append(noted)
+
+    def arrived(self, *_: object) -> None:
+        """The note after this one is of gradients that were ready, on the device's timeline, where this one lies."""
+        self._arrived = self._journal.event()
+
+    def reduced(self, payload_bytes: int, ready: Sequence[int], expected_at: int) -> None:
+        """The backward that ends reduced a model's gradients.
+
+        ready: when each was ready, in ns after `expected_at`; where that is not known, none: when the backward ended.
+        """
+        self._reduced.append((payload_bytes, ready, expected_at, self._arrived))
+        self._arrived = None
+
+    def backward_ends(self, payload_bytes: int, ready: Sequence[int] | None, expected_at: int) -> None:
+        """Gradients are made. With those of the last model that were reduced: see `reduced`; None: none were."""
+        self.beats += 1
+        clock = self.clock
+        now = clock.leave()
+        self._unreduced = True
+        if ready is None:
+            return
+        self.reduced(payload_bytes, ready, expected_at)
+        arrivals = [began + max(times) if times else now for _, times, began, _ in self._reduced]
+        arrival = max(arrivals)
+        last = self._reduced[arrivals.index(arrival)][-1]
+        total_bytes = sum(reduced[0] for reduced in self._reduced)
+        self._reduced.clear()
+        clock.blocked_at_the_end(SYNC_GRADIENTS, min(arrival, now), now, total_bytes, BACKWARD, last)
+        self._ddp = True
+        self._unreduced = False
+        clock.cut(now)
+        self.iteration.synchronised(marked=self._marked)
+        self._step_done()
+
+    def _step_done(self) -> None:
+        if self._parallelism.unsettled and self.clock.step:
+            settled = self._parallelism.settle(
+                self._identity.world_size,
+                ddp=self._ddp or self._models,
+                forward=self._forwards,
+                on_device=self._on_device,
+            )
+            self._identity.trains(*settled)
+        if self.clock.step == 1:
+            self._identity.reached(STAGE_TRAINING)
+
+    # --- optimizer ---------------------------------------------------------------------------------------------
+
+    def optimizer_in_backward(self, key: int, *_: object) -> None:
+        """An optimizer steps in a hook of backward: before the gradients are all reduced."""
+        self.beats += 1
+        self.iteration.taken = key
+
+    def optimizer_begins(self, key: int, rate: object, _none: None) -> None:
+        """An optimizer steps. key: its id. rate: what it has as learning rate."""
+        self.beats += 1
+        clock = self.clock
+        if clock.pausing is not None:
+            clock.trained()
+        self.gradients_taken(key)
+        clock.base = OPTIMIZER
+        clock.enter(OPTIMIZER)
+        self._closures = 0
+        if isinstance(rate, (float, int)):
+            clock.learning_rate = float(rate)
+
+    def optimizer_ends(self, key: int, models: bool, _none: None) -> None:
+        """It has stepped. models: whether there are DDP models."""
+        self._models = models
+        self.clock.base = OTHER
+        now = self.clock.leave()
+        self.gradients_taken(key)  # in a closure
+        if models:
+            self.unsynchronised += self._unreduced
+        if not self._ddp and not self._marked and (self._unreduced or not models):
+            self.clock.cut(now)
+            self.gradients_taken(key)
+        self._unreduced = False
+
+    def gradients_taken(self, key: int, *_: object) -> None:
+        """An optimizer takes the gradients that were synchronised, or its scaler does for it."""
+        if self.clock.held and not self._marked:
+            self.iteration.updated(key)
+            self._step_done()
+
+    # --- besides training --------------------------------------------------------------------------------------
+
+    def evaluation_begins(self, *_: object) -> None:
+        """What is trained here was put into evaluation mode."""
+        if not self._trains_in_eval:
+            self.clock.evaluates(explained=True)
+
+    def pause_begins(self, kind: int, *_: object) -> None:
+        """The script does something else than training. kind: index into messages.PAUSES."""
+        self.beats += 1
+        self.clock.begin_pause(kind)
+
+    def pause_ends(self, *_: object) -> None:
+        """And goes on."""
+        self.beats += 1
+        self.clock.end_pause()
+
+    def collected(self, duration_ns: int, *_: object) -> None:
+        """The garbage collector stopped every thread for so long."""
+        self.clock.gc += duration_ns
+
+    # --- what the script says ----------------------------------------------------------------------------------
+
+    def logged(self, values: list[tuple[str, object]], *_: object) -> None:
+        """Values of the current step: numbers, or readings on their way from the device."""
+        self.beats += 1
+        step = self._marked_step or self.clock.step + 1
+        self.scalars.extend((step, name, value) for name, value in values)
+
+    def step_entered(self, samples: int | None, total: int | None, _none: None) -> None:
+        """A step that the script marks itself begins."""
+        self._marked = True
+        self._marked_step = self.clock.step + 1
+        self.clock.marked_samples = samples
+        if not self._begun:
+            self._begun = True
+            self._begin_first_step()
+        if total is not None:
+            self.total_steps = total
+
+    def step_left(self, *_: object) -> None:
+        """A marked step ends with its last gradient synchronisation; without any, here."""
+        self._marked_step = 0
+        if not self.clock.held:
+            self.clock.cut(self.clock.leave())
+        self.iteration.marked()
+        self._step_done()
+
+    def phase_entered(self, name: str, *_: object) -> None:
+        """From now on, time also belongs to a name of the script's."""
+        self.clock.enter_named(name)
+
+    def phase_left(self, name: str, *_: object) -> None:
+        """Time no longer belongs to that name."""
+        if not self.clock.exit_named(name):
+            self._identity.note(f"more than {MAX_NAMES} names of ddpmon.phase in a step: the rest is left out")
+
+    def trainer_counted(self, progress_at: Callable[[int], Callable[[], Progress]], *_: object) -> None:
+        """A trainer said how far it is: what that means after so many steps of ours."""
+        self.loops.trainer = progress_at(self.clock.step)

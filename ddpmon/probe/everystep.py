@@ -1,0 +1,254 @@
+"""What is called in every step: each call is noted with its moment and as little more as its meaning needs.
+
+`account` reads the notes, on the background thread once there is one. What is done here at once is what cannot wait:
+which gradients the reducer has just reduced, the loss before the script changes it, the few elements of a model that
+must be taken at a certain step. It runs between calls into C++ that leave caches cold, so that every line costs.
+"""
+
+from __future__ import annotations
+
+import weakref
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any
+
+from torch import is_grad_enabled
+from torch.nn.parallel import DistributedDataParallel
+
+from ddpmon.probe.account import Account
+from ddpmon.probe.collectives import position
+from ddpmon.probe.counting import count
+from ddpmon.probe.digest import FIRST, due, next_due, sample
+from ddpmon.probe.identity import Identity
+from ddpmon.probe.pauses import Pauses
+from ddpmon.probe.replica import Replica, reduced_parameters
+from ddpmon.probe.said import Said
+
+if TYPE_CHECKING:
+    from ddpmon.probe.buckets import Buckets
+
+_FETCH_BEGINS, _FETCH_ENDS = Account.fetch_begins, Account.fetch_ends
+_FORWARD_BEGINS, _FORWARD_ENDS = Account.forward_begins, Account.forward_ends
+_BACKWARD_BEGINS, _BACKWARD_ENDS = Account.backward_begins, Account.backward_ends
+_OPTIMIZER_BEGINS, _OPTIMIZER_ENDS = Account.optimizer_begins, Account.optimizer_ends
+
+
+class EveryStep(Said):
+    """The part of a listener that DDP, the DataLoader, backward and optimizers call in every step."""
+
+    def __init__(self) -> None:
+        self.buckets: Buckets | None = None
+        """Records every bucket, where that was asked for."""
+        super().__init__()
+        self.pauses = Pauses(self)
+
+    def begin(self, identity: Identity) -> None:
+        """Start from nothing: a new process."""
+        super().begin(identity)
+        self.pauses.begin()
+        self.pen.besides = self.buckets is not None
+        self.loader: tuple[object, object] = (None, None)
+        """Workers of the DataLoader that was read last, and whether it pins its batches."""
+        self._synchronised_backwards = 0
+        self._digests_at = FIRST[0]
+        """After how many of them digests are due next."""
+        self._unsynchronised = 0
+        """Optimizer steps on gradients of which no reducer was told, though there is a DDP model."""
+
+    # --- data --------------------------------------------------------------------------------------------------
+
+    def fetch_begins(self, iterator: object) -> None:
+        pen = self.pen
+        if id(iterator) != pen.fetching:
+            pen.fetching = id(iterator)
+            self.loader = (getattr(iterator, "_num_workers", None), getattr(iterator, "_pin_memory", None))
+        pen.note((_FETCH_BEGINS, monotonic_ns(), pen.events and pen.events.event(), None, None, None))
+
+    def fetch_ends(self, batch: object, iterator: object) -> None:
+        now = monotonic_ns()
+        pen = self.pen
+        event = pen.events and pen.events.event()
+        samples, tokens = count(batch)
+        pen.note((_FETCH_ENDS, now, event, id(iterator), samples, tokens))
+
+    def fetch_fails(self) -> None:
+        """The loader has no more (StopIteration), or it raised."""
+        self.pen.depth = 0
+        self.tell(Account.fetch_fails, self.pen.fetching)
+
+    def phase_fails(self) -> None:
+        """A call raised, which ends its phase too."""
+        self.pen.depth = 0
+        self.tell(Account.phase_fails)
+
+    # --- forward -----------------------------------------------------------------------------------------------
+
+    def forward_begins(self, model: DistributedDataParallel, *inputs: object, **named: object) -> None:
+        replicas = self.replicas
+        replica = replicas.get(id(model)) or replicas.of(model)
+        training = replica.training
+        graded = is_grad_enabled()
+        if graded and (training == replica.digest_in or self.pen.besides):
+            self._before_forward(replica, model, training)
+        self._forward(replica.number, graded, training, inputs, named)
+
+    def _before_forward(self, replica: Replica, model: DistributedDataParallel, training: bool) -> None:
+        if self.buckets is not None:
+            self.buckets.prepare(model)
+        if self.pen.events is not None:
+            replica.watch()
+        if training == replica.digest_in:
+            replica.digest_in = None
+            self._digest(replica, model)
+
+    def _forward(self, number: int, graded: bool, training: bool, inputs: Any, named: Any) -> None:
+        """A forward begins. number: the model's; -1: its inputs are not counted. graded: with gradients."""
+        now = monotonic_ns()
+        pen = self.pen
+        event = pen.events and pen.events.event()
+        if not graded:
+            pen.note((Account.forward_without_gradients, now, event, not training, None, None))
+            return
+        samples, tokens = count(inputs)
+        if not samples and named:
+            samples, tokens = count(named)
+        reader = _FORWARD_BEGINS if training else Account.forward_held_out
+        pen.note((reader, now, event, number, samples, tokens))
+
+    def _digest(self, replica: Replica, model: DistributedDataParallel, updates: int = 0) -> None:
+        place = position(model.process_group)
+        sampled = sample(reduced_parameters(model), 0, replica.number, *place, updates)
+        if sampled is not None:
+            self.pen.note((Account.digest_taken, monotonic_ns(), None, sampled, None, None))
+
+    def forward_ends(self, _result: object, _model: object) -> None:
+        pen = self.pen
+        pen.note((_FORWARD_ENDS, monotonic_ns(), pen.events and pen.events.event(), None, None, None))
+
+    def backward_expected(self, _result: object, reducer: object) -> None:
+        """DDP's reducer was told that the next backward is one whose gradients it reduces.
+
+        DDP says so itself at the end of a forward, some scripts and frameworks later. The reducer's times of ready
+        gradients count from here.
+        """
+        replica = self.replicas.of_reducer(reducer)
+        if replica is not None:
+            replica.expected_at = monotonic_ns()
+            if not replica.expected:
+                replica.expected = True
+                self.pen.expecting.append(replica)
+
+    # --- backward ----------------------------------------------------------------------------------------------
+
+    def backward_begins(
+        self, outputs: tuple[object, ...], *_args: object, accumulate_grad: bool = False, **_named: object
+    ) -> None:
+        pen = self.pen
+        pen.depth += 1
+        if pen.depth > 1:
+            return
+        if self.buckets is not None:
+            self.buckets.backward_begins()
+        now = monotonic_ns()
+        event = pen.events and pen.events.event()
+        single = len(outputs) == 1
+        loss = pen.loss.read(outputs[0]) if accumulate_grad and single else None
+        pen.note((_BACKWARD_BEGINS, now, event, accumulate_grad, single, loss))
+
+    def backward_ends(self, _result: object, *_args: object) -> None:
+        pen = self.pen
+        pen.depth -= 1
+        if pen.depth:
+            return
+        now = monotonic_ns()
+        event = pen.events and pen.events.event()
+        pen.unreduced = True
+        last: tuple[int, Any, int] = (0, None, 0)
+        expecting = pen.expecting
+        for replica in expecting:
+            ready = replica.reduced()
+            if ready is not None:
+                if not pen.unreduced:
+                    pen.note((Account.reduced, now, None, *last))
+                if replica.event is not None:
+                    pen.note((Account.arrived, now, replica.event, None, None, None))
+                    replica.event = None
+                pen.unreduced = replica.expected = False
+                last = (replica.gradient_bytes, ready, replica.expected_at)
+        if not pen.unreduced:
+            pen.expecting = [replica for replica in expecting if replica.expected] if len(expecting) > 1 else []
+            self._synchronised_backwards += 1
+            if self._synchronised_backwards == self._digests_at:
+                self._digests_due()
+        pen.note((_BACKWARD_ENDS, now, event, *last))
+
+    def _digests_due(self) -> None:
+        """Every rank has come to the same backward: each model is compared before its next forward of that kind.
+
+        A forward in another mode may be one rank's alone, with weights of its own (an evaluation of averaged ones).
+        """
+        self._digests_at = next_due(self._synchronised_backwards)
+        for replica in list(self.replicas.values()):
+            replica.digest_in = replica.training
+
+    # --- optimizer ---------------------------------------------------------------------------------------------
+
+    def hear_of(self, optimizer: Any) -> None:
+        """There is an optimizer; torch tells of most when they are made."""
+        optimizers = self.pen.optimizers
+        if id(optimizer) not in optimizers:
+            optimizers[id(optimizer)] = ""
+            self.pauses.optimizer_made(optimizer)
+            self.tell(Account.optimizer_made, id(optimizer))
+            weakref.finalize(optimizer, self._optimizer_gone, optimizers, id(optimizer)).atexit = False
+
+    def _optimizer_gone(self, optimizers: dict[int, str], key: int) -> None:
+        """Called on whichever thread collects it."""
+        optimizers.pop(key, None)
+        if self.listening and optimizers is self.pen.optimizers:  # else of the process that this one was forked from
+            self.pen.note((Account.optimizer_gone, monotonic_ns(), None, key, None, None))
+
+    def optimizer_begins(self, optimizer: Any) -> None:
+        pen = self.pen
+        if not pen.optimizers.get(id(optimizer)) or pen.depth or self.parallelism.unsure:
+            self._examine(optimizer)
+            if pen.depth:
+                self.tell(Account.optimizer_in_backward, id(optimizer))
+                return
+        rate = optimizer.param_groups[0].get("lr")
+        event = pen.events and pen.events.event()
+        pen.note((_OPTIMIZER_BEGINS, monotonic_ns(), event, id(optimizer), rate, None))
+
+    def _examine(self, optimizer: Any) -> None:
+        """Look at an optimizer that may tell something new."""
+        self.start()
+        self.hear_of(optimizer)
+        self.parallelism.steps(optimizer)
+        optimizers = self.pen.optimizers
+        if not optimizers[id(optimizer)] and not self.pen.depth:  # the model may not live until the note is read
+            first = next((parameter for group in optimizer.param_groups for parameter in group["params"]), None)
+            shared = len(optimizers) > len(self.replicas)
+            name = optimizers[id(optimizer)] = self.replicas.name_of(first, set(optimizers.values()), shared)
+            self.tell(Account.optimizer_named, id(optimizer), name)
+
+    def optimizer_ends(self, optimizer: Any) -> None:
+        pen = self.pen
+        if pen.depth:
+            return
+        event = pen.events and pen.events.event()
+        pen.note((_OPTIMIZER_ENDS, monotonic_ns(), event, id(optimizer), bool(self.replicas), None))
+        if pen.unreduced:
+            pen.unreduced = False
+            if self.replicas:
+                self._update_unsynchronised()
+
+    def _update_unsynchronised(self) -> None:
+        self._unsynchronised += 1
+        if due(self._unsynchronised):
+            for replica in list(self.replicas.values()):
+                if (model := replica.model()) is not None:
+                    self._digest(replica, model, self._unsynchronised)
+
+    def scaler_steps(self, _scaler: object, optimizer: Any = None, *_args: object, **_named: object) -> None:
+        """GradScaler.step: it takes the gradients, even where it finds them infinite and skips the optimizer."""
+        if optimizer is not None:
+            self.pen.note((Account.gradients_taken, monotonic_ns(), None, id(optimizer), None, None))

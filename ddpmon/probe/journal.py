@@ -1,0 +1,78 @@
+"""What the training thread notes of a step, in order, until the background thread reads what it means.
+
+A note costs the training thread one clock reading and one `extend` of a deque, which no other thread can interrupt and
+which leaves the garbage collector nothing to visit. What it means is worked out elsewhere, many notes at once, with
+warm caches. As long as no thread reads, each note is read as it is made.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from time import monotonic_ns
+from typing import Any
+
+from ddpmon.probe.records import Event
+
+FIELDS = 6
+"""Of a note: what reads it, its moment (CLOCK_MONOTONIC nanoseconds), an event on the device's timeline or None, and
+three things that the reader is given."""
+Release = Callable[[Event], None]
+
+
+class Journal:
+    """Notes on their way from the training thread to an account of them.
+
+    For who reads them it is the clock and the device too: both stand where they stood when the note was made.
+    """
+
+    def __init__(self, release: Release) -> None:
+        """release: takes an event of the device's timeline that marked nothing."""
+        self.account: Any = None
+        """What notes are read with: the first argument of each one's reader."""
+        self.now = monotonic_ns()
+        """The moment of the note that is read."""
+        self.note: Callable[[Iterable[Any]], None] = self._read_at_once
+        """Takes a note: a tuple of FIELDS."""
+        self._waiting: deque[Any] = deque()
+        self._release = release
+        self._event: Event | None = None
+        self._used = False
+
+    def moment(self) -> int:
+        """The moment of the note that is read, in nanoseconds."""
+        return self.now
+
+    def event(self) -> Event | None:
+        """The event on the device's timeline that was recorded with the note that is read."""
+        self._used = True
+        return self._event
+
+    def defer(self) -> None:
+        """From now on notes wait until another thread calls `read`."""
+        self.note = self._waiting.extend
+
+    def read(self, most: int) -> bool:
+        """Read so many notes at most; whether there may be more."""
+        waiting = self._waiting
+        take = waiting.popleft
+        count = min(most, len(waiting) // FIELDS)
+        for _ in range(count):
+            self._read((take(), take(), take(), take(), take(), take()))
+        if count < most:
+            self.now = max(self.now, monotonic_ns())
+            self._event = None
+        return count == most
+
+    def _read_at_once(self, note: Iterable[Any]) -> None:
+        """As long as no other thread reads. The collector may note something while a note is read."""
+        outer = self._event, self._used
+        self._read(note)
+        self._event, self._used = outer
+
+    def _read(self, note: Iterable[Any]) -> None:
+        reader, self.now, self._event, first, second, third = note
+        self._used = False
+        reader(self.account, first, second, third)
+        if self._event is not None and not self._used:
+            self._release(self._event)

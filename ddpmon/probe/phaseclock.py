@@ -1,0 +1,159 @@
+"""Where the training thread's time goes: exclusive phases, synchronisations that cut them, names that the script gives.
+
+Times are CLOCK_MONOTONIC nanoseconds. On a GPU every change of phase also leaves a mark on the device's timeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic_ns
+
+from ddpmon.messages import MAX_NAMES
+from ddpmon.probe.records import BLOCKED, OTHER, PAUSED, Device, Event, Mark, RawSync
+
+
+class PhaseClock:
+    """Accounts time to phases, from one moment that it is given to the next."""
+
+    __slots__ = (
+        "_blocked",
+        "_last",
+        "_open",
+        "_time",
+        "base",
+        "device",
+        "gaps",
+        "marks",
+        "named",
+        "pausing",
+        "phase",
+        "phases",
+        "syncs",
+    )
+
+    def __init__(self, time: Callable[[], int] | None = None) -> None:
+        """time: where it reads nanoseconds of CLOCK_MONOTONIC."""
+        self._time = monotonic_ns if time is None else time
+        self.phase = OTHER
+        self.base = OTHER
+        """The phase to come back to: `optimizer` inside an optimizer's step (closures), else `other`."""
+        self.device: Device | None = None
+        self.marks: list[Mark] = []
+        self.pausing: int | None = None
+        """Index into messages.PAUSES of what the script does instead of training, if it does."""
+        self._blocked = 0
+        """Nanoseconds blocked in synchronisations so far."""
+        self._open: list[tuple[str, int]] = []
+        """Names that the script is in, each with the moment since when, less all that was blocked before it."""
+
+    def begin(self, start: int) -> None:
+        """A new part of a step begins at `start`."""
+        self.phases = [0, 0, 0, 0, 0, 0]
+        self.syncs: list[RawSync] = []
+        self.named: dict[str, int] | None = None
+        self.gaps = (0, 0)
+        self._last = start
+        self._open = [(name, start - self._blocked) for name, _ in self._open]
+        # The end of one step is the start of the next on the device too.
+        self.marks = [Mark(OTHER, self.marks[-1].event, self.marks[-1].host)] if self.marks else []
+
+    def _mark(self, code: int, now: int) -> None:
+        event = self.device.event() if self.device is not None else None
+        if event is not None:
+            self.marks.append(Mark(code, event, now))
+
+    def enter(self, phase: int) -> int:
+        """From now on, time belongs to `phase`, unless the script pauses; returns the moment."""
+        now = self._time()
+        self.phases[self.phase] += now - self._last
+        self._last = now
+        self.phase = phase if self.pausing is None else PAUSED
+        if self.device is not None:
+            self._mark(self.phase, now)
+        return now
+
+    def leave(self) -> int:
+        """The phase ends; time belongs to what surrounds it. Returns the moment."""
+        return self.enter(self.base)
+
+    def enter_after_gap(self, phase: int, gap: int) -> int:
+        """The same as `enter`; time that went to `other` since the last phase is remembered as that gap."""
+        if self.phase != OTHER:
+            return self.enter(phase)
+        last = self._last
+        now = self.enter(phase)
+        before, between = self.gaps
+        self.gaps = (before, between + now - last) if gap else (before + now - last, between)
+        return now
+
+    # --- synchronisations --------------------------------------------------------------------------------------
+
+    def block(self) -> int:
+        """A synchronisation begins inside the current phase; returns the moment of arrival."""
+        arrival = self.enter(self.phase)
+        if self.marks and self.marks[-1].host == arrival:
+            self.marks[-1].code = BLOCKED
+        return arrival
+
+    def block_not(self) -> None:
+        """What `block` began blocks nobody: a collective that is asynchronous, say."""
+        if self.marks and self.marks[-1].code == BLOCKED:
+            self.marks[-1].code = self.phase
+
+    def unblock(self, kind: int, arrival: int, payload_bytes: int) -> None:
+        """The synchronisation that began at `arrival` is over."""
+        self._last = self._time()
+        self._blocked += self._last - arrival
+        self.syncs.append(RawSync(kind, arrival, self._last, payload_bytes))
+        if self.device is not None:
+            self._mark(self.phase, self._last)
+
+    def blocked_at_the_end(
+        self, kind: int, arrival: int, end: int, payload_bytes: int, phase: int, event: Event | None = None
+    ) -> None:
+        """The last part of a finished `phase`, from `arrival` on, was a synchronisation after all.
+
+        event: the arrival on the device's timeline; without it nothing is known of the blocked time there.
+        """
+        arrival = max(arrival, end - self.phases[phase])
+        self.phases[phase] -= end - arrival
+        self._blocked += end - arrival
+        self.syncs.append(RawSync(kind, arrival, end, payload_bytes))
+        if self.marks:
+            last = self.marks[-1]
+            self.marks.insert(-1, Mark(BLOCKED, event or last.event, last.host))
+
+    # --- names -------------------------------------------------------------------------------------------------
+
+    def enter_named(self, name: str) -> None:
+        """From now on, time also belongs to a name of the script's; names nest."""
+        self._open.append((name, self._time() - self._blocked))
+
+    def exit_named(self, name: str) -> bool:
+        """Time no longer belongs to that name, if it did. False: the step has too many names already."""
+        now = self._time() - self._blocked
+        opened = self._open
+        for place in range(len(opened) - 1, -1, -1):
+            if opened[place][0] == name:
+                return self._add_named(name, now - opened.pop(place)[1])
+        return True
+
+    def _add_named(self, name: str, duration: int) -> bool:
+        """False: the step has too many names already."""
+        for outer, _ in self._open:
+            if outer == name:
+                return True  # inside itself: the outer one tells
+        if self.named is None:
+            self.named = {}
+        elif name not in self.named and len(self.named) >= MAX_NAMES:
+            return False
+        self.named[name] = self.named.get(name, 0) + max(0, duration)
+        return True
+
+    def _cut_named(self, end: int) -> None:
+        """A step ends inside names: each one's time so far is this step's, the rest the next one's."""
+        now = end - self._blocked
+        still, self._open = self._open, []
+        for name, since in still:
+            self._add_named(name, now - since)
+            self._open.append((name, now))

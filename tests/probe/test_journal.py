@@ -1,0 +1,215 @@
+"""Notes that wait mean the same as notes that are read as they are made, and keep nothing of the script's alive."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+from typing import cast
+
+import pytest
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from ddpmon.messages import DDP
+from ddpmon.probe import everystep, hearing, journal, phaseclock
+from ddpmon.probe import listener as listening
+from ddpmon.probe.account import Account
+from ddpmon.probe.identity import Identity
+from ddpmon.probe.journal import FIELDS
+from ddpmon.probe.listener import Listener
+from ddpmon.probe.records import RawStep
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The time, in the hands of the test."""
+    time = [1000]
+    for module in (phaseclock, listening, everystep, hearing, journal):
+        monkeypatch.setattr(module, "monotonic_ns", lambda: time[0])
+    return time
+
+
+@pytest.fixture
+def listener(now: list[int]) -> Listener:
+    return Listener(Identity("test"))
+
+
+def train(listener: Listener, now: list[int], optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:
+    listener.fetch_begins("loader")
+    now[0] += 10
+    listener.fetch_ends((torch.zeros(6, 3),), "loader")
+    now[0] += 3
+    listener.backward_begins((loss,), accumulate_grad=True)
+    now[0] += 20
+    listener.backward_ends(None)
+    listener.optimizer_begins(optimizer)
+    now[0] += 5
+    listener.optimizer_ends(optimizer)
+
+
+def sgd() -> torch.optim.Optimizer:
+    return torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+
+
+def read(listener: Listener) -> list[RawStep]:
+    while listener.journal.read(7):
+        pass
+    return list(listener.clock.finished)
+
+
+def test_steps_are_the_same_however_late_they_are_read(now: list[int]) -> None:
+    steps = []
+    for late in (False, True):
+        now[0] = 1000
+        listener = Listener(Identity("test"))
+        if late:
+            listener.defer()
+        optimizer = sgd()
+        for number in range(5):
+            listener.pauses.saving_begins()
+            now[0] += number
+            listener.pauses.saving_ends()
+            train(listener, now, optimizer, torch.full((), float(number), requires_grad=True))
+        if late:
+            assert not listener.clock.finished
+            now[0] += 1_000_000
+        steps.append(read(listener))
+    assert len(steps[0]) == 5
+    assert steps[0] == steps[1]
+
+
+def test_the_loss_is_that_of_the_step_though_the_script_changes_the_tensor(listener: Listener, now: list[int]) -> None:
+    listener.defer()
+    loss = torch.full((), 0.25, requires_grad=True)
+    train(listener, now, sgd(), loss)
+    loss.data.fill_(9)
+    (step,) = read(listener)
+    assert step.losses == [0.25]
+
+
+def test_the_learning_rate_is_that_of_the_step(listener: Listener, now: list[int]) -> None:
+    listener.defer()
+    optimizer = sgd()
+    for rate in (0.5, 0.25):
+        optimizer.param_groups[0]["lr"] = rate
+        train(listener, now, optimizer, torch.ones((), requires_grad=True))
+    assert [step.learning_rate for step in read(listener)] == [0.5, 0.25]
+
+
+def test_what_waits_keeps_neither_batches_nor_optimizers_alive(listener: Listener, now: list[int]) -> None:
+    """They hold a device's memory, and a script that frees them may need it at once."""
+    listener.defer()
+    listener.parallelism.unsettled = False  # else the optimizer of the first step is kept until that is read
+    batch, optimizer = torch.zeros(6, 3), sgd()
+    gone = [weakref.ref(batch), weakref.ref(optimizer)]
+    listener.fetch_begins("loader")
+    listener.fetch_ends((batch,), "loader")
+    train(listener, now, optimizer, torch.ones((), requires_grad=True))
+    del batch, optimizer
+    assert [one() for one in gone] == [None, None]
+    other = sgd()
+    train(listener, now, other, torch.ones((), requires_grad=True))
+    assert len(read(listener)) == 2
+
+
+def test_a_step_leaves_the_collector_nothing_to_visit(listener: Listener, now: list[int]) -> None:
+    listener.defer()
+    optimizer, loss = sgd(), torch.ones((), requires_grad=True)
+    train(listener, now, optimizer, loss)
+    gc.collect()
+    before = len(gc.get_objects())
+    for _ in range(100):
+        train(listener, now, optimizer, loss)
+    assert len(gc.get_objects()) - before < 50
+    assert len(read(listener)) == 101
+
+
+def test_notes_have_as_many_fields_as_are_read(listener: Listener, now: list[int]) -> None:
+    """One that has more or fewer would shift all that come after it."""
+    noted: list[tuple[object, ...]] = []
+    listener.pen.note = noted.append  # type: ignore[assignment]
+    train(listener, now, sgd(), torch.ones((), requires_grad=True))
+    listener.collecting("stop", {})
+    listener.scaler_steps(None, sgd())
+    assert {len(note) for note in noted} == {FIELDS}
+    assert all(callable(note[0]) and hasattr(Account, note[0].__name__) for note in noted)
+
+
+class Reducer:
+    """Stands for a model's."""
+
+    def __init__(self) -> None:
+        self.ready = [0, 0]
+
+    def get_backward_stats(self) -> list[int]:
+        return list(self.ready)
+
+
+class Model:
+    """Stands for one that DDP runs: what the listener asks of it."""
+
+    def __init__(self) -> None:
+        self.module = torch.nn.Linear(2, 1)
+        self.reducer = Reducer()
+        self.modules_buffers: list[torch.Tensor] = []
+        self.static_graph = False
+        self.process_group = None
+        self.parameters_to_ignore: set[str] = set()
+
+    def parameters(self) -> Iterator[torch.nn.Parameter]:
+        return self.module.parameters()
+
+
+def reduce(listener: Listener, now: list[int], *models: Model) -> None:
+    """A forward and a backward of models, whose last gradients are ready after 6 ns, 7 ns and so on of 20."""
+    for model in models:
+        listener.replicas.of(cast(DistributedDataParallel, model))
+        listener.backward_expected(None, model.reducer)
+    listener.backward_begins((torch.ones((), requires_grad=True),), accumulate_grad=True)
+    for number, model in enumerate(models):
+        model.reducer.ready = [model.reducer.ready[0] + 1, 6 + number]
+    now[0] += 20
+    listener.backward_ends(None)
+
+
+def updated(listener: Listener, now: list[int], optimizer: torch.optim.Optimizer) -> None:
+    listener.optimizer_begins(optimizer)
+    now[0] += 5
+    listener.optimizer_ends(optimizer)
+
+
+def test_what_is_read_late_needs_no_model_that_lived_then(listener: Listener, now: list[int]) -> None:
+    """Names of what is updated, arrivals, how many gradients were never reduced: a script may free its models first."""
+    listener.defer()
+    first, second = Model(), Model()
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (first, second)]
+    for optimizer in optimizers:
+        listener.optimizer_made(None, optimizer)
+    for _ in range(3):
+        for model, optimizer in zip((first, second), optimizers, strict=True):
+            now[0] += 1
+            reduce(listener, now, model)
+            updated(listener, now, optimizer)
+    train(listener, now, optimizers[0], torch.ones((), requires_grad=True))
+    del first, second, model, optimizers, optimizer
+    gc.collect()
+    assert not listener.replicas
+    steps = read(listener)
+    assert [name for name, _ in steps[1].updates] == ["Linear", "Linear 2"]
+    assert listener.account.unsynchronised == 1
+    assert listener.identity.hello().parallelism == DDP
+
+
+def test_a_backward_of_several_models_is_one_synchronisation_from_the_last_arrival_on(
+    listener: Listener, now: list[int]
+) -> None:
+    listener.defer()
+    models, optimizer = (Model(), Model(), Model()), sgd()
+    for _ in range(2):
+        reduce(listener, now, *models)
+        updated(listener, now, optimizer)
+    for step in read(listener):
+        (sync,) = step.syncs
+        assert (sync.end - sync.arrival, sync.payload_bytes) == (12, 3 * 12)
+    assert not listener.pen.expecting

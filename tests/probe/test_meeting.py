@@ -1,0 +1,107 @@
+"""The exchange of hubs' cards through a real store, each rank a thread here."""
+
+import os
+
+import pytest
+from torch.distributed import TCPStore, distributed_c10d
+
+from ddpmon.messages import Card, Meeting, encode
+from ddpmon.messages.wire import decode_from_rank
+from ddpmon.probe import meeting
+from tests.conftest import wait_for
+
+ROOT_KEY, NODE_KEY = "r" * 40, "n" * 40
+ADDRESS = "tcp://10.0.0.1:40000"
+
+
+class Rank:
+    """What an exchange asks of a rank's identity."""
+
+    def __init__(self, rank):
+        self.rank = rank
+        self.notes = []
+
+    def note(self, text):
+        self.notes.append(text)
+
+
+@pytest.fixture
+def store(monkeypatch):
+    made = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    monkeypatch.setattr(distributed_c10d, "_get_default_store", lambda: made)
+    return made
+
+
+@pytest.fixture
+def exchanges():
+    made = []
+    yield made
+    for exchange in made:
+        exchange.finish()
+        exchange.join(10)
+        assert not exchange.is_alive()
+
+
+def begin(exchanges, rank, node):
+    exchanges.append(meeting.Exchange(Rank(rank), node, 2))
+    exchanges[-1].start()
+    return exchanges[-1]
+
+
+def test_a_node_hears_of_the_root_once_the_root_lets_it_in(store, exchanges):
+    first, second = begin(exchanges, 0, 0), begin(exchanges, 2, 1)
+    second.offer(Card(NODE_KEY, "node"))
+    first.offer(Card(ROOT_KEY, "root", [ADDRESS]))
+    wait_for(lambda: first.message().keys == {1: NODE_KEY}, 20)
+    assert second.message().root is None, "its key was not admitted yet"
+    version = second.version
+    first.offer(Card(ROOT_KEY, "root", [ADDRESS], [1]))
+    root = wait_for(lambda: second.message().root, 20)
+    assert (root.key, root.run_id, root.addresses) == (ROOT_KEY, "root", [ADDRESS])
+    assert second.version > version
+    for exchange in (first, second):
+        exchange.join(10)
+        assert not exchange.is_alive(), "nothing more is to be read"
+        assert isinstance(decode_from_rank(encode(exchange.message())), Meeting)
+
+
+def test_what_is_in_the_store_and_is_no_card_is_not_believed(store, exchanges):
+    store.set(meeting.ROOT, b"\x00nonsense")
+    store.set(meeting.node_key(1), encode(Card("no key", "x")))
+    first, second = begin(exchanges, 0, 0), begin(exchanges, 2, 1)
+    second.offer(Card(NODE_KEY, "node"))
+    wait_for(lambda: store.get(meeting.node_key(1)) == encode(Card(NODE_KEY, "node")), 20)
+    assert second.message().root is None
+    first.offer(Card(ROOT_KEY, "root", [ADDRESS], [1]))
+    wait_for(lambda: second.message().root, 20)
+
+
+def test_a_store_that_fails_is_said_once_and_hurts_nobody(monkeypatch, exchanges):
+    def fails():
+        raise ValueError("Default process group has not been initialized")
+
+    monkeypatch.setattr(distributed_c10d, "_get_default_store", fails)
+    exchange = begin(exchanges, 0, 0)
+    exchange.join(10)
+    (note,) = exchange._identity.notes
+    assert "each shows its own ranks only" in note
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [{}, {"GROUP_WORLD_SIZE": "1"}, {"GROUP_WORLD_SIZE": "2", "LOCAL_RANK": "1"}, {"GROUP_WORLD_SIZE": "many"}],
+    ids=str,
+)
+def test_ranks_of_one_machine_and_all_but_the_first_of_each_leave_the_store_alone(variables, monkeypatch):
+    monkeypatch.setattr(os, "environ", {"GROUP_RANK": "0", "LOCAL_RANK": "0"} | variables)
+    assert meeting.exchange(Rank(0)) is None
+
+
+def test_a_torch_without_what_is_needed_is_named(monkeypatch):
+    monkeypatch.setattr(os, "environ", {"GROUP_RANK": "0", "GROUP_WORLD_SIZE": "2", "LOCAL_RANK": "0"})
+    monkeypatch.delattr(distributed_c10d, "_get_default_store")
+    rank = Rank(0)
+    assert meeting.exchange(rank) is None
+    (note,) = rank.notes
+    assert "torch" in note
+    assert "own ranks only" in note
