@@ -9,8 +9,8 @@ from ddpmon import runs
 from ddpmon.messages import PROTOCOL, STAGE_ENDED, Batch, Event, Hello, Sample, Scalar
 from ddpmon.recording.recorder import Checkpoint, Recorder
 from ddpmon.recording.recording import Recording, recording_path
+from ddpmon.store.intake import Clock
 from ddpmon.store.processes import RankProcess
-from ddpmon.store.store import Clock
 from tests.worlds import own_times, records
 
 BEGAN = 1_789_000_000.0
@@ -44,7 +44,13 @@ def record(
         host="here", boot_id=runs.boot_id(), created_at=BEGAN, world_size=ranks,
     )  # fmt: skip
     run = dataclasses.replace(run, **changes)
+    arrays = [own.shape, own.tobytes(), np.asarray(loss, float).tobytes()]
+    arguments = (*arrays, *map(repr, (run, restarts, events, dead, accuracy, room)))
     runs.create(run)
+    if sums is None and arguments in _WRITTEN:
+        recording, ended_at = _WRITTEN[arguments]
+        recording_path(run.id).write_bytes(recording)
+        return _ended(run, ended_at)
     recorder = Recorder(recording_path(run.id), run.id, Clock(0, BEGAN), None, *(room or ()))
     bounds = [0, *restarts, steps]
     now_us, number = round(FIRST_S * 1e6), 0
@@ -77,8 +83,21 @@ def record(
         recorder.thin()
     recorder.event([Event(BEGAN + at, "info", text) for at, text in events])
     recorder.close()
+    if sums is None:
+        while len(_WRITTEN) >= MOST_WRITTEN:
+            del _WRITTEN[next(iter(_WRITTEN))]
+        _WRITTEN[arguments] = recording_path(run.id).read_bytes(), BEGAN + now_us / 1e6
+    return _ended(run, BEGAN + now_us / 1e6)
+
+
+MOST_WRITTEN = 12
+_WRITTEN = {}
+"""Recordings by what they were made of: (bytes of the file, when the run ended). Many tests begin with the same one."""
+
+
+def _ended(run, ended_at):
     if run.ended_at is None:
-        run = dataclasses.replace(run, ended_at=BEGAN + now_us / 1e6, exit_code=0)
+        run = dataclasses.replace(run, ended_at=ended_at, exit_code=0)
         runs.save(run)
     return run
 

@@ -62,7 +62,7 @@ PROCESSES = (
 )
 
 
-def kept(rows: Iterable[Any], make: Callable[[Any], _T]) -> tuple[list[_T], int]:
+def parse_rows(rows: Iterable[Any], make: Callable[[Any], _T]) -> tuple[list[_T], int]:
     """What could be made of rows, and of how many nothing could."""
     made, bad = [], 0
     for row in rows:
@@ -75,7 +75,7 @@ def kept(rows: Iterable[Any], make: Callable[[Any], _T]) -> tuple[list[_T], int]
 
 def steps(rows: Sequence[Sequence[Any]]) -> tuple[list[Step], int]:
     """Records from rows of schema.STEPS in the order of their numbers, and how many could not be read."""
-    made, bad = kept(rows, _checked_step)
+    made, bad = parse_rows(rows, _checked_step)
     if any(before.step >= after.step for before, after in pairwise(made)):
         made = sorted({step.step: step for step in made}.values(), key=lambda step: step.step)
     return made, bad
@@ -117,16 +117,18 @@ def digest(row: Sequence[Any]) -> Digest:
 
 def layout(row: Sequence[Any]) -> Layout:
     """From its number and its blob."""
-    made = msgspec.msgpack.decode(row[1], type=Layout)
+    number, blob = row
+    made = msgspec.msgpack.decode(blob, type=Layout)
     check_layout(made)
-    if made.number != row[0]:
+    if made.number != number:
         raise ValueError("a layout of another number")
     return made
 
 
 def failure(row: Sequence[Any]) -> Failure:
     """From its blob."""
-    made = msgspec.msgpack.decode(row[0], type=Failure)
+    (blob,) = row
+    made = msgspec.msgpack.decode(blob, type=Failure)
     if not (0 <= made.rank < MAX_WORLD and 0 <= made.time_us < MAX_US and 0 <= made.step < MAX_STEP):
         raise ValueError("a failure of no rank or time")
     return made
@@ -143,7 +145,8 @@ def event(row: Sequence[Any]) -> Event:
 
 def checkpoint(row: Sequence[Any]) -> Checkpoint:
     """From its blob; what was worked out must be such that it can be gone on with."""
-    made = msgspec.msgpack.decode(row[0], type=Checkpoint)
+    (blob,) = row
+    made = msgspec.msgpack.decode(blob, type=Checkpoint)
     SinceStart(made.since_start)
     Apart(made.times)
     if made.histories:
@@ -155,12 +158,14 @@ def checkpoint(row: Sequence[Any]) -> Checkpoint:
 
 def unarmed(row: Sequence[Any]) -> list[Unarmed]:
     """From their blob."""
-    return msgspec.msgpack.decode(row[0], type=list[Unarmed])
+    (blob,) = row
+    return msgspec.msgpack.decode(blob, type=list[Unarmed])
 
 
 def refused(row: Sequence[Any]) -> list[Refusal]:
     """From their blob."""
-    return msgspec.msgpack.decode(row[0], type=list[Refusal])
+    (blob,) = row
+    return msgspec.msgpack.decode(blob, type=list[Refusal])
 
 
 class _Row:
@@ -177,7 +182,7 @@ class _Row:
         self.whole = False
         return otherwise
 
-    def known(self, name: str) -> int | None:
+    def optional_count(self, name: str) -> int | None:
         """None where it was not known."""
         return None if self._values[name] is None else self.count(name) or None
 
@@ -202,45 +207,45 @@ def process(row: Sequence[Any], run: Run) -> tuple[RankProcess, bool]:
 
     Counters that cannot be come out larger than any can.
     """
-    told = _Row(row)
-    number = told.count("id", MAX_STEP)
-    hello = told.blob("hello", Hello, check_hello)
+    cells = _Row(row)
+    number = cells.count("id", MAX_STEP)
+    hello = cells.blob("hello", Hello, check_hello)
     if hello is None or hello.run_id != run.id:
-        told.whole = False
-        rank, pid = told.count("rank", MAX_WORLD, otherwise=-1), told.count("pid", (1 << 22) + 1)
+        cells.whole = False
+        rank, pid = cells.count("rank", MAX_WORLD, otherwise=-1), cells.count("pid", (1 << 22) + 1)
         if rank < 0 or not pid:
             raise ValueError("a process of no rank or pid")
         host = row[PROCESSES.index("host")]
         size = max(run.world_size, rank + 1)
         hello = Hello(1, run.id, rank, rank, size, 0, host if isinstance(host, str) else "", pid, STAGE_TRAINING)
     attempt = row[PROCESSES.index("attempt")]
-    ticks = told.known("start_ticks")
+    ticks = cells.optional_count("start_ticks")
     made = RankProcess(
         number,
-        -1 if attempt == -1 else told.count("attempt", MAX_WORLD),
+        -1 if attempt == -1 else cells.count("attempt", MAX_WORLD),
         hello,
         Process(hello.pid, ticks) if ticks is not None else None,
-        stage=told.count("stage", len(STAGES)),
-        seq=told.count("seq"),
-        steps=told.count("steps", otherwise=MAX_US),
-        last_step=told.count("last_step", otherwise=MAX_US),
-        records=told.count("records", otherwise=MAX_US),
-        dropped=told.count("dropped"),
-        total_steps=told.known("total_steps"),
-        epoch=told.known("epoch"),
-        epochs=told.known("epochs"),
-        left=told.flag("left"),
-        dead=told.flag("dead"),
-        unsynchronised=told.known("unsynchronised") or 0,
-        unsynchronised_at=told.known("unsynchronised_at") or 0,
-        stack=told.blob("stack", Stack, check_stack),
+        stage=cells.count("stage", len(STAGES)),
+        seq=cells.count("seq"),
+        steps=cells.count("steps", otherwise=MAX_US),
+        last_step=cells.count("last_step", otherwise=MAX_US),
+        records=cells.count("records", otherwise=MAX_US),
+        dropped=cells.count("dropped"),
+        total_steps=cells.optional_count("total_steps"),
+        epoch=cells.optional_count("epoch"),
+        epochs=cells.optional_count("epochs"),
+        left=cells.flag("left"),
+        dead=cells.flag("dead"),
+        unsynchronised=cells.optional_count("unsynchronised") or 0,
+        unsynchronised_at=cells.optional_count("unsynchronised_at") or 0,
+        stack=cells.blob("stack", Stack, check_stack),
     )
-    return made, told.whole
+    return made, cells.whole
 
 
 def last_possible(process: RankProcess, seconds: float, lengths_us: Sequence[Any]) -> int:
     """The last step that a process can have come to in a run that took so long. lengths_us: of some of its steps."""
-    known = [length for length in lengths_us if isinstance(length, int) and length > 0]
-    had_time_for = int(seconds * 1e6 / (statistics.median(known) if known else UNKNOWN_STEP_US))
+    positive_us = [length for length in lengths_us if isinstance(length, int) and length > 0]
+    had_time_for = int(seconds * 1e6 / (statistics.median(positive_us) if positive_us else UNKNOWN_STEP_US))
     agrees = process.records <= min(process.last_step, process.steps)
     return min(1000 + BEYOND * max(process.records if agrees else 0, had_time_for), MAX_STEP)

@@ -38,6 +38,7 @@ ALIKE_S = 1.0
 
 Answer = Callable[[bytes, ToRank], None]
 """Sends a message to the rank of a connection."""
+Accepted = Callable[[RankProcess, FromRank], None]
 
 
 class Collector:
@@ -49,22 +50,33 @@ class Collector:
     is lost.
     """
 
-    def __init__(self, store: Store, recorder: Recorder, epoch: str, answer: Answer) -> None:
+    def __init__(
+        self, store: Store, recorder: Recorder, epoch: str, answer: Answer, accepted: Accepted | None = None
+    ) -> None:
+        """accepted: is told of each message once it is taken in, of a batch without what could not be."""
         self._answer = answer
+        self._accepted = accepted
         self._store = store
         self._recorder = recorder
         self._epoch = epoch
-        self.told_where_at = float("-inf")
+        self.stack_reported_at = float("-inf")
         """When a rank last told where it is."""
-        self._untold: list[tuple[float, Failure]] = []
+        self._unreported: list[tuple[float, Failure]] = []
         """Failures that are no event yet, and when they came."""
 
     def take(
-        self, frames: list[bytes], now: float, unix: float, peer: Peer | None = None, *, left: bool = False
+        self,
+        frames: list[bytes],
+        now: float,
+        unix: float,
+        peer: Peer | None = None,
+        *,
+        ended: bool = False,
+        later_us: int = 0,
     ) -> None:
         """One message of a rank: its connection and one frame. peer: who sent it; None: a file holds it.
 
-        left: by a process that has ended since.
+        ended: by a process that has ended since. later_us: how far this machine's clock is ahead of the rank's.
         """
         registry = self._store.registry
         identity = frames[0]
@@ -75,11 +87,12 @@ class Collector:
         except WireError as error:
             self._refuse(NO_MESSAGE, identity, peer, str(error))
             return
+        taken = True
         if isinstance(message, Hello):
-            process = registry.hello(message, identity, now, peer, left=left)
+            process = registry.hello(message, identity, now, peer, ended=ended)
             if process is not None:
                 self._hello(process, unix)
-        elif not registry.is_known(message.pid):
+        elif not registry.is_known(message.pid, peer):
             self._answer(identity, Welcome(self._epoch, known=False))
             return
         else:
@@ -87,32 +100,37 @@ class Collector:
             if process is None:
                 return
             if isinstance(message, Batch):
-                self._batch(process, message, now, left_out, from_file=peer is None)
+                taken = self._batch(process, message, now, left_out, from_file=peer is None)
             elif isinstance(message, Failure):
+                message.time_us = max(0, message.time_us + later_us)  # who failed first is asked across machines
                 self._failure(process, message, now)
             elif isinstance(message, Stack):
+                message.time_us = max(0, message.time_us + later_us)
+                message.since_us = max(0, message.since_us + later_us)
                 process.tell_stack(message, now)
-                self.told_where_at = now
+                self.stack_reported_at = now
                 self._recorder.process(process)
-            else:
+            elif isinstance(message, Bye):
                 self._bye(process, message)
         if process is not None:
-            for what in left_out:
-                self._refuse(what, identity, peer)
+            for part in left_out:
+                self._refuse(part, identity, peer)
+            if taken and self._accepted is not None:
+                self._accepted(process, message)
 
     def _decode(self, frame: bytes, identity: bytes, peer: Peer | None) -> tuple[FromRank, list[str]]:
-        if len(frame) <= MENDED_BYTES or self._store.registry.speaks(identity, peer):
+        if len(frame) <= MENDED_BYTES or self._store.registry.process_on(identity, peer):
             return decode_what_can_be(frame)
         return decode_from_rank(frame), []
 
-    def _refuse(self, what: str, identity: bytes, peer: Peer | None, why: str = "") -> None:
+    def _refuse(self, kind: str, identity: bytes, peer: Peer | None, why: str = "") -> None:
         registry = self._store.registry
-        process = registry.speaks(identity, peer)
+        process = registry.process_on(identity, peer)
         if process is not None and registry.is_seated(process):
-            registry.refusals.count(what, process.rank, why[:200])
+            registry.refusals.count(kind, process.rank, why[:200])
         else:
             sender = f"process {peer.pid}: " if peer else ""
-            registry.refusals.count(what if what == NO_MESSAGE else STRANGER, None, sender + (why or what)[:200])
+            registry.refusals.count(kind if kind == NO_MESSAGE else STRANGER, None, sender + (why or kind)[:200])
 
     @property
     def bad_frames(self) -> int:
@@ -126,7 +144,7 @@ class Collector:
 
     def _reached(self, process: RankProcess) -> int:
         """The number up to which nothing is missing of what it sent: an exception that it told of has one too."""
-        return process.seq + any(failure.pid == process.hello.pid for failure in self._store.failures)
+        return process.seq + any(process.told(failure) for failure in self._store.failures)
 
     def _misses(self, process: RankProcess, batch: Batch, now: float) -> bool:
         """Whether batches before this one are yet to come: the rank is asked for them."""
@@ -142,24 +160,25 @@ class Collector:
 
     def _batch(
         self, process: RankProcess, batch: Batch, now: float, left_out: list[str], *, from_file: bool = False
-    ) -> None:
+    ) -> bool:
+        """Whether it is news, and was taken in."""
         if batch.seq <= process.seq:
             # Sent again, known already: only the word of it was lost.
             left_out.clear()
             process.introduced = False
             self._answer(process.identity, Ack(self._recorder.recorded(process)))
-            return
+            return False
         if self._misses(process, batch, now):
             if not from_file:
                 left_out.clear()
-                return
+                return False
             process.hole = True
         process.introduced = False
         process.hole = process.hole or "steps" in left_out
         process.missing += left_out.count("a step")
         # What a file holds may be from before this machine's last start.
-        here = process.hello.host == self._store.registry.host and not from_file
-        left_out += plausible.leave_out(process, batch, round(now * 1e6) if here else None)
+        same_clock = process.hello.host == self._store.registry.host and not from_file
+        left_out += plausible.leave_out(process, batch, round(now * 1e6) if same_clock else None)
         process.seq = batch.seq
         process.stage = max(process.stage, batch.stage)
         process.phase = batch.phase
@@ -183,6 +202,7 @@ class Collector:
         self._store.add_samples(process, batch.samples)
         self._store.add_logged(process, batch.scalars)
         self._recorder.batch(process, batch, fresh)
+        return True
 
     def _bye(self, process: RankProcess, bye: Bye) -> None:
         if not process.left:
@@ -210,20 +230,20 @@ class Collector:
             return
         self._store.failures.append(failure)
         self._recorder.failure(failure)
-        self._untold.append((now, failure))
+        self._unreported.append((now, failure))
 
     def tell_failures(self, now: float, unix: float, *, final: bool = False) -> None:
         """Make events of what ranks failed of: one of what is alike. final: no further rank will tell."""
-        if not self._untold:
+        if not self._unreported:
             return
         seats = self._store.registry.seats.values()
-        failed = {failure.pid for failure in self._store.failures}
-        complete = all(process.gone or process.hello.pid in failed for process in seats)
-        if final or complete or now - self._untold[0][0] >= ALIKE_S:
-            told = [failure for _, failure in self._untold]
-            for severity, text in failures.events(told, self._store.registry.world_size):
-                self._store.tell(unix, severity, text)
-            self._untold.clear()
+        failed = {(failure.rank, failure.pid) for failure in self._store.failures}
+        complete = all(process.gone or (process.rank, process.hello.pid) in failed for process in seats)
+        if final or complete or now - self._unreported[0][0] >= ALIKE_S:
+            failed_now = [failure for _, failure in self._unreported]
+            for severity, text in failures.events(failed_now, self._store.registry.world_size):
+                self._store.add_event(unix, severity, text)
+            self._unreported.clear()
 
     def ask_where(self) -> None:
         """Ask every rank that is connected for its stack."""
@@ -234,6 +254,12 @@ class Collector:
     def ask_for_viewer(self, process: RankProcess) -> None:
         """Ask one rank, which may well come on, for its stack."""
         self._answer(process.identity, Where(brief=True))
+
+    def ended(self, process: RankProcess, *, left: bool) -> None:
+        """A process of another node is there no more. left: it said goodbye."""
+        process.left = process.left or left
+        process.dead = not process.left
+        self._recorder.process(process)
 
     def record(self) -> None:
         """Write a part of what waits, and tell the ranks that it is safe."""

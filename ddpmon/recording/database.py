@@ -13,7 +13,7 @@ from ddpmon.errors import RecordingError
 from ddpmon.recording import schema
 from ddpmon.recording.salvage import salvage
 from ddpmon.recording.tables import TABLES
-from ddpmon.store.store import Clock
+from ddpmon.store.intake import Clock
 
 BUSY_S = 2.0
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
@@ -56,21 +56,21 @@ class Database:
     def close(self) -> None:
         self._db.close()
 
-    def read(self, table: str, columns: Sequence[str], rest: str, *values: object) -> list[Any]:
+    def read(self, table: str, columns: Sequence[str], clauses: str, *values: object) -> list[Any]:
         """Rows of a table; none where it is not there, NULL for columns that an older version did not have."""
         if table not in self.tables:
             return []
-        return self._tried(lambda: self._db.execute(self._query(table, columns, rest), values).fetchall())
+        return self._tried(lambda: self._db.execute(self._query(table, columns, clauses), values).fetchall())
 
     def rows(self, query: str, *values: object) -> list[Any]:
         """What a query finds."""
         return self._tried(lambda: self._db.execute(query, values).fetchall())
 
-    def count(self, table: str, rest: str, *values: object) -> int:
+    def count(self, table: str, clauses: str, *values: object) -> int:
         """How many rows there are."""
-        query = f"SELECT count(*) FROM {table} {rest}"  # noqa: S608  ours
-        found: int = self._tried(lambda: self._db.execute(query, values).fetchall())[0][0]
-        return found
+        query = f"SELECT count(*) FROM {table} {clauses}"  # noqa: S608  ours
+        rows: int = self._tried(lambda: self._db.execute(query, values).fetchall())[0][0]
+        return rows
 
     def writable(self) -> sqlite3.Connection:
         """The same in memory, where reading goes on: what is written to it goes away with it."""
@@ -102,16 +102,16 @@ class Database:
     def _find_tables(self) -> set[str]:
         """Those of ours that are there. A view in the place of one is none: it could tell anything, and never end."""
         query = "SELECT name FROM sqlite_master WHERE type = 'table'"
-        found = {name for (name,) in self._tried(lambda: self._db.execute(query).fetchall())} & TABLES.keys()
-        if not found:
+        tables = {name for (name,) in self._tried(lambda: self._db.execute(query).fetchall())} & TABLES.keys()
+        if not tables:
             raise RecordingError(f"{self.path} is no recording of ddpmon")
-        self.damaged |= not found >= _NEEDED
-        return found
+        self.damaged |= not tables >= _NEEDED
+        return tables
 
-    def _query(self, table: str, columns: Sequence[str], rest: str) -> str:
-        key = table, tuple(columns), rest
+    def _query(self, table: str, columns: Sequence[str], clauses: str) -> str:
+        key = table, tuple(columns), clauses
         if key not in self._queries:
-            self._queries[key] = schema.select(self._db, table, columns, rest)
+            self._queries[key] = schema.select(self._db, table, columns, clauses)
         return self._queries[key]
 
     def _tried(self, read: Callable[[], list[Any]]) -> list[Any]:
@@ -130,14 +130,14 @@ class Database:
         if self.salvaged or code not in _TRIED_BY_PAGES:
             raise self.unreadable(error) from None
         try:
-            found = salvage(self.path)
+            rescued = salvage(self.path)
         except (OSError, sqlite3.Error):
             raise self.unreadable(error) from None
         self._db.close()
-        self._go_on_with(found)
+        self._go_on_with(rescued)
         self.salvaged = True
         self.damaged |= code in _DAMAGED
-        if not found.execute("SELECT 1 FROM processes LIMIT 1").fetchall():
+        if not rescued.execute("SELECT 1 FROM processes LIMIT 1").fetchall():
             raise RecordingError(f"{self.path} is damaged ({error}): none of its ranks can be read") from None
         if self.on_salvage:
             self.on_salvage()
@@ -151,15 +151,15 @@ class Database:
 
 def _open(path: Path, name: str) -> sqlite3.Connection:
     try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
             raise RecordingError(f"{path} is no recording: it is no file")
         os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
     except FileNotFoundError:
         raise RecordingError(f"no recording of {name} yet: {path} does not exist") from None
     except OSError as error:
         raise RecordingError(f"{path} cannot be read: {error.strerror}") from None
-    if not found.st_size:
+    if not status.st_size:
         raise RecordingError(f"{path} is empty: nothing was recorded")
     try:
         return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=BUSY_S, check_same_thread=False)
@@ -172,6 +172,6 @@ def _memory() -> sqlite3.Connection:
     return sqlite3.connect("", isolation_level=None, check_same_thread=False)
 
 
-def _text(told: bytes) -> str:
+def _text(raw: bytes) -> str:
     """What is no UTF-8 is no reason to read nothing."""
-    return told.decode(errors="replace")
+    return raw.decode(errors="replace")

@@ -11,8 +11,9 @@ from ddpmon.recording.collector import Collector
 from ddpmon.recording.recorder import Recorder
 from ddpmon.recording.tails import Tails
 from ddpmon.runs import Run
+from ddpmon.store.intake import Clock
 from ddpmon.store.processes import Registry
-from ddpmon.store.store import Clock, Store
+from ddpmon.store.store import Store
 
 
 class Left:
@@ -24,10 +25,10 @@ class Left:
         """Each a connection's name and a message."""
         self.notes: list[str] = []
         """Which files cannot be read, and why."""
-        files = Tails(run_dir, self.frames.append, self.notes.append).look()
+        files = Tails(run_dir, self.frames.append, self.notes.append).take_new()
         messages = [decode_what_can_be(frame)[0] for _, frame in self.frames]
-        told_us = [message.now_us for message in messages if isinstance(message, Batch)]
-        self.clock = Clock(max(told_us), _written_at(files)) if told_us else None
+        batch_us = [message.now_us for message in messages if isinstance(message, Batch)]
+        self.clock = Clock(max(batch_us), _written_at(files)) if batch_us else None
         """Where nothing was recorded that tells it: the last that was told, and when it was written."""
 
     def take(self, run: Run, db: sqlite3.Connection, clock: Clock, registry: Registry) -> None:
@@ -36,7 +37,7 @@ class Left:
         collector = Collector(Store(run, registry, clock), recorder, "", _no_answer)
         now = time.monotonic()
         for frames in self.frames:
-            collector.take(frames, now, time.time(), left=True)
+            collector.take(frames, now, time.time(), ended=True)
         collector.record_all()
         recorder.refused(registry.refusals.rows())
         recorder.write()
@@ -47,10 +48,10 @@ def _no_answer(identity: bytes, message: ToRank) -> None:
 
 
 def _written_at(files: list[Path]) -> float:
-    found = []
+    times = []
     for path in files:
         try:
-            found.append(path.stat().st_mtime)
+            times.append(path.stat().st_mtime)
         except OSError:  # a hub took it at this moment
             continue
-    return max(found, default=time.time())
+    return max(times, default=time.time())

@@ -143,19 +143,19 @@ class Merged:
 
     def first_end_us(self, process: int) -> int | None:
         """When the first of a process's steps ended; None: there is none."""
-        found = self.steps_from(process, 0, 1)
-        return found[0].end_us if found else None
+        steps = self.steps_from(process, 0, 1)
+        return steps[0].end_us if steps else None
 
     def span_us(self, process: int) -> tuple[int, int] | None:
         """When a process was first and last heard of, by its samples and steps; None: never."""
-        told = [*(self._recording.span_us(process) or ())]
+        ends_us = [*(self._recording.span_us(process) or ())]
         for tier in self._tiers:
-            told += [
+            ends_us += [
                 span.end_us for span in self._read(tier, "WHERE process = ? ORDER BY begin_us DESC LIMIT 1", process)
             ]
         first = self.first_end_us(process)
-        told += [] if first is None else [first]
-        return (min(told), max(told)) if told else None
+        ends_us += [] if first is None else [first]
+        return (min(ends_us), max(ends_us)) if ends_us else None
 
     def tier_at(self, process: int, step: int) -> str:
         """Into what a process's step was merged: "seconds", "minutes" or "hours"; "": into nothing."""
@@ -173,38 +173,38 @@ class Merged:
 
     def _means(self, process: int, begin: int, end: int, most: int | None = None) -> list[Step]:
         """Steps of their means, those of the coarsest tier first: they are the oldest."""
-        found: list[Step] = []
+        means: list[Step] = []
         for tier in self._tiers:
             for span in self._from(tier, process, "last_step", begin):
                 if span.first_step >= end:
                     break
                 begin = max(begin, span.first_step)
-                room = end if most is None else min(end, span.last_step + 1, begin + most - len(found))
-                found += [step for step in span.between(begin, room) if not found or step.step > found[-1].step]
-                if most is not None and len(found) >= most:
-                    return found
+                room = end if most is None else min(end, span.last_step + 1, begin + most - len(means))
+                means += [step for step in span.between(begin, room) if not means or step.step > means[-1].step]
+                if most is not None and len(means) >= most:
+                    return means
                 begin = min(end, span.last_step + 1)
-        return found
+        return means
 
     def _from(self, tier: str, process: int, column: str, least: int) -> Iterator[Span]:
         """Rows of a process from the first on of which a column is at least so much; it rises with time."""
         low, high = 0, MAX_US
         while low < high:
             middle = (low + high) // 2
-            rest = "WHERE process = ? AND begin_us >= ? ORDER BY begin_us LIMIT 1"
-            found = self._recording.database.read(tier, ("begin_us", column), rest, process, middle)
-            told = found[0] if found and all(isinstance(value, int) for value in found[0]) else None
-            if told is None or told[1] >= least:
+            clauses = "WHERE process = ? AND begin_us >= ? ORDER BY begin_us LIMIT 1"
+            rows = self._recording.database.read(tier, ("begin_us", column), clauses, process, middle)
+            first_row = rows[0] if rows and all(isinstance(value, int) for value in rows[0]) else None
+            if first_row is None or first_row[1] >= least:
                 high = middle
             else:
-                low = told[0] + 1
-        rest = f"WHERE process = ? AND begin_us >= ? ORDER BY begin_us LIMIT {SPANS}"
-        while spans := self._read(tier, rest, process, low):
+                low = first_row[0] + 1
+        clauses = f"WHERE process = ? AND begin_us >= ? ORDER BY begin_us LIMIT {SPANS}"
+        while spans := self._read(tier, clauses, process, low):
             yield from spans
             low = spans[-1].begin_us + 1
 
-    def _read(self, tier: str, rest: str, *values: object) -> list[Span]:
-        rows = self._recording.database.read(tier, Span.__struct_fields__, rest, *values)
-        spans, bad = checked.kept(rows, lambda row: msgspec.convert(row, Span))
+    def _read(self, tier: str, clauses: str, *values: object) -> list[Span]:
+        rows = self._recording.database.read(tier, Span.__struct_fields__, clauses, *values)
+        spans, bad = checked.parse_rows(rows, lambda row: msgspec.convert(row, Span))
         self._recording.database.damaged |= bad > 0
         return spans

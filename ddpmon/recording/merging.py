@@ -38,44 +38,51 @@ class Seat:
     process: int
     host: str
     own_clock: bool
+    heard: bool
+    """So was every other rank of its world."""
 
 
 def seats(db: sqlite3.Connection, attempt: int) -> list[Seat]:
     """The processes of an attempt that told of steps, by rank."""
     query = f"SELECT id, hello FROM processes WHERE attempt = ? AND {TRAINED} ORDER BY rank, id"  # noqa: S608  ours
-    found = db.execute(query, (attempt,))
-    hellos = [(process, msgspec.msgpack.decode(hello, type=Hello)) for process, hello in found]
-    return [Seat(process, hello.host, hello.device_clock) for process, hello in hellos]
+    rows = db.execute(query, (attempt,))
+    hellos = [(process, msgspec.msgpack.decode(hello, type=Hello)) for process, hello in rows]
+    (heard,) = db.execute("SELECT count(DISTINCT rank) FROM processes WHERE attempt = ?", (attempt,)).fetchone()
+    return [Seat(process, hello.host, hello.device_clock, heard >= hello.world_size) for process, hello in hellos]
 
 
-def merge_steps(db: sqlite3.Connection, those: Sequence[Seat], clocks: Clocks, end: int, long_step_us: int) -> None:
+def merge_steps(
+    db: sqlite3.Connection, seats_of_attempt: Sequence[Seat], clocks: Clocks, end: int, long_step_us: int
+) -> None:
     """Merge all steps before `end` of the processes of an attempt, and what was logged until then.
 
     To seconds; where the mean step is longer than `long_step_us`, to minutes. clocks: of the attempt, which has seen
     all of its steps in their order. Raises ValueError, TypeError or msgspec's errors where a row is damaged.
     """
-    columns = {seat.process: column for column, seat in enumerate(those)}
-    where = f"process IN ({', '.join('?' * len(columns))}) AND step < ?"
-    query = schema.select(db, "steps", ("process", *schema.STEPS), f"WHERE {where}")
-    told: dict[int, dict[int, Step]] = {}
+    columns = {seat.process: column for column, seat in enumerate(seats_of_attempt)}
+    condition = f"process IN ({', '.join('?' * len(columns))}) AND step < ?"
+    query = schema.select(db, "steps", ("process", *schema.STEPS), f"WHERE {condition}")
+    records: dict[int, dict[int, Step]] = {}
     for process, *row in db.execute(query, (*columns, end)):
-        told.setdefault(row[0], {})[columns[process]] = schema.step_of(row)
-    hosts = {column: seat.host for column, seat in enumerate(those)}
-    own_clocks = {column for column, seat in enumerate(those) if seat.own_clock}
+        step = schema.step_of(row)
+        records.setdefault(step.step, {})[columns[process]] = step
+    hosts = {column: seat.host for column, seat in enumerate(seats_of_attempt)}
+    own_clocks = {column for column, seat in enumerate(seats_of_attempt) if seat.own_clock}
+    whole = all(seat.heard for seat in seats_of_attempt)
     ends: dict[int, int] = {}
     worlds: list[tuple[Rows, World]] = []
-    for present, numbers in groupby(sorted(told), key=lambda number: tuple(sorted(told[number]))):
-        rows = Rows(present, [[told[number][column] for column in present] for number in numbers])
-        world = split(rows, clocks.offsets_us(rows, hosts), own_clocks)
+    for present, numbers in groupby(sorted(records), key=lambda number: tuple(sorted(records[number]))):
+        rows = Rows(present, [[records[number][column] for column in present] for number in numbers])
+        world = split(rows, clocks.offsets_us(rows, hosts), own_clocks, whole=whole)
         worlds.append((rows, world))
         ends |= dict(zip(world.step.tolist(), world.end_us.tolist(), strict=True))
     longest_us = max((float(world.length_ms.mean()) * 1e3 for _, world in worlds), default=0.0)
     tier = "minutes" if longest_us > long_step_us else "seconds"
     for rows, world in worlds:
-        spans = _spans(rows, world, TIERS[tier], complete=len(rows.ranks) == len(those))
-        db.executemany(_put(tier), [(those[rows.ranks[column]].process, *row) for column, row in spans])
-    _merge_scalars(db, where, (*columns, end), ends)
-    db.execute(f"DELETE FROM steps WHERE {where}", (*columns, end))  # noqa: S608  ours
+        spans = _spans(rows, world, TIERS[tier], complete=whole and len(rows.ranks) == len(seats_of_attempt))
+        db.executemany(_put(tier), [(seats_of_attempt[rows.ranks[column]].process, *row) for column, row in spans])
+    _merge_scalars(db, condition, (*columns, end), ends)
+    db.execute(f"DELETE FROM steps WHERE {condition}", (*columns, end))  # noqa: S608  ours
 
 
 def _spans(rows: Rows, world: World, width_us: int, *, complete: bool) -> list[tuple[int, tuple[Any, ...]]]:
@@ -120,8 +127,8 @@ def _spans(rows: Rows, world: World, width_us: int, *, complete: bool) -> list[t
         summed(critical.astype(np.int64)).tolist(),
         losses.tolist(),
         summed(np.where(finite, world.loss, 0.0)).tolist(),
-        _where(losses, np.minimum.reduceat(np.where(finite, world.loss, np.inf), first, axis=0)),
-        _where(losses, np.maximum.reduceat(np.where(finite, world.loss, -np.inf), first, axis=0)),
+        _none_if_uncounted(losses, np.minimum.reduceat(np.where(finite, world.loss, np.inf), first, axis=0)),
+        _none_if_uncounted(losses, np.maximum.reduceat(np.where(finite, world.loss, -np.inf), first, axis=0)),
         summed((world.has_loss & ~finite).astype(np.int64)).tolist(),
         summed(world.samples).tolist(),
         summed(world.tokens).tolist(),
@@ -142,7 +149,7 @@ def _paused_us(step: Step) -> int:
     return sum(pause.end_us - pause.start_us for pause in step.pauses) if step.pauses else 0
 
 
-def _where(counts: NDArray[Any], values: NDArray[Any]) -> list[list[Any]]:
+def _none_if_uncounted(counts: NDArray[Any], values: NDArray[Any]) -> list[list[Any]]:
     """Values of which there was at least one, else None."""
     return [
         [value if count else None for count, value in zip(*row, strict=True)]
@@ -150,37 +157,37 @@ def _where(counts: NDArray[Any], values: NDArray[Any]) -> list[list[Any]]:
     ]
 
 
-def _merge_scalars(db: sqlite3.Connection, where: str, values: Sequence[object], ends: Mapping[int, int]) -> None:
+def _merge_scalars(db: sqlite3.Connection, condition: str, values: Sequence[object], ends: Mapping[int, int]) -> None:
     """Merge what was logged of steps to minutes. ends: when those steps ended; others count as of the last of them."""
     if not ends:
         return
     width_us, last_us = TIERS["minutes"], max(ends.values())
     rows = []
-    for process, step, name, told in db.execute(
-        f"SELECT process, step, name, value FROM scalars WHERE {where}",  # noqa: S608  ours
+    for process, step, name, logged in db.execute(
+        f"SELECT process, step, name, value FROM scalars WHERE {condition}",  # noqa: S608  ours
         values,
     ):
-        value = math.nan if told is None else float(told)
+        value = math.nan if logged is None else float(logged)
         begin_us = ends.get(step, last_us) // width_us * width_us
-        known = (1, value, value, value, 0) if math.isfinite(value) else (0, 0.0, None, None, 1)
-        rows.append((process, name, begin_us, step, step, *known))
+        sums = (1, value, value, value, 0) if math.isfinite(value) else (0, 0.0, None, None, 1)
+        rows.append((process, name, begin_us, step, step, *sums))
     if rows:
         db.executemany(_put("scalar_minutes"), rows)
-        db.execute(f"DELETE FROM scalars WHERE {where}", values)  # noqa: S608  ours
+        db.execute(f"DELETE FROM scalars WHERE {condition}", values)  # noqa: S608  ours
 
 
 def merge_spans(db: sqlite3.Connection, finer: str, coarser: str, until_us: int) -> None:
     """Move the rows of a tier that begin before a moment to a coarser one."""
     width_us = TIERS[coarser.removeprefix("scalar_")]
-    told = ", ".join(
+    columns = ", ".join(
         f"begin_us - begin_us % {width_us}" if column.name == "begin_us" else f'"{column.name}"'
         for column in TABLES[finer]
     )
-    where = "process IN (SELECT id FROM processes) AND begin_us < ?"
+    condition = "process IN (SELECT id FROM processes) AND begin_us < ?"
     into, conflict = _into(coarser)
-    query = f"{into} SELECT {told} FROM {finer} WHERE {where} ORDER BY process, begin_us {conflict}"  # noqa: S608  ours
+    query = f"{into} SELECT {columns} FROM {finer} WHERE {condition} ORDER BY process, begin_us {conflict}"  # noqa: S608  ours
     db.execute(query, (until_us,))
-    db.execute(f"DELETE FROM {finer} WHERE {where}", (until_us,))  # noqa: S608  ours
+    db.execute(f"DELETE FROM {finer} WHERE {condition}", (until_us,))  # noqa: S608  ours
 
 
 def _put(tier: str) -> str:
@@ -217,12 +224,12 @@ def merge_samples(db: sqlite3.Connection, process: int, after_us: int, until_us:
     """
     width_us = TIERS["minutes"]
     key = "process = ? AND time_us >= ?"
-    found = db.execute(
+    first_unmerged = db.execute(
         f"SELECT time_us FROM samples WHERE {key} AND time_us < ? AND merged IS NULL ORDER BY time_us LIMIT 1",  # noqa: S608  ours
         (process, after_us, until_us),
     ).fetchone()
-    begin_us = (until_us if found is None else found[0]) // width_us * width_us
-    if found is None or begin_us + width_us > until_us:
+    begin_us = (until_us if first_unmerged is None else first_unmerged[0]) // width_us * width_us
+    if first_unmerged is None or begin_us + width_us > until_us:
         return 0, max(after_us, begin_us)
     minute = (process, begin_us, begin_us + width_us)
     query = schema.select(db, "samples", schema.SAMPLES, f"WHERE {key} AND time_us < ? ORDER BY time_us")
@@ -235,11 +242,11 @@ def merge_samples(db: sqlite3.Connection, process: int, after_us: int, until_us:
 def _mean(samples: Sequence[Sample]) -> Sample:
     merged = Sample(samples[-1].time_us)
     for name in schema.SAMPLES:
-        told = [value for sample in samples if (value := getattr(sample, name)) is not None]
-        if not told:
+        values = [value for sample in samples if (value := getattr(sample, name)) is not None]
+        if not values:
             continue
         if name in LAST:
-            setattr(merged, name, told[-1])
+            setattr(merged, name, values[-1])
         else:
-            setattr(merged, name, max(told) if name in LARGEST else sum(told) / len(told))
+            setattr(merged, name, max(values) if name in LARGEST else sum(values) / len(values))
     return merged

@@ -115,23 +115,23 @@ class Pages:
 
     def free(self) -> set[int]:
         """Pages that hold nothing any more, as far as their list is whole."""
-        found: set[int] = set()
+        pages: set[int] = set()
         trunk = int.from_bytes(self.page(1)[32:36], "big")
-        while 0 < trunk <= self.count and trunk not in found:
-            found.add(trunk)
+        while 0 < trunk <= self.count and trunk not in pages:
+            pages.add(trunk)
             page = self.page(trunk)
             count = min(int.from_bytes(page[4:8], "big"), len(page) // 4 - 2)
-            found.update(struct.unpack_from(f">{max(0, count)}I", page, 8))
+            pages.update(struct.unpack_from(f">{max(0, count)}I", page, 8))
             trunk = int.from_bytes(page[:4], "big")
-        return found
+        return pages
 
     def children(self, number: int) -> list[int]:
         """Pages below one; none below a leaf."""
         if self.kind(number) not in (INDEX_INTERIOR, TABLE_INTERIOR):
             return []
         page, at = self.page(number), 100 if number == 1 else 0
-        found = [int.from_bytes(page[place : place + 4], "big") for place in self._places(page, at, 12)]
-        return [*found, int.from_bytes(page[at + 8 : at + 12], "big")]
+        children = [int.from_bytes(page[place : place + 4], "big") for place in self._places(page, at, 12)]
+        return [*children, int.from_bytes(page[at + 8 : at + 12], "big")]
 
     def cells(self, number: int) -> Iterator[Cell]:
         """The rows in a page that are whole."""
@@ -162,15 +162,17 @@ class Pages:
             raise DamagedError("a record of no length, or of too much")
         least = (self.size - 12) * 32 // 255 - 23
         most = self.size - 35 if kind == TABLE_LEAF else (self.size - 12) * 64 // 255 - 23
-        here = length
+        local_bytes = length
         if length > most:
-            here = least + (length - least) % (self.size - 4)
-            here = least if here > most else here
-        payload = page[at : at + here]
-        if len(payload) < here:
+            local_bytes = least + (length - least) % (self.size - 4)
+            local_bytes = least if local_bytes > most else local_bytes
+        payload = page[at : at + local_bytes]
+        if len(payload) < local_bytes:
             raise DamagedError("a cell that leaves its page")
-        if length > here:
-            payload += self._overflow(int.from_bytes(page[at + here : at + here + 4], "big"), length - here)
+        if length > local_bytes:
+            payload += self._overflow(
+                int.from_bytes(page[at + local_bytes : at + local_bytes + 4], "big"), length - local_bytes
+            )
         return Cell(rowid, _record(payload))
 
     def _overflow(self, number: int, length: int) -> bytes:

@@ -22,7 +22,7 @@ STEPS_AHEAD = 100_000
 LAYOUTS_MOST = 8192
 """Of a process."""
 
-_Told = TypeVar("_Told", Sample, Scalar, Digest)
+_Record = TypeVar("_Record", Sample, Scalar, Digest)
 
 
 def leave_out(process: RankProcess, batch: Batch, now_us: int | None) -> list[str]:
@@ -39,26 +39,26 @@ def leave_out(process: RankProcess, batch: Batch, now_us: int | None) -> list[st
         left_out.append("number of finished steps")
         batch.step = max(newest, process.steps)
     last = max(batch.step, newest) + 1
-    batch.samples = _kept(batch.samples, [sample.time_us <= latest for sample in batch.samples], "sample", left_out)
+    batch.samples = _possible(batch.samples, [sample.time_us <= latest for sample in batch.samples], "sample", left_out)
     scalars = [scalar.step <= last for scalar in batch.scalars]
-    batch.scalars = _kept(batch.scalars, scalars, "logged value", left_out)
-    batch.digests = _kept(batch.digests, [digest.step <= last for digest in batch.digests], "digest", left_out)
+    batch.scalars = _possible(batch.scalars, scalars, "logged value", left_out)
+    batch.digests = _possible(batch.digests, [digest.step <= last for digest in batch.digests], "digest", left_out)
     if batch.layouts and len(process.layouts) + len(batch.layouts) > LAYOUTS_MOST:
         left_out.append("layouts")
         batch.layouts = []
     return left_out
 
 
-def _kept(told: list[_Told], fits: Sequence[bool], called: str, left_out: list[str]) -> list[_Told]:
+def _possible(records: list[_Record], fits: Sequence[bool], called: str, left_out: list[str]) -> list[_Record]:
     if all(fits):
-        return told
-    left_out += [f"a {called}"] * (len(told) - sum(fits))
-    return [one for one, fit in zip(told, fits, strict=True) if fit]
+        return records
+    left_out += [f"a {called}"] * (len(records) - sum(fits))
+    return [record for record, fit in zip(records, fits, strict=True) if fit]
 
 
 def _steps(process: RankProcess, steps: list[Step], latest: int, left_out: list[str]) -> list[Step]:
     """Those that can be. Ones that are known already are left in: they are no news."""
-    kept = []
+    possible = []
     last, end_us = process.last_step, process.last_end_us
     doubted, process.doubted = process.doubted, 0
     for step in steps:
@@ -75,5 +75,5 @@ def _steps(process: RankProcess, steps: list[Step], latest: int, left_out: list[
         if ahead > 0:
             last, end_us = step.step, step.end_us
             process.hole, process.missing, process.doubted, doubted = False, 0, 0, 0
-        kept.append(step)
-    return kept
+        possible.append(step)
+    return possible

@@ -28,9 +28,10 @@ from ddpmon.recording.checked import UNREADABLE
 from ddpmon.recording.merged import Merged
 from ddpmon.recording.recording import Recording
 from ddpmon.runs import Run
+from ddpmon.store.intake import EVENTS, WINDOW_STEPS
 from ddpmon.store.parts import with_parts
 from ddpmon.store.processes import RankProcess, Registry
-from ddpmon.store.store import EVENTS, WINDOW_STEPS, Store
+from ddpmon.store.store import Store
 from ddpmon.store.view import snapshot
 
 TICK_S = 0.5
@@ -81,9 +82,9 @@ class _Track:
     """What one process recorded, in its order."""
 
     def __init__(
-        self, recording: Recording, merged: Merged, known: RankProcess, span_us: tuple[int, int], read_steps: int
+        self, recording: Recording, merged: Merged, at_end: RankProcess, span_us: tuple[int, int], read_steps: int
     ) -> None:
-        self.known = known
+        self.at_end = at_end
         """As it was at the end."""
         self.begins_us, self.ends_us = span_us
         self._recording = recording
@@ -92,41 +93,41 @@ class _Track:
         self._ahead: deque[Step] = deque()
         self._next = 1
         self._sampled_us = -1
-        self._digests = recording.digests(known.id, DIGESTS)
+        self._digests = recording.digests(at_end.id, DIGESTS)
         self._digested = 0
 
     def begin(self, after_us: int, now_us: int) -> RankProcess:
         """Go to a moment: steps are read from `after_us` on, samples from before `now_us`. A process as it was then."""
-        self._next = self._merged.first_step_after(self.known.id, after_us, self.known.last_step)
+        self._next = self._merged.first_step_after(self.at_end.id, after_us, self.at_end.last_step)
         self._ahead.clear()
         self._sampled_us = now_us - SAMPLED_US
-        known = self.known
+        at_end = self.at_end
         before = self._next - 1
-        told = bisect.bisect_right(self._digests, before, key=lambda digest: digest.step)
-        self._digested = max(0, told - DIGESTS_BEFORE)
+        passed = bisect.bisect_right(self._digests, before, key=lambda digest: digest.step)
+        self._digested = max(0, passed - DIGESTS_BEFORE)
         return RankProcess(
-            known.id, known.attempt, known.hello, stage=STAGE_CONNECTED, layouts=known.layouts, steps=before,
-            last_step=before, records=before, total_steps=known.total_steps, heard_at=-math.inf,
+            at_end.id, at_end.attempt, at_end.hello, stage=STAGE_CONNECTED, layouts=at_end.layouts, steps=before,
+            last_step=before, records=before, total_steps=at_end.total_steps, heard_at=-math.inf,
         )  # fmt: skip
 
     def take(self, until_us: int, most: int) -> list[Step]:
         """The next records of steps that had ended by a moment."""
-        taken: list[Step] = []
-        while len(taken) < most:
+        steps: list[Step] = []
+        while len(steps) < most:
             if not self._ahead:
-                self._ahead.extend(self._merged.steps_from(self.known.id, self._next, self._read_steps))
+                self._ahead.extend(self._merged.steps_from(self.at_end.id, self._next, self._read_steps))
                 if not self._ahead:
                     break
                 self._next = self._ahead[-1].step + 1
             if self._ahead[0].end_us > until_us:
                 break
-            taken.append(self._ahead.popleft())
-        return taken
+            steps.append(self._ahead.popleft())
+        return steps
 
-    def tell(self, store: Store, process: RankProcess, now_us: int) -> None:
-        """All but steps: samples, digests, stacks, how it stands."""
-        known = self.known
-        fresh = self._recording.samples(known.id, self._sampled_us, now_us)
+    def update(self, store: Store, process: RankProcess, now_us: int) -> None:
+        """Bring all but steps up to a moment: samples, digests, stack, whether it has left."""
+        at_end = self.at_end
+        fresh = self._recording.samples(at_end.id, self._sampled_us, now_us)
         process.samples.extend(fresh)
         store.add_samples(process, fresh)
         if fresh:
@@ -134,16 +135,16 @@ class _Track:
             process.heard_at = max(process.heard_at, store.clock.unix_at(self._sampled_us))
         if process.last_step:
             process.stage = STAGE_TRAINING
-        told = bisect.bisect_right(self._digests, process.last_step, key=lambda digest: digest.step)
-        store.add_digests(process, self._digests[self._digested : told])
-        self._digested = told
-        if process.steps >= known.unsynchronised_at:
-            process.unsynchronised, process.unsynchronised_at = known.unsynchronised, known.unsynchronised_at
-        if known.stack and known.stack.time_us <= now_us:
-            process.stack, process.stack_at = known.stack, store.clock.unix_at(known.stack.time_us)
-        if now_us > self.ends_us and known.left:
+        passed = bisect.bisect_right(self._digests, process.last_step, key=lambda digest: digest.step)
+        store.add_digests(process, self._digests[self._digested : passed])
+        self._digested = passed
+        if process.steps >= at_end.unsynchronised_at:
+            process.unsynchronised, process.unsynchronised_at = at_end.unsynchronised, at_end.unsynchronised_at
+        if at_end.stack and at_end.stack.time_us <= now_us:
+            process.stack, process.stack_at = at_end.stack, store.clock.unix_at(at_end.stack.time_us)
+        if now_us > self.ends_us and at_end.left:
             process.left, process.stage = True, STAGE_ENDED
-        process.dead = known.dead and now_us > self.ends_us + GONE_S * 1e6
+        process.dead = at_end.dead and now_us > self.ends_us + GONE_S * 1e6
 
 
 class Player:
@@ -166,14 +167,14 @@ class Player:
 
     def _open(self, run: Run) -> None:
         recording = self._recording
-        known = [process for process in recording.processes() if process.attempt >= 0]
-        read_steps = max(4, min(READ_STEPS, READ_RECORDS // max(1, len(known))))
+        processes = [process for process in recording.processes() if process.attempt >= 0]
+        read_steps = max(4, min(READ_STEPS, READ_RECORDS // max(1, len(processes))))
         self._tracks = [
             _Track(recording, self._merged, process, span, read_steps)
-            for process in known
+            for process in processes
             if (span := self._merged.span_us(process.id))
         ]
-        firsts = [end for track in self._tracks if (end := self._merged.first_end_us(track.known.id)) is not None]
+        firsts = [end for track in self._tracks if (end := self._merged.first_end_us(track.at_end.id)) is not None]
         if not firsts:
             raise RecordingError(f"{recording.path} holds no step of {run.name}: there is nothing to replay")
         clock = recording.clock
@@ -213,15 +214,15 @@ class Player:
 
     def step_from(self, unix: float, by: int) -> float:
         """When the next step ends, or the step before the last one that has ended (by: 1 or -1)."""
-        track = max(self._tracks, key=lambda each: (self._begins(each) <= unix, each.known.attempt, -each.known.rank))
+        track = max(self._tracks, key=lambda each: (self._begins(each) <= unix, each.at_end.attempt, -each.at_end.rank))
         now_us = self._us(unix)
         with self._readable():
-            number = self._merged.first_step_after(track.known.id, now_us, track.known.last_step)
-            wanted = number if by > 0 else number - 2
-            found = self._merged.steps(track.known.id, max(1, wanted), max(1, wanted) + 1)
-        if not found:
+            number = self._merged.first_step_after(track.at_end.id, now_us, track.at_end.last_step)
+            number_wanted = number if by > 0 else number - 2
+            steps = self._merged.steps(track.at_end.id, max(1, number_wanted), max(1, number_wanted) + 1)
+        if not steps:
             return self.end if by > 0 else self.begin
-        return self._recording.clock.unix_at(found[0].end_us + 1)
+        return self._recording.clock.unix_at(steps[0].end_us + 1)
 
     def event_from(self, unix: float, by: int) -> float:
         """When the next thing happened after a moment, or the last before it (by: 1 or -1)."""
@@ -256,8 +257,8 @@ class Player:
         tier = self._merged.tier_at(first.id, first.last_step) if first else ""
         if not tier:
             return []
-        told = f"steps of this moment are kept as means of {tier}: none can be told from its neighbours"
-        return [Event(self._now, "info", told)]
+        sentence = f"steps of this moment are kept as means of {tier}: none can be told from its neighbours"
+        return [Event(self._now, "info", sentence)]
 
     def _go(self, to: float) -> Store:
         reach = max(self._lead(to), self.begin)
@@ -271,21 +272,21 @@ class Player:
 
     def _lead(self, unix: float) -> float:
         """How far back playing starts for a moment: at least a window of steps, at most LEAD_RECORDS."""
-        there = [track for track in self._tracks if self._begins(track) <= unix and track.known.last_step]
-        if not there:
+        begun = [track for track in self._tracks if self._begins(track) <= unix and track.at_end.last_step]
+        if not begun:
             return self.begin
-        track = max(there, key=lambda each: each.known.attempt)
-        number = self._merged.first_step_after(track.known.id, self._us(unix), track.known.last_step)
+        track = max(begun, key=lambda each: each.at_end.attempt)
+        number = self._merged.first_step_after(track.at_end.id, self._us(unix), track.at_end.last_step)
         first = number - max(WINDOW_STEPS, LEAD_RECORDS // len(self._tracks))
-        found = self._merged.steps(track.known.id, first, first + 1)
-        return self._recording.clock.unix_at(found[0].end_us) if found else self._begins(track)
+        steps = self._merged.steps(track.at_end.id, first, first + 1)
+        return self._recording.clock.unix_at(steps[0].end_us) if steps else self._begins(track)
 
     def _restart(self, reach: float, to: float) -> Store:
         """A store as it was at the last mark before a moment, or an empty one at `reach` where there is none since."""
         place = bisect.bisect_right(self._marks, to, key=_at)
         mark = self._marks[place - 1] if place and self._marks[place - 1].at > reach else None
         at = mark.at if mark else reach
-        known = self._last if self._store is None or self._now < at else self._store
+        source = self._last if self._store is None or self._now < at else self._store
         registry = Registry(self._run.id, self._run.world_size, self._run.host)
         self._seat(registry, at, self._us(self._lead(at) if mark else at))
         store = Store(self._run, registry, self._recording.clock, live=True)
@@ -294,7 +295,7 @@ class Player:
         self._feed(store, self._us(at))
         store.history_step = store.step
         seconds = at - self._run.created_at
-        store.histories = known.histories.until(seconds)
+        store.histories = source.histories.until(seconds)
         if mark:
             store.findings, store.state, store.verdict_since = mark.findings, mark.state, mark.verdict_since
             store.bad_losses = dict(mark.bad_losses)
@@ -317,22 +318,22 @@ class Player:
             self._marks.insert(place, mark)
 
     def _seat(self, registry: Registry, at: float, since_us: int) -> None:
-        """Give their ranks to the processes that were there at a moment. since_us: what is read of new ones."""
-        there = [track for track in self._tracks if self._begins(track) <= at]
-        attempt = max((track.known.attempt for track in there), default=0)
+        """Seat the processes that had begun by a moment. since_us: from when on steps of new ones are read."""
+        begun = [track for track in self._tracks if self._begins(track) <= at]
+        attempt = max((track.at_end.attempt for track in begun), default=0)
         if attempt != registry.attempt:
             registry.attempt, registry.seats = attempt, {}
-        for track in there:
-            known = track.known
-            if known.attempt == attempt and known.rank not in registry.seats:
+        for track in begun:
+            at_end = track.at_end
+            if at_end.attempt == attempt and at_end.rank not in registry.seats:
                 process = track.begin(since_us, self._us(at))
-                registry.world_size = known.hello.world_size
-                registry.seats[known.rank] = registry.everyone[known.hello.pid] = process
+                registry.world_size = at_end.hello.world_size
+                registry.seats[at_end.rank] = registry.everyone[process.key] = process
 
     def _feed(self, store: Store, until_us: int) -> None:
         """Give the store what its ranks had told by a moment, all of them side by side."""
         seats = store.registry.seats
-        pairs = [(track, seats[track.known.rank]) for track in self._tracks if _sits(track, seats)]
+        pairs = [(track, seats[track.at_end.rank]) for track in self._tracks if _sits(track, seats)]
         more = True
         while more:
             more = False
@@ -345,7 +346,7 @@ class Player:
                     store.add_steps(process, process.fresh(steps), process.heard_at)
             store.digest()
         for track, process in pairs:
-            track.tell(store, process, until_us)
+            track.update(store, process, until_us)
 
 
 def _at(mark: _Mark) -> float:
@@ -353,5 +354,5 @@ def _at(mark: _Mark) -> float:
 
 
 def _sits(track: _Track, seats: dict[int, RankProcess]) -> bool:
-    process = seats.get(track.known.rank)
-    return process is not None and process.id == track.known.id
+    process = seats.get(track.at_end.rank)
+    return process is not None and process.id == track.at_end.id

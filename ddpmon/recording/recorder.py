@@ -21,8 +21,8 @@ from ddpmon.messages import Batch, Event, Failure, Refusal, Step
 from ddpmon.recording import schema
 from ddpmon.recording.thinning import KEPT_RECORDS, WHOLE_BYTES, Thinning
 from ddpmon.store.histories import SavedHistories
+from ddpmon.store.intake import Clock
 from ddpmon.store.processes import RankProcess
-from ddpmon.store.store import Clock
 
 ROWS_PER_WRITE = 5000
 """A transaction holds at most about so many rows: some 20 ms."""
@@ -163,10 +163,13 @@ class Recorder:
 
     def unarmed(self, processes: list[Unarmed]) -> None:
         """Keep which processes ran torch without the probe, as far as the verdict of the run may tell of them."""
-        told = worth_telling(processes, over=True)
-        if told and (who := {(one.pid, one.rank, one.why) for one in told}) != self._unarmed:
-            self._unarmed = who
-            self._checkpoints["unarmed"] = msgspec.msgpack.encode(told)
+        reported = worth_telling(processes, over=True)
+        if (
+            reported
+            and (identities := {(process.pid, process.rank, process.why) for process in reported}) != self._unarmed
+        ):
+            self._unarmed = identities
+            self._checkpoints["unarmed"] = msgspec.msgpack.encode(reported)
 
     def refused(self, rows: list[Refusal]) -> None:
         """Keep what was not taken because it cannot be."""
@@ -190,21 +193,21 @@ class Recorder:
 
     def write(self) -> list[tuple[RankProcess, int]]:
         """Write some of what waits; returns each process whose batches are recorded, and up to which number."""
-        taken: list[_Entry] = []
+        entries: list[_Entry] = []
         rows = 0
         while self._queue and rows < ROWS_PER_WRITE:
             entry = self._queue.popleft()
-            taken.append(entry)
+            entries.append(entry)
             rows += entry.rows
         self._queued_rows -= rows
-        settled = {entry.process.id: entry for entry in taken}
-        if not (taken or self._processes or self._events or self._failures or self._checkpoints):
+        settled = {entry.process.id: entry for entry in entries}
+        if not (entries or self._processes or self._events or self._failures or self._checkpoints):
             return []
         try:
             if self._db is None:
                 self._db = self._open()
             self._db.execute("BEGIN")
-            self._write(self._db, taken, settled)
+            self._write(self._db, entries, settled)
             too_large = self._thinning is not None and self._thinning.due
             self._db.execute("COMMIT")
         except (sqlite3.Error, OverflowError) as error:
@@ -212,7 +215,7 @@ class Recorder:
             if self._db is not None and self._db.in_transaction:
                 with contextlib.suppress(sqlite3.Error):
                     self._db.execute("ROLLBACK")
-            self._queue.extendleft(reversed(taken))
+            self._queue.extendleft(reversed(entries))
             self._queued_rows += rows
             of_the_disk = isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
             self._drop(HELD_ROWS if of_the_disk else self._queued_rows - rows)
@@ -233,12 +236,12 @@ class Recorder:
             entry.process.records -= len(entry.steps)
             self.unrecorded += len(entry.steps)
 
-    def _write(self, db: sqlite3.Connection, taken: list[_Entry], settled: dict[int, _Entry]) -> None:
+    def _write(self, db: sqlite3.Connection, entries: list[_Entry], settled: dict[int, _Entry]) -> None:
         waiting = {entry.process.id: entry for entry in reversed(self._queue)}
-        held = Counter[int]()
+        queued_steps = Counter[int]()
         for entry in self._queue:
-            held[entry.process.id] += len(entry.steps)
-        for process in {p.id: p for p in (*self._processes.values(), *(e.process for e in taken))}.values():
+            queued_steps[entry.process.id] += len(entry.steps)
+        for process in {p.id: p for p in (*self._processes.values(), *(e.process for e in entries))}.values():
             # What still waits in the queue is not recorded: the counters must be those of what is.
             if process.id in settled:
                 seq, last_step = settled[process.id].batch.seq, settled[process.id].last_step
@@ -247,21 +250,23 @@ class Recorder:
                 seq, last_step = first.batch.seq - 1, first.steps[0].step - 1 if first.steps else first.last_step
             else:
                 seq, last_step = process.seq, process.last_step
-            db.execute(_PUT_PROCESS, _process_row(process, (seq, last_step, process.records - held[process.id])))
+            db.execute(
+                _PUT_PROCESS, _process_row(process, (seq, last_step, process.records - queued_steps[process.id]))
+            )
         execute = db.executemany
-        execute(_PUT_STEP, [schema.step_row(e.process.id, step) for e in taken for step in e.steps])
-        execute(_PUT_SAMPLE, [schema.sample_row(e.process.id, s) for e in taken for s in e.batch.samples])
+        execute(_PUT_STEP, [schema.step_row(e.process.id, step) for e in entries for step in e.steps])
+        execute(_PUT_SAMPLE, [schema.sample_row(e.process.id, s) for e in entries for s in e.batch.samples])
         execute(
             schema.insert("scalars"),
-            [(e.process.id, s.step, s.name, schema.number(s.value)) for e in taken for s in e.batch.scalars],
+            [(e.process.id, s.step, s.name, schema.number(s.value)) for e in entries for s in e.batch.scalars],
         )
         execute(
             schema.insert("digests"),
-            [(e.process.id, *msgspec.structs.astuple(d)) for e in taken for d in e.batch.digests],
+            [(e.process.id, *msgspec.structs.astuple(d)) for e in entries for d in e.batch.digests],
         )
         execute(
             schema.insert("layouts", "OR IGNORE"),
-            [(e.process.id, y.number, msgspec.msgpack.encode(y)) for e in taken for y in e.batch.layouts],
+            [(e.process.id, y.number, msgspec.msgpack.encode(y)) for e in entries for y in e.batch.layouts],
         )
         execute(schema.insert("events"), [(e.at, e.severity, e.text) for e in self._events])
         execute(

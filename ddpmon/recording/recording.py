@@ -14,15 +14,12 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from ddpmon import runs
-from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.processes.unarmed import Unarmed
-from ddpmon.analysis.report import report
 from ddpmon.analysis.steps.pauses import Apart
 from ddpmon.analysis.steps.since_start import SinceStart
-from ddpmon.analysis.steps.summary import summarise
 from ddpmon.analysis.verdict import Waiting
 from ddpmon.errors import RecordingError
-from ddpmon.messages import MAX_STEP, MAX_US, Digest, Event, Failure, Refusal, Sample, Scalar, Snapshot, Step
+from ddpmon.messages import MAX_STEP, MAX_US, Digest, Event, Failure, Refusal, Sample, Scalar, Step
 from ddpmon.recording import checked, left, schema
 from ddpmon.recording.checked import UNREADABLE
 from ddpmon.recording.database import Database
@@ -31,17 +28,16 @@ from ddpmon.recording.tables import TIERS
 from ddpmon.runs import Run
 from ddpmon.store.endings import read_ending
 from ddpmon.store.histories import Histories
+from ddpmon.store.intake import WINDOW_S, WINDOW_STEPS, Clock
 from ddpmon.store.processes import SAMPLES, RankProcess, Registry
 from ddpmon.store.refusals import Refusals
-from ddpmon.store.store import WINDOW_S, WINDOW_STEPS, Clock, Store
-from ddpmon.store.view import snapshot, with_means_of
+from ddpmon.store.store import Store
 
 REPORT_RECORDS = 400_000
 """A report covers the last steps with at most so many records: about two seconds of reading."""
 CHUNK_STEPS = 2000
 DIGESTS = 100
 """Of a rank, the latest."""
-EPOCH = "recording"
 
 _T = TypeVar("_T")
 
@@ -148,10 +144,10 @@ class Recording:
             first = 1
         for begin, end in self.stretches(ids, first, CHUNK_STEPS):
             for process in ids.values():
-                told = self.steps(process.id, begin, end)
-                store.add_steps(process, told)
-                if told and any(sample.gpu_percent is not None for sample in process.samples):
-                    span = told[0].end_us - told[0].length_us, told[-1].end_us
+                steps_read = self.steps(process.id, begin, end)
+                store.add_steps(process, steps_read)
+                if steps_read and any(sample.gpu_percent is not None for sample in process.samples):
+                    span = steps_read[0].end_us - steps_read[0].length_us, steps_read[-1].end_us
                     store.add_samples(process, self.samples(process.id, *span))
             store.digest()
         store.digest(final=self.run.ended)
@@ -195,51 +191,51 @@ class Recording:
     def processes(self) -> list[RankProcess]:
         """Every process that said it is a rank, as it was last known."""
         rows = self.database.read("processes", checked.PROCESSES, "ORDER BY id DESC LIMIT ?", checked.PROCESSES_MOST)
-        found: dict[tuple[object, ...], RankProcess] = {}
-        for process, whole in self._kept(rows, lambda row: checked.process(row, self.run)):
-            who = process.attempt, process.rank, process.hello.host, process.hello.pid, process.process
-            self.database.damaged |= not whole or who in found
-            found.setdefault(who, process)
-        for process in found.values():
+        by_identity: dict[tuple[object, ...], RankProcess] = {}
+        for process, whole in self._readable(rows, lambda row: checked.process(row, self.run)):
+            identity = process.attempt, process.rank, process.hello.host, process.hello.pid, process.process
+            self.database.damaged |= not whole or identity in by_identity
+            by_identity.setdefault(identity, process)
+        for process in by_identity.values():
             self._count(process)
             self._add_samples(process)
-        return list(found.values())[::-1]
+        return list(by_identity.values())[::-1]
 
     def _add_samples(self, process: RankProcess) -> None:
-        rest = "WHERE process = ? ORDER BY time_us DESC LIMIT ?"
-        latest = self.database.read("samples", schema.SAMPLES, rest, process.id, SAMPLES)
-        process.samples.extend(self._kept(reversed(latest), checked.sample))
+        clauses = "WHERE process = ? ORDER BY time_us DESC LIMIT ?"
+        latest = self.database.read("samples", schema.SAMPLES, clauses, process.id, SAMPLES)
+        process.samples.extend(self._readable(reversed(latest), checked.sample))
         layouts = self.database.read("layouts", ("number", "layout"), "WHERE process = ?", process.id)
-        process.layouts = {layout.number: layout for layout in self._kept(layouts, checked.layout)}
+        process.layouts = {layout.number: layout for layout in self._readable(layouts, checked.layout)}
 
     def _count(self, process: RankProcess) -> None:
-        """Believe what is told of how many steps it made, as far as they can be; else count those that are there."""
+        """Believe the process's own step counters where they are possible; else count the rows."""
         first = self.database.read(
             "steps", ("length_us",), "WHERE process = ? ORDER BY step LIMIT ?", process.id, checked.TYPICAL_STEPS
         )
         seconds = max(0.0, (self.run.ended_at or time.time()) - self.run.created_at)
         limit = checked.last_possible(process, seconds, [length for (length,) in first])
         self._limits[process.id] = limit
-        told = process.last_step, process.steps, process.records
+        counters = process.last_step, process.steps, process.records
         beyond = self.database.read("steps", ("step",), "WHERE process = ? AND step > ? LIMIT 1", process.id, limit)
-        if max(told) > limit:
+        if max(counters) > limit:
             process.last_step = process.steps = self.last_step(process.id)
         if "steps" not in self.database.tables:
             process.records = 0
-        elif self.database.salvaged or beyond or max(told) > limit:
+        elif self.database.salvaged or beyond or max(counters) > limit:
             whole = self.database.count("steps", "WHERE process = ? AND step <= ?", process.id, limit)
             process.records = whole + self._merged(process.id, limit)
-            self.database.damaged |= process.records != told[2]
+            self.database.damaged |= process.records != counters[2]
 
     def _merged(self, process: int, last: int) -> int:
-        """How many of a process's steps up to one are told by the second, the minute or the hour."""
-        where = "WHERE process = ? AND steps > 0 AND last_step <= ?"
-        told = [
-            self.database.rows(f"SELECT total(steps) FROM {tier} {where}", process, last)[0][0]  # noqa: S608  ours
+        """How many of a process's steps, up to `last`, are kept merged by the second, the minute or the hour."""
+        condition = "WHERE process = ? AND steps > 0 AND last_step <= ?"
+        counts = [
+            self.database.rows(f"SELECT total(steps) FROM {tier} {condition}", process, last)[0][0]  # noqa: S608  ours
             for tier in TIERS
             if tier in self.database.tables
         ]
-        return min(last, int(sum(told)))
+        return min(last, int(sum(counts)))
 
     def steps(self, process: int, begin: int, end: int) -> list[Step]:
         """A process's records of the steps from `begin` to before `end`."""
@@ -252,10 +248,10 @@ class Recording:
     def steps_from(self, process: int, begin: int, most: int) -> list[Step]:
         """A process's next records, at most so many."""
         last = self._limits.get(process, MAX_STEP)
-        rest = "WHERE process = ? AND step >= ? AND step <= ? ORDER BY step LIMIT ?"
-        while rows := self.database.read("steps", schema.STEPS, rest, process, begin, last, most):
-            if found := self._believed(process, rows):
-                return found
+        clauses = "WHERE process = ? AND step >= ? AND step <= ? ORDER BY step LIMIT ?"
+        while rows := self.database.read("steps", schema.STEPS, clauses, process, begin, last, most):
+            if steps := self._believed(process, rows):
+                return steps
             begin = rows[-1][0] + 1  # none of these could be read
         return []
 
@@ -269,11 +265,11 @@ class Recording:
     def stretches(self, processes: Iterable[int], begin: int, size: int) -> Iterator[tuple[int, int]]:
         """Where steps of processes are recorded: from a step to before another, at most `size` further."""
         while True:
-            rest = "WHERE process = ? AND step >= ? AND step <= ? ORDER BY step LIMIT 1"
-            found = [
-                self.database.read("steps", ("step",), rest, each, begin, self._limits[each]) for each in processes
+            clauses = "WHERE process = ? AND step >= ? AND step <= ? ORDER BY step LIMIT 1"
+            first_rows = [
+                self.database.read("steps", ("step",), clauses, each, begin, self._limits[each]) for each in processes
             ]
-            firsts = [rows[0][0] for rows in found if rows]
+            firsts = [rows[0][0] for rows in first_rows if rows]
             if not firsts:
                 return
             begin = min(firsts) + size
@@ -281,23 +277,23 @@ class Recording:
 
     def last_step(self, process: int) -> int:
         """The last step of a process that is recorded; 0: none is."""
-        rest = "WHERE process = ? AND step <= ? ORDER BY step DESC LIMIT 1"
-        rows = self.database.read("steps", ("step",), rest, process, self._limits.get(process, MAX_STEP))
+        clauses = "WHERE process = ? AND step <= ? ORDER BY step DESC LIMIT 1"
+        rows = self.database.read("steps", ("step",), clauses, process, self._limits.get(process, MAX_STEP))
         return rows[0][0] if rows and isinstance(rows[0][0], int) else 0
 
     def samples(self, process: int, after_us: int, until_us: int) -> list[Sample]:
         """A process's samples after one moment and up to another."""
-        rest = "WHERE process = ? AND time_us > ? AND time_us <= ?"
+        clauses = "WHERE process = ? AND time_us > ? AND time_us <= ?"
         after_us, until_us = max(-1, after_us), min(until_us, MAX_US)
-        return self._kept(
-            self.database.read("samples", schema.SAMPLES, rest, process, after_us, until_us), checked.sample
+        return self._readable(
+            self.database.read("samples", schema.SAMPLES, clauses, process, after_us, until_us), checked.sample
         )
 
     def scalars(self, process: int, after: int) -> list[Scalar]:
         """What a process's script logged after a step."""
-        rest = "WHERE process = ? AND step > ? AND value IS NOT NULL"
-        return self._kept(
-            self.database.read("scalars", ("step", "name", "value"), rest, process, after), checked.scalar
+        clauses = "WHERE process = ? AND step > ? AND value IS NOT NULL"
+        return self._readable(
+            self.database.read("scalars", ("step", "name", "value"), clauses, process, after), checked.scalar
         )
 
     def span_us(self, process: int) -> tuple[int, int] | None:
@@ -315,53 +311,55 @@ class Recording:
 
     def first_end_us(self, process: int) -> int | None:
         """When the first of a process's steps ended; None: there is none."""
-        found = self.steps_from(process, 1, 1)
-        return found[0].end_us if found else None
+        steps = self.steps_from(process, 1, 1)
+        return steps[0].end_us if steps else None
 
     def first_step_after(self, process: int, at_us: int, last: int) -> int:
         """The first of a process's steps up to `last` that ends after a moment; last + 1 if none does."""
         low, high = 1, last + 1
         while low < high:
             middle = (low + high) // 2
-            found = self.steps_from(process, middle, 1)
-            if not found or found[0].end_us > at_us:
+            steps = self.steps_from(process, middle, 1)
+            if not steps or steps[0].end_us > at_us:
                 high = middle
             else:
-                low = found[0].step + 1
+                low = steps[0].step + 1
         return low
 
     def digests(self, process: int, most: int = DIGESTS) -> list[Digest]:
         """A process's latest digests, at most so many."""
-        rest = "WHERE process = ? ORDER BY rowid DESC LIMIT ?"
-        rows = self.database.read("digests", Digest.__struct_fields__, rest, process, most)
-        return self._kept(reversed(rows), checked.digest)
+        clauses = "WHERE process = ? ORDER BY rowid DESC LIMIT ?"
+        rows = self.database.read("digests", Digest.__struct_fields__, clauses, process, most)
+        return self._readable(reversed(rows), checked.digest)
 
     def _checkpoint(self) -> Checkpoint | None:
         """What a hub had worked out; None: none did, or it cannot be read and is worked out anew from the rows."""
-        found = self._kept(self.database.read("checkpoints", ("value",), "WHERE name = 'history'"), checked.checkpoint)
-        return found[0] if found else None
+        checkpoints = self._readable(
+            self.database.read("checkpoints", ("value",), "WHERE name = 'history'"), checked.checkpoint
+        )
+        return checkpoints[0] if checkpoints else None
 
     def unarmed(self) -> list[Unarmed]:
         """The processes that ran torch without the probe."""
-        found = self._kept(self.database.read("checkpoints", ("value",), "WHERE name = 'unarmed'"), checked.unarmed)
-        return found[0] if found else []
+        lists = self._readable(self.database.read("checkpoints", ("value",), "WHERE name = 'unarmed'"), checked.unarmed)
+        return lists[0] if lists else []
 
     def refused(self) -> list[Refusal]:
         """What the hub did not take because it cannot be."""
-        found = self._kept(self.database.read("checkpoints", ("value",), "WHERE name = 'refused'"), checked.refused)
-        return found[0] if found else []
+        lists = self._readable(self.database.read("checkpoints", ("value",), "WHERE name = 'refused'"), checked.refused)
+        return lists[0] if lists else []
 
     def failures(self) -> list[Failure]:
         """The exceptions that nobody caught."""
-        return self._kept(self.database.read("failures", ("failure",), ""), checked.failure)
+        return self._readable(self.database.read("failures", ("failure",), ""), checked.failure)
 
     def events(self, most: int) -> list[Event]:
         """What happened to the run: the latest, at most so many."""
         rows = self.database.read("events", ("at", "severity", "text"), "ORDER BY rowid DESC LIMIT ?", most)
-        return self._kept(reversed(rows), checked.event)
+        return self._readable(reversed(rows), checked.event)
 
-    def _kept(self, rows: Iterable[Any], make: Callable[[Any], _T]) -> list[_T]:
-        made, bad = checked.kept(rows, make)
+    def _readable(self, rows: Iterable[Any], make: Callable[[Any], _T]) -> list[_T]:
+        made, bad = checked.parse_rows(rows, make)
         self.database.damaged |= bad > 0
         return made
 
@@ -369,72 +367,3 @@ class Recording:
 def recording_path(run_id: str) -> Path:
     """Where a run's recording is."""
     return runs.run_dir(run_id) / "telemetry.db"
-
-
-def recorded_snapshot(run: Run) -> Snapshot:
-    """What the dashboard of a run showed last. RecordingError if it cannot be told."""
-    return recorded_state(run)[0]
-
-
-def recorded_state(run: Run) -> tuple[Snapshot, Store]:
-    """The same, with all that it was made from."""
-    store = _judged(run, None)
-    return _shot(store), store
-
-
-def recorded_report(run: Run, live: Snapshot | None = None) -> dict[str, Any]:
-    """The report of a run. RecordingError if it cannot be told.
-
-    live: what the hub of a run that goes on shows now. State, verdict and findings are then the hub's, which knows
-    more than it has recorded; the means are of the recording's steps. Without it the report says how old it is.
-    """
-    store = recorded_store(run) if live is None else _judged(run, REPORT_RECORDS)
-    shot = _shot(store)
-    summary = store.summary if store.first is None else summarise(store.first)
-    stale_s = None
-    if live is not None:
-        shot = with_means_of(live, shot)
-    elif run.state() in {"running", "unknown"}:
-        stale_s = time.time() - shot.at
-    return report(shot, store.means_of, summary, store.since_start.sums, stale_s)
-
-
-def recorded_store(run: Run) -> Store:
-    """All that a report covers: many of a run's last steps, and what was found in them and at its end."""
-    store = _judged(run, REPORT_RECORDS)
-    late = _judged(run, None)
-    # What held the run back at its end need not show over all of it.
-    there = {kind_of(finding).identity(finding) for finding in store.findings}
-    more = [finding for finding in late.findings if kind_of(finding).identity(finding) not in there]
-    if more:
-        store.findings = [*store.findings, *more]
-        store.verdict, store.severity = late.verdict, late.severity
-    return store
-
-
-def _shot(store: Store) -> Snapshot:
-    end = _end(store)
-    return snapshot(store, EPOCH, 1, end, end)
-
-
-def _end(store: Store) -> float:
-    """When the run ended, or else the last moment of which something is recorded, in Unix seconds."""
-    if store.run.ended_at:
-        return store.run.ended_at
-    sampled = [p.sample for p in store.registry.everyone.values() if p.hello.host == store.registry.host]
-    moments = [store.clock.unix_at(sample.time_us) for sample in sampled if sample is not None]
-    return min(time.time(), max([store.run.created_at, *moments, *(event.at for event in store.events)]))
-
-
-def _judged(run: Run, records: int | None) -> Store:
-    """A store at the run's end; an empty one of a run that never came to record."""
-    if run.ended and not recording_path(run.id).exists() and not left.Left(runs.run_dir(run.id)).clock:
-        registry = Registry(run.id, run.world_size, run.host)
-        store = Store(run, registry, Clock(0, run.created_at))
-        store.ending = read_ending(run)
-    else:
-        with Recording(run) as recording:
-            store = recording.store(records)
-    end = _end(store)
-    store.judge(end, end)
-    return store

@@ -43,14 +43,14 @@ def salvage(path: Path) -> sqlite3.Connection:
 
 def _tables(pages: Pages) -> Iterator[tuple[str, list[Cell]]]:
     """Rows, a page at a time, and the table that they are of."""
-    seen = pages.free() | {1}
+    visited = pages.free() | {1}
     for name, root in _roots(pages):
-        for number in _below(pages, root, seen):
+        for number in _below(pages, root, visited):
             cells = [cell for cell in pages.cells(number) if name in _SHAPES and _fit(name, cell)]
             if cells:
                 yield name, cells
     for number in range(2, pages.count + 1):
-        if number not in seen:
+        if number not in visited:
             cells = list(pages.cells(number))
             if cells and (table := _table_of(cells)):
                 yield table, cells
@@ -58,23 +58,23 @@ def _tables(pages: Pages) -> Iterator[tuple[str, list[Cell]]]:
 
 def _roots(pages: Pages) -> list[tuple[str, int]]:
     """Of each table and index its name and first page, as the schema says it."""
-    found = []
+    roots = []
     for number in _below(pages, 1, set()):
         for cell in pages.cells(number):
             kind, name, _, root = [*cell.record[:4], None, None, None, None][:4]
             if kind in ("table", "index") and isinstance(name, str) and isinstance(root, int) and root > 1:
-                found.append((name if kind == "table" else "", root))
-    return found
+                roots.append((name if kind == "table" else "", root))
+    return roots
 
 
-def _below(pages: Pages, root: int, seen: set[int]) -> Iterator[int]:
+def _below(pages: Pages, root: int, visited: set[int]) -> Iterator[int]:
     """A page and all below it that were not seen before."""
     waiting = [root]
     while waiting:
         number = waiting.pop()
-        if number in seen or not 0 < number <= pages.count:
+        if number in visited or not 0 < number <= pages.count:
             continue
-        seen.add(number)
+        visited.add(number)
         yield number
         waiting += reversed(pages.children(number))
 
@@ -108,8 +108,8 @@ class _Shape:
 
     def evidence(self, cell: Cell) -> int:
         """How much speaks for it, of several tables that it fits."""
-        told = sum(value is not None and kind != _ANY for value, kind in zip(cell.record, self.types, strict=False))
-        return told - 2 * abs(len(cell.record) - len(self.order))
+        matching = sum(value is not None and kind != _ANY for value, kind in zip(cell.record, self.types, strict=False))
+        return matching - 2 * abs(len(cell.record) - len(self.order))
 
     def row(self, cell: Cell) -> Sequence[Value]:
         """Its values in the order of `columns`."""

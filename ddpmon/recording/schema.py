@@ -40,9 +40,9 @@ def make(db: sqlite3.Connection) -> None:
         declared = [f'"{column.name}" {column.kind}' for column in columns]
         parts = ", ".join([*declared, f"PRIMARY KEY ({key})"] if key else declared)
         db.execute(f"CREATE TABLE IF NOT EXISTS {table} ({parts}){' WITHOUT ROWID' if key else ''}")
-        known = _columns(db, table)
+        existing = _columns(db, table)
         for column, declaration in zip(columns, declared, strict=True):
-            if column.name not in known:
+            if column.name not in existing:
                 db.execute(f"ALTER TABLE {table} ADD COLUMN {declaration}")
     for name, columns_of in INDEXES.items():
         db.execute(f"CREATE INDEX IF NOT EXISTS {name} ON {columns_of}")
@@ -57,11 +57,11 @@ def insert(table: str, otherwise: str = "") -> str:
     return f"INSERT {otherwise} INTO {table} ({names}) VALUES ({marks})"  # noqa: S608  names and order are ours
 
 
-def select(db: sqlite3.Connection, table: str, columns: Iterable[str], rest: str) -> str:
+def select(db: sqlite3.Connection, table: str, columns: Iterable[str], clauses: str) -> str:
     """A SELECT of columns of which an older recording may lack some: those are NULL. rest: WHERE and so on."""
-    known = _columns(db, table)
-    names = ", ".join(f'"{name}"' if name in known else "NULL" for name in columns)
-    return f"SELECT {names} FROM {table} {rest}"  # noqa: S608  names and order are ours
+    existing = _columns(db, table)
+    names = ", ".join(f'"{name}"' if name in existing else "NULL" for name in columns)
+    return f"SELECT {names} FROM {table} {clauses}"  # noqa: S608  names and order are ours
 
 
 def _columns(db: sqlite3.Connection, table: str) -> set[str]:
@@ -100,8 +100,10 @@ def step_row(process: int, step: Step) -> Row:
 
 def step_of(row: Sequence[Any]) -> Step:
     """A record from the STEPS of a row."""
-    step, end, length, data, forward, backward, optimizer, other, loss, samples = row[:10]
-    syncs, tokens, rate, gc, buckets, named, pauses, backwards = row[10:]
+    (
+        step, end, length, data, forward, backward, optimizer, other, loss,
+        samples, syncs, tokens, rate, gc, buckets, named, pauses, backwards,
+    ) = row  # fmt: skip
     return Step(
         step,
         end,

@@ -32,9 +32,9 @@ _MERGED_TIMES = (*OWN_PHASES, "wait", "transfer")
 def _tier() -> tuple[Column, ...]:
     """What is kept of the steps of one process that ended in the same second, minute or hour."""
     times = [
-        Column(f"{name}_us_{how}", "INTEGER", f"{what} {name} of its steps{of}, µs.")
+        Column(f"{name}_us_{how}", "INTEGER", f"{statistic} {name} of its steps{of}, µs.")
         for name in ("length", *_MERGED_TIMES)
-        for how, what in (("sum", "Sum of the"), ("min", "The least"), ("max", "The largest"))
+        for how, statistic in (("sum", "Sum of the"), ("min", "The least"), ("max", "The largest"))
         for of in (" whose wait is known" if name in {"wait", "transfer"} else "",)
     ]
     return (

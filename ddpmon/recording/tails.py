@@ -15,31 +15,31 @@ from ddpmon.messages.folder import MAX_TAIL_BYTES, TAIL_NAME, TAILS, unpack_tail
 class Tails:
     """The files of a run's ranks. Each goes through `take` as if the rank had sent it, and then away."""
 
-    def __init__(self, run_dir: Path, take: Callable[[list[bytes]], None], tell: Callable[[str], None]) -> None:
-        """take: a connection's name and one frame. tell: what was left out, and why, once a file."""
+    def __init__(self, run_dir: Path, take: Callable[[list[bytes]], None], report: Callable[[str], None]) -> None:
+        """take: a connection's name and one frame. report: which file cannot be read, and why, once a file."""
         self._folder = run_dir / TAILS
         self._take = take
-        self._tell = tell
-        self._seen: set[str] = set()
+        self._report = report
+        self._read_names: set[str] = set()
 
-    def look(self) -> list[Path]:
+    def take_new(self) -> list[Path]:
         """Take what has come; returns the files that may go once that is recorded."""
         try:
             names = [entry.name for entry in os.scandir(self._folder)]
         except OSError:
             return []
-        taken = []
-        self._seen &= set(names)
+        paths = []
+        self._read_names &= set(names)
         for name in sorted(names):
-            if name in self._seen or name.endswith(".new"):
+            if name in self._read_names or name.endswith(".new"):
                 continue
-            self._seen.add(name)
+            self._read_names.add(name)
             trouble = self._read(name)
             if trouble:
-                self._tell(f"{TAILS}/{name} cannot be read: {trouble}")
+                self._report(f"{TAILS}/{name} cannot be read: {trouble}")
             else:
-                taken.append(self._folder / name)
-        return taken
+                paths.append(self._folder / name)
+        return paths
 
     def clear(self) -> None:
         """The run is over: remove the folder unless something is in it."""
@@ -53,8 +53,8 @@ class Tails:
         if not named:
             return "it is no file of a rank"
         try:
-            found = path.lstat()
-            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid() or found.st_size > MAX_TAIL_BYTES:
+            status = path.lstat()
+            if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid() or status.st_size > MAX_TAIL_BYTES:
                 return "it is no file of a rank"
             content = path.read_bytes()
         except OSError as error:

@@ -121,7 +121,7 @@ class Thinning:
 
     def _merge_steps(self) -> bool:
         """Merge the oldest steps of the oldest attempt that has any."""
-        found = self._db.execute(
+        oldest = self._db.execute(
             """
             SELECT attempt, min(first) FROM (
                 SELECT attempt, (SELECT step FROM steps WHERE process = processes.id ORDER BY step LIMIT 1) AS first
@@ -129,9 +129,9 @@ class Thinning:
             ) WHERE first IS NOT NULL GROUP BY attempt ORDER BY attempt LIMIT 1
             """
         ).fetchone()
-        if found is None:
+        if oldest is None:
             return False
-        attempt, first = found
+        attempt, first = oldest
         if attempt != self._attempt or len(self._seats) != self._count(attempt):
             self._attempt, self._seats, self._clocks = attempt, merging.seats(self._db, attempt), Clocks()
         end = first + max(1, BITE_ROWS // len(self._seats))

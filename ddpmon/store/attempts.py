@@ -27,7 +27,7 @@ def _attempt(store: Store, number: int, processes: list[RankProcess]) -> Attempt
     fallen = [
         dataclasses.replace(fall, rank=process.rank)
         for process in processes
-        if (fall := store.ending.falls.get(process.hello.pid))
+        if not process.hello.through and (fall := store.ending.falls.get(process.hello.pid))
     ]
     first = failures.first(fallen, store.failures_of(number), {})
     return Attempt(

@@ -44,7 +44,7 @@ def _since_start(store: Store, sums: Sums) -> CostView:
         return CostView("start", (sums.first, sums.last), sums.steps, None, None)
     gradients = sums.gradient_bytes > 0
     wait, blocked = (sums.exposed_wait_ms, sums.exposed_ms) if gradients else (sums.wait_ms, sums.blocked_ms)
-    told = gradients or (counts_collectives(store) and blocked > 0)
+    has_all_reduce = gradients or (counts_collectives(store) and blocked > 0)
     all_reduce = AllReduceView(
         payload_bytes=sums.gradient_bytes / sums.steps,
         wait_ms=wait / sums.steps,
@@ -56,4 +56,6 @@ def _since_start(store: Store, sums: Sums) -> CostView:
     )
     slowest, over = slowest_since(sums)
     tree = efficiency_view(efficiency_since(sums))
-    return CostView("start", (sums.first, sums.last), sums.steps, all_reduce if told else None, tree, slowest, over)
+    return CostView(
+        "start", (sums.first, sums.last), sums.steps, all_reduce if has_all_reduce else None, tree, slowest, over
+    )

@@ -11,7 +11,7 @@ from ddpmon.analysis.processes.failures import FALL, read_falls, read_table
 from ddpmon.messages.folder import EXEC
 from ddpmon.runs import Run
 from ddpmon.runs.rotated import tail
-from ddpmon.store.store import Ending
+from ddpmon.store.intake import Ending
 
 TAIL_BYTES = 262_144
 LINE_WIDTH = 300
@@ -52,8 +52,8 @@ def last_written(logs: Path, rank: int | None = None) -> Path:
     """
     launcher = logs / "launcher.log"
     pattern = f"{EXEC}/attempt_*/{'*' if rank is None else rank}/stderr.log"
-    said = [path for path in (logs / "ranks").glob(pattern) if path.stat().st_size]
-    return max([launcher, *said], key=lambda path: path.stat().st_mtime_ns if path.exists() else 0)
+    stderr_logs = [path for path in (logs / "ranks").glob(pattern) if path.stat().st_size]
+    return max([launcher, *stderr_logs], key=lambda path: path.stat().st_mtime_ns if path.exists() else 0)
 
 
 def _of_ranks(launcher: str) -> str:

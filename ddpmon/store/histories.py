@@ -51,9 +51,9 @@ class Histories:
     @property
     def names(self) -> list[str]:
         """What there is to show."""
-        told = self._steps.known | self._samples.known
-        known = [name for name in (*STEP_SERIES, *SAMPLE_SERIES) if name in told]
-        return known + [LOGGED + name for name in self._logged]
+        recorded = self._steps.known | self._samples.known
+        listed = [name for name in (*STEP_SERIES, *SAMPLE_SERIES) if name in recorded]
+        return listed + [LOGGED + name for name in self._logged]
 
     def series(self, name: str) -> Series:
         """One of STEP_SERIES over the whole run."""
@@ -114,16 +114,18 @@ class Histories:
         """Work the seconds that are over into the history; `final`: nothing more will come."""
         newest = max(self._by_second, default=0)
         over = sorted(second for second in self._by_second if final or second <= newest - LATE_S)
-        told = [self._by_second.pop(second) for second in over]
+        rank_values = [self._by_second.pop(second) for second in over]
         by_ranks: list[tuple[tuple[int, ...], list[int]]] = []
-        for place, values in enumerate(told):
+        for place, values in enumerate(rank_values):
             ranks = tuple(sorted(values))
             if by_ranks and by_ranks[-1][0] == ranks:
                 by_ranks[-1][1].append(place)
             else:
                 by_ranks.append((ranks, [place]))
         for ranks, places in by_ranks:
-            table = np.array([[told[place][rank] for rank in ranks] for place in places], np.float64)  # None: NaN
+            table = np.array(
+                [[rank_values[place][rank] for rank in ranks] for place in places], np.float64
+            )  # None: NaN
             spreads = [
                 spread(table[..., i], ~np.isnan(table[..., i]), ranks, low_is_worst=name in LOW_IS_WORST)
                 for i, name in enumerate(SAMPLE_SERIES)
@@ -151,13 +153,13 @@ class Histories:
         ended = sorted(step for step in pending if step <= part.step[-1])
         if not ended:
             return
-        told = [pending.pop(step) for step in ended]
-        ranks = sorted({rank for values in told for rank in values})
-        values = np.array([[each.get(rank, 0.0) for rank in ranks] for each in told], np.float64)
-        known = np.array([[rank in each for rank in ranks] for each in told])
-        found = spread(values, known)
+        rank_values = [pending.pop(step) for step in ended]
+        ranks = sorted({rank for values in rank_values for rank in values})
+        values = np.array([[each.get(rank, 0.0) for rank in ranks] for each in rank_values], np.float64)
+        present = np.array([[rank in each for rank in ranks] for each in rank_values])
+        spread_row = spread(values, present)
         at = seconds[np.searchsorted(part.step, ended)]
-        self._logged.setdefault(name, History([name])).add(rows_of(at, np.array(ended, np.int64), [found]))
+        self._logged.setdefault(name, History([name])).add(rows_of(at, np.array(ended, np.int64), [spread_row]))
 
     def forget_logged(self) -> None:
         """The ranks were restarted: what they logged of steps that never ended belongs to no step."""

@@ -9,12 +9,12 @@ from ddpmon.store.store import Store
 
 
 def inspect_view(store: Store, wish: InspectWish) -> InspectView:
-    """One rank through time, and where it was last."""
-    told = store.past.courses(wish.rank, wish.steps, wish.columns)
-    where = stack_view(store, wish.rank)
-    if told is None:
-        return InspectView(wish.rank, wish.steps, 0, 0, [], where)
-    return InspectView(wish.rank, wish.steps, told.columns, told.last_step, told.rows, where)
+    """One rank's course through time, and its latest stack."""
+    courses = store.past.courses(wish.rank, wish.steps, wish.columns)
+    stack = stack_view(store, wish.rank)
+    if courses is None:
+        return InspectView(wish.rank, wish.steps, 0, 0, [], stack)
+    return InspectView(wish.rank, wish.steps, courses.columns, courses.last_step, courses.rows, stack)
 
 
 def stack_views(store: Store) -> list[StackView]:
@@ -28,8 +28,8 @@ def stack_view(store: Store, rank: int) -> StackView:
     if process is None:
         return StackView(rank, why=why_no_stack(rank, heard=False))
     stack = process.stack
-    here = process.hello.host == store.registry.host
-    at = store.clock.unix_at(stack.time_us) if stack and here else None
+    on_hub_host = process.hello.host == store.registry.host or process.hello.through > 0
+    at = store.clock.unix_at(stack.time_us) if stack and on_hub_host else None
     waits = process.asked_at is not None and process.held is None
     return StackView(rank, stack, at, waits, _why(rank, process))
 

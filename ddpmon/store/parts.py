@@ -5,10 +5,12 @@ from __future__ import annotations
 import bisect
 
 import msgspec
+import numpy as np
 
-from ddpmon.analysis.over_time.heat import HOT, code, fold, folded, hot_since, worst
+from ddpmon.analysis.over_time.heat import BEYOND, HOT, NOTHING, code, fold, folded, hot_since, worst
 from ddpmon.analysis.steps.timeline import timeline
 from ddpmon.messages import (
+    HEAT_JUDGED,
     HeatRow,
     HeatView,
     HeatWish,
@@ -56,23 +58,35 @@ def _host(store: Store, rank: int) -> str:
 
 def _heat(store: Store, wish: HeatWish) -> HeatView | None:
     heat = store.heat
-    grid = heat.grid(wish.metric, wish.steps, wish.columns)
+    judged = wish.beyond_chance and wish.metric in HEAT_JUDGED
+    of = heat.beyond_chance if judged else heat.grid
+    grid = of(wish.metric, wish.steps, wish.columns)
     if grid is None:
         return None
-    wanted = [column for column, rank in enumerate(heat.ranks) if wish.ranks is None or within(rank, wish.ranks)]
-    ranks, of_ranks = [heat.ranks[column] for column in wanted], grid.cells[wanted]
+    chosen = [column for column, rank in enumerate(heat.ranks) if wish.ranks is None or within(rank, wish.ranks)]
+    ranks, of_ranks = [heat.ranks[column] for column in chosen], grid.cells[chosen]
     rows = fold([_host(store, rank) for rank in ranks], wish.rows)
     cells = folded(of_ranks, rows)
-    least = code(grid, _HOT.get(wish.metric, HOT))
-    told = []
+    least = BEYOND if judged else code(grid, _HOT.get(wish.metric, HOT))
+    # What all of the world share sets none of them apart.
+    compared = judged and wish.metric != "step" and len(heat.ranks) > 1
+    apart = (grid.cells < least).any(axis=0) if compared else None
+    alone = [apart is not None and bool((line[apart] >= least).any()) for line in of_ranks]
+    heat_rows = []
     for row, line in zip(rows, cells, strict=True):
-        share, place = (0.0, None) if wish.metric == "loss" else hot_since(line, least)
+        alike = line if apart is None else np.where(apart, line, NOTHING)
+        share, place = (0.0, None) if wish.metric == "loss" else hot_since(alike, least)
         since = None if place is None else max(1, (grid.first_bin + place) * grid.steps)
         ends = ranks[row.columns[0]], ranks[row.columns[-1]]
-        told.append(HeatRow(row.hosts, ends, len(row.columns), ranks[worst(of_ranks, row)], round(share, 4), since))
+        heat_rows.append(
+            HeatRow(
+                row.hosts, ends, len(row.columns), ranks[worst(of_ranks, row)], round(share, 3), since,
+                sum(alone[column] for column in row.columns),
+            )
+        )  # fmt: skip
     return HeatView(
-        wish.metric, grid.steps, grid.first_bin, cells.shape[1], grid.last_step, grid.low, grid.high, told,
-        cells.tobytes(),
+        wish.metric, grid.steps, grid.first_bin, cells.shape[1], grid.last_step, grid.low, grid.high, heat_rows,
+        cells.tobytes(), judged,
     )  # fmt: skip
 
 
@@ -85,11 +99,11 @@ def within(rank: int, spans: RankSpans) -> bool:
 def _timeline(store: Store, wish: TimelineWish) -> TimelineView | None:
     if store.world is None:
         return None
-    told = timeline(store.world, wish.steps, store.findings)
-    world = told.world
+    view = timeline(store.world, wish.steps, store.findings)
+    world = view.world
     phases = [world.phases_ms, world.wait_ms[..., None], world.transfer_ms[..., None]]
     rows = []
-    order = [each for each in told.order if wish.ranks is None or within(world.ranks[each], wish.ranks)]
+    order = [each for each in view.order if wish.ranks is None or within(world.ranks[each], wish.ranks)]
     for column in order[wish.first : wish.first + wish.rows]:
         each = [
             tuple(round(float(value), 3) for values in phases for value in values[i, column]) for i in range(len(world))
@@ -100,9 +114,9 @@ def _timeline(store: Store, wish: TimelineWish) -> TimelineView | None:
             int(world.step[i]),
             round(float(world.step_ms[i]), 3),
             world.ranks[critical] if (critical := int(world.critical[i])) >= 0 else None,
-            told.mended_ms[i],
+            view.mended_ms[i],
         )
         for i in range(len(world))
     ]
-    mended = None if told.mended is None else world.ranks[told.mended]
+    mended = None if view.mended is None else world.ranks[view.mended]
     return TimelineView(steps, rows, len(order), mended)

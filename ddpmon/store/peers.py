@@ -1,11 +1,12 @@
 """Who is at the other end of a connection, by the kernel's word: a process can only speak for itself.
 
 The kernel notes who connects to a unix socket. The pid that a rank says is its own is believed if it is that of the
-peer, as this hub sees it or as the peer's own pid namespace does. Two cases are left to the rank's word:
+peer, as this hub sees it or as the peer's own pid namespace does. Three cases are left to others' word:
 
 - A peer that cannot be seen from here (pid 0: its pid namespace is none of ours) is taken for whom it says it is.
 - A rank that says it is on another host than this hub is in a container with a host name of its own: its pid is a mere
   name there, which belongs to the process that used it first.
+- What the hub of another node passes on, that hub has checked in this way: the key it speaks with was admitted.
 """
 
 from __future__ import annotations
@@ -14,21 +15,37 @@ from dataclasses import dataclass
 
 from ddpmon.runs import proc
 
+PID_BITS = 23
+"""A pid is at most 1 << 22."""
+
 
 @dataclass(frozen=True)
 class Peer:
     """A process that is connected. pid: as this hub sees it; 0: it cannot."""
 
     pid: int
+    through: int = 0
+    """The node whose hub passes on what it says; 0: nobody does."""
+
+    def key(self, pid: int) -> int:
+        """A number of a process that speaks by this connection, of which two nodes never have the same."""
+        return process_key(pid, self.through)
 
     def has_pid(self, pid: int) -> bool:
         """Whether that is its pid, here or in its own pid namespace."""
-        return self.pid == pid or (self.pid > 0 and proc.innermost_pid(self.pid) == pid)
+        return self.through > 0 or self.pid == pid or (self.pid > 0 and proc.innermost_pid(self.pid) == pid)
 
     def launched_as(self, run_id: str, rank: int) -> bool:
         """Whether it was started as that rank: the environment with which it began says so."""
+        if self.through:
+            return True
         try:
             variables = proc.environment(self.pid)
         except OSError:
             return False
         return f"DDPMON_RUN_ID={run_id}".encode() in variables and f"RANK={rank}".encode() in variables
+
+
+def process_key(pid: int, through: int = 0) -> int:
+    """Of a process on this machine its pid; of one of another node, a number that is no pid."""
+    return through << PID_BITS | pid

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from ddpmon.analysis.processes.hangs import Held
-from ddpmon.messages import STAGE_ENDED, STAGE_GROUP, Hello, Layout, Sample, Stack, Step
+from ddpmon.messages import STAGE_ENDED, STAGE_GROUP, Failure, Hello, Layout, Sample, Stack, Step
 from ddpmon.runs import Process
-from ddpmon.store.peers import Peer
+from ddpmon.store.peers import Peer, process_key
 from ddpmon.store.refusals import STRANGER, Refusals
 
 SILENT_S = 3.0
@@ -21,6 +21,8 @@ SAMPLES = 30
 """Of a process, one a second, that are kept: about as long as the window of steps."""
 STANDS_S = 10.0
 """Ranks that were heard so lately are no earlier attempt's while their processes live."""
+UNHEARD_S = 2.5
+"""A rank beats every second; steps are handed on without one that did not tell of them for three."""
 UNSEATED_MOST = 1024
 """Processes that said they are a rank and are none, at most."""
 
@@ -87,15 +89,17 @@ class RankProcess:
     unsynchronised: int = 0
     """Optimizer steps on gradients that DDP never reduced."""
     unsynchronised_at: int = 0
-    """How many steps it had finished when the latest of them was told of."""
+    """How many steps it had finished when the latest of them was reported."""
     stack: Stack | None = None
     """The latest."""
     stack_at: float = 0.0
     """When it came, by the hub's clock."""
     stood: Stack | None = None
-    """The latest that told of a standstill in which every rank was still there."""
+    """The latest stack of a standstill in which every rank was still present."""
     still_since: float | None = None
-    """When a stack first told of the place where it still is, by the hub's clock; None: it told of none."""
+    """When a stack first showed the place where it still is, by the hub's clock; None: it sent none."""
+    elsewhere_at: float = 0.0
+    """When a stack last showed another place than the latest one, by the hub's clock; 0: none did."""
     held: Held | None = None
     """The kernel does not let it run."""
     asked_at: float | None = None
@@ -114,9 +118,18 @@ class RankProcess:
         return self.hello.rank
 
     @property
+    def key(self) -> int:
+        """Its number among those of all nodes."""
+        return process_key(self.hello.pid, self.hello.through)
+
+    @property
     def sample(self) -> Sample | None:
         """The latest."""
         return self.samples[-1] if self.samples else None
+
+    def told(self, failure: Failure) -> bool:
+        """Whether that is what it failed of: on several nodes processes may have the same pid."""
+        return (failure.rank, failure.pid) == (self.rank, self.hello.pid)
 
     @property
     def settled(self) -> bool:
@@ -142,10 +155,10 @@ class RankProcess:
 
     def tell_stack(self, stack: Stack, now: float) -> None:
         """Take a stack, and notice whether it is where the last one was."""
-        before, self.stack, self.stack_at = self.stack, stack, now
+        before, before_at, self.stack, self.stack_at = self.stack, self.stack_at, stack, now
         self.asked_at, self.unanswered = None, False
         if before is None or self.still_since is None or _place(before) != _place(stack):
-            self.still_since = now
+            self.still_since, self.elsewhere_at = now, before_at
 
     def stands(self, stack: Stack, now: float) -> None:
         """While no rank comes on, it is still where this stack told."""
@@ -194,57 +207,84 @@ class Registry:
     """torchrun's restart count of the current attempt."""
     seats: dict[int, RankProcess] = field(default_factory=dict)
     everyone: dict[int, RankProcess] = field(default_factory=dict)
-    """By pid."""
+    """By `key`: those of this machine by pid."""
     refusals: Refusals = field(default_factory=Refusals)
     """What could not come from a rank of this run, and what ranks told that cannot be."""
     _speakers: dict[bytes, int] = field(default_factory=dict)
     _last_id: int = 0
 
+    @property
+    def whole(self) -> bool:
+        """Whether every rank of the world was heard. Else none of those that were can tell whom they wait for."""
+        return len(self.seats) >= self.world_size
+
+    def tells_all(self, ranks: Sequence[int]) -> bool:
+        """Whether steps of these ranks are those of all that train: the rest has ended, or is heard and does not step.
+
+        A rank that nothing is heard of may train on, and the others wait for it.
+        """
+        if len(ranks) >= self.world_size:
+            return True
+        return self.whole and not set(self.unheard).difference(ranks)
+
+    @property
+    def unheard(self) -> list[int]:
+        """Ranks of the world of which nothing was heard in this attempt, or not lately though they have not ended."""
+        heard_at = max((process.heard_at for process in self.seats.values()), default=0.0) - UNHEARD_S
+        return [
+            rank
+            for rank in range(self.world_size)
+            if (process := self.seats.get(rank)) is None
+            or (process.heard_at < heard_at and not process.left and not process.dead)
+        ]
+
     def hello(
-        self, hello: Hello, identity: bytes, now: float, peer: Peer | None = None, *, left: bool = False
+        self, hello: Hello, identity: bytes, now: float, peer: Peer | None = None, *, ended: bool = False
     ) -> RankProcess | None:
         """A rank introduces itself, again perhaps; None: it cannot be one of this run.
 
-        peer: who says so; None: a file in the run's folder does. left: it has ended, and its pid may be another
+        peer: who says so; None: a file in the run's folder does. ended: it has ended, and its pid may be another
         process's by now.
         """
+        hello.through = peer.through if peer else 0
+        key = process_key(hello.pid, hello.through)
         if hello.run_id != self.run_id:
             return self._refuse(f"of run {hello.run_id[:40]}")
         own = peer is None or peer.has_pid(hello.pid)
         if not own and peer is not None and peer.pid and hello.host == self.host:
             return self._refuse(f"process {peer.pid} says that it is {hello.pid}")
-        process = self._process_of(hello, peer) if own and not left else None
-        known = self.everyone.get(hello.pid)
-        if known and known.process and process and known.process != process:
-            known = None  # the pid was given to another process
-        if known and peer and known.peer and known.peer != peer:
-            if not (own and process) or (known.process and known.process.alive()):
+        process = self._process_of(hello, peer) if own and not ended else None
+        rank_process = self.everyone.get(key)
+        if rank_process and rank_process.process and process and rank_process.process != process:
+            rank_process = None  # the pid was given to another process
+        if rank_process and peer and rank_process.peer and rank_process.peer != peer:
+            if not (own and process) or (rank_process.process and rank_process.process.alive()):
                 return self._refuse(f"process {peer.pid} says that it is {hello.pid}, which is another one")
-            self._unseat(known)  # it had but the name
-            known = None
+            self._unseat(rank_process)  # it had but the name
+            rank_process = None
         launched = own and peer is not None and peer.launched_as(self.run_id, hello.rank)
-        if not self._fits(hello, launched=launched) or not self._may_speak(identity, hello.pid):
+        if not self._fits(hello, launched=launched) or not self._may_speak(identity, key):
             return self._refuse(f"process {hello.pid} is no rank {hello.rank} of {hello.world_size}")
-        if known and known.rank != hello.rank and known.last_step:
-            return self._refuse(f"process {hello.pid} was rank {known.rank}")
-        if known is None:
+        if rank_process and rank_process.rank != hello.rank and rank_process.last_step:
+            return self._refuse(f"process {hello.pid} was rank {rank_process.rank}")
+        if rank_process is None:
             if not self._has_room():
                 return self._refuse("too many of them")
             self._last_id += 1
-            known = RankProcess(self._last_id, -1, hello, process, stage=hello.stage)
-            self.everyone[hello.pid] = known
-        if known.rank != hello.rank and known.attempt == self.attempt:
-            self._unseat(known)
-        known.hello = hello
-        known.stage = max(known.stage, hello.stage)
-        known.process = known.process or process
-        known.peer = peer or known.peer
-        known.launched = launched if peer else known.launched
-        known.greeted = known.introduced = True
-        known.heard_at = now
-        self._bind(known, identity)
-        self.seat(known, now)
-        return known
+            rank_process = RankProcess(self._last_id, -1, hello, process, stage=hello.stage)
+            self.everyone[key] = rank_process
+        if rank_process.rank != hello.rank and rank_process.attempt == self.attempt:
+            self._unseat(rank_process)
+        rank_process.hello = hello
+        rank_process.stage = max(rank_process.stage, hello.stage)
+        rank_process.process = rank_process.process or process
+        rank_process.peer = peer or rank_process.peer
+        rank_process.launched = launched if peer else rank_process.launched
+        rank_process.greeted = rank_process.introduced = True
+        rank_process.heard_at = now
+        self._bind(rank_process, identity)
+        self.seat(rank_process, now)
+        return rank_process
 
     def _refuse(self, why: str) -> RankProcess | None:
         """Count it; None, as who it is is not known."""
@@ -259,38 +299,41 @@ class Registry:
 
     def _has_room(self) -> bool:
         """Whether one more process may be known; those that never were a rank and are gone make room."""
-        unseated = [pid for pid, process in self.everyone.items() if process.attempt < 0]
+        unseated = [key for key, process in self.everyone.items() if process.attempt < 0]
         if len(unseated) < UNSEATED_MOST:
             return True
-        for pid in unseated:
-            if self.everyone[pid].gone:
-                self._speakers.pop(self.everyone.pop(pid).identity, None)
+        for key in unseated:
+            if self.everyone[key].gone:
+                self._speakers.pop(self.everyone.pop(key).identity, None)
                 return True
         return False
 
     def speaker(self, identity: bytes, rank: int, pid: int, now: float, peer: Peer | None = None) -> RankProcess | None:
         """Who sent a message that is no Hello; None: unknown to this hub, or not who it says it is."""
-        known = self.everyone.get(pid)
-        if known is None or not known.greeted:
+        process = self.everyone.get(peer.key(pid) if peer else pid)
+        if process is None or not process.greeted:
             return None
-        other = peer is not None and known.peer is not None and peer != known.peer
-        if other or known.rank != rank or not self._may_speak(identity, pid):
-            return self._refuse(f"not process {pid} as rank {rank}" + (f", but {peer.pid}" if other and peer else ""))
-        self._bind(known, identity)
-        known.heard_at = now
-        known.dead = False
-        if not self.is_seated(known):
-            self.seat(known, now)
-        return known
+        other_peer = peer is not None and process.peer is not None and peer != process.peer
+        if other_peer or process.rank != rank or not self._may_speak(identity, process.key):
+            return self._refuse(
+                f"not process {pid} as rank {rank}" + (f", but {peer.pid}" if other_peer and peer else "")
+            )
+        self._bind(process, identity)
+        process.heard_at = now
+        process.dead = False
+        if not self.is_seated(process):
+            self.seat(process, now)
+        return process
 
-    def speaks(self, identity: bytes, peer: Peer | None) -> RankProcess | None:
-        """Which process was heard on a connection before; None: none."""
-        known = self.everyone.get(self._speakers.get(identity, -1))
-        return known if known and (peer is None or known.peer == peer) else None
+    def process_on(self, identity: bytes, peer: Peer | None) -> RankProcess | None:
+        """The process that sent the last message on a connection; None: none did."""
+        process = self.everyone.get(self._speakers.get(identity, -1))
+        return process if process and (peer is None or process.peer == peer) else None
 
-    def is_known(self, pid: int) -> bool:
+    def is_known(self, pid: int, peer: Peer | None = None) -> bool:
         """Whether this hub was greeted by the process."""
-        return pid in self.everyone and self.everyone[pid].greeted
+        process = self.everyone.get(peer.key(pid) if peer else pid)
+        return process is not None and process.greeted
 
     def is_seated(self, process: RankProcess) -> bool:
         """Whether it is a rank of the current attempt."""
@@ -306,7 +349,7 @@ class Registry:
                 return  # of an earlier attempt
             self._begin_attempt(new)
         elif new.hello.restart > self.restart:
-            if self._stands(new, now):
+            if self._attempt_alive(new, now):
                 return  # a launcher starts no new ranks before the old ones are gone
             self._begin_attempt(new)
         elif holder is None or holder is new:
@@ -319,7 +362,7 @@ class Registry:
                 return
             self._unseat(holder)
         elif holder.settled:
-            if self._stands(new, now):
+            if self._attempt_alive(new, now):
                 return
             self._begin_attempt(new)
         if new.settled:
@@ -327,7 +370,7 @@ class Registry:
         new.attempt = self.attempt
         self.seats[new.rank] = new
 
-    def _stands(self, new: RankProcess, now: float) -> bool:
+    def _attempt_alive(self, new: RankProcess, now: float) -> bool:
         """Whether the current attempt is still at work, so that `new` can be of no later one."""
         return any(
             process.process is not None
@@ -345,7 +388,7 @@ class Registry:
     def restore(self, processes: Iterable[RankProcess]) -> None:
         """Take over what an earlier hub knew."""
         for process in processes:
-            self.everyone[process.hello.pid] = process
+            self.everyone[process.key] = process
             self._last_id = max(self._last_id, process.id)
             if process.attempt < 0:
                 continue
@@ -370,7 +413,8 @@ class Registry:
             return True
         if hello.restart > self.restart:
             return True
-        others = [p for p in self.seats.values() if p.hello.pid != hello.pid and p.settled and not p.gone]
+        key = process_key(hello.pid, hello.through)
+        others = [p for p in self.seats.values() if p.key != key and p.settled and not p.gone]
         return hello.stage >= STAGE_GROUP and not any(other.launched >= launched for other in others)
 
     def _agree(self, world_size: int) -> None:
@@ -378,16 +422,16 @@ class Registry:
             self.world_size = world_size
             self.seats = {rank: p for rank, p in self.seats.items() if rank < world_size}
 
-    def _may_speak(self, identity: bytes, pid: int) -> bool:
-        return self._speakers.get(identity, pid) == pid
+    def _may_speak(self, identity: bytes, key: int) -> bool:
+        return self._speakers.get(identity, key) == key
 
-    def _bind(self, known: RankProcess, identity: bytes) -> None:
-        if known.identity != identity:
-            self._speakers.pop(known.identity, None)
-            self._speakers[identity] = known.hello.pid
-            known.identity = identity
+    def _bind(self, process: RankProcess, identity: bytes) -> None:
+        if process.identity != identity:
+            self._speakers.pop(process.identity, None)
+            self._speakers[identity] = process.key
+            process.identity = identity
 
-    def look(self) -> list[RankProcess]:
+    def mark_dead(self) -> list[RankProcess]:
         """Look whether the seated processes of this machine live; returns those newly found dead."""
         fallen = []
         for process in self.seats.values():

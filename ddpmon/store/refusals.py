@@ -9,6 +9,7 @@ from ddpmon.messages import Refusal
 MOST = 256
 """Kinds that are told apart, over all ranks."""
 STRANGER = "message of a process that is no rank of this run"
+NO_KEY = "connection of a hub whose key was not admitted"
 NO_MESSAGE = "frame that is no message of ddpmon"
 REST = "of further kinds"
 
@@ -18,34 +19,34 @@ class Refusals:
 
     def __init__(self, rows: Iterable[Refusal] = ()) -> None:
         self._counts = {(row.rank, row.what): row.count for row in rows}
-        self._untold: list[tuple[int | None, str, str]] = []
+        self._unreported: list[tuple[int | None, str, str]] = []
 
-    def count(self, what: str, rank: int | None = None, why: str = "") -> None:
-        """One more. why: beside `what`, where it is told of for the first time."""
-        key = (rank, what)
+    def count(self, kind: str, rank: int | None = None, why: str = "") -> None:
+        """One more. why: shown beside `kind` the first time."""
+        key = (rank, kind)
         if key not in self._counts and len(self._counts) >= MOST:
             key = (None, REST)
         if key not in self._counts:
             printable = "".join(character if character.isprintable() else "?" for character in why)
-            self._untold.append((*key, printable))
+            self._unreported.append((*key, printable))
         self._counts[key] = self._counts.get(key, 0) + 1
 
-    def of(self, what: str) -> int:
+    def of(self, kind: str) -> int:
         """How often something was refused, of whomever."""
-        return sum(count for (_, named), count in self._counts.items() if named == what)
+        return sum(count for (_, named), count in self._counts.items() if named == kind)
 
     def rows(self) -> list[Refusal]:
         """All of it, as viewers and the recording get it."""
-        return [Refusal(rank, what, count) for (rank, what), count in self._counts.items()]
+        return [Refusal(rank, kind, count) for (rank, kind), count in self._counts.items()]
 
-    def tell(self) -> list[str]:
+    def new_sentences(self) -> list[str]:
         """A sentence for each kind that came since."""
-        untold, self._untold = self._untold, []
-        return [_sentence(*one) for one in untold]
+        unreported, self._unreported = self._unreported, []
+        return [_sentence(*refusal) for refusal in unreported]
 
 
-def _sentence(rank: int | None, what: str, why: str) -> str:
+def _sentence(rank: int | None, kind: str, why: str) -> str:
     because = f" ({why})" if why else ""
     if rank is None:
-        return f"refused: a {what}{because}; such are counted, and do nothing" if what != REST else f"refused: {what}"
-    return f"rank {rank} told what cannot be: {what}{because}; it is left out, and what else is like it"
+        return f"refused: a {kind}{because}; such are counted, and do nothing" if kind != REST else f"refused: {kind}"
+    return f"rank {rank} told what cannot be: {kind}{because}; it is left out, and what else is like it"

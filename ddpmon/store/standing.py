@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 
+from ddpmon.analysis.evidence import Wait
 from ddpmon.analysis.life import Signs, stalled_after_s, state
 from ddpmon.analysis.processes.hangs import Standstill, missing
 from ddpmon.analysis.processes.starts import Starting, start_still_s
@@ -33,15 +34,10 @@ def start_stands_s(registry: Registry, idle: AbstractSet[int], now: float) -> fl
 
 def standstill(registry: Registry, signs: Signs, now: float) -> Standstill | None:
     """Where every rank is, if none comes on, or if none did when the run was ended. None while steps go on."""
-    seats, where = registry.seats, state(signs)
-    if where == "stalled":
-        silent = [rank for rank, p in seats.items() if p.health(now) == "silent"]
-        gone = [rank for rank, p in seats.items() if p.left or p.dead]
-        stacks = {rank: s for rank, p in seats.items() if rank not in gone and (s := _latest(p, now))}
-        held = {rank: p.held for rank, p in seats.items() if rank in silent and p.held}
-        idle_s = signs.idle_s if signs.steps else signs.start_still_s or 0.0
-        return Standstill(idle_s, stacks, gone, silent, held, registry.world_size)
-    if where not in END_STATES or where == "done":
+    seats, run_state = registry.seats, state(signs)
+    if run_state == "stalled":
+        return _now(registry, signs.idle_s if signs.steps else signs.start_still_s or 0.0, now)
+    if run_state not in END_STATES or run_state == "done":
         return None
     stuck_us = stalled_after_s(signs.step_s, signs.pause_s) * 1e6
     last = {
@@ -55,6 +51,42 @@ def standstill(registry: Registry, signs: Signs, now: float) -> Standstill | Non
     unheard = [rank for rank, process in seats.items() if rank not in last and not process.left]
     silent = [] if missing(last) else unheard
     return Standstill(idle_us / 1e6, last, silent=silent, world_size=registry.world_size, over=True)
+
+
+def next_timeout(registry: Registry, now: float, unix: float) -> Wait | None:
+    """The wait that a process group's timeout ends first; None where nobody waits or no timeout is known."""
+    waits = [
+        (now - since, stack.timeout_s)
+        for process in registry.seats.values()
+        if not (process.left or process.dead)
+        and (stack := _latest(process, now)) is not None
+        and stack.timeout_s is not None
+        and (since := _waits_since(process)) is not None
+    ]
+    if not waits:
+        return None
+    waited_s, timeout_s = min(waits, key=lambda wait: wait[1] - wait[0])
+    return Wait(waited_s, timeout_s, unix + timeout_s - waited_s, _now(registry, waited_s, now))
+
+
+def _waits_since(process: RankProcess) -> float | None:
+    """When the wait in a collective began that its latest stack told of, by the hub's clock; None: there is none.
+
+    Its training thread was heard last just before it, or was seen elsewhere after that.
+    """
+    if process.stack is None or not process.stack.blocked or process.beat_at > process.stack_at:
+        return None
+    return max(process.beat_at, process.elsewhere_at) or process.still_since
+
+
+def _now(registry: Registry, idle_s: float, now: float) -> Standstill:
+    """Where every rank is."""
+    seats = registry.seats
+    silent = [rank for rank, p in seats.items() if p.health(now) == "silent"]
+    gone = [rank for rank, p in seats.items() if p.left or p.dead]
+    stacks = {rank: s for rank, p in seats.items() if rank not in gone and (s := _latest(p, now))}
+    held_by = {rank: p.held for rank, p in seats.items() if rank in silent and p.held}
+    return Standstill(idle_s, stacks, gone, silent, held_by, registry.world_size)
 
 
 def _latest(process: RankProcess, now: float) -> Stack | None:

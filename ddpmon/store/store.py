@@ -2,308 +2,46 @@
 
 from __future__ import annotations
 
-import math
-import statistics
-from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-
-import numpy as np
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from math import inf
 
 from ddpmon.analysis import verdict
-from ddpmon.analysis.events import changes
-from ddpmon.analysis.evidence import Cpu, Evidence, Loss, Unsynchronised
+from ddpmon.analysis.events import Event, News
+from ddpmon.analysis.evidence import Cpu, Evidence, Loss, Unsynchronised, Wait
 from ddpmon.analysis.findings import findings
-from ddpmon.analysis.life import Pauses, Signs, state
-from ddpmon.analysis.over_time.heat import Heat
-from ddpmon.analysis.over_time.past import Past
+from ddpmon.analysis.life import Signs, state
 from ddpmon.analysis.processes import failures as failing
 from ddpmon.analysis.processes.hangs import Standstill
-from ddpmon.analysis.processes.replicas import Replicas
-from ddpmon.analysis.since_change import since_change
-from ddpmon.analysis.steps.alignment import Aligner, Rows
-from ddpmon.analysis.steps.buckets import BucketTimes, bucket_times
-from ddpmon.analysis.steps.clocks import Clocks
-from ddpmon.analysis.steps.departed import Departed
-from ddpmon.analysis.steps.named import NamedTimes
-from ddpmon.analysis.steps.pauses import Apart
-from ddpmon.analysis.steps.since_start import SinceStart
-from ddpmon.analysis.steps.summary import Summary, loss_trend, past_warm_up, summarise
-from ddpmon.analysis.steps.waits import split
-from ddpmon.analysis.steps.window import Window
-from ddpmon.analysis.steps.world import World
-from ddpmon.analysis.verdict import Pausing
-from ddpmon.analysis.words import duration, fitting, rank_list
+from ddpmon.analysis.verdict import Verdict
+from ddpmon.analysis.words import duration
 from ddpmon.messages import (
     END_STATES,
     OWN_PHASES,
-    PAUSES,
-    PHASES,
-    Digest,
-    Event,
     Failure,
     Finding,
-    Pause,
-    Sample,
-    Scalar,
-    Step,
 )
-from ddpmon.runs import Run
-from ddpmon.store.histories import Histories
-from ddpmon.store.processes import SAMPLE_US, RankProcess, Registry
-from ddpmon.store.samples import Recently
-from ddpmon.store.standing import standstill, start_stands_s
-
-WINDOW_STEPS = 600
-PAUSING_S = 1.0
-"""A pause that takes so long is told of while it lasts."""
-WINDOW_S = 30.0
-EVENTS = 200
-BUCKET_STEPS = 50
-"""Steps whose buckets are kept for a live view; of a recording those of its window, BUCKET_STEPS_MOST at most."""
-BUCKET_STEPS_MOST = 2000
-_HUGE = np.errstate(over="ignore", invalid="ignore")
-"""A loss of 1e300 has no variance that a float can hold: nothing that people need to be told on stderr."""
+from ddpmon.store.intake import HUGE_LOSSES, Intake
+from ddpmon.store.standing import next_timeout, standstill, start_stands_s
 
 
-@dataclass(frozen=True)
-class Clock:
-    """Ties CLOCK_MONOTONIC of this machine to Unix time."""
+class Store(Intake):
+    """All that is known of a run, and what it comes to: findings, state and verdict."""
 
-    monotonic_us: int
-    unix: float
+    verdict = Verdict()
+    verdict_since: float | None = None
+    unwritable = ""
+    """Why what is learnt cannot be recorded, while it cannot."""
+    first_failure: failing.FirstFailure | None = None
+    told: Sequence[Event] = ()
+    """What the last judgement told of findings."""
 
-    def unix_at(self, monotonic_us: int) -> float:
-        return self.unix + (monotonic_us - self.monotonic_us) / 1e6
+    @cached_property
+    def _news(self) -> News:
+        return News()
 
-    def us_at(self, unix: float) -> float:
-        return self.monotonic_us + (unix - self.unix) * 1e6
-
-
-@dataclass(frozen=True)
-class Ending:
-    """How the run's processes ended, as the logs tell."""
-
-    rows: Sequence[failing.Ended] = ()
-    last_lines: dict[int, str] | None = None
-    """The last line of stderr, by rank."""
-    launcher_line: str = ""
-    """The last line that the command itself said."""
-    common_line: str = ""
-    """The last line of ranks whose output is not kept apart, before torchrun's word of their failure."""
-    falls: Mapping[int, failing.Ended] = field(default_factory=dict)
-    """Whom torchrun saw fail first in each attempt, by pid."""
-
-
-class Store:
-    """Takes what ranks tell, keeps a window of steps, and knows what to say of it."""
-
-    def __init__(
-        self,
-        run: Run,
-        registry: Registry,
-        clock: Clock,
-        window_steps: int = WINDOW_STEPS,
-        window_s: float | None = WINDOW_S,
-        live: bool = False,
-    ) -> None:
-        self.run = run
-        self.live = live
-        """A hub is at it: the run is not lost as long as there is something to hear."""
-        self.registry = registry
-        self.clock = clock
-        self.histories = Histories()
-        self.heat = Heat()
-        self.since_start = SinceStart()
-        self.apart = Apart()
-        self.past = Past()
-        self.history_step = 0
-        """The histories hold everything up to this step."""
-        self.damaged = False
-        """It comes from a recording of which something could not be read."""
-        self.failures: list[Failure] = []
-        self.events: deque[Event] = deque(maxlen=EVENTS)
-        self.new_events: list[Event] = []
-        """Not recorded yet."""
-        self.notes: list[str] = []
-        self.ending = Ending()
-        self.waiting = verdict.Waiting(registry.world_size)
-        self.world: World | None = None
-        self.departed = Departed()
-        self.first: World | None = None
-        """The first step, while there is no other."""
-        self._firsts: dict[int, Step] = {}
-        """What each rank told of it."""
-        self.means_of: World | None = None
-        """The steps of it that `summary` tells of."""
-        self.summary: Summary | None = None
-        self.loss: float | None = None
-        self.loss_falls: bool | None = None
-        self.findings: list[Finding] = []
-        self.state = "waiting"
-        self.verdict = ""
-        self.severity = "info"
-        self.unwritable = ""
-        """Why what is learnt cannot be recorded, while it cannot."""
-        self.verdict_since: float | None = None
-        self.first_failure: failing.FirstFailure | None = None
-        self._window = Window(window_steps)
-        self._named = NamedTimes(window_steps)
-        self._window_s = window_s
-        self._aligner = Aligner(registry.world_size)
-        self._clocks = Clocks(registry.host)
-        self._attempt = registry.attempt
-        self.idle: frozenset[int] = frozenset()
-        """Ranks whose processes do nothing; looked for before the first step only."""
-        self._pauses = Pauses()
-        self._rest: dict[int, Sequence[Pause]] = {}
-        """By rank: pauses after its last step, of ranks that have left."""
-        self._backwards: deque[int] = deque(maxlen=21)
-        """Of the latest steps: how many backward calls each had."""
-        self.recently = Recently()
-        self.bad_losses: dict[int, Loss] = {}
-        """Each rank's first that is not finite."""
-        self._replicas = Replicas()
-        self._sampled_us: dict[int, int] = {}
-        """When each process's latest sample was taken, by its own clock."""
-        self._reduced: deque[dict[int, Step]] = deque(
-            maxlen=BUCKET_STEPS if window_s is not None else min(window_steps, BUCKET_STEPS_MOST)
-        )
-        """The last steps of all ranks in which buckets were recorded."""
-        self._last_step_at: float | None = None
-        self._all_connected = False
-
-    def add_steps(self, process: RankProcess, steps: Sequence[Step], at: float | None = None) -> None:
-        """Take records that were not received before. at: seconds of the hub's own clock."""
-        if self.registry.attempt != self._attempt or self._aligner.world_size != self.registry.world_size:
-            self._begin_attempt()
-        if steps and self.registry.is_seated(process):
-            # The first step holds what is done once (allocating, tuning, compiling): no mean is to tell of it.
-            self._aligner.add(process.rank, [step for step in steps if step.step > 1])
-            if steps[0].step == 1:
-                self._firsts[process.rank] = steps[0]
-            self._last_step_at = at
-            if process.trains_since_us is None:
-                process.trains_since_us = steps[0].end_us
-            process.learning_rate = steps[-1].learning_rate
-            for step in steps:
-                self._pauses.add(step.step, step.length_us / 1e6)
-                if step.loss is not None and not math.isfinite(step.loss) and process.rank not in self.bad_losses:
-                    self.bad_losses[process.rank] = Loss(process.rank, step.step, step.loss)
-
-    def add_rest(self, process: RankProcess, pauses: Sequence[Pause]) -> None:
-        """Take what a rank did instead of training after its last step."""
-        if self.registry.is_seated(process):
-            self._rest[process.rank] = pauses
-
-    def add_digests(self, process: RankProcess, digests: Sequence[Digest]) -> None:
-        """Take digests of a rank's parameters."""
-        if self.registry.is_seated(process):
-            self._replicas.add(process.rank, digests)
-
-    def add_samples(self, process: RankProcess, samples: Sequence[Sample]) -> None:
-        """Take samples of a rank that were not taken before."""
-        if not self.registry.is_seated(process):
-            return
-        if process.hello.host == self.registry.host:  # another host's clock tells nothing of when they were taken
-            self.histories.add_samples(process.rank, samples, self.clock.us_at(self.run.created_at))
-        for sample in samples:
-            before = self._sampled_us.get(process.id, 0)
-            if sample.gpu_percent is not None and sample.time_us > before:
-                since = max(before, sample.time_us - SAMPLE_US)
-                self.heat.sample(process.rank, since, sample.time_us, sample.gpu_percent)
-                self._sampled_us[process.id] = sample.time_us
-
-    def add_logged(self, process: RankProcess, scalars: Sequence[Scalar]) -> None:
-        """Take what a rank's script logged."""
-        if self.registry.is_seated(process):
-            self.histories.add_logged(process.rank, scalars)
-
-    def resume(self, now: float) -> None:
-        """Go on live from a recording. now: seconds of the hub's own clock."""
-        self.live = True
-        for process in self.registry.everyone.values():
-            process.heard_at = now
-        self._all_connected = len(self.registry.seats) == self.registry.world_size
-        if self.step:
-            self._last_step_at = now
-            self.state = "running"
-
-    def _begin_attempt(self) -> None:
-        """The ranks were restarted: their steps count from 1 again."""
-        self._attempt = self.registry.attempt
-        self._aligner = Aligner(self.registry.world_size)
-        self._clocks = Clocks(self.registry.host)
-        self._window = Window(self._window.steps)
-        self._named = NamedTimes(self._window.steps)
-        self.world = self.means_of = self.summary = None
-        self.departed = Departed()
-        self.first, self._firsts = None, {}
-        self.history_step = 0
-        self.histories.forget_logged()
-        self.since_start = SinceStart()
-        self.apart = Apart()
-        self._rest = {}
-        self._backwards.clear()
-        self._pauses = Pauses()
-        self.bad_losses = {}
-        self._replicas = Replicas()
-        self._reduced.clear()
-        self._last_step_at = None
-        self._all_connected = False
-
-    @_HUGE
-    def digest(self, final: bool = False) -> None:
-        """Work the records that came since into the window and the histories."""
-        own_clocks = {rank for rank, process in self.registry.seats.items() if process.hello.device_clock}
-        hosts = {rank: process.hello.host for rank, process in self.registry.seats.items()}
-        for aligned in self._aligner.take(final):
-            rows = self.apart.take(aligned)
-            self._tell_pauses(self.clock.unix_at(max(step.end_us for step in aligned.steps[-1])))
-            if rows is None:
-                continue
-            self._backwards.extend(row[0].backwards for row in rows.steps[-21:])
-            part = split(rows, self._clocks.offsets_us(rows, hosts), own_clocks)
-            if part.ranks != self._window.ranks:
-                self.departed.leave(self._window.world(self._window_s), part.ranks)
-            self._window.append(part)
-            self._remember(part)
-            ends = np.array([step.end_us for step in rows.steps[-1]], np.int64)
-            self.heat.append(part, part.end_us[-1] - ends)  # a step ends at the same moment everywhere
-            self.since_start.append(part)
-            self.past.append(part)
-            self._named.append(rows)
-            if rows.steps[-1][0].buckets:
-                self._reduced.extend(dict(zip(rows.ranks, row, strict=True)) for row in rows.steps)
-        if final and self._rest:
-            self.apart.end(self._rest, self.step + 1)
-            self._rest = {}
-        self.histories.end_seconds(final=final)
-        self.heat.lay()
-        self.world = self._window.world(self._window_s)
-        if self.world is not None:
-            self._summarise(self.world)
-            self.loss, self.loss_falls = loss_trend(self.world)
-            self.first = None
-        elif self.first is None and len(self._firsts) == self.registry.world_size > 0:
-            ranks = tuple(sorted(self._firsts))
-            rows = Rows(ranks, [[self._firsts[rank] for rank in ranks]])
-            self.first = split(rows, Clocks(self.registry.host).offsets_us(rows, hosts), own_clocks)
-
-    def _summarise(self, world: World) -> None:
-        """Means, of a live view over the steps since the last change: the table says the same as the verdict."""
-        world = past_warm_up(world)
-        self.means_of = world if self._window_s is None else since_change(world, self.findings)
-        self.summary = summarise(self.means_of)
-
-    def _remember(self, part: World) -> None:
-        part = part.between(int(np.searchsorted(part.step, self.history_step, side="right")), len(part))
-        if len(part):
-            seconds = (part.end_us - self.clock.us_at(self.run.created_at)) / 1e6
-            self.histories.add_steps(part, seconds.astype(np.float64))
-            self.history_step = int(part.step[-1])
-
-    @_HUGE
+    @HUGE_LOSSES
     def judge(self, now: float, unix: float) -> None:
         """Bring findings, state and verdict up to date. now: seconds of the hub's own clock."""
         run_state = self.run.state()
@@ -312,9 +50,9 @@ class Store:
         seats = self.registry.seats
         if run_state in END_STATES and self.first_failure is None and run_state not in {"stopped", "unknown"}:
             ending = self.ending
-            told = self.failures_of(self.registry.attempt)
+            failures = self.failures_of(self.registry.attempt)
             self.first_failure = failing.first(
-                ending.rows, told, ending.last_lines or {}, self.run.memory_kills, ending.common_line
+                ending.rows, failures, ending.last_lines or {}, self.run.memory_kills, ending.common_line
             )
         signs = Signs(
             run_state,
@@ -325,29 +63,33 @@ class Store:
             start_still_s=None if self.step else start_stands_s(self.registry, self.idle, now),
             all_left=bool(seats) and all(p.left or p.dead for p in seats.values()),
         )
-        where = standstill(self.registry, signs, now)
-        if where is not None and not where.over and not where.gone:
-            for rank, stack in where.stacks.items():
+        still = standstill(self.registry, signs, now)
+        if still is not None and not still.over and not still.gone:
+            for rank, stack in still.stacks.items():
                 seats[rank].stands(stack, now)
-        found = findings(self.world, self._evidence(where), self.findings, self._window.world())
-        self._tell_changes(found, unix)
-        changed = [(f.since_step, f.until_step) for f in found] != [(f.since_step, f.until_step) for f in self.findings]
-        self.findings = found
+        wait = None if run_state in END_STATES else next_timeout(self.registry, now, unix)
+        current = findings(self.world, self._evidence(still, wait), self.findings, self._window.world())
+        self.told = self._news_of(current, over=run_state in END_STATES)
+        for event in self.told:
+            self.add_event(unix, event.severity, event.text)
+        changed = [(f.since_step, f.until_step) for f in current] != [
+            (f.since_step, f.until_step) for f in self.findings
+        ]
+        self.findings = current
         if changed and self.world is not None:
             self._summarise(self.world)
         before = self.state
-        slow = any(f.severity != "info" and f.cost_ms is not None for f in found)
+        slow = any(f.severity != "info" and f.cost_ms is not None for f in current)
         self.state = state(replace(signs, slow=slow))
-        sentence, self.severity = self._sentence(now, unix)
+        self.verdict = self._verdict(now, unix)
         if self.state != before or self.verdict_since is None:
             self.verdict_since = unix
-        self.verdict = sentence
         if self.state != before:
-            self._tell_state(before, unix)
+            self._add_state_event(before, unix, [event.finding for event in self.told if event.finding])
 
-    def _evidence(self, standstill: Standstill | None) -> Evidence:
+    def _evidence(self, standstill: Standstill | None, wait: Wait | None) -> Evidence:
         processes = self.registry.seats.values()
-        there = [(p, self.recently.of(p)) for p in processes if not (p.left and self.live)]
+        recent_samples = [(p, self.recently.of(p)) for p in processes if not (p.left and self.live)]
         return Evidence(
             records=sum(process.records for process in self.registry.everyone.values()),
             lost=self.records_lost,
@@ -356,14 +98,16 @@ class Store:
             failed=self.first_failure or failing.first((), self.failures_of(self.registry.attempt), {}),
             world_size=self.registry.world_size,
             standstill=standstill,
+            wait=wait,
             difference=self._replicas.difference(),
             same=self._replicas.same(),
             unsynchronised=[Unsynchronised(p.rank, p.unsynchronised, p.unsynchronised_at, p.steps) for p in processes],
             cpu=[
-                Cpu(p.rank, p.hello.host, recent.starved, p.hello.cores, p.hello.compute_threads) for p, recent in there
+                Cpu(p.rank, p.hello.host, recent.starved, p.hello.cores, p.hello.compute_threads)
+                for p, recent in recent_samples
             ],
-            memory=[recent.memory for p, recent in there if recent.memory and not p.left],
-            conditions=[recent.conditions for _, recent in there],
+            memory=[recent.memory for p, recent in recent_samples if recent.memory and not p.left],
+            conditions=[recent.conditions for _, recent in recent_samples],
             bus_bandwidth_gb_s=lambda: self.bucket_times().bus_bandwidth_gb_s if self._reduced else None,
             named=self._named,
             times=self.apart.times,
@@ -374,151 +118,81 @@ class Store:
     def _bad_losses(self) -> list[Loss]:
         """None before every rank that goes on has told of the first such step: others may have begun with it."""
         first = min((loss.step for loss in self.bad_losses.values()), default=0)
-        known = all(process.last_step >= first or process.gone for process in self.registry.seats.values())
+        all_past = all(process.last_step >= first or process.gone for process in self.registry.seats.values())
         aligned = self.world is not None and self.world.step[-1] >= first
         over = self.state == "stalled" or self.run.state() in END_STATES
-        return list(self.bad_losses.values()) if known or aligned or over else []
+        return list(self.bad_losses.values()) if all_past or aligned or over else []
 
     def failures_of(self, attempt: int) -> list[Failure]:
         """What ranks of an attempt failed of; a process that was never seated counts as of the current one."""
         everyone = self.registry.everyone
-        attempts = {process.hello.pid: process.attempt for process in everyone.values() if process.attempt >= 0}
-        return [f for f in self.failures if attempts.get(f.pid, self.registry.attempt) == attempt]
+        attempts = {(p.rank, p.hello.pid): p.attempt for p in everyone.values() if p.attempt >= 0}
+        return [f for f in self.failures if attempts.get((f.rank, f.pid), self.registry.attempt) == attempt]
 
-    def _sentence(self, now: float, unix: float) -> tuple[str, str]:
+    def _verdict(self, now: float, unix: float) -> Verdict:
         seats = self.registry.seats
         if self.state in END_STATES:
             seconds = (self.run.ended_at or unix) - self.run.created_at
             return verdict.ended(self.state, self.findings, self.step, seconds, self._why_failed(), self.waiting)
         failed = next((finding for finding in self.findings if finding.explains == "failed"), None)
         if failed:
-            return failed.text, failed.severity
+            return verdict.of_finding(failed)
         if self.state == "waiting":
             return verdict.waiting(self.waiting)
-        stands = next((finding for finding in self.findings if finding.explains == "stalled"), None)
-        if self.state == "stalled" and stands:
-            return stands.text, stands.severity
+        stall = next((finding for finding in self.findings if finding.explains == "stalled"), None)
+        if self.state == "stalled" and stall:
+            return verdict.of_finding(stall)
         if self.state == "stalled":
             return verdict.stalled(
                 now - (self._last_step_at or now),
                 {rank: p.steps for rank, p in seats.items() if not p.left},
                 {rank: OWN_PHASES[p.phase] for rank, p in seats.items() if not p.left},
                 self.registry.world_size,
-            ), "critical"
+            )
         dead = [rank for rank, p in seats.items() if p.dead]
         if dead and self.state != "slow":
-            return f"rank {rank_list(dead, self.registry.world_size)} is gone without a goodbye", "critical"
-        text, severity = verdict.running(self.findings, self.summary)
-        if self.unwritable and severity == "info":
-            text, severity = fitting(f"the recording cannot be written: {self.unwritable}"), "warn"
+            return verdict.gone(dead, self.registry.world_size)
+        runs = verdict.running(self.findings, self.summary)
+        if self.world and not self.registry.tells_all(self.world.ranks) and not runs.findings:
+            runs = verdict.unheard(self.registry.unheard, self.registry.world_size)
+        if self.unwritable and runs.severity == "info":
+            runs = verdict.unwritable(self.unwritable)
         pausing = self.pausing(now)
-        if pausing is None or severity == "critical":
-            return text, severity
-        return verdict.pausing(pausing, self.registry.world_size, text if severity == "warn" else ""), severity
+        if pausing is None or runs.severity == "critical":
+            return runs
+        return verdict.pausing(pausing, self.registry.world_size, runs)
 
-    def _why_failed(self) -> str:
-        if self.run.error:
-            return self.run.error
-        if self.first_failure:
-            return failing.sentence(self.first_failure, self.registry.world_size)
-        return failing.of_command(self.run.exit_code, self.ending.launcher_line, self.run.memory_kills)
+    def _why_failed(self) -> tuple[str, str]:
+        """Its beginning that says who failed, and all of it."""
+        run, first, size = self.run, self.first_failure, self.registry.world_size
+        if run.error:
+            return "", run.error
+        if first:
+            return failing.who_failed_first(first, size), failing.sentence(first, size)
+        return (
+            failing.how_command_ended(run.exit_code, run.memory_kills),
+            failing.of_command(run.exit_code, self.ending.launcher_line, run.memory_kills),
+        )
 
-    def _tell_changes(self, found: Sequence[Finding], unix: float) -> None:
+    def _news_of(self, current: Sequence[Finding], *, over: bool) -> list[Event]:
+        """over: the run is, and nothing that is gone comes back."""
         last_step = self.summary.window[1] if self.summary else None
-        for severity, text in changes(self.findings, found, last_step):
-            self.tell(unix, severity, text)
+        seconds = float(self.world.end_us[-1]) / 1e6 if self.world is not None else 0.0
+        return self._news.of(self.findings, current, last_step, inf if over else seconds)
 
-    def _tell_pauses(self, unix: float) -> None:
-        for one in self.apart.told if self.live else ():
-            sentence = verdict.paused(one.kind, one.ranks, one.seconds, one.step, one.phase, self.registry.world_size)
-            self.tell(unix, "info", sentence)
-        self.apart.told.clear()
-
-    def _tell_state(self, before: str, unix: float) -> None:
+    def _add_state_event(self, before: str, unix: float, announcements: Sequence[Finding]) -> None:
+        """announcements: findings whose own words were an event just now."""
+        current = self.verdict
         if self.state == "stalled" or self.state in END_STATES:
-            if all(event.text != self.verdict for event in self.new_events):  # a new finding was told already
-                self.tell(unix, self.severity, self.verdict)
+            if current.topic or not any(finding in announcements for finding in current.findings):
+                self.add_event(unix, current.severity, current.text)
         elif before == "waiting":
-            self.tell(unix, "info", f"first step after {duration(unix - self.run.created_at)}")
+            self.add_event(unix, "info", f"first step after {duration(unix - self.run.created_at)}")
         elif before == "stalled":
-            self.tell(unix, "info", "steps go on" if self.state != "waiting" else "the ranks come on")
-
-    def tell(self, unix: float, severity: str, text: str) -> None:
-        """Something happened to the run."""
-        event = Event(unix, severity, text)
-        self.events.append(event)
-        self.new_events.append(event)
+            self.add_event(unix, "info", "steps go on" if self.state != "waiting" else "the ranks come on")
 
     @property
     def _came_on_at(self) -> float:
         """When a rank last finished a step or was seen to work, by the hub's own clock."""
         beats = (process.beat_at for process in self.registry.seats.values())
         return max(self._last_step_at or 0.0, *beats, 0.0)
-
-    @property
-    def accumulation(self) -> int:
-        """Backward calls of a step, as a rule."""
-        return statistics.mode(self._backwards) if self._backwards else 1
-
-    def pausing(self, now: float) -> Pausing | None:
-        """What the run does instead of training; None: it trains, or it began just now."""
-        there = {rank: p for rank, p in self.registry.seats.items() if p.pausing is not None and not p.gone}
-        if not there or self.state in END_STATES:
-            return None
-        first = min(there.values(), key=lambda process: process.pausing_since)
-        ranks = [rank for rank, process in there.items() if process.pausing == first.pausing]
-        seconds = now - first.pausing_since
-        return Pausing(PAUSES[first.pausing or 0], ranks, seconds) if seconds >= PAUSING_S else None
-
-    @property
-    def stands_since(self) -> float | None:
-        """When a rank last finished a step, by the hub's own clock."""
-        return self._last_step_at
-
-    def connected(self, unix: float) -> None:
-        """Say it once when every rank has been heard."""
-        if not self._all_connected and len(self.registry.seats) == self.registry.world_size > 0:
-            self._all_connected = True
-            again = f", attempt {self.registry.attempt + 1}" if self.registry.attempt else ""
-            count = self.registry.world_size
-            self.tell(unix, "info", f"{f'all {count} ranks' if count > 1 else 'the rank'} connected{again}")
-
-    @property
-    def step(self) -> int:
-        """Steps finished: the median rank's of those that go on, so that a silent one does not hold the count."""
-        steps = [p.steps for rank, p in self.registry.seats.items() if rank not in self.departed]
-        return int(statistics.median_low(steps)) if steps else 0
-
-    @property
-    def parallelism(self) -> str:
-        """How the ranks train; "" where none can tell."""
-        seats = self.registry.seats
-        return next((told for rank in sorted(seats) if (told := seats[rank].hello.parallelism)), "")
-
-    @property
-    def unmeasured(self) -> list[str]:
-        """Of PHASES, those that some rank does not measure."""
-        missing = {name for process in self.registry.seats.values() for name in process.hello.unmeasured}
-        return [name for name in PHASES if name in missing]
-
-    def named_ms(self) -> dict[int, dict[str, float]]:
-        """Of each rank, its mean time a step inside what scripts named, over the window."""
-        world = self.world
-        if world is None:
-            return {}
-        means = self._named.mean_ms(world.ranks, int(world.step[0]), int(world.step[-1]), len(world))
-        return {rank: {name: float(ms[i]) for name, ms in means.items()} for i, rank in enumerate(world.ranks)}
-
-    def last_steps(self, steps: int) -> World | None:
-        """The last steps, at most so many and at most those of the window; None before the first."""
-        world = self._window.world()
-        return None if world is None else world.last(steps)
-
-    def bucket_times(self) -> BucketTimes:
-        """Of the last steps in which buckets were recorded."""
-        return bucket_times(self._reduced, {rank: p.layouts for rank, p in self.registry.seats.items()})
-
-    @property
-    def records_lost(self) -> int:
-        """Of processes that are or were a rank."""
-        return sum(process.lost for process in self.registry.everyone.values() if process.attempt >= 0)

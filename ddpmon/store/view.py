@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.processes.parallelism import measured, with_ddp
 from ddpmon.analysis.steps.summary import Efficiency, Summary, loss_trend, summarise
@@ -17,7 +18,6 @@ from ddpmon.analysis.words import counted
 from ddpmon.messages import (
     END_STATES,
     GPU,
-    OWN_PHASES,
     PAUSES,
     SAMPLED,
     STAGES,
@@ -30,11 +30,13 @@ from ddpmon.messages import (
     Gpu,
     Hello,
     PausingView,
+    Phase,
     RankView,
     RunView,
     Sample,
     Snapshot,
     TimesView,
+    VerdictFacts,
 )
 from ddpmon.store.attempts import earlier_attempts
 from ddpmon.store.refusals import STRANGER
@@ -68,11 +70,11 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
     loads = [view.gpu.percent for view in ranks if view.gpu and view.gpu.percent is not None]
     buckets = store.bucket_times()
     ended = run.ended_at is not None
-    left = total - store.step if total and not ended else None
+    steps_left = total - store.step if total and not ended else None
     step_ms = summary.step_ms_mean if summary else None
     pausing = store.pausing(now)
     parallelism, unmeasured = store.parallelism, store.unmeasured
-    said = measured(parallelism, unmeasured)
+    measured_note = measured(parallelism, unmeasured)
     waits = "wait" not in unmeasured
     return Snapshot(
         epoch=epoch,
@@ -91,18 +93,18 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
             kill_at=None if run.stopping_at is None else run.stopping_at + run.grace_s,
         ),
         state=store.state,
-        verdict=store.verdict,
-        severity=store.severity,
+        verdict=store.verdict.text,
+        severity=store.verdict.severity,
         verdict_since=store.verdict_since,
         step=store.step,
         total_steps=total,
-        eta_s=max(0, left) * step_ms / 1e3 if left is not None and step_ms is not None else None,
+        eta_s=max(0, steps_left) * step_ms / 1e3 if steps_left is not None and step_ms is not None else None,
         step_ms_p50=summary.step_ms_p50 if summary else None,
         step_ms_max=summary.step_ms_max if summary else None,
         loss=loss,
         loss_falls=store.loss_falls,
         all_reduce_ms=summary.exposed_ms if summary and summary.gradient_bytes else None,
-        wait_share=float(summary.phases_ms[:, 5].mean()) / summary.step_ms_mean
+        wait_share=float(summary.phases_ms[:, Phase.WAIT].mean()) / summary.step_ms_mean
         if summary and waits and summary.step_ms_mean > 0
         else None,
         gpu_percent=sum(loads) / len(loads) if loads else None,
@@ -114,7 +116,7 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
         own_series=store.histories.series("own"),
         findings=store.findings,
         events=list(store.events),
-        notes=[said, *_notes(store)] if said else _notes(store),
+        notes=[measured_note, *_notes(store)] if measured_note else _notes(store),
         buckets=buckets.buckets,
         bus_bandwidth_gb_s=buckets.bus_bandwidth_gb_s,
         times=_times(store),
@@ -127,8 +129,10 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
         quantities=[name for name in store.histories.names if name not in unmeasured],
         parallelism=parallelism,
         unmeasured=unmeasured,
-        measured=said,
+        measured=measured_note,
         refused=registry.refusals.rows(),
+        missing=_missing(store),
+        verdict_facts=_verdict_facts(store),
     )
 
 
@@ -150,12 +154,12 @@ def _times(store: Store) -> TimesView | None:
     if not begun:
         return None
     times = store.apart.times
-    told = [(kind, s, count) for kind, s, count in zip(PAUSES, times.paused_s, times.counts, strict=True) if count]
+    counted = [(kind, s, count) for kind, s, count in zip(PAUSES, times.paused_s, times.counts, strict=True) if count]
     return TimesView(
         max(0.0, store.clock.unix_at(min(begun)) - store.run.created_at),
         times.training_s,
-        {kind: seconds for kind, seconds, _ in told},
-        {kind: count for kind, _, count in told},
+        {kind: seconds for kind, seconds, _ in counted},
+        {kind: count for kind, _, count in counted},
     )
 
 
@@ -168,8 +172,8 @@ def _total(store: Store) -> int | None:
 
 def _epoch(store: Store) -> tuple[int | None, int | None]:
     """(the epoch that runs, of how many) as the first rank says that knows most: one rank alone may show a bar."""
-    said = [(p.epoch, p.epochs) for _, p in sorted(store.registry.seats.items()) if p.epoch is not None]
-    return next((each for each in said if each[1] is not None), said[0] if said else (None, None))
+    epochs = [(p.epoch, p.epochs) for _, p in sorted(store.registry.seats.items()) if p.epoch is not None]
+    return next((each for each in epochs if each[1] is not None), epochs[0] if epochs else (None, None))
 
 
 def _ranks(store: Store, summary: Summary | None, now: float) -> list[RankView]:
@@ -234,11 +238,11 @@ def _means(summary: Summary) -> list[dict[str, Any]]:
             "own_ms": own,
             "over_median": over,
             "phases_ms": tuple(phases),
-            "late_ms": _known(late),
-            "critical_share": _known(share),
+            "late_ms": _none_if_nan(late),
+            "critical_share": _none_if_nan(share),
             "loss": loss if has_loss else None,
-            "samples_per_s": _known(rate),
-            "tokens_per_s": _known(tokens),
+            "samples_per_s": _none_if_nan(rate),
+            "tokens_per_s": _none_if_nan(tokens),
             "gc_ms": gc,
         }
         for step, own, over, phases, late, share, loss, has_loss, rate, tokens, gc in rows
@@ -258,7 +262,7 @@ def all_reduce_view(world: World | None, summary: Summary | None, *, collectives
     if world is None or summary is None or len(summary.ranks) < 2:
         return None
     if not summary.gradient_bytes:
-        wait, transfer = summary.phases_ms[:, len(OWN_PHASES) :].mean(axis=0).tolist()
+        wait, transfer = summary.phases_ms[:, Phase.WAIT :].mean(axis=0).tolist()
         if not collectives or not wait + transfer > 0:
             return None
         return AllReduceView(
@@ -277,18 +281,18 @@ def all_reduce_view(world: World | None, summary: Summary | None, *, collectives
         exposed_share=summary.exposed_ms / max(summary.step_ms_mean, 1e-9),
         gain_without_waiting=gain_without_waiting(world),
         gain_with_even_transfer=gain_with_even_transfer(world),
-        beside_ms=max(0.0, float(summary.phases_ms[:, 5:].sum(axis=1).mean()) - summary.exposed_ms),
+        beside_ms=max(0.0, float(summary.phases_ms[:, Phase.WAIT :].sum(axis=1).mean()) - summary.exposed_ms),
     )
 
 
-def efficiency_view(known: Efficiency) -> EfficiencyView:
+def efficiency_view(efficiency: Efficiency) -> EfficiencyView:
     """The tree of efficiencies as viewers get it."""
     return EfficiencyView(
-        known.parallel,
-        known.load_balance,
-        known.load_balance_persistent,
-        known.load_balance_moving,
-        known.communication,
+        efficiency.parallel,
+        efficiency.load_balance,
+        efficiency.load_balance_persistent,
+        efficiency.load_balance_moving,
+        efficiency.communication,
     )
 
 
@@ -307,7 +311,7 @@ def _environment(hello: Hello, sample: Sample | None) -> Environment:
     )
 
 
-def _known(value: float) -> float | None:
+def _none_if_nan(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
@@ -333,12 +337,33 @@ def _exits(store: Store) -> dict[int, Exit]:
             exits[failure.rank] = Exit(None, None, failure.error, failure.traceback)
     lines = store.ending.last_lines or {}
     for row in store.ending.rows:
-        told = exits.get(row.rank)
-        error = told.error if told else None
+        earlier = exits.get(row.rank)
+        error = earlier.error if earlier else None
         exits[row.rank] = Exit(
-            row.code, row.signal, error or (lines.get(row.rank) if row.code else None), told.traceback if told else None
+            row.code,
+            row.signal,
+            error or (lines.get(row.rank) if row.code else None),
+            earlier.traceback if earlier else None,
         )
     return exits
+
+
+def _verdict_facts(store: Store) -> VerdictFacts:
+    """What the verdict tells, without its words."""
+    current = store.verdict
+    topic = [*current.topic, *(part for finding in current.findings for part in kind_of(finding).topic(finding))]
+    return VerdictFacts(
+        topic, current.lead, [place for place, listed in enumerate(store.findings) if listed in current.findings]
+    )
+
+
+def _missing(store: Store) -> dict[str, str]:
+    """Why what viewers look for is not there, of each the first reason."""
+    reasons: dict[str, str] = {}
+    for process in store.registry.seats.values():
+        for quantity, reason in process.hello.missing.items():
+            reasons.setdefault(quantity, reason)
+    return reasons
 
 
 def _notes(store: Store) -> list[str]:

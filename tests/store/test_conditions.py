@@ -32,12 +32,12 @@ def test_they_are_means_of_the_seconds_of_training():
     assert made.major_faults_per_s is None
     assert made.means == {}
     assert of(before + samples(4, gpu_power_w=300.0) + samples(4, 24, gpu_power_w=400.0)).means == {"gpu_power": 350.0}
-    assert made.gpu_throttled == ""
+    assert made.gpu_throttled == ()
 
 
-@pytest.mark.parametrize(("held", "reason"), [(2, ""), (3, "thermal"), (6, "thermal")])
+@pytest.mark.parametrize(("held", "reason"), [(2, ()), (3, ("thermal", "power cap")), (6, ("thermal", "power cap"))])
 def test_clocks_are_held_down_if_they_are_for_half_of_the_time(held, reason):
-    made = of(samples(held, gpu_throttled="thermal") + samples(6 - held, 30, gpu_throttled=""))
+    made = of(samples(held, gpu_throttled="thermal, power cap") + samples(6 - held, 30, gpu_throttled=""))
     assert made.gpu_throttled == reason
 
 
@@ -50,7 +50,7 @@ def test_the_loader_that_training_reads_is_the_one_that_most_seconds_tell_of():
 
 def test_before_the_first_step_nothing_is_known():
     made = of(samples(5, gpu_clock_mhz=1700.0, gpu_throttled="thermal"), trains_since_us=None)
-    assert (made.gpu_clock_mhz, made.gpu_throttled) == (None, "")
+    assert (made.gpu_clock_mhz, made.gpu_throttled) == (None, ())
 
 
 def test_a_new_sample_is_worked_in_and_an_old_one_not_again():

@@ -9,8 +9,9 @@ import pytest
 
 from ddpmon.messages import PROTOCOL, STAGE_MODEL, Collective, Hello, Stack
 from ddpmon.runs import Process, Run
+from ddpmon.store.intake import Clock
 from ddpmon.store.processes import Registry
-from ddpmon.store.store import Clock, Store
+from ddpmon.store.store import Store
 from tests.worlds import own_times, records
 
 REDUCE = "DDP's gradient all-reduce"
@@ -82,8 +83,8 @@ def test_a_first_step_that_stands_still_is_a_stall_and_names_who_is_missing(stor
     for now in range(5, 30, 2):
         tell(store, float(now))
         assert judged(store, float(now)) == ("waiting" if now < 20 else "stalled"), now
-    assert store.verdict == f"rank 1 does not reach {REDUCE}: in train.py:5 load"
-    assert [event.text for event in store.events].count(store.verdict) == 1
+    assert store.verdict.text == f"rank 1 does not reach {REDUCE}: in train.py:5 load"
+    assert [event.text for event in store.events].count(store.verdict.text) == 1
     tell(store, 31.0, "train.py:6 load")
     assert judged(store, 31.0) == "waiting"
     assert store.events[-1].text == "the ranks come on"
@@ -105,7 +106,7 @@ def test_a_silent_rank_that_does_nothing_before_the_first_step_is_found(store):
         first.heard_at = now
         store.judge(now, time.time())
     assert store.state == "stalled"
-    assert store.verdict == f"rank 1 is not heard though its process lives; rank 0 waits in {REDUCE}"
+    assert store.verdict.text == f"rank 1 is not heard though its process lives; rank 0 waits in {REDUCE}"
 
 
 def test_a_rank_that_its_killed_peer_set_free_does_not_hide_who_was_missing(store):

@@ -1,0 +1,91 @@
+"""A run as its recording tells it at its end, or so far: its last snapshot, its state, its report."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ddpmon import runs
+from ddpmon.analysis.kinds import kind_of
+from ddpmon.analysis.report import report
+from ddpmon.analysis.steps.summary import summarise
+from ddpmon.messages import Snapshot
+from ddpmon.recording import left
+from ddpmon.recording.recording import REPORT_RECORDS, Recording, recording_path
+from ddpmon.runs import Run
+from ddpmon.store.endings import read_ending
+from ddpmon.store.intake import Clock
+from ddpmon.store.processes import Registry
+from ddpmon.store.store import Store
+from ddpmon.store.view import snapshot, with_means_of
+
+EPOCH = "recording"
+
+
+def recorded_snapshot(run: Run) -> Snapshot:
+    """What the dashboard of a run showed last. RecordingError if it cannot be told."""
+    return recorded_state(run)[0]
+
+
+def recorded_state(run: Run) -> tuple[Snapshot, Store]:
+    """The same, with all that it was made from."""
+    store = _judged(run, None)
+    return _shot(store), store
+
+
+def recorded_report(run: Run, live: Snapshot | None = None) -> dict[str, Any]:
+    """The report of a run. RecordingError if it cannot be told.
+
+    live: what the hub of a run that goes on shows now. State, verdict and findings are then the hub's, which knows
+    more than it has recorded; the means are of the recording's steps. Without it the report says how old it is.
+    """
+    store = recorded_store(run) if live is None else _judged(run, REPORT_RECORDS)
+    shot = _shot(store)
+    summary = store.summary if store.first is None else summarise(store.first)
+    stale_s = None
+    if live is not None:
+        shot = with_means_of(live, shot)
+    elif run.state() in {"running", "unknown"}:
+        stale_s = time.time() - shot.at
+    return report(shot, store.means_of, summary, store.since_start.sums, stale_s)
+
+
+def recorded_store(run: Run) -> Store:
+    """All that a report covers: many of a run's last steps, and what was found in them and at its end."""
+    store = _judged(run, REPORT_RECORDS)
+    late = _judged(run, None)
+    # What held the run back at its end need not show over all of it.
+    identities = {kind_of(finding).identity(finding) for finding in store.findings}
+    more = [finding for finding in late.findings if kind_of(finding).identity(finding) not in identities]
+    if more:
+        store.findings = [*store.findings, *more]
+        store.verdict = late.verdict
+    return store
+
+
+def _shot(store: Store) -> Snapshot:
+    end = _end(store)
+    return snapshot(store, EPOCH, 1, end, end)
+
+
+def _end(store: Store) -> float:
+    """When the run ended, or else the last moment of which something is recorded, in Unix seconds."""
+    if store.run.ended_at:
+        return store.run.ended_at
+    sampled = [p.sample for p in store.registry.everyone.values() if p.hello.host == store.registry.host]
+    moments = [store.clock.unix_at(sample.time_us) for sample in sampled if sample is not None]
+    return min(time.time(), max([store.run.created_at, *moments, *(event.at for event in store.events)]))
+
+
+def _judged(run: Run, records: int | None) -> Store:
+    """A store at the run's end; an empty one of a run that never came to record."""
+    if run.ended and not recording_path(run.id).exists() and not left.Left(runs.run_dir(run.id)).clock:
+        registry = Registry(run.id, run.world_size, run.host)
+        store = Store(run, registry, Clock(0, run.created_at))
+        store.ending = read_ending(run)
+    else:
+        with Recording(run) as recording:
+            store = recording.store(records)
+    end = _end(store)
+    store.judge(end, end)
+    return store

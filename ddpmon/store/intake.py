@@ -1,0 +1,376 @@
+"""What ranks tell, taken in: lined up, in a window of steps and in histories. Sockets feed it, or a recording."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ddpmon.analysis import verdict
+from ddpmon.analysis.evidence import Loss
+from ddpmon.analysis.life import Pauses
+from ddpmon.analysis.over_time.heat import Heat
+from ddpmon.analysis.over_time.past import Past
+from ddpmon.analysis.processes import failures as failing
+from ddpmon.analysis.processes.replicas import Replicas
+from ddpmon.analysis.since_change import since_change
+from ddpmon.analysis.steps.alignment import Aligner, Rows
+from ddpmon.analysis.steps.buckets import BucketTimes, bucket_times
+from ddpmon.analysis.steps.clocks import Clocks
+from ddpmon.analysis.steps.departed import Departed
+from ddpmon.analysis.steps.named import NamedTimes
+from ddpmon.analysis.steps.pauses import Apart
+from ddpmon.analysis.steps.since_start import SinceStart
+from ddpmon.analysis.steps.summary import Summary, loss_trend, past_warm_up, summarise
+from ddpmon.analysis.steps.waits import split
+from ddpmon.analysis.steps.window import Window
+from ddpmon.analysis.steps.world import World
+from ddpmon.analysis.verdict import Pausing
+from ddpmon.messages import (
+    END_STATES,
+    PAUSES,
+    PHASES,
+    Digest,
+    Event,
+    Failure,
+    Finding,
+    Pause,
+    Sample,
+    Scalar,
+    Step,
+)
+from ddpmon.runs import Run
+from ddpmon.store.histories import Histories
+from ddpmon.store.processes import SAMPLE_US, RankProcess, Registry
+from ddpmon.store.samples import Recently
+
+WINDOW_STEPS = 600
+PAUSING_S = 1.0
+"""A pause that takes so long is told of while it lasts."""
+WINDOW_S = 30.0
+EVENTS = 200
+BUCKET_STEPS = 50
+"""Steps whose buckets are kept for a live view; of a recording those of its window, BUCKET_STEPS_MOST at most."""
+BUCKET_STEPS_MOST = 2000
+HUGE_LOSSES = np.errstate(over="ignore", invalid="ignore")
+"""A loss of 1e300 has no variance that a float can hold: nothing that people need to be told on stderr."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Ties CLOCK_MONOTONIC of this machine to Unix time."""
+
+    monotonic_us: int
+    unix: float
+
+    def unix_at(self, monotonic_us: int) -> float:
+        return self.unix + (monotonic_us - self.monotonic_us) / 1e6
+
+    def us_at(self, unix: float) -> float:
+        return self.monotonic_us + (unix - self.unix) * 1e6
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How the run's processes ended, as the logs tell."""
+
+    rows: Sequence[failing.Ended] = ()
+    last_lines: dict[int, str] | None = None
+    """The last line of stderr, by rank."""
+    launcher_line: str = ""
+    """The last line that the command itself said."""
+    common_line: str = ""
+    """The last line of ranks whose output is not kept apart, before torchrun's word of their failure."""
+    falls: Mapping[int, failing.Ended] = field(default_factory=dict)
+    """Whom torchrun saw fail first in each attempt, by pid."""
+
+
+class Intake:
+    """Takes what ranks tell, keeps a window of steps, histories of the whole run, and what happened to it."""
+
+    def __init__(
+        self,
+        run: Run,
+        registry: Registry,
+        clock: Clock,
+        window_steps: int = WINDOW_STEPS,
+        window_s: float | None = WINDOW_S,
+        live: bool = False,
+    ) -> None:
+        self.run = run
+        self.live = live
+        """A hub is at it: the run is not lost as long as there is something to hear."""
+        self.registry = registry
+        self.clock = clock
+        self.histories = Histories()
+        self.heat = Heat()
+        self.since_start = SinceStart()
+        self.apart = Apart()
+        self.past = Past()
+        self.history_step = 0
+        """The histories hold everything up to this step."""
+        self.damaged = False
+        """It comes from a recording of which something could not be read."""
+        self.failures: list[Failure] = []
+        self.events: deque[Event] = deque(maxlen=EVENTS)
+        self.new_events: list[Event] = []
+        """Not recorded yet."""
+        self.notes: list[str] = []
+        self.ending = Ending()
+        self.waiting = verdict.Waiting(registry.world_size)
+        self.world: World | None = None
+        self.departed = Departed()
+        self.first: World | None = None
+        """The first step, while there is no other."""
+        self._firsts: dict[int, Step] = {}
+        """What each rank told of it."""
+        self.means_of: World | None = None
+        """The steps of it that `summary` tells of."""
+        self.summary: Summary | None = None
+        self.loss: float | None = None
+        self.loss_falls: bool | None = None
+        self.findings: list[Finding] = []
+        self.state = "waiting"
+        self._window = Window(window_steps)
+        self._named = NamedTimes(window_steps)
+        self._window_s = window_s
+        self._aligner = Aligner(registry.world_size)
+        self._clocks = Clocks(registry.host)
+        self._attempt = registry.attempt
+        self.idle: frozenset[int] = frozenset()
+        """Ranks whose processes do nothing; looked for before the first step only."""
+        self._pauses = Pauses()
+        self._final_pauses: dict[int, Sequence[Pause]] = {}
+        """By rank: pauses after its last step, of ranks that have left."""
+        self._backwards: deque[int] = deque(maxlen=21)
+        """Of the latest steps: how many backward calls each had."""
+        self.recently = Recently()
+        self.bad_losses: dict[int, Loss] = {}
+        """Each rank's first that is not finite."""
+        self._replicas = Replicas()
+        self._sampled_us: dict[int, int] = {}
+        """When each process's latest sample was taken, by its own clock."""
+        self._reduced: deque[dict[int, Step]] = deque(
+            maxlen=BUCKET_STEPS if window_s is not None else min(window_steps, BUCKET_STEPS_MOST)
+        )
+        """The last steps of all ranks in which buckets were recorded."""
+        self._last_step_at: float | None = None
+        self._all_connected = False
+
+    def add_steps(self, process: RankProcess, steps: Sequence[Step], at: float | None = None) -> None:
+        """Take records that were not received before. at: seconds of the hub's own clock."""
+        if self.registry.attempt != self._attempt or self._aligner.world_size != self.registry.world_size:
+            self._begin_attempt()
+        if steps and self.registry.is_seated(process):
+            # The first step holds what is done once (allocating, tuning, compiling): no mean is to tell of it.
+            self._aligner.add(process.rank, [step for step in steps if step.step > 1])
+            if steps[0].step == 1:
+                self._firsts[process.rank] = steps[0]
+            self._last_step_at = at
+            if process.trains_since_us is None:
+                process.trains_since_us = steps[0].end_us
+            process.learning_rate = steps[-1].learning_rate
+            for step in steps:
+                self._pauses.add(step.step, step.length_us / 1e6)
+                if step.loss is not None and not math.isfinite(step.loss) and process.rank not in self.bad_losses:
+                    self.bad_losses[process.rank] = Loss(process.rank, step.step, step.loss)
+
+    def add_rest(self, process: RankProcess, pauses: Sequence[Pause]) -> None:
+        """Take what a rank did instead of training after its last step."""
+        if self.registry.is_seated(process):
+            self._final_pauses[process.rank] = pauses
+
+    def add_digests(self, process: RankProcess, digests: Sequence[Digest]) -> None:
+        """Take digests of a rank's parameters."""
+        if self.registry.is_seated(process):
+            self._replicas.add(process.rank, digests)
+
+    def add_samples(self, process: RankProcess, samples: Sequence[Sample]) -> None:
+        """Take samples of a rank that were not taken before."""
+        if not self.registry.is_seated(process):
+            return
+        if process.hello.host == self.registry.host:  # another host's clock tells nothing of when they were taken
+            self.histories.add_samples(process.rank, samples, self.clock.us_at(self.run.created_at))
+        for sample in samples:
+            before = self._sampled_us.get(process.id, 0)
+            if sample.gpu_percent is not None and sample.time_us > before:
+                since = max(before, sample.time_us - SAMPLE_US)
+                self.heat.sample(process.rank, since, sample.time_us, sample.gpu_percent)
+                self._sampled_us[process.id] = sample.time_us
+
+    def add_logged(self, process: RankProcess, scalars: Sequence[Scalar]) -> None:
+        """Take what a rank's script logged."""
+        if self.registry.is_seated(process):
+            self.histories.add_logged(process.rank, scalars)
+
+    def resume(self, now: float) -> None:
+        """Go on live from a recording. now: seconds of the hub's own clock."""
+        self.live = True
+        for process in self.registry.everyone.values():
+            process.heard_at = now
+        self._all_connected = len(self.registry.seats) == self.registry.world_size
+        if self.step:
+            self._last_step_at = now
+            self.state = "running"
+
+    def _begin_attempt(self) -> None:
+        """The ranks were restarted: their steps count from 1 again."""
+        self._attempt = self.registry.attempt
+        self._aligner = Aligner(self.registry.world_size)
+        self._clocks = Clocks(self.registry.host)
+        self._window = Window(self._window.steps)
+        self._named = NamedTimes(self._window.steps)
+        self.world = self.means_of = self.summary = None
+        self.departed = Departed()
+        self.first, self._firsts = None, {}
+        self.history_step = 0
+        self.histories.forget_logged()
+        self.since_start = SinceStart()
+        self.apart = Apart()
+        self._final_pauses = {}
+        self._backwards.clear()
+        self._pauses = Pauses()
+        self.bad_losses = {}
+        self._replicas = Replicas()
+        self._reduced.clear()
+        self._last_step_at = None
+        self._all_connected = False
+
+    @HUGE_LOSSES
+    def digest(self, final: bool = False) -> None:
+        """Work the records that came since into the window and the histories."""
+        own_clocks = {rank for rank, process in self.registry.seats.items() if process.hello.device_clock}
+        hosts = {rank: process.hello.host for rank, process in self.registry.seats.items()}
+        for aligned in self._aligner.take(final):
+            rows = self.apart.take(aligned)
+            self._add_pause_events(self.clock.unix_at(max(step.end_us for step in aligned.steps[-1])))
+            if rows is None:
+                continue
+            self._backwards.extend(row[0].backwards for row in rows.steps[-21:])
+            part = split(
+                rows, self._clocks.offsets_us(rows, hosts), own_clocks, whole=self.registry.tells_all(rows.ranks)
+            )
+            if part.ranks != self._window.ranks:
+                self.departed.leave(self._window.world(self._window_s), part.ranks)
+            self._window.append(part)
+            self._remember(part)
+            ends = np.array([step.end_us for step in rows.steps[-1]], np.int64)
+            self.heat.append(part, part.end_us[-1] - ends)  # a step ends at the same moment everywhere
+            self.since_start.append(part)
+            self.past.append(part)
+            self._named.append(rows)
+            if rows.steps[-1][0].buckets:
+                self._reduced.extend(dict(zip(rows.ranks, row, strict=True)) for row in rows.steps)
+        if final and self._final_pauses:
+            self.apart.end(self._final_pauses, self.step + 1)
+            self._final_pauses = {}
+        self.histories.end_seconds(final=final)
+        self.heat.lay()
+        self.world = self._window.world(self._window_s)
+        if self.world is not None:
+            self._summarise(self.world)
+            self.loss, self.loss_falls = loss_trend(self.world)
+            self.first = None
+        elif self.first is None and len(self._firsts) == self.registry.world_size > 0:
+            ranks = tuple(sorted(self._firsts))
+            rows = Rows(ranks, [[self._firsts[rank] for rank in ranks]])
+            self.first = split(rows, Clocks(self.registry.host).offsets_us(rows, hosts), own_clocks)
+
+    def _summarise(self, world: World) -> None:
+        """Means, of a live view over the steps since the last change: the table says the same as the verdict."""
+        world = past_warm_up(world)
+        self.means_of = world if self._window_s is None else since_change(world, self.findings)
+        self.summary = summarise(self.means_of)
+
+    def _remember(self, part: World) -> None:
+        part = part.between(int(np.searchsorted(part.step, self.history_step, side="right")), len(part))
+        if len(part):
+            seconds = (part.end_us - self.clock.us_at(self.run.created_at)) / 1e6
+            self.histories.add_steps(part, seconds.astype(np.float64))
+            self.history_step = int(part.step[-1])
+
+    def _add_pause_events(self, unix: float) -> None:
+        for pause in self.apart.told if self.live else ():
+            sentence = verdict.paused(
+                pause.kind, pause.ranks, pause.seconds, pause.step, pause.phase, self.registry.world_size
+            )
+            self.add_event(unix, "info", sentence)
+        self.apart.told.clear()
+
+    def add_event(self, unix: float, severity: str, text: str) -> None:
+        """Something happened to the run."""
+        event = Event(unix, severity, text)
+        self.events.append(event)
+        self.new_events.append(event)
+
+    @property
+    def accumulation(self) -> int:
+        """Backward calls of a step, as a rule."""
+        return statistics.mode(self._backwards) if self._backwards else 1
+
+    def pausing(self, now: float) -> Pausing | None:
+        """What the run does instead of training; None: it trains, or it began just now."""
+        paused = {rank: p for rank, p in self.registry.seats.items() if p.pausing is not None and not p.gone}
+        if not paused or self.state in END_STATES:
+            return None
+        first = min(paused.values(), key=lambda process: process.pausing_since)
+        ranks = [rank for rank, process in paused.items() if process.pausing == first.pausing]
+        seconds = now - first.pausing_since
+        return Pausing(PAUSES[first.pausing or 0], ranks, seconds) if seconds >= PAUSING_S else None
+
+    @property
+    def stands_since(self) -> float | None:
+        """When a rank last finished a step, by the hub's own clock."""
+        return self._last_step_at
+
+    def connected(self, unix: float) -> None:
+        """Say it once when every rank has been heard."""
+        if not self._all_connected and len(self.registry.seats) == self.registry.world_size > 0:
+            self._all_connected = True
+            again = f", attempt {self.registry.attempt + 1}" if self.registry.attempt else ""
+            count = self.registry.world_size
+            self.add_event(unix, "info", f"{f'all {count} ranks' if count > 1 else 'the rank'} connected{again}")
+
+    @property
+    def step(self) -> int:
+        """Steps finished: the median rank's of those that go on, so that a silent one does not hold the count."""
+        steps = [p.steps for rank, p in self.registry.seats.items() if rank not in self.departed]
+        return int(statistics.median_low(steps)) if steps else 0
+
+    @property
+    def parallelism(self) -> str:
+        """How the ranks train; "" where none can tell."""
+        seats = self.registry.seats
+        return next((described for rank in sorted(seats) if (described := seats[rank].hello.parallelism)), "")
+
+    @property
+    def unmeasured(self) -> list[str]:
+        """Of PHASES, those that some rank does not measure."""
+        missing = {name for process in self.registry.seats.values() for name in process.hello.unmeasured}
+        return [name for name in PHASES if name in missing]
+
+    def named_ms(self) -> dict[int, dict[str, float]]:
+        """Of each rank, its mean time a step inside what scripts named, over the window."""
+        world = self.world
+        if world is None:
+            return {}
+        means = self._named.mean_ms(world.ranks, int(world.step[0]), int(world.step[-1]), len(world))
+        return {rank: {name: float(ms[i]) for name, ms in means.items()} for i, rank in enumerate(world.ranks)}
+
+    def last_steps(self, steps: int) -> World | None:
+        """The last steps, at most so many and at most those of the window; None before the first."""
+        world = self._window.world()
+        return None if world is None else world.last(steps)
+
+    def bucket_times(self) -> BucketTimes:
+        """Of the last steps in which buckets were recorded."""
+        return bucket_times(self._reduced, {rank: p.layouts for rank, p in self.registry.seats.items()})
+
+    @property
+    def records_lost(self) -> int:
+        """Of processes that are or were a rank."""
+        return sum(process.lost for process in self.registry.everyone.values() if process.attempt >= 0)

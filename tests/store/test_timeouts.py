@@ -1,0 +1,135 @@
+"""How long a rank has waited, by the hub's own clock; the test's, so that nothing waits."""
+
+import dataclasses
+import time
+
+import msgspec
+import pytest
+
+from ddpmon.messages import EVALUATION, PROTOCOL, STAGE_MODEL, Collective, Hello, Stack
+from ddpmon.runs import Run
+from ddpmon.store.intake import Clock
+from ddpmon.store.processes import Registry
+from ddpmon.store.standing import next_timeout
+from ddpmon.store.store import Store
+from tests.worlds import own_times, records
+
+UNIX = 5_000_000.0
+TIMEOUT_S = 600.0
+
+
+@pytest.fixture
+def store():
+    """Two ranks that trained; the last step ended at 100 by the hub's clock."""
+    run = Run("run", "made-up", ["true"], "train.py", [], "/", "here", "", time.time() - 50, 2, supervisor=None)
+    store = Store(run, Registry("run", 2, "here"), Clock(0, run.created_at), live=True)
+    told = records(own_times(100, 2), first=1)
+    for rank in range(2):
+        hello = Hello(PROTOCOL, "run", rank, rank, 2, 0, "here", 4_100_000 + rank, STAGE_MODEL)
+        process = store.registry.hello(hello, b"%d" % rank, 90.0)
+        process.steps = 100
+        process.tell_work(100, None, 100.0)
+        store.add_steps(process, process.fresh(told[rank]), 100.0)
+    store.digest()
+    return store
+
+
+def stack(process, line, *, blocked=True, timeout_s=TIMEOUT_S):
+    told = Stack(process.rank, process.hello.pid, 9, 100, 1, 4, [line, "train.py:9 main"], 0, issued={"0": 7})
+    if not blocked:
+        return told
+    return msgspec.structs.replace(told, collective=Collective("all_reduce", "0", 7), blocked=True, timeout_s=timeout_s)
+
+
+def evaluates(store, now, beat=True, **more):
+    """Rank 0 evaluates, rank 1 waits for it."""
+    first, second = (store.registry.seats[rank] for rank in (0, 1))
+    for process in (first, second):
+        process.heard_at = now
+    first.tell_work(first.beats + beat, EVALUATION, now)
+    first.tell_stack(stack(first, f"train.py:{now:.0f} evaluate", blocked=False), now)
+    second.tell_stack(stack(second, "train.py:7 main", **more), now)
+
+
+def test_a_wait_began_when_its_rank_was_heard_last(store):
+    """The first stack that tells of it may come long after."""
+    assert next_timeout(store.registry, 101.0, UNIX) is None
+    evaluates(store, 250.0)
+    wait = next_timeout(store.registry, 252.0, UNIX)
+    assert (wait.waited_s, wait.timeout_s, wait.ends_at) == (152.0, TIMEOUT_S, UNIX + TIMEOUT_S - 152.0)
+    assert set(wait.standing.stacks) == {0, 1}
+
+
+def test_a_rank_that_was_seen_elsewhere_after_it_was_heard_waits_since_then(store):
+    second = store.registry.seats[1]
+    second.tell_stack(stack(second, "train.py:5 tokenize", blocked=False), 200.0)
+    second.tell_stack(stack(second, "train.py:6 tokenize", blocked=False), 220.0)
+    evaluates(store, 222.0)
+    evaluates(store, 224.0)
+    assert next_timeout(store.registry, 225.0, UNIX).waited_s == 5.0
+
+
+def test_before_anything_was_heard_of_a_rank_it_waits_since_it_said_so(store):
+    for process in store.registry.seats.values():
+        process.beats, process.beat_at = 0, 0.0
+    evaluates(store, 150.0, beat=False)
+    evaluates(store, 152.0, beat=False)
+    assert next_timeout(store.registry, 153.0, UNIX).waited_s == 3.0
+
+
+def test_the_wait_that_is_over_first_is_told(store):
+    evaluates(store, 250.0)
+    first = store.registry.seats[0]
+    first.tell_stack(stack(first, "train.py:8 main", timeout_s=30.0), 250.5)
+    wait = next_timeout(store.registry, 251.0, UNIX)
+    assert (wait.waited_s, wait.timeout_s) == (1.0, 30.0)
+
+
+@pytest.mark.parametrize("why", ["unknown", "went on", "heard since", "long ago", "died"])
+def test_where_nobody_is_known_to_wait_for_so_long_there_is_no_wait(store, why):
+    evaluates(store, 250.0, timeout_s=None if why == "unknown" else TIMEOUT_S)
+    second = store.registry.seats[1]
+    if why == "went on":
+        second.steps = 101
+    if why == "heard since":
+        second.tell_work(second.beats + 1, None, 250.5)
+    if why == "died":
+        second.heard_at = 240.0  # its stack was the answer to a signal
+        second.dead = True
+    assert next_timeout(store.registry, 260.0 if why == "long ago" else 251.0, UNIX) is None
+
+
+def judged(store, now, **more):
+    evaluates(store, now, **more)
+    store.judge(now, UNIX + now)
+    return [finding for finding in store.findings if finding.kind == "timeout_near"]
+
+
+def test_an_evaluation_on_one_rank_that_nears_the_timeout_is_told_though_it_is_no_stall(store):
+    found = {now: judged(store, float(now)) for now in range(102, 650, 2)}
+    assert store.state == "running"
+    assert {now for now, told in found.items() if told} == set(range(400, 650, 2))
+    assert found[400][0].evidence["ends_at"] == found[640][0].evidence["ends_at"] == UNIX + 100 + TIMEOUT_S
+    assert (found[638][0].severity, found[640][0].severity) == ("warn", "critical")
+    assert found[400][0].ranks == [0]
+    assert store.verdict.text == "rank 0 is waited for: the timeout (10 min) ends the run in 50 s"
+    assert store.verdict.severity == "critical"
+    assert [event.severity for event in store.events if "timeout" in event.text] == ["warn", "critical"]
+
+
+def test_what_a_run_does_instead_of_training_is_told_with_when_it_ends(store):
+    for now in range(102, 462, 2):
+        judged(store, float(now))
+    assert store.verdict.text == "evaluation on rank 0 for 5m58s; the others wait; timeout in 4 min"
+    assert store.verdict.severity == "warn"
+
+
+def test_of_a_run_that_does_not_tell_its_timeout_nothing_is_said(store):
+    assert not any(judged(store, float(now), timeout_s=None) for now in range(102, 900, 2))
+
+
+def test_of_a_run_that_is_over_nothing_is_said(store):
+    for now in range(102, 500, 2):
+        judged(store, float(now))
+    store.run = dataclasses.replace(store.run, exit_code=1, ended_at=UNIX)
+    assert judged(store, 500.0) == []
