@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import secrets
 import signal
 import socket
-import sqlite3
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,25 +20,26 @@ from ddpmon.analysis.processes.starts import START_S
 from ddpmon.analysis.verdict import Waiting
 from ddpmon.analysis.words import counted
 from ddpmon.errors import DdpmonError, RecordingError
+from ddpmon.hub.alerts import Alerts
 from ddpmon.hub.asking import Asking
 from ddpmon.hub.floods import Floods
 from ddpmon.hub.ingest import Ingest
+from ddpmon.hub.nodes import FINISH_S, Nodes
+from ddpmon.hub.opening import open_recording
 from ddpmon.hub.silent import Silent
 from ddpmon.hub.sockets import Sockets
 from ddpmon.hub.starting import started_ranks
 from ddpmon.hub.unarmed import Unwatched
 from ddpmon.hub.viewers import Viewers
 from ddpmon.hub.working import Working
-from ddpmon.messages import Snapshot, Wish
+from ddpmon.messages import FromRank, Snapshot, ToRank, Wish
 from ddpmon.recording.collector import Collector
-from ddpmon.recording.recorder import Checkpoint, Recorder
-from ddpmon.recording.recording import Recording, recorded_report, recording_path
+from ddpmon.recording.recorded import recorded_report
+from ddpmon.recording.recorder import Checkpoint
 from ddpmon.recording.tails import Tails
-from ddpmon.runs import Run
 from ddpmon.store.endings import read_ending
 from ddpmon.store.parts import with_parts
-from ddpmon.store.processes import Registry
-from ddpmon.store.store import Clock, Store
+from ddpmon.store.processes import RankProcess
 from ddpmon.store.view import snapshot
 
 TICK_S = 0.5
@@ -62,29 +61,40 @@ class Hub:
         """Take the sockets and open the recording, continuing one that is there. DdpmonError if it cannot."""
         self._run_id = run_id
         run = runs.load(run_id)
-        self._told_to_end = False
+        self._end_requested = False
         self._woken = self._listen_for_the_end()  # before anyone can see the sockets
         self._sockets = Sockets(run_id)
         try:
-            self._store, self._recorder = _open(run)
+            self._store, self._recorder = open_recording(run)
         except BaseException:
             self._sockets.close()
             raise
         self._epoch = secrets.token_hex(4)
         self._ingest = Ingest(self._sockets.ingest)
-        self._collector = Collector(self._store, self._recorder, self._epoch, self._ingest.answer)
-        self._viewers = Viewers(self._sockets.view, self._build, self._with_parts, self._ask, self._epoch)
+        self._collector = Collector(self._store, self._recorder, self._epoch, self._answer, self._accept)
+        self._nodes = Nodes(self._store, self._collector, self._ingest.answer)
+        self._viewers = Viewers(
+            self._sockets.view,
+            self._build,
+            self._with_parts,
+            self._ask,
+            self._epoch,
+            relay=self._nodes.look,
+            deliver=self._nodes.show,
+        )
+        self._nodes.begin(self._viewers)
         self._asking = Asking(self._store.registry, self._collector.ask_for_viewer)
         folder = runs.run_dir(run_id)
         self._silent = Silent(folder)
-        self._working = Working(START_S)
+        self._working = Working(START_S.enter)
         self._unwatched = Unwatched(speaks_at_once=run.world_size > 0)
-        self._tails = Tails(folder, self._take_left, self._tell_left_out)
-        self._taken: list[Path] = []
+        self._tails = Tails(folder, self._take_left, self._add_left_out_event)
+        self._alerts = Alerts(runs.told_of_alerts(run), self._store, self._store.add_event)
+        self._tail_files: list[Path] = []
         """What ranks left there, to be removed once it is recorded."""
         now = time.monotonic()
         self._heard_at = now
-        self._looked_at = self._mended_at = self._checkpointed_at = self._asked_where_at = self._recorded_at = now
+        self._checked_at = self._mended_at = self._checkpointed_at = self._stacks_asked_at = self._recorded_at = now
         self._run_stamp: object = None
 
     def serve(self) -> None:
@@ -102,19 +112,21 @@ class Hub:
         self._floods.start()
         try:
             next_tick = time.monotonic()
-            while not self._told_to_end and not self._orphaned():
+            while not self._end_requested and not self._orphaned():
                 now = time.monotonic()
                 due = self._viewers.next_due(now)
-                wait = max(0.0, min(next_tick - now, TICK_S if due is None else due))
+                wait = max(0.0, min(next_tick - now, self._nodes.every_s, TICK_S if due is None else due))
+                self._nodes.keep_polled(poller)
                 busy = self._recorder.backlog_is_large or self._recorder.too_large
                 ready = dict(poller.poll(0 if busy else int(wait * 1e3) + 1))
                 now = time.monotonic()
                 if self._sockets.ingest in ready and self._receive(now):
                     self._heard_at = now
-                    if self._collector.told_where_at == now:
+                    if self._collector.stack_reported_at == now:
                         self._viewers.hurry()
                 if self._sockets.view in ready:
                     self._viewers.receive(now)
+                self._nodes.turn(now)
                 if self._recorder.backlog_is_large:
                     self._collector.record()
                 if self._recorder.too_large:
@@ -127,6 +139,7 @@ class Hub:
         finally:
             self._floods.finish()
             self._recorder.close()
+            self._nodes.close()
             self._sockets.close()
 
     def _listen_for_the_end(self) -> socket.socket:
@@ -138,7 +151,7 @@ class Hub:
         signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
 
         def end(*_: object) -> None:
-            self._told_to_end = True
+            self._end_requested = True
 
         signal.signal(signal.SIGTERM, end)
         return reader
@@ -147,79 +160,81 @@ class Hub:
         self._reload()
         store = self._store
         self._take_tails()  # before anyone is called gone without a goodbye
-        for process in store.registry.look():
+        for process in store.registry.mark_dead():
             self._recorder.process(process)
-            if process.dead and not any(f.pid == process.hello.pid for f in store.failures):
-                store.tell(unix, "critical", f"rank {process.rank} (pid {process.hello.pid}) is gone")
-        if now - self._looked_at >= LOOK_S:
-            self._looked_at = now
-            self._look_at_start()
+            self._nodes.ended(process)
+            if process.dead and not any(process.told(f) for f in store.failures):
+                store.add_event(unix, "critical", f"rank {process.rank} (pid {process.hello.pid}) is gone")
+        if now - self._checked_at >= LOOK_S:
+            self._checked_at = now
+            self._inspect_start()
         if now - self._mended_at >= MEND_S:
             self._mended_at = now
             if self._sockets.mend():
-                store.tell(unix, "warn", "someone removed the run's sockets; they are back")
+                store.add_event(unix, "warn", "someone removed the run's sockets; they are back")
         self._collector.tell_failures(now, unix)
-        self._tell_refusals(unix)
+        self._add_refusal_events(unix)
         store.digest()
-        self._look_closer(now)
+        self._inspect_silent_ranks(now)
         store.judge(now, unix)
-        if store.state == "stalled" and now - self._asked_where_at >= ASK_WHERE_S:
-            self._asked_where_at = now
+        self._alerts.look(now, unix)
+        if store.state == "stalled" and now - self._stacks_asked_at >= ASK_WHERE_S:
+            self._stacks_asked_at = now
             self._collector.ask_where()
         self._viewers.receive(now)  # who asked meanwhile need not wait for the disk as well
         self._viewers.serve(now)
         self._record(now, unix)
 
-    def _look_closer(self, now: float) -> None:
+    def _inspect_silent_ranks(self, now: float) -> None:
         """See what ranks do that do not come on, where they cannot say it themselves."""
         store = self._store
         seats = store.registry.seats
         if not store.step and len(seats) == store.registry.world_size:
-            here = [process for process in seats.values() if process.process and not process.gone]
-            self._working.look([process.hello.pid for process in here], now)
-            store.idle = frozenset(process.rank for process in here if self._working.idle(process))
+            alive = [process for process in seats.values() if process.process and not process.gone]
+            self._working.measure([process.hello.pid for process in alive], now)
+            store.idle = frozenset(process.rank for process in alive if self._working.idle(process))
         since = store.stands_since
         for process in seats.values():
-            asked = self._asking.unheard(process, now)
-            if process.health(now) != "silent" and not asked:
-                self._silent.heard(process)
-            elif (asked or store.state == "stalled") and self._silent.look(
+            unheard = self._asking.unheard(process, now)
+            if process.health(now) != "silent" and not unheard:
+                self._silent.forget(process)
+            elif (unheard or store.state == "stalled") and self._silent.check(
                 process, now, int((since or process.heard_at) * 1e6)
             ):
                 self._recorder.process(process)
                 self._viewers.hurry()
-        if self._asking.look(now):
+        if self._asking.drop_overdue(now):
             self._viewers.hurry()
 
-    def _tell_refusals(self, unix: float) -> None:
+    def _add_refusal_events(self, unix: float) -> None:
         refusals = self._store.registry.refusals
-        for text in (*self._floods.tell(), *refusals.tell()):
-            self._store.tell(unix, "warn", text)
+        for text in (*self._floods.take_notices(), *refusals.new_sentences()):
+            self._store.add_event(unix, "warn", text)
         self._recorder.refused(refusals.rows())
 
     def _take_left(self, frames: list[bytes]) -> None:
-        self._collector.take(frames, time.monotonic(), time.time(), left=True)
+        self._collector.take(frames, time.monotonic(), time.time(), ended=True)
 
-    def _tell_left_out(self, text: str) -> None:
-        self._store.tell(time.time(), "warn", text)
+    def _add_left_out_event(self, text: str) -> None:
+        self._store.add_event(time.time(), "warn", text)
 
     def _take_tails(self) -> None:
         """Record what ranks left in the run's folder, then remove it."""
-        self._taken += self._tails.look()
-        if not self._taken:
+        self._tail_files += self._tails.take_new()
+        if not self._tail_files:
             return
         self._collector.record_all()
         if self._recorder.trouble is None:
-            for path in self._taken:
+            for path in self._tail_files:
                 with contextlib.suppress(OSError):
                     path.unlink()
-            self._taken.clear()
+            self._tail_files.clear()
 
-    def _look_at_start(self) -> None:
+    def _inspect_start(self) -> None:
         store, run = self._store, self._store.run
         if store.state != "waiting":
             return
-        unarmed = self._unwatched.look(run.agent, store.registry.everyone, time.monotonic()) if run.agent else []
+        unarmed = self._unwatched.find(run.agent, store.registry.everyone, time.monotonic()) if run.agent else []
         store.waiting = Waiting(
             store.registry.world_size or run.world_size,
             launcher=run.agent is not None and run.agent.alive(),
@@ -240,11 +255,12 @@ class Hub:
             self._recorded_at = now
             self._collector.record()
         trouble = recorder.trouble
+        self._nodes.tick(now, unix, recorded=not recorder.backlog and not trouble)
         if trouble and not store.unwritable:
-            store.tell(unix, "warn", f"the recording cannot be written: {trouble}")
+            store.add_event(unix, "warn", f"the recording cannot be written: {trouble}")
         elif store.unwritable and not trouble:
             missing = f"not in it: {counted(recorder.unrecorded, 'step record')}"
-            store.tell(unix, "info", f"recording again; {missing if recorder.unrecorded else 'nothing was lost'}")
+            store.add_event(unix, "info", f"recording again; {missing if recorder.unrecorded else 'nothing was lost'}")
         store.unwritable = trouble or ""
         store.notes = self._notes()
 
@@ -264,14 +280,14 @@ class Hub:
             bad = self._collector.bad_frames
             were = "was dropped: it was no message" if bad == 1 else "were dropped: they were no messages"
             notes.append(f"{counted(bad, 'frame')} {were} of ddpmon")
-        return notes
+        return notes + self._nodes.notes(time.monotonic())
 
     def _reload(self) -> None:
         """Read run.json again if the supervisor wrote it."""
         path = runs.run_dir(self._run_id) / "run.json"
         with contextlib.suppress(OSError, DdpmonError):
-            found = path.stat()
-            stamp = (found.st_mtime_ns, found.st_ino, found.st_size)
+            status = path.stat()
+            stamp = (status.st_mtime_ns, status.st_ino, status.st_size)
             if stamp != self._run_stamp:
                 self._store.run = runs.load(self._run_id)
                 self._run_stamp = stamp
@@ -287,6 +303,15 @@ class Hub:
 
     def _receive(self, now: float) -> int:
         return self._ingest.receive(self._collector, now, time.time())
+
+    def _answer(self, identity: bytes, message: ToRank) -> None:
+        if not self._nodes.answer(identity, message):
+            self._ingest.answer(identity, message)
+
+    def _accept(self, process: RankProcess, message: FromRank) -> None:
+        self._nodes.accept(process, message)
+        if process.hello.through:
+            self._heard_at = process.heard_at
 
     def _build(self, version: int) -> Snapshot:
         return snapshot(self._store, self._epoch, version, time.monotonic(), time.time())
@@ -306,19 +331,23 @@ class Hub:
             self._receive(time.monotonic())
         self._take_tails()
         self._reload()
-        store, now, unix = self._store, time.monotonic(), time.time()
+        store = self._store
         over = store.run.ended or store.run.lost()
+        if over:
+            self._hand_over()
+        now, unix = time.monotonic(), time.time()
         self._collector.tell_failures(now, unix, final=True)
-        self._tell_refusals(unix)
+        self._add_refusal_events(unix)
         if over:
             store.live = False
-            store.registry.look()
+            store.registry.mark_dead()
             store.ending = read_ending(store.run)
             for process in store.registry.seats.values():
                 process.dead = not process.left
                 self._recorder.process(process)
         store.digest(final=over)
         store.judge(now, unix)
+        self._alerts.look(now, unix)
         self._checkpoint(final=True)
         self._recorded_at = -math.inf
         self._record(now, unix)
@@ -333,6 +362,19 @@ class Hub:
         self._write_report()
         self._viewers.receive(time.monotonic())
         self._viewers.take_leave(time.monotonic())
+        self._alerts.finish(unix)
+
+    def _hand_over(self) -> None:
+        """Give the root what this node's ranks said; or wait for what those of other nodes still say."""
+        deadline = time.monotonic() + FINISH_S
+        while not self._nodes.settled(now := time.monotonic()) and now < deadline:
+            self._receive(now)
+            self._nodes.turn(now)
+            self._collector.record_all()
+            self._nodes.tick(now, time.time(), recorded=not self._recorder.trouble)
+            time.sleep(0.02)
+        self._collector.record_all()
+        self._nodes.tick(time.monotonic(), time.time(), recorded=not self._recorder.trouble)
 
     def _write_report(self) -> None:
         path = runs.run_dir(self._run_id) / "report.json"
@@ -343,57 +385,6 @@ class Hub:
         except (OSError, RecordingError) as error:
             with contextlib.suppress(OSError):  # the disk may be full: viewers are told all the same
                 print(f"no report.json: {error}", flush=True)
-
-
-def _open(run: Run) -> tuple[Store, Recorder]:
-    """The state that an earlier hub of the run left, or a fresh one; and the recorder that goes on from it."""
-    path = recording_path(run.id)
-    now, unix = time.monotonic(), time.time()
-    trouble = None
-    if path.exists():
-        try:
-            with Recording(run, tails=False) as recording:
-                store = recording.store()
-                if recording.database.salvaged:
-                    trouble = _replace(path, recording)
-            store.resume(now)
-            if trouble:
-                store.tell(unix, "warn", trouble)
-            store.tell(unix, "warn", "the hub was restarted; ranks send again what it had not recorded")
-            return store, Recorder(path, run.id, store.clock)
-        except (RecordingError, OSError, sqlite3.Error) as error:
-            trouble = str(error)  # the recorder will say what it cannot write
-            with contextlib.suppress(OSError):
-                trouble = f"{error}; it is now {_put_aside(path).name}, and a new one begins"
-    clock = Clock(time.monotonic_ns() // 1000, unix)
-    store = Store(run, Registry(run.id, run.world_size, run.host), clock, live=True)
-    if trouble:
-        store.tell(unix, "warn", trouble)
-    return store, Recorder(path, run.id, clock)
-
-
-def _replace(path: Path, recording: Recording) -> str:
-    """Put what is whole of a damaged recording in its place; returns what is to be said of it."""
-    whole = path.with_suffix(".whole")
-    whole.unlink(missing_ok=True)
-    os.close(os.open(whole, os.O_CREAT | os.O_WRONLY, 0o600))
-    try:
-        recording.database.write_to(whole)
-        aside = _put_aside(path)
-        whole.replace(path)
-    finally:
-        whole.unlink(missing_ok=True)
-    return f"{path} is damaged; it is now {aside.name}, and what is whole of it goes on as {path.name}"
-
-
-def _put_aside(path: Path) -> Path:
-    """Rename a recording, and the log beside it, which is no other recording's."""
-    aside = path.with_suffix(".damaged")
-    path.replace(aside)
-    for suffix in ("-wal", "-shm"):
-        with contextlib.suppress(FileNotFoundError):
-            Path(f"{path}{suffix}").replace(f"{aside}{suffix}")
-    return aside
 
 
 def main(run_id: str) -> int:

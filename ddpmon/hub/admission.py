@@ -1,0 +1,47 @@
+"""Lets in the hubs whose keys were told, and nobody else (ZAP, rfc.zeromq.org/spec/27)."""
+
+from __future__ import annotations
+
+import zmq
+from zmq.utils import z85
+
+from ddpmon.hub.receiving import Socket
+
+DOMAIN = b"ddpmon"
+_OK, _DENIED = b"200", b"400"
+
+
+class Admission:
+    """Answers ZeroMQ when a peer has proven that it holds the secret key to a public one.
+
+    admitted: the node of each public key; those that come in later count too.
+    """
+
+    def __init__(self, context: zmq.Context[Socket], admitted: dict[str, int]) -> None:
+        self.socket: Socket = context.socket(zmq.REP)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.bind("inproc://zeromq.zap.01")  # a name that ZeroMQ gives it
+        self._admitted = admitted
+        self.refused: list[str] = []
+        """Addresses of those that were not let in, since somebody last looked."""
+
+    def answer(self) -> None:
+        """Answer all that ask. The node becomes the User-Id of what comes by the connection."""
+        while True:
+            try:
+                version, request, domain, address, _, mechanism, *credentials = self.socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            node = None
+            if domain == DOMAIN and mechanism == b"CURVE" and len(credentials) == 1 and len(credentials[0]) == 32:
+                node = self._admitted.get(z85.encode(credentials[0]).decode())
+            if node is None:
+                self.refused.append(address.decode(errors="replace"))
+                answer = _DENIED, b"unknown key", b""
+            else:
+                answer = _OK, b"OK", str(node).encode()
+            self.socket.send_multipart([version, request, *answer, b""])
+
+    def close(self) -> None:
+        """Let nobody in any more."""
+        self.socket.close()

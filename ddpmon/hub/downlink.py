@@ -1,0 +1,249 @@
+"""The root hub's end of the ways to the hubs of other nodes: takes in what their ranks say as if they had connected."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import zmq
+
+from ddpmon.analysis.words import rank_list
+from ddpmon.hub.admission import DOMAIN, Admission
+from ddpmon.hub.keys import Keys
+from ddpmon.hub.receiving import Socket
+from ddpmon.messages import ToRank, Welcome, Where, WireError, encode
+from ddpmon.messages.nodes import (
+    Again,
+    Bundle,
+    Join,
+    Joined,
+    Locate,
+    Look,
+    Roster,
+    Shown,
+    Stop,
+    Taken,
+    ToNode,
+    decode_from_node,
+)
+from ddpmon.recording.collector import Collector
+from ddpmon.store.peers import Peer, process_key
+from ddpmon.store.processes import RankProcess
+from ddpmon.store.refusals import NO_KEY, NO_MESSAGE
+from ddpmon.store.store import Store
+
+FRAME_BYTES = 8 << 20
+BEAT_S = 1.0
+GONE_S = 4.0
+"""A node's hub says something every second. One that restarts is back sooner."""
+AGAIN_S = 1.0
+MOST_PER_TURN = 200
+CLOCKS = 240
+"""Bundles, a minute of them, of which the one that came fastest tells how far two clocks are apart: to milliseconds, so
+that failures and stacks of several machines have an order. Steps are aligned by the ends of their synchronisations."""
+_PREFIX = b"N"
+"""Of names of connections that are another node's; ZeroMQ's own begin with a zero."""
+
+
+@dataclass
+class Node:
+    """Another node, as its hub tells of it."""
+
+    number: int
+    connection: bytes
+    epoch: str = ""
+    host: str = ""
+    seq: int = 0
+    """Of the last bundle that was taken in."""
+    recorded: int = 0
+    """Up to which bundle all is on the disk."""
+    heard_at: float = 0.0
+    beat_at: float = float("-inf")
+    again_at: float = float("-inf")
+    gone: bool = False
+    """It was told that nothing is heard of it."""
+    stopping: bool = False
+    later_us: deque[int] = field(default_factory=lambda: deque(maxlen=CLOCKS))
+    """How far this clock was ahead of the node's as each of the last bundles came, with the time that took."""
+
+
+class Downlink:
+    """Serves the hubs of other nodes.
+
+    look(viewer, request): takes a request of a viewer there; `show` sends what it gets. stop(): ends the whole run.
+    """
+
+    def __init__(
+        self,
+        context: zmq.Context[Socket],
+        keys: Keys,
+        store: Store,
+        collector: Collector,
+        epoch: str,
+        look: Callable[[bytes, bytes], None],
+        stop: Callable[[], None],
+    ) -> None:
+        self.admission = Admission(context, keys.admitted)
+        self.socket: Socket = context.socket(zmq.ROUTER)
+        self.socket.setsockopt(zmq.LINGER, 500)
+        self.socket.setsockopt(zmq.RCVHWM, 100)
+        self.socket.setsockopt(zmq.SNDHWM, 100)
+        self.socket.setsockopt(zmq.MAXMSGSIZE, FRAME_BYTES)
+        self.socket.setsockopt(zmq.HEARTBEAT_IVL, 1000)
+        self.socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3000)
+        self.socket.setsockopt(zmq.HANDSHAKE_IVL, 5000)
+        self.socket.setsockopt(zmq.ZAP_DOMAIN, DOMAIN)
+        self.socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # else everyone is let in while nobody answers
+        self.socket.setsockopt(zmq.CURVE_SERVER, 1)
+        self.socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret.encode())
+        self._store, self._collector, self._epoch = store, collector, epoch
+        self._look, self._stop = look, stop
+        self.nodes: dict[int, Node] = {}
+
+    def listen(self, address: str) -> str:
+        """Bind; returns the endpoint with its port. zmq.ZMQError where that is not possible."""
+        self.socket.setsockopt(zmq.IPV6, "[" in address)
+        self.socket.bind(address)
+        return self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
+
+    def receive(self, now: float, unix: float) -> None:
+        """Take in what nodes say, a bounded lot of it."""
+        self.admission.answer()
+        for address in self.admission.refused:
+            self._store.registry.refusals.count(NO_KEY, why=f"from {address}")
+        self.admission.refused.clear()
+        for _ in range(MOST_PER_TURN):
+            try:
+                connection, *frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                return
+            number = int(frames[0].get("User-Id")) if frames else 0
+            node = self.nodes.setdefault(number, Node(number, connection.bytes))
+            node.connection, node.heard_at = connection.bytes, now
+            try:
+                if len(frames) != 1:
+                    raise WireError("not one frame")
+                self._take(node, frames[0].bytes, now, unix)
+            except WireError as error:
+                self._store.registry.refusals.count(NO_MESSAGE, why=f"node {number}: {error}"[:200])
+
+    def _take(self, node: Node, frame: bytes, now: float, unix: float) -> None:
+        message = decode_from_node(frame)
+        if isinstance(message, Join):
+            if message.epoch != node.epoch:
+                node.seq = node.recorded = 0
+            taken = {self._store.registry.host, *(other.host for other in self.nodes.values() if other is not node)}
+            node.host = f"{message.host}-{node.number}" if message.host in taken else message.host
+            node.epoch = message.epoch
+            self._send(node, Joined(self._epoch, node.host))
+        elif not node.epoch:
+            self._send(node, Again(join=True))
+        elif isinstance(message, Roster):
+            for hello in message.hellos:
+                self._collector.take([_name(node, hello.pid), encode(hello)], now, unix, Peer(0, node.number))
+        elif isinstance(message, Look):
+            self._look(b"%c%d/" % (_PREFIX, node.number) + message.viewer, message.request)
+        else:
+            self._bundle(node, message, now, unix)
+
+    def _bundle(self, node: Node, bundle: Bundle, now: float, unix: float) -> None:
+        if bundle.seq <= node.seq:
+            return
+        if bundle.seq > node.seq + 1 and bundle.seq != bundle.first:
+            self._ask_again(node, now)  # some of those before are on the node still
+            return
+        node.seq = bundle.seq
+        node.later_us.append(time.monotonic_ns() // 1000 - bundle.now_us)
+        if bundle.stopping and not node.stopping:
+            node.stopping = True
+            self._stop()
+        for item in bundle.items:
+            if item.frame:
+                name, peer = _name(node, item.pid), Peer(0, node.number)
+                self._collector.take([name, item.frame], now, unix, peer, later_us=min(node.later_us))
+            elif process := self._store.registry.everyone.get(process_key(item.pid, node.number)):
+                self._collector.ended(process, left=item.left)
+                if process.dead and not any(process.told(failure) for failure in self._store.failures):
+                    text = f"rank {process.rank} (pid {item.pid} on {node.host}) is gone"
+                    self._store.add_event(unix, "critical", text)
+
+    def _ask_again(self, node: Node, now: float, *, join: bool = False) -> None:
+        if now - node.again_at >= AGAIN_S:
+            node.again_at = now
+            self._send(node, Again(join=join))
+
+    def answer(self, identity: bytes, message: ToRank, now: float) -> bool:
+        """Answer a rank of another node, as far as its hub does not; False: it is none."""
+        number, _, pid = identity.removeprefix(_PREFIX).partition(b"/")
+        if not identity.startswith(_PREFIX) or (node := self.nodes.get(int(number))) is None:
+            return identity.startswith(_PREFIX)
+        if isinstance(message, Where):
+            self._send(node, Locate(int(pid), message.brief))
+        elif isinstance(message, Welcome) and not message.known:
+            self._ask_again(node, now, join=True)
+        return True
+
+    def show(self, viewer: bytes, frame: bytes) -> bool:
+        """Send a viewer on another node what it asked for; False: it is on none."""
+        if not viewer.startswith(_PREFIX):
+            return False
+        number, _, name = viewer.removeprefix(_PREFIX).partition(b"/")
+        if node := self.nodes.get(int(number)):
+            self._send(node, Shown(name, frame))
+        return True
+
+    def tick(self, now: float, unix: float, *, recorded: bool, stopping: bool) -> None:
+        """Tell nodes what is recorded and to stop; tell of nodes that are silent. recorded: all that came is."""
+        for node in self.nodes.values():
+            if recorded and node.recorded < node.seq:
+                node.recorded, node.beat_at = node.seq, float("-inf")
+            if now - node.beat_at >= BEAT_S:
+                node.beat_at = now
+                self._send(node, Taken(node.recorded))
+                if stopping:
+                    self._send(node, Stop())
+            if node.epoch and node.gone != (now - node.heard_at >= GONE_S):
+                node.gone = not node.gone
+                self._tell(node, now, unix)
+
+    def _tell(self, node: Node, now: float, unix: float) -> None:
+        ranks = self.ranks(node)
+        if not node.gone:
+            self._store.add_event(unix, "info", f"{node.host} is back")
+        elif any(not process.gone for process in ranks):
+            size = self._store.registry.world_size
+            whose = f"rank{'s' * (len(ranks) > 1)} {rank_list([process.rank for process in ranks], size)}"
+            last = max(process.steps for process in ranks)
+            lead = f"{whose}, last step {last:,}"
+            if self._store.stands_since is not None and self._store.stands_since > node.heard_at + GONE_S / 2:
+                text = f"nothing is heard of {node.host} ({lead}); the others step on, so its hub or the link is gone"
+                self._store.add_event(unix, "warn", text)
+            else:
+                self._store.add_event(unix, "critical", f"{node.host} is gone: {lead}")
+
+    def ranks(self, node: Node) -> list[RankProcess]:
+        """Those of a node."""
+        seats = self._store.registry.seats.values()
+        return [process for process in seats if process.hello.through == node.number]
+
+    @property
+    def settled(self) -> bool:
+        """Whether every rank of a node that is heard has said goodbye."""
+        return all(process.gone for node in self.nodes.values() if not node.gone for process in self.ranks(node))
+
+    def close(self) -> None:
+        """Let go."""
+        self.socket.close()
+        self.admission.close()
+
+    def _send(self, node: Node, message: ToNode) -> None:
+        with contextlib.suppress(zmq.ZMQError):  # gone, or does not read: what matters is said again
+            self.socket.send_multipart([node.connection, encode(message)], zmq.NOBLOCK)
+
+
+def _name(node: Node, pid: int) -> bytes:
+    """Of the connection that a rank of another node would have."""
+    return b"%c%d/%d" % (_PREFIX, node.number, pid)

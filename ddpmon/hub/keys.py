@@ -1,0 +1,48 @@
+"""Who a hub is to those of other nodes: a key pair for each run, kept so that a hub that restarts is the same one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+import msgspec
+import zmq
+
+from ddpmon.messages.wire import is_key
+
+FILE = "node.key"
+
+
+class Keys(msgspec.Struct):
+    """A hub's CURVE keys; of a root also where it listens and whom it lets in. In the run's folder, mode 0600."""
+
+    public: str
+    secret: str
+    addresses: list[str] = msgspec.field(default_factory=list)
+    admitted: dict[str, int] = msgspec.field(default_factory=dict)
+    """Public key of a hub: its node."""
+
+    def save(self, run_dir: Path) -> None:
+        """Keep it. A full disk costs a hub that restarts its place, and nothing else."""
+        draft = run_dir / f"{FILE}.new"
+        with contextlib.suppress(OSError):
+            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(msgspec.json.encode(self))
+            draft.replace(run_dir / FILE)
+
+
+def kept(run_dir: Path) -> Keys | None:
+    """What an earlier hub of the run kept; None: nothing that can be read."""
+    try:
+        keys = msgspec.json.decode((run_dir / FILE).read_bytes(), type=Keys)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    return keys if is_key(keys.public) and is_key(keys.secret) else None
+
+
+def fresh() -> Keys:
+    """A new key pair."""
+    public, secret = zmq.curve_keypair()
+    return Keys(public.decode(), secret.decode())

@@ -1,0 +1,252 @@
+"""This hub among those of several nodes: the root, a node's, or neither, as in every run of one machine."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import math
+import os
+import secrets
+import signal
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import zmq
+
+from ddpmon import runs
+from ddpmon.hub import keys
+from ddpmon.hub.downlink import Downlink
+from ddpmon.hub.receiving import Socket
+from ddpmon.hub.uplink import EVERY_S, Uplink
+from ddpmon.hub.viewers import Viewers
+from ddpmon.messages import Card, FromRank, Meeting, ToRank, Where
+from ddpmon.recording.collector import Collector
+from ddpmon.store.processes import RankProcess
+from ddpmon.store.store import Store
+
+MISSED = "the hub of rank 0 is not reached: this machine's ranks only"
+FINISH_S = 3.0
+"""How long the end of the run waits for the hubs of other nodes."""
+OUTSIDE = (("192.0.2.1", socket.AF_INET), ("2001:db8::1", socket.AF_INET6))
+"""Addresses that nobody has (RFC 5737, RFC 3849): the way to them is the way out of this machine."""
+
+
+class Nodes:
+    """Becomes what the ranks say it is: that of rank 0 the root, others nodes.
+
+    collector: takes in what ranks of other nodes say. answer: sends a message to a rank that is connected here.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        collector: Collector,
+        answer: Callable[[bytes, ToRank], None],
+    ) -> None:
+        self._store, self._collector = store, collector
+        self._answer = answer
+        self._viewers: Viewers
+        self._dir: Path = runs.run_dir(store.run.id)
+        self._epoch = secrets.token_hex(4)
+        self._keys = keys.kept(self._dir)
+        self._context: zmq.Context[Socket] | None = None
+        self._up: Uplink | None = None
+        self._down: Downlink | None = None
+        self._stopped = self._reached = False
+        self._sockets: list[Socket] = []
+        self._polled: list[Socket] = []
+
+    def begin(self, viewers: Viewers) -> None:
+        """Take the place that is known already. viewers: of this hub."""
+        self._viewers = viewers
+        store = self._store
+        if not zmq.has("curve"):
+            if store.run.nnodes > 1:
+                store.add_event(time.time(), "warn", "this ZeroMQ was built without CURVE: this machine's ranks only")
+        elif store.run.nnodes > 1 and not (self._keys and self._keys.addresses):
+            self._begin_uplink()  # what ranks say before it is known where the root is waits for it
+        elif self._keys and self._keys.addresses:
+            self._begin_downlink(self._keys.addresses)
+
+    @property
+    def every_s(self) -> float:
+        """How often `turn` has something to do, in seconds."""
+        return math.inf if self._up is None else EVERY_S
+
+    def keep_polled(self, poller: zmq.Poller) -> None:
+        """Have the poller wake up for what other hubs say."""
+        if self._polled != self._sockets:
+            for old in self._polled:
+                poller.unregister(old)
+            for new in self._sockets:
+                poller.register(new, zmq.POLLIN)
+            self._polled = self._sockets
+
+    def accept(self, process: RankProcess, message: FromRank) -> None:
+        """Take what a rank said, once the collector has it."""
+        if isinstance(message, Meeting) and not process.hello.through:
+            self._meet(process, message)
+        elif self._up is not None and not process.hello.through:
+            self._up.add(process, message)
+
+    def ended(self, process: RankProcess) -> None:
+        """A rank of this machine is there no more."""
+        if self._up is not None and not process.hello.through:
+            self._up.ended(process)
+
+    def _meet(self, process: RankProcess, meeting: Meeting) -> None:
+        if not zmq.has("curve") or not self._store.registry.is_seated(process):
+            return
+        self._keys = self._keys or keys.fresh()
+        if process.rank == 0:
+            if self._up is not None:
+                self._end_uplink()
+            if self._down is None:
+                self._begin_downlink([f"tcp://{_bracketed(_address_towards(meeting.towards))}:*"])
+            for node, key in meeting.keys.items():
+                self._keys.admitted[key] = node
+            self._keys.save(self._dir)
+            admits = sorted(set(self._keys.admitted.values()))
+            self._answer(process.identity, Card(self._keys.public, self._store.run.id, self._keys.addresses, admits))
+            return
+        if self._up is None and self._down is None:
+            self._begin_uplink()
+        self._answer(process.identity, Card(self._keys.public, self._store.run.id))
+        if self._up is not None and meeting.root is not None and meeting.root.key != self._keys.public:
+            self._up.meet(meeting.root)
+
+    def _begin_uplink(self) -> None:
+        if self._keys is None:
+            self._keys = keys.fresh()
+            self._keys.save(self._dir)
+        self._context = self._context or zmq.Context(io_threads=1)
+        self._up = Uplink(
+            self._context,
+            self._keys,
+            self._store.registry,
+            self._epoch,
+            self._locate,
+            self._viewers.show,
+            self._stop,
+        )
+        self._sockets = [self._up.socket]
+
+    def _end_uplink(self) -> None:
+        if self._up is not None:
+            self._up.close()
+        self._up, self._sockets = None, []
+
+    def _begin_downlink(self, addresses: list[str]) -> None:
+        assert self._keys is not None  # noqa: S101  whoever calls this has them
+        self._context = self._context or zmq.Context(io_threads=1)
+        down = Downlink(self._context, self._keys, self._store, self._collector, self._epoch, self._look, self._stop)
+        try:
+            self._keys.addresses = [down.listen(address) for address in addresses]
+        except zmq.ZMQError as error:
+            down.close()
+            text = f"other machines cannot be heard: {addresses[0]}: {error.strerror}"
+            self._store.add_event(time.time(), "warn", text)
+            return
+        self._down = down
+        self._sockets = [down.socket, down.admission.socket]
+
+    def answer(self, identity: bytes, message: ToRank) -> bool:
+        """Answer a rank of another node; False: it is none."""
+        return self._down is not None and self._down.answer(identity, message, time.monotonic())
+
+    def look(self, viewer: bytes, request: bytes) -> bool:
+        """Have the root answer a viewer of this hub; False: it cannot, or this is the root."""
+        return self._up is not None and self._up.look(viewer, request)
+
+    def show(self, viewer: bytes, frame: bytes) -> bool:
+        """Send a viewer of another node a snapshot; False: it is here."""
+        return self._down is not None and self._down.show(viewer, frame)
+
+    def turn(self, now: float) -> None:
+        """Hear and say what is due."""
+        if self._down is not None:
+            self._down.receive(now, time.time())
+        if self._up is not None:
+            self._up.receive(now)
+            self._up.turn(now, stopping=self._store.run.stopping)
+
+    def tick(self, now: float, unix: float, *, recorded: bool) -> None:
+        """recorded: all that was taken in so far is."""
+        if self._down is not None:
+            self._down.tick(now, unix, recorded=recorded, stopping=self._store.run.stopping)
+        if self._up is not None and self._reached != self._up.reached(now):
+            self._reached = not self._reached
+            if self._reached:
+                self._store.add_event(unix, "info", "the hub of rank 0 is reached: it shows the whole world")
+            else:
+                self._store.add_event(unix, "warn", MISSED)
+
+    def notes(self, now: float) -> list[str]:
+        """What viewers should know of it."""
+        if self._up is None:
+            return []
+        lines = [] if self._up.reached(now) else [MISSED]
+        if self._up.dropped:
+            lines.append(
+                f"{self._up.dropped:,} messages for the hub of rank 0 were dropped: it was not reached for too long"
+            )
+        return lines
+
+    def settled(self, now: float) -> bool:
+        """Whether everything was handed over, here and there."""
+        up = self._up is None or self._up.finish(now) or not self._up.reached(now)
+        return up and (self._down is None or self._down.settled)
+
+    def close(self) -> None:
+        """Let go."""
+        for link in (self._up, self._down):
+            if link is not None:
+                link.close()
+        if self._context is not None:
+            self._context.term()
+
+    def _look(self, viewer: bytes, request: bytes) -> None:
+        self._viewers.take(viewer, request, time.monotonic())
+
+    def _locate(self, pid: int, brief: bool) -> None:
+        process = self._store.registry.everyone.get(pid)
+        if process is not None and not process.gone:
+            self._answer(process.identity, Where(brief))
+
+    def _stop(self) -> None:
+        """End the run on this machine, as `ddpmon stop` does: its supervisor takes SIGTERM for that."""
+        supervisor = self._store.run.supervisor
+        if self._stopped or self._store.run.stopping or self._store.run.ended or supervisor is None:
+            return
+        self._stopped = True
+        with contextlib.suppress(OSError):
+            handle = os.pidfd_open(supervisor.pid)
+            try:
+                if supervisor.alive():  # the handle first: it is the process that was meant
+                    signal.pidfd_send_signal(handle, signal.SIGTERM)
+            finally:
+                os.close(handle)
+
+
+def _address_towards(host: str) -> str:
+    """This machine's address on the way to a host that every node reaches; connecting a UDP socket sends nothing.
+
+    Where the host is this machine, its name may mean loopback here alone (Debian's 127.0.1.1): then the way out counts.
+    """
+    ways: list[tuple[str, int]] = [(host, socket.AF_UNSPEC), *OUTSIDE]
+    everywhere_loopback = host in {"localhost", "127.0.0.1", "::1", "[::1]"}
+    for name, wanted in ways:
+        with contextlib.suppress(OSError):
+            family, kind, _, _, address = socket.getaddrinfo(name.strip("[]"), 9, wanted, socket.SOCK_DGRAM)[0]
+            with socket.socket(family, kind) as probe:
+                probe.connect(address)
+                own = str(probe.getsockname()[0])
+            if everywhere_loopback or not ipaddress.ip_address(own.partition("%")[0]).is_loopback:
+                return own
+    return "127.0.0.1"
+
+
+def _bracketed(address: str) -> str:
+    return f"[{address}]" if ":" in address else address

@@ -1,0 +1,68 @@
+"""What a hub goes on from: what an earlier one recorded, what is whole of it where it is damaged, or nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import time
+from pathlib import Path
+
+from ddpmon.errors import RecordingError
+from ddpmon.recording.recorder import Recorder
+from ddpmon.recording.recording import Recording, recording_path
+from ddpmon.runs import Run
+from ddpmon.store.intake import Clock
+from ddpmon.store.processes import Registry
+from ddpmon.store.store import Store
+
+
+def open_recording(run: Run) -> tuple[Store, Recorder]:
+    """The state that an earlier hub of the run left, or a fresh one; and the recorder that goes on from it."""
+    path = recording_path(run.id)
+    now, unix = time.monotonic(), time.time()
+    trouble = None
+    if path.exists():
+        try:
+            with Recording(run, tails=False) as recording:
+                store = recording.store()
+                if recording.database.salvaged:
+                    trouble = _replace(path, recording)
+            store.resume(now)
+            if trouble:
+                store.add_event(unix, "warn", trouble)
+            store.add_event(unix, "warn", "the hub was restarted; ranks send again what it had not recorded")
+            return store, Recorder(path, run.id, store.clock)
+        except (RecordingError, OSError, sqlite3.Error) as error:
+            trouble = str(error)  # the recorder will say what it cannot write
+            with contextlib.suppress(OSError):
+                trouble = f"{error}; it is now {_put_aside(path).name}, and a new one begins"
+    clock = Clock(time.monotonic_ns() // 1000, unix)
+    store = Store(run, Registry(run.id, run.world_size, run.host), clock, live=True)
+    if trouble:
+        store.add_event(unix, "warn", trouble)
+    return store, Recorder(path, run.id, clock)
+
+
+def _replace(path: Path, recording: Recording) -> str:
+    """Put what is whole of a damaged recording in its place; returns what is to be said of it."""
+    whole = path.with_suffix(".whole")
+    whole.unlink(missing_ok=True)
+    os.close(os.open(whole, os.O_CREAT | os.O_WRONLY, 0o600))
+    try:
+        recording.database.write_to(whole)
+        aside = _put_aside(path)
+        whole.replace(path)
+    finally:
+        whole.unlink(missing_ok=True)
+    return f"{path} is damaged; it is now {aside.name}, and what is whole of it goes on as {path.name}"
+
+
+def _put_aside(path: Path) -> Path:
+    """Rename a recording, and the log beside it, which is no other recording's."""
+    aside = path.with_suffix(".damaged")
+    path.replace(aside)
+    for suffix in ("-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            Path(f"{path}{suffix}").replace(f"{aside}{suffix}")
+    return aside

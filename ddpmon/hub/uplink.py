@@ -1,0 +1,199 @@
+"""The way from the hub of a node to the root hub, which has the whole world."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+
+import msgspec
+import zmq
+
+from ddpmon.hub.bundles import Bundles
+from ddpmon.hub.keys import Keys
+from ddpmon.hub.receiving import Socket
+from ddpmon.messages import Card, FromRank, Hello, Meeting, WireError, encode
+from ddpmon.messages.nodes import (
+    LINK,
+    Again,
+    FromNode,
+    Item,
+    Join,
+    Joined,
+    Locate,
+    Look,
+    Roster,
+    Shown,
+    Stop,
+    Taken,
+    ToNode,
+    decode_to_node,
+)
+from ddpmon.store.processes import RankProcess, Registry
+
+EVERY_S = 0.25
+"""A bundle at most this often."""
+BEAT_S = 1.0
+"""And at least this often, empty if need be."""
+LOST_S = 3.0
+"""The root says something every second; one that is silent for so long is not reached."""
+FRAME_BYTES = 1 << 28
+"""Of a snapshot for a viewer: one of the largest world takes half of it."""
+
+
+class Uplink:
+    """Sends what the ranks of this node say to the root, and its viewers' requests.
+
+    locate(pid, brief): asks a rank for its stack. show(viewer, snapshot): sends a viewer a snapshot. stop(): ends the
+    run on this node.
+    """
+
+    def __init__(
+        self,
+        context: zmq.Context[Socket],
+        keys: Keys,
+        registry: Registry,
+        epoch: str,
+        locate: Callable[[int, bool], None],
+        show: Callable[[bytes, bytes], None],
+        stop: Callable[[], None],
+    ) -> None:
+        self.socket: Socket = context.socket(zmq.DEALER)
+        self.socket.setsockopt(zmq.LINGER, 500)
+        self.socket.setsockopt(zmq.SNDHWM, 32)
+        self.socket.setsockopt(zmq.MAXMSGSIZE, FRAME_BYTES)
+        self.socket.setsockopt(zmq.RECONNECT_IVL, 200)
+        self.socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)
+        self.socket.setsockopt(zmq.HEARTBEAT_IVL, 1000)
+        self.socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3000)
+        self.socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public.encode())
+        self.socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret.encode())
+        self._registry = registry
+        self._epoch = epoch
+        self._locate, self._show, self._stop = locate, show, stop
+        self._bundles = Bundles()
+        self._root: Card | None = None
+        self._host = registry.host
+        """What the root calls this machine."""
+        self._joined = False
+        self._heard_at = self._tried_at = self._sent_at = float("-inf")
+
+    def meet(self, root: Card) -> None:
+        """Learn who the root is, where it listens and with what key it answers."""
+        if self._root is not None:
+            if (root.key, root.addresses) == (self._root.key, self._root.addresses):
+                return
+            self._disconnect()
+        self._root, self._joined = root, False
+
+    @property
+    def dropped(self) -> int:
+        """Messages of ranks that were thrown away because the root did not take them."""
+        return self._bundles.dropped
+
+    def reached(self, now: float) -> bool:
+        """Whether the root answers."""
+        return self._joined and now - self._heard_at < LOST_S
+
+    def add(self, process: RankProcess, message: FromRank) -> None:
+        """Take what a rank said for the root."""
+        if isinstance(message, Hello):
+            if self._joined:  # else the roster has it
+                self._bundles.add(Item(message.pid, encode(self._introduced(message))))
+        elif not isinstance(message, Meeting):
+            self._bundles.add(Item(process.hello.pid, encode(message)))
+
+    def ended(self, process: RankProcess) -> None:
+        """A rank's process is there no more."""
+        self._bundles.add(Item(process.hello.pid, b"", left=process.left))
+
+    def look(self, viewer: bytes, request: bytes) -> bool:
+        """Pass a viewer's request on; False: the root cannot be reached."""
+        return self.reached(time.monotonic()) and self._send(Look(viewer, request))
+
+    def turn(self, now: float, *, stopping: bool) -> None:
+        """Connect, send what is due."""
+        if self._root is None:
+            return
+        if now - max(self._heard_at, self._tried_at) >= LOST_S:
+            # Also where ZeroMQ would try again by itself: after a refusal it does not.
+            self._disconnect()
+            self._tried_at = now
+            self.socket.setsockopt(zmq.CURVE_SERVERKEY, self._root.key.encode())
+            for address in self._root.addresses[:1]:
+                with contextlib.suppress(zmq.ZMQError):
+                    self.socket.setsockopt(zmq.IPV6, "[" in address)
+                    self.socket.connect(address)
+            self._join()
+        if not self._joined or now - self._sent_at < EVERY_S:
+            return
+        self._bundles.close(even_empty=now - self._sent_at >= BEAT_S)
+        while bundle := self._bundles.next(time.monotonic_ns() // 1000, stopping=stopping):
+            if not self._send(bundle):
+                return
+            self._bundles.sent()
+            self._sent_at = now
+
+    def receive(self, now: float) -> None:
+        """Hear what the root says."""
+        while True:
+            try:
+                message = decode_to_node(self.socket.recv(zmq.NOBLOCK))
+            except zmq.Again:
+                return
+            except WireError:
+                continue  # a newer root may say things that this hub does not know
+            self._heard_at = now
+            self._hear(message)
+
+    def _hear(self, message: ToNode) -> None:
+        if isinstance(message, Joined):
+            self._host, self._joined = message.host, True
+            hellos = [self._introduced(process.hello) for process in self._registry.seats.values()]
+            self._send(Roster(hellos))
+        elif isinstance(message, Taken):
+            self._bundles.taken(message.seq)
+        elif isinstance(message, Again):
+            if message.join:
+                self._join()
+            else:
+                self._bundles.again()
+        elif isinstance(message, Locate):
+            self._locate(message.pid, message.brief)
+        elif isinstance(message, Shown):
+            self._show(message.viewer, message.snapshot)
+        elif isinstance(message, Stop):
+            self._stop()
+
+    def finish(self, now: float) -> bool:
+        """Send the rest; whether the root has all of it."""
+        self._sent_at = min(self._sent_at, now - EVERY_S)
+        self.turn(now, stopping=False)
+        self.receive(now)
+        return self._bundles.settled
+
+    def close(self) -> None:
+        """Let go."""
+        self.socket.close()
+
+    def _introduced(self, hello: Hello) -> Hello:
+        """As the root is to know a rank: of its run, on the machine as it calls it."""
+        assert self._root is not None  # noqa: S101  it is joined
+        host = self._host if hello.host == self._registry.host else hello.host
+        return msgspec.structs.replace(hello, run_id=self._root.run_id, host=host)
+
+    def _join(self) -> None:
+        self._send(Join(LINK, self._epoch, self._registry.host))
+
+    def _send(self, message: FromNode) -> bool:
+        try:
+            self.socket.send(encode(message), zmq.NOBLOCK)
+        except zmq.ZMQError:
+            return False
+        return True
+
+    def _disconnect(self) -> None:
+        self._joined = False
+        for address in self._root.addresses[:1] if self._root else ():
+            with contextlib.suppress(zmq.ZMQError):  # it was not connected
+                self.socket.disconnect(address)

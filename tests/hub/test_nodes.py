@@ -1,0 +1,325 @@
+"""Hubs of several nodes over loopback TCP: made-up ranks that tell them of each other, as the probe does."""
+
+import contextlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import msgspec
+import psutil
+import pytest
+import zmq
+
+from ddpmon import runs
+from ddpmon.hub import keys
+from ddpmon.messages import STAGE_TRAINING, Ask, Card, Failure, Meeting, Phase, Where, encode
+from ddpmon.messages.nodes import LINK, Join
+from ddpmon.recording.recording import Recording
+from tests.hub.conftest import Stage, until
+from tests.worlds import own_times, records
+
+HOUR_US = 3_600_000_000
+
+
+class Machine(Stage):
+    """A run of one machine of several, on this one. Its ranks live in containers: they have another host name."""
+
+    def __init__(self, context, number):
+        super().__init__(context)
+        self.number = number
+        self.save(nnodes=2, name=f"node{number}")
+
+    def hub(self, ready=True, before=()):
+        """before: what its command line begins with."""
+        with (self.dir / "logs" / "hub.log").open("ab") as log:
+            line = [*before, sys.executable, "-m", "ddpmon.hub", self.run.id]
+            self.hubs.append(subprocess.Popen(line, stdout=log, stderr=log))
+        if ready:
+            self.viewer().get()
+        return self.hubs[-1]
+
+    def ranks(self, first, pid=None):
+        """Two ranks. pid: the same on both machines, as in containers."""
+        ranks = [self.rank(first + local, pid=(pid or 4_000_000) + local, host=f"box{self.number}") for local in (0, 1)]
+        for local, rank in enumerate(ranks):
+            rank.join(node_rank=self.number, local_rank=local)
+        return ranks
+
+    towards = "127.0.0.1"
+
+    def meet(self, rank, **known):
+        """What the probe says of the process group's store; returns the hub's card for it."""
+        rank.socket.send(encode(Meeting(rank.rank, rank.pid, self.number, 2, self.towards, **known)))
+        return rank.answer(Card)
+
+
+@pytest.fixture
+def machines(home):
+    context = zmq.Context()
+    made = [Machine(context, number) for number in range(2)]
+    yield made
+    for machine in made:
+        for hub in machine.hubs:
+            if hub.poll() is None:
+                hub.kill()
+            hub.wait()
+        machine.supervisor.kill()
+        machine.supervisor.wait()
+        for peer in machine.peers:
+            peer.socket.close()
+    context.term()
+    assert not [machine.log() for machine in made if "Traceback" in machine.log()]
+
+
+def introduce(root, node, first, second):
+    """Let two hubs find each other; returns their cards."""
+    card = node.meet(second)
+    root.meet(first)
+    admitting = root.meet(first, keys={1: card.key})
+    node.meet(second, root=admitting)
+    return admitting, card
+
+
+def world(machines, pid=None, before=()):
+    """Both hubs with two ranks each, introduced. before: see `Machine.hub`, of the second."""
+    root, node = machines
+    root.hub()
+    node.hub(before=before)
+    ranks = [*root.ranks(0, pid), *node.ranks(2, pid)]
+    introduce(root, node, ranks[0], ranks[2])
+    return ranks
+
+
+def tell(ranks, told, begin, end, later_us=0):
+    """Have each rank send steps of its own. later_us: how far the clock of the second machine is ahead."""
+    for rank in ranks:
+        ahead = later_us if rank.rank > 1 else 0
+        steps = [step for step in told[rank.rank] if begin <= step.step < end]
+        steps = [msgspec.structs.replace(step, end_us=step.end_us + ahead) for step in steps]
+        rank.batch(steps, now_us=time.monotonic_ns() // 1000 + ahead, stage=STAGE_TRAINING)
+
+
+def late_world(steps=80):
+    own = own_times(steps, 4, noise=0.02)
+    own[:, 3, 0] += 15  # data
+    return records(own, transfer=2.0, first=1, start_us=time.monotonic_ns() // 1000 - HOUR_US // 10)
+
+
+def seen_whole(snapshot):
+    return all(rank.health == "ok" for rank in snapshot.ranks) and len(snapshot.ranks) == 4
+
+
+def have_told(steps):
+    """Whether every rank of the world was heard, and has told of so many steps."""
+    return lambda snapshot: seen_whole(snapshot) and all(rank.steps == steps for rank in snapshot.ranks)
+
+
+@pytest.mark.parametrize("nnodes", [1, 2])  # 1: `ddpmon exec` does not know that there are others
+def test_viewers_of_either_machine_see_the_world_although_pids_are_alike_and_clocks_are_hours_apart(machines, nnodes):
+    for machine in machines:
+        machine.save(nnodes=nnodes)
+    ranks, told = world(machines, pid=4_000_100), late_world()
+    for begin in range(1, 81, 20):
+        tell(ranks, told, begin, begin + 20, later_us=5 * HOUR_US)
+    for machine in machines:
+        snapshot = machine.viewer().until(lambda s: s.state == "slow", "the late rank")
+        assert "rank 3 is slow" in snapshot.verdict
+        assert "data" in snapshot.verdict
+        assert [rank.host for rank in snapshot.ranks] == ["box0", "box0", "box1", "box1"]
+        assert "communication_bound" not in {found.kind for found in snapshot.findings}
+        waits = [rank.phases_ms[Phase.WAIT] for rank in snapshot.ranks]
+        assert waits[3] == pytest.approx(0, abs=0.5)
+        assert waits[0] == pytest.approx(15, abs=1)
+
+
+def recorded_steps(machine):
+    """{rank: how many of its steps are in the recording}"""
+    with contextlib.suppress(Exception), Recording(runs.load(machine.run.id)) as recording:
+        return {process.rank: process.records for process in recording.processes()}
+    return {}
+
+
+def test_what_a_node_said_while_the_root_was_dead_is_not_lost(machines):
+    root, node = machines
+    ranks, told = world(machines), late_world(100)
+    tell(ranks, told, 1, 21)
+    viewer = node.viewer()
+    viewer.until(have_told(20), "the first steps")
+    for rank in ranks[:2]:
+        rank.acknowledged(1)
+    root.hubs[-1].kill()
+    root.hubs[-1].wait()
+    tell(ranks[2:], told, 21, 41)
+    alone = viewer.until(lambda s: any("is not reached" in note for note in s.notes), "that the root is away")
+    assert alone.state != "slow" or "rank 3" in alone.verdict
+    root.hub()
+    for rank in ranks[:2]:
+        rank.join(node_rank=0, local_rank=rank.rank)  # as a rank does whom a hub does not know
+    tell(ranks[:2], told, 21, 41)
+    tell(ranks, told, 41, 61)
+    whole = viewer.until(lambda s: s.step == 60 and seen_whole(s), "the world again")
+    assert whole.records_lost == 0
+    assert not any("is not reached" in note for note in whole.notes)
+    until(lambda: set(recorded_steps(root).values()) == {60}, "all steps in the root's recording")
+
+
+def test_hubs_whose_keys_were_not_told_are_refused_and_counted(machines):
+    root, _ = machines
+    ranks = world(machines)
+    card = root.meet(ranks[0])
+    stranger = keys.fresh()
+    context = zmq.Context()
+    peer = context.socket(zmq.DEALER)
+    peer.setsockopt(zmq.LINGER, 0)
+    peer.curve_publickey, peer.curve_secretkey = stranger.public.encode(), stranger.secret.encode()
+    peer.curve_serverkey = card.key.encode()
+    try:
+        peer.connect(card.addresses[0])
+        peer.send(encode(Join(LINK, "x", "impostor")))
+        root.viewer().until(
+            lambda s: any("not admitted" in r.what for r in s.refused) and seen_whole(s), "the refusal beside the world"
+        )
+        assert not peer.poll(200), "nothing is said to who was not let in"
+    finally:
+        peer.close()
+        context.term()
+
+
+def test_a_hub_of_one_machine_listens_on_no_port(stage):
+    stage.hub()
+    stage.rank(0).join()
+    assert not listening(stage.hubs[-1].pid)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_the_root_listens_on_the_interface_that_leads_to_the_others_only(machines, address):
+    if address == "::1" and not has_ipv6():
+        pytest.skip("no IPv6 on this machine's loopback")
+    for machine in machines:
+        machine.towards = address
+    world(machines)
+    machines[1].viewer().until(seen_whole, "the world")
+    assert listening(machines[0].hubs[-1].pid) == {address}
+    assert not listening(machines[1].hubs[-1].pid)
+
+
+def has_ipv6():
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET6) as probe:
+        probe.bind(("::1", 0))
+        return True
+    return False
+
+
+def listening(pid):
+    """Addresses at which a process listens."""
+    return {at.laddr.ip for at in psutil.Process(pid).net_connections("inet") if at.status == psutil.CONN_LISTEN}
+
+
+def test_a_node_whose_hub_is_silent_is_named_with_its_ranks(machines):
+    root, node = machines
+    ranks, told = world(machines), late_world()
+    tell(ranks, told, 1, 21)
+    viewer = root.viewer()
+    viewer.until(have_told(20), "the steps")
+    node.hubs[-1].kill()
+    gone = until(lambda: [event for event in viewer.get().events if "ranks 2-3" in event.text], "its name")
+    assert [event.severity for event in gone] == ["critical"]
+    assert gone[0].text.endswith("is gone: ranks 2-3, last step 20")
+
+
+def test_a_node_whose_hub_is_silent_while_the_others_step_on_is_not_called_gone(machines):
+    root, node = machines
+    ranks, told = world(machines), late_world(400)
+    tell(ranks, told, 1, 21)
+    viewer = root.viewer()
+    viewer.until(have_told(20), "the steps")
+    node.hubs[-1].kill()
+    node.hubs[-1].wait()
+    begin = 21
+
+    def told_of():
+        nonlocal begin
+        tell(ranks[:2], told, begin, begin + 2)
+        begin += 2
+        time.sleep(0.1)  # no faster than ranks train: who is silent is told by the hub's clock, what is late by theirs
+        return [event.text for event in viewer.get().events if "nothing is heard of" in event.text]
+
+    (text,) = until(told_of, "that its hub is silent")
+    assert "ranks 2-3, last step 20" in text
+    for later in range(begin, 380, 20):
+        tell(ranks[:2], told, later, later + 20)
+    late = viewer.until(lambda s: s.step >= 380 and s.window and s.window[0] > 20, "steps of two ranks alone")
+    assert not {found.kind for found in late.findings} & {"communication_bound", "slow_link"}
+    assert [rank.phases_ms[Phase.TRANSFER] for rank in late.ranks[:2]] == [0, 0], late.window
+    assert "ranks 2-3 are not heard here" in late.verdict
+    node.hub()
+    for rank in ranks[2:]:
+        rank.join(node_rank=1, local_rank=rank.rank - 2)
+    introduce(root, node, ranks[0], ranks[2])
+    until(lambda: any("is back" in event.text for event in viewer.get().events), "that it is back")
+
+
+def test_a_question_of_a_viewer_of_one_machine_reaches_a_rank_of_the_other(machines):
+    root, node = machines
+    ranks = world(machines)
+    for machine, asked in ((root, 3), (node, 0)):
+        viewer = machine.viewer()
+        viewer.until(seen_whole, "the world")
+        viewer.socket.send(encode(Ask([asked])))
+        assert ranks[asked].answer(Where).brief
+
+
+def test_a_stop_on_one_machine_stops_the_others(machines):
+    root, node = machines
+    world(machines)
+    node.viewer().until(seen_whole, "the world")
+    node.save(stopping=True, stopping_at=time.time())
+    assert root.supervisor.wait(30) == -signal.SIGTERM, "what ddpmon stop sends"
+
+
+def test_the_end_is_told_to_the_viewers_of_every_machine_and_all_is_recorded(machines):
+    root, node = machines
+    ranks, told = world(machines), late_world()
+    viewer = node.viewer()
+    viewer.until(seen_whole, "the world")
+    tell(ranks, told, 1, 81)
+    for rank in ranks:
+        rank.bye()
+    root.end()
+    node.end()
+    assert viewer.until(lambda s: s.state == "done", "the end").step == 80
+    for machine in machines:
+        assert machine.hubs[-1].wait(30) == 0
+    assert recorded_steps(root) == dict.fromkeys(range(4), 80)
+    assert recorded_steps(node) == {2: 80, 3: 80}
+
+
+@pytest.fixture
+def hours_ahead():
+    """What to put before a command line, so that its monotonic clock is five hours ahead."""
+    prefix = ["unshare", "--time", "--monotonic", str(5 * HOUR_US // 1_000_000), "--fork", "--kill-child"]
+    try:
+        allowed = subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode == 0
+    except OSError:
+        allowed = False
+    if not allowed:
+        pytest.skip("no time namespace can be made here")
+    return prefix
+
+
+def test_who_failed_first_is_known_although_its_clock_is_hours_ahead(machines, hours_ahead):
+    root, _ = machines
+    ranks, told = world(machines, before=hours_ahead), late_world()
+    tell(ranks, told, 1, 41, later_us=5 * HOUR_US)
+    viewer = root.viewer()
+    viewer.until(have_told(40), "the steps")
+    first_us = time.monotonic_ns() // 1000
+    ranks[0].socket.send(encode(Failure(0, ranks[0].pid, first_us + 500_000, "RuntimeError: closed by peer")))
+    ranks[2].socket.send(encode(Failure(2, ranks[2].pid, first_us + 5 * HOUR_US, "ValueError: of rank 2")))
+    viewer.until(lambda s: sum(rank.exit is not None for rank in s.ranks) == 2, "both failures")
+    root.end(1)
+    last = viewer.until(lambda s: s.state == "failed", "the end")
+    assert last.verdict.startswith("rank 2")
+    assert "of rank 2" in last.verdict

@@ -1,0 +1,164 @@
+"""Two machines on this one: network namespaces joined by a cable, each with a name, a home and sockets of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ddpmon_program
+
+TRAIN = Path(__file__).with_name("train.py")
+PORT = 29_571
+LAUNCH_S = 120
+APART_S = 18_000
+"""How far the monotonic clocks of the hosts are apart."""
+
+
+@dataclass
+class Host:
+    """A namespace with one end of the cable."""
+
+    number: int
+    namespace: str
+    address: str
+    folder: Path
+    started: list[subprocess.Popen] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return f"host{self.number}"
+
+    @property
+    def interface(self) -> str:
+        return f"dm{os.getpid()}{'ab'[self.number]}"[-15:]
+
+    def environment(self, **further: str) -> dict[str, str]:
+        return os.environ | {
+            "DDPMON_HOME": str(self.folder / "home"),
+            "DDPMON_RUNTIME_DIR": str(self.folder / "s"),
+            "GLOO_SOCKET_IFNAME": self.interface,
+            "OMP_NUM_THREADS": "1",
+            "COLUMNS": "160",
+        } | further  # fmt: skip
+
+    def command(self, *words: str) -> list[str]:
+        """A command line that runs on this host."""
+        inside = f'hostname {self.name}; exec "$@"'
+        clock = ["--time", "--monotonic", str(self.number * APART_S), "--fork"] if self.number else []
+        return ["ip", "netns", "exec", self.namespace, "unshare", "--uts", *clock, "sh", "-c", inside, "sh", *words]
+
+    def start(self, *words: str, **variables: str) -> subprocess.Popen:
+        log = (self.folder / f"log{len(self.started)}").open("wb")
+        self.started.append(
+            subprocess.Popen(
+                self.command(*words),
+                env=self.environment(**variables),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        )
+        log.close()
+        return self.started[-1]
+
+    def cli(self, *words: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+        """What `ddpmon WORDS` says on this host."""
+        return subprocess.run(
+            self.command(ddpmon_program(), *words), env=self.environment(), capture_output=True, text=True,
+            timeout=timeout_s, check=False, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def train(self, nnodes: int = 2, port: int = PORT, **variables: str) -> subprocess.Popen:
+        """Start this host's ranks under `ddpmon run`, with host 0 as the rendezvous."""
+        root = self.address.rpartition(".")[0] + ".1" if "." in self.address else self.address.rpartition(":")[0] + ":1"
+        endpoint = f"[{root}]:{port}" if ":" in root else f"{root}:{port}"
+        return self.start(
+            ddpmon_program(), "run", "--headless", "--nnodes", str(nnodes), "--node-rank", str(self.number),
+            "--rdzv-endpoint", endpoint, "--nproc", "2", "--name", self.name, str(TRAIN), **variables,
+        )  # fmt: skip
+
+    def log(self) -> str:
+        return "\n".join(path.read_text(errors="replace") for path in sorted(self.folder.glob("log*")))
+
+
+def _ip(*words: str) -> bool:
+    try:
+        return subprocess.run(["ip", *words], capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+class Cable:
+    """Two hosts and what joins them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.hosts = [
+            Host(number, f"ddpmon-{os.getpid()}-{number}", f"10.231.7.{number + 1}", folder / str(number))
+            for number in range(2)
+        ]
+
+    def lay(self) -> bool:
+        """Make both; False: it is not allowed here."""
+        one, two = self.hosts
+        if os.getuid() != 0 or not all(_ip("netns", "add", host.namespace) for host in self.hosts):
+            return False
+        if not _ip("link", "add", one.interface, "netns", one.namespace, "type", "veth", "peer", "name", two.interface,
+                   "netns", two.namespace):  # fmt: skip
+            return False
+        for host in self.hosts:
+            (host.folder / "s").mkdir(parents=True, mode=0o700)
+            for words in (
+                ["addr", "add", f"{host.address}/24", "dev", host.interface],
+                ["addr", "add", f"fd00:231::{host.number + 1}/64", "dev", host.interface, "nodad"],
+                ["link", "set", host.interface, "up"],
+                ["link", "set", "lo", "up"],
+            ):
+                if not _ip("-n", host.namespace, *words):
+                    return False
+        return True
+
+    def cut(self) -> None:
+        """Nothing goes through any more."""
+        assert _ip("-n", self.hosts[1].namespace, "link", "set", self.hosts[1].interface, "down")
+
+    def heal(self) -> None:
+        host = self.hosts[1]
+        assert _ip("-n", host.namespace, "link", "set", host.interface, "up")
+        _ip("-n", host.namespace, "addr", "add", f"fd00:231::{host.number + 1}/64", "dev", host.interface, "nodad")
+
+    def remove(self) -> None:
+        for host in self.hosts:
+            for pid in subprocess.run(
+                ["ip", "netns", "pids", host.namespace], capture_output=True, text=True, check=False
+            ).stdout.split():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+            for process in host.started:
+                process.wait()
+            _ip("netns", "del", host.namespace)
+
+
+def cable(reason: str = "network namespaces with a cable between them are not allowed here"):
+    """For a fixture: two hosts, skipped with the reason where they cannot be."""
+    folder = Path(tempfile.mkdtemp(prefix="dm-", dir="/tmp"))
+    made = Cable(folder)
+    try:
+        if not made.lay():
+            pytest.skip(reason)
+        yield made
+    finally:
+        made.remove()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+PYTHON = sys.executable

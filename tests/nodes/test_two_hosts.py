@@ -1,0 +1,114 @@
+"""Real runs on two hosts: torchrun over gloo in two network namespaces, two ranks each."""
+
+import json
+
+import psutil
+import pytest
+
+from tests.conftest import wait_for
+from tests.nodes.hosts import LAUNCH_S, PYTHON, TRAIN, cable
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+
+
+@pytest.fixture
+def hosts():
+    yield from cable()
+
+
+def says(host, words, timeout_s=LAUNCH_S):
+    """Wait until `ddpmon status` on a host says something; returns all that it says then."""
+    last = ""
+
+    def found():
+        nonlocal last
+        last = host.cli("status").stdout
+        return words in last and last
+
+    try:
+        return wait_for(found, timeout_s)
+    except AssertionError:
+        raise AssertionError(f"{host.name} never says {words!r}, but {last}\n{host.log()}") from None
+
+
+def report(host):
+    return json.loads(host.cli("report", "--format", "json").stdout)
+
+
+def events(host):
+    """What the terminal of `ddpmon run --headless` printed."""
+    return host.log()
+
+
+def kill(host, word):
+    """End every process of a host's run with a word in its command line, at once."""
+    home = f"DDPMON_HOME={host.folder / 'home'}"
+    for process in psutil.process_iter(["cmdline"]):
+        if word in (process.info["cmdline"] or []) and home in _environment(process):
+            process.kill()
+
+
+def _environment(process):
+    try:
+        return [f"{name}={value}" for name, value in process.environ().items()]
+    except psutil.Error:
+        return []
+
+
+def test_a_late_rank_a_cut_cable_a_killed_hub_and_a_stop(hosts):
+    one, two = hosts.hosts
+    for host in (one, two):
+        host.train(LATE="3")
+    for host in (one, two):
+        told = says(host, "rank 3 is slow")
+        assert "data" in told
+        assert "4 ranks on 2 nodes" in told
+        assert "rank 3" in host.cli("report").stdout
+
+    hosts.cut()
+    wait_for(lambda: "host1 is gone: ranks 2-3" in events(one), 60)
+    hosts.heal()
+    wait_for(lambda: "host1 is back" in events(one), 60)
+    wait_for(lambda: all(rank["steps"] for rank in report(one)["ranks"]), 60)
+    before = report(one)["steps"]["count"]
+    wait_for(lambda: report(one)["steps"]["count"] > before + 20, 60)
+    assert report(one)["steps"]["records_lost"] == 0
+
+    # First the viewer, which would have another supervisor take over, then that, which would start another hub.
+    for word in ("--headless", "ddpmon.launch.supervisor", "ddpmon.hub"):
+        kill(two, word)
+    wait_for(lambda: "nothing is heard of host1 (ranks 2-3" in events(one), 60)
+    step = report(one)["ranks"][0]["steps"]
+    wait_for(lambda: report(one)["ranks"][0]["steps"] > step + 20, 60)
+
+    # `status` sees to a new supervisor, and that to a new hub.
+    wait_for(lambda: two.cli("status") and events(one).count("host1 is back") == 2, 60)
+    says(two, "4 ranks on 2 nodes")
+    assert two.cli("stop").returncode == 0
+    assert one.started[0].wait(60) != 0
+    for host in (one, two):
+        assert report(host)["run"]["state"] == "stopped", host.log()
+
+
+def test_weights_are_the_same_to_the_bit_and_all_is_recorded_at_the_end(hosts):
+    one, two = hosts.hosts
+    variables = {"STEPS": "60"}
+    watched, plain = one.folder / "watched.pt", one.folder / "plain.pt"
+    one.train(WEIGHTS=str(watched), **variables)
+    two.train(**variables)
+    for host in (one, two):
+        assert host.started[-1].wait(LAUNCH_S) == 0, host.log()
+    for host in (one, two):
+        torchrun = [
+            PYTHON, "-m", "torch.distributed.run", "--nnodes=2", f"--node-rank={host.number}", "--nproc-per-node=2",
+            f"--master-addr={one.address}", "--master-port=29572", str(TRAIN),
+        ]  # fmt: skip
+        host.start(*torchrun, WEIGHTS=str(plain), **variables)
+    for host in (one, two):
+        assert host.started[-1].wait(LAUNCH_S) == 0, host.log()
+    assert len(watched.read_bytes()) == 4 * (8 * 4 + 4)
+    assert watched.read_bytes() == plain.read_bytes()
+    told = report(one)
+    assert [rank["steps"] for rank in told["ranks"]] == [60] * 4
+    assert told["steps"]["records_lost"] == 0
+    assert told["run"]["state"] == report(two)["run"]["state"] == "done"

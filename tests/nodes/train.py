@@ -1,0 +1,41 @@
+"""A few hundred short steps over gloo; LATE names the rank whose data takes longer, WEIGHTS where rank 0 saves them."""
+
+import os
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
+
+STEPS = int(os.environ.get("STEPS", "100000"))
+WORK_S = 0.02
+LATE_S = 0.04
+
+
+class Data(Dataset):
+    def __len__(self):
+        return STEPS
+
+    def __getitem__(self, index):
+        if os.environ.get("LATE") == os.environ["RANK"]:
+            time.sleep(LATE_S)
+        return torch.full((8,), float(index % 7) + int(os.environ["RANK"]))
+
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(8, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+for batch in DataLoader(Data(), batch_size=1):
+    time.sleep(WORK_S)
+    optimizer.zero_grad()
+    model(batch).square().mean().backward()
+    optimizer.step()
+if os.environ.get("WEIGHTS") and dist.get_rank() == 0:
+    weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+    Path(os.environ["WEIGHTS"]).write_bytes(weights.numpy().tobytes())
+dist.barrier()
+dist.destroy_process_group()
