@@ -15,6 +15,7 @@ from ddpmon.cli.far import relay, there
 from ddpmon.cli.keeping import prune, rename, rm
 from ddpmon.cli.launching import exec_, run
 from ddpmon.cli.looking import attach, logs, ls, report
+from ddpmon.cli.metrics import metrics
 from ddpmon.cli.replaying import demo, replay
 from ddpmon.cli.stacking import stack
 from ddpmon.cli.standing import status
@@ -70,6 +71,7 @@ for command in (
     demo,
     diff,
     export,
+    metrics,
     relay,
     there,
 ):
@@ -90,8 +92,8 @@ def main() -> None:
         code = commands.main(prog_name="ddpmon", standalone_mode=False, obj=main)
         sys.stdout.flush()
     except click.UsageError as error:
-        where = f" ({error.ctx.command_path} --help)" if error.ctx else ""
-        code = _complain(error.format_message().rstrip(".") + where, 2)
+        usage = f" ({error.ctx.command_path} --help)" if error.ctx else ""
+        code = _complain(error.format_message().rstrip(".") + usage, 2)
     except click.ClickException as error:
         code = _complain(error.format_message(), 1)
     except UsageError as error:

@@ -53,7 +53,7 @@ def diff(a: str, b: str | None, fail_slower: float | None, form: str) -> int:
         print(diffs.text(made) if form == "text" else diffs.text_markdown(made))
     if fail_slower is None:
         return 0
-    passed, said = diffs.gate(made, fail_slower)
+    passed, sentence = diffs.gate(made, fail_slower)
     if form != "json":
-        print(f"\n{said}")
+        print(f"\n{sentence}")
     return int(not passed)

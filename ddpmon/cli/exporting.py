@@ -45,24 +45,24 @@ def export(run: str | None, form: str, output: Path | None, last: int | None) ->
 
     if last is not None and form == "openmetrics":
         raise UsageError("--last is for csv and perfetto: openmetrics tells how the run stands now")
-    found = runs.find(run)
+    target = runs.find(run)
     with _opened(output) as file:
         if form == "openmetrics":
-            _write_state(found, file)
+            _write_state(target, file)
         else:
-            _write_steps(found, form, last, file)
+            _write_steps(target, form, last, file)
 
 
 def _write_state(run: Run, file: TextIO) -> None:
     from ddpmon.errors import HubUnreachableError
     from ddpmon.export import openmetrics
-    from ddpmon.recording.recording import recorded_snapshot
+    from ddpmon.recording.recorded import recorded_snapshot
     from ddpmon.source import snapshot_now
 
     snapshot = snapshot_now(run) if run.state() == "running" else recorded_snapshot(run)
     if snapshot is None:
-        where = run.elsewhere() or f"is {run.state()}"
-        raise HubUnreachableError(f"{run.name} ({run.id}) {where}, and its hub does not answer")
+        elsewhere = run.elsewhere() or f"is {run.state()}"
+        raise HubUnreachableError(f"{run.name} ({run.id}) {elsewhere}, and its hub does not answer")
     file.write(openmetrics.text(snapshot))
 
 
@@ -80,11 +80,11 @@ def _write_steps(run: Run, form: str, last: int | None, file: TextIO) -> None:
                 "as means of seconds, minutes or hours (tables of those names in telemetry.db)",
                 file=sys.stderr,
             )
-        found = pieces(recording, last)
+        piece_iterator = pieces(recording, last)
         if form == "csv":
-            spreadsheet.write(found, recording.clock, file)
+            spreadsheet.write(piece_iterator, recording.clock, file)
         else:
-            trace.write(found, run.name, file)
+            trace.write(piece_iterator, run.name, file)
     if recording.damaged:
         print(f"ddpmon: {recording.path} is damaged: what could not be read is left out", file=sys.stderr)
 

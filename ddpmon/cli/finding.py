@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from ddpmon.runs import Run
 
 
-def find(wanted: str | None) -> Run:
+def find(name: str | None) -> Run:
     """The run as `runs.find` finds it, seen to."""
     from ddpmon import runs
 
-    return seen_to(runs.find(wanted))
+    return seen_to(runs.find(name))
 
 
 def seen_to(run: Run) -> Run:
@@ -22,11 +22,11 @@ def seen_to(run: Run) -> Run:
     from ddpmon.launch import adoption
 
     try:
-        return adoption.see_to(run, _tell)
+        return adoption.see_to(run, _print_notice)
     except DdpmonError as error:  # it can be looked at all the same
-        _tell(str(error))
+        _print_notice(str(error))
         return run
 
 
-def _tell(text: str) -> None:
+def _print_notice(text: str) -> None:
     print("ddpmon:", text, file=sys.stderr)

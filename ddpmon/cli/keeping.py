@@ -14,9 +14,9 @@ def rename(run: str, name: str) -> int:
     """Give RUN the name NAME, whether it runs or has ended. Its id stays."""
     from ddpmon import runs
 
-    found = runs.find(run)
-    runs.rename(found, name)
-    print(plain(f"{found.name} ({found.id}) is now {name}"))
+    target = runs.find(run)
+    runs.rename(target, name)
+    print(plain(f"{target.name} ({target.id}) is now {name}"))
     return 0
 
 
@@ -36,16 +36,16 @@ def rm(run: str, yes: bool, force: bool) -> int:
     from ddpmon.errors import UsageError
     from ddpmon.launch import removal
 
-    found = removal.check(runs.find(run), force=force)
-    what = plain(f"{found.name} ({found.id}), {found.state()}, {removal.size_text(found)}")
+    target = removal.check(runs.find(run), force=force)
+    description = plain(f"{target.name} ({target.id}), {target.state()}, {removal.size_text(target)}")
     if not yes:
         if not sys.stdin.isatty():
-            raise UsageError(f"rm asks before it deletes {found.name} ({found.id}); without a terminal give --yes")
-        if not click.confirm(f"Delete {what}?"):
+            raise UsageError(f"rm asks before it deletes {target.name} ({target.id}); without a terminal give --yes")
+        if not click.confirm(f"Delete {description}?"):
             print("nothing is deleted")
             return 0
-    removal.delete(found, force=force)
-    print(f"deleted {what}")
+    removal.delete(target, force=force)
+    print(f"deleted {description}")
     return 0
 
 
@@ -72,24 +72,24 @@ def prune(keep: str | None, dry_run: bool, yes: bool) -> int:
 
     if not keep:
         raise UsageError(f"how much is to be kept? Give --keep or set DDPMON_KEEP: {retention.GRAMMAR}")
-    wanted = retention.plan(retention.parse(keep, "--keep"))
-    if not wanted.going:
-        runs_there = "1 run takes" if wanted.count == 1 else f"{wanted.count} runs take"
-        print(f"nothing to delete: {runs_there} {removal.bytes_text(wanted.size_bytes)}, within {keep}")
+    plan = retention.plan(retention.parse(keep, "--keep"))
+    if not plan.going:
+        runs_there = "1 run takes" if plan.count == 1 else f"{plan.count} runs take"
+        print(f"nothing to delete: {runs_there} {removal.bytes_text(plan.size_bytes)}, within {keep}")
         return 0
-    what = retention.sum_text(wanted.going)
+    total = retention.sum_text(plan.going)
     if not (dry_run or yes or sys.stdin.isatty()):
-        raise UsageError(f"prune asks before it deletes {what}; without a terminal give --yes")
-    for stored in wanted.going:
+        raise UsageError(f"prune asks before it deletes {total}; without a terminal give --yes")
+    for stored in plan.going:
         print(stored)
     if dry_run:
-        print(f"would delete {what}")
+        print(f"would delete {total}")
         return 0
-    if not yes and not click.confirm(f"Delete {what}?"):
+    if not yes and not click.confirm(f"Delete {total}?"):
         print("nothing is deleted")
         return 0
-    stays = [why for _, why in retention.delete(wanted.going) if why]
+    stays = [why for _, why in retention.delete(plan.going) if why]
     for why in stays:
         print(f"ddpmon: {why}", file=sys.stderr)
-    print(f"deleted {retention.counted(len(wanted.going) - len(stays))}")
+    print(f"deleted {retention.counted(len(plan.going) - len(stays))}")
     return 1 if stays else 0

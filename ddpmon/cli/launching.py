@@ -27,6 +27,22 @@ OUTPUT = """
 _OURS_COME_FIRST = {"allow_interspersed_args": False}
 
 
+def _program(_context: click.Context, _param: click.Parameter, value: str | None) -> list[str]:
+    """A command line as a shell would split it."""
+    import shlex
+    import shutil
+
+    if value is None:
+        return []
+    try:
+        words = shlex.split(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error).lower()) from None
+    if not words or shutil.which(words[0]) is None:
+        raise click.BadParameter(f"no program {words[0] if words else ''!r}")
+    return words
+
+
 def _watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--name", help="What to call the run; the script's name otherwise."),
@@ -42,6 +58,15 @@ def _watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--buckets",
             is_flag=True,
             help="Record every bucket's all-reduce too; costs a further pass over the gradients.",
+        ),
+        click.option(
+            "--on-alert",
+            metavar="CMD",
+            callback=_program,
+            envvar="DDPMON_ON_ALERT",
+            show_envvar=True,
+            help="Run CMD, without a shell, when the run needs a look, stalls or fails, whoever watches: JSON with "
+            "the finding on its standard input, 30 s at most, 20 times an hour at most.",
         ),
         notifications,
         lines,
@@ -84,6 +109,7 @@ def run(
     name: str | None,
     grace: float,
     buckets: bool,
+    on_alert: list[str],
     headless: bool,
     every: float,
     notify: str,
@@ -96,7 +122,7 @@ def run(
     from ddpmon.launch.remembered import remember, typed
     from ddpmon.launch.torchrun import Nodes
 
-    asked = Asked(
+    options = Asked(
         script,
         list(args),
         module,
@@ -106,12 +132,13 @@ def run(
         max_restarts=max_restarts,
         grace_s=grace,
         buckets=buckets,
+        on_alert=on_alert,
     )
     with runs.reserved() as run_id:
-        wanted = prepare(asked, run_id)
+        launch_spec = prepare(options, run_id)
     if nnodes == 1:
-        remember(typed(asked))
-    return _start(wanted, run_id, headless, every, notify)
+        remember(typed(options))
+    return _start(launch_spec, run_id, headless, every, notify)
 
 
 @click.command(
@@ -125,7 +152,8 @@ def run(
 @_watch_options
 @click.argument("cmd", nargs=-1, type=click.UNPROCESSED, required=True)
 def exec_(
-    name: str | None, grace: float, buckets: bool, headless: bool, every: float, notify: str, cmd: tuple[str, ...]
+    name: str | None, grace: float, buckets: bool, on_alert: list[str], headless: bool, every: float, notify: str,
+    cmd: tuple[str, ...],
 ) -> int:  # fmt: skip
     """Run a command line of the user's own."""
     import shutil
@@ -138,11 +166,13 @@ def exec_(
         raise UsageError(f"no program {cmd[0]}")
     script = next((word for word in cmd if word.endswith(".py")), cmd[0])
     run_name = runs.check_name(name) if name is not None else spec.name_for(script)
-    wanted = spec.Spec(list(cmd), run_name, cmd[0], list(cmd[1:]), grace_s=grace, buckets=buckets)
-    return _start(wanted, runs.new_id(), headless, every, notify)
+    launch_spec = spec.Spec(
+        list(cmd), run_name, cmd[0], list(cmd[1:]), grace_s=grace, buckets=buckets, on_alert=on_alert
+    )
+    return _start(launch_spec, runs.new_id(), headless, every, notify)
 
 
-def _start(wanted: Any, run_id: str, headless: bool, every: float, notify: str) -> int:
+def _start(launch_spec: Any, run_id: str, headless: bool, every: float, notify: str) -> int:
     from ddpmon import runs
     from ddpmon.cli import watching
     from ddpmon.errors import RunNotFoundError
@@ -152,9 +182,9 @@ def _start(wanted: Any, run_id: str, headless: bool, every: float, notify: str) 
     _make_room()
     if headless or not watching.interactive():
         with watching.Signals() as signals:
-            return watching.follow(start(wanted, run_id), every, signals, owns_run=True)
+            return watching.follow(start(launch_spec, run_id), every, signals, owns_run=True)
     try:
-        return watching.dashboard(start(wanted, run_id), every, owns_run=True, notify=notify)
+        return watching.dashboard(start(launch_spec, run_id), every, owns_run=True, notify=notify)
     except KeyboardInterrupt:
         # before the dashboard could take the key: whoever just started this wants it gone
         with contextlib.suppress(RunNotFoundError):
@@ -171,16 +201,16 @@ def _make_room() -> None:
     bound = retention.from_environment()
     if bound is None:
         return
-    wanted = retention.plan(bound)
-    if wanted.going:
-        first = wanted.going[0].run
-        more = f" to {wanted.going[-1].run.id}" if len(wanted.going) > 1 else ""
-        what = retention.sum_text(wanted.going)
+    plan = retention.plan(bound)
+    if plan.going:
+        first = plan.going[0].run
+        more = f" to {plan.going[-1].run.id}" if len(plan.going) > 1 else ""
+        total = retention.sum_text(plan.going)
         print(
-            f"ddpmon: deleting {what}, to keep {bound.text} ({retention.VARIABLE}): {first.id}{more}", file=sys.stderr
+            f"ddpmon: deleting {total}, to keep {bound.text} ({retention.VARIABLE}): {first.id}{more}", file=sys.stderr
         )
-    elif wanted.near:
-        print(f"ddpmon: {wanted.near}", file=sys.stderr)
-    for _, why in retention.delete(wanted.going):
+    elif plan.near:
+        print(f"ddpmon: {plan.near}", file=sys.stderr)
+    for _, why in retention.delete(plan.going):
         if why:
             print(f"ddpmon: {why}", file=sys.stderr)

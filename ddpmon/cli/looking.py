@@ -39,15 +39,15 @@ def attach(run: str | None, headless: bool, every: float, notify: str, once: boo
         if once or headless or not watching.interactive():
             return reaching.as_typed(address, run)
         return reaching.dashboard(address, every, notify, readonly=readonly)
-    found = find(run)
+    target = find(run)
     if once:
         from ddpmon.cli import standing
 
-        return standing.once(found)
+        return standing.once(target)
     if not headless and watching.interactive():
-        return watching.dashboard(found, every, owns_run=False, notify=notify, readonly=readonly)
+        return watching.dashboard(target, every, owns_run=False, notify=notify, readonly=readonly)
     with watching.Signals() as signals:
-        return watching.follow(found, every, signals, owns_run=False)
+        return watching.follow(target, every, signals, owns_run=False)
 
 
 @click.command()
@@ -72,45 +72,45 @@ def ls(machine: str | None, as_json: bool) -> int:
             raise UsageError(f"ls {machine}: ls shows all runs, here or of a machine: USER@HOST or HOST:")
         return reaching.as_typed(address, machine)
     everything, damaged = runs.all_and_damaged()
-    found = everything[::-1]
+    shown = everything[::-1]
     if as_json:
-        print(json.dumps([_facts(run) for run in found], indent=1))
-    elif not found and not damaged:
+        print(json.dumps([_facts(run) for run in shown], indent=1))
+    elif not shown and not damaged:
         print("no runs yet; ddpmon run --nproc 4 SCRIPT starts one")
     else:
         rows: list[tuple[str, ...]] = [("ID", "NAME", "STATE", "RANKS", "STARTED", "TOOK", "COMMAND")]
-        rows += [tuple(map(plain, _row(run))) for run in found]
+        rows += [tuple(map(plain, _row(run))) for run in shown]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
         for *cells, last in rows:
             padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
             print("  ".join([*padded, last]))
-        for run in found:
-            if where := run.elsewhere():
-                print(plain(f"{run.id} {where}"))
+        for run in shown:
+            if elsewhere := run.elsewhere():
+                print(plain(f"{run.id} {elsewhere}"))
         sys.stdout.flush()
-        _tell_bound()
+        _warn_near_bound()
     for why in damaged:
         print("ddpmon:", plain(why), file=sys.stderr)
     return 0
 
 
-def _tell_bound() -> None:
+def _warn_near_bound() -> None:
     """Say on stderr when runs come near what $DDPMON_KEEP allows, or are over it."""
     from ddpmon.launch import retention
 
     bound = retention.from_environment()
     if bound is None:
         return
-    wanted = retention.plan(bound)
-    if wanted.going:
-        what = retention.sum_text(wanted.going)
+    plan = retention.plan(bound)
+    if plan.going:
+        total = retention.sum_text(plan.going)
         print(
             f"ddpmon: more than {bound.text} ({retention.VARIABLE}) is kept: "
-            f"the next ddpmon run deletes the oldest, {what}; ddpmon prune --dry-run names them",
+            f"the next ddpmon run deletes the oldest, {total}; ddpmon prune --dry-run names them",
             file=sys.stderr,
         )
-    elif wanted.near:
-        print(f"ddpmon: {wanted.near}", file=sys.stderr)
+    elif plan.near:
+        print(f"ddpmon: {plan.near}", file=sys.stderr)
 
 
 def _facts(run: Run) -> dict[str, object]:
@@ -191,19 +191,19 @@ def logs(run: str | None, rank: int | None, follow: bool) -> None:
     from ddpmon.errors import UsageError
     from ddpmon.runs.logs import Log, Reader, who
 
-    found = find(run)
-    if rank is not None and 0 < found.world_size <= rank:
-        raise UsageError(f"--rank {rank}: {found.name} ({found.id}) has ranks 0 to {found.world_size - 1}")
-    log = Log(Reader(found))
+    target = find(run)
+    if rank is not None and 0 < target.world_size <= rank:
+        raise UsageError(f"--rank {rank}: {target.name} ({target.id}) has ranks 0 to {target.world_size - 1}")
+    log = Log(Reader(target))
     while True:
-        ended = found.state() != "running"
+        ended = target.state() != "running"
         for entry in log.poll():
             if rank is not None and rank not in entry.ranks:
                 continue
             mark = "!" if entry.stream == "err" else " "
-            whose = "" if rank is not None else f"{who(entry.ranks, found.world_size):>8} "
-            print(f"{whose}{mark} {entry.text}".rstrip(), flush=True)
+            label = "" if rank is not None else f"{who(entry.ranks, target.world_size):>8} "
+            print(f"{label}{mark} {entry.text}".rstrip(), flush=True)
         if ended or not follow:
             return
         time.sleep(0.3)
-        found = runs.load(found.id)
+        target = runs.load(target.id)

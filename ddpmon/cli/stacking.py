@@ -43,31 +43,31 @@ def stack(run: str | None, rank: int | None, as_json: bool) -> int:
     from ddpmon.export import stacks
     from ddpmon.source import attach
 
-    found = find(run)
-    if where := found.elsewhere():
-        raise DdpmonError(f"{found.name} ({found.id}) {where}; ask it there: ddpmon stack {found.id}")
-    if found.state() != "running":
-        raise DdpmonError(_over(found))
-    source = attach(found)
+    target = find(run)
+    if elsewhere := target.elsewhere():
+        raise DdpmonError(f"{target.name} ({target.id}) {elsewhere}; ask it there: ddpmon stack {target.id}")
+    if target.state() != "running":
+        raise DdpmonError(_over(target))
+    source = attach(target)
     try:
-        told, fresh, world_size = _asked(source, found, rank)
+        views, fresh, world_size = _ask_ranks(source, target, rank)
     finally:
         source.close()
     now = time.time()
     if as_json:
-        ranks = stacks.facts(told, fresh, now)
-        print(msgspec.json.format(msgspec.json.encode({"id": found.id, "name": found.name, "ranks": ranks})).decode())
+        ranks = stacks.facts(views, fresh, now)
+        print(msgspec.json.format(msgspec.json.encode({"id": target.id, "name": target.name, "ranks": ranks})).decode())
     else:
-        print("\n".join(stacks.text(told, fresh, world_size, now)))
-    return 0 if len(fresh) == len(told) else 1
+        print("\n".join(stacks.text(views, fresh, world_size, now)))
+    return 0 if len(fresh) == len(views) else 1
 
 
 def _over(run: Run) -> str:
     return f"{run.name} ({run.id}) has ended ({run.state()}): no rank is there to ask; ddpmon report tells how"
 
 
-def _asked(source: Source, run: Run, rank: int | None) -> tuple[list[StackView], set[int], int]:
-    """What ranks told, which of them did so now, and how many there are; DdpmonError if nobody can be asked."""
+def _ask_ranks(source: Source, run: Run, rank: int | None) -> tuple[list[StackView], set[int], int]:
+    """Each rank's stack, the ranks that answered just now, and the world size; DdpmonError if no rank can be asked."""
     from ddpmon.errors import DdpmonError, HubUnreachableError, UsageError
     from ddpmon.messages import END_STATES, Wish
 
@@ -86,7 +86,7 @@ def _asked(source: Source, run: Run, rank: int | None) -> tuple[list[StackView],
     asked_at = time.time()
     source.ask([] if rank is None else [rank])
 
-    def wanted(shot: Snapshot) -> list[StackView]:
+    def views_of(shot: Snapshot) -> list[StackView]:
         return [view for view in shot.stacks if rank is None or view.rank == rank]
 
     def is_fresh(view: StackView) -> bool:
@@ -98,11 +98,11 @@ def _asked(source: Source, run: Run, rank: int | None) -> tuple[list[StackView],
 
     def settled(shot: Snapshot) -> bool:
         new = shot.at > asked_at or time.time() > asked_at + GONE_S
-        return all(is_fresh(view) or (new and view.why and not view.asked) for view in wanted(shot))
+        return all(is_fresh(view) or (new and view.why and not view.asked) for view in views_of(shot))
 
     last = _wait(source, ANSWER_S, settled) or source.snapshot() or shot
-    told = wanted(last)
-    return told, {view.rank for view in told if is_fresh(view)}, world_size
+    views = views_of(last)
+    return views, {view.rank for view in views if is_fresh(view)}, world_size
 
 
 def _wait(source: Source, seconds: float, fits: Callable[[Snapshot], bool]) -> Snapshot | None:

@@ -34,16 +34,16 @@ def status(run: str | None, as_json: bool) -> int:
     from ddpmon.cli.finding import find
     from ddpmon.source import snapshot_now
 
-    found = find(run)
-    snapshot = snapshot_now(found)
+    target = find(run)
+    snapshot = snapshot_now(target)
     if as_json:
-        _print_json(found, snapshot)
+        _print_json(target, snapshot)
     else:
-        for line in _head(found, snapshot)[:2]:
+        for line in _head(target, snapshot)[:2]:
             print(line)
         if snapshot is not None and snapshot.measured:
             print(plain(snapshot.measured))
-    return exit_code(found, snapshot)
+    return exit_code(target, snapshot)
 
 
 def once(run: Run) -> int:
@@ -71,8 +71,8 @@ def exit_code(run: Run, snapshot: Snapshot | None) -> int:
 
 
 def _columns() -> int:
-    known = sys.stdout.isatty() or "COLUMNS" in os.environ  # set where the terminal is at the other end of an ssh
-    return shutil.get_terminal_size().columns if known else _PIPE_COLUMNS
+    has_width = sys.stdout.isatty() or "COLUMNS" in os.environ  # set where the terminal is at the other end of an ssh
+    return shutil.get_terminal_size().columns if has_width else _PIPE_COLUMNS
 
 
 def _head(run: Run, snapshot: Snapshot | None) -> list[str]:
@@ -80,11 +80,11 @@ def _head(run: Run, snapshot: Snapshot | None) -> list[str]:
     from ddpmon.tui.text import head_text
 
     if snapshot is None:
-        where = run.elsewhere()
+        elsewhere = run.elsewhere()
         return [
-            plain(f"? {run.name} ({run.id}) {where or f'is {run.state()}'}"),
+            plain(f"? {run.name} ({run.id}) {elsewhere or f'is {run.state()}'}"),
             f"ddpmon status {run.id} tells more there"
-            if where
+            if elsewhere
             else _why_unknown(run) or f"its hub does not answer; see {run_dir(run.id) / 'logs' / 'hub.log'}",
         ]
     return head_text(snapshot, _columns())
@@ -93,7 +93,7 @@ def _head(run: Run, snapshot: Snapshot | None) -> list[str]:
 def _why_unknown(run: Run) -> str:
     """What is wrong with the recording of a run that has ended; "" if it runs, or nothing is."""
     from ddpmon.errors import RecordingError
-    from ddpmon.recording.recording import recorded_snapshot
+    from ddpmon.recording.recorded import recorded_snapshot
 
     if run.state() == "running":
         return ""

@@ -31,26 +31,26 @@ def stop(run: str | None, now: bool) -> int:
         ]
         if not going:
             raise RunNotFoundError("nothing runs; ddpmon ls shows what ran")
-        found = next((each for each in reversed(going) if not each.elsewhere()), going[-1])
+        target = next((each for each in reversed(going) if not each.elsewhere()), going[-1])
     else:
-        found = runs.find(run)
-    if found.ended:
-        print(plain(f"{found.name} ({found.id}) has ended already"))
+        target = runs.find(run)
+    if target.ended:
+        print(plain(f"{target.name} ({target.id}) has ended already"))
         return 0
-    stopping.check_reach(found)
+    stopping.check_reach(target)
     try:
         if not now:
-            left_s = found.grace_left_s()
+            left_s = target.grace_left_s()
             stops = "stopping" if left_s is None else "already stopping"
-            have = f"have {found.grace_s:g} s" if left_s is None else f"have {left_s:.0f} s left"
-            print(plain(f"{stops} {found.name} ({found.id}); its ranks {have}, Ctrl-C kills them"), flush=True)
-        stopping.request(found, now=now)
-        gone = stopping.wait_until_gone(found, stopping.longest_s(found))
+            have = f"have {target.grace_s:g} s" if left_s is None else f"have {left_s:.0f} s left"
+            print(plain(f"{stops} {target.name} ({target.id}); its ranks {have}, Ctrl-C kills them"), flush=True)
+        stopping.request(target, now=now)
+        gone = stopping.wait_until_gone(target, stopping.longest_s(target))
     except KeyboardInterrupt:
-        stopping.request(found, now=True)
-        gone = stopping.wait_until_gone(found, stopping.longest_s(found))
+        stopping.request(target, now=True)
+        gone = stopping.wait_until_gone(target, stopping.longest_s(target))
     if gone is None:
-        left = ", ".join(str(process.pid) for process in remains.of_run(found.id))
-        raise DdpmonError(f"{found.name} ({found.id}) does not end; left: {left or 'its supervisor'}")
-    print(plain(f"{found.name} ({found.id}) is {gone.state()}; none of its processes is left"))
+        pids_left = ", ".join(str(process.pid) for process in remains.of_run(target.id))
+        raise DdpmonError(f"{target.name} ({target.id}) does not end; left: {pids_left or 'its supervisor'}")
+    print(plain(f"{target.name} ({target.id}) is {gone.state()}; none of its processes is left"))
     return 0

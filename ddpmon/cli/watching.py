@@ -100,7 +100,7 @@ def follow(run: runs.Run, every_s: float, signals: Signals, owns_run: bool) -> i
     if owns_run:
         _say(f"{run.name} ({run.id}): {' '.join([run.script, *run.script_args])}")
     lines = Lines(every_s)
-    asked = 0
+    stops_sent = 0
     run, source = _attached(run)
     try:
         while True:
@@ -119,9 +119,9 @@ def follow(run: runs.Run, every_s: float, signals: Signals, owns_run: bool) -> i
                 break
             if signals.hung_up or (signals.stops and not owns_run):
                 return 128 + signal.SIGHUP if signals.hung_up else STOPPED
-            if (stops := signals.stops) > asked:  # while one is asked for, the next may come
+            if (stops := signals.stops) > stops_sent:  # while one is asked for, the next may come
                 _ask(run, now=stops > 1)
-                asked = stops
+                stops_sent = stops
             time.sleep(LOOK_S)
             run = runs.load(run.id)
     finally:
@@ -202,7 +202,7 @@ def _say_why(run: runs.Run, last: Snapshot | None) -> None:
     failed = [finding.ranks[0] for finding in last.findings if finding.explains == "failed"] if last else []
     words = last_words(run, failed[0] if failed else None)
     if words.lines:
-        _say(f"the last words of {words.whose}, from {words.log}:")
+        _say(f"the last words of {words.writer}, from {words.log}:")
     for line in words.lines:
         _say(f"  {line}")
 

@@ -42,22 +42,22 @@ def wrapped(text: str, width: int, first: str = "", rest: str = "") -> list[str]
             continue
         if begun:
             lines.append(rest)
-        left = word
-        while columns(lines[-1] + left) > width:
-            part = _beginning(left, width - columns(lines[-1])) or left[:1]
+        uncut = word
+        while columns(lines[-1] + uncut) > width:
+            part = _beginning(uncut, width - columns(lines[-1])) or uncut[:1]
             lines[-1] += part
-            left = left[len(part) :]
+            uncut = uncut[len(part) :]
             lines.append(rest)
-        lines[-1] += left
+        lines[-1] += uncut
         begun = bool(word)
     return [line.rstrip() for line in lines]
 
 
 def _beginning(text: str, width: int) -> str:
     """As many of its letters as fit."""
-    taken = 0
+    used = 0
     for at, letter in enumerate(text):
-        taken += _columns_of(letter)
-        if taken > width:
+        used += _columns_of(letter)
+        if used > width:
             return text[:at]
     return text

@@ -18,7 +18,7 @@ def text(made: dict[str, Any], width: int = 80) -> str:
     lines += ["", _cells(("", "A", "B", "B - A"), width), *(_cells(row, width) for row in numbers(made))]
     lines += ["", _cells(("ms a step", "A", "B", "B - A", "crit. A", "crit. B", "B - A"), width)]
     lines += [*(_cells(row, width) for row in phases(made)), ""]
-    lines += [line for fact in facts(made) for line in wrapped(fact[1], width, f"{fact[0]:<5}", " " * 5)]
+    lines += [line for word, text in facts(made) for line in wrapped(text, width, f"{word:<5}", " " * 5)]
     return "\n".join([*lines, "", *wrapped(CERTAINTY, width)])
 
 
@@ -29,7 +29,7 @@ def text_markdown(made: dict[str, Any]) -> str:
     lines += ["", *markdown.table(("", "A", "B", "B - A"), numbers(made), words={0})]
     head = ("ms a step", "A", "B", "B - A", "critical rank A", "critical rank B", "B - A")
     lines += ["", *markdown.table(head, phases(made), words={0}), ""]
-    lines += [f"- **{word}:** {markdown.escaped(said)}" for word, said in facts(made)]
+    lines += [f"- **{word}:** {markdown.escaped(sentence)}" for word, sentence in facts(made)]
     return "\n".join([*lines, "", markdown.escaped(CERTAINTY)])
 
 

@@ -19,7 +19,7 @@ _TAIL_BYTES = 64 * 1024
 class LastWords:
     """The end of what one process of a failed run wrote."""
 
-    whose: str
+    writer: str
     """"rank 2", or whatever started the ranks."""
     log: Path
     lines: list[str]
@@ -33,21 +33,21 @@ def last_words(run: runs.Run, rank: int | None = None, lines: int = 12) -> LastW
     logs = runs.run_dir(run.id) / "logs"
     launcher = logs / "launcher.log"
     for row in read_table(tail(launcher, _TAIL_BYTES)):
-        wanted = row.root if rank is None else row.rank == rank
-        if wanted and (log := _stderr_of(logs / "ranks", row.local_rank)):
+        is_failed_rank = row.root if rank is None else row.rank == rank
+        if is_failed_rank and (log := _stderr_of(logs / "ranks", row.local_rank)):
             return LastWords(f"rank {row.rank}", log, _last(log, lines))
     log = last_written(logs, rank)
-    whose = Path(run.argv[0]).name if log == launcher else f"rank {log.parent.name}"
-    return LastWords(whose, log, _last(log, lines))
+    writer = Path(run.argv[0]).name if log == launcher else f"rank {log.parent.name}"
+    return LastWords(writer, log, _last(log, lines))
 
 
 def _stderr_of(ranks: Path, local_rank: int) -> Path | None:
     """The rank's stderr in its last attempt: ranks/<rendezvous>/attempt_<n>/<local rank>/stderr.log."""
-    found = list(ranks.glob(f"*/attempt_*/{local_rank}/stderr.log"))
-    return max(found, key=lambda path: int(path.parts[-3].removeprefix("attempt_")), default=None)
+    stderr_logs = list(ranks.glob(f"*/attempt_*/{local_rank}/stderr.log"))
+    return max(stderr_logs, key=lambda path: int(path.parts[-3].removeprefix("attempt_")), default=None)
 
 
 def _last(path: Path, lines: int) -> list[str]:
     """The last lines that say something."""
-    said = (plain(line).rstrip() for line in re.split(r"[\r\n]+", tail(path, _TAIL_BYTES)))
-    return [line for line in said if line][-lines:]
+    written = (plain(line).rstrip() for line in re.split(r"[\r\n]+", tail(path, _TAIL_BYTES)))
+    return [line for line in written if line][-lines:]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 
 from ddpmon.analysis.words import counted, duration
@@ -10,8 +9,6 @@ from ddpmon.messages import Event, Snapshot
 from ddpmon.plain import plain
 
 STALE_S = 3.0
-_FIGURES = re.compile(r"(?<!rank )(?<!ranks )(?<!\d)[+-]?\d[\d.,]*")
-"""Numbers in a verdict, but for those of ranks: they waver without the verdict being another."""
 _MARKS = {"info": "·", "warn": "!", "critical": "!!"}
 
 
@@ -52,14 +49,15 @@ class Lines:
         self._next_at = 0.0
         self._state = ""
         self._verdict = ""
+        self._topic: list[str] = []
         self._events: set[tuple[float, str]] = set()
         self._measured = ""
 
     def of(self, snapshot: Snapshot | None, at: float, silent_s: float = 0.0, refused: str = "") -> list[str]:
         """Lines to print now; `at` is seconds of a clock that does not go back.
 
-        silent_s: how long nobody has answered; the state of then is not told as that of now. refused: why what was
-        answered is not shown.
+        silent_s: how long nobody has answered; the last state is then not printed as the present one. refused: why an
+        answer is not shown.
         """
         if refused or (snapshot is not None and silent_s > STALE_S):
             if at < self._next_at:
@@ -69,25 +67,27 @@ class Lines:
             return [f"{_clock(time.time())}  stale    {why}"]
         if snapshot is None:
             return []
-        found = []
+        lines = []
         for event in snapshot.events:
             if (event.at, event.text) not in self._events:
                 self._events.add((event.at, event.text))
-                found.append(event_line(event))
+                lines.append(event_line(event))
         if snapshot.measured and snapshot.measured != self._measured:
             self._measured = snapshot.measured
-            found.append(f"{_clock(snapshot.at)}  {_MARKS['info']} {plain(snapshot.measured)}")
+            lines.append(f"{_clock(snapshot.at)}  {_MARKS['info']} {plain(snapshot.measured)}")
         due = at >= self._next_at or snapshot.state != self._state
         if due:
             self._next_at = at + self.every_s
             self._state = snapshot.state
-            found.append(state_line(snapshot))
-        another = _FIGURES.sub("", snapshot.verdict) != _FIGURES.sub("", self._verdict)
-        if snapshot.verdict and (another or (due and snapshot.verdict != self._verdict)):
-            self._verdict = snapshot.verdict
-            if not any(event.text == snapshot.verdict for event in snapshot.events):  # else it was told as one
-                found.append(f"{_clock(snapshot.at)}  {_MARKS.get(snapshot.severity, '·')} {plain(snapshot.verdict)}")
-        return found
+            lines.append(state_line(snapshot))
+        # Figures waver without the verdict being another.
+        topic = snapshot.verdict_facts.topic if snapshot.verdict_facts else []
+        topic_changed = not self._verdict or topic != self._topic
+        if snapshot.verdict and (topic_changed or (due and snapshot.verdict != self._verdict)):
+            self._verdict, self._topic = snapshot.verdict, topic
+            if not any(event.text == snapshot.verdict for event in snapshot.events):  # else it was printed as an event
+                lines.append(f"{_clock(snapshot.at)}  {_MARKS.get(snapshot.severity, '·')} {plain(snapshot.verdict)}")
+        return lines
 
 
 def _clock(at: float) -> str:

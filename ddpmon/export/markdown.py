@@ -36,8 +36,8 @@ def report(made: dict[str, Any]) -> str:
         lines += ["", f"**{word}:** {escaped(sentence)}"]
     if made["steps"]["window"]:
         lines += ["", *(f"- {escaped(fact)}" for fact in reports.facts(made))]
-        told = reports.rows(made["ranks"])
-        lines += ["", *table(reports.COLUMNS, [row for row, _ in told])]
+        rank_rows = reports.rows(made["ranks"])
+        lines += ["", *table(reports.COLUMNS, [row for row, _ in rank_rows])]
         if more := reports.folded(made["ranks"]):
             lines += ["", escaped(more)]
         for sentence in reports.earlier(made):
@@ -54,7 +54,7 @@ def report(made: dict[str, Any]) -> str:
 
 
 def _findings(made: dict[str, Any]) -> list[tuple[str, ...]]:
-    found = made["findings"][: reports.MOST_FINDINGS]
+    shown = made["findings"][: reports.MOST_FINDINGS]
     rows: list[tuple[str, ...]] = [
         (
             finding["kind"],
@@ -63,7 +63,7 @@ def _findings(made: dict[str, Any]) -> list[tuple[str, ...]]:
             reports.UNKNOWN if finding["cost_ms"] is None else f"{finding['cost_ms']:.1f}",
             finding["text"],
         )
-        for finding in found
+        for finding in shown
     ]
-    left = len(made["findings"]) - len(found)
-    return [*rows, (f"and {left:,} more", "", "", "", "")] if left > 0 else rows
+    hidden = len(made["findings"]) - len(shown)
+    return [*rows, (f"and {hidden:,} more", "", "", "", "")] if hidden > 0 else rows

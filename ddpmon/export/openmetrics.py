@@ -1,10 +1,12 @@
-"""`ddpmon export --format openmetrics`: how a run stands, for Prometheus (the node exporter's textfile collector)."""
+"""How runs stand, for Prometheus: `ddpmon export --format openmetrics` (a textfile), `ddpmon metrics` (an endpoint)."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
+
+from prometheus_client.core import Metric
+from prometheus_client.openmetrics.exposition import generate_latest
 
 from ddpmon.messages import HOST, QUANTITIES, STATES, Quantity, RankView, Snapshot
 from ddpmon.plain import plain
@@ -15,20 +17,31 @@ Family: TypeAlias = tuple[str, str, str, str, list[Sample]]
 """Name, type, unit, help, samples."""
 
 
+class Told:
+    """Snapshots as prometheus_client collects them."""
+
+    def __init__(self, snapshots: Iterable[Snapshot]) -> None:
+        self._snapshots = list(snapshots)
+
+    def collect(self) -> list[Metric]:
+        """A family for each quantity, its samples labelled with the run; what is not known is left out."""
+        metrics: dict[str, Metric] = {}
+        for shot in self._snapshots:
+            run = {"run": plain(shot.run.name), "run_id": shot.run.id}
+            for name, kind, unit, meaning, samples in _families(shot):
+                suffix = "_total" if kind == "counter" else ""
+                for labels, value in samples:
+                    if value is not None:
+                        metric = metrics.setdefault(name, Metric(name, meaning, kind, unit))
+                        texts = {key: plain(str(label)) for key, label in labels.items()}
+                        metric.add_sample(name + suffix, run | texts, float(value))
+        return list(metrics.values())
+
+
 def text(snapshot: Snapshot) -> str:
-    """The snapshot in OpenMetrics 1.0 text; what is not known is left out."""
-    lines: list[str] = []
-    for name, kind, unit, what, samples in _families(snapshot):
-        told = [(labels, value) for labels, value in samples if value is not None]
-        if not told:
-            continue
-        lines += [f"# TYPE {name} {kind}", *([f"# UNIT {name} {unit}"] if unit else []), f"# HELP {name} {what}"]
-        suffix = "_total" if kind == "counter" else ""
-        for labels, value in told:
-            mine = {"run": snapshot.run.name, "run_id": snapshot.run.id, **labels}
-            written = ",".join(f'{key}="{_escaped(str(label))}"' for key, label in mine.items())
-            lines.append(f"{name}{suffix}{{{written}}} {_number(value)}")
-    return "\n".join([*lines, "# EOF", ""])
+    """The snapshot in OpenMetrics 1.0 text."""
+    exposition: bytes = generate_latest(Told([snapshot]))  # type: ignore[no-untyped-call]
+    return exposition.decode()
 
 
 def _families(shot: Snapshot) -> Iterator[Family]:
@@ -61,8 +74,8 @@ def _of_ranks(ranks: list[RankView]) -> Iterator[Family]:
     families: dict[str, list[Quantity]] = {}
     for row in QUANTITIES.values():
         families.setdefault(row.metric_name, []).append(row)
-    for name, (first, *others) in families.items():
-        samples = [sample for row in (first, *others) for sample in _samples(row, ranks)]
+    for name, (first, *alike) in families.items():
+        samples = [sample for row in (first, *alike) for sample in _samples(row, ranks)]
         kind = "counter" if first.unit.rises else "gauge"
         yield name, kind, first.unit.base, f"{first.meaning}.", samples
 
@@ -79,15 +92,3 @@ def _samples(row: Quantity, ranks: list[RankView]) -> list[Sample]:
 
 def _seconds(ms: float | None) -> float | None:
     return None if ms is None else ms / 1e3
-
-
-def _number(value: float) -> str:
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    return repr(float(value))
-
-
-def _escaped(label: str) -> str:
-    return plain(label).replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

@@ -13,7 +13,7 @@ from ddpmon.analysis.words import counted, duration, rank_list
 from ddpmon.errors import DdpmonError
 from ddpmon.export.columns import columns, cut, wrapped
 from ddpmon.messages import END_STATES, PHASES, Snapshot
-from ddpmon.recording.recording import recorded_report
+from ddpmon.recording.recorded import recorded_report
 from ddpmon.runs import Run
 from ddpmon.source import snapshot_now
 
@@ -32,13 +32,13 @@ def build(run: Run) -> dict[str, Any]:
 
     One that still runs is told as its hub sees it now, where the hub answers.
     """
-    live = _asked(run)
+    live = _hub_snapshot(run)
     if live is not None and live.state in END_STATES:  # it ended meanwhile, and its recording is whole
         run, live = runs.load(run.id), None
     return recorded_report(run, live)
 
 
-def _asked(run: Run) -> Snapshot | None:
+def _hub_snapshot(run: Run) -> Snapshot | None:
     """What the hub of a run that runs shows now; None where none of ours answers."""
     if run.state() != "running":
         return None
@@ -80,24 +80,26 @@ def sentences(report: dict[str, Any]) -> list[tuple[str, str]]:
     findings = report["findings"]
     why = [
         finding["text"]
-        for finding in findings
-        if kind_named(finding["kind"]).explains != "failed" and finding["text"] not in report["verdict"]
+        for place, finding in enumerate(findings)
+        if kind_named(finding["kind"]).explains != "failed" and place not in report["verdict_findings"]
     ]
     advice = list(dict.fromkeys(finding["advice"] for finding in findings if finding.get("advice")))
     stale_s = report["run"].get("stale_s")
-    told = [] if stale_s is None else [("Stale", f"no answer from its hub: so it stood {duration(stale_s)} ago")]
-    told += [("Verdict", report["verdict"] or "nothing to tell yet")]
-    told += [("Restart", attempt) for attempt in _latest(report["run"].get("attempts", []))]
-    told += [("Why", sentence) for sentence in _first(why, "finding")]
-    told += [("Next", sentence) for sentence in _first(advice, "piece of advice", "pieces of advice")]
-    return told
+    labelled = [] if stale_s is None else [("Stale", f"no answer from its hub: so it stood {duration(stale_s)} ago")]
+    labelled += [("Verdict", report["verdict"] or "nothing to tell yet")]
+    labelled += [("Restart", attempt) for attempt in _latest(report["run"].get("attempts", []))]
+    labelled += [("Why", sentence) for sentence in _first(why, "finding")]
+    labelled += [("Next", sentence) for sentence in _first(advice, "piece of advice", "pieces of advice")]
+    return labelled
 
 
 def _latest(attempts: list[dict[str, Any]]) -> list[str]:
     """How each earlier attempt ended; of very many the first of them are left out."""
-    left = len(attempts) - MOST_FINDINGS
-    told = [f"{counted(left, 'earlier attempt')} ended too: ddpmon report --format json has all"] if left > 0 else []
-    return [*told, *map(_attempt, attempts[-MOST_FINDINGS:])]
+    hidden = len(attempts) - MOST_FINDINGS
+    lines = (
+        [f"{counted(hidden, 'earlier attempt')} ended too: ddpmon report --format json has all"] if hidden > 0 else []
+    )
+    return [*lines, *map(_attempt, attempts[-MOST_FINDINGS:])]
 
 
 def _attempt(attempt: dict[str, Any]) -> str:
@@ -109,12 +111,12 @@ def _attempt(attempt: dict[str, Any]) -> str:
     return f"attempt {attempt['number']} ended after {after}: {how}{code}"
 
 
-def _first(told: list[str], one: str, many: str | None = None) -> list[str]:
-    left = len(told) - MOST_FINDINGS
-    if left <= 0:
-        return told
-    what = one if left == 1 else many or f"{one}s"
-    return [*told[:MOST_FINDINGS], f"and {left:,} more {what}: ddpmon report --format json has all"]
+def _first(sentences: list[str], one: str, many: str | None = None) -> list[str]:
+    hidden = len(sentences) - MOST_FINDINGS
+    if hidden <= 0:
+        return sentences
+    noun = one if hidden == 1 else many or f"{one}s"
+    return [*sentences[:MOST_FINDINGS], f"and {hidden:,} more {noun}: ddpmon report --format json has all"]
 
 
 def facts(report: dict[str, Any]) -> list[str]:
@@ -138,14 +140,14 @@ def facts(report: dict[str, Any]) -> list[str]:
 
 def _time(time: dict[str, Any] | None, accumulation: int) -> list[str]:
     """Where the run's time went, where that is not training alone; and over how many batches a step adds up."""
-    told = [f"gradients of {accumulation} batches accumulated a step"] if accumulation > 1 else []
+    notes = [f"gradients of {accumulation} batches accumulated a step"] if accumulation > 1 else []
     if not time or not time["pauses"]:
-        return told
+        return notes
     pauses = "".join(
-        f", {kind} {duration(one['seconds'])} ({_share(one['share'])} of the run, {one['count']:,}x)"
-        for kind, one in sorted(time["pauses"].items(), key=lambda item: -item[1]["seconds"])
+        f", {kind} {duration(pause['seconds'])} ({_share(pause['share'])} of the run, {pause['count']:,}x)"
+        for kind, pause in sorted(time["pauses"].items(), key=lambda item: -item[1]["seconds"])
     )
-    return [f"time: training {duration(time['training_s'])}{pauses}, start {duration(time['start_s'])}", *told]
+    return [f"time: training {duration(time['training_s'])}{pauses}, start {duration(time['start_s'])}", *notes]
 
 
 def _of_how_many(steps: dict[str, Any]) -> str:
@@ -160,16 +162,16 @@ def _blocked(report: dict[str, Any]) -> list[str]:
     reduce, collectives = report["all_reduce"], report.get("collectives")
     if "wait" in report["run"].get("unmeasured", ()):
         return []
-    told = (
+    blocked = (
         f"all-reduce wait {_ms(reduce['wait_ms'])} ms  transfer {_ms(reduce['transfer_ms'])} ms"
         f"  exposed {_share(reduce['exposed_share'])} of the step"
     )
     if collectives:
-        told = (
+        blocked = (
             f"collectives wait {_ms(collectives['wait_ms'])} ms  transfer {_ms(collectives['transfer_ms'])} ms"
             f"  together {_share(collectives['share'])} of the step"
         )
-    return [told, _efficiency(report["efficiency"])]
+    return [blocked, _efficiency(report["efficiency"])]
 
 
 def _efficiency(tree: dict[str, Any]) -> str:
@@ -192,10 +194,10 @@ def rows(ranks: list[dict[str, Any]]) -> list[tuple[tuple[str, ...], dict[str, A
     ordered = sorted(ranks, key=lambda rank: (not _ended_badly(rank), -(rank["own_ms"] or 0), rank["rank"]))
     median = _median([rank["own_ms"] for rank in ranks])
     shown = ordered if len(ordered) <= MOST_RANKS else ordered[:WORST_RANKS]
-    told = [(_row(rank, median), rank["exit"] if _ended_badly(rank) else None) for rank in shown]
+    cells = [(_row(rank, median), rank["exit"] if _ended_badly(rank) else None) for rank in shown]
     if len(ordered) > len(shown):
-        told.append((_row(_median_rank(ranks), median), None))
-    return told
+        cells.append((_row(_median_rank(ranks), median), None))
+    return cells
 
 
 def earlier(report: dict[str, Any]) -> list[str]:
@@ -206,11 +208,11 @@ def earlier(report: dict[str, Any]) -> list[str]:
         if (own := rank.get("window")) and own != window:
             groups.setdefault((own[0], own[1]), []).append(rank["rank"])
     size = report["run"]["world_size"]
-    told = []
+    lines = []
     for window, ranks in sorted(groups.items()):
-        who = f"rank{'s' if len(ranks) > 1 else ''} {rank_list(ranks, size)}"
-        told.append(f"{who}: {_means_over(window)}, the last with the other ranks")
-    return told
+        ranks_text = f"rank{'s' if len(ranks) > 1 else ''} {rank_list(ranks, size)}"
+        lines.append(f"{ranks_text}: {_means_over(window)}, the last with the other ranks")
+    return lines
 
 
 def _means_over(window: Sequence[int]) -> str:
@@ -238,7 +240,7 @@ def _median_rank(ranks: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _median(values: list[float | None]) -> float | None:
-    return statistics.median(known) if (known := [value for value in values if value is not None]) else None
+    return statistics.median(measured) if (measured := [value for value in values if value is not None]) else None
 
 
 def _row(rank: dict[str, Any], median: float | None) -> tuple[str, ...]:
@@ -295,7 +297,9 @@ def _loss(value: float | None) -> str:
     """A loss in at most seven characters."""
     if value is None:
         return UNKNOWN
-    return next((told for form in (".4g", ".3g", ".1e") if len(told := f"{value:{form}}") <= 7), f"{value:.0e}")
+    return next(
+        (formatted for form in (".4g", ".3g", ".1e") if len(formatted := f"{value:{form}}") <= 7), f"{value:.0e}"
+    )
 
 
 def _share(value: float | None) -> str:

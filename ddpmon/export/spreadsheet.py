@@ -9,7 +9,7 @@ from typing import TextIO
 
 from ddpmon.export.steps import Piece
 from ddpmon.messages import PHASES
-from ddpmon.store.store import Clock
+from ddpmon.store.intake import Clock
 
 COLUMNS = (
     *("attempt", "step", "rank", "end_unix_s", "length_ms"),

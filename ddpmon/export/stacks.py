@@ -10,13 +10,13 @@ from ddpmon.messages import OWN_PHASES, Stack, StackView
 from ddpmon.plain import plain
 
 
-def text(told: Sequence[StackView], fresh: set[int], world_size: int, now: float) -> list[str]:
-    """Lines. fresh: ranks that answered; now: Unix seconds, to tell how old the other stacks are."""
-    stacks = {view.rank: view.stack for view in told if view.rank in fresh and view.stack}
+def text(views: Sequence[StackView], fresh: set[int], world_size: int, now: float) -> list[str]:
+    """Lines. fresh: ranks that answered; now: Unix seconds, for the age of the other stacks."""
+    stacks = {view.rank: view.stack for view in views if view.rank in fresh and view.stack}
     lines: list[str] = []
     for ranks in alike(stacks):
         lines += [_heading(ranks, world_size, stacks[ranks[0]]), *_frames(stacks[ranks[0]]), ""]
-    for view in told:
+    for view in views:
         if view.rank in fresh:
             continue
         lines.append(plain(view.why) or f"rank {view.rank} did not answer")
@@ -27,9 +27,9 @@ def text(told: Sequence[StackView], fresh: set[int], world_size: int, now: float
     return lines[:-1]
 
 
-def facts(told: Sequence[StackView], fresh: set[int], now: float) -> list[dict[str, Any]]:
+def facts(views: Sequence[StackView], fresh: set[int], now: float) -> list[dict[str, Any]]:
     """A dictionary a rank."""
-    return [_facts(view, now) | {"answered": view.rank in fresh} for view in told]
+    return [_facts(view, now) | {"answered": view.rank in fresh} for view in views]
 
 
 def _heading(ranks: Sequence[int], world_size: int, stack: Stack) -> str:
@@ -45,10 +45,10 @@ def _frames(stack: Stack) -> list[str]:
 
 def _facts(view: StackView, now: float) -> dict[str, Any]:
     stack = view.stack
-    known: dict[str, Any] = {"rank": view.rank, "why": view.why or None}
+    row: dict[str, Any] = {"rank": view.rank, "why": view.why or None}
     if stack is None:
-        return known | {"frames": None}
-    return known | {
+        return row | {"frames": None}
+    return row | {
         "pid": stack.pid,
         "step": stack.step,
         "phase": OWN_PHASES[stack.phase],

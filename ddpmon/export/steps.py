@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from ddpmon.analysis.steps.alignment import Rows
+from ddpmon.analysis.steps.clocks import Clocks
 from ddpmon.analysis.steps.waits import split
 from ddpmon.analysis.steps.world import World
 from ddpmon.errors import RecordingError
@@ -44,25 +45,28 @@ def pieces(recording: Recording, last: int | None = None) -> Iterator[Piece]:
             attempts.setdefault(process.attempt, {})[process.rank] = process
     for attempt in sorted(attempts) if last is None else sorted(attempts)[-1:]:
         seats = attempts[attempt]
-        ids = [process.id for process in seats.values()]
+        ids, clocks = [process.id for process in seats.values()], Clocks()
         begin = 1 if last is None else max(map(recording.last_step, ids)) + 1 - last
         for first, end in recording.stretches(ids, begin, max(1, RECORDS // len(seats))):
-            yield from _side_by_side(recording, attempt, seats, first, end)
+            yield from _side_by_side(recording, attempt, seats, clocks, first, end)
 
 
 def _side_by_side(
-    recording: Recording, attempt: int, seats: dict[int, RankProcess], begin: int, end: int
+    recording: Recording, attempt: int, seats: dict[int, RankProcess], clocks: Clocks, begin: int, end: int
 ) -> Iterator[Piece]:
     own_clocks = {rank for rank, process in seats.items() if process.hello.device_clock}
     unmeasured = frozenset(name for process in seats.values() for name in process.hello.unmeasured)
-    told: dict[int, dict[int, Step]] = {}
+    hosts = {rank: process.hello.host for rank, process in seats.items()}
+    whole = len(seats) >= max(process.hello.world_size for process in seats.values())
+    records_of: dict[int, dict[int, Step]] = {}
     try:
         for rank in sorted(seats):
             for step in recording.steps(seats[rank].id, begin, end):
-                told.setdefault(step.step, {})[rank] = step
-        for ranks, numbers in groupby(sorted(told), key=lambda number: tuple(told[number])):
-            records = [[told[number][rank] for rank in ranks] for number in numbers]
-            world = split(Rows(ranks, records), own_clocks=own_clocks)
-            yield Piece(attempt, records, world, len(ranks) == len(seats), unmeasured)
+                records_of.setdefault(step.step, {})[rank] = step
+        for ranks, numbers in groupby(sorted(records_of), key=lambda number: tuple(records_of[number])):
+            records = [[records_of[number][rank] for rank in ranks] for number in numbers]
+            rows = Rows(ranks, records)
+            world = split(rows, clocks.offsets_us(rows, hosts), own_clocks, whole=whole)
+            yield Piece(attempt, records, world, whole and len(ranks) == len(seats), unmeasured)
     except UNREADABLE as error:
         raise RecordingError(f"{recording.path} cannot be read: {error}") from None

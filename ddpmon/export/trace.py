@@ -44,24 +44,24 @@ def _events(pieces: Iterable[Piece], name: str) -> Iterator[dict[str, Any]]:
 
 def _names(attempt: int, rank: int, name: str) -> Iterator[dict[str, Any]]:
     again = f", attempt {attempt + 1}" if attempt else ""
-    for what, args in (
+    for kind, args in (
         ("process_name", {"name": f"{name}{again}"}),
         ("thread_name", {"name": f"rank {rank}"}),
         ("thread_sort_index", {"sort_index": rank}),
     ):
-        yield {"ph": "M", "name": what, "pid": attempt + 1, "tid": rank + 1, "args": args}
+        yield {"ph": "M", "name": kind, "pid": attempt + 1, "tid": rank + 1, "args": args}
 
 
 def _step(piece: Piece, i: int, j: int, zero: int) -> Iterator[dict[str, Any]]:
     world, record = piece.world, piece.records[i][j]
-    where = {"ph": "X", "pid": piece.attempt + 1, "tid": world.ranks[j] + 1}
+    track = {"ph": "X", "pid": piece.attempt + 1, "tid": world.ranks[j] + 1}
     begin = record.end_us - record.length_us - zero
     facts = {"step": record.step, "samples": record.samples, "loss": None if record.loss is None else str(record.loss)}
     if piece.complete and world.critical[i] >= 0:
         facts["waited for"] = f"rank {world.ranks[int(world.critical[i])]}"
     facts |= {f"in {name}": f"{us / 1e3:.3f} ms" for name, us in record.named_us.items()}
     args = {key: value for key, value in facts.items() if value}
-    yield {**where, "name": f"step {record.step}", "cat": "step", "ts": begin, "dur": record.length_us, "args": args}
+    yield {**track, "name": f"step {record.step}", "cat": "step", "ts": begin, "dur": record.length_us, "args": args}
     lengths = [(phase, float(world.phases_ms[i, j, OWN_PHASES.index(phase)])) for phase in ORDER]
     if piece.complete:
         lengths += [("wait", float(world.wait_ms[i, j])), ("transfer", float(world.transfer_ms[i, j]))]
@@ -71,5 +71,5 @@ def _step(piece: Piece, i: int, j: int, zero: int) -> Iterator[dict[str, Any]]:
     for phase, ms in lengths:
         dur = min(round(ms * 1e3), record.length_us - at)
         if dur > 0:
-            yield {**where, "name": phase, "cat": "phase", "ts": begin + at, "dur": dur}
+            yield {**track, "name": phase, "cat": "phase", "ts": begin + at, "dur": dur}
             at += dur

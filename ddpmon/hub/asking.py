@@ -38,10 +38,10 @@ class Asking:
     @staticmethod
     def unheard(process: RankProcess, now: float) -> bool:
         """Whether it was asked and nothing at all was heard of it since."""
-        asked = process.asked_at
-        return asked is not None and now - asked >= UNHEARD_S and process.heard_at < asked
+        asked_at = process.asked_at
+        return asked_at is not None and now - asked_at >= UNHEARD_S and process.heard_at < asked_at
 
-    def look(self, now: float) -> bool:
+    def drop_overdue(self, now: float) -> bool:
         """Wait no longer for who does not answer; says whether there was one."""
         gave_up = False
         for process in self._registry.seats.values():

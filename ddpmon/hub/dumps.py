@@ -17,20 +17,20 @@ def frames(dump: bytes, places: Places) -> tuple[list[str], int | None]:
 
     dump: of one thread. A last line without an end was not written yet.
     """
-    told: list[str] = []
+    stack_frames: list[str] = []
     own = None
     for line in dump.decode("ascii", "replace").split("\n")[:-1]:
-        found = _FRAME.fullmatch(line)
-        if not found or len(told) == MAX_FRAMES:
+        match = _FRAME.fullmatch(line)
+        if not match or len(stack_frames) == MAX_FRAMES:
             continue
-        file, number, function = (_ESCAPE.sub(_character, part or "???") for part in found.groups())
+        file, number, function = (_ESCAPE.sub(_character, part or "???") for part in match.groups())
         if file.startswith(places.ours):
             continue
         name, is_library = places.place(file)
         if own is None and not is_library:
-            own = len(told)
-        told.append(f"{name}:{number} {function}"[:FRAME_CHARS])
-    return told, own
+            own = len(stack_frames)
+        stack_frames.append(f"{name}:{number} {function}"[:FRAME_CHARS])
+    return stack_frames, own
 
 
 def _character(escape: re.Match[str]) -> str:

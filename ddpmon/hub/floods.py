@@ -41,7 +41,7 @@ QUIET_S = 2.0
 CUTS_MOST = 16
 """Connections that are closed for one fast growth; it may be the hub's own."""
 CLOSING_S = 0.25
-TELLS_MOST = 50
+NOTICES_MOST = 50
 """Of so many cuts is told at most: who is cut off may come back as another process."""
 EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED
 
@@ -68,7 +68,7 @@ class _Connection:
 
     def idle_s(self) -> float:
         """How long no whole message has come by it, as far as the hub has looked."""
-        return self.receiver.drained_at - max(self.since, self.receiver.heard.get(self.descriptor, 0.0))
+        return self.receiver.drained_at - max(self.since, self.receiver.last_message_at.get(self.descriptor, 0.0))
 
     def close(self) -> None:
         """End it. ZeroMQ closes the descriptor; if it did already, it may be another connection's."""
@@ -83,8 +83,8 @@ class _Connection:
     def waiting_bytes(self) -> int:
         """What the kernel holds of it that was not read yet."""
         with contextlib.suppress(OSError):
-            told = fcntl.ioctl(self.descriptor, termios.FIONREAD, b"\0" * 4)
-            return int(struct.unpack("i", told)[0])
+            reply = fcntl.ioctl(self.descriptor, termios.FIONREAD, b"\0" * 4)
+            return int(struct.unpack("i", reply)[0])
         return 0
 
 
@@ -100,8 +100,8 @@ class Floods(threading.Thread):
         self._open: dict[int, _Connection] = {}
         self._suspected: set[Process] = set()
         self._refused: set[Process] = set()
-        self._told: deque[str] = deque()
-        self._tells = TELLS_MOST
+        self._notices: deque[str] = deque()
+        self._notices_left = NOTICES_MOST
         self._calm_bytes = proc.own_memory_bytes()
         self._calm_at = self._idle_at = time.monotonic()
 
@@ -110,9 +110,9 @@ class Floods(threading.Thread):
         self._ending.set()
         self.join()
 
-    def tell(self) -> list[str]:
+    def take_notices(self) -> list[str]:
         """Who was cut off since, a sentence each."""
-        return [self._told.popleft() for _ in range(len(self._told))]
+        return [self._notices.popleft() for _ in range(len(self._notices))]
 
     def run(self) -> None:
         poller = zmq.Poller()
@@ -120,7 +120,7 @@ class Floods(threading.Thread):
             poller.register(monitor, zmq.POLLIN)
         while not self._ending.is_set():
             self._follow(poller, LOOK_S)
-            self._look(time.monotonic())
+            self._check(time.monotonic())
 
     def _follow(self, poller: zmq.Poller, seconds: float) -> None:
         """Hear which connections came and went."""
@@ -129,7 +129,7 @@ class Floods(threading.Thread):
                 event = recv_monitor_message(monitor)
                 if event["event"] == zmq.EVENT_ACCEPTED:
                     self._accepted(self._monitors[monitor], event["value"])
-                elif (known := self._open.get(event["value"])) and known.receiver is self._monitors[monitor]:
+                elif (connection := self._open.get(event["value"])) and connection.receiver is self._monitors[monitor]:
                     del self._open[event["value"]]
 
     def _accepted(self, receiver: Receiver, descriptor: int) -> None:
@@ -144,12 +144,12 @@ class Floods(threading.Thread):
             return
         finally:
             end.detach()
-        receiver.heard.pop(descriptor, None)
+        receiver.last_message_at.pop(descriptor, None)
         connection = self._open[descriptor] = _Connection(receiver, descriptor, inode, pid, time.monotonic())
         if self._refused and Process.of(pid) in self._refused:
             connection.close()
 
-    def _look(self, now: float) -> None:
+    def _check(self, now: float) -> None:
         for receiver in self._receivers:
             while receiver.hostile:
                 connection = self._open.get(receiver.hostile.pop())
@@ -212,17 +212,17 @@ class Floods(threading.Thread):
         else:
             self._refuse(connection, "a message without end again")
 
-    def _refuse(self, connection: _Connection, what: str) -> None:
+    def _refuse(self, connection: _Connection, violation: str) -> None:
         connection.close()
         process = Process.of(connection.pid) if connection.pid != os.getpid() else None
         if process is not None:
             self._refused.add(process)
-        self._say(f"process {connection.pid} sent {what} and was cut off")
+        self._say(f"process {connection.pid} sent {violation} and was cut off")
 
     def _say(self, text: str) -> None:
-        if self._tells:
-            self._tells -= 1
-            self._told.append(text)
+        if self._notices_left:
+            self._notices_left -= 1
+            self._notices.append(text)
 
 
 def _give_back() -> None:

@@ -23,7 +23,7 @@ class Receiver:
 
     def __init__(self, socket: Socket) -> None:
         self.socket = socket
-        self.heard: dict[int, float] = {}
+        self.last_message_at: dict[int, float] = {}
         """When the last message came by each connection, by the monotonic clock."""
         self.drained_at = time.monotonic()
         """When there was nothing left to take."""
@@ -46,7 +46,7 @@ class Receiver:
                 frames.append(part)
         with contextlib.suppress(zmq.ZMQError):  # of a connection within this process there is none
             connection = int(first.get(zmq.SRCFD))
-            self.heard[connection] = now
+            self.last_message_at[connection] = now
             if parts > PARTS_MOST:
                 self.hostile.add(connection)
         return frames, peer

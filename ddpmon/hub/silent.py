@@ -31,7 +31,7 @@ DUMP_BYTES = 1 << 20
 
 
 @dataclass
-class _Asked:
+class _Query:
     """What was seen of a silent rank last, and when it was signalled."""
 
     state: str = ""
@@ -44,9 +44,9 @@ class Silent:
 
     def __init__(self, run_dir: Path) -> None:
         self._folder = run_dir / STACKS
-        self._asked: dict[int, _Asked] = {}
+        self._queries: dict[int, _Query] = {}
 
-    def look(self, process: RankProcess, now: float, since_us: int) -> bool:
+    def check(self, process: RankProcess, now: float, since_us: int) -> bool:
         """Look at a silent rank, take its answer, ask it; says whether there was a stack.
 
         since_us: when the step it is in began. A process is asked when it was silent the last time too: a hub that was
@@ -55,23 +55,23 @@ class Silent:
         if process.process is None or process.gone:
             return False
         pid = process.process.pid
-        first = pid not in self._asked
-        asked = self._asked.setdefault(pid, _Asked())
-        before, asked.state = asked.state, its.state if (its := proc.stat(pid)) else ""
-        process.held = _held(pid, asked.state, before)
-        heard = False
-        if not asked.answered and (stack := self._answer(process, since_us)):
-            asked.answered = heard = True
+        first = pid not in self._queries
+        query = self._queries.setdefault(pid, _Query())
+        before, query.state = query.state, its.state if (its := proc.stat(pid)) else ""
+        process.held = _why_held(pid, query.state, before)
+        got_stack = False
+        if not query.answered and (stack := self._answer(process, since_us)):
+            query.answered = got_stack = True
             process.tell_stack(stack, now)
-        if asked.state in {"R", "S"} and not first and (asked.at is None or now - asked.at >= ASK_S):
-            asked.at = now
-            asked.answered = not self._ask(process.process)
-        return heard
+        if query.state in {"R", "S"} and not first and (query.at is None or now - query.at >= ASK_S):
+            query.at = now
+            query.answered = not self._ask(process.process)
+        return got_stack
 
-    def heard(self, process: RankProcess) -> None:
-        """It speaks for itself (again)."""
+    def forget(self, process: RankProcess) -> None:
+        """It sends messages (again): what was observed from outside no longer counts."""
         process.held = None
-        self._asked.pop(process.hello.pid, None)
+        self._queries.pop(process.hello.pid, None)
 
     def clear(self) -> None:
         """The run is over: remove the offers that killed ranks could not take back."""
@@ -101,7 +101,7 @@ class Silent:
         try:
             places = msgspec.json.decode(Path(f"{path}.json").read_bytes(), type=Places)
             with Path(f"{path}.stack").open("rb") as file:
-                told, own = frames(file.read(DUMP_BYTES), places)
+                stack_frames, own = frames(file.read(DUMP_BYTES), places)
             stack = Stack(
                 rank=process.rank,
                 pid=process.hello.pid,
@@ -109,16 +109,16 @@ class Silent:
                 step=process.steps,
                 since_us=since_us,
                 phase=process.phase,
-                frames=told,
+                frames=stack_frames,
                 own=own,
             )
             check_stack(stack)
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError, WireError):
             return None
-        return stack if told else None
+        return stack if stack_frames else None
 
 
-def _held(pid: int, state: str, before: str) -> Held | None:
+def _why_held(pid: int, state: str, before: str) -> Held | None:
     if state == "T":
         return Held(pid, "stopped")
     if state == "t":

@@ -83,12 +83,12 @@ class Sockets:
                 socket.bind(address)
         finally:
             os.umask(mask)
-        self._inodes = self._found()
+        self._inodes = self._read_inodes()
 
     def _addresses(self) -> list[tuple[Socket, str]]:
         return [(self.ingest, runs.ingest_address(self.run_id)), (self.view, runs.view_address(self.run_id))]
 
-    def _found(self) -> list[int]:
+    def _read_inodes(self) -> list[int]:
         inodes = []
         for _, address in self._addresses():
             try:
@@ -102,7 +102,7 @@ class Sockets:
 
         Connections that exist live on, but nobody new could come. HeldError if another hub took over meanwhile.
         """
-        if self._found() == self._inodes:
+        if self._read_inodes() == self._inodes:
             return False
         if os.fstat(self._lock).st_nlink == 0:
             self._hold()

@@ -32,31 +32,31 @@ class Unwatched:
         self._armed: set[Process] = set()
         self._last: list[Unarmed] = []
 
-    def look(self, command: Process, heard: Container[int], now: float) -> list[Unarmed]:
-        """What runs torch unwatched, or did: what is gone is told of as it was seen last.
+    def find(self, command: Process, rank_pids: Container[int], now: float) -> list[Unarmed]:
+        """Processes that run torch without the probe; one that has ended stays as it was last seen.
 
-        Reads what every process below the command has mapped: for the time of waiting only. heard: pids of ranks that
-        told of themselves; what is below those is theirs.
+        Reads what every process below the command has mapped: only while the run waits for ranks. rank_pids:
+        ranks that the probe reports; the processes below those belong to them.
         """
-        found: dict[int, Unarmed] = {}
+        unwatched: dict[int, Unarmed] = {}
         children = proc.children()
         unseen = [command.pid]
         while unseen:
             pid = unseen.pop()
-            if pid in heard:
+            if pid in rank_pids:
                 continue
-            if (seen := self._unarmed(pid, now)) is not None:
-                found[pid] = seen
-                if seen.rank is not None:
+            if (unarmed := self._unarmed(pid, now)) is not None:
+                unwatched[pid] = unarmed
+                if unarmed.rank is not None:
                     continue  # what is below it are its DataLoader workers
             unseen += children.get(pid, ())
-        ranks = [one for one in found.values() if one.rank is not None]
+        ranks = [process for process in unwatched.values() if process.rank is not None]
         gone = [
-            dataclasses.replace(one, gone=True)
-            for one in self._last
-            if one.pid not in heard and not proc.exists(one.pid)
+            dataclasses.replace(process, gone=True)
+            for process in self._last
+            if process.pid not in rank_pids and not proc.exists(process.pid)
         ]
-        self._last = ranks or list(found.values()) or gone
+        self._last = ranks or list(unwatched.values()) or gone
         return self._last
 
     def _unarmed(self, pid: int, now: float) -> Unarmed | None:

@@ -18,6 +18,8 @@ HURRY_S = 0.1
 """The same when something came that someone waits for."""
 AGAIN_S = 1.0
 """A viewer that waits gets at least the old one again, to know that the hub lives."""
+RELAYED_S = 2.0
+"""Another hub answers within AGAIN_S; a viewer asks again after three seconds."""
 MOST = 256
 FRAMES_KEPT = 64
 """Of a snapshot, each for another wish."""
@@ -25,11 +27,17 @@ TURN_S = 0.05
 """How long taking requests may take: ranks wait meanwhile."""
 
 
+def _no_other(_viewer: bytes, _frame: bytes) -> bool:
+    """There is no other hub."""
+    return False
+
+
 class Viewers:
     """Knows who waits for what. A viewer that does not ask costs nothing.
 
     build(version): makes the snapshot of this moment. with_parts(snapshot, wish): adds what a viewer wishes for.
-    ask(ranks): asks ranks where they are, all of them if there is none in it.
+    ask(ranks): asks ranks where they are, all of them if there is none in it. relay(viewer, request): has another hub
+    answer; False: this one is to. deliver(viewer, frame): sends to a viewer of another hub; False: it is one of this.
     """
 
     def __init__(
@@ -39,6 +47,8 @@ class Viewers:
         with_parts: Callable[[Snapshot, Wish], Snapshot],
         ask: Callable[[Sequence[int]], None],
         epoch: str,
+        relay: Callable[[bytes, bytes], bool] = _no_other,
+        deliver: Callable[[bytes, bytes], bool] = _no_other,
     ) -> None:
         self._socket = socket
         self.receiver = Receiver(socket)
@@ -46,8 +56,11 @@ class Viewers:
         self._with_parts = with_parts
         self._ask = ask
         self._epoch = epoch
+        self._relay, self._deliver = relay, deliver
         self._waiting: dict[bytes, tuple[int, float]] = {}
         """Connection: the version it has, and when it must hear something."""
+        self._relayed: dict[bytes, float] = {}
+        """Viewers whom another hub is to answer, and until when."""
         self._wishes: dict[bytes, Wish] = {}
         self._asked_at: dict[bytes, float] = {}
         self._current: Snapshot | None = None
@@ -64,28 +77,41 @@ class Viewers:
                 return
             try:
                 frames, _ = self.receiver.next()
-                request = decode_from_viewer(frames[1]) if len(frames) == 2 else None
             except zmq.Again:
                 return
-            except WireError:
-                continue
-            if isinstance(request, Ask):
+            if len(frames) == 2:
+                self.take(frames[0], frames[1], now, self._relay(frames[0], frames[1]))
+
+    def take(self, viewer: bytes, frame: bytes, now: float, relayed: bool = False) -> None:
+        """Take one request. relayed: another hub was asked to answer it; this one does where that is not heard."""
+        try:
+            request = decode_from_viewer(frame)
+        except WireError:
+            return
+        if isinstance(request, Ask):
+            if not relayed:
                 self._ask(request.ranks)
-                continue
-            if request is None or (len(self._waiting) >= MOST and frames[0] not in self._waiting):
-                continue
-            version = request.version if request.epoch == self._epoch else 0
-            if self._waiting.get(frames[0], (version,))[0] == 0:
-                version = 0  # it has not had what it asked for before, a part perhaps, though it knows of the version
-            self._waiting[frames[0]] = (version, now + AGAIN_S)
-            self._asked_at[frames[0]] = now
-            self._wishes[frames[0]] = request.wish
-            if len(self._asked_at) > MOST:  # mostly viewers that have gone
-                gone = next(iter(self._asked_at))
-                del self._asked_at[gone], self._wishes[gone]
+            return
+        if len(self._waiting) >= MOST and viewer not in self._waiting:
+            return
+        version = request.version if request.epoch == self._epoch else 0
+        if self._waiting.get(viewer, (version,))[0] == 0:
+            version = 0  # it has not had what it asked for before, a part perhaps, though it knows of the version
+        if relayed:
+            self._relayed[viewer] = now + RELAYED_S
+        else:
+            self._waiting[viewer] = (version, now + AGAIN_S)
+        self._asked_at[viewer] = now
+        self._wishes[viewer] = request.wish
+        if len(self._asked_at) > MOST:  # mostly viewers that have gone
+            gone = next(iter(self._asked_at))
+            del self._asked_at[gone], self._wishes[gone]
 
     def serve(self, now: float) -> None:
         """Answer whoever can be answered now."""
+        for viewer in [viewer for viewer, due in self._relayed.items() if now >= due]:
+            del self._relayed[viewer]
+            self._waiting[viewer] = (0, now)
         if not self._waiting:
             return
         if now - self._built_at >= self._every_s or self._current is None:
@@ -103,8 +129,8 @@ class Viewers:
     def take_leave(self, now: float) -> None:
         """Give the last snapshot to everyone who lately asked for one, asked again or not."""
         self._renew(now)
-        for identity, asked in self._asked_at.items():
-            if now - asked < 3 * AGAIN_S:
+        for identity, asked_at in self._asked_at.items():
+            if now - asked_at < 3 * AGAIN_S:
                 self._send(identity)
 
     def _send(self, identity: bytes) -> None:
@@ -114,8 +140,14 @@ class Viewers:
             if len(self._frames) >= FRAMES_KEPT:
                 self._frames.clear()
             self._frames[wish] = encode(self._with_parts(self._current, wish))
+        if not self._deliver(identity, self._frames[wish]):
+            self.show(identity, self._frames[wish])
+
+    def show(self, viewer: bytes, frame: bytes) -> None:
+        """Send a viewer of this hub a snapshot."""
+        self._relayed.pop(viewer, None)
         with contextlib.suppress(zmq.ZMQError):  # gone, or does not read
-            self._socket.send_multipart([identity, self._frames[wish]], zmq.NOBLOCK)
+            self._socket.send_multipart([viewer, frame], zmq.NOBLOCK)
 
     def _renew(self, now: float) -> None:
         old, same_again = self._current, self._every_s == EVERY_S

@@ -30,14 +30,14 @@ class Working:
 
     def __init__(self, window_s: float) -> None:
         self._window_s = window_s
-        self._looked_at = float("-inf")
+        self._measured_at = float("-inf")
         self._used: dict[int, deque[Used]] = {}
 
-    def look(self, pids: Iterable[int], now: float) -> None:
+    def measure(self, pids: Iterable[int], now: float) -> None:
         """Look at processes, every LOOK_S at most: it reads the whole process table."""
-        if now - self._looked_at < LOOK_S:
+        if now - self._measured_at < LOOK_S:
             return
-        self._looked_at = now
+        self._measured_at = now
         children = proc.children()
         for pid in pids:
             used = self._used.setdefault(pid, deque())
@@ -54,9 +54,9 @@ class Working:
         seconds = last.at - first.at
         samples = list(process.samples)[-int(self._window_s) :]  # one a second
         return (
-            last.cpu_s - first.cpu_s < BUSY_CORES * seconds
-            and last.moved_bytes - first.moved_bytes < BUSY_BYTES_PER_S * seconds
-            and not any((sample.gpu_percent or 0.0) > BUSY_GPU_PERCENT for sample in samples)
+            last.cpu_s - first.cpu_s < BUSY_CORES.enter * seconds
+            and last.moved_bytes - first.moved_bytes < BUSY_BYTES_PER_S.enter * seconds
+            and not any((sample.gpu_percent or 0.0) > BUSY_GPU_PERCENT.enter for sample in samples)
         )
 
 

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from tests.ranks import launcher
+
 LOOP = """
 import sys, time, torch
 import torch.distributed as dist
@@ -31,7 +33,7 @@ def test_a_fix_is_told_with_how_much_it_helped_and_a_relapse_fails_a_check(cli, 
     script = tmp_path / "train.py"
     script.write_text(LOOP)
     for name, late_s in (("late", "0.02"), ("fixed", "0")):
-        told = cli("run", "--nproc", "2", "--name", name, str(script), late_s, timeout=90)
+        told = cli("exec", "--name", name, "--", *launcher(2, script, late_s), timeout=90)
         assert told.returncode == 0, told.stdout + told.stderr
     made = json.loads(cli("diff", "late", "fixed", "--format", "json").stdout)
     assert made["outcome"] == "faster"

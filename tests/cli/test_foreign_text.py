@@ -10,6 +10,7 @@ import pytest
 from ddpmon import runs
 from ddpmon.cli.replaying import unpack
 from tests.conftest import ddpmon_program
+from tests.in_process import called_in_a_terminal
 from tests.tui.terminal import Terminal
 
 FOREIGN = "a\x1b[31mred\x1b]0;title\x07\x1b]52;c;QQ==\x1b\\\x1bPq#0\x1b\\\x9b5m\x9d0;t\x9c\x1b[6n\x07\b\r\n\u202eb"
@@ -44,12 +45,9 @@ def foreign(home):
 
 def said(*arguments: str, answer: bytes = b"", code: tuple[int, ...] = (0, 1, 2)) -> str:
     """What a command writes to a terminal of its own, to its end."""
-    with Terminal(*arguments, program=(ddpmon_program(),), columns=200, rows=50) as terminal:
-        if answer:
-            terminal.wait_for("[y/N]")
-            terminal.press(answer)
-        assert terminal.wait_end() in code
-        return terminal.raw.decode()
+    ended, written = called_in_a_terminal(*arguments, answer=answer)
+    assert ended in code
+    return written
 
 
 def test_a_foreign_run_steers_no_terminal(foreign):
@@ -98,7 +96,11 @@ def test_neither_do_they_where_the_output_is_kept(cli, foreign):
         assert not STEERS.search(result.stdout + result.stderr), command
 
 
-def test_a_foreign_run_steers_no_dashboard(foreign):
+def test_a_foreign_run_steers_no_dashboard_and_no_program_of_its_own(foreign):
+    with Terminal("status", foreign, program=(ddpmon_program(),), columns=200, rows=50) as terminal:
+        assert terminal.wait_end() in {0, 1, 2}
+        assert terminal.raw.strip()
+        assert not STEERS.search(terminal.raw.decode())
     with Terminal("attach", foreign, program=(ddpmon_program(),), columns=120, rows=36) as terminal:
         terminal.wait_for("ranks, slowest first")
         visits = (b"8", "runs, the latest first"), (b"7", "output of"), (b"2\r", "this rank"), (b"?", "─keys")

@@ -9,7 +9,7 @@ import pytest
 
 from ddpmon import runs
 from tests.cli.test_bad_input import refused
-from tests.tui.terminal import Terminal
+from tests.in_process import called_in_a_terminal
 
 DAY_S = 86_400
 
@@ -54,10 +54,9 @@ def test_without_a_terminal_it_deletes_nothing_unless_told_so(cli, three):
 
 @pytest.mark.parametrize(("answer", "count"), [(b"n", 3), (b"\r", 3), (b"y", 1)])
 def test_it_asks(three, answer, count):
-    with Terminal("ddpmon", "prune", "--keep", "15MB") as terminal:
-        terminal.wait_for("Delete 2 runs, 20 MB?")
-        terminal.press(answer + b"\r")
-        assert terminal.wait_end() == 0
+    code, written = called_in_a_terminal("prune", "--keep", "15MB", answer=answer + b"\r")
+    assert code == 0
+    assert "Delete 2 runs, 20 MB?" in written
     assert len(left()) == count
 
 

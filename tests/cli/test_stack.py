@@ -5,49 +5,56 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
-from pathlib import Path
 
 import pytest
 
 from ddpmon import runs
 from ddpmon.cli import stacking
 from ddpmon.export import stacks
-from ddpmon.launch import stop
 from ddpmon.messages import Collective, Stack, StackView
-from ddpmon.source import LiveSource
 from tests.conftest import wait_for
+from tests.hub.standing import hangs, watch
 
-SCRIPT = Path(__file__).parents[1] / "probe" / "scripts" / "standing.py"
-
-
-@pytest.fixture
-def run(launch, home):
-    """Start three real ranks of which one stands still at a step; returns (run, what is seen of it)."""
-    made = []
-
-    def start(how, step=20):
-        marker = home / "go-on"
-        os.mkfifo(f"{marker}.pipe")
-        started = launch(
-            *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"),
-            *(str(SCRIPT), str(marker), "--how", how, "--rank", "1", "--step", str(step)),
-        )
-        source = LiveSource(started.run)
-        made.append((started, source))
-        wait_for(lambda: (s := source.snapshot()) and s.step >= 19, 90)
-        return started.run, source
-
-    yield start
-    for started, source in made:
-        source.close()
-        stop.request(started.run, now=True)
-        stop.wait_until_gone(started.run, 30)
+__all__ = ["watch"]  # a fixture
 
 
 @pytest.mark.e2e
-def test_every_rank_of_a_run_that_goes_on_says_where_it_is(run, cli):
-    _, source = run("nothing")
+@pytest.mark.timeout(600)
+def test_every_rank_says_where_it_is_one_that_holds_the_gil_and_one_that_was_stopped_too(watch, cli):
+    watched = watch()
+    while_it_goes_on(watched, cli)
+    pipe = watched.folder / "lock-1.pipe"
+    os.mkfifo(pipe)
+    watched.stand("lock-1")
+    the_hub_names_the_line_of_who_holds_the_gil(watched)
+    told = cli("stack")
+    assert told.returncode == 0
+    first, *_ = told.stdout.split("\n\n")
+    assert first.startswith("rank 1 in standing.py:")
+    assert "keeps_the_lock" in first
+    assert "ranks 0 2 wait in DDP's gradient all-reduce" in told.stdout
+    (watched.folder / "lock-1.end").touch()
+    pipe.write_bytes(b"x")
+    watched.trains()
+    pid = watched.source.snapshot().ranks[0].pid
+    os.kill(pid, signal.SIGSTOP)
+    told = cli("stack", "--rank", "0")
+    os.kill(pid, signal.SIGCONT)
+    assert told.returncode == 1
+    assert told.stdout.splitlines()[0] == f"rank 0 is stopped (SIGSTOP or Ctrl-Z). Have it go on: kill -CONT {pid}"
+
+
+def the_hub_names_the_line_of_who_holds_the_gil(watched):
+    shot = watched.until(lambda s: " in standing.py:" in s.verdict, "its line")
+    (finding,) = hangs(shot)
+    assert (finding.ranks, finding.severity, finding.evidence["silent"]) == ([1], "critical", [1])
+    assert finding.text.startswith("rank 1 is not heard though its process lives: in standing.py:")
+    assert any(frame.endswith(" keeps_the_lock") for frame in shot.ranks[1].stack.frames)
+
+
+def while_it_goes_on(watched, cli):
+    watched.until(lambda s: s.step >= 19, "steps")
+    source = watched.source
     told = cli("stack")
     assert (told.returncode, told.stderr) == (0, "")
     assert "standing.py:" in told.stdout
@@ -65,23 +72,6 @@ def test_every_rank_of_a_run_that_goes_on_says_where_it_is(run, cli):
     none = cli("stack", "--rank", "3")
     assert (none.returncode, none.stdout) == (2, "")
     assert none.stderr.splitlines() == [f"ddpmon: --rank 3: test ({runs.find(None).id}) has ranks 0 to 2"]
-
-
-@pytest.mark.e2e
-def test_a_rank_that_holds_the_gil_answers_and_one_that_was_stopped_says_so(run, cli):
-    _, source = run("lock")
-    told = cli("stack")
-    assert told.returncode == 0
-    first, *_ = told.stdout.split("\n\n")
-    assert first.startswith("rank 1 in standing.py:")
-    assert "keeps_the_lock" in first
-    assert "ranks 0 2 wait in DDP's gradient all-reduce" in told.stdout
-    pid = source.snapshot().ranks[0].pid
-    os.kill(pid, signal.SIGSTOP)
-    told = cli("stack", "--rank", "0")
-    os.kill(pid, signal.SIGCONT)
-    assert told.returncode == 1
-    assert told.stdout.splitlines()[0] == f"rank 0 is stopped (SIGSTOP or Ctrl-Z). Have it go on: kill -CONT {pid}"
 
 
 def test_a_run_that_has_ended_cannot_be_asked(cli, made):

@@ -8,9 +8,10 @@ from ddpmon.analysis.report import report as make_report
 from ddpmon.analysis.steps.departed import Departed
 from ddpmon.export import markdown, report
 from ddpmon.messages import PHASES, PROTOCOL, STAGE_ENDED, Hello
-from ddpmon.recording.recording import recorded_report, recorded_snapshot
+from ddpmon.recording.recorded import recorded_report, recorded_snapshot
+from ddpmon.store.intake import Clock
 from ddpmon.store.processes import RankProcess, Registry
-from ddpmon.store.store import Clock, Store
+from ddpmon.store.store import Store
 from ddpmon.store.view import snapshot
 from ddpmon.tui.widgets.ranktable import RankTable
 from tests.recordings import BEGAN, record, story

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddpmon.export.lines import Lines, state_line
-from ddpmon.messages import Event, RunView, Snapshot
+from ddpmon.messages import Event, RunView, Snapshot, VerdictFacts
 
 RUN = RunView(id="20260101-000000-aaaa", name="mnist", world_size=4)
 
@@ -69,10 +69,11 @@ def test_an_old_state_is_not_told_as_the_state_of_now():
 def test_a_verdict_is_told_when_it_changes():
     lines = Lines(every_s=100.0)
     lines.of(snapshot(), 0.0)
-    (told,) = lines.of(snapshot(verdict="rank 3 is late", severity="warn"), 1.0)
+    late, alike = VerdictFacts(["straggler", "3"]), VerdictFacts(["even"])
+    (told,) = lines.of(snapshot(verdict="rank 3 is late", severity="warn", verdict_facts=late), 1.0)
     assert told.endswith("! rank 3 is late")
-    assert lines.of(snapshot(verdict="rank 3 is late"), 2.0) == []
-    assert len(lines.of(snapshot(verdict="all ranks alike"), 3.0)) == 1
+    assert lines.of(snapshot(verdict="rank 3 is late", verdict_facts=late), 2.0) == []
+    assert len(lines.of(snapshot(verdict="all ranks alike", verdict_facts=alike), 3.0)) == 1
 
 
 def test_what_is_not_measured_is_told_once_when_it_is_known():
@@ -99,8 +100,19 @@ def test_what_a_script_wrote_cannot_steer_the_terminal():
 
 def test_figures_that_waver_do_not_make_another_verdict():
     """Only with the next state line are new figures told; another rank is another verdict at once."""
+
+    def slow(rank, figures):
+        return snapshot(verdict=f"rank {rank} is slow: {figures}", verdict_facts=VerdictFacts(["straggler", str(rank)]))
+
     lines = Lines(every_s=5.0)
-    lines.of(snapshot(verdict="rank 3 is slow: +20.1 ms data; 1.45x if fixed"), 0.0)
-    assert lines.of(snapshot(verdict="rank 3 is slow: +19 ms data; 1.5x if fixed"), 1.0) == []
-    assert "+18 ms" in lines.of(snapshot(verdict="rank 3 is slow: +18 ms data; 1.5x if fixed"), 5.0)[-1]
-    assert len(lines.of(snapshot(verdict="rank 2 is slow: +18 ms data; 1.5x if fixed"), 6.0)) == 1
+    lines.of(slow(3, "+20.1 ms data; 1.45x if fixed"), 0.0)
+    assert lines.of(slow(3, "+19 ms data; 1.5x if fixed"), 1.0) == []
+    assert "+18 ms" in lines.of(slow(3, "+18 ms data; 1.5x if fixed"), 5.0)[-1]
+    assert len(lines.of(slow(2, "+18 ms data; 1.5x if fixed"), 6.0)) == 1
+
+
+def test_of_a_hub_that_tells_no_topic_verdicts_are_told_with_the_state():
+    lines = Lines(every_s=5.0)
+    assert "rank 3" in lines.of(snapshot(verdict="rank 3 is slow"), 0.0)[-1]
+    assert lines.of(snapshot(verdict="rank 2 is slow"), 1.0) == []
+    assert "rank 2" in lines.of(snapshot(verdict="rank 2 is slow"), 5.0)[-1]

@@ -13,8 +13,9 @@ from ddpmon.export import report
 from ddpmon.export.columns import columns
 from ddpmon.messages import PHASES, STAGE_TRAINING, Hello
 from ddpmon.runs import Run
+from ddpmon.store.intake import Clock
 from ddpmon.store.processes import RankProcess, Registry
-from ddpmon.store.store import Clock, Store
+from ddpmon.store.store import Store
 from ddpmon.store.view import snapshot
 from tests.export import made as made_up
 from tests.worlds import own_times, records
@@ -60,6 +61,7 @@ def test_it_has_exactly_the_fields_of_schema_1():
         "collectives",
         "what_if",
         "verdict",
+        "verdict_findings",
         "findings",
     ]
     assert set(made["run"]) == {

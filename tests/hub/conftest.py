@@ -29,6 +29,9 @@ from ddpmon.messages import (
     decode_to_rank,
     encode,
 )
+from tests.in_process import cli
+
+__all__ = ["cli"]  # a fixture
 
 DEADLINE_S = 20.0
 

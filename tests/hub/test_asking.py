@@ -163,8 +163,8 @@ def test_nobody_waits_forever_and_a_late_answer_still_counts():
     made = Asked(1)
     (process,) = made.registry.seats.values()
     made.asking.ask([0], 10.0)
-    assert not made.asking.look(10.0 + asking.GIVE_UP_S - 0.1)
-    assert made.asking.look(10.0 + asking.GIVE_UP_S)
+    assert not made.asking.drop_overdue(10.0 + asking.GIVE_UP_S - 0.1)
+    assert made.asking.drop_overdue(10.0 + asking.GIVE_UP_S)
     assert (process.asked_at, process.unanswered) == (None, True)
     process.tell_stack(Stack(0, 4_000_000, 0, 1, 0, 1, FRAMES), 17.0)
     assert not process.unanswered

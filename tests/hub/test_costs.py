@@ -108,7 +108,7 @@ def test_the_report_tells_of_all_steps_where_it_covers_fewer(home, monkeypatch):
     whole = report.build(run)
     assert whole["efficiency_since_start"] is None  # it covers them all
     assert "all steps" not in report.text(whole)
-    monkeypatch.setattr("ddpmon.recording.recording.REPORT_RECORDS", 2400)
+    monkeypatch.setattr("ddpmon.recording.recorded.REPORT_RECORDS", 2400)
     part = report.build(run)
     assert part["steps"]["window"] == [1201, 1800]
     assert part["efficiency_since_start"]["window"] == [2, 1800]

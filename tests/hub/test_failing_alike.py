@@ -6,10 +6,11 @@ import pytest
 
 from ddpmon.export import markdown, report
 from ddpmon.messages import PROTOCOL, STAGE_TRAINING, Failure, Hello, encode
-from ddpmon.recording.recording import recorded_report
+from ddpmon.recording.recorded import recorded_report
 from ddpmon.store.endings import read_ending
+from ddpmon.store.intake import Clock
 from ddpmon.store.processes import RankProcess, Registry
-from ddpmon.store.store import Clock, Store
+from ddpmon.store.store import Store
 from tests.recordings import BEGAN
 from tests.worlds import own_times, records
 

@@ -9,9 +9,10 @@ import pytest
 from ddpmon.export import report
 from ddpmon.messages import Ack, Batch
 from ddpmon.recording import recorder as recorder_module
+from ddpmon.recording.recorded import recorded_snapshot
 from ddpmon.recording.recorder import Recorder
-from ddpmon.recording.recording import recorded_snapshot, recording_path
-from ddpmon.store.store import Clock
+from ddpmon.recording.recording import recording_path
+from ddpmon.store.intake import Clock
 from tests.recordings import told_by
 from tests.worlds import own_times, records
 

@@ -1,138 +1,100 @@
-"""Real ranks that stand still: who it is and where is named in time, and forgotten once they go on."""
+"""Real ranks that stand still: who it is and where is named in time, and forgotten once they go on.
+
+A run has two or three of them, one after the other: each takes half as long again to be called one as the last did.
+"""
 
 import os
 import signal
-import sys
-import time
-from pathlib import Path
 
 import pytest
 
-from ddpmon import runs, source
+from ddpmon import runs
 from ddpmon.export import report
 from ddpmon.launch import stop
+from tests.hub.standing import hangs, watch
 
-pytestmark = pytest.mark.e2e
-SCRIPT = Path(__file__).parents[1] / "probe" / "scripts" / "standing.py"
+__all__ = ["watch"]  # a fixture
 
-
-class Watched:
-    """A run of the script under a supervisor and a hub, seen as a viewer sees it."""
-
-    def __init__(self, launch, folder, how, rank, nproc, step):
-        self.marker = folder / "go-on"
-        self.started = launch(
-            *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(nproc)),
-            *(str(SCRIPT), str(self.marker), "--how", how, "--rank", str(rank), "--step", str(step)),
-        )
-        self.source = source.LiveSource(self.started.run)
-
-    def until(self, condition, what, seconds):
-        deadline = time.monotonic() + seconds
-        while not ((shot := self.source.snapshot()) and condition(shot)):
-            told = (shot.state, shot.verdict, shot.step) if shot else None
-            assert time.monotonic() < deadline, f"{what}: {told}"
-            time.sleep(0.1)
-        return shot
-
-    def hang(self, seconds=60.0):
-        """The finding, from the moment on that no more steps come."""
-        self.until(lambda s: s.step >= 19, "the last step before", 60)
-        return self.until(lambda s: any(f.kind == "hang" for f in s.findings), "a hang", seconds)
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
-@pytest.fixture
-def watch(launch, home):
-    made = []
-
-    def start(how, rank, nproc=3, step=20):
-        made.append(Watched(launch, home, how, rank, nproc, step))
-        return made[-1]
-
-    yield start
-    for one in made:
-        one.source.close()
-        stop.request(one.started.run, now=True)
-        stop.wait_until_gone(one.started.run, 30)
+def test_a_hang_in_the_very_first_step_is_named_and_later_ones_are_in_report_and_exports(watch, cli):
+    watched = watch("sleep-1")
+    in_the_very_first_step(watched)
+    in_a_place_of_the_script(watched, "sleep-2", "fell_asleep")
+    told_in_report_and_exports_while_it_runs_and_once_it_was_stopped(watched, cli)
 
 
-@pytest.mark.parametrize(
-    ("how", "function"), [("sleep", "fell_asleep"), ("spin", "goes_in_circles"), ("data", "fell_asleep")]
-)
-def test_a_rank_that_stands_still_is_named_with_its_line_and_forgotten_when_it_goes_on(watch, how, function):
-    watched = watch(how, rank=1)
-    shot = watched.hang()
-    (finding,) = [f for f in shot.findings if f.kind == "hang"]
-    assert (finding.ranks, finding.severity, shot.state) == ([1], "critical", "stalled")
+def test_a_rank_that_stands_still_is_named_with_its_line_and_forgotten_when_it_goes_on(watch):
+    watched = watch()
+    in_a_place_of_the_script(watched, "spin-1", "goes_in_circles")
+    in_a_place_of_the_script(watched, "data-2", "fell_asleep")
+
+
+def test_a_rank_whose_workers_bring_nothing_is_named_and_one_that_was_stopped_is_told_as_such(watch):
+    watched = watch()
+    in_workers_that_bring_nothing(watched)
+    stopped_by_a_signal(watched)
+
+
+def in_the_very_first_step(watched):
+    shot = watched.until(lambda s: s.state == "stalled", "a start that stands still")
+    assert shot.step == 0
+    (finding,) = hangs(shot)
+    assert (finding.ranks, finding.severity, finding.since_step) == ([1], "critical", 1)
+    assert shot.verdict.startswith("rank 1 does not reach DDP's gradient all-reduce: in standing.py:")
+    watched.go_on("sleep-1")
+
+
+def in_a_place_of_the_script(watched, how, function):
+    rank = int(how[-1])
+    others = [other for other in range(3) if other != rank]
+    shot = watched.stand(how)
+    (finding,) = hangs(shot)
+    assert (finding.ranks, finding.severity, shot.state) == ([rank], "critical", "stalled")
     assert shot.verdict == finding.text
-    assert "rank 1 does not reach DDP's gradient all-reduce: in standing.py:" in finding.text
+    assert f"rank {rank} does not reach DDP's gradient all-reduce: in standing.py:" in finding.text
     assert finding.text.endswith((function, " held"))  # `held` is called by both and lets other threads in
-    assert finding.evidence["waiting"] == [0, 2]
-    assert [group["ranks"] for group in finding.evidence["stacks"]] == [[1], [0, 2]]
-    assert any(function in frame for frame in shot.ranks[1].stack.frames)
-    assert shot.ranks[0].stack.blocked
-    watched.marker.touch()
-    after = watched.until(lambda s: s.state in {"running", "slow"} and s.step > 40, "going on", 30)
-    assert not [f for f in after.findings if f.kind == "hang"]
-    assert any(event.text == "steps go on" for event in after.events)
+    assert finding.evidence["waiting"] == others
+    assert [group["ranks"] for group in finding.evidence["stacks"]] == [[rank], others]
+    assert any(function in frame for frame in shot.ranks[rank].stack.frames)
+    assert all(shot.ranks[other].stack.blocked for other in others)
+    seen = len(goes_on(shot))
+    watched.go_on(how)
+    watched.until(lambda s: len(goes_on(s)) > seen, "the event")
 
 
-def test_a_rank_whose_workers_bring_nothing_is_named(watch):
-    watched = watch("workers", rank=0, nproc=2)
-    shot = watched.hang()
-    (finding,) = [f for f in shot.findings if f.kind == "hang"]
+def goes_on(shot):
+    return [event for event in shot.events if event.text == "steps go on"]
+
+
+def in_workers_that_bring_nothing(watched):
+    shot = watched.stand("workers-0")
+    (finding,) = hangs(shot)
     assert finding.ranks == [0]
     assert "standing.py" in finding.text
     assert "main" in finding.text
     assert any("dataloader.py" in frame for frame in shot.ranks[0].stack.frames)
-    watched.marker.touch()
-    watched.until(lambda s: s.step > 40, "going on", 30)
+    watched.go_on("workers-0")
 
 
-def test_a_rank_that_holds_the_gil_is_named_with_its_line(watch, home):
-    os.mkfifo(home / "go-on.pipe")
-    watched = watch("lock", rank=1)
-    watched.hang()
-    shot = watched.until(lambda s: " in standing.py:" in s.verdict, "its line", 30)
-    (finding,) = [f for f in shot.findings if f.kind == "hang"]
-    assert (finding.ranks, finding.severity, finding.evidence["silent"]) == ([1], "critical", [1])
-    assert finding.text.startswith("rank 1 is not heard though its process lives: in standing.py:")
-    assert any(frame.endswith(" keeps_the_lock") for frame in shot.ranks[1].stack.frames)
-    (home / "go-on.pipe").write_bytes(b"x")
-    watched.until(lambda s: s.state in {"running", "slow"} and s.step > 40, "going on", 30)
-
-
-def test_a_rank_that_was_stopped_is_told_as_such_and_goes_on(watch):
-    watched = watch("nothing", rank=1)
-    pid = watched.until(lambda s: s.step >= 19, "steps", 60).ranks[1].pid
+def stopped_by_a_signal(watched):
+    pid = watched.source.snapshot().ranks[1].pid
     os.kill(pid, signal.SIGSTOP)
-    shot = watched.until(lambda s: s.state == "stalled" and "stopped" in s.verdict, "a stopped rank", 30)
-    (finding,) = [f for f in shot.findings if f.kind == "hang"]
+    shot = watched.until(lambda s: s.state == "stalled" and "stopped" in s.verdict, "a stopped rank")
+    (finding,) = hangs(shot)
     assert (finding.ranks, finding.severity) == ([1], "critical")
     assert finding.advice == f"Have it go on: kill -CONT {pid}"
     os.kill(pid, signal.SIGCONT)
-    watched.until(lambda s: s.state in {"running", "slow"} and s.step > shot.step + 20, "going on", 30)
+    watched.trains()
 
 
-def test_a_hang_in_the_very_first_step_is_named(watch):
-    watched = watch("sleep", rank=1, nproc=2, step=1)
-    shot = watched.until(lambda s: s.state == "stalled", "a start that stands still", 90)
-    assert shot.step == 0
-    (finding,) = [f for f in shot.findings if f.kind == "hang"]
-    assert (finding.ranks, finding.severity, finding.since_step) == ([1], "critical", 1)
-    assert shot.verdict.startswith("rank 1 does not reach DDP's gradient all-reduce: in standing.py:")
-    watched.marker.touch()
-    after = watched.until(lambda s: s.state in {"running", "slow"} and s.step > 20, "training", 30)
-    assert not [f for f in after.findings if f.kind == "hang"]
-
-
-def test_a_run_that_stands_still_says_so_in_its_report_and_exports_while_it_runs_and_once_it_was_stopped(watch, cli):
-    watched = watch("sleep", rank=2)
-    shot = watched.hang()
+def told_in_report_and_exports_while_it_runs_and_once_it_was_stopped(watched, cli):
+    shot = watched.stand("sleep-0")
     made = report.build(watched.started.run)
     assert (made["run"]["state"], made["run"]["live_state"], made["run"]["stale_s"]) == ("running", "stalled", None)
-    assert made["verdict"].startswith("rank 2 does not reach DDP's gradient all-reduce")
-    assert [f["ranks"] for f in made["findings"] if f["kind"] == "hang"] == [[2]]
+    assert made["verdict"].startswith("rank 0 does not reach DDP's gradient all-reduce")
+    assert [f["ranks"] for f in made["findings"] if f["kind"] == "hang"] == [[0]]
     assert made["steps"]["window"] == [2, shot.step]
     assert report.text(made).splitlines()[0].endswith("stalled, 3 ranks")
     assert 'state="stalled"} 1.0' in cli("export", "--format", "openmetrics").stdout
@@ -140,7 +102,7 @@ def test_a_run_that_stands_still_says_so_in_its_report_and_exports_while_it_runs
     ended = watched.started.until_gone()
     made = report.build(runs.load(ended.id))
     (finding,) = [f for f in made["findings"] if f["kind"] == "hang"]
-    assert finding["ranks"] == [2]
+    assert finding["ranks"] == [0]
     text = report.text(made)
-    assert "rank 2 does not reach" in text
+    assert "rank 0 does not reach" in text
     assert "fell_asleep" in text

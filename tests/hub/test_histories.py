@@ -21,7 +21,8 @@ from ddpmon.messages import (
     encode,
 )
 from ddpmon.recording.player import Player
-from ddpmon.recording.recording import recorded_snapshot, recorded_state, recording_path
+from ddpmon.recording.recorded import recorded_snapshot, recorded_state
+from ddpmon.recording.recording import recording_path
 from ddpmon.store.histories import LOGGED_MOST, Histories
 from ddpmon.store.parts import with_parts
 from tests.recordings import BEGAN, FIRST_S, record, story

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ddpmon import runs
-from tests.conftest import ddpmon_program
+from tests.in_process import called
 
 pytestmark = pytest.mark.e2e
 SCRIPTS = Path(__file__).parents[1] / "probe" / "scripts"
@@ -24,8 +24,7 @@ def run(home, *arguments):
     assert runs.find(None).ended, ended.stdout + ended.stderr
 
     def told(*command):
-        done = subprocess.run([ddpmon_program(), *command], cwd=home, capture_output=True, text=True, check=False)
-        return done.stdout
+        return called(*command).stdout
 
     rows = list(csv.DictReader(told("export", "--format", "csv").splitlines()))
     return ended.stdout, json.loads(told("report", "--format", "json")), json.loads(told("status", "--json")), rows

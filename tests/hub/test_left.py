@@ -10,7 +10,8 @@ from ddpmon.export.steps import pieces
 from ddpmon.messages import decode_from_rank, encode
 from ddpmon.messages.folder import TAILS, pack_tail
 from ddpmon.recording.player import Player
-from ddpmon.recording.recording import Recording, recorded_snapshot, recording_path
+from ddpmon.recording.recorded import recorded_snapshot
+from ddpmon.recording.recording import Recording, recording_path
 from tests.hub.conftest import until
 from tests.hub.test_tails import PID, leave, left_by, recorded
 from tests.worlds import own_times, records

@@ -12,7 +12,8 @@ import pytest
 from ddpmon import runs
 from ddpmon.export import report as reports
 from ddpmon.messages import decode_snapshot
-from ddpmon.recording.recording import Recording, recorded_report, recorded_snapshot
+from ddpmon.recording.recorded import recorded_report, recorded_snapshot
+from ddpmon.recording.recording import Recording
 from ddpmon.source import attaching
 from tests.hub.conftest import DEADLINE_S, until
 from tests.worlds import own_times, records

@@ -9,10 +9,11 @@ from click.testing import CliRunner
 
 from ddpmon.cli.exporting import export
 from ddpmon.export import report
-from ddpmon.hub import hub
+from ddpmon.hub import opening
 from ddpmon.messages import Event, SeriesWish, Wish
 from ddpmon.recording.player import Player
-from ddpmon.recording.recording import recorded_snapshot, recording_path
+from ddpmon.recording.recorded import recorded_snapshot
+from ddpmon.recording.recording import recording_path
 from ddpmon.source import RecordedSource
 from tests import recorded
 
@@ -73,7 +74,7 @@ def test_it_is_exported(older, form):
 
 
 def test_a_hub_of_today_goes_on_with_it(older):
-    store, recorder = hub._open(older)
+    store, recorder = opening.open_recording(older)
     assert store.step == STEPS
     assert not store.damaged
     recorder.event([Event(older.ended_at, "info", "a word of today")])

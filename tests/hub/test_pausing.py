@@ -7,8 +7,9 @@ import pytest
 
 from ddpmon.messages import CHECKPOINT, EVALUATION, PROTOCOL, STAGE_MODEL, Hello, Pause
 from ddpmon.runs import Process, Run
+from ddpmon.store.intake import Clock
 from ddpmon.store.processes import Registry
-from ddpmon.store.store import Clock, Store
+from ddpmon.store.store import Store
 from ddpmon.store.view import snapshot
 from tests.worlds import own_times, records
 
@@ -43,8 +44,8 @@ def judged(store, now, beats=(), pausing=(None, None)):
 def test_a_rank_that_evaluates_on_and_on_is_no_stall(store):
     for now in range(101, 200):
         assert judged(store, float(now), beats=[0], pausing=(EVALUATION, None)) == "running"
-    assert store.verdict == "evaluation on rank 0 for 1m38s; the others wait"
-    assert store.severity == "info"
+    assert store.verdict.text == "evaluation on rank 0 for 1m38s; the others wait"
+    assert store.verdict.severity == "info"
     shown = snapshot(store, "e", 1, 199.0, time.time())
     assert (shown.pausing.kind, shown.pausing.ranks, shown.pausing.seconds) == ("evaluation", [0], 98.0)
 
@@ -60,7 +61,7 @@ def test_training_that_is_heard_but_ends_no_step_is_no_stall(store):
     """Gradients of very many batches are added up."""
     for now in range(101, 160):
         assert judged(store, float(now), beats=[0, 1]) == "running"
-    assert store.verdict == "all ranks within 2% of the median"
+    assert store.verdict.text == "all ranks within 2% of the median"
 
 
 def test_a_checkpoint_that_is_written_is_no_stall_and_one_that_is_not_is(store):
@@ -74,7 +75,7 @@ def test_a_checkpoint_that_is_written_is_no_stall_and_one_that_is_not_is(store):
 def test_what_lasts_for_less_than_a_second_is_not_told(store):
     assert judged(store, 101.0, beats=[0], pausing=(EVALUATION, None)) == "running"
     assert judged(store, 101.5, beats=[0], pausing=(EVALUATION, None)) == "running"
-    assert store.verdict == "all ranks within 2% of the median"
+    assert store.verdict.text == "all ranks within 2% of the median"
 
 
 def test_means_are_of_training_steps_and_the_evaluation_is_told(store):

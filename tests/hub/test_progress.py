@@ -3,7 +3,7 @@
 import json
 
 from ddpmon.export import report
-from ddpmon.recording.recording import recorded_snapshot
+from ddpmon.recording.recorded import recorded_snapshot
 from tests.worlds import own_times, records
 
 

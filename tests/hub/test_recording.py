@@ -9,7 +9,8 @@ import pytest
 from ddpmon.export import report
 from ddpmon.messages import PROTOCOL, Digest, Hello, Sample, Stack, encode
 from ddpmon.recording import schema
-from ddpmon.recording.recording import recorded_snapshot, recording_path
+from ddpmon.recording.recorded import recorded_snapshot
+from ddpmon.recording.recording import recording_path
 from tests.worlds import own_times, records
 
 OLD_TABLES = """

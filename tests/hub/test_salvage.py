@@ -11,7 +11,8 @@ import pytest
 from ddpmon.errors import RecordingError
 from ddpmon.export import report
 from ddpmon.messages import Ack, decode_to_rank
-from ddpmon.recording.recording import Recording, recorded_report, recorded_snapshot, recorded_state, recording_path
+from ddpmon.recording.recorded import recorded_report, recorded_snapshot, recorded_state
+from ddpmon.recording.recording import Recording, recording_path
 from ddpmon.recording.salvage import salvage
 from tests.recordings import record, story
 from tests.worlds import own_times, records

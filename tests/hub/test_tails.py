@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from ddpmon import messages
 from ddpmon.messages import PROTOCOL, STAGE_TRAINING, Batch, Bye, Hello
 from ddpmon.messages.folder import TAILS, pack_tail, unpack_tail
-from ddpmon.recording.recording import recorded_snapshot, recording_path
+from ddpmon.recording.recorded import recorded_snapshot
+from ddpmon.recording.recording import recording_path
 from ddpmon.recording.tails import Tails
 from tests.hub.conftest import until
 from tests.worlds import own_times, records
@@ -187,7 +188,7 @@ def test_arbitrary_bytes_are_taken_or_refused_but_never_crash(folder, content, w
     for damaged in (content, real[:where] + flip + real[where + len(flip) :]):
         leave(folder, f"0-{PID}", damaged)
         took, said = [], []
-        taken = Tails(folder, took.append, said.append).look()
+        taken = Tails(folder, took.append, said.append).take_new()
         assert bool(taken) != bool(said)
         for _, frame in took:
             assert messages.decode_what_can_be(frame)[0].pid == PID

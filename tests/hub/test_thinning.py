@@ -18,8 +18,8 @@ from ddpmon.messages import PROTOCOL, Batch, Hello, Sample, Scalar
 from ddpmon.recording.player import Player
 from ddpmon.recording.recorder import Recorder
 from ddpmon.recording.recording import Recording, recording_path
+from ddpmon.store.intake import Clock
 from ddpmon.store.processes import RankProcess
-from ddpmon.store.store import Clock
 from tests.conftest import wait_for
 from tests.recordings import BEGAN, record, story
 from tests.worlds import own_times, records

@@ -7,8 +7,9 @@ import pytest
 
 from ddpmon.messages import STAGE_TRAINING, Environment, Hello, Sample, decode_snapshot, encode
 from ddpmon.runs import Run
+from ddpmon.store.intake import Clock
 from ddpmon.store.processes import RankProcess, Registry
-from ddpmon.store.store import Clock, Store
+from ddpmon.store.store import Store
 from ddpmon.store.view import snapshot
 from tests.worlds import own_times, records
 

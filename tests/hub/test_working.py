@@ -48,12 +48,12 @@ def looked(rank, what, samples=()):
     """Whether it counts as idle, having done this between two looks that are said to be some seconds apart."""
     process = SimpleNamespace(hello=SimpleNamespace(pid=rank.pid), samples=samples)
     working = Working(WINDOW_S)
-    working.look([rank.pid], 0.0)
+    working.measure([rank.pid], 0.0)
     assert not working.idle(process), "one look tells nothing"
     rank.stdin.write(f"{what}\n")
     rank.stdin.flush()
     assert rank.stdout.readline() == "done\n"
-    working.look([rank.pid], WINDOW_S)
+    working.measure([rank.pid], WINDOW_S)
     return working.idle(process)
 
 
@@ -70,10 +70,10 @@ def test_a_busy_gpu_is_work(rank):
 def test_a_child_that_came_or_went_means_that_something_happens(rank):
     process = SimpleNamespace(hello=SimpleNamespace(pid=os.getpid()), samples=())
     working = Working(WINDOW_S)
-    working.look([os.getpid()], 0.0)
+    working.measure([os.getpid()], 0.0)
     child = subprocess.Popen(["sleep", "60"])
     try:
-        working.look([os.getpid()], WINDOW_S)
+        working.measure([os.getpid()], WINDOW_S)
         assert not working.idle(process)
     finally:
         child.kill()

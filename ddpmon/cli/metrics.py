@@ -1,0 +1,55 @@
+"""ddpmon metrics: an endpoint for Prometheus."""
+
+from __future__ import annotations
+
+import ipaddress
+import signal
+
+import click
+
+
+def _address(_context: click.Context, _param: click.Parameter, value: str) -> tuple[str, int]:
+    """HOST:PORT, as ("127.0.0.1", 9846); [::1]:9846 with IPv6."""
+    host, colon, port = value.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
+        raise click.BadParameter(f"{value}: HOST:PORT is wanted, as 127.0.0.1:9846")
+    return host, int(port)
+
+
+@click.command()
+@click.option(
+    "--listen",
+    callback=_address,
+    default="127.0.0.1:9846",
+    metavar="HOST:PORT",
+    show_default=True,
+    help="Where to answer; port 0 takes a free one.",
+)
+def metrics(listen: tuple[str, int]) -> None:
+    """Tell Prometheus how all your runs on this machine stand, until Ctrl-C.
+
+    One endpoint for all of them, those included that begin later; a run that has ended is told for 15 more minutes.
+    The metrics are those of ddpmon export --format openmetrics. docs/grafana.json is a dashboard for them.
+    """
+    from ddpmon import runs
+    from ddpmon.export.endpoint import serve
+
+    ends = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # before there are threads, which would get them
+    host, _ = listen
+    port = serve(*listen)
+    shown = f"[{host}]" if ":" in host else host
+    print(f"metrics of the runs in {runs.home()}: http://{shown}:{port}/metrics; Ctrl-C ends it", flush=True)
+    if not _loopback(host):
+        print("whoever reaches that port reads the names of runs, ranks and hosts, and all numbers", flush=True)
+    signal.sigwait(ends)
+
+
+def _loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,89 @@
+"""`ddpmon metrics`: an HTTP endpoint at which Prometheus reads how the runs of this user on this machine stand."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.exposition import start_http_server
+
+from ddpmon import runs
+from ddpmon.errors import DdpmonError, UsageError
+from ddpmon.export.openmetrics import Told
+from ddpmon.messages import Snapshot
+from ddpmon.plain import plain
+from ddpmon.recording.recorded import recorded_snapshot
+from ddpmon.runs import Run
+from ddpmon.source import snapshot_now
+
+ANSWER_S = 2.0
+"""How long a hub may take: Prometheus waits for 10 s by default, and there may be several runs."""
+ENDED_S = 900.0
+"""How long a run that has ended is told, so that whoever is to be alarmed by its failure has the time to be."""
+AGAIN_S = 1.0
+"""Who asks sooner gets the same answer again."""
+
+
+class Runs:
+    """All runs, as prometheus_client collects them: those that run, and those that ended a while ago."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._metrics: list[Metric] = []
+        self._asked_at = float("-inf")
+        self._ended: dict[str, Snapshot] = {}
+
+    def collect(self) -> list[Metric]:
+        """What there is to tell now."""
+        with self._lock:
+            if time.monotonic() - self._asked_at >= AGAIN_S:
+                self._metrics = self._look()
+                self._asked_at = time.monotonic()
+            return self._metrics
+
+    def _look(self) -> list[Metric]:
+        answers = GaugeMetricFamily(
+            "ddpmon_hub_answers", "1 if the hub of a run that goes on answers.", labels=["run", "run_id"]
+        )
+        everything = [(run, run.state()) for run in runs.all_runs()]
+        running = self._running([run for run, state in everything if state == "running"], answers)
+        over = self._over({run.id: run for run, state in everything if state != "running" and _ended_lately(run)})
+        return [answers, *Told([*running, *over]).collect()]
+
+    @staticmethod
+    def _running(here: list[Run], answers: GaugeMetricFamily) -> list[Snapshot]:
+        snapshots = []
+        for run in here:
+            if not run.elsewhere():
+                snapshot = None
+                with contextlib.suppress(DdpmonError):
+                    snapshot = snapshot_now(run, ANSWER_S)
+                answers.add_metric([plain(run.name), run.id], float(snapshot is not None))
+                if snapshot is not None:
+                    snapshots.append(snapshot)
+        return snapshots
+
+    def _over(self, over: dict[str, Run]) -> Iterator[Snapshot]:
+        """Those that ended a while ago, by id, each read once."""
+        self._ended = {run_id: shot for run_id, shot in self._ended.items() if run_id in over}
+        for run_id, run in over.items():
+            if run_id not in self._ended:
+                with contextlib.suppress(DdpmonError):
+                    self._ended[run_id] = recorded_snapshot(run)
+        return iter(self._ended.values())
+
+
+def _ended_lately(run: Run) -> bool:
+    return run.ended_at is not None and time.time() - run.ended_at < ENDED_S
+
+
+def serve(host: str, port: int) -> int:
+    """Answer at this address from now on, in the background; returns the port. UsageError if it cannot be had."""
+    try:
+        server, _ = start_http_server(port, host, Runs())
+    except (OSError, OverflowError) as error:
+        raise UsageError(f"--listen {host}:{port}: {getattr(error, 'strerror', None) or error}") from None
+    return int(server.server_port)

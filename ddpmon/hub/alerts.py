@@ -1,0 +1,172 @@
+"""Runs a program of the user's when a run needs a look: `--on-alert CMD`.
+
+It is started without a shell, in the run's folder of work, and gets what happened as JSON on its standard input. One
+runs at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ddpmon.analysis.report import reported
+from ddpmon.analysis.words import counted
+from ddpmon.messages import Finding
+from ddpmon.plain import plain
+from ddpmon.store.store import Store
+
+SCHEMA = 1
+LONGEST_S = 30.0
+"""How long the program may take; then it is killed with all that it started."""
+END_S = 5.0
+"""How long the end of a run waits for it."""
+MOST_AN_HOUR = 20
+MOST_WAITING = 20
+HOUR_S = 3600.0
+_TELLS = {"stalled", "failed", "lost"}
+"""States that need a look, whatever was found."""
+_WORDS = 4096
+"""Bytes of what it prints that are kept."""
+_SHOWN = 200
+"""Characters of the program's last line that an event shows when it failed."""
+
+
+class Alerts:
+    """Looks at a run after each judgement, and tells the program what is new. Nothing here raises."""
+
+    def __init__(self, command: Sequence[str], store: Store, tell: Callable[[float, str, str], None]) -> None:
+        """command: the program and its arguments; empty: nobody is told. tell: adds an event to the run."""
+        self._command = list(command)
+        self._store = store
+        self._tell = tell
+        self._state = store.state
+        self._known = store.step > 0
+        """Whether a hub before this one may have told what the first look shows."""
+        self._waiting: deque[bytes] = deque()
+        self._started: deque[float] = deque()
+        self._dropped = 0
+        self._program: _Program | None = None
+
+    def look(self, now: float, unix: float) -> None:
+        """Queue what has become worth a look since the last time, start the next program, end one that takes long."""
+        if not self._command:
+            return
+        new = self._new()
+        if not self._known:
+            for severity, text, finding in new:
+                self._queue(now, self._message(unix, severity, text, finding))
+        self._known = False
+        self._keep(now, unix)
+
+    def finish(self, unix: float) -> None:
+        """The run is over: tell what waits, but do not keep anybody waiting for it."""
+        deadline = time.monotonic() + END_S
+        while (self._waiting or self._program) and (now := time.monotonic()) < deadline:
+            self._keep(now, unix)
+            time.sleep(0.02)
+        if self._program is not None:
+            self._program.close()
+
+    def _new(self) -> list[tuple[str, str, Finding | None]]:
+        """Severity, sentence and finding of what is worse than at the last look."""
+        store = self._store
+        told = [event for event in store.told if event.finding and event.severity != "info"]
+        new = [(event.severity, event.text, event.finding) for event in told]
+        findings = [event.finding for event in told]
+        verdict = store.verdict
+        if store.state != self._state and store.state in _TELLS and not any(f in findings for f in verdict.findings):
+            new.append((verdict.severity, verdict.text, next(iter(verdict.findings), None)))
+        self._state = store.state
+        return new
+
+    def _message(self, unix: float, severity: str, text: str, finding: Finding | None) -> bytes:
+        run = self._store.run
+        facts: dict[str, Any] = {
+            "schema": SCHEMA,
+            "run": {"id": run.id, "name": run.name, "script": run.script, "host": run.host},
+            "at": unix,
+            "state": self._store.state,
+            "step": self._store.step,
+            "severity": severity,
+            "sentence": plain(text),
+            "finding": None if finding is None else reported(finding),
+        }
+        return json.dumps(facts).encode() + b"\n"
+
+    def _queue(self, now: float, message: bytes) -> None:
+        while self._started and now - self._started[0] > HOUR_S:
+            self._started.popleft()
+        if len(self._started) + len(self._waiting) >= MOST_AN_HOUR or len(self._waiting) >= MOST_WAITING:
+            self._dropped += 1
+        else:
+            self._waiting.append(message)
+
+    def _keep(self, now: float, unix: float) -> None:
+        if self._program is not None:
+            if not self._program.ended() and now - self._started[-1] < LONGEST_S:
+                return
+            if failure := self._program.failure():
+                self._tell(unix, "info", f"--on-alert {self._command[0]} {failure}")
+            self._program.close()
+            self._program = None
+        if self._dropped and not self._waiting:
+            self._tell(unix, "info", f"--on-alert: {counted(self._dropped, 'alert')} not told: {MOST_AN_HOUR} an hour")
+            self._dropped = 0
+        if self._waiting:
+            try:
+                self._program = _Program(self._command, self._store.run.cwd, self._waiting.popleft())
+                self._started.append(now)
+            except OSError as error:
+                self._tell(unix, "info", f"--on-alert {self._command[0]} cannot be started: {error.strerror}")
+
+
+class _Program:
+    """The user's program at work. OSError if it cannot be started."""
+
+    def __init__(self, command: Sequence[str], cwd: str, message: bytes) -> None:
+        self._output, theirs = os.pipe()
+        os.set_blocking(self._output, False)
+        try:
+            with tempfile.TemporaryFile() as file:
+                file.write(message)
+                file.seek(0)
+                self._process = subprocess.Popen(
+                    command, stdin=file, stdout=theirs, stderr=theirs, cwd=cwd, start_new_session=True
+                )
+        except OSError:
+            os.close(self._output)
+            raise
+        finally:
+            os.close(theirs)
+        self._words = b""
+
+    def ended(self) -> bool:
+        """Whether it has; one that prints more than a pipe holds waits until it is asked again."""
+        ended = self._process.poll() is not None
+        with contextlib.suppress(OSError):  # nothing to read just now
+            self._words = (self._words + os.read(self._output, 1 << 16))[-_WORDS:]
+        return ended
+
+    def failure(self) -> str:
+        """What is to be said of how it went; "" if nothing is."""
+        code = self._process.poll()
+        if code is None:
+            return f"was killed: it took more than {LONGEST_S:g} s"
+        lines = self._words.decode(errors="replace").strip().splitlines()
+        said = f": {plain(lines[-1])[:_SHOWN]}" if lines else ""
+        return f"ended with {code}{said}" if code else ""
+
+    def close(self) -> None:
+        """End it, and what it started."""
+        with contextlib.suppress(OSError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        os.close(self._output)

@@ -1,0 +1,136 @@
+"""--on-alert: a program of the user's is told once of what needs a look, and cannot harm the hub."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+
+import pytest
+
+from ddpmon import runs
+from ddpmon.hub import alerts
+from tests.hub.conftest import Rank, until
+from tests.worlds import own_times, records
+
+KEEPS = "import pathlib, sys; pathlib.Path(sys.argv[1]).open('a').write(sys.stdin.read())"
+
+
+def told(path):
+    """What the program was told, oldest first."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def train(stage, first, last, late_from=1):
+    """Two ranks, 33 ms a step; from a step on rank 1 is late by 30 ms in each. The steps from `first` to `last`."""
+    own = own_times(400, 2)
+    own[late_from - 1 :, 1, 0] += 30.0
+    story = records(own, first=1)
+    ranks = [peer for peer in stage.peers if isinstance(peer, Rank)]
+    for begin in range(first - 1, last, 20):
+        for rank in ranks:
+            rank.batch(story[rank.rank][begin : min(begin + 20, last)])
+            rank.acknowledged(rank.seq)
+
+
+@pytest.fixture
+def hub(stage, tmp_path):
+    """A hub of two ranks that have joined; its program keeps what it is told."""
+
+    def call(*command):
+        words = command or (sys.executable, "-c", KEEPS, str(tmp_path / "told"))
+        stage.save(world_size=2, on_alert=list(words), cwd=str(tmp_path))
+        process = stage.hub()
+        for number in range(2):
+            stage.rank(number).join()
+        return process
+
+    return call
+
+
+def test_a_straggler_is_told_once_with_its_finding_and_a_failure_too(stage, hub, tmp_path):
+    hub()
+    train(stage, 1, 200)
+    (alert,) = until(lambda: told(tmp_path / "told"), "an alert")
+    finding = alert.pop("finding")
+    assert (finding["kind"], finding["ranks"], finding["phase"]) == ("straggler", [1], "data")
+    assert alert["sentence"] == finding["text"]
+    assert alert["run"] == {"id": stage.run.id, "name": "made-up", "script": "train.py", "host": stage.run.host}
+    assert (alert["schema"], alert["state"], alert["severity"]) == (1, "slow", "warn")
+    assert finding["since_step"] <= alert["step"] <= 200
+    train(stage, 201, 400)
+    stage.viewer().until(lambda s: s.step == 400, "the steps")
+    stage.finish(exit_code=1)
+    _, failed = told(tmp_path / "told")
+    assert (failed["state"], failed["severity"]) == ("failed", "critical")
+
+
+def test_without_a_reason_nobody_is_told_and_a_later_hub_tells_nothing_again(stage, hub, tmp_path):
+    first = hub()
+    train(stage, 1, 200, late_from=201)
+    stage.viewer().until(lambda s: s.step == 200, "the steps")
+    assert not told(tmp_path / "told")
+    train(stage, 201, 400, late_from=201)
+    until(lambda: told(tmp_path / "told"), "an alert")
+    first.kill()
+    first.wait()
+    stage.hub()
+    stage.viewer().until(lambda s: s.severity == "warn", "the finding again")
+    stage.finish()
+    assert len(told(tmp_path / "told")) == 1
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        (["/no/such/program"], "--on-alert /no/such/program cannot be started: No such file or directory"),
+        (["sh", "-c", "echo one; echo no route >&2; exit 3"], "--on-alert sh ended with 3: no route"),
+        (["sh", "-c", "yes; exit 3"], None),
+    ],
+)
+def test_a_program_that_fails_is_told_and_harms_nobody(stage, hub, program, said):
+    hub(*program)
+    train(stage, 1, 200)
+    shot = stage.viewer().until(lambda s: s.severity == "warn", "the finding")
+    if said is not None:
+        stage.viewer().until(lambda s: said in [event.text for event in s.events], "what became of it")
+    train(stage, 201, 300)
+    stage.viewer().until(lambda s: s.step == 300, "further steps")
+    assert shot.state == "slow"
+    stage.finish()
+
+
+class Judged:
+    """As much of a store as alerts look at."""
+
+    def __init__(self, run):
+        self.run, self.state, self.step, self.told, self.verdict = run, "running", 0, [], None
+
+
+def test_what_takes_long_is_killed_and_an_hour_has_a_bound(stage, tmp_path, monkeypatch):
+    monkeypatch.setattr(alerts, "LONGEST_S", 0.2)
+    events = []
+    store = Judged(stage.run)
+    mine = alerts.Alerts(["sleep", "600"], store, lambda unix, severity, text: events.append(text))
+    for number in range(alerts.MOST_AN_HOUR + 3):
+        mine._queue(float(number), b"{}\n")
+    for second in range(100):
+        mine.look(float(second), 0.0)
+    assert events.count("--on-alert sleep was killed: it took more than 0.2 s") == alerts.MOST_AN_HOUR
+    assert events[-1] == "--on-alert: 3 alerts not told: 20 an hour"
+
+
+@pytest.mark.parametrize(("command", "said"), [("", "no program ''"), ("no-such-program", "no program"), ("'", "quot")])
+def test_what_is_no_program_starts_nothing(cli, tmp_path, command, said):
+    refused = cli("exec", "--on-alert", command, "--", "true")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert said in refused.stderr
+    assert runs.all_runs() == []
+
+
+def test_the_programs_secrets_are_not_in_run_json(cli, tmp_path):
+    words = f"{shlex.quote(sys.executable)} -c pass --token hunter22"
+    assert cli("exec", "--headless", "--on-alert", words, "--", "true").returncode == 0
+    run = runs.find(None)
+    assert "hunter22" not in (runs.run_dir(run.id) / "run.json").read_text()
+    assert runs.told_of_alerts(run)[-1] == "hunter22"

@@ -1,0 +1,123 @@
+"""ddpmon metrics: what Prometheus reads of all runs, whatever their hubs do."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from ddpmon.export import openmetrics
+from ddpmon.messages import QUANTITIES
+from tests.conftest import ddpmon_program
+from tests.hub.conftest import until
+from tests.recordings import record
+from tests.tui import snapshots
+from tests.worlds import own_times, records
+
+
+class Endpoint:
+    """The program, and what it answers."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [ddpmon_program(), "metrics", "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True
+        )
+        first = self.process.stdout.readline()
+        self.address = re.search(r"http://127\.0\.0\.1:\d+/metrics", first)[0]
+
+    def read(self) -> dict[tuple[str, str], object]:
+        """{(name, run): value} of the samples without a further label, and the run's state."""
+        wanted = {"Accept": "application/openmetrics-text; version=1.0.0"}
+        with urllib.request.urlopen(urllib.request.Request(self.address, headers=wanted), timeout=60) as answer:
+            families = list(text_string_to_metric_families(answer.read().decode()))
+        samples = [sample for family in families for sample in family.samples]
+        values = {(s.name, s.labels["run"]): s.value for s in samples if set(s.labels) == {"run", "run_id"}}
+        states = {("state", s.labels["run"]): s.labels["state"] for s in samples if "state" in s.labels and s.value}
+        return values | states
+
+    def end(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(20)
+        self.process.stdout.close()
+        return code
+
+
+@pytest.fixture
+def endpoint(home):
+    told = Endpoint()
+    yield told
+    assert told.end() == 0
+
+
+def test_runs_that_go_on_and_those_that_ended_lately_are_told(stage, endpoint):
+    stage.save(world_size=2)
+    stage.hub()
+    ranks = [stage.rank(rank, world_size=2) for rank in range(2)]
+    for rank in ranks:
+        rank.join()
+    told = records(own_times(30, 2), first=1)
+    for rank in ranks:
+        rank.batch(told[rank.rank])
+        rank.acknowledged(rank.seq)
+    record(own_times(20, 2), ended_at=time.time() - 10, exit_code=0)
+    until(lambda: endpoint.read().get(("ddpmon_steps_total", "made-up")) == 30, "all steps")
+    values = endpoint.read()
+    assert values["ddpmon_hub_answers", "made-up"] == 1
+    assert values["ddpmon_steps_total", "told"] == 20
+    assert ("ddpmon_hub_answers", "told") not in values
+    assert (values["state", "told"], values["state", "made-up"]) == ("done", "running")
+
+
+def test_a_hub_that_hangs_is_told_as_one_and_the_rest_is_there(stage, endpoint):
+    hub = stage.hub()
+    record(own_times(20, 2), ended_at=time.time() - 10, exit_code=0)
+    until(lambda: endpoint.read().get(("ddpmon_hub_answers", "made-up")) == 1, "an answer")
+    hub.send_signal(signal.SIGSTOP)
+    try:
+        until(lambda: endpoint.read()["ddpmon_hub_answers", "made-up"] == 0, "silence")
+        values = endpoint.read()
+        assert ("ddpmon_world_size", "made-up") not in values
+        assert values["ddpmon_steps_total", "told"] == 20
+    finally:
+        hub.send_signal(signal.SIGCONT)
+    until(lambda: endpoint.read()["ddpmon_hub_answers", "made-up"] == 1, "an answer again")
+
+
+def test_a_run_that_ended_long_ago_is_not_told(endpoint, home):
+    record(own_times(20, 2), ended_at=time.time() - 3600)
+    assert endpoint.read() == {}
+
+
+@pytest.mark.parametrize("address", ["9846", "here", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", ":1"])
+def test_what_is_no_address_is_one_line(cli, address):
+    refused = cli("metrics", "--listen", address)
+    assert refused.returncode == 2
+    assert len(refused.stderr.splitlines()) == 1
+    assert "HOST:PORT is wanted" in refused.stderr
+
+
+def test_an_address_that_cannot_be_had_is_one_line(cli):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused = cli("metrics", "--listen", f"127.0.0.1:{port}")
+    assert (refused.returncode, refused.stderr) == (
+        2,
+        f"ddpmon: --listen 127.0.0.1:{port}: Address already in use\n",
+    )
+
+
+def test_the_dashboard_for_grafana_asks_for_what_is_told():
+    told = {family.name for family in text_string_to_metric_families(openmetrics.text(snapshots.slow()))}
+    told |= {"ddpmon_steps_total", "ddpmon_hub_answers"} | {row.metric_name for row in QUANTITIES.values()}
+    dashboard = json.loads((Path(__file__).parents[2] / "docs" / "grafana.json").read_text())
+    asked = re.findall(r"\bddpmon_\w+", json.dumps([dashboard["panels"], dashboard["templating"]]))
+    assert len(asked) > 10
+    assert set(asked) <= told
