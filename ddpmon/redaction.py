@@ -83,7 +83,7 @@ def redact_text(text: str) -> str:
     """A text without the secrets of the addresses in it."""
     text = _USER_ALONE.sub(rf"\1{HIDDEN}@", _USER.sub(rf"\1:{HIDDEN}@", text))
     text = _BEARER.sub(rf"\1{HIDDEN}", text)
-    return _QUERY.sub(lambda found: found[1] + (HIDDEN if _in_address(found[2], found[3]) else found[3]), text)
+    return _QUERY.sub(lambda match: match[1] + (HIDDEN if _in_address(match[2], match[3]) else match[3]), text)
 
 
 def hidden_name(words: Sequence[str]) -> str | None:

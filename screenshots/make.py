@@ -38,7 +38,8 @@ from ddpmon.cli.replaying import unpack
 from ddpmon.launch.remembered import Typed, remember
 from ddpmon.messages import Wish
 from ddpmon.recording.player import Player
-from ddpmon.recording.recording import recorded_report, recording_path
+from ddpmon.recording.recorded import recorded_report
+from ddpmon.recording.recording import recording_path
 from ddpmon.runs import Run
 from ddpmon.runs.logs import Log, Reader
 from ddpmon.source import FakeSource

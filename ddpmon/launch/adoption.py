@@ -34,9 +34,9 @@ def see_to(run: Run, say: Callable[[str], None] | None = None) -> Run:
         return run
     if run.lost():
         return take_over(run, say)
-    for process, whose in ((run.supervisor, "supervisor"), (run.hub, "hub")):
+    for process, name in ((run.supervisor, "supervisor"), (run.hub, "hub")):
         if wake(process) and say:
-            say(f"the {whose} of {run.name} ({run.id}) was stopped; it goes on now")
+            say(f"the {name} of {run.name} ({run.id}) was stopped; it goes on now")
     return run
 
 

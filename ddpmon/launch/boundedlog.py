@@ -56,8 +56,8 @@ class BoundedLog:
         self._not_kept = 0
         self._why = ""
         self._again_at = 0.0
-        self._said = self._said_before = 0
-        """Missing bytes that lines of this file and of the one before it tell of, less these lines' own length."""
+        self._reported = self._reported_before = 0
+        """Missing bytes that lines of this file, and of the one before it, report; less the length of these lines."""
 
     @property
     def empty(self) -> bool:
@@ -78,23 +78,27 @@ class BoundedLog:
 
     def write(self, data: bytes) -> int:
         """Append; returns how many bytes were taken, fewer than all only if the disk is full."""
-        taken = 0
-        while taken < len(data) and self.open() and self._say_what_is_missing():
-            piece = data[taken : taken + max(0, self._half - self._size)]
-            if len(piece) < len(data) - taken:
+        written = 0
+        while written < len(data) and self.open() and self._say_what_is_missing():
+            piece = data[written : written + max(0, self._half - self._size)]
+            if len(piece) < len(data) - written:
                 piece = piece[: piece.rfind(b"\n") + 1]  # the next file begins with a line
                 if not piece and self._size:
                     self._rotate()
                     continue
-                piece = piece or data[taken : taken + self._half]
-            taken += self._append(piece)
-        return taken
+                piece = piece or data[written : written + self._half]
+            written += self._append(piece)
+        return written
 
     def printed_at(self, unix_ns: int) -> None:
         """Date the file with the time of its last line: of several logs, the latest has the last word."""
         if self._file >= 0 and not self._path.name.startswith("stdout"):
             with contextlib.suppress(OSError):
                 os.utime(self._file, ns=(unix_ns, unix_ns))
+
+    def try_again(self) -> None:
+        """A disk that took nothing is to be tried at once, not after `AGAIN_S`."""
+        self._again_at = 0.0
 
     def drop(self, count: int, why: str = "") -> None:
         """So many bytes will be missing in the log. why: the reason; empty, the one that the disk gave stands."""
@@ -103,7 +107,7 @@ class BoundedLog:
 
     def finish(self) -> None:
         """Write down what is missing, if the disk allows, and close."""
-        self._again_at = 0.0
+        self.try_again()
         if self._not_kept and self.open():
             self._say_what_is_missing()
         self._close()
@@ -163,14 +167,14 @@ class BoundedLog:
             self.full = True
             self._again_at = time.monotonic() + AGAIN_S
             return False
-        self._said += self._not_kept - (self._size - before)
+        self._reported += self._not_kept - (self._size - before)
         self._not_kept, self._why = 0, ""
         return True
 
     def _rotate(self) -> None:
         self._discard_older()
         self._close()
-        self._said_before, self._said = self._said, 0
+        self._reported_before, self._reported = self._reported, 0
         try:
             os.replace(self._path, rotated.older(self._path))
         except OSError:  # its folder is gone, or not to be written to: it begins anew where it is
@@ -181,31 +185,31 @@ class BoundedLog:
 
     def _discard_older(self) -> None:
         """Delete the file that was rotated out before, but keep its first lines."""
-        gone, kept = rotated.older(self._path), rotated.first(self._path)
+        gone, first_lines = rotated.older(self._path), rotated.first(self._path)
         try:
             size = gone.stat().st_size
         except OSError:
             return
         head, missing = b"", 0
         with contextlib.suppress(OSError):
-            head = kept.read_bytes()
+            head = first_lines.read_bytes()
         if head:
             if last_line := _MISSING.search(head):
                 head, missing = head[: last_line.start()], int(last_line[1].replace(b",", b""))
-            missing += size + self._said_before
+            missing += size + self._reported_before
         else:
             with contextlib.suppress(OSError), gone.open("rb") as file:
                 head = file.read(FIRST_BYTES)
             head = head[: head.rfind(b"\n") + 1] or head
             dropped_before = sum(int(line[1].replace(b",", b"")) - len(line[0]) for line in _DROPPED.finditer(head))
-            missing = size + self._said_before - len(head) - dropped_before
+            missing = size + self._reported_before - len(head) - dropped_before
         with contextlib.suppress(OSError):
             gone.unlink()  # first: its space may be all that is left
         line = (
             f"[ddpmon] {missing:,} bytes after this were not kept: a log of this run takes {2 * self._half:,} at most\n"
         )
         with contextlib.suppress(OSError):
-            draft = kept.with_name(f"{kept.name}.new")
+            draft = first_lines.with_name(f"{first_lines.name}.new")
             with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
                 file.write(head + (b"" if head.endswith(b"\n") else b"\n") + line.encode())
-            os.replace(draft, kept)
+            os.replace(draft, first_lines)

@@ -76,7 +76,7 @@ class Drain:
             now = time.monotonic()
             if now >= look_at:
                 look_at = now + LOOK_S
-                self._look()
+                self._open_new_spools()
             if now >= release_at:
                 release_at = now + RELEASE_S
                 self._release()
@@ -92,11 +92,12 @@ class Drain:
 
     def _end(self) -> None:
         self._accept(time.monotonic())
-        self._look()
+        self._open_new_spools()
         unread = 0
-        for kept, _ in self._spools.values():
+        for spooled, log in self._spools.values():
+            log.try_again()
             with contextlib.suppress(OSError):
-                unread += kept.unread()
+                unread += spooled.unread()
         for _ in range(unread // TURN_BYTES + 2):  # what is printed meanwhile is the next drain's
             if not self._pump():
                 break
@@ -106,10 +107,10 @@ class Drain:
     def _pump(self) -> bool:
         """One turn of every spool; whether any has more."""
         more = False
-        held = max(LEAST_HELD_BYTES, HELD_BYTES // max(1, len(self._logs)))
-        for kept, log in list(self._spools.values()):
+        held_bytes = max(LEAST_HELD_BYTES, HELD_BYTES // max(1, len(self._logs)))
+        for spooled, log in list(self._spools.values()):
             with contextlib.suppress(OSError):
-                more |= _pump(kept, log, held)
+                more |= _pump(spooled, log, held_bytes)
         return more
 
     def _take_in(self, path: str, log: str) -> None:
@@ -121,16 +122,16 @@ class Drain:
                 return
             if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid():
                 return
-            taken = Spool(path)
+            opened = Spool(path)
         except OSError:
             return
         if log not in self._logs:
             share = max(LEAST_BYTES, self._most_bytes // max(self._expected, len(self._logs) + 1))
-            for other in self._logs.values():
-                other.fit(share)
+            for bounded_log in self._logs.values():
+                bounded_log.fit(share)
             self._logs[log] = BoundedLog(self._logs_folder / log, share)
             self._logs[log].open()
-        self._spools[taken.identity] = taken, self._logs[log]
+        self._spools[opened.identity] = opened, self._logs[log]
 
     def _find(self) -> bool:
         """Take in what processes have open; whether there was any."""
@@ -139,7 +140,7 @@ class Drain:
             self._take_in(path, log)
         return bool(open_spools)
 
-    def _look(self) -> None:
+    def _open_new_spools(self) -> None:
         """Take in the files that torchrun opened, and be there for whoever has a new spool."""
         if self._listener is None or not os.path.exists(os.path.join(self._sockets, "drain.sock")):
             self._listen()
@@ -212,31 +213,31 @@ class Drain:
             with contextlib.suppress(OSError):
                 status = os.stat(path)
                 open_now.add((status.st_dev, status.st_ino))
-        for identity, (kept, _) in list(self._spools.items()):
+        for identity, (spooled, _) in list(self._spools.items()):
             with contextlib.suppress(OSError):
-                if identity not in open_now and not kept.unread():
-                    kept.close()
+                if identity not in open_now and not spooled.unread():
+                    spooled.close()
                     del self._spools[identity]
                     self._done.add(identity)
 
 
-def _pump(kept: Spool, log: BoundedLog, held_bytes: int) -> bool:
+def _pump(spooled: Spool, log: BoundedLog, held_bytes: int) -> bool:
     """Write into a log what its spool holds; whether there is more. held_bytes: what waits for a full disk."""
-    if not kept.read(1):
+    if not spooled.read(1):
         return False
-    printed_ns = kept.printed_ns()
+    printed_ns = spooled.printed_ns()
     room = held_bytes if log.full else log.half_bytes
-    if kept.unread() > room and log.empty:
-        kept.take(log.write(kept.read(FIRST_BYTES)))
-    if (surplus := kept.unread() - room) > 0:
-        kept.take(surplus)
-        cut = kept.read(CHUNK_BYTES).find(b"\n") + 1
-        kept.take(cut)
+    if spooled.unread() > room and log.empty:
+        spooled.take(log.write(spooled.read(FIRST_BYTES)))
+    if (surplus := spooled.unread() - room) > 0:
+        spooled.take(surplus)
+        cut = spooled.read(CHUNK_BYTES).find(b"\n") + 1
+        spooled.take(cut)
         log.drop(surplus + cut, "" if log.full else "it came faster than a log of this run may grow")
     for _ in range(TURN_BYTES // CHUNK_BYTES):
-        data = kept.read(CHUNK_BYTES)
+        data = spooled.read(CHUNK_BYTES)
         written = log.write(data)
-        kept.take(written)
+        spooled.take(written)
         if written < len(data) or not data:
             break
     else:

@@ -88,8 +88,8 @@ class Draining:
             self._pause_s = FIRST_PAUSE_S
         self._failed(at, f"ended with {code}")
 
-    def _failed(self, at: float, what: str) -> None:
-        self._say(f"drain of the output {what}; next try in {self._pause_s:g} s; until then it waits in memory")
+    def _failed(self, at: float, failure: str) -> None:
+        self._say(f"drain of the output {failure}; next try in {self._pause_s:g} s; until then it waits in memory")
         self._next_at = at + self._pause_s
         self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
 

@@ -18,10 +18,10 @@ def armed(run_id: str, base: Mapping[str, str], *, buckets: bool = False) -> dic
     buckets: have the probe record every bucket's all-reduce.
     """
     inject = str(INJECT_DIR)
-    given = base.get("PYTHONPATH", "")
+    python_path = base.get("PYTHONPATH", "")
     return {
         **base,
-        "PYTHONPATH": f"{inject}{os.pathsep}{given}" if given else inject,
+        "PYTHONPATH": f"{inject}{os.pathsep}{python_path}" if python_path else inject,
         "DDPMON_SOCKET": runs.ingest_address(run_id),
         "DDPMON_RUN_ID": run_id,
         "DDPMON_RUN_DIR": str(runs.run_dir(run_id)),

@@ -72,7 +72,7 @@ class HubKeeper:
             self._pause_s = FIRST_PAUSE_S
         self._failed(at, "ended" if code is None else f"ended with {code} after {at - self._started_at:.1f} s")
 
-    def _failed(self, at: float, what: str) -> None:
-        self._say(f"hub {what}; next try in {self._pause_s:g} s; its own words are in hub.log")
+    def _failed(self, at: float, failure: str) -> None:
+        self._say(f"hub {failure}; next try in {self._pause_s:g} s; its own words are in hub.log")
         self._next_at = at + self._pause_s
         self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)

@@ -60,8 +60,8 @@ def _cgroup_files(proc: Path) -> list[Path]:
             paths["cgroup" if controllers else "cgroup2"] = path
     files: list[Path] = []
     for line in _read(proc / "self/mountinfo").splitlines():
-        mount, _, rest = line.partition(" - ")
-        fields, (kind, _, options, *_) = mount.split(), [*rest.split(), "", "", ""]
+        mount, _, after_dash = line.partition(" - ")
+        fields, (kind, _, options, *_) = mount.split(), [*after_dash.split(), "", "", ""]
         if kind not in paths or len(fields) < 5 or (kind == "cgroup" and "memory" not in options.split(",")):
             continue
         root, top = fields[3], Path(fields[4])

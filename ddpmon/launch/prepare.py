@@ -38,41 +38,43 @@ class Asked:
     max_restarts: int = 0
     grace_s: float = 20.0
     buckets: bool = False
+    on_alert: list[str] = field(default_factory=list)
 
 
-def prepare(asked: Asked, run_id: str) -> Spec:
+def prepare(options: Asked, run_id: str) -> Spec:
     """What is to be started under an id from `runs.new_id`. UsageError says what is wrong."""
-    check_folder(asked.cwd)
-    check_environment(asked.environment)
-    ranks = spec.processes(asked.nproc)
-    if asked.module:
-        spec.check_module(asked.script, asked.cwd)
+    check_folder(options.cwd)
+    check_environment(options.environment)
+    ranks = spec.processes(options.nproc)
+    if options.module:
+        spec.check_module(options.script, options.cwd)
     else:
-        spec.check_script(asked.script, asked.cwd)
-    name = runs.check_name(asked.name) if asked.name is not None else spec.name_for(asked.script)
+        spec.check_script(options.script, options.cwd)
+    name = runs.check_name(options.name) if options.name is not None else spec.name_for(options.script)
     spec.check_torch()
     command = torchrun.command(
-        asked.script,
-        asked.args,
-        module=asked.module,
+        options.script,
+        options.args,
+        module=options.module,
         nproc=ranks,
-        nodes=asked.nodes,
-        max_restarts=asked.max_restarts,
-        grace_s=asked.grace_s,
+        nodes=options.nodes,
+        max_restarts=options.max_restarts,
+        grace_s=options.grace_s,
         log_dir=_log_dir(run_id),
     )
     return Spec(
         command,
         name,
-        asked.script,
-        asked.args,
-        ranks * asked.nodes.count,
-        asked.nodes.count,
-        asked.grace_s,
-        asked.buckets,
-        asked.cwd,
-        asked.environment,
-        torchrun.notes(asked.grace_s),
+        options.script,
+        options.args,
+        ranks * options.nodes.count,
+        options.nodes.count,
+        options.grace_s,
+        options.buckets,
+        options.cwd,
+        options.environment,
+        torchrun.notes(options.grace_s),
+        options.on_alert,
     )
 
 
@@ -82,9 +84,9 @@ def again(run: Run, run_id: str) -> Spec:
     UsageError where it still runs, spans machines, or what it needs is no longer there.
     """
     if run.state() in {"running", "unknown"}:
-        where = run.elsewhere()
-        there = f"{where}; stop it there" if where else "is running; stop it"
-        raise UsageError(f"{run.name} {there} first, then start it again")
+        elsewhere = run.elsewhere()
+        obstacle = f"{elsewhere}; stop it there" if elsewhere else "is running; stop it"
+        raise UsageError(f"{run.name} {obstacle} first, then start it again")
     if run.nnodes > 1:
         raise UsageError(f"{run.name} ran on {run.nnodes} machines: start it again on each of them")
     check_folder(run.cwd)
@@ -115,6 +117,7 @@ def again(run: Run, run_id: str) -> Spec:
         cwd=run.cwd,
         environment=run.environment,
         notes=torchrun.notes(run.grace_s) if logs else [],
+        on_alert=run.on_alert,
     )
 
 

@@ -86,11 +86,11 @@ def descendants(*roots: int) -> list[tuple[int, Process]]:
 
 def with_run_id(run_id: str) -> list[Process]:
     """Every live process of this user that was started with this run's environment."""
-    wanted = f"DDPMON_RUN_ID={run_id}".encode()
+    variable = f"DDPMON_RUN_ID={run_id}".encode()
     started = []
     for pid in proc.pids():
         with contextlib.suppress(OSError):
-            if wanted in proc.environment(pid) and (process := Process.of(pid)):
+            if variable in proc.environment(pid) and (process := Process.of(pid)):
                 started.append(process)
     return started
 

@@ -58,15 +58,15 @@ class Typed:
         )
 
 
-def typed(asked: Asked) -> Typed:
+def typed(options: Asked) -> Typed:
     """How it would be typed."""
     return Typed(
-        f"-m {asked.script}" if asked.module else asked.script,
-        shlex.join(asked.args),
-        asked.nproc,
-        asked.name or "",
-        shlex.join(f"{name}={value}" for name, value in asked.environment.items()),
-        asked.cwd or os.getcwd(),
+        f"-m {options.script}" if options.module else options.script,
+        shlex.join(options.args),
+        options.nproc,
+        options.name or "",
+        shlex.join(f"{name}={value}" for name, value in options.environment.items()),
+        options.cwd or os.getcwd(),
     )
 
 
@@ -106,12 +106,12 @@ def last() -> Typed:
     if not isinstance(raw, dict):
         return Typed()
     names = {each.name for each in fields(Typed)}
-    kept = {
+    texts = {
         name: value
         for name, value in raw.items()
         if name in names and isinstance(value, str) and (value.isprintable() or not value)
     }
-    return Typed(**kept)
+    return Typed(**texts)
 
 
 def remember(started: Typed) -> None:

@@ -51,18 +51,20 @@ def check(run: Run, *, force: bool = False) -> Run:
     force: whoever asks knows that of a run which cannot be seen from here.
     """
     run = runs.load(run.id)
-    state, where = run.state(), run.elsewhere()
+    state, elsewhere = run.state(), run.elsewhere()
     if state == "running":
-        raise UsageError(f"{run.name} ({run.id}) {where or 'is running'}; stop it{' there' if where else ''} first")
-    if where and not force:
         raise UsageError(
-            f"{run.name} ({run.id}) {where}; delete it there, or with ddpmon rm --force if it is over for certain"
+            f"{run.name} ({run.id}) {elsewhere or 'is running'}; stop it{' there' if elsewhere else ''} first"
+        )
+    if elsewhere and not force:
+        raise UsageError(
+            f"{run.name} ({run.id}) {elsewhere}; delete it there, or with ddpmon rm --force if it is over for certain"
         )
     if run.supervised():
         raise UsageError(f"{run.name} ({run.id}) is just ending; try again in a moment")
-    if not where and (left := remains.of_run(run.id)):
-        what, them = ("process", "it") if len(left) == 1 else ("processes", "them")
-        raise UsageError(f"{run.name} ({run.id}) has {len(left)} {what} left; ddpmon stop {run.id} ends {them}")
+    if not elsewhere and (alive := remains.of_run(run.id)):
+        noun, pronoun = ("process", "it") if len(alive) == 1 else ("processes", "them")
+        raise UsageError(f"{run.name} ({run.id}) has {len(alive)} {noun} left; ddpmon stop {run.id} ends {pronoun}")
     return run
 
 
@@ -81,8 +83,8 @@ def delete(run: Run, *, force: bool = False) -> None:
         raise DdpmonError(f"{folder} cannot be deleted: {error.strerror}") from None
     runs.remove_sockets(run.id)
     _remove(aside)
-    for other in folder.parent.glob(f"{_ASIDE}*"):  # what somebody else began and did not end
-        shutil.rmtree(other, ignore_errors=True)
+    for abandoned in folder.parent.glob(f"{_ASIDE}*"):  # what somebody else began and did not end
+        shutil.rmtree(abandoned, ignore_errors=True)
 
 
 def _remove(aside: Path) -> None:

@@ -81,18 +81,18 @@ def from_environment() -> Bound | None:
 def plan(bound: Bound) -> Plan:
     """Which runs a bound lets go: the oldest that have ended. Never one that runs, or of which that is not known."""
     now = time.time()
-    there = sorted(_stored(), key=lambda stored: stored.ended_at)
-    total = sum(stored.size_bytes for stored in there) + sum(
+    stored_runs = sorted(_stored(), key=lambda stored: stored.ended_at)
+    total = sum(stored.size_bytes for stored in stored_runs) + sum(
         removal.folder_bytes(runs.run_dir(run_id)) for run_id in _unreadable()
     )
     going: list[Stored] = []
-    left = total
-    for stored in there:
-        if (left > bound.size_bytes or now - stored.ended_at > bound.age_s) and _is_over(stored.run):
+    bytes_left = total
+    for stored in stored_runs:
+        if (bytes_left > bound.size_bytes or now - stored.ended_at > bound.age_s) and _is_over(stored.run):
             going.append(stored)
-            left -= stored.size_bytes
+            bytes_left -= stored.size_bytes
     near = ""
-    old = sum(now - stored.ended_at > NEAR * bound.age_s and stored.run.ended for stored in there)
+    old = sum(now - stored.ended_at > NEAR * bound.age_s and stored.run.ended for stored in stored_runs)
     if going:
         pass
     elif total > NEAR * bound.size_bytes:
@@ -104,7 +104,7 @@ def plan(bound: Bound) -> Plan:
         near = (
             f"{counted(old)} ended nearly {bound.text} ago ({VARIABLE}); beyond that, ddpmon run deletes what has ended"
         )
-    return Plan(bound, going, len(there), total, near)
+    return Plan(bound, going, len(stored_runs), total, near)
 
 
 def delete(going: Sequence[Stored]) -> Iterator[tuple[Stored, str]]:

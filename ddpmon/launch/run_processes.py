@@ -22,11 +22,11 @@ class RunProcesses:
         self._run_id = run_id
         self._say = say
         self._takes_over = takes_over
-        self._asked: tuple[signal.Signals, float] | None = None
+        self._passing_on: tuple[signal.Signals, float] | None = None
         """The signal that the launcher is to hand to its ranks, and when it was sent; None once that is checked."""
         self._terminated: set[Process] = set()
         """Processes that got their SIGTERM: a second one would start another checkpoint in the midst of the first."""
-        self._last_said = ""
+        self._last_line = ""
 
     def left(self, *ours: Process | None) -> list[tuple[int, Process]]:
         """Every process of the run that still lives, with its parent's pid; none of ours: the hub, the drain."""
@@ -58,40 +58,40 @@ class RunProcesses:
                 processes.send(agent, number)
             else:
                 processes.send_group(agent, number)
-            self._asked = number, time.monotonic()
+            self._passing_on = number, time.monotonic()
         for _, process in left:
             _wake(process)  # a stopped process cannot end
 
-    def see_it_passed_on(self, at: float, asked: list[Process], agent: Process | None) -> None:
+    def see_it_passed_on(self, at: float, rank_processes: list[Process], agent: Process | None) -> None:
         """Signal the ranks ourselves where their launcher does not take the signal that it is to hand to them."""
-        if self._asked is None or agent is None or at - self._asked[1] < PASS_ON_S:
+        if self._passing_on is None or agent is None or at - self._passing_on[1] < PASS_ON_S:
             return
-        number, self._asked = self._asked[0], None
+        number, self._passing_on = self._passing_on[0], None
         if agent.alive() and proc.is_pending(agent.pid, number):
-            self._terminated.update(asked)
-            self._send(f"the launcher does not take {number.name}; to its ranks", asked, number)
+            self._terminated.update(rank_processes)
+            self._send(f"the launcher does not take {number.name}; to its ranks", rank_processes, number)
 
-    def terminate(self, do: Do, wanted: list[Process]) -> None:
+    def terminate(self, do: Do, targets: list[Process]) -> None:
         """SIGTERM, once for each."""
-        fresh = [process for process in wanted if process not in self._terminated]
+        fresh = [process for process in targets if process not in self._terminated]
         self._terminated.update(fresh)
         self._send(do.value, fresh, signal.SIGTERM)
 
-    def kill(self, wanted: list[Process]) -> None:
-        self._send(Do.KILL.value, wanted, signal.SIGKILL)
+    def kill(self, targets: list[Process]) -> None:
+        self._send(Do.KILL.value, targets, signal.SIGKILL)
 
-    def _send(self, what: str, wanted: list[Process], number: signal.Signals) -> None:
-        text = f"{what}: {', '.join(str(process.pid) for process in wanted)}"
-        if wanted and text != self._last_said:  # SIGKILL is repeated until nothing is left: once in the log is enough
+    def _send(self, reason: str, targets: list[Process], number: signal.Signals) -> None:
+        text = f"{reason}: {', '.join(str(process.pid) for process in targets)}"
+        if targets and text != self._last_line:  # SIGKILL is repeated until nothing is left: once in the log is enough
             self._say(text)
-            self._last_said = text
-        for process in wanted:
+            self._last_line = text
+        for process in targets:
             processes.send(process, number)
             _wake(process)
 
 
 def ranks(left: list[tuple[int, Process]]) -> list[Process]:
-    """Those that a launcher started as ranks; not their DataLoader workers, which inherit as much."""
+    """The ranks that a launcher started; not their DataLoader workers, which inherit the ranks' environment."""
     is_rank = processes.is_rank
     return [process for parent, process in left if is_rank(process.pid) and not is_rank(parent)]
 

@@ -40,6 +40,8 @@ class Spec:
     """Variables that are set for it."""
     notes: list[str] = field(default_factory=list)
     """What was asked for and cannot be had, a line each."""
+    on_alert: list[str] = field(default_factory=list)
+    """The program, with its arguments, that is run when the run needs a look; empty: none."""
 
 
 def check_script(path: str, cwd: str | None = None) -> None:
@@ -60,8 +62,8 @@ def check_script(path: str, cwd: str | None = None) -> None:
             warnings.simplefilter("ignore")  # the script's own, shown when it runs
             compile(source, path, "exec", dont_inherit=True)
     except SyntaxError as error:
-        where = f"line {error.lineno}: " if error.lineno else ""
-        raise UsageError(f"{path} is not Python: {where}{error.msg}") from None
+        line = f"line {error.lineno}: " if error.lineno else ""
+        raise UsageError(f"{path} is not Python: {line}{error.msg}") from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise UsageError(f"{path} is not Python: {error}") from None
 
@@ -74,11 +76,11 @@ def check_module(name: str, cwd: str | None = None) -> None:
         raise UsageError(f"-m {name}: not the name of a module")
     spec = importlib.machinery.PathFinder.find_spec(parts[0], [folder]) or _find(parts[0], None)
     for end in range(2, len(parts) + 1):
-        where = spec and spec.submodule_search_locations
-        spec = _find(".".join(parts[:end]), list(where)) if where else None
+        folders = spec and spec.submodule_search_locations
+        spec = _find(".".join(parts[:end]), list(folders)) if folders else None
     if spec is None:
         raise UsageError(f"no module {name} from {folder}")
-    if (where := spec.submodule_search_locations) and _find(f"{name}.__main__", list(where)) is None:
+    if (folders := spec.submodule_search_locations) and _find(f"{name}.__main__", list(folders)) is None:
         raise UsageError(f"-m {name}: a package without __main__; give the module in it")
 
 

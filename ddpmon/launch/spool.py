@@ -120,8 +120,8 @@ class Spool:
             begin = size
         if begin == page and self._at:
             return False  # zeros that were printed
-        rest = os.pread(self._file, _PAGE, begin)
-        at = begin + len(rest) - len(rest.lstrip(b"\0"))
+        page_bytes = os.pread(self._file, _PAGE, begin)
+        at = begin + len(page_bytes) - len(page_bytes.lstrip(b"\0"))
         passed, self._at = at > self._at, at
         return passed
 

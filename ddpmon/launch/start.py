@@ -24,7 +24,7 @@ def start(spec: Spec, run_id: str) -> runs.Run:
     Raises DdpmonError where a folder is unsafe, DDPMON_LOGS is no size, or the supervisor does not come up.
     """
     bound_bytes(os.environ)
-    here = runs.here()
+    place = runs.here()
     run = runs.Run(
         id=run_id,
         name=spec.name,
@@ -32,15 +32,16 @@ def start(spec: Spec, run_id: str) -> runs.Run:
         script=spec.script,
         script_args=spec.script_args,
         cwd=spec.cwd or os.getcwd(),
-        host=here.host,
-        boot_id=here.boot_id,
-        pid_namespace=here.pid_namespace,
+        host=place.host,
+        boot_id=place.boot_id,
+        pid_namespace=place.pid_namespace,
         created_at=time.time(),
         world_size=spec.world_size,
         nnodes=spec.nnodes,
         versions=versions(),
         grace_s=spec.grace_s,
         buckets=spec.buckets,
+        on_alert=spec.on_alert,
         environment=dict(spec.environment),
         notes=spec.notes,
     )

@@ -102,13 +102,13 @@ class Supervisor:
         run = self.run
         if run.hub and run.hub.alive():
             self.hub.take_over(run.hub)
-        left = self._left()
-        over_since = None if left else unseen.last_sign_at(run)
+        alive = self._alive()
+        over_since = None if alive else unseen.last_sign_at(run)
         # a launcher that was gone before its ranks was killed
-        self._goodbyes_tell = not run.stopping and (self._command is not None or not left)
+        self._goodbyes_tell = not run.stopping and (self._command is not None or not alive)
         grace_left_s = run.grace_left_s()
         self.life.take_over(self._command is None, None if grace_left_s is None else time.monotonic() + grace_left_s)
-        say(f"took over from a supervisor that was killed; {len(left)} processes are left")
+        say(f"took over from a supervisor that was killed; {len(alive)} processes are left")
         return over_since
 
     def _keep_hub(self, even_if_not_due: bool = False) -> None:
@@ -154,13 +154,13 @@ class Supervisor:
         now = time.monotonic()
         if self._command and not self.life.command_ended and not self._command.alive():
             # torchrun ends after its ranks, unless it is killed
-            self._ended(now, by_signal=bool(ranks_of(self._left())))
-        looks = self.life.state != "running" or self.life.command_ended
-        left = self._left() if looks else []
-        ranks = ranks_of(left)
-        if self.life.state == "running" and self.life.command_ended and self.run.world_size and left and not ranks:
+            self._ended(now, by_signal=bool(ranks_of(self._alive())))
+        counts_processes = self.life.state != "running" or self.life.command_ended
+        alive = self._alive() if counts_processes else []
+        ranks = ranks_of(alive)
+        if self.life.state == "running" and self.life.command_ended and self.run.world_size and alive and not ranks:
             self._ended(now, by_signal=False)  # a run whose launcher was gone already: now its ranks are too
-        do = self.life.tick(now, len(left) if looks else 1, len(ranks))
+        do = self.life.tick(now, len(alive) if counts_processes else 1, len(ranks))
         self._do(do)
         if do is Do.FINISH:
             return True
@@ -213,21 +213,21 @@ class Supervisor:
     def _ended(self, at: float, *, by_signal: bool) -> None:
         self._do(self.life.ended(at, by_signal))
 
-    def _left(self) -> list[tuple[int, Process]]:
+    def _alive(self) -> list[tuple[int, Process]]:
         return self.processes.left(self.hub.process, self.drain.process)
 
     def _do(self, do: Do) -> None:
         self._goodbyes_tell &= do in {Do.NOTHING, Do.FINISH, Do.TERMINATE}
         if do is Do.ASK:
-            self.processes.ask(self._left(), self.run.agent, self.run.grace_s)
+            self.processes.ask(self._alive(), self.run.agent, self.run.grace_s)
         elif do is Do.ASK_RANKS:
-            left = self._left()
-            self.processes.terminate(do, ranks_of(left) or [process for _, process in left])
+            alive = self._alive()
+            self.processes.terminate(do, ranks_of(alive) or [process for _, process in alive])
         elif do is Do.TERMINATE:
-            self.processes.terminate(do, [process for _, process in self._left()])
+            self.processes.terminate(do, [process for _, process in self._alive()])
         elif do is Do.KILL:
-            self.processes.kill([process for _, process in self._left()])
-        elif do is Do.FINISH and (stuck := self._left()):
+            self.processes.kill([process for _, process in self._alive()])
+        elif do is Do.FINISH and (stuck := self._alive()):
             say(f"{len(stuck)} process{'es survive' if len(stuck) > 1 else ' survives'} SIGKILL: stuck in the kernel")
 
     def _unseen_exit_code(self) -> int | None:

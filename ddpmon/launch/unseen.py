@@ -91,7 +91,7 @@ def all_said_goodbye(run: Run) -> bool:
         return False
     if len({rank for _, rank, _ in ranks}) < run.world_size:
         return False
-    return all(left for _, _, left in ranks) and not failed.intersection(pid for pid, _, _ in ranks)
+    return all(has_left for _, _, has_left in ranks) and not failed.intersection(pid for pid, _, _ in ranks)
 
 
 def last_sign_at(run: Run) -> float:

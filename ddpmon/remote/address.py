@@ -70,16 +70,16 @@ def parse(word: str | None) -> Address | None:
     """What a word means; None: a run of this machine. UsageError says what is wrong with a word that means neither."""
     if word is None or not (":" in word or "@" in word):
         return None
-    found = _LOGIN.fullmatch(word)
-    host = (found["address"] or found["host"]) if found else ""
+    match = _LOGIN.fullmatch(word)
+    host = (match["address"] or match["host"]) if match else ""
     if _BARE_IPV6.match(word):
         raise UsageError(f"{word!r}: an IPv6 address goes in brackets, as in [::1]:RUN")
-    if found is None or not host:
+    if match is None or not host:
         raise UsageError(f"{word!r}: USER@HOST or HOST:RUN is a run on another machine")
-    login = f"{found['user']}@{host}" if found["user"] else host
+    login = f"{match['user']}@{host}" if match["user"] else host
     if not _PLAIN.fullmatch(login) or login.startswith("-") or host.startswith("-"):
         raise UsageError(f"{word!r}: {login!r} is no machine that ssh can be given")
-    run = found["run"] or None
+    run = match["run"] or None
     if run is not None and not runs.NAME.fullmatch(run):
         raise UsageError(f"{word!r}: {run!r} is no run: letters, digits, '.', '_' and '-' only, 64 at most")
     return Address(login, run)
@@ -95,10 +95,10 @@ def command(host: str, words: list[str], *, unattended: bool) -> list[str]:
 
 
 def _script(words: list[str]) -> str:
-    """What the shell there is given: it may be any, so that all it has to do is to start sh."""
+    """The command for the login shell of the other machine: any shell can start sh, which does the rest."""
     quoted = " ".join(map(shlex.quote, words))
-    if there := os.environ.get("DDPMON_REMOTE"):
-        return f"exec sh -c {shlex.quote(f'{there} {quoted}')}"
+    if remote_command := os.environ.get("DDPMON_REMOTE"):
+        return f"exec sh -c {shlex.quote(f'{remote_command} {quoted}')}"
     tried = " ".join(f'"{place}ddpmon"' for place in _PLACES)
     find = f'for d in {tried}; do command -v "$d" >/dev/null 2>&1 && exec "$d" {quoted}; done'
     return f"exec sh -c {shlex.quote(f'{find}; echo {NOT_THERE} >&2; exit 127')}"

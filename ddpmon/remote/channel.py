@@ -143,28 +143,28 @@ class Unframer:
 
     def __init__(self) -> None:
         self._stream = zlib.decompressobj()
-        self._held = bytearray()
+        self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
         """The messages that are whole now; WireError if these are no frames."""
-        self._held += data
-        found = []
-        while len(self._held) >= 4:
-            (size,) = struct.unpack_from(">I", self._held)
+        self._buffer += data
+        messages = []
+        while len(self._buffer) >= 4:
+            (size,) = struct.unpack_from(">I", self._buffer)
             if size > MOST_BYTES:
                 raise WireError(f"a frame of {size:,} bytes")
-            if len(self._held) < 4 + size:
+            if len(self._buffer) < 4 + size:
                 break
-            body = bytes(self._held[4 : 4 + size])
-            del self._held[: 4 + size]
+            body = bytes(self._buffer[4 : 4 + size])
+            del self._buffer[: 4 + size]
             try:
                 message = self._stream.decompress(body, MOST_BYTES + 1)
             except zlib.error as error:
                 raise WireError(f"no frame: {error}") from None
             if len(message) > MOST_BYTES or self._stream.eof:
                 raise WireError("a frame without an end" if not self._stream.eof else "the stream has ended")
-            found.append(message)
-        return found
+            messages.append(message)
+        return messages
 
 
 _from_there: msgspec.msgpack.Decoder[FromThere] = msgspec.msgpack.Decoder(FromThere)

@@ -130,17 +130,17 @@ def _same(old: Any, new: Any) -> bool:
 
 
 def _applied(old: Any, patch: Any) -> Any:
-    kind, *rest = patch
+    kind, *operands = patch
     if kind == "r":
-        (value,) = rest
+        (value,) = operands
         return value
     if kind == "l":
-        place, removed, inserted = rest
+        place, removed, inserted = operands
         if not (isinstance(old, list) and 0 <= place <= place + removed <= len(old)):
             raise ValueError("a piece of no list")
         return [*old[:place], *inserted, *old[place + removed :]]
     if kind != "d" or not isinstance(old, dict):
         raise ValueError("no such change")
-    changed, gone = rest
-    kept = {key: each for key, each in old.items() if key not in set(gone)}
-    return kept | {key: _applied(old.get(key), each) for key, each in changed.items()}
+    changed, gone = operands
+    remaining = {key: each for key, each in old.items() if key not in set(gone)}
+    return remaining | {key: _applied(old.get(key), each) for key, each in changed.items()}

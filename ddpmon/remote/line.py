@@ -42,10 +42,10 @@ class Line:
         self.where = address.where
         self._unattended = unattended
         self._fallback = f"ssh -t {address.host} ddpmon attach {address.run or ''}".rstrip()
-        self._said: collections.deque[str] = collections.deque(maxlen=_KEPT_LINES)
-        self._there = False
+        self._error_lines: collections.deque[str] = collections.deque(maxlen=_KEPT_LINES)
+        self._has_greeted = False
         self._passes_on = not unattended
-        self._held = b""
+        self._unshown = b""
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._early = b""
@@ -66,8 +66,8 @@ class Line:
             ) from None
         self._streams = [stream for stream in (self._ssh.stdin, self._ssh.stdout, self._ssh.stderr) if stream]
         self.stdin, self.stdout, self._errors = (stream.fileno() for stream in self._streams)
-        self._teller = threading.Thread(target=self._tell, name="ddpmon-ssh", daemon=True)
-        self._teller.start()
+        self._error_reader = threading.Thread(target=self._read_errors, name="ddpmon-ssh", daemon=True)
+        self._error_reader.start()
 
     def greeted(self) -> str:
         """Wait until ddpmon speaks there, and return its version; UnreachableError says why it does not.
@@ -75,7 +75,7 @@ class Line:
         Takes as long as a person takes to type a password.
         """
         came = b""
-        while (found := GREETING.search(came)) is None:
+        while (match := GREETING.search(came)) is None:
             data = os.read(self.stdout, _CHUNK)
             if not data:
                 raise UnreachableError(self.why())
@@ -84,10 +84,10 @@ class Line:
                 raise UnreachableError(
                     f"{self.where}: the login prints without end, and nothing of it is ddpmon's; try {self._fallback}"
                 )
-        self._there = True
-        self._early = came[found.end() :]
-        version = found[2].decode()
-        if int(found[1]) != PROTOCOL:
+        self._has_greeted = True
+        self._early = came[match.end() :]
+        version = match[2].decode()
+        if int(match[1]) != PROTOCOL:
             raise UnreachableError(
                 f"{self.where} has ddpmon {version}, which this one cannot talk with; try {self._fallback}"
             )
@@ -96,7 +96,7 @@ class Line:
     @property
     def there(self) -> bool:
         """Whether ddpmon there has spoken."""
-        return self._there
+        return self._has_greeted
 
     def read(self) -> bytes:
         """What ddpmon there says next; b"": nothing more comes."""
@@ -114,7 +114,7 @@ class Line:
         """Wait for its end: the code of the command there. UnreachableError: the line was cut before."""
         code = self._ssh.wait()
         self._ended.wait(_LAST_WORDS_S)
-        if code == _SSH_FAILED and (not self._said or _FROM_SSH.match(self._said[-1])):
+        if code == _SSH_FAILED and (not self._error_lines or _FROM_SSH.match(self._error_lines[-1])):
             raise UnreachableError(self.why())
         self._show(last=True)
         return code if code >= 0 else 128 - code
@@ -126,13 +126,13 @@ class Line:
         except subprocess.TimeoutExpired:
             return f"{self.where}: ddpmon there says no more"
         self._ended.wait(_LAST_WORDS_S)
-        lines = [line for line in map(str.strip, self._said) if line]
+        lines = [line for line in map(str.strip, self._error_lines) if line]
         last = plain(lines[-1])[:300] if lines else ""
         if code < 0:
             return f"{self.where}: the line is cut (ssh ended with {signal.Signals(-code).name})"
         if code == _SSH_FAILED:
             return self._why_no_ssh(last, "\n".join(lines))
-        if self._there:
+        if self._has_greeted:
             return f"{self.where}: ddpmon there ended with {code}" + (f": {last}" if last else "")
         if any(NOT_THERE in line for line in lines):
             return (
@@ -141,22 +141,22 @@ class Line:
             )
         if any("No such command '_" in line for line in lines):
             return f"{self.where}: its ddpmon is too old to be looked at from here; try {self._fallback}"
-        told = f" ({last})" if last else ""
-        return f"{self.where}: ddpmon there does not start: exit code {code}{told}; try {self._fallback}"
+        detail = f" ({last})" if last else ""
+        return f"{self.where}: ddpmon there does not start: exit code {code}{detail}; try {self._fallback}"
 
     def _why_no_ssh(self, last: str, lines: str) -> str:
-        told = last or "ssh ended with 255"
+        detail = last or "ssh ended with 255"
         if "Host key verification failed" in lines or "REMOTE HOST IDENTIFICATION HAS CHANGED" in lines:
             changed = "is another than before" if "HAS CHANGED" in lines else "is not known here"
             return f"{self.where}: its host key {changed}, so that ssh does not go there; ssh {self.where} tells more"
-        if "Permission denied" in lines and self._unattended and not self._there:
-            return f"{self.where}: not let in without being asked ({told}); leave and attach again to be asked"
+        if "Permission denied" in lines and self._unattended and not self._has_greeted:
+            return f"{self.where}: not let in without being asked ({detail}); leave and attach again to be asked"
         if "Permission denied" in lines:
-            return f"{self.where}: not let in ({told})"
-        return f"{self.where}: {'the line is cut' if self._there else 'cannot be reached'} ({told})"
+            return f"{self.where}: not let in ({detail})"
+        return f"{self.where}: {'the line is cut' if self._has_greeted else 'cannot be reached'} ({detail})"
 
-    def _tell(self) -> None:
-        """Take what is said on standard error, and pass it on a little later: see HELD_S."""
+    def _read_errors(self) -> None:
+        """Read ssh's standard error, and pass it on a little later: see HELD_S."""
         while True:
             try:
                 data = os.read(self._errors, _CHUNK)
@@ -164,11 +164,11 @@ class Line:
                 data = b""
             if not data:
                 break
-            self._said.extend(data.decode(errors="replace").splitlines())
+            self._error_lines.extend(data.decode(errors="replace").splitlines())
             with self._lock:
-                self._held += data
+                self._unshown += data
             if self._passes_on:
-                later = threading.Timer(0.0 if self._there else HELD_S, self._show)
+                later = threading.Timer(0.0 if self._has_greeted else HELD_S, self._show)
                 later.daemon = True
                 later.start()
         self._ended.set()
@@ -177,7 +177,7 @@ class Line:
         with self._lock:
             if not self._passes_on or (self._ssh.poll() is not None and not last):
                 return
-            data, self._held = self._held, b""
+            data, self._unshown = self._unshown, b""
             with contextlib.suppress(OSError, ValueError):
                 sys.stderr.buffer.write(data)
                 sys.stderr.flush()

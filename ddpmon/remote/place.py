@@ -22,7 +22,7 @@ class RemotePlace:
         return [listed for listed, _ in self._source.runs()]
 
     def verdict(self, listed: Listed) -> Verdict:
-        return next((said for each, said in self._source.runs() if each.run.id == listed.run.id), Verdict())
+        return next((reported for each, reported in self._source.runs() if each.run.id == listed.run.id), Verdict())
 
     def attach(self, run: Run) -> Source:
         return RemoteSource.beside(self._source.address.of(run.id))

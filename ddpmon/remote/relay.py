@@ -53,13 +53,13 @@ PRINTED_LETTERS = 2 << 20
 _CHUNK = 1 << 16
 
 
-def serve(wanted: str | None, incoming: int, outgoing: int) -> None:
+def serve(name: str | None, incoming: int, outgoing: int) -> None:
     """Find a run of this machine and pass it on until `incoming` ends. Both are file descriptors."""
     try:
         _write(outgoing, greeting())
         framer = Framer()
         try:
-            run = runs.find(wanted)
+            run = runs.find(name)
             source = attach(run)
         except DdpmonError as error:
             _write(outgoing, framer.frame(Sorry(str(error))))
@@ -115,14 +115,14 @@ class Relay:
         else:
             self._stop(message)
 
-    def _stop(self, asked: StopThere) -> None:
+    def _stop(self, request: StopThere) -> None:
         try:
-            if asked.run_id == self._run.id:
-                self._source.stop(asked.now)
+            if request.run_id == self._run.id:
+                self._source.stop(request.now)
             else:
                 from ddpmon.launch import stop
 
-                stop.request(runs.find(asked.run_id), now=asked.now)
+                stop.request(runs.find(request.run_id), now=request.now)
         except (DdpmonError, OSError) as error:
             self._send(Sorry(str(error)))
 
@@ -135,22 +135,22 @@ class Relay:
         if self._is_due("beat", now, BEAT_S):
             self._send(Beat(self._source.silent_for(), self._source.stoppable, self._source.askable))
         if self._want.printed and self._is_due("printed", now, PRINTED_S):
-            said = self._reader()
-            if said:
-                self._send(Printed(_newest(said)))
+            printed = self._reader()
+            if printed:
+                self._send(Printed(_newest(printed)))
         if self._want.runs and self._is_due("runs", now, RUNS_S):
-            listed = [self._there(each) for each in self._all.read()[:MOST_RUNS]]
+            listed = [self._as_message(each) for each in self._all.read()[:MOST_RUNS]]
             if listed != self._listed:
                 self._listed = listed
                 self._send(RunsThere(listed))
 
-    def _is_due(self, what: str, now: float, every_s: float) -> bool:
-        if now < self._due[what]:
+    def _is_due(self, name: str, now: float, every_s: float) -> bool:
+        if now < self._due[name]:
             return False
-        self._due[what] = now + every_s
+        self._due[name] = now + every_s
         return True
 
-    def _there(self, listed: Listed) -> RunThere:
+    def _as_message(self, listed: Listed) -> RunThere:
         # what it was started with stays there: variables may be secrets, and nothing is started from afar
         run, verdict = dataclasses.replace(listed.run, argv=[], environment={}), self._all.verdict(listed)
         return RunThere(run, listed.state, verdict.sentence, verdict.brief)
@@ -163,19 +163,19 @@ class Relay:
         _write(self._outgoing, frame)
 
 
-def _newest(said: list[Said]) -> list[SaidThere]:
+def _newest(printed: list[Said]) -> list[SaidThere]:
     """The last lines of each rank: as many as a screen keeps."""
-    most, room = max(LEAST_LINES, KEPT // len(said)), PRINTED_LETTERS // len(said)
-    told = []
-    for each in said:
+    most, room = max(LEAST_LINES, KEPT // len(printed)), PRINTED_LETTERS // len(printed)
+    newest = []
+    for each in printed:
         lines = each.lines[-most:]
         sizes = itertools.accumulate(len(line) + 1 for line in reversed(lines))
         fitting = sum(1 for _ in itertools.takewhile(lambda size: size <= room, sizes))
         lines = lines[len(lines) - fitting :]
         if left_out := len(each.lines) - fitting:
             lines = [f"… {left_out:,} lines before this are left out", *lines]
-        told.append(SaidThere(each.rank, each.stream, lines))
-    return told
+        newest.append(SaidThere(each.rank, each.stream, lines))
+    return newest
 
 
 def _write(outgoing: int, data: bytes) -> None:

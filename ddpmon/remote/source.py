@@ -64,16 +64,16 @@ class RemoteSource:
     """What cannot be a snapshot is refused there, where the hub is."""
 
     def __init__(self, address: Address, line: Line | None = None) -> None:
-        """line: one that is open already and has greeted; without one it logs in by itself, and asks nobody."""
+        """line: an open one that has greeted; without one it logs in by itself, and never asks for a password."""
         self.address = address
         self.run_id = address.run or ""
         self.run_name = ""
         self._line = line
         self._snapshot: Snapshot | None = None
-        self._log = Log(self._take_said)
-        self._said: list[Said] = []
+        self._log = Log(self._take_printed)
+        self._printed: list[Said] = []
         self._begun_anew = False
-        """The line came back: what ranks print is told from the beginning."""
+        """The line came back: what ranks print is read from the beginning."""
         self._want = Want()
         self._printed_read_at = self._runs_read_at = float("-inf")
         self._listed: list[tuple[Listed, Verdict]] = []
@@ -134,7 +134,7 @@ class RemoteSource:
 
     def wish(self, wish: Wish) -> None:
         if wish != self._want.wish:
-            self._look(wish=wish)
+            self._change_want(wish=wish)
 
     def silent_for(self) -> float:
         if self._snapshot is not None and self._snapshot.state in END_STATES:
@@ -185,23 +185,23 @@ class RemoteSource:
         """The runs there, the latest first, with what is to be said of each; they come as long as this is asked."""
         self._runs_read_at = time.monotonic()
         if not self._want.runs:
-            self._look(runs=True)
+            self._change_want(runs=True)
         return self._listed
 
     # --- the thread ---
 
-    def _take_said(self) -> list[Said]:
+    def _take_printed(self) -> list[Said]:
         self._printed_read_at = time.monotonic()
         if not self._want.printed:
-            self._look(printed=True)
+            self._change_want(printed=True)
         with self._lock:
-            said, self._said = self._said, []
+            printed, self._printed = self._printed, []
             if self._begun_anew:
                 self._begun_anew = False
                 self._log.clear()
-        return said
+        return printed
 
-    def _look(self, **changes: object) -> None:
+    def _change_want(self, **changes: object) -> None:
         self._want = msgspec.structs.replace(self._want, **changes)
         self._send(self._want)
 
@@ -247,7 +247,7 @@ class RemoteSource:
         self._version = line.greeted()
         self._hear_about(line)
         with self._lock:
-            self._said, self._begun_anew = [], True
+            self._printed, self._begun_anew = [], True
         self._send(self._want)
         return line
 
@@ -272,8 +272,10 @@ class RemoteSource:
             self._news.append(self._versions())
 
     def _versions(self) -> str:
-        where = self.address.where
-        return f"{where} has ddpmon {self._version}, this is {ddpmon.__version__}: what one of them lacks is not shown"
+        machine = self.address.where
+        return (
+            f"{machine} has ddpmon {self._version}, this is {ddpmon.__version__}: what one of them lacks is not shown"
+        )
 
     def _pump(self, line: Line) -> None:
         """Read and write until the line ends; UnreachableError says why."""
@@ -282,7 +284,7 @@ class RemoteSource:
             self._take(line, message)
         heard_at = time.monotonic()
         while not self._closing.is_set():
-            self._look_away(time.monotonic())
+            self._drop_unused_wants(time.monotonic())
             while self._outgoing:
                 self._write(line, self._outgoing.popleft())
             ready = select.select([line.stdout, self._woken.fileno()], [], [], 0.0 if line.early else _POLL_S)[0]
@@ -299,11 +301,11 @@ class RemoteSource:
                 line.hang_up()
                 raise UnreachableError(f"{line.where}: nothing came for {GIVE_UP_S:.0f} s")
 
-    def _look_away(self, now: float) -> None:
+    def _drop_unused_wants(self, now: float) -> None:
         printed = self._want.printed and now - self._printed_read_at < LOOKED_AT_S
         runs = self._want.runs and now - self._runs_read_at < LOOKED_AT_S
         if (printed, runs) != (self._want.printed, self._want.runs):
-            self._look(printed=printed, runs=runs)
+            self._change_want(printed=printed, runs=runs)
 
     def _write(self, line: Line, message: FromHere) -> None:
         frame = self._framer.frame(message)
@@ -343,7 +345,7 @@ class RemoteSource:
             self._snapshot = self._with_version(shot)
         elif isinstance(message, Printed):
             with self._lock:
-                self._said += [
+                self._printed += [
                     Said(each.rank, each.stream, [plain(text) for text in each.lines]) for each in message.said
                 ]
         elif isinstance(message, RunsThere):

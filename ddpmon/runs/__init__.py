@@ -8,6 +8,7 @@ A run lives in `$DDPMON_HOME/runs/<id>/` (or `~/.local/state/ddpmon/runs/<id>/`)
     supervisor.lock, run.json.reserve
                    held by the supervisor for its life; room for how the run ends, on a disk that is full by then
     telemetry.db   the recording
+    node.key       by which the hubs of other machines know this run's hub, where it runs on several
     logs/          each rank's stdout and stderr, and what supervisor and hub had to say
     report.json    the report, once the run has ended
     stacks/, tail/ what ranks leave there for a hub that cannot hear them; gone once it is taken in
@@ -117,6 +118,8 @@ class Run:
     """How long the ranks may take to end after a stop was asked for."""
     buckets: bool = False
     """The probe records every bucket's all-reduce."""
+    on_alert: list[str] = field(default_factory=list)
+    """The program, with its arguments, that is run when the run needs a look; empty: none."""
     environment: dict[str, str] = field(default_factory=dict)
     """Variables that were set for it, beside those of whoever started it."""
     notes: list[str] = field(default_factory=list)
@@ -185,16 +188,16 @@ class Run:
         """
         if self.ended or self.sight is Sight.PIDS:
             return None
-        where = "in another container of this machine" if self.sight is Sight.KERNEL else f"on {self.host}"
+        place = "in another container of this machine" if self.sight is Sight.KERNEL else f"on {self.host}"
         match self.state():
             case "running":
-                return f"runs {where}"
+                return f"runs {place}"
             case "unknown" if self.sight is Sight.NONE and self.host == here().host:
-                return f"was started {where}, but not since this machine was booted, and cannot be seen from here"
+                return f"was started {place}, but not since this machine was booted, and cannot be seen from here"
             case "unknown":
-                return f"was started {where} and cannot be seen from here"
+                return f"was started {place} and cannot be seen from here"
             case "lost" if self.sight is Sight.KERNEL:
-                return f"was started {where}, and its supervisor is gone"
+                return f"was started {place}, and its supervisor is gone"
         return None
 
 
@@ -216,6 +219,7 @@ def create(run: Run) -> Path:
         run,
         argv=redact_words(run.argv),
         script_args=redact_words(run.script_args),
+        on_alert=redact_words(run.on_alert),
         environment=redact_variables(run.environment),
     )
     hides = shown != run
@@ -235,6 +239,17 @@ class _Secrets:
     argv: list[str]
     script_args: list[str]
     environment: dict[str, str]
+    on_alert: list[str] = field(default_factory=list)
+
+
+def told_of_alerts(run: Run) -> list[str]:
+    """The program that is run when a run needs a look, nothing hidden; empty: none, or its secrets are not kept."""
+    if not run.on_alert:
+        return []
+    try:
+        return whole(run).on_alert
+    except RunNotFoundError:
+        return []
 
 
 def whole(run: Run) -> Run:
@@ -243,11 +258,11 @@ def whole(run: Run) -> Run:
         return run
     path = run_dir(run.id) / "secrets.json"
     try:
-        kept = reading.build(_Secrets, reading.read(path))
+        secrets = reading.build(_Secrets, reading.read(path))
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise RunNotFoundError(f"the passwords of {run.name} ({run.id}) are not kept any more: {path}: {why}") from None
-    return dataclasses.replace(run, **dataclasses.asdict(kept))
+    return dataclasses.replace(run, **dataclasses.asdict(secrets))
 
 
 def text(run: Run) -> str:
@@ -379,22 +394,22 @@ def all_and_damaged() -> tuple[list[Run], list[str]]:
     return sorted(readable, key=lambda run: run.created_at), damaged
 
 
-def find(wanted: str | None) -> Run:
+def find(wanted_name: str | None) -> Run:
     """A run by name (the latest of that name), by the beginning of its id, or the latest of all."""
     runs = all_runs()
-    if wanted is None:
+    if wanted_name is None:
         if not runs:
             raise RunNotFoundError("no runs yet; ddpmon run --nproc 4 SCRIPT starts one")
         return runs[-1]
-    named = [run for run in runs if run.name == wanted]
+    named = [run for run in runs if run.name == wanted_name]
     if named:
         return named[-1]
-    matching = [run for run in runs if run.id.startswith(wanted)]
-    damaged = [run_id for run_id in all_ids() if wanted and run_id.startswith(wanted)]
+    matching = [run for run in runs if run.id.startswith(wanted_name)]
+    damaged = [run_id for run_id in all_ids() if wanted_name and run_id.startswith(wanted_name)]
     if not matching and len(damaged) == 1:
         return load(damaged[0])
-    if len(matching) > 1 and not any(run.id == wanted for run in matching):
-        raise RunNotFoundError(f"{wanted} fits {len(matching)} runs; give more of the id (ddpmon ls)")
+    if len(matching) > 1 and not any(run.id == wanted_name for run in matching):
+        raise RunNotFoundError(f"{wanted_name} fits {len(matching)} runs; give more of the id (ddpmon ls)")
     if not matching:
-        raise RunNotFoundError(f"no run {wanted!r}; ddpmon ls shows what there is")
+        raise RunNotFoundError(f"no run {wanted_name!r}; ddpmon ls shows what there is")
     return matching[0]

@@ -73,7 +73,7 @@ def fold(before: list[Entry], new: list[Said]) -> list[Entry]:
     """The entries that `new` adds after `before`, whose entries may gain ranks.
 
     A line joins the next entry of the same text that its rank has not passed; else it becomes an entry of its own,
-    before the next one that its rank will join. Which stream came first is not known: they are told one by one.
+    before the next one that its rank will join. Which stream came first is not known: they are folded one by one.
     """
     entries = list(before)
     first = len(before)
@@ -86,21 +86,21 @@ def fold(before: list[Entry], new: list[Said]) -> list[Entry]:
             passed = (at + 1 for at in range(first - 1, -1, -1) if _is_of(before[at], key))
             places[key] = next(passed, 0)
         place = places[key]
-        rest = Counter(said.lines)
+        unmatched = Counter(said.lines)
         for text in said.lines:
-            rest[text] -= 1
+            unmatched[text] -= 1
             joined = next((
                 at for at in range(place, min(len(entries), max(place, start) + _AHEAD))
                 if entries[at].text == text and entries[at].stream == said.stream and said.rank not in entries[at].ranks
             ), None)  # fmt: skip
             if joined is None:
                 joined = max(place, start)
-                while joined < len(entries) and not rest[entries[joined].text]:
+                while joined < len(entries) and not unmatched[entries[joined].text]:
                     joined += 1
                 entries.insert(joined, Entry(text, said.stream, {said.rank}))
-                for other, at in places.items():
+                for line_of, at in places.items():
                     if at > joined:
-                        places[other] = at + 1
+                        places[line_of] = at + 1
             else:
                 entries[joined].ranks.add(said.rank)
             place = joined + 1
@@ -119,8 +119,8 @@ class _File:
         self.path, self.rank, self.stream = path, rank, stream
         self._inode = 0
         self._offset = 0
-        self._rest = b""
-        self._seen = False
+        self._unfinished = b""
+        self._has_read = False
 
     def read(self) -> Said | None:
         """The whole lines that are new; None if there is none."""
@@ -132,14 +132,14 @@ class _File:
             return None
         lines = []
         if left_out:
-            lines = [f"… {left_out:,} bytes before this are left out" if self._seen else "…"]
-            self._rest, data = b"", data.partition(b"\n")[2]
-        self._seen = True
-        data = self._rest + data
-        whole, newline, rest = data.rpartition(b"\n")
-        if not newline and len(rest) > CHUNK:
-            whole, rest = rest, b""
-        self._rest = rest
+            lines = [f"… {left_out:,} bytes before this are left out" if self._has_read else "…"]
+            self._unfinished, data = b"", data.partition(b"\n")[2]
+        self._has_read = True
+        data = self._unfinished + data
+        whole, newline, tail = data.rpartition(b"\n")
+        if not newline and len(tail) > CHUNK:
+            whole, tail = tail, b""
+        self._unfinished = tail
         if whole:
             lines += [_tidy(line) for line in _BREAK.split(whole.decode(errors="replace"))]
         return Said(self.rank, self.stream, lines) if lines else None
@@ -148,20 +148,20 @@ class _File:
         """What was written since the last look, and how many bytes before it are left out."""
         with contextlib.ExitStack() as files:
             file = files.enter_context(self.path.open("rb"))
-            found = os.fstat(file.fileno())
+            status = os.fstat(file.fileno())
             parts = [(file, self._offset)]
-            if found.st_ino != self._inode:  # the first look, or the log was rotated
+            if status.st_ino != self._inode:  # the first look, or the log was rotated
                 parts = [(file, 0)]
                 with contextlib.suppress(OSError):
                     before = files.enter_context(older(self.path).open("rb"))
                     goes_on = os.fstat(before.fileno()).st_ino == self._inode
                     parts.insert(0, (before, self._offset if goes_on else 0))
-            elif found.st_size < self._offset:  # written anew
-                self._rest = b""
+            elif status.st_size < self._offset:  # written anew
+                self._unfinished = b""
                 parts = [(file, 0)]
-            self._inode, self._offset = found.st_ino, found.st_size
+            self._inode, self._offset = status.st_ino, status.st_size
             lengths = [max(0, os.fstat(each.fileno()).st_size - begin) for each, begin in parts[:-1]]
-            lengths.append(found.st_size - parts[-1][1])
+            lengths.append(status.st_size - parts[-1][1])
             left_out = max(0, sum(lengths) - CHUNK)
             data, skip = b"", left_out
             for (each, begin), length in zip(parts, lengths, strict=True):
@@ -224,10 +224,10 @@ class Log:
 
     def poll(self) -> list[Entry]:
         """Look for new lines; the entries that are new."""
-        said = self._read()
-        if not said:
+        printed = self._read()
+        if not printed:
             return []
-        new = fold(self.entries[len(self.entries) - self._newest :], said)
+        new = fold(self.entries[len(self.entries) - self._newest :], printed)
         self._newest = min(KEPT, len(new))
         self.entries += new
         del self.entries[:-KEPT]

@@ -51,13 +51,13 @@ def build(kind: type[Checked], raw: Any) -> Checked:
     """
     if not isinstance(raw, dict):
         raise ValueError(f"{_shown(raw)} is no {kind.__name__}")  # noqa: TRY004  of a file, not of our code
-    wanted = _types(kind)  # type: ignore[arg-type]  # a class is hashable
+    types_of = _types(kind)  # type: ignore[arg-type]  # a class is hashable
     fields = dataclasses.fields(kind)  # type: ignore[arg-type]  # any dataclass
     for field in fields:
         if field.name not in raw and field.default is field.default_factory is dataclasses.MISSING:
             raise ValueError(f"{field.name} is missing")
-    given = [field.name for field in fields if field.name in raw]
-    return kind(**{name: _value(name, raw[name], wanted[name]) for name in given})
+    present = [field.name for field in fields if field.name in raw]
+    return kind(**{name: _value(name, raw[name], types_of[name]) for name in present})
 
 
 @functools.cache
@@ -65,15 +65,15 @@ def _types(kind: type[Any]) -> dict[str, Any]:
     return typing.get_type_hints(kind)
 
 
-def _value(name: str, value: Any, wanted: Any) -> Any:
-    origin, arguments = typing.get_origin(wanted), typing.get_args(wanted)
+def _value(name: str, value: Any, expected: Any) -> Any:
+    origin, arguments = typing.get_origin(expected), typing.get_args(expected)
     if origin is types.UnionType:
         if value is None:
             return None
         return _value(name, value, next(kind for kind in arguments if kind is not type(None)))
-    if dataclasses.is_dataclass(wanted):
+    if dataclasses.is_dataclass(expected):
         try:
-            return build(typing.cast("type[Any]", wanted), value)
+            return build(typing.cast("type[Any]", expected), value)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
     if origin is list and isinstance(value, list):
@@ -86,7 +86,7 @@ def _value(name: str, value: Any, wanted: Any) -> Any:
         int: isinstance(value, int) and not isinstance(value, bool),
         float: isinstance(value, int | float) and not isinstance(value, bool) and _is_finite(value),
     }
-    if not fits.get(origin or wanted, False):
+    if not fits.get(origin or expected, False):
         raise ValueError(f"{name} is {_shown(value)}")
     return value
 

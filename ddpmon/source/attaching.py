@@ -24,12 +24,12 @@ def attach(run: Run) -> Source:
     if run.state() != "running":
         return RecordedSource(run)
     # containers may share the folder of sockets
-    if (where := run.elsewhere()) and not (runs.socket_dir(run.id) / "view.sock").exists():
-        raise HubUnreachableError(f"{run.name} ({run.id}) {where}; ddpmon attach {run.id} shows it there")
+    if (elsewhere := run.elsewhere()) and not (runs.socket_dir(run.id) / "view.sock").exists():
+        raise HubUnreachableError(f"{run.name} ({run.id}) {elsewhere}; ddpmon attach {run.id} shows it there")
     return LiveSource(run)
 
 
-def snapshot_now(run: Run) -> Snapshot | None:
+def snapshot_now(run: Run, answer_s: float = ANSWER_S) -> Snapshot | None:
     """The run's snapshot at this moment; None if its hub does not answer, or it left no recording.
 
     HubUnreachableError: what the hub answers is no snapshot. UnsafePathError: the answer could be somebody else's.
@@ -39,7 +39,7 @@ def snapshot_now(run: Run) -> Snapshot | None:
     except (HubUnreachableError, RecordingError):
         return None
     try:
-        deadline = time.monotonic() + ANSWER_S
+        deadline = time.monotonic() + answer_s
         while (snapshot := source.snapshot()) is None and not source.refused and time.monotonic() < deadline:
             time.sleep(0.02)
         if snapshot is None and source.refused:

@@ -40,8 +40,8 @@ class FakeSource(Near):
         return self._log
 
     def _take_said(self) -> list[Said]:
-        said, self.said = self.said, []
-        return said
+        lines, self.said = self.said, []
+        return lines
 
     def ask(self, ranks: Sequence[int] = ()) -> None:
         self.asks.append(list(ranks))

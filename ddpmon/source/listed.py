@@ -67,21 +67,21 @@ class AllRuns:
 
     def read(self) -> list[Listed]:
         """All readable runs, the latest first."""
-        found = []
+        rows = []
         for run_id in runs.all_ids():
             try:
                 listed = self._read(run_id)
             except (OSError, RunNotFoundError):
                 continue  # a damaged folder must not hide the others
-            found.append(listed)
-        return sorted(found, key=lambda listed: listed.run.created_at, reverse=True)
+            rows.append(listed)
+        return sorted(rows, key=lambda listed: listed.run.created_at, reverse=True)
 
     def _read(self, run_id: str) -> Listed:
         written = (runs.run_dir(run_id) / "run.json").stat()
         stamp = (written.st_mtime_ns, written.st_ino, written.st_size)
-        known = self._ended.get(run_id)
-        if known is not None and known[0] == stamp:
-            return known[1]
+        cached = self._ended.get(run_id)
+        if cached is not None and cached[0] == stamp:
+            return cached[1]
         run = runs.load(run_id)
         state = run.state()
         listed = Listed(run, "stopping" if state == "running" and run.stopping else state)
@@ -94,12 +94,12 @@ class AllRuns:
         run = listed.run
         if listed.runs:
             return Verdict()
-        known = self._verdicts.get(run.id)
-        if known is None:
-            known = _verdict(run)
-            if known.sentence or not run.supervised():  # else the report may still come
-                self._verdicts[run.id] = known
-        return known
+        cached = self._verdicts.get(run.id)
+        if cached is None:
+            cached = _verdict(run)
+            if cached.sentence or not run.supervised():  # else the report may still come
+                self._verdicts[run.id] = cached
+        return cached
 
 
 def _verdict(run: Run) -> Verdict:

@@ -45,11 +45,11 @@ class LiveSource(Near):
         self._log = Log(Reader(run))
         self._snapshot: Snapshot | None = None
         self.refused = ""
-        self._wish = self._asked = self._answered = Wish()
+        self._wish = self._requested = self._answered = Wish()
         """What is wished for; what the last request asked for, and what the last answer holds."""
         self._heard_at = self._see_to_at = time.monotonic()
         self._ended = False
-        self._asks: deque[Ask] = deque()
+        self._questions: deque[Ask] = deque()
         self._asking, self._asked_for = socketpair()
         """What wakes the thread when someone asks or wishes, and where it hears it."""
         self._closing = threading.Event()
@@ -76,7 +76,7 @@ class LiveSource(Near):
 
     def ask(self, ranks: Sequence[int] = ()) -> None:
         if not self._ended:
-            self._asks.append(Ask(list(ranks)))
+            self._questions.append(Ask(list(ranks)))
             self._wake()
 
     def _wake(self) -> None:
@@ -126,7 +126,7 @@ class LiveSource(Near):
 
     def _grant_from_the_recording(self) -> None:
         """Once the run has ended nobody answers: what is wished for then comes from its recording."""
-        from ddpmon.recording.recording import recorded_state
+        from ddpmon.recording.recorded import recorded_state
         from ddpmon.store.parts import with_parts
 
         store = None
@@ -156,9 +156,11 @@ class LiveSource(Near):
     def _ask(self, socket: zmq.Socket[bytes]) -> None:
         self._door.keep()
         newest = self._snapshot
-        self._asked = self._wish
-        known = newest is not None and self._asked == self._answered
-        request = Next(newest.version, newest.epoch, self._asked) if newest and known else Next(wish=self._asked)
+        self._requested = self._wish
+        answered = newest is not None and self._requested == self._answered
+        request = (
+            Next(newest.version, newest.epoch, self._requested) if newest and answered else Next(wish=self._requested)
+        )
         try:
             socket.send(encode(request), zmq.NOBLOCK)
         except zmq.Again:
@@ -166,9 +168,9 @@ class LiveSource(Near):
 
     def _pass_on(self, socket: zmq.Socket[bytes]) -> None:
         """Send what was asked. Where no hub takes it, nobody waits for it later."""
-        while self._asks:
+        while self._questions:
             with contextlib.suppress(zmq.Again):
-                socket.send(encode(self._asks.popleft()), zmq.NOBLOCK)
+                socket.send(encode(self._questions.popleft()), zmq.NOBLOCK)
 
     def _hear(self, socket: zmq.Socket[bytes]) -> None:
         """Wait for the answer to a request; return without one when it is time to ask again."""
@@ -178,12 +180,12 @@ class LiveSource(Near):
             if self._asked_for.fileno() in ready:
                 self._asked_for.recv(4096)
                 self._pass_on(socket)
-                if self._wish != self._asked:
+                if self._wish != self._requested:
                     return  # which the hub answers at once
             if socket not in ready:
                 if ready:
                     continue
-                self._look_for_the_end()
+                self._check_for_the_end()
                 if self._ended:
                     return
                 continue
@@ -197,9 +199,9 @@ class LiveSource(Near):
             newest = self._snapshot
             same = newest is not None and (newest.epoch, newest.version) == (answer.epoch, answer.version)
             # An answer to an earlier wish may have been on its way; the one to this wish then has the same version.
-            if not same or self._asked != self._answered or answer != newest:
+            if not same or self._requested != self._answered or answer != newest:
                 self._snapshot = answer
-            self._answered = self._asked
+            self._answered = self._requested
             if answer.state == "lost":  # its hub saw everything end, and nobody saw how
                 self._take_the_recording()
                 self._ended = self._run_is_over()
@@ -207,7 +209,7 @@ class LiveSource(Near):
                 self._ended = True
             return
 
-    def _look_for_the_end(self) -> None:
+    def _check_for_the_end(self) -> None:
         """Take the recording if the run ended and its hub is not there to say so."""
         if time.monotonic() - self._heard_at >= ASK_AGAIN_S:
             self._take_the_recording()
@@ -219,7 +221,7 @@ class LiveSource(Near):
             return True
 
     def _take_the_recording(self) -> None:
-        from ddpmon.recording.recording import recorded_snapshot
+        from ddpmon.recording.recorded import recorded_snapshot
 
         try:
             if runs.load(self._run.id).lost():

@@ -22,7 +22,7 @@ class RecordedSource(Near):
 
     def __init__(self, run: Run) -> None:
         """Read a run's recording; RecordingError says what is wrong with it."""
-        from ddpmon.recording.recording import recorded_state  # numpy with it, which a live run's viewer never needs
+        from ddpmon.recording.recorded import recorded_state  # numpy with it, which a live run's viewer never needs
 
         recorded, self._store = recorded_state(run)
         try:

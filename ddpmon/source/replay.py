@@ -116,9 +116,9 @@ class ReplaySource(Near):
             self._turn.notify()
         self._thread.join(5.0)
 
-    def _press(self, what: str, by: int) -> None:
+    def _press(self, key: str, by: int) -> None:
         with self._turn:
-            self._keys.append((what, by))
+            self._keys.append((key, by))
             self._pressed = True
             self._turn.notify()
 
@@ -157,18 +157,18 @@ class ReplaySource(Near):
             self._pressed = False
             pressed, self._keys = self._keys, []
             at = self._at
-        for what, by in pressed:
-            at = self._wanted(what, by, at)
+        for key, by in pressed:
+            at = self._after_key(key, by, at)
         with self._turn:
             if pressed:
                 self._at, self._moved_at = min(self._end, max(self._begin, at)), time.monotonic()
                 self._paused = self._paused or self._at >= self._end or pressed[-1][0] == "step"
             return self._at
 
-    def _wanted(self, what: str, by: int, at: float) -> float:
-        if what == "step":
+    def _after_key(self, key: str, by: int, at: float) -> float:
+        if key == "step":
             return self._player.step_from(at, by)
-        if what == "jump":
+        if key == "jump":
             # While it plays, what was jumped to is past already: back means the one before that.
             grace = 0.0 if by > 0 or self._paused else BACK_S * self._speed
             return self._player.event_from(at - grace, by)
@@ -179,7 +179,9 @@ class ReplaySource(Near):
         with self._turn:
             self._paused = True
         shown = self._snapshot or self._as_it_ended()
-        self._snapshot = msgspec.structs.replace(shown, verdict=why, severity="critical", version=shown.version + 1)
+        self._snapshot = msgspec.structs.replace(
+            shown, verdict=why, severity="critical", verdict_facts=None, version=shown.version + 1
+        )
 
     def _as_it_ended(self) -> Snapshot:
         """What there is to show where nothing was shown yet; as little as its name where that cannot be told either."""

@@ -189,9 +189,9 @@ class DdpmonApp(App[None]):
     def _await_answer(self) -> None:
         if self._answer is not None:
             self._answer.stop()
-        self._answer = self.set_interval(LOOK_S, self._look, repeat=LOOKS)
+        self._answer = self.set_interval(LOOK_S, self._poll_passage, repeat=LOOKS)
 
-    def _look(self) -> None:
+    def _poll_passage(self) -> None:
         if self.passage.news:
             self.tick()
 
@@ -229,6 +229,11 @@ class DdpmonApp(App[None]):
             where=self.watched.place.name,
             trouble=source.trouble(),
         )
+
+    @property
+    def current_theme(self) -> Theme:
+        # Textual puts all themes into a new dictionary to find it, hundreds of times in a frame.
+        return self._registered_themes.get(self.theme) or super().current_theme
 
     @property
     def palette(self) -> Palette:
@@ -287,11 +292,11 @@ class DdpmonApp(App[None]):
 
     async def action_go(self, name: str) -> None:
         """Show another screen; each stays as it was left. From an inspected rank, the logs are that rank's."""
-        wanted = ViewName(name)
-        if wanted is ViewName.LOGS and self.view_name is ViewName.INSPECT:
+        target = ViewName(name)
+        if target is ViewName.LOGS and self.view_name is ViewName.INSPECT:
             self._output.of(self.inspecting.rank)
-        laid_out = self.views[wanted].is_mounted
-        await self.switch_mode(wanted)
+        laid_out = self.views[target].is_mounted
+        await self.switch_mode(target)
         self.show()
         if laid_out:  # a new one asks once it knows its size
             self._wish_anew()
@@ -303,10 +308,10 @@ class DdpmonApp(App[None]):
     def action_unfilter(self) -> None:
         self._take_filter(Filter())
 
-    def _take_filter(self, wanted: Filter | None) -> None:
+    def _take_filter(self, rank_filter: Filter | None) -> None:
         """None: leave it as it was."""
-        if wanted is not None:
-            self.filter = wanted if wanted.text else None
+        if rank_filter is not None:
+            self.filter = rank_filter if rank_filter.text else None
             self.show()
             self._wish_anew()
 
@@ -373,11 +378,11 @@ class DdpmonApp(App[None]):
 
     async def action_open(self) -> None:
         """Watch the run under the cursor on all screens."""
-        other = self.watched.other(self._run_under_cursor())
-        if other is None:
+        other_run = self.watched.other(self._run_under_cursor())
+        if other_run is None:
             await self.action_go(ViewName.WORLD)
         else:
-            await self.watch_run(other)
+            await self.watch_run(other_run)
 
     async def watch_run(self, run: Run) -> None:
         """Watch a run on all screens from now on."""

@@ -42,22 +42,22 @@ def curve(
     span = span or (points[0][0], points[-1][0])
     gathered: dict[int, list[float]] = {}
     for at, value in points:
-        known = gathered.setdefault(column(at, span, columns), [])
+        in_column = gathered.setdefault(column(at, span, columns), [])
         if value is not None:
-            known.append(value)
+            in_column.append(value)
     before: tuple[int, float] | None = None
     for place in sorted(gathered):
         if not gathered[place]:
             before = None
             continue
-        here = place, reduce(gathered[place])
+        current = place, reduce(gathered[place])
         if before is not None:
             for between in range(max(0, before[0] + 1), min(columns, place)):
                 share = (between - before[0]) / (place - before[0])
-                result[between] = before[1] * (1 - share) + here[1] * share
+                result[between] = before[1] * (1 - share) + current[1] * share
         if 0 <= place < columns:
-            result[place] = here[1]
-        before = here
+            result[place] = current[1]
+        before = current
     return result
 
 
@@ -82,8 +82,8 @@ def smoothed(values: Values, weight: float) -> list[float | None]:
 
 def limits(*series: Values) -> tuple[float, float] | None:
     """The lowest and highest finite value; None where there is none."""
-    known = [value for values in series for each in values if (value := finite(each)) is not None]
-    return (min(known), max(known)) if known else None
+    finite_values = [value for values in series for each in values if (value := finite(each)) is not None]
+    return (min(finite_values), max(finite_values)) if finite_values else None
 
 
 def ceiling(highest: Values) -> float | None:
@@ -91,8 +91,8 @@ def ceiling(highest: Values) -> float | None:
 
     That is the maximum, unless it lies far over what 95% of the values reach.
     """
-    known = sorted(value for each in highest if (value := finite(each)) is not None)
-    if not known:
+    ordered = sorted(value for each in highest if (value := finite(each)) is not None)
+    if not ordered:
         return None
-    usual = known[int(0.95 * (len(known) - 1))]
-    return known[-1] if known[-1] <= 3 * usual or len(known) < 20 else 1.5 * usual
+    usual = ordered[int(0.95 * (len(ordered) - 1))]
+    return ordered[-1] if ordered[-1] <= 3 * usual or len(ordered) < 20 else 1.5 * usual

@@ -46,17 +46,17 @@ class Filter:
         return all(term(rank) for term in self.terms)
 
 
-def spans(wanted: Filter | None, ranks: Iterable[RankView]) -> RankSpans | None:
+def spans(rank_filter: Filter | None, ranks: Iterable[RankView]) -> RankSpans | None:
     """The ranks that a filter lets through, as a hub is told of them; None: no filter."""
-    if wanted is None:
+    if rank_filter is None:
         return None
-    found: list[tuple[int, int]] = []
-    for number in sorted(rank.rank for rank in ranks if wanted.lets(rank)):
-        if found and number == found[-1][1] + 1:
-            found[-1] = (found[-1][0], number)
+    ranges: list[tuple[int, int]] = []
+    for number in sorted(rank.rank for rank in ranks if rank_filter.lets(rank)):
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1] = (ranges[-1][0], number)
         else:
-            found.append((number, number))
-    return tuple(found)
+            ranges.append((number, number))
+    return tuple(ranges)
 
 
 def parse(text: str) -> Filter:
@@ -84,10 +84,10 @@ def _term(word: str) -> Test:
             raise FilterError("!: what shall not be? !dead, !host:n1")
         inner = _term(word[1:])
         return lambda rank: not inner(rank)
-    found = _TERM.fullmatch(word)
-    if found is None:
+    match = _TERM.fullmatch(word)
+    if match is None:
         return _ranks(word) if _RANKS.fullmatch(word) else STATES.get(word) or _host(word)
-    name, sign, value = found.groups()
+    name, sign, value = match.groups()
     if name in QUANTITIES:
         return _quantity(word, name, sign, value)
     if name not in {"rank", "host", "state"}:
@@ -100,8 +100,8 @@ def _term(word: str) -> Test:
         return STATES[value]
     if name == "rank" and _RANKS.fullmatch(value):
         return _ranks(value)
-    wanted = {"rank": "rank:13 or rank:0-7,12", "host": "host:NAME", "state": f"state: one of {' '.join(STATES)}"}
-    raise FilterError(f"{word}: {wanted[name]}")
+    usage = {"rank": "rank:13 or rank:0-7,12", "host": "host:NAME", "state": f"state: one of {' '.join(STATES)}"}
+    raise FilterError(f"{word}: {usage[name]}")
 
 
 def _ranks(text: str) -> Test:
@@ -122,7 +122,7 @@ def _quantity(word: str, name: str, sign: str, value: str) -> Test:
     get, compare = QUANTITIES[name], _COMPARE[sign]
 
     def test(rank: RankView) -> bool:
-        known = get(rank)
-        return known is not None and compare(known, number)
+        measured = get(rank)
+        return measured is not None and compare(measured, number)
 
     return test

@@ -82,6 +82,6 @@ class InOrder:
 
 def _behind(path: list[DOMNode], do: Callable[[], Awaitable[None]]) -> None:
     """Call `do` in the turn of the last node, behind what is on its way through the queues of all of them."""
-    node, *rest = path
-    if not node.call_later(partial(_behind, rest, do) if rest else do) and rest:
-        _behind(rest, do)  # that node is gone
+    node, *nodes_left = path
+    if not node.call_later(partial(_behind, nodes_left, do) if nodes_left else do) and nodes_left:
+        _behind(nodes_left, do)  # that node is gone

@@ -38,7 +38,7 @@ class Key:
     """Only for runs of this machine."""
 
 
-def _where(holds: Callable[[Described], bool]) -> tuple[ViewName, ...]:
+def _views_that(holds: Callable[[Described], bool]) -> tuple[ViewName, ...]:
     return tuple(name for name in ViewName if holds(DESCRIBED[name]))
 
 
@@ -49,10 +49,10 @@ _CHARTS = (*_WORLD, *_CHART)
 _PASTS = (*_HEAT, *_TIMELINE)
 """Where ranks are shown through time."""
 _NOT_RUNS = tuple(name for name in ViewName if name != ViewName.RUNS)
-_OF_RANKS = _where(lambda view: view.ranks)
-_FILTERED = _where(lambda view: view.filtered)
-_LISTS = _where(lambda view: view.lists)
-_TIMED = _where(lambda view: not view.from_rank_to_rank)
+_OF_RANKS = _views_that(lambda view: view.ranks)
+_FILTERED = _views_that(lambda view: view.filtered)
+_LISTS = _views_that(lambda view: view.lists)
+_TIMED = _views_that(lambda view: not view.from_rank_to_rank)
 
 
 def _opening(name: ViewName) -> Key:
@@ -143,6 +143,7 @@ KEYS = (
     Key("w", "w", "screen.do('window')", "window", "more or fewer steps", views=_TIMELINE),
     Key("w", "w", "screen.do('window')", "window",
         "cost and efficiencies of the analysed window, the last 50, all steps", views=_COMM),
+    Key("percent_sign", "%", "screen.do('scale')", "percent", "what exceeds chance, or fixed percentages", views=_HEAT),
     Key("f", "f", "screen.do('fold')", "fold", "a row per host, or every rank", views=_HEAT),
     Key("slash", "/", "app.filter", "filter", "show some ranks: rank:0-7 host:n1 own>40 slow !dead",
         views=(*_PASTS, *_LOGS)),
@@ -166,8 +167,8 @@ ASKS = "ctrl+c"
 
 def bindings(view: ViewName) -> list[Binding]:
     """The keys of a screen as Textual wants them."""
-    there = {(key.keys, key.action): key for key in KEYS if view in key.views}
-    return [Binding(key.keys, key.action, key.label, show=False, priority=key.keys == ASKS) for key in there.values()]
+    by_key = {(key.keys, key.action): key for key in KEYS if view in key.views}
+    return [Binding(key.keys, key.action, key.label, show=False, priority=key.keys == ASKS) for key in by_key.values()]
 
 
 def bindings_of_dialogs() -> list[Binding]:
@@ -177,8 +178,8 @@ def bindings_of_dialogs() -> list[Binding]:
 
 def needed(view: ViewName) -> set[str]:
     """What a screen must be able to do so that none of its keys is dead: the names in `screen.do(…)`."""
-    there = (parse(key.action) for key in KEYS if view in key.views)
-    return {str(parameters[0]) for target, action, parameters in there if (target, action) == ("screen", "do")}
+    actions = (parse(key.action) for key in KEYS if view in key.views)
+    return {str(parameters[0]) for target, action, parameters in actions if (target, action) == ("screen", "do")}
 
 
 def command(key: Key, frame: Frame) -> tuple[str, str]:

@@ -143,22 +143,22 @@ class Launching:
 
             self._dashboard.ask(Compare(marked.run, listed.run, self._dashboard.palette), lambda _: None)
 
-    def _elsewhere(self, what: str) -> bool:
+    def _elsewhere(self, verb: str) -> bool:
         """Whether runs are on another machine, where they can be watched and stopped; then it says the way out."""
         machine = plain(self._watched.place.name)
         if machine:
-            self._dashboard.say(f"runs on {machine} are {what} there: ssh -t {machine} ddpmon attach")
+            self._dashboard.say(f"runs on {machine} are {verb} there: ssh -t {machine} ddpmon attach")
         return bool(machine)
 
-    def _changeable(self, what: str) -> Listed | None:
+    def _changeable(self, verb: str) -> Listed | None:
         """The run under the cursor, if runs may be changed from here; else it says why nothing happens."""
         listed = self._list.chosen_run()
         if self._readonly:
-            self._dashboard.say(f"read-only: nothing can be {what} from here")
-        elif self._elsewhere(what):
+            self._dashboard.say(f"read-only: nothing can be {verb} from here")
+        elif self._elsewhere(verb):
             pass
         elif listed is None:
-            self._dashboard.say(f"no run to be {what}")
+            self._dashboard.say(f"no run to be {verb}")
         else:
             return listed
         return None

@@ -88,14 +88,14 @@ def cut_sentence(text: str, width: int) -> str:
 
 def _pieces(word: str, width: int) -> list[str]:
     """A word in pieces of at most `width` columns, or of one character where that is wider; linear in its length."""
-    pieces, taken = [""], 0
+    pieces, used = [""], 0
     for character in word:
         columns = cell_len(character)
-        if taken + columns > width and pieces[-1]:
+        if used + columns > width and pieces[-1]:
             pieces.append("")
-            taken = 0
+            used = 0
         pieces[-1] += character
-        taken += columns
+        used += columns
     return pieces
 
 

@@ -26,10 +26,10 @@ _KNOWN = {"kitty": "9", "wezterm": "9", "ghostty": "9", "iterm": "9", "foot": "7
 
 def standing(snapshot: Snapshot) -> int:
     """How bad a run is; an end is the worst, since nothing follows it."""
-    known = _STATES.get(snapshot.state)
-    if known is None:
-        known = max(_SEVERITIES.get(snapshot.severity, _WELL), _LOOK if snapshot.state == "slow" else _WELL)
-    return known
+    grade = _STATES.get(snapshot.state)
+    if grade is None:
+        grade = max(_SEVERITIES.get(snapshot.severity, _WELL), _LOOK if snapshot.state == "slow" else _WELL)
+    return grade
 
 
 class Worsening:
@@ -44,13 +44,13 @@ class Worsening:
 
     def news(self, snapshot: Snapshot, now: float) -> bool:
         """Whether people want to know of this snapshot. now: seconds of any clock that rises."""
-        if self._run not in {"", snapshot.run.id}:  # another run is watched: as it is, so it is known
+        if self._run not in {"", snapshot.run.id}:  # another run is watched: its present state is no news
             self._standing, self._last = None, {}
         self._run = snapshot.run.id
-        before, known = self._standing, standing(snapshot)
-        lately = now - self._last.get(known, -QUIET_S) < QUIET_S
-        self._standing, self._last[known] = known, now
-        return before is not None and known > before and (known == _OVER or not lately)
+        before, grade = self._standing, standing(snapshot)
+        lately = now - self._last.get(grade, -QUIET_S) < QUIET_S
+        self._standing, self._last[grade] = grade, now
+        return before is not None and grade > before and (grade == _OVER or not lately)
 
 
 def sequence(way: str, snapshot: Snapshot, environ: Mapping[str, str]) -> str:
@@ -63,20 +63,20 @@ def sequence(way: str, snapshot: Snapshot, environ: Mapping[str, str]) -> str:
     body = plain(snapshot.verdict or last)[:MOST]
     # A text that began with a number could be a command of ConEmu's; a semicolon ends a title.
     texts = {"9": f"9;{title}: {body}", "777": f"777;notify;{title.replace(';', ',')};{body.replace(';', ',')}"}
-    wanted = _protocol(environ)
+    protocol = _protocol(environ)
     for number, text in texts.items():
-        if wanted in {None, number}:
+        if protocol in {None, number}:
             written += _through(f"{_ESCAPE}]{text}{_END}", environ)
     return written
 
 
 def _protocol(environ: Mapping[str, str]) -> str | None:
-    """The one that this terminal is known to want; None: it is not known, or hidden behind tmux."""
+    """The protocol of this terminal; None: the terminal is unknown, or hidden behind tmux."""
     if "TMUX" in environ:
         return None
     name = f"{environ.get('TERM_PROGRAM', '')} {environ.get('TERM', '')}".lower()
-    found = next((number for known, number in _KNOWN.items() if known in name), None)
-    return found or ("777" if "VTE_VERSION" in environ else None)
+    protocol = next((number for terminal, number in _KNOWN.items() if terminal in name), None)
+    return protocol or ("777" if "VTE_VERSION" in environ else None)
 
 
 def _through(text: str, environ: Mapping[str, str]) -> str:

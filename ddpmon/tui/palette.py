@@ -104,11 +104,11 @@ def chosen_theme(environment: Mapping[str, str]) -> str | None:
     Some terminals (rxvt, Konsole, iTerm2) set COLORFGBG to "foreground;background". None: nothing is known. UsageError:
     there is no such theme.
     """
-    wanted = environment.get(VARIABLE, "").strip().lower()
-    if wanted:
-        if wanted not in _CHOICES:
+    choice = environment.get(VARIABLE, "").strip().lower()
+    if choice:
+        if choice not in _CHOICES:
             raise UsageError(f"{VARIABLE} is {environment[VARIABLE]!r}; it takes dark, light or ansi")
-        return _CHOICES[wanted]
+        return _CHOICES[choice]
     _, separator, background = environment.get("COLORFGBG", "").rpartition(";")
     return "ddpmon-light" if separator and background in _LIGHT_BACKGROUNDS else None
 

@@ -24,26 +24,26 @@ class Passage:
         self.newest: Snapshot | None = None
         self.held: Snapshot | None = None
         """What is shown instead of the newest."""
-        self._kept: deque[Snapshot] = deque(maxlen=KEPT)
+        self._history: deque[Snapshot] = deque(maxlen=KEPT)
 
     def take(self) -> None:
         """Take the newest snapshot from the source."""
         newest = self.newest = self.source.snapshot()
-        if newest is None or self.source.tape is not None or (self._kept and self._kept[-1] is newest):
+        if newest is None or self.source.tape is not None or (self._history and self._history[-1] is newest):
             return
-        last = self._kept[-1] if self._kept else None
+        last = self._history[-1] if self._history else None
         if last is not None and last is not self.held and (last.epoch, last.version) == (newest.epoch, newest.version):
-            self._kept[-1] = newest  # the same moment, with what another screen wished for
+            self._history[-1] = newest  # the same moment, with what another screen wished for
             return
-        self._kept.append(newest)
+        self._history.append(newest)
         most = max(KEPT_LEAST, KEPT_RANKS // max(1, newest.run.world_size))
-        while len(self._kept) > most:
-            self._kept.popleft()
+        while len(self._history) > most:
+            self._history.popleft()
 
     def change_to(self, source: Source) -> None:
         """Show another source from now on."""
         self.source, self.held, self.newest = source, None, source.snapshot()
-        self._kept.clear()
+        self._history.clear()
 
     @property
     def news(self) -> bool:
@@ -87,27 +87,27 @@ class Passage:
         if self.source.tape is not None:
             self.source.tape.skip(by)
         elif self.shown is not None:
-            place = next((i for i, kept in enumerate(self._kept) if kept is self.shown), 0 if by < 0 else -1)
-            self.held = self._kept[max(0, min(place + by, len(self._kept) - 1))]
+            place = next((i for i, snapshot in enumerate(self._history) if snapshot is self.shown), 0 if by < 0 else -1)
+            self.held = self._history[max(0, min(place + by, len(self._history) - 1))]
 
     def jump(self, by: int) -> str:
         """To the event before or after what is shown; returns why not, or "" if so."""
         if self.source.tape is not None:
             self.source.tape.jump(by)
-        elif self.shown is not None and self._kept:
+        elif self.shown is not None and self._history:
             return self._hold_at_event(self.shown, by)
         return ""
 
     def _hold_at_event(self, shown: Snapshot, by: int) -> str:
         """Hold what was shown first of the event before or after what is shown."""
-        times = [kept.at for kept in self._kept]
-        here = bisect_left(times, shown.at)
-        first_shown = {bisect_left(times, event.at) for event in self._kept[-1].events if event.at > times[0]}
-        there = [place for place in first_shown if (place - here) * by > 0 and place < len(times)]
-        if not there:
+        times = [snapshot.at for snapshot in self._history]
+        current = bisect_left(times, shown.at)
+        first_shown = {bisect_left(times, event.at) for event in self._history[-1].events if event.at > times[0]}
+        candidates = [place for place in first_shown if (place - current) * by > 0 and place < len(times)]
+        if not candidates:
             earlier = f"no earlier event in the {times[-1] - times[0]:.0f} s that are kept"
             return earlier if by < 0 else "no later event yet"
-        self.held = self._kept[min(there, key=lambda place: abs(place - here))]
+        self.held = self._history[min(candidates, key=lambda place: abs(place - current))]
         return ""
 
     def one_step(self, by: int) -> None:

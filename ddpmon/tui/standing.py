@@ -45,8 +45,8 @@ def grade(rank: RankView) -> tuple[int, str, str]:
         for order, (least, glyph, role) in enumerate(GRADES):
             if over >= least:
                 return 7 - order, glyph, role
-    known = over is not None and rank.health == "ok"
-    return 1, "·", "ok" if known else "muted"
+    measured = over is not None and rank.health == "ok"
+    return 1, "·", "ok" if measured else "muted"
 
 
 def accused(snapshot: Snapshot) -> frozenset[int]:

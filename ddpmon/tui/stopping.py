@@ -52,8 +52,8 @@ class Stopping:
         """Ask whether to stop the run: the one under the cursor, or the one that is watched."""
         other = self._watched.other(self._under_cursor())
         if not self.can_stop:
-            where = other.elsewhere() if other is not None else None
-            ended = f"it {where}; stop it there" if where else "it has ended: there is nothing to stop"
+            elsewhere = other.elsewhere() if other is not None else None
+            ended = f"it {elsewhere}; stop it there" if elsewhere else "it has ended: there is nothing to stop"
             self._dashboard.say(plain(ended) if other is not None and not self._readonly else self._why_no_stop())
             return
         name = self._watched.name if other is None else plain(other.name)

@@ -6,10 +6,19 @@ import contextlib
 import os
 import sys
 import termios
+from abc import ABCMeta
 from typing import Literal
 
 from textual.driver import Driver
+from textual.message_pump import _MessagePumpMeta
 from textual.widgets import OptionList
+
+
+class Abstract(_MessagePumpMeta, ABCMeta):
+    """Of widgets and screens that cannot be made before their abstract methods are there.
+
+    Textual's classes have a metaclass of their own, so that they cannot be abstract by themselves.
+    """
 
 
 def page_only_through_lines_that_are_there() -> None:

@@ -12,6 +12,7 @@ import threading
 import pytest
 
 from ddpmon import runs, source
+from ddpmon.export import report
 from ddpmon.launch import processes, stop, unseen
 from ddpmon.launch.adoption import see_to, take_over
 from ddpmon.runs import proc
@@ -57,6 +58,7 @@ def test_a_run_without_a_supervisor_is_watched_again_to_its_end(waiting, cli, tm
     assert (again.state(), again.hub, again.agent) == ("running", run.hub, run.agent)
     assert run.agent.alive()
     assert cli("status").stderr == ""
+    wait_for(lambda: "took over" in waiting.log("supervisor"))  # from then on it sees how the command ends
     (tmp_path / "go").touch()
     ended = waiting.until_gone()
     assert (ended.state(), ended.exit_code) == (("failed", 7) if the_kernel_tells(7) else ("lost", None))
@@ -139,11 +141,13 @@ def test_who_waits_for_a_run_goes_on_when_its_supervisor_is_killed(home, tmp_pat
         wait_for(lambda: (found := runs.all_runs()) and found[-1].agent)
         run = runs.all_runs()[-1]
         kill(run.supervisor)
-        wait_for(lambda: runs.load(run.id).state() == "running" or watcher.poll() is not None)
+        log = runs.run_dir(run.id) / "logs" / "supervisor.log"
+        wait_for(lambda: "took over" in log.read_text() or watcher.poll() is not None)
         (tmp_path / "go").touch()
         told, _ = watcher.communicate(timeout=60)
     assert watcher.returncode == (7 if the_kernel_tells(7) else 1), told
-    assert "another one watches over it now" in told
+    # Its line on that is not told where the door to the hub, which looks after the run too, was the first to see it.
+    assert "took over" in log.read_text()
 
 
 def test_a_viewer_has_its_run_watched_again(waiting, tmp_path, monkeypatch):
@@ -219,7 +223,10 @@ def test_what_a_signal_stopped_goes_on_when_the_run_is_looked_at(waiting, cli, t
 @pytest.mark.e2e
 @pytest.mark.parametrize(("options", "state", "code"), [((), "done", 0), (("--fail", "20"), "failed", 1)])
 def test_how_training_ended_that_nobody_saw_end_is_learnt_from_what_it_left(home, cli, options, state, code):
-    """The supervisor and the hub are gone before the end: the ranks' goodbyes, or torchrun's failures, tell."""
+    """The supervisor and the hub are gone before the end: the ranks' goodbyes, or torchrun's failures, tell.
+
+    And what ranks left because nobody took it is in the report.
+    """
     line = ("run", "--nproc", "2", "--headless", str(SCRIPTS / "small_ddp.py"), "--steps", "60", "--slow", "other:0")
     with subprocess.Popen([ddpmon_program(), *line, *options], stdout=subprocess.DEVNULL) as watcher:
         wait_for(lambda: (found := runs.all_runs()) and found[-1].agent)
@@ -231,6 +238,11 @@ def test_how_training_ended_that_nobody_saw_end_is_learnt_from_what_it_left(home
     run = started.run
     kill(run.supervisor, run.hub)
     wait_for(lambda: not processes.with_run_id(run.id), 90)
+    if state == "done":
+        for _ in range(2):  # reading takes nothing away
+            made = report.build(run)
+            assert (made["steps"]["records_lost"], [rank["steps"] for rank in made["ranks"]]) == (0, [60, 60])
+            assert len(list(started.folder.glob("tail/*-*[0-9]"))) == 2
     told = cli("report", "--format", "text")
     ended = started.run
     assert (ended.state(), ended.exit_code) == (state, code), told

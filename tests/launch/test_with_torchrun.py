@@ -71,22 +71,16 @@ def test_a_script_that_raises_at_import_fails_with_its_rank_and_its_words(ranks)
     ended = started.until_gone(60)
     assert (ended.state(), ended.exit_code) == ("failed", 1)
     words = last_words(ended)
-    assert words.whose == "rank 1"
+    assert words.writer == "rank 1"
     assert "no_such_module_anywhere" in words.lines[-1]
 
 
-def test_a_script_that_ends_before_ddp_is_done_and_each_ranks_output_is_kept_apart(ranks):
-    started = ranks("print('out of', rank); print('complaint of', rank, file=sys.stderr)")
-    assert started.until_gone(60).state() == "done"
-    for rank in ("0", "1"):
-        (out,) = started.folder.glob(f"logs/ranks/*/attempt_0/{rank}/stdout.log")
-        (complaint,) = started.folder.glob(f"logs/ranks/*/attempt_0/{rank}/stderr.log")
-        assert (out.read_text(), complaint.read_text()) == (f"out of {rank}\n", f"complaint of {rank}\n")
-
-
-def test_a_failed_attempt_is_restarted_as_often_as_asked(ranks):
+def test_a_failed_attempt_is_restarted_as_asked_and_each_ranks_output_is_kept_apart(ranks):
+    """A script that ends before DDP is done all the same."""
     started = ranks(
         """
+        print("out of", rank)
+        print("complaint of", rank, file=sys.stderr, flush=True)
         if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
             if rank == "1":
                 sys.exit(3)
@@ -95,6 +89,10 @@ def test_a_failed_attempt_is_restarted_as_often_as_asked(ranks):
         max_restarts=1,
     )
     assert started.until_gone(90).state() == "done"
+    for attempt, rank in (("0", "1"), ("1", "0"), ("1", "1")):
+        (out,) = started.folder.glob(f"logs/ranks/*/attempt_{attempt}/{rank}/stdout.log")
+        (complaint,) = started.folder.glob(f"logs/ranks/*/attempt_{attempt}/{rank}/stderr.log")
+        assert (out.read_text(), complaint.read_text()) == (f"out of {rank}\n", f"complaint of {rank}\n")
 
 
 def test_stop_lets_each_rank_save_on_sigterm(ranks, tmp_path):
@@ -156,39 +154,31 @@ def test_after_a_stop_nothing_is_left_of_ranks_and_children_that_ignore_every_si
 SAVES = """
         def save(*_):
             say("saving")
-            time.sleep(3)
+            time.sleep(3)  # longer than what is left of a run has without the grace
             say("checkpoint")
             sys.exit(0)
-        signal.signal(signal.SIGTERM, save)
+        if rank != {without!r}:
+            signal.signal(signal.SIGTERM, save)
         say("ready", os.getpid())
         time.sleep(600)
         """
 
 
-def test_ranks_of_a_killed_torchrun_have_the_grace_to_save(ranks, tmp_path):
-    started = ranks(SAVES)
+def test_ranks_of_a_killed_torchrun_have_the_grace_to_save_and_are_swept(ranks, tmp_path):
+    started = ranks(SAVES.format(without="1"))
     pids = [int(pid) for pid in told(tmp_path, "ready")]
     os.kill(started.run.agent.pid, signal.SIGKILL)
     ended = started.until_gone()
     assert (ended.state(), ended.exit_code) == ("failed", 128 + signal.SIGKILL)
     assert [pid for pid in pids if runs.Process.of(pid)] == []
-    told(tmp_path, "checkpoint")
+    assert (tmp_path / "checkpoint-0").exists()
     assert started.log("supervisor").count("SIGTERM") == 1
 
 
 def test_a_stop_lets_each_rank_save_though_torchrun_was_stopped_by_a_signal(ranks, tmp_path):
-    started = ranks(SAVES)
+    started = ranks(SAVES.format(without=None))
     told(tmp_path, "ready")
     os.kill(started.run.agent.pid, signal.SIGSTOP)
     stop.request(started.run)
     assert started.until_gone().state() == "stopped"
     told(tmp_path, "checkpoint")
-
-
-def test_ranks_of_a_killed_torchrun_are_swept(ranks, tmp_path):
-    started = ranks("say('ready', os.getpid()); time.sleep(600)")
-    pids = [int(pid) for pid in told(tmp_path, "ready")]
-    os.kill(started.run.agent.pid, signal.SIGKILL)
-    ended = started.until_gone()
-    assert (ended.state(), ended.exit_code) == ("failed", 128 + signal.SIGKILL)
-    assert [pid for pid in pids if runs.Process.of(pid)] == []

@@ -39,99 +39,93 @@ def test_it_shows_the_run_and_leaves_nothing_behind(far, training, capsys):
         print(f" [first screen {took:.2f} s after the command]", end="")
 
 
-def test_a_line_that_is_cut_shows_the_last_state_with_its_age_and_comes_back(far, training):
-    with far.dashboard("attach", "there:") as terminal:
-        shows_it(terminal)
-        before = far.the_relay()
-        with far.locked():
-            far.cut()
-            shown = terminal.wait_until(lambda shown: re.search(r"STALE [1-9]\d*s", shown), "STALE with an age")
-            assert "the run goes on; trying again: there: " in words(shown)
-            assert "step 30" in shown
-        shows_it(terminal)
-        wait_for(lambda: not before.is_running())
-        assert "STALE" not in "\n".join(terminal.screen.display)
-
-
-def test_while_there_is_no_machine_it_says_so_and_tries_again_until_there_is(far, training):
+@pytest.mark.timeout(600)
+def test_whatever_breaks_on_the_way_the_dashboard_shows_the_last_state_and_comes_back(far, training):
     with far.dashboard("attach", "there:", columns=160) as terminal:
         shows_it(terminal)
-        with far.locked():
-            far.cut()
-            terminal.wait_for("not let in without being asked")
-            terminal.press(b"x")
-            terminal.wait_for("Stop mnist on there?")
-            terminal.press(b"s")
-            terminal.wait_for("nothing was stopped")
-        shows_it(terminal)
+        a_line_that_is_cut_shows_the_last_state_with_its_age(far, terminal)
+        while_there_is_no_machine_it_says_so_and_stops_nothing(far, terminal)
+        for who in ("relay", "ssh"):
+            a_killed_relay_or_ssh_is_replaced(far, terminal, who)
+            a_stopped_relay_or_ssh_is_silence_until_it_goes_on(far, terminal, who)
+        a_hub_that_dies_there_is_silence_of_the_hub_not_of_the_line(training, terminal)
         terminal.press(b"q")
         assert terminal.wait_end() == 0
 
 
-@pytest.mark.parametrize("who", ["relay", "ssh"])
-def test_a_killed_relay_or_ssh_is_replaced(far, training, who):
-    with far.dashboard("attach", "there:") as terminal:
-        shows_it(terminal)
-        relay = far.the_relay()
-        ssh = psutil.Process(terminal.process.pid).children()[0]
-        assert ssh.name() == "ssh"
-        with far.locked():
-            (relay if who == "relay" else ssh).kill()
-            terminal.wait_until(lambda shown: "STALE" in shown and "there: " in shown, "a word about the line")
-        shows_it(terminal)
-        wait_for(lambda: not relay.is_running())
-        assert far.the_relay() != relay
+def its_ssh(terminal):
+    (ssh,) = [child for child in psutil.Process(terminal.process.pid).children() if child.name() == "ssh"]
+    return ssh
 
 
-@pytest.mark.parametrize("who", ["relay", "ssh"])
-def test_a_stopped_relay_or_ssh_is_silence_until_it_goes_on(far, training, who):
-    with far.dashboard("attach", "there:") as terminal:
-        shows_it(terminal)
-        relay = far.the_relay()
-        stopped = relay if who == "relay" else psutil.Process(terminal.process.pid).children()[0]
-        stopped.send_signal(signal.SIGSTOP)
-        shown = words(terminal.wait_for("STALE"))
-        assert "nothing comes from there" in shown
-        stopped.send_signal(signal.SIGCONT)
-        shows_it(terminal)
-        assert far.the_relay() == relay
+def a_line_that_is_cut_shows_the_last_state_with_its_age(far, terminal):
+    before = far.the_relay()
+    with far.locked():
+        far.cut()
+        shown = terminal.wait_until(lambda shown: re.search(r"STALE [1-9]\d*s", shown), "STALE with an age")
+        assert "the run goes on; trying again: there: " in words(shown)
+        assert "step 30" in shown
+    shows_it(terminal)
+    wait_for(lambda: not before.is_running())
+    assert "STALE" not in "\n".join(terminal.screen.display)
 
 
-@pytest.mark.parametrize("how", ["killed", "hung up"])
-def test_a_dashboard_that_is_gone_leaves_no_relay(far, training, how):
-    with far.dashboard("attach", "there:") as terminal:
-        shows_it(terminal)
-        far.the_relay()
-        if how == "killed":
-            terminal.process.kill()
-        else:
-            terminal.hang_up()
-        terminal.wait_end()
-    wait_for(lambda: not far.relays())
-    wait_for(lambda: not far.sessions())
-
-
-def test_a_hub_that_dies_there_is_silence_of_the_hub_not_of_the_line(far, training):
-    with far.dashboard("attach", "there:") as terminal:
-        shows_it(terminal)
-        training.hubs[-1].kill()
-        training.hubs[-1].wait()
-        assert "no word from the hub" in words(terminal.wait_for("STALE"))
-        training.hub()
-        shows_it(terminal)
-
-
-def test_stop_asks_says_where_and_reaches_the_run(far, training):
-    with far.dashboard("attach", "there:") as terminal:
-        shows_it(terminal)
+def while_there_is_no_machine_it_says_so_and_stops_nothing(far, terminal):
+    far.the_relay()
+    with far.locked():
+        far.cut()
+        terminal.wait_for("not let in without being asked")
         terminal.press(b"x")
         terminal.wait_for("Stop mnist on there?")
         terminal.press(b"s")
-        terminal.wait_for("stopping")
-        assert training.supervisor.wait(20) == -signal.SIGTERM
+        terminal.wait_for("nothing was stopped")
+    shows_it(terminal)
 
 
-def test_the_logs_screen_reads_there_and_only_while_it_is_looked_at(far, training):
+def a_killed_relay_or_ssh_is_replaced(far, terminal, who):
+    relay, ssh = far.the_relay(), its_ssh(terminal)
+    with far.locked():
+        (relay if who == "relay" else ssh).kill()
+        terminal.wait_until(lambda shown: "STALE" in shown and "there: " in shown, "a word about the line")
+    shows_it(terminal)
+    wait_for(lambda: not relay.is_running())
+    assert far.the_relay() != relay
+
+
+def a_stopped_relay_or_ssh_is_silence_until_it_goes_on(far, terminal, who):
+    relay = far.the_relay()
+    stopped = relay if who == "relay" else its_ssh(terminal)
+    stopped.send_signal(signal.SIGSTOP)
+    shown = words(terminal.wait_for("STALE"))
+    assert "nothing comes from there" in shown
+    stopped.send_signal(signal.SIGCONT)
+    shows_it(terminal)
+    assert far.the_relay() == relay
+
+
+def a_hub_that_dies_there_is_silence_of_the_hub_not_of_the_line(training, terminal):
+    training.hubs[-1].kill()
+    training.hubs[-1].wait()
+    assert "no word from the hub" in words(terminal.wait_for("STALE"))
+    training.hub()
+    shows_it(terminal)
+
+
+def test_a_dashboard_that_is_gone_leaves_no_relay(far, training):
+    for how in ("killed", "hung up"):
+        with far.dashboard("attach", "there:") as terminal:
+            shows_it(terminal)
+            far.the_relay()
+            if how == "killed":
+                terminal.process.kill()
+            else:
+                terminal.hang_up()
+            terminal.wait_end()
+        wait_for(lambda: not far.relays())
+        wait_for(lambda: not far.sessions())
+
+
+def test_the_logs_screen_reads_there_and_a_stop_asks_says_where_and_reaches_the_run(far, training):
     folder = training.dir / "logs" / "ranks" / "r" / "attempt_0" / "0"
     folder.mkdir(parents=True)
     (folder / "stdout.log").write_text("the first line\n")
@@ -149,6 +143,13 @@ def test_the_logs_screen_reads_there_and_only_while_it_is_looked_at(far, trainin
                 log.write("a third line\n")
         shown = terminal.wait_for("a third line")
         assert shown.count("the first line") == 1
+        terminal.press(b"1")
+        shows_it(terminal)
+        terminal.press(b"x")
+        terminal.wait_for("Stop mnist on there?")
+        terminal.press(b"s")
+        terminal.wait_for("stopping")
+        assert training.supervisor.wait(20) == -signal.SIGTERM
 
 
 def test_the_runs_screen_lists_those_there_and_another_one_is_watched_and_stopped(far, training, launch):
@@ -187,7 +188,7 @@ def test_a_run_that_has_ended_is_shown_as_it_stood(far, training):
     with far.dashboard("attach", "there:mnist") as terminal:
         assert "step 30" in terminal.wait_for("DONE")
         terminal.press(b"3")  # a part that only this screen shows comes from the recording
-        terminal.wait_for("never 5%+ over the median")
+        terminal.wait_for("never beyond chance by itself")
         terminal.press(b"q")
         assert terminal.wait_end() == 0
 

@@ -43,7 +43,7 @@ def test_garbage_is_refused_or_waited_for(data):
         unframer.feed(data)
     except WireError:
         return
-    assert len(unframer._held) <= len(data)
+    assert len(unframer._buffer) <= len(data)
 
 
 def test_a_frame_that_would_fill_the_memory_is_refused_before_it_does():

@@ -133,7 +133,7 @@ def test_a_line_without_end_is_cut(run):
         read(reader)
     write(run, 0, "\nnext\n")
     assert read(reader)[0][2][-1] == "next"
-    assert all(len(line) <= logs.LONGEST for file in reader._files.values() for line in [file._rest[:1].decode()])
+    assert all(len(line) <= logs.LONGEST for file in reader._files.values() for line in [file._unfinished[:1].decode()])
 
 
 def test_a_log_that_was_written_anew_is_read_from_its_beginning(run):

@@ -1,6 +1,23 @@
 import time
 
 import pytest
+from textual.css.stylesheet import Stylesheet
+
+
+@pytest.fixture(autouse=True, scope="session")
+def css_is_parsed_once():
+    """Textual parses the style sheets of each app anew, and here hundreds of apps have the same."""
+    parse, parsed = Stylesheet._parse_rules, {}
+
+    def parse_once(self, *arguments, **named):
+        key = (tuple(sorted(self._variables.items())), arguments, tuple(sorted(named.items())))
+        if key not in parsed:
+            parsed[key] = parse(self, *arguments, **named)
+        return parsed[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stylesheet, "_parse_rules", parse_once)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -36,6 +36,24 @@ def drive(source, *steps, size=(80, 24), **options):
     return asyncio.run(run())
 
 
+def seen(texts):
+    """A step of `drive`: keep what the screen shows now."""
+
+    def look(app, _):
+        texts.append(screen_text(app))
+
+    return look
+
+
+def resized(width, height):
+    """A step of `drive`: the terminal is that large from now on."""
+
+    def resize(_, pilot):
+        return pilot.resize_terminal(width, height)
+
+    return resize
+
+
 def until(holds):
     """A step of `drive`: wait until this is true of the app."""
 

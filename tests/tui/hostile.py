@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import random
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -66,6 +67,7 @@ WORDS = ("", "?", "running", "slow", "stalled", "failed", "done", "waiting", "lo
          "rank_failed", "straggler", "DDP", "FSDP2", "one process", "gradients", "collective")  # fmt: skip
 
 
+@cache  # nobody changes one: what is changed is its frame
 def true_snapshots() -> list[Snapshot]:
     """One of each kind, with all the parts that screens wish for."""
     through = through_time.slow(gpu=True)
@@ -92,6 +94,7 @@ def true_snapshots() -> list[Snapshot]:
         "unmeasured": ["backward"],
         "measured": "with FSDP2 the backward is not measured apart",
         "notes": ["no GPU counters on node01: NVML not found"],
+        "missing": {"gpu": "no GPU counters on node01: NVML not found"},
     }
     found = [make() for make in snapshots.STATES.values()]
     found += [make() for name, make in measured.MADE.items() if name != "world"]

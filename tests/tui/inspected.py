@@ -7,9 +7,10 @@ from ddpmon.messages import PROTOCOL, STAGE_TRAINING, Collective, Hello, Sample,
 from ddpmon.runs import Run
 from ddpmon.runs.logs import Said
 from ddpmon.source import FakeSource
+from ddpmon.store.intake import Clock
 from ddpmon.store.parts import with_parts
 from ddpmon.store.processes import RankProcess, Registry
-from ddpmon.store.store import Clock, Store
+from ddpmon.store.store import Store
 from ddpmon.store.view import snapshot
 from tests.worlds import own_times, records
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ddpmon.messages import (
+    GPU_COUNTERS,
     AllReduceView,
     BucketView,
     EfficiencyView,
@@ -105,6 +106,7 @@ def cpu() -> Snapshot:
         calm,
         ranks=ranks,
         notes=["no GPU counters: NVML Shared Library Not Found"],
+        missing={GPU_COUNTERS: "no GPU counters: NVML Shared Library Not Found"},
         findings=[finding("cpu_starved", "warn", text, [0, 1, 2, 3])],
         all_reduce=AllReduceView(
             payload_bytes=824_456.0,

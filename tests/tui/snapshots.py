@@ -6,7 +6,19 @@ import math
 
 import msgspec
 
-from ddpmon.messages import Collective, Event, Exit, Finding, Gpu, RankView, RunView, Series, Snapshot, Stack
+from ddpmon.messages import (
+    GPU_COUNTERS,
+    Collective,
+    Event,
+    Exit,
+    Finding,
+    Gpu,
+    RankView,
+    RunView,
+    Series,
+    Snapshot,
+    Stack,
+)
 from ddpmon.runs.logs import LAUNCHER, Said
 from tests.findings import finding
 
@@ -196,6 +208,7 @@ def waiting() -> Snapshot:
             Event(at=STARTED + 9, severity="info", text="15 of 16 ranks connected"),
         ],
         notes=["no GPU counters on node01: NVML not found"],
+        missing={GPU_COUNTERS: "no GPU counters on node01: NVML not found"},
     )
 
 

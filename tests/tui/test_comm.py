@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpmon.messages import BucketView, CostView, CostWish, EfficiencyView, RankView, TimesView, Wish
+from ddpmon.messages import BUCKETS, BucketView, CostView, CostWish, EfficiencyView, RankView, TimesView, Wish
 from ddpmon.source import FakeSource
 from ddpmon.tui import lines
 from ddpmon.tui.widgets import bucketlist, cost, waits
@@ -77,7 +77,7 @@ def test_without_buckets_it_says_how_to_record_them_or_why_there_are_none():
     app, text = drive(measured.slow(), *"4b")
     assert "ddpmon run --buckets SCRIPT" in text
     assert not app.views["comm"].buckets.active
-    told = replace(measured.slow(), notes=["buckets: recorded for models on the CPU only"])
+    told = replace(measured.slow(), missing={BUCKETS: "buckets: recorded for models on the CPU only"})
     assert "recorded for models on the CPU only" in drive(told, "4")[1]
 
 

@@ -4,7 +4,8 @@ from functools import partial
 
 import pytest
 
-from ddpmon.messages import Environment, Gpu, RankView
+from ddpmon.analysis.kinds import KINDS
+from ddpmon.messages import BUCKETS, GPU_COUNTERS, Environment, Gpu, RankView
 from ddpmon.source import FakeSource
 from ddpmon.tui import lines
 from ddpmon.tui.widgets import gauges, machines
@@ -191,8 +192,8 @@ def test_names_from_outside_cannot_write_to_the_terminal(key):
         for rank in calm.ranks
     ]  # fmt: skip
     buckets = [replace(bucket, parameters=[evil]) for bucket in calm.buckets]
-    for notes in ([evil], ["buckets: " + evil, "no GPU counters: " + evil]):
-        shown = replace(calm, ranks=ranks, buckets=buckets if evil in notes else [], notes=notes)
+    for missing in ({}, {BUCKETS: evil, GPU_COUNTERS: evil}):
+        shown = replace(calm, ranks=ranks, buckets=[] if missing else buckets, notes=[evil], missing=missing)
         for size in SIZES:
             _, text = drive(shown, key, size=size)
             assert not {ch for ch in text if not ch.isprintable()} - {"\n"}
@@ -221,3 +222,9 @@ def test_of_several_troubles_of_a_machine_the_gravest_is_said_whatever_their_ord
         found = [finding(kind, "warn", "", [2]) for kind in kinds[:most]]
         for order in (found, found[::-1]):
             assert machines.troubles(replace(calm, findings=order))[2].words == said[most - 1]
+
+
+def test_a_column_shows_whatever_a_finding_says_of_machines():
+    shown = {gauge.name for gauge in gauges.GAUGES}
+    for kind in KINDS:
+        assert kind.device is None or set(kind.device.columns) <= shown, kind.name

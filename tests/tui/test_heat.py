@@ -1,12 +1,14 @@
 """Heat: ranks through time, swept and not scrolled, folded without hiding the worst."""
 
+import numpy as np
 import pytest
 
-from ddpmon.messages import HEAT_METRICS, HEAT_STEPS, HeatRow, HeatView, HeatWish
+from ddpmon.messages import HEAT_LEVELS, HEAT_METRICS, HEAT_STEPS, HeatRow, HeatView, HeatWish, Wish
 from ddpmon.store.parts import with_parts
+from ddpmon.tui.standing import GRADES
 from ddpmon.tui.widgets.heatmap import cell_looks, in_words, labels, sweep
-from tests.tui import golden, through_time
-from tests.tui.driving import drive
+from tests.tui import golden, snapshots, through_time
+from tests.tui.driving import drive, seen
 from tests.worlds import own_times, records, world_of
 
 SIZES = ((80, 24), (160, 50))
@@ -14,10 +16,11 @@ sizes = pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{siz
 
 
 @sizes
-@pytest.mark.parametrize("presses", range(len(HEAT_METRICS)), ids=HEAT_METRICS)
-def test_each_metric(presses, size):
-    _, text = drive(through_time.slow(gpu=True), "3", *["m"] * presses, size=size)
-    golden.check(f"heat-{HEAT_METRICS[presses]}-{size[0]}x{size[1]}", text)
+def test_each_metric(size):
+    texts = []
+    drive(through_time.slow(gpu=True), "3", *[seen(texts), "m"] * len(HEAT_METRICS), size=size)
+    for metric, text in zip(HEAT_METRICS, texts, strict=True):
+        golden.check(f"heat-{metric}-{size[0]}x{size[1]}", text)
 
 
 @sizes
@@ -26,7 +29,7 @@ def test_a_thousand_ranks_fold_and_keep_the_worst(size):
     _, text = drive(source, "3", size=size)
     golden.check(f"heat-many-{size[0]}x{size[1]}", text)
     assert "█" in "".join(row for row in text.splitlines() if "node101" in row or "-node10" in row)
-    assert "rank 813, worst of" in text
+    assert "rank 813 alone of" in text
 
 
 def test_gpu_utilization_is_offered_where_a_gpu_tells_it_and_what_it_does_not_tell_is_blank():
@@ -43,9 +46,13 @@ def test_gpu_utilization_is_offered_where_a_gpu_tells_it_and_what_it_does_not_te
 
 
 def test_metrics_go_round_both_ways():
-    for presses, metric in enumerate(HEAT_METRICS[:-1]):
-        assert drive(through_time.slow(), "3", *"m" * presses)[0].views["heat"].pane.metric == metric
-    assert drive(through_time.slow(), "3", *"mmM")[0].views["heat"].pane.metric == HEAT_METRICS[1]
+    offered, shown = HEAT_METRICS[:-1], []
+
+    def note(app, _):
+        shown.append(app.views["heat"].pane.metric)
+
+    drive(through_time.slow(), "3", *[note, "m"] * len(offered), note, *"mmM", note)
+    assert shown == [*offered, offered[0], offered[1]]
 
 
 def test_a_rule_parts_hosts_where_there_is_room():
@@ -65,7 +72,7 @@ def test_f_folds_to_a_row_for_each_host():
     assert source.wished.heat.rows == 6
     assert "heat by host" in text
     assert "node01   4-7" in text
-    assert "rank 5, worst of 4-7" in text
+    assert "rank 5 alone of 4 (4-7): beyond chance" in text
     assert app.views["heat"].pane.chosen_rank() == 5
     assert "heat by host" not in drive(source, "3", "f", "f")[1]
 
@@ -87,7 +94,7 @@ def test_ranks_that_a_filter_takes_out_of_a_row_are_not_said_to_be_in_it():
     source = through_time.slow(64, late=5, per_host=8)
     _, text = drive(source, "3", "slash", *"!7,3-4", "enter", "f", lambda app, _: app.tick())
     assert "0…6" in text
-    assert "worst of 0…6" in text
+    assert "rank 5, worst of 2 of 5 (0…6)" in text
 
 
 def test_columns_of_several_steps():
@@ -96,9 +103,10 @@ def test_columns_of_several_steps():
     assert drive(through_time.slow(), "3", *["w"] * len(HEAT_STEPS))[1] == drive(through_time.slow(), "3")[1]
 
 
-def view(cells, *, first=0, metric="own", low=-0.25, high=1.0):
+def view(cells, *, first=0, metric="own", low=-0.25, high=1.0, beyond_chance=False):
     row = HeatRow(("n0", "n0"), (0, 0), 1, 0)
-    return HeatView(metric, 1, first, len(cells), first + len(cells) - 1, low, high, [row], bytes(cells))
+    last = first + len(cells) - 1
+    return HeatView(metric, 1, first, len(cells), last, low, high, [row], bytes(cells), beyond_chance)
 
 
 def swept(shown, width):
@@ -131,19 +139,74 @@ def test_marks_tell_how_far_over_the_median():
     assert (looks[0], looks[255]) == ((" ", "text"), ("✖", "bad"))
 
 
+def test_marks_tell_how_far_beyond_chance():
+    looks = cell_looks(view([0], beyond_chance=True))
+    assert len(looks) == 256
+    marks = [glyph for glyph, _ in looks[: 2 + len(HEAT_LEVELS)]]
+    assert marks == [" ", "·", "▁", "▃", "▆", "█"]  # each another one: colours are not needed
+    assert (0.0, *sorted(least for least, _, _ in GRADES)) == HEAT_LEVELS
+
+
+def noisy(ranks, *, late=None, noise=0.15):
+    own = own_times(200, ranks) * (1 + noise * np.random.default_rng(4).standard_normal((200, ranks, 1)))
+    if late is not None:
+        own[:, late] *= 1.3
+    shot = snapshots.running(ranks, 8, own_ms=27.0)
+    return through_time.GrantingSource(shot, through_time.store_of(own))
+
+
+def test_a_world_in_which_all_stray_is_quiet_and_percentages_are_a_key_away():
+    source = noisy(1024)
+    _, text = drive(source, "3")
+    assert not set("▁▃▆█") & set("".join(text.splitlines()[4:-3]))
+    assert "own time beyond chance" in text
+    _, text = drive(source, "3", "percent_sign")
+    assert text.count("█") > 700
+    assert "own time over median" in text
+    assert "· <5%" in text
+    assert source.wished.heat.beyond_chance is False
+    assert drive(source, "3", "percent_sign", "percent_sign")[1] == drive(source, "3")[1]
+
+
+def test_a_late_rank_in_such_a_world_is_one_line():
+    _, text = drive(noisy(64, late=13), "3")
+    lit = [row for row in text.splitlines()[4:-3] if set("▁▃▆█") & set(row)]
+    assert [row.split()[:2] for row in lit] == [["12-15", "1/4"]]
+    assert "rank 13 alone of 4 (12-15): beyond chance in 100% of columns" in text
+
+
+def test_what_a_hub_that_knows_of_no_chance_sends_is_shown_as_what_it_is():
+    source = through_time.slow()
+    grants, source.wish = source.wish, lambda wish: None
+    grants(Wish(HeatWish("own", 1, 17, 76)))
+    assert "own time over median" in drive(source, "3")[1]
+
+
 def test_a_row_says_whose_it_is_how_often_and_since_when():
     one = HeatRow(("node01.cluster", "node01.cluster"), (5, 5), 1, 5, 0.42, 141)
     assert in_words(view([0]), one) == ("rank 5 on node01: 5%+ over the median in 42% of columns, since step 141")
+    assert in_words(view([0], beyond_chance=True), one).endswith(": beyond chance in 42% of columns, since step 141")
     many = HeatRow(("n0", "n1"), (0, 19), 20, 13, 0.0, None)
     assert in_words(view([0]), many) == ("rank 13, worst of 0-19: never 5%+ over the median")
     assert labels([one, many], 30) == ["node01    5", "n0-n1  0-19"]
+
+
+def test_of_folded_ranks_it_is_said_how_many_are_meant():
+    def row(meant):
+        return HeatRow(("n0", "n1"), (0, 19), 20, 13, 0.5, None, meant)
+
+    shown = view([0], beyond_chance=True)
+    assert in_words(shown, row(1)) == "rank 13 alone of 20 (0-19): beyond chance in 50% of columns"
+    assert in_words(shown, row(3)) == "rank 13, worst of 3 of 20 (0-19): beyond chance in 50% of columns"
+    assert labels([row(0), row(3)], 40, meant=True) == ["n0-n1 0-19      ", "      0-19  3/20"]
+    assert labels([HeatRow(("n0", "n0"), (4, 4), 1, 4, 0.5, None, 1)], 40, meant=True) == ["n0 4"]
 
 
 def test_the_cursor_goes_from_row_to_row_and_opens_its_worst_rank():
     app, text = drive(through_time.slow(), "3")
     assert "rank 5 on node01" in text
     app, text = drive(through_time.slow(), "3", "g", "j", "j")
-    assert "rank 2 on node00: 5%+ over the median in 9%" in text
+    assert "rank 2 on node00: beyond chance in 9%" in text
     app, text = drive(through_time.slow(), "3", "g", "j", "j", "enter")
     assert app.current_mode == "inspect"
     assert "─rank 2 ·" in text
@@ -171,7 +234,7 @@ def test_a_click_chooses_a_row():
 def test_it_asks_for_what_fits_and_other_screens_for_nothing():
     source = through_time.slow()
     drive(source, "3", "m", size=(100, 30))
-    assert source.wished.heat == HeatWish("data", 1, 23, 96)
+    assert source.wished.heat == HeatWish("data", 1, 23, 96, None, beyond_chance=True)
     drive(source, "3", "1", lambda app, _: app.tick())
     assert source.wished.heat is None
 

@@ -6,7 +6,7 @@ from ddpmon.messages import InspectWish, PastRow
 from ddpmon.source import FakeSource
 from ddpmon.tui.widgets.course import cell, strip
 from tests.tui import golden, inspected, snapshots
-from tests.tui.driving import drive, until
+from tests.tui.driving import drive, resized, until
 from tests.tui.tape import replaying
 
 SIZES = ((80, 24), (160, 50))
@@ -182,11 +182,13 @@ def test_a_silent_rank_shows_its_process_before_its_numbers():
     assert text.index("─process") < text.index("own ms")
 
 
-@pytest.mark.parametrize("size", [(10, 3), (1, 1), (60, 12), (61, 13), (79, 24), (128, 20), (300, 100), (45, 30)])
-def test_any_size_can_be_drawn(size):
-    for state in inspected.MADE:
-        app, _ = seen(inspected.MADE[state](), "p", "w", "G", size=size)
-        assert app._exception is None
+@pytest.mark.parametrize("state", inspected.MADE)
+def test_any_size_can_be_drawn(state):
+    first, *others = (10, 3), (1, 1), (60, 12), (61, 13), (79, 24), (128, 20), (300, 100), (45, 30)
+    steps = [step for size in others for step in (resized(*size), "p", "w", "G")]
+    app, text = seen(inspected.MADE[state](), "p", "w", "G", *steps, size=first)
+    assert app._exception is None
+    assert len(text.splitlines()) == 30
 
 
 def test_a_stack_that_changes_is_seen_without_a_key(monkeypatch):

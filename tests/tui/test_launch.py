@@ -13,7 +13,7 @@ from ddpmon.tui import launching
 from ddpmon.tui.screens import launch
 from ddpmon.tui.screens.form import Form
 from tests.tui import golden, snapshots
-from tests.tui.driving import drive, screen_text, settle
+from tests.tui.driving import drive, resized, screen_text, seen, settle
 from tests.tui.test_runs import NOW, made
 
 SIZES = [(80, 24), (160, 50)]
@@ -188,22 +188,24 @@ def test_the_form_by_mouse(started):
     assert wanted.world_size == 31
 
 
-@pytest.mark.parametrize("size", [(10, 3), (39, 24), (40, 6), (40, 9), (80, 10), (300, 100), (80, 5)])
-def test_the_form_at_any_size(size):
+def test_the_form_at_any_size():
     """Every field can be reached: what has no room is scrolled to. Below that it says what it needs."""
-
-    async def shrink(app, pilot):
-        await pilot.resize_terminal(*size)
-
-    _, text = drive(snapshots.slow(), "n", shrink, "up", size=(80, 24))
-    rows = text.splitlines()
-    if size[0] < 40 or size[1] < 6:
-        assert "this form" in " ".join(rows)
-    else:
-        assert any("› folder" in row for row in rows)
-        assert any("esc leave" in row for row in rows)
-    _, text = drive(snapshots.slow(), "n", shrink, "escape", size=(80, 24))
-    assert "Start a run" not in text
+    sizes = [(10, 3), (39, 24), (40, 6), (40, 9), (80, 10), (300, 100), (80, 5)]
+    opened, left = [], []
+    steps = [
+        step for size in sizes
+        for step in (resized(80, 24), "n", resized(*size), "up", seen(opened), "escape", seen(left))
+    ]  # fmt: skip
+    drive(snapshots.slow(), *steps)
+    for (columns, lines), text in zip(sizes, opened, strict=True):
+        rows = text.splitlines()
+        if columns < 40 or lines < 6:
+            assert "this form" in " ".join(rows)
+        else:
+            assert any("› folder" in row for row in rows)
+            assert any("esc leave" in row for row in rows)
+    assert len(left) == len(sizes)
+    assert not any("Start a run" in text for text in left)
 
 
 def test_colours_are_not_needed_for_the_form(monkeypatch):

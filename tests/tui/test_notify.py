@@ -107,6 +107,7 @@ def test_the_dashboard_writes_it_between_frames_and_only_if_asked():
     assert "rank 13 (node01 gpu5) is slow" in once
 
 
+@pytest.mark.terminal
 def test_in_a_terminal_it_is_a_sequence_of_its_own_and_the_frames_stay_whole():
     with Terminal("tests.tui.show", "failed", "--owns-run", "--notify", "both") as terminal:
         shown = terminal.wait_for("q quit")

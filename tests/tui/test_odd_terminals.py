@@ -17,13 +17,10 @@ import uuid
 import pytest
 
 from ddpmon import runs
-from ddpmon.tui.frame import Frame
-from ddpmon.tui.widgets.devicelist import DeviceList
-from ddpmon.tui.widgets.fulltable import FullTable
-from ddpmon.tui.widgets.ranktable import RankTable
 from tests.conftest import Started, ddpmon_program
-from tests.tui import measured
 from tests.tui.terminal import DEADLINE_S, Terminal
+
+pytestmark = pytest.mark.terminal
 
 SHOW = "tests.tui.show"
 LEAVES = b"\x1b[?1049l"
@@ -171,14 +168,6 @@ def test_a_terminal_that_nobody_reads_for_a_while(ends):
         assert terminal.wait_end() == 0
         assert LEAVES in terminal.raw
         assert terminal.settings() == terminal.before
-
-
-def test_a_list_is_drawn_in_a_single_column():
-    for pane in (DeviceList(), FullTable(), RankTable()):
-        for frame in (Frame(measured.many()), Frame(measured.slow())):
-            pane.frame, pane.chosen = frame, 13
-            for width in (1, 2, 3):
-                pane.draw(frame, width, 12)
 
 
 needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")

@@ -6,18 +6,24 @@ import dataclasses
 import pytest
 
 from ddpmon.errors import DdpmonError, UsageError
+from ddpmon.messages import VerdictFacts
 from ddpmon.runs import Run, boot_id
 from ddpmon.source import FakeSource
 from ddpmon.source.listed import Listed
 from ddpmon.source.place import Here
+from ddpmon.tui.frame import Frame
 from ddpmon.tui.launching import Launching
 from ddpmon.tui.notice import SHOWN_FRAMES, Notice
 from ddpmon.tui.outcome import Outcome
 from ddpmon.tui.palette import DARK
 from ddpmon.tui.passage import Passage
 from ddpmon.tui.screens.ask import Ask
+from ddpmon.tui.screens.scrolled import Text
+from ddpmon.tui.screens.view import View
 from ddpmon.tui.stopping import Stopping
 from ddpmon.tui.watched import Watched
+from ddpmon.tui.widgets import head
+from ddpmon.tui.widgets.pane import Pane
 from ddpmon.tui.widgets.runlist import RunList
 from tests.tui import snapshots
 from tests.tui.tape import replaying
@@ -242,3 +248,18 @@ def test_a_notice_goes_after_a_few_frames_or_when_it_is_taken_back():
     notice.say("copied")
     notice.say("")
     assert notice.text == ""
+
+
+def test_who_it_is_stands_out_of_the_verdict_and_of_an_older_hubs_all_of_it():
+    shot = snapshots.replace(snapshots.slow(), verdict="rank 3 is slow: at a:b", verdict_facts=VerdictFacts(["x"], 15))
+    assert head.verdict_line(Frame(shot), 80)[:2] == [("rank 3 is slow:", "warn"), (" at a:b", "text")]
+    older = snapshots.replace(shot, verdict_facts=None)
+    assert head.verdict_line(Frame(older), 80)[0] == ("rank 3 is slow: at a:b", "warn")
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "lacks"), [(Pane, [], "draw"), (Text, [], "lines"), (View, [print], "panes")]
+)
+def test_what_draws_nothing_is_no_pane_and_no_screen(kind, given, lacks):
+    with pytest.raises(TypeError, match=lacks):
+        kind(*given)

@@ -7,6 +7,8 @@ import pytest
 
 from tests.tui.terminal import Terminal
 
+pytestmark = pytest.mark.terminal
+
 SHOW = "tests.tui.show"
 
 

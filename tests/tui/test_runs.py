@@ -10,8 +10,9 @@ from ddpmon import runs
 from ddpmon.source import FakeSource, place
 from ddpmon.source.listed import AllRuns, Verdict
 from ddpmon.tui.outcome import Outcome
+from ddpmon.tui.screens.ask import Ask
 from tests.tui import golden, snapshots
-from tests.tui.driving import drive, settle
+from tests.tui.driving import drive, settle, until
 
 NOW = 1_789_003_720.0
 
@@ -104,8 +105,9 @@ def test_another_run_is_stopped_after_a_question(several, living):
     _, text = drive(source, "8", "j", "x")
     assert "Stop run-4?" in text
     assert living.poll() is None
-    app, text = drive(source, "8", "j", "x", "s")
-    assert living.wait(10) == -15
+    asked = until(lambda app: isinstance(app.screen, Ask))
+    app, text = drive(source, "8", "j", "x", asked, "s")
+    assert living.wait(60) == -15
     assert "stopping run-4" in text
     assert source.stops == []
     assert app.watched.outcome is Outcome.DETACHED

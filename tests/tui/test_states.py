@@ -8,7 +8,7 @@ from ddpmon.tui.frame import LOOKS
 from ddpmon.tui.widgets import keybar
 from tests.findings import finding
 from tests.tui import golden, snapshots
-from tests.tui.driving import drive
+from tests.tui.driving import drive, seen
 from tests.tui.snapshots import replace
 from tests.tui.tape import replaying
 
@@ -157,15 +157,21 @@ def test_a_run_that_has_ended_is_never_stale(state):
     assert "STALE" not in text
 
 
-@pytest.mark.parametrize("keys", [(), ("2",), ("3",), ("4",), ("5",), ("6",), ("7",), ("enter",)])
-def test_read_only_is_seen_on_every_screen_and_takes_the_stop_away(keys):
+def test_read_only_is_seen_on_every_screen_and_takes_the_stop_away():
     source = FakeSource(snapshots.slow())
-    _, text = drive(source, *keys, readonly=True)
-    last = text.splitlines()[-1]
-    assert last.endswith("  read-only")
-    assert " x stop" not in last
-    _, text = drive(source, *keys, "x", readonly=True)
-    assert text.splitlines()[-1].strip() == "read-only: it cannot be stopped from here"
+    shown, asked = [], []
+
+    def forget(app, _):
+        app.say("")
+
+    steps = [step for key in "2345671" for step in (key, seen(shown), "x", seen(asked), forget)]
+    drive(source, *steps, "enter", seen(shown), "x", seen(asked), readonly=True)
+    assert len(shown) == len(asked) == 8
+    for text in shown:
+        last = text.splitlines()[-1]
+        assert last.endswith("  read-only")
+        assert " x stop" not in last
+    assert {text.splitlines()[-1].strip() for text in asked} == {"read-only: it cannot be stopped from here"}
     assert source.stops == []
 
 

@@ -137,10 +137,10 @@ def test_braces_hold_a_live_run_at_its_events():
 def test_what_is_kept_is_bounded_and_less_of_a_large_world():
     source, _, later = passing(passage.KEPT + 20)
     app, _ = drive(source, later, *["["] * 2)
-    assert len(app.passage._kept) == 8192 // 64
+    assert len(app.passage._history) == 8192 // 64
     source = FakeSource(snapshots.running(4, 4))
     app, _ = drive(source, *[lambda app, _: step(app, source) for _ in range(passage.KEPT + 20)])
-    assert len(app.passage._kept) == passage.KEPT
+    assert len(app.passage._history) == passage.KEPT
 
 
 def step(app, source):

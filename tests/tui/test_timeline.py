@@ -144,7 +144,7 @@ def test_bars_of_a_running_run_stay_long_enough_to_be_read(monkeypatch, calm_s, 
     def later(app, _):
         """Steps that come when nothing has been asked for long."""
         shown = app.views["timeline"].pane
-        shown._asked = -1000.0, shown._asked[1]
+        shown._last_wish = -1000.0, shown._last_wish[1]
         app.tick()
         steps = [snapshots.replace(step, step=step.step + 7) for step in source.current.timeline.steps]
         source.current = snapshots.replace(

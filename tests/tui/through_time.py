@@ -1,5 +1,7 @@
 """A source that grants what a screen wishes for, from made-up steps."""
 
+import copy
+from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
@@ -34,8 +36,8 @@ def store_of(own, *, per_host=8, loss=None, findings=(), gpu=None):
     histories.add_steps(world, world.end_us / 1e6)
     seats = {
         rank: SimpleNamespace(
-            hello=SimpleNamespace(host=f"node{rank // per_host:02}"), stack=None, asked_at=None, unanswered=False,
-            held=None, left=False, dead=False,
+            hello=SimpleNamespace(host=f"node{rank // per_host:02}", through=0), stack=None, asked_at=None,
+            unanswered=False, held=None, left=False, dead=False,
         )
         for rank in range(own.shape[1])
     }  # fmt: skip
@@ -64,6 +66,11 @@ def slow(ranks=8, late=5, steps=240, begin=140, extra_ms=9.0, per_host=4, gpu=Fa
 
     gpu: each rank has one, which works most of the time; the late rank's works ever less, and rank 3's tells nothing.
     """
+    return GrantingSource(*copy.deepcopy(_slow(ranks, late, steps, begin, extra_ms, per_host, gpu)))
+
+
+@cache  # many tests look at the same world
+def _slow(ranks, late, steps, begin, extra_ms, per_host, gpu):
     own = own_times(steps, ranks, noise=0.004, seed=2)
     own[begin:, late, 0] += extra_ms
     if ranks > 2:
@@ -76,6 +83,4 @@ def slow(ranks=8, late=5, steps=240, begin=140, extra_ms=9.0, per_host=4, gpu=Fa
     def works(rank, second):
         return np.nan if rank == 3 else 96.0 - 10 * (second - 1) if rank == late else 96.0
 
-    return GrantingSource(
-        shot, store_of(own, per_host=per_host, loss=loss, findings=found, gpu=works if gpu else None)
-    )  # fmt: skip
+    return shot, store_of(own, per_host=per_host, loss=loss, findings=found, gpu=works if gpu else None)

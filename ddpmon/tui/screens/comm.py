@@ -10,7 +10,7 @@ from textual.binding import BindingType
 from textual.containers import Container, Vertical
 
 from ddpmon.analysis.processes.parallelism import with_ddp
-from ddpmon.messages import COST_WINDOWS, Snapshot, Wish
+from ddpmon.messages import BUCKETS, COST_WINDOWS, Snapshot, Wish
 from ddpmon.tui import keys
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut_sentence, plain
@@ -31,8 +31,7 @@ def why_no_buckets(snapshot: Snapshot) -> str:
     """What keeps the buckets from being shown; "" where there are none."""
     if not with_ddp(snapshot.parallelism):
         return ""
-    told = next((note for note in snapshot.notes if note.startswith("buckets:")), None)
-    return told or "buckets: not recorded; ddpmon run --buckets SCRIPT shows them"
+    return snapshot.missing.get(BUCKETS) or "buckets: not recorded; ddpmon run --buckets SCRIPT shows them"
 
 
 class Hint(Pane):
@@ -45,8 +44,8 @@ class Hint(Pane):
             return []
         count = len(frame.snapshot.buckets)
         if count:
-            other = "the ranks" if self.buckets_shown else f"the all-reduce of {count} bucket{'s' * (count != 1)}"
-            return [[(" b ", "key"), (other, "muted")]]
+            alternative = "the ranks" if self.buckets_shown else f"the all-reduce of {count} bucket{'s' * (count != 1)}"
+            return [[(" b ", "key"), (alternative, "muted")]]
         return [[(" " + cut_sentence(plain(why_no_buckets(frame.snapshot)), width - 1), "muted")]]
 
 
@@ -89,22 +88,22 @@ class Comm(View):
         whole = width >= LEAST_WIDTH and height >= LEAST_HEIGHT
         keybar = int(whole or height >= 5)
         body = height - 4
-        said = 1 if snapshot is None else len(cost.cost(snapshot, width, self.cost.over)) + 1
-        shown = None if snapshot is None else cost.told(snapshot, self.cost.over)
+        cost_lines = 1 if snapshot is None else len(cost.cost(snapshot, width, self.cost.over)) + 1
+        shown = None if snapshot is None else cost.view_over(snapshot, self.cost.over)
         self.waits.tells_steps = shown is not None and shown.over != COST_WINDOWS[0]
-        told = min(said, max(3, body - 8))
-        beside, below = width >= WIDE, body - told >= 2 * _LEAST_LIST
+        cost_room = min(cost_lines, max(3, body - 8))
+        beside, below = width >= WIDE, body - cost_room >= 2 * _LEAST_LIST
         together = recorded and (beside or below)
         hint = int(whole and not together)
-        lists = body - told - hint
+        lists = body - cost_room - hint
         ranks = 0 if snapshot is None else max(snapshot.run.world_size, len(snapshot.ranks))
         most = 0 if snapshot is None else min(bucketlist.needed(snapshot), lists // 2)
-        arranged = (width, height, recorded, self.buckets.active, told, ranks, most)
+        arranged = (width, height, recorded, self.buckets.active, cost_room, ranks, most)
         if arranged == self._arranged:
             return
         self._arranged = arranged
         for part, lines in (
-            (self.head, 3 if whole else max(1, height - keybar)), (self.cost, told * whole), (self.hint, hint),
+            (self.head, 3 if whole else max(1, height - keybar)), (self.cost, cost_room * whole), (self.hint, hint),
             (self.lists, lists * whole), (self.keys, keybar),
         ):  # fmt: skip
             part.display = lines > 0

@@ -38,8 +38,8 @@ def comparison_lines(made: dict[str, Any], width: int) -> list[Line]:
     lines += [[], title("ms a step: mean of all ranks, and of the critical rank, which makes its length", width)]
     lines += _phases(made, width)
     lines += [[], title("why", width)]
-    for word, said in comparison.facts(made):
-        rows = wrap(plain(said), width - 9)
+    for word, sentence in comparison.facts(made):
+        rows = wrap(plain(sentence), width - 9)
         lines += [[(f" {word if not i else '':<6} ", "key"), (row, "text")] for i, row in enumerate(rows)]
     return [*lines, [], *([(" " + row, "muted")] for row in wrap(comparison.CERTAINTY, width - 2))]
 
@@ -67,8 +67,8 @@ def _cells(row: tuple[str, ...], role: str = "text") -> Line:
     line: Line = [(f" {cut(row[0], _NAME - 1):<{_NAME - 1}}", "muted")]
     for place, cell in enumerate(row[1:]):
         change = role == "text" and place % 3 == 2
-        told = "strong" if cell.strip("+-0.,") else "muted"
-        line.append((f"{cell:>{_CELL}}", told if change else role))
+        change_role = "strong" if cell.strip("+-0.,") else "muted"
+        line.append((f"{cell:>{_CELL}}", change_role if change else role))
     return line
 
 

@@ -196,7 +196,7 @@ class Form(ModalScreen[object]):
 
     def on_mount(self) -> None:
         self.on_resize()
-        for pane in self.query(Pane):
+        for pane in self.query(Pane):  # type: ignore[type-abstract]  # a query finds what there is and makes none
             pane.show(Frame(), self._colours)
 
     def on_resize(self) -> None:

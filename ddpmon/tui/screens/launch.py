@@ -35,9 +35,9 @@ def launch_form(palette: Palette) -> Form:
 
 def _launch(texts: dict[str, str]) -> Run:
     typed = Typed(**texts)
-    asked = typed.asked()
+    options = typed.asked()
     with runs.reserved() as run_id:
-        run = start(prepare(asked, run_id), run_id)
+        run = start(prepare(options, run_id), run_id)
     remembered.remember(typed)
     return run
 

@@ -31,8 +31,8 @@ def plan(width: int, height: int, ranks: int, map_lines: int, *, arriving: bool 
         return Plan(head=max(1, height - keys), keys=keys)
     body = height - 4
     world = map_lines + 1
-    wanted = min(10, max(4, height // 5)) if arriving else min(20, max(6, height * 3 // 8))
-    upper = wanted if body - world >= 12 else 0
+    upper_lines = min(10, max(4, height // 5)) if arriving else min(20, max(6, height * 3 // 8))
+    upper = upper_lines if body - world >= 12 else 0
     table = body - world - upper
     if upper and not arriving:
         spare = max(0, table - (ranks + 2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -23,9 +24,9 @@ class Text(Pane):
         super().__init__()
         self.top = 0
 
+    @abstractmethod
     def lines(self, frame: Frame, width: int) -> list[Line]:
         """All of the text."""
-        raise NotImplementedError
 
     def heading(self, width: int) -> list[Line]:
         """What stays above the text."""

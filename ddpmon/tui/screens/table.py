@@ -62,7 +62,10 @@ ROWS: tuple[Row[Any], ...] = (
     ),
     Row[HeatMap](
         ViewName.HEAT, lambda _: HeatMap(),
-        {"metric": HeatMap.next_metric, "window": HeatMap.next_window, "fold": HeatMap.fold},
+        {
+            "metric": HeatMap.next_metric, "window": HeatMap.next_window, "scale": HeatMap.next_scale,
+            "fold": HeatMap.fold,
+        },
         lambda pane: Wish(heat=pane.wish),
     ),
     Row[LastSteps](
@@ -90,13 +93,16 @@ ROWS: tuple[Row[Any], ...] = (
 )  # fmt: skip
 
 
+# Textual reads the keys of a screen from its class.
+_KINDS: dict[ViewName, type[OnePane]] = {
+    row.name: type(row.name.capitalize(), (OnePane,), {"BINDINGS": keys.bindings(row.name)}) for row in ROWS
+}
+
+
 def _one_pane(row: Row[Any], shared: Shared, ask: Callable[[], None]) -> View:
     pane = row.pane(shared)
     deeds = {name: partial(deed, pane) for name, deed in row.deeds.items()}
-    # Textual reads the keys of a screen from its class.
-    kind = type(row.name.capitalize(), (OnePane,), {"BINDINGS": keys.bindings(row.name)})
-    made: OnePane = kind(ask, pane, partial(row.wish, pane), deeds)
-    return made
+    return _KINDS[row.name](ask, pane, partial(row.wish, pane), deeds)
 
 
 def views(place: Place, ask: Callable[[], None]) -> dict[ViewName, View]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol, runtime_checkable
@@ -18,6 +19,7 @@ from ddpmon.tui.sizes import LEAST_HEIGHT, LEAST_WIDTH
 from ddpmon.tui.widgets.head import Head
 from ddpmon.tui.widgets.keybar import KeyBar
 from ddpmon.tui.widgets.pane import Pane
+from ddpmon.tui.workarounds import Abstract
 
 Deed = Callable[..., None]
 """What a key of a screen does; it takes the numbers that are in the key's action."""
@@ -45,7 +47,7 @@ class RankCursor(Cursor, Protocol):
         """Put the cursor on a rank."""
 
 
-class View(Screen[None]):
+class View(Screen[None], metaclass=Abstract):
     """A screen of the dashboard. Below 60x12 its head is all that is shown."""
 
     DEFAULT_CSS = """
@@ -81,14 +83,14 @@ class View(Screen[None]):
         return Wish()
 
     @property
+    @abstractmethod
     def panes(self) -> tuple[Pane, ...]:
         """Everything that shows a frame."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def cursor(self) -> Cursor:
         """What the keys that move work on."""
-        raise NotImplementedError
 
     def show(self, frame: Frame, palette: Palette) -> None:
         """Take a new frame."""
@@ -102,9 +104,9 @@ class View(Screen[None]):
         if self.wish != Wish():
             self.call_after_refresh(self._ask)  # once its panes know their size
 
+    @abstractmethod
     def share_out(self) -> None:
         """Give every pane its place in the screen as it is now."""
-        raise NotImplementedError
 
     def action_do(self, name: str, *numbers: int) -> None:
         """What a key of this screen does, and what it makes the screen wish for."""

@@ -24,7 +24,7 @@ _BELOW = 4
 """Lines below the curves: the axis, its times, and two of values."""
 _TICKS = 14
 """Columns that a time on the axis takes at least."""
-Told: TypeAlias = Series | SeriesView
+ChartSeries: TypeAlias = Series | SeriesView
 
 
 def moment(seconds: float, span_s: float) -> str:
@@ -33,10 +33,10 @@ def moment(seconds: float, span_s: float) -> str:
         return numbers.NONE
     if span_s >= 7200 and seconds >= 3600:
         return numbers.duration(seconds)
-    minutes, rest = divmod(max(0.0, seconds), 60.0)
+    minutes, second = divmod(max(0.0, seconds), 60.0)
     hours, minutes = divmod(int(minutes), 60)
     digits = 0 if span_s >= 120 else 1 if span_s >= 10 else 2
-    text = f"{math.floor(rest * 10**digits) / 10**digits:.{digits}f}s"
+    text = f"{math.floor(second * 10**digits) / 10**digits:.{digits}f}s"
     if hours:
         return f"{hours}h{minutes:02}m{text:0>{3 + digits + bool(digits)}}"
     return f"{minutes}m{text:0>{3 + digits + bool(digits)}}" if minutes else text
@@ -66,8 +66,8 @@ class BigChart(Pane):
     def _columns(self) -> int:
         return max(1, self.app.size.width - LABEL)  # known before the first layout
 
-    def _known(self, series: Told) -> tuple[float, float]:
-        """When the quantity was told of first and last."""
+    def _extent(self, series: ChartSeries) -> tuple[float, float]:
+        """When the quantity was measured first and last."""
         if isinstance(series, SeriesView):
             first, last = series.first_s, series.last_s
         else:
@@ -75,9 +75,9 @@ class BigChart(Pane):
         held = held_s(self.frame)
         return first, last if held is None else max(first, min(last, held))
 
-    def _shown(self, series: Told) -> tuple[float, float]:
+    def _shown(self, series: ChartSeries) -> tuple[float, float]:
         """The first and the last moment on the chart."""
-        first, last = self._known(series)
+        first, last = self._extent(series)
         end = last if self._end_s is None else min(last, self._end_s)
         return (first if self._span_s is None else max(first, end - self._span_s)), end
 
@@ -102,15 +102,15 @@ class BigChart(Pane):
             return [*lines, [("  " + cut(note, width - 2), "muted")]]
         return [*lines, *cells, *self._axis(series, span, width, cursor), *self._values(series, span, place)]
 
-    def _heading(self, series: Told, span: tuple[float, float]) -> str:
-        first, last = self._known(series)
+    def _heading(self, series: ChartSeries, span: tuple[float, float]) -> str:
+        first, last = self._extent(series)
         text = quantity(self.choice.name).chart + (", log scale" if self.choice.log else "")
         if self.choice.log and any(value is not None and value <= 0 for value in series.low):
             text += " (0 and less left out)"
         if span[0] <= first and span[1] >= last:
             return f"{text}, all {numbers.span(last - first)}"
-        which = "last " if span[1] >= last else ""
-        return f"{text}, {which}{numbers.span(span[1] - span[0])} of {numbers.span(last - first)}"
+        which_part = "last " if span[1] >= last else ""
+        return f"{text}, {which_part}{numbers.span(span[1] - span[0])} of {numbers.span(last - first)}"
 
     def _legend(self, style: Style, width: int) -> Line:
         """What the curves are: as many of them as there is room for, those that are least plain first."""
@@ -127,7 +127,7 @@ class BigChart(Pane):
             legend = longer
         return legend
 
-    def _axis(self, series: Told, span: tuple[float, float], width: int, cursor: int | None) -> list[Line]:
+    def _axis(self, series: ChartSeries, span: tuple[float, float], width: int, cursor: int | None) -> list[Line]:
         """The rule, with a mark where a value is no number, and times below it."""
         columns = width - LABEL
         broken = {
@@ -147,11 +147,11 @@ class BigChart(Pane):
             text = text.ljust(place)[:place] + label
         return [rule, [(text, "muted")]]
 
-    def _point(self, series: Told, span: tuple[float, float]) -> int | None:
+    def _point(self, series: ChartSeries, span: tuple[float, float]) -> int | None:
         """The point under the cursor: the one on the chart that is nearest to it."""
         return self._nearest(series, span, span[1] if self._at_s is None else self._at_s)
 
-    def _nearest(self, series: Told, span: tuple[float, float], at: float) -> int | None:
+    def _nearest(self, series: ChartSeries, span: tuple[float, float], at: float) -> int | None:
         first = bisect.bisect_left(series.seconds, span[0])
         end = bisect.bisect_right(series.seconds, span[1])
         if first >= end:
@@ -160,7 +160,7 @@ class BigChart(Pane):
         near = [place for place in (after - 1, after) if first <= place < end]
         return min(near, key=lambda place: abs(series.seconds[place] - at))
 
-    def _values(self, series: Told, span: tuple[float, float], place: int | None) -> list[Line]:
+    def _values(self, series: ChartSeries, span: tuple[float, float], place: int | None) -> list[Line]:
         """What stands under the cursor, in two lines."""
         if place is None:
             return [[(" nothing is known of this stretch", "muted")]]
@@ -204,7 +204,7 @@ class BigChart(Pane):
 
     # --- keys ---
 
-    def _place(self) -> tuple[Told, tuple[float, float]] | None:
+    def _place(self) -> tuple[ChartSeries, tuple[float, float]] | None:
         series = wished(self.frame, self.choice)
         return None if series is None or not series.seconds else (series, self._shown(series))
 
@@ -215,20 +215,20 @@ class BigChart(Pane):
             return
         series, span = placed
         if to is not None:
-            self._go(None if to < 0 else self._known(series)[0], series)
+            self._go(None if to < 0 else self._extent(series)[0], series)
             return
         place, by = self._point(series, span), by or 0
         if place is None or not by:
             return
         dots = 2 * self._columns
         # Always to the point nearest to the middle of a column, so that left undoes right.
-        wanted = 2 * (curves.column(series.seconds[place], span, dots) // 2 + by) + 0.5
-        at = span[0] + wanted / max(1, dots - 1) * (span[1] - span[0])
-        there = self._nearest(series, span, at)
-        if there is None or there == place:
-            there = place + (1 if by > 0 else -1)
-        if 0 <= wanted < dots and 0 <= there < len(series.seconds) and span[0] <= series.seconds[there] <= span[1]:
-            at = series.seconds[there]
+        dot = 2 * (curves.column(series.seconds[place], span, dots) // 2 + by) + 0.5
+        at = span[0] + dot / max(1, dots - 1) * (span[1] - span[0])
+        target = self._nearest(series, span, at)
+        if target is None or target == place:
+            target = place + (1 if by > 0 else -1)
+        if 0 <= dot < dots and 0 <= target < len(series.seconds) and span[0] <= series.seconds[target] <= span[1]:
+            at = series.seconds[target]
         self._go(at, series)
 
     def page(self, direction: int) -> None:
@@ -239,9 +239,9 @@ class BigChart(Pane):
             whole = span[1] - span[0]
             self._go((span[1] if self._at_s is None else self._at_s) + direction * whole, series, by=direction * whole)
 
-    def _go(self, at: float | None, series: Told, by: float = 0.0) -> None:
+    def _go(self, at: float | None, series: ChartSeries, by: float = 0.0) -> None:
         """The cursor to a moment, and what is shown with it. by: move what is shown so far."""
-        first, last = self._known(series)
+        first, last = self._extent(series)
         begin, end = self._shown(series)
         if at is None or at >= last:
             self._at_s = self._end_s = None
@@ -259,7 +259,7 @@ class BigChart(Pane):
         if placed is None:
             return
         series, (begin, end) = placed
-        first, last = self._known(series)
+        first, last = self._extent(series)
         whole = (end - begin) * (0.5 if direction > 0 else 2.0)
         if whole >= last - first:
             self._span_s = self._end_s = None
@@ -276,7 +276,7 @@ class BigChart(Pane):
         placed = self._place()
         if placed is None:
             return
-        first, last = self._known(placed[0])
+        first, last = self._extent(placed[0])
         fit_in = [None, *(window for window in WINDOWS_S if window < last - first)]
         now = fit_in.index(self._span_s) if self._span_s in fit_in and self._end_s is None else -1
         self._span_s, self._end_s = fit_in[(now + 1) % len(fit_in)], None

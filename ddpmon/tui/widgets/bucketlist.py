@@ -30,8 +30,8 @@ def span(buckets: list[BucketView]) -> tuple[float, float]:
 
 def bucket_bar(bucket: BucketView, first: float, last: float, ready: float, width: int) -> Line:
     """From hand-over to end on a scale from `first` to `last`; `ready` is when the last bucket was handed over."""
-    known = all(finite(value) is not None for value in (bucket.launch_ms, bucket.end_ms, bucket.transfer_ms))
-    if not known or not last > first or not first <= bucket.launch_ms <= bucket.end_ms <= last:
+    complete = all(finite(value) is not None for value in (bucket.launch_ms, bucket.end_ms, bucket.transfer_ms))
+    if not complete or not last > first or not first <= bucket.launch_ms <= bucket.end_ms <= last:
         return []
 
     def column(at: float) -> int:
@@ -107,18 +107,18 @@ class BucketList(Pane):
             return [heading]
         self.chosen = max(0, min(self.chosen, len(buckets) - 1))
         bucket = buckets[self.chosen]
-        told = contents(bucket, name(bucket, buckets), width - 1, self._told(height, len(buckets)))
-        room = max(1, height - 2 - len(told))
+        names = contents(bucket, name(bucket, buckets), width - 1, self._names_room(height, len(buckets)))
+        room = max(1, height - 2 - len(names))
         self._top = max(self.chosen - room + 1, min(self._top, self.chosen, len(buckets) - room), 0)
         shown = range(self._top, min(len(buckets), self._top + room))
         lines = [heading, *bucket_lines(buckets, shown, width - 1, self.chosen if self.active else None)]
         below = len(buckets) - shown.stop
         if below > 0 and len(lines) > 3:
             lines[-1] = [(f" ↓ {below + 1} more buckets", "muted")]
-        return [*lines, *told]
+        return [*lines, *names]
 
     @staticmethod
-    def _told(height: int, buckets: int) -> int:
+    def _names_room(height: int, buckets: int) -> int:
         """Lines for the names: what the buckets leave over, and at least a third where there is room at all."""
         return 0 if height < 6 else max(2, min(12, height - 2 - buckets), height // 4)
 

@@ -140,7 +140,7 @@ def drawn(
     seconds = series.seconds
     inside = [span is None or span[0] <= at <= span[1] for at in seconds]
     lows, medians, highs = (
-        [v for v, there in zip(each, inside, strict=False) if there] for each in (low, median, high)
+        [v for v, is_inside in zip(each, inside, strict=False) if is_inside] for each in (low, median, high)
     )
     bounds = curves.limits(lows, medians, highs)
     if bounds is None:
@@ -231,7 +231,27 @@ def style_of(choice: Choice, frame: Frame) -> Style:
     return Style(written(shown.unit), roles, shown.worse or "high", choice.log, shown.unit == MS, choice.smoothing)
 
 
-class ChosenChart(Pane):
+class WholeRun(Pane):
+    """A chart of a whole run. Drawing one takes milliseconds, and most frames have the series of the one before."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._series: Series | SeriesView | None = None
+        self._asked: tuple[object, ...] = ()
+        self._lines: list[Line] = []
+
+    def _chart(
+        self, series: Series | SeriesView, name: str, style: Style, width: int, height: int, empty: str
+    ) -> list[Line]:
+        """As `chart`."""
+        asked = (name, style, width, height, empty)
+        if series is not self._series or asked != self._asked:
+            self._series, self._asked = series, asked
+            self._lines = chart(series, name, style, width, height, empty=empty)
+        return self._lines
+
+
+class ChosenChart(WholeRun):
     """The chosen quantity over the whole run: median, worst end and the band between lowest and highest."""
 
     def __init__(self, choice: Choice, *, id: str | None = None) -> None:
@@ -258,17 +278,17 @@ class ChosenChart(Pane):
         curves_shown = f": {style.worst}est, median"
         if style.roles[0] is not None and len(name + curves_shown) + len(LOG) * style.log + 2 <= width:
             name += curves_shown
-        return chart(series or Series(), name, style, width, height, empty=empty)
+        return self._chart(series or Series(), name, style, width, height, empty)
 
 
-class OwnChart(Pane):
+class OwnChart(WholeRun):
     """Own time of the slowest rank against the median: their distance is what waiting costs."""
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         series = Series() if frame.snapshot is None else frame.snapshot.own_series
         style = style_of(Choice("own"), frame)
         name = "own ms per step: slowest, median"
-        return chart(series, name, style, width, height, empty=nothing(frame.snapshot, "own"))
+        return self._chart(series, name, style, width, height, nothing(frame.snapshot, "own"))
 
 
 def nothing(snapshot: Snapshot | None, name: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from rich.cells import cell_len
 
-from ddpmon.messages import PHASES, QUANTITIES, RankView
+from ddpmon.messages import GPU, PHASES, QUANTITIES, RankView
 from ddpmon.messages.quantities import MS
 from ddpmon.tui import numbers
 from ddpmon.tui.frame import finite
@@ -46,6 +46,12 @@ class Column:
     left: bool = False
     accused: bool = False
     """Takes the marker's colour in a marked row."""
+    of_gpu: bool = False
+    """Only where a rank has one."""
+    of_ends: bool = False
+    """Only where a rank failed."""
+    names_host: bool = False
+    """As wide as the longest name of a host."""
 
     def cell(self, text: str) -> str:
         """The text in this column's width, a space before it."""
@@ -64,7 +70,7 @@ def _measured(name: str, width: int, keep: int, *, role: str = "text", accused: 
         return written(get(rank))
 
     text = milliseconds if row.unit == MS else other
-    return Column(row.heading, width, keep, text, role=role, accused=accused)
+    return Column(row.heading, width, keep, text, role=role, accused=accused, of_gpu=row.where == GPU)
 
 
 def decimals(ranks: list[RankView]) -> int:
@@ -78,13 +84,22 @@ def _memory(rank: RankView) -> str:
     return cell(row.unit)(row.get(rank))
 
 
+def _host(keep: int) -> Column:
+    return Column(
+        "host", 17, keep, lambda rank, _: short_host(rank.host) or numbers.NONE, role="muted", left=True,
+        names_host=True,
+    )  # fmt: skip
+
+
 _RANK = Column("rank", 6, 0, lambda rank, _: str(rank.rank), accused=True)
 
 MEASURED = (
     _RANK,
-    Column("host", 17, 4, lambda rank, _: short_host(rank.host) or numbers.NONE, role="muted", left=True),
-    Column("gpu", 5, 10, lambda rank, _: plain(rank.device).removeprefix("cuda:")),
-    Column("exit", 9, 1, lambda rank, _: exit_text(rank), accused=True),
+    Column(
+        "host", 17, 4, lambda rank, _: short_host(rank.host) or numbers.NONE, role="muted", left=True, names_host=True
+    ),
+    Column("gpu", 5, 10, lambda rank, _: plain(rank.device).removeprefix("cuda:"), of_gpu=True),
+    Column("exit", 9, 1, lambda rank, _: exit_text(rank), accused=True, of_ends=True),
     _measured("own", 8, 0, accused=True),
     _measured("over", 8, 1, accused=True),
     _measured("data", 7, 5),
@@ -103,7 +118,9 @@ MEASURED = (
 )
 ARRIVING = (
     _RANK,
-    Column("host", 17, 2, lambda rank, _: short_host(rank.host) or numbers.NONE, role="muted", left=True),
+    Column(
+        "host", 17, 2, lambda rank, _: short_host(rank.host) or numbers.NONE, role="muted", left=True, names_host=True
+    ),
     Column("pid", 9, 4, lambda rank, _: str(rank.pid) if rank.pid else numbers.NONE),
     Column("device", 9, 3, lambda rank, _: plain(rank.device) if rank.health != "missing" else numbers.NONE),
     Column("  how far", 24, 1, lambda rank, _: "  " + how_far(rank), left=True),
@@ -130,9 +147,9 @@ def choose(columns: tuple[Column, ...], ranks: list[RankView], width: int) -> li
     with_exit = any(failed(rank) for rank in ranks)
     host = min(17, max([5, *(cell_len(short_host(rank.host)) + 1 for rank in ranks)]))
     chosen = [
-        replace(column, width=host) if column.head == "host" else column
+        replace(column, width=host) if column.names_host else column
         for column in columns
-        if (with_gpu or not column.head.startswith("gpu")) and (with_exit or column.head != "exit")
+        if (with_gpu or not column.of_gpu) and (with_exit or not column.of_ends)
     ]
     while len(chosen) > 1 and sum(column.width for column in chosen) > width:
         chosen.remove(max(chosen, key=lambda column: column.keep))

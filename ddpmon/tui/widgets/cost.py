@@ -179,8 +179,8 @@ def _nothing(snapshot: Snapshot) -> str:
     return "no gradients are synchronised: no model is wrapped in DDP"
 
 
-def told(snapshot: Snapshot, over: str = COST_WINDOWS[0]) -> CostView | None:
-    """What is known of the steps `over`, else of those that all other numbers are of; None: no step yet."""
+def view_over(snapshot: Snapshot, over: str = COST_WINDOWS[0]) -> CostView | None:
+    """The costs of the steps `over`, else of the steps of the other numbers' window; None: no step yet."""
     if snapshot.cost is not None and snapshot.cost.over == over:
         return snapshot.cost
     if snapshot.window is None:
@@ -208,7 +208,7 @@ def of_steps(shown: CostView) -> str:
 
 def cost(snapshot: Snapshot, width: int, over: str = COST_WINDOWS[0]) -> list[Line]:
     """All there is to say, without the title."""
-    of = told(snapshot, over)
+    of = view_over(snapshot, over)
     shown = None if of is None else of.all_reduce
     lines: list[Line] = []
     if shown is not None:
@@ -231,11 +231,11 @@ def _spent(snapshot: Snapshot) -> list[Line]:
     if times is not None and times.paused_s:
         whole = max(times.training_s + sum(times.paused_s.values()), 1e-9)
         kinds = sorted(times.paused_s, key=lambda kind: -times.paused_s[kind])
-        told = [
+        pauses = [
             f"{numbers.percent(times.paused_s[kind] / whole)} {kind} ({times.counts.get(kind, 0)}x)" for kind in kinds
         ]
         trained = f"{numbers.percent(times.training_s / whole)} training"
-        lines.append([(" since the first step: ", "muted"), (", ".join([trained, *told]), "text")])
+        lines.append([(" since the first step: ", "muted"), (", ".join([trained, *pauses]), "text")])
     if snapshot.accumulation > 1:
         lines.append([(" each step adds up ", "muted"), (f"{snapshot.accumulation} batches", "text")])
     return lines
@@ -259,7 +259,7 @@ class Cost(Pane):
             return [title(heading, width)]
         if not with_ddp(snapshot.parallelism):
             heading = "what do collectives cost, and why"
-        shown = told(snapshot, self.over)
+        shown = view_over(snapshot, self.over)
         if shown is not None:
             heading += f": {of_steps(shown)}"
         return [title(heading, width), *cost(snapshot, width, self.over)]

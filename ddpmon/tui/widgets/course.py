@@ -51,11 +51,11 @@ def strip(row: PastRow, over: float | None, width: int) -> tuple[Line, Line, boo
     mine: Line = []
     marked = False
     for place in range(max(0, len(row.mine) - width), len(row.mine)):
-        value, other = row.mine[place], row.peers[place] if place < len(row.peers) else 0
+        value, peer = row.mine[place], row.peers[place] if place < len(row.peers) else 0
         role = "calm"
         if value == _NOT_FINITE:
             role = "bad"
-        elif over is not None and _NOTHING < other < _NOT_FINITE and (value - other) * unit > over:
+        elif over is not None and _NOTHING < peer < _NOT_FINITE and (value - peer) * unit > over:
             role, marked = "warn", True
         if mine and mine[-1][1] == role:
             mine[-1] = (mine[-1][0] + cell(value), role)
@@ -98,13 +98,13 @@ def _header(view: InspectView | None, missing: str, room: int) -> Line:
     heads: Line = [(f"{'':{NAME}}{'this rank':>{NUMBER}}{'median':>{NUMBER}}{'over':>{_OVER}}", "muted")]
     if room < 12:
         return heads
-    said = missing
+    span_text = missing
     if view is not None and view.rows:
         steps = min(min(view.columns, room) * view.steps, view.last_step)
-        said = ("last step" if steps == 1 else f"last {steps:,} steps") + (
+        span_text = ("last step" if steps == 1 else f"last {steps:,} steps") + (
             f", {view.steps} a column" if view.steps > 1 else ""
         )
-    return [*fit(heads, LABEL), (f"{said:>{room}}" if len(said) <= room else "", "muted")]
+    return [*fit(heads, LABEL), (f"{span_text:>{room}}" if len(span_text) <= room else "", "muted")]
 
 
 def _lines(

@@ -65,25 +65,25 @@ class DeviceList(RankTable):
         self._follow = False
         """The cursor moved: it must be in sight."""
 
-    def _groups(self, snapshot: Snapshot, found: Mapping[int, Trouble]) -> list[Machine]:
+    def _groups(self, snapshot: Snapshot, trouble_of: Mapping[int, Trouble]) -> list[Machine]:
         order = self.orders[self.order]
 
         def key(rank: RankView) -> tuple[int, bool, float, int]:
             value = finite(order.key(rank))
-            return worst_first(found, rank) if order.trouble_first else 0, value is None, value or 0.0, rank.rank
+            return worst_first(trouble_of, rank) if order.trouble_first else 0, value is None, value or 0.0, rank.rank
 
         return machines(sorted(self.kept(everyone(snapshot)), key=key))
 
-    def entries(self, snapshot: Snapshot, found: Mapping[int, Trouble]) -> list[Entry]:
+    def entries(self, snapshot: Snapshot, trouble_of: Mapping[int, Trouble]) -> list[Entry]:
         """What is listed. A folded host shows the ranks that are in trouble by themselves."""
-        groups = self._groups(snapshot, found)
+        groups = self._groups(snapshot, trouble_of)
         lines = sum(len(group.ranks) for group in groups) + len(groups)
         self._folded = lines > _FOLD_FROM * self._room and len(groups) > 1 if self._fold is None else self._fold
         listed: list[Entry] = []
         for group in groups:
-            marked = _worst(group, found) if self._folded else list(group.ranks)
-            rest = [rank for rank in group.ranks if rank not in marked] if self._folded else []
-            under = next((rank for rank in rest if rank.rank == self.chosen), next(iter(rest), None))
+            marked = _worst(group, trouble_of) if self._folded else list(group.ranks)
+            unmarked = [rank for rank in group.ranks if rank not in marked] if self._folded else []
+            under = next((rank for rank in unmarked if rank.rank == self.chosen), next(iter(unmarked), None))
             listed.append(Entry(group, under, folded=self._folded))
             listed += [Entry(group, rank) for rank in marked]
         return listed
@@ -102,17 +102,17 @@ class DeviceList(RankTable):
         snapshot = frame.snapshot
         if snapshot is None or height < 3:
             return [self.heading(snapshot, width)]
-        found = troubles(snapshot)
+        trouble_of = troubles(snapshot)
         why = why_no_gpu(snapshot)
         hosts = len({rank.host for rank in snapshot.ranks if rank.host})
         above = [_facts(facts(everyone(snapshot), hosts=hosts), width)] if hosts > 1 and height >= 6 else []
         above += [[(cut(f" {why}", width), "muted")]] if why and height >= 6 else []
         self._above = len(above) + 2
         self._room = max(1, height - self._above)
-        listed = self.entries(snapshot, found)
+        listed = self.entries(snapshot, trouble_of)
         self._scroll(listed)
         shown = listed[self._top : self._top + self._room]
-        header, *lines = self._lines(snapshot, shown, found, width - 1)
+        header, *lines = self._lines(snapshot, shown, trouble_of, width - 1)
         if len(listed) > self._room:
             lines = self._with_scrollbar(lines, width, len(listed))
         elif self._folded and self._room - len(lines) >= 2:
@@ -130,11 +130,11 @@ class DeviceList(RankTable):
         self._top = max(0, min(self._top, len(listed) - self._room))
 
     def _lines(
-        self, snapshot: Snapshot, shown: list[Entry], found: Mapping[int, Trouble], width: int
+        self, snapshot: Snapshot, shown: list[Entry], trouble_of: Mapping[int, Trouble], width: int
     ) -> list[Line]:  # fmt: skip
         early = arriving(snapshot)
         words = [how_far(rank) for rank in snapshot.ranks] if early else []
-        words += [trouble.words for trouble in found.values()]
+        words += [trouble.words for trouble in trouble_of.values()]
         telling = min(_WORDS_MOST, max(map(len, words), default=0)) + 3 if words else 0
         names = [_name(entry) for entry in shown if entry.folded]
         first = min(24, max([6, *(len(name) + 1 for name in names)]))
@@ -147,8 +147,8 @@ class DeviceList(RankTable):
                 lines.append(_host(entry.machine, width))
                 continue
             under = "+select" if entry.rank is not None and entry.rank.rank == self.chosen else ""
-            line = _folded(entry, found, first, columns, under) if entry.folded else (
-                _rank(entry, found, first, columns, under, early=early)
+            line = _folded(entry, trouble_of, first, columns, under) if entry.folded else (
+                _rank(entry, trouble_of, first, columns, under, early=early)
             )  # fmt: skip
             lines.append(fit(line, width, "text" + under) if under else line)
         return lines
@@ -182,12 +182,12 @@ class DeviceList(RankTable):
         return listed[place].rank if y >= self._above and place < len(listed) else None
 
 
-def _worst(group: Machine, found: Mapping[int, Trouble]) -> list[RankView]:
+def _worst(group: Machine, trouble_of: Mapping[int, Trouble]) -> list[RankView]:
     """The ranks of a folded host that are shown by themselves; one stays for the host's own line to stand for."""
-    wrong = [rank for rank in group.ranks if rank.rank in found]
+    wrong = [rank for rank in group.ranks if rank.rank in trouble_of]
     if len(wrong) <= min(_WRONG_MOST, len(group.ranks) - 1):
         return wrong
-    return sorted(wrong, key=lambda rank: worst_first(found, rank))[: len(group.ranks) > 1]
+    return sorted(wrong, key=lambda rank: worst_first(trouble_of, rank))[: len(group.ranks) > 1]
 
 
 def _name(entry: Entry) -> str:
@@ -195,10 +195,10 @@ def _name(entry: Entry) -> str:
     return f"{entry.machine.host} ×{count}"
 
 
-def _facts(told: list[str], width: int) -> Line:
+def _facts(texts: list[str], width: int) -> Line:
     """As many facts as fit."""
-    line: Line = [(" " + told[0], "strong")]
-    for fact in told[1:]:
+    line: Line = [(" " + texts[0], "strong")]
+    for fact in texts[1:]:
         if size(line) + len(fact) + 3 <= width:
             line += [(" · ", "rule"), (fact, "text")]
     return line
@@ -211,26 +211,32 @@ def _host(machine: Machine, width: int) -> Line:
 
 
 def _rank(
-    entry: Entry, found: Mapping[int, Trouble], first: int, columns: list[gauges.Placed], under: str, *, early: bool
+    entry: Entry,
+    trouble_of: Mapping[int, Trouble],
+    first: int,
+    columns: list[gauges.Placed],
+    under: str,
+    *,
+    early: bool,
 ) -> Line:
     rank = entry.rank
-    trouble = found.get(rank.rank, WELL) if rank is not None else WELL
+    trouble = trouble_of.get(rank.rank, WELL) if rank is not None else WELL
     line: Line = [
         (trouble.glyph, trouble.role + under),
         (f"{rank.rank if rank is not None else '':>{first}}", trouble.role + under),
     ]
     for column in columns:
-        line += column.cell(rank, trouble.role if column.gauge.head in trouble.heads else "text", under)
+        line += column.cell(rank, trouble.role if column.gauge.name in trouble.quantities else "text", under)
     words = trouble.words or (how_far(rank) if early and rank is not None else "")
     return [*line, (f"  {cut(words, _WORDS_MOST)}", trouble.role + under)]
 
 
 def _folded(
-    entry: Entry, found: Mapping[int, Trouble], first: int, columns: list[gauges.Placed], under: str
+    entry: Entry, trouble_of: Mapping[int, Trouble], first: int, columns: list[gauges.Placed], under: str
 ) -> Line:  # fmt: skip
     ranks = entry.machine.ranks
-    worst = max((found.get(rank.rank, WELL) for rank in ranks), key=lambda trouble: trouble.order)
-    wrong = sum(rank.rank in found for rank in ranks)
+    worst = max((trouble_of.get(rank.rank, WELL) for rank in ranks), key=lambda trouble: trouble.order)
+    wrong = sum(rank.rank in trouble_of for rank in ranks)
     line: Line = [
         (worst.glyph, worst.role + under),
         (" " + padded(_name(entry), first - 1, left=True), "strong" + under),

@@ -29,17 +29,17 @@ def _cause(exit_: Exit | None) -> tuple[bool, bool]:
 
 def failed_alike(snapshot: Snapshot) -> list[int]:
     """Ranks that failed of the same as the first one, itself among them; empty where it alone did."""
-    told = next((finding.ranks for finding in snapshot.findings if finding.explains == "failed"), [])
-    return told if len(told) > 1 else []
+    ranks = next((finding.ranks for finding in snapshot.findings if finding.explains == "failed"), [])
+    return ranks if len(ranks) > 1 else []
 
 
 def failure(rank: RankView, alike: list[int], world_size: int, width: int, height: int) -> list[Line]:
     """Title, how it ended, and as much of the traceback's end as fits. alike: as of `failed_alike`."""
     exit_ = rank.exit or Exit()
     host = plain(rank.host)
-    who = f"rank {rank.rank}{f' on {host}' if host else ''}"
+    failed_rank = f"rank {rank.rank}{f' on {host}' if host else ''}"
     everyone = f"all {world_size} ranks" if len(alike) == world_size else f"ranks {rank_list(alike, world_size)}"
-    lines = [title(f"{everyone} failed alike; {who}:" if alike else f"{who}: how it failed", width)]
+    lines = [title(f"{everyone} failed alike; {failed_rank}:" if alike else f"{failed_rank}: how it failed", width)]
     how = [f"exit code {exit_.code}"] if exit_.code is not None else []
     how += [f"killed by {plain(exit_.signal)}"] if exit_.signal else []
     how += [f"after {counted(rank.steps, 'step')}"] if rank.steps else ["before its first step"]

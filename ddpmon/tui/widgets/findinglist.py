@@ -37,8 +37,8 @@ _UNIT_ENDS = ("_per_s", "_bytes", "_mhz", "_ms", "_gb_s", "_s", "_c")
 
 def evidence_words(evidence: Mapping[str, object]) -> list[str]:
     """What a finding rests on: a name and a value each, what is not known left out."""
-    said = ((_name(name), _value(name, value)) for name, value in evidence.items())
-    return [f"{name} {value}" for name, value in said if value]
+    pairs = ((_name(name), _value(name, value)) for name, value in evidence.items())
+    return [f"{name} {value}" for name, value in pairs if value]
 
 
 def _name(name: str) -> str:

@@ -100,7 +100,7 @@ HOST = next(place for place, field in enumerate(FIELDS) if field.head == "host")
 OWN = next(place for place, field in enumerate(FIELDS) if field.head == "own ms")
 
 
-def known(ranks: list[RankView]) -> list[int]:
+def filled_fields(ranks: list[RankView]) -> list[int]:
     """Places in FIELDS of the columns that some rank has a value for."""
     return [place for place, field in enumerate(FIELDS) if any(field.value(rank) is not None for rank in ranks)]
 
@@ -109,12 +109,12 @@ def ordered(ranks: list[RankView], by: int, *, backwards: bool) -> list[RankView
     """Ranks by one column; those without the value last, equal ones by rank. By own time, trouble comes first."""
     field = FIELDS[by]
     having = [rank for rank in ranks if field.value(rank) is not None]
-    rest = [rank for rank in ranks if field.value(rank) is None]
+    without = [rank for rank in ranks if field.value(rank) is None]
     having.sort(key=lambda rank: _comparable(field.value(rank)), reverse=field.up == backwards)
-    found = having + rest
+    in_order = having + without
     if by == OWN and not backwards:
-        found.sort(key=lambda rank: -grade if (grade := standing.grade(rank)[0]) >= 8 else 0)
-    return found
+        in_order.sort(key=lambda rank: -grade if (grade := standing.grade(rank)[0]) >= 8 else 0)
+    return in_order
 
 
 def _comparable(value: Value) -> tuple[float, str]:
@@ -172,29 +172,29 @@ class FullTable(RankTable):
     def _fit(self, snapshot: Snapshot, width: int) -> list[Field]:
         """The columns in sight; also notes how many are out of it."""
         ranks = everyone(snapshot)
-        rest = [place for place in known(ranks) if place]
+        filled = [place for place in filled_fields(ranks) if place]
         host = replace(FIELDS[HOST], width=min(17, max([7, *(cell_len(short_host(rank.host)) + 2 for rank in ranks)])))
         fields = [host if field is FIELDS[HOST] else field for field in FIELDS]
         room = width - 1 - fields[0].width
         # no further to the right than until the last column is in sight
-        last, taken = len(rest), 0
-        while last and taken + fields[rest[last - 1]].width <= room:
+        last, used = len(filled), 0
+        while last and used + fields[filled[last - 1]].width <= room:
             last -= 1
-            taken += fields[rest[last]].width
+            used += fields[filled[last]].width
         self._first = max(0, min(self._first, last))
-        self._shown, taken = [], 0
-        for place in rest[self._first :]:
-            taken += fields[place].width
-            if taken > room:
+        self._shown, used = [], 0
+        for place in filled[self._first :]:
+            used += fields[place].width
+            if used > room:
                 break
             self._shown.append(place)
-        self._hidden = len(rest) - self._first - len(self._shown)
+        self._hidden = len(filled) - self._first - len(self._shown)
         return [fields[0], *(fields[place] for place in self._shown)]
 
     def cycle_sort(self) -> None:
         """Sort by the next column, and bring it into sight."""
         snapshot = self.frame.snapshot
-        places = [] if snapshot is None else known(everyone(snapshot))
+        places = [] if snapshot is None else filled_fields(everyone(snapshot))
         if not places:
             return
         self._by = next((place for place in places if place > self._by), places[0])

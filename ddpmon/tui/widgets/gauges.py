@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ddpmon.messages import QUANTITIES, RankView, further
+from ddpmon.messages.quantities import PERCENT
 from ddpmon.tui import numbers
 from ddpmon.tui.frame import finite
 from ddpmon.tui.lines import Line, plain
@@ -35,12 +36,14 @@ class Gauge:
     """It says which one it is: nothing to compare."""
     name: str = ""
     """Of its quantity."""
+    least: float = 0.0
+    """A bar without a measure is never full of less."""
 
     def worst(self, ranks: Sequence[RankView]) -> RankView | None:
         """The rank whose value is the worst of these."""
         having = [(value, rank) for rank in ranks if (value := finite(self.value(rank))) is not None]
         pick = min if self.low_is_worse else max
-        return pick(having, key=lambda known: known[0])[1] if having else None
+        return pick(having, key=lambda pair: pair[0])[1] if having else None
 
 
 def _gauge(
@@ -52,7 +55,7 @@ def _gauge(
     text = (lambda value: f"{value / 2**30:.0f}") if name == "gpu_memory_total" else cell(row.unit)
     return Gauge(
         head or row.heading, width, keep, lambda rank: finite(get(rank)), text, full, always_bar,
-        low_is_worse=row.worse == "low", name=name,
+        low_is_worse=row.worse == "low", name=name, least=100.0 if row.unit == PERCENT else 0.0,
     )  # fmt: skip
 
 
@@ -135,16 +138,15 @@ def place(ranks: Sequence[RankView], width: int) -> list[Placed]:
 
     while chosen and sum(map(needs, chosen)) > width:
         chosen.remove(max(chosen, key=lambda gauge: gauge.keep))
-    left = width - sum(map(needs, chosen))
+    columns_left = width - sum(map(needs, chosen))
     bars = [gauge for gauge in chosen if gauge in dear]
     for gauge in chosen:
-        if gauge.full is not None and gauge not in dear and left > _BAR_LEAST:
+        if gauge.full is not None and gauge not in dear and columns_left > _BAR_LEAST:
             bars.append(gauge)
-            left -= _BAR_LEAST + 1
-    bar = min(_BAR_MOST, _BAR_LEAST + left // len(bars)) if bars else 0
+            columns_left -= _BAR_LEAST + 1
+    bar = min(_BAR_MOST, _BAR_LEAST + columns_left // len(bars)) if bars else 0
     return [Placed(gauge, bar if gauge in bars else 0, _most(gauge, ranks)) for gauge in chosen]
 
 
 def _most(gauge: Gauge, ranks: Sequence[RankView]) -> float:
-    least = 100.0 if gauge.head.endswith("%") else 0.0
-    return max([least, *(value for rank in ranks if (value := finite(gauge.value(rank))) is not None)])
+    return max([gauge.least, *(value for rank in ranks if (value := finite(gauge.value(rank))) is not None)])

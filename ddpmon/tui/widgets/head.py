@@ -23,10 +23,10 @@ _ATTACHED = ("", "text")
 
 def _join(items: list[_Item], width: int) -> Line:
     """As many items as fit, two spaces between them; one before an item that belongs to the one on its left."""
-    kept = list(items)
-    while len(kept) > 1 and size(_glue(kept)) > width:
-        kept.remove(max(kept, key=lambda item: item[0]))
-    return _glue(kept)
+    fitting = list(items)
+    while len(fitting) > 1 and size(_glue(fitting)) > width:
+        fitting.remove(max(fitting, key=lambda item: item[0]))
+    return _glue(fitting)
 
 
 def _glue(items: list[_Item]) -> Line:
@@ -79,8 +79,8 @@ def _progress(snapshot: Snapshot, frame: Frame, wide: bool) -> list[_Item]:
     run, ended = snapshot.run, frame.ended
     ranks = f"{numbers.count(run.world_size)} rank{'s' * (run.world_size != 1)}"
     if snapshot.state == "waiting":
-        there = sum(rank.health != "missing" for rank in snapshot.ranks)
-        ranks = f"{numbers.count(there)}/{ranks}"
+        connected = sum(rank.health != "missing" for rank in snapshot.ranks)
+        ranks = f"{numbers.count(connected)}/{ranks}"
     if wide and run.nnodes > 1:
         ranks += f" on {run.nnodes} nodes"
     items: list[_Item] = [(2, [(cut(plain(run.name), 32 if wide else 20), "strong")])]
@@ -113,8 +113,8 @@ def _progress(snapshot: Snapshot, frame: Frame, wide: bool) -> list[_Item]:
     return items
 
 
-def sentence(frame: Frame) -> tuple[str, str]:
-    """(the verdict or what stands in for it, its role)."""
+def _stand_in(frame: Frame) -> tuple[str, str] | None:
+    """(what stands in for the verdict, its role); None: nothing does."""
     snapshot = frame.snapshot
     if frame.refused and not frame.ended:
         return plain(frame.refused), "bad"
@@ -127,31 +127,42 @@ def sentence(frame: Frame) -> tuple[str, str]:
             return f"no answer from the hub for {numbers.duration(frame.silent_s)}; still trying", "warn"
         return "starting the hub…", "text"
     if frame.stale:
-        heard = numbers.clock(snapshot.at)
+        last_heard = numbers.clock(snapshot.at)
         if frame.trouble:
-            return f"cut off since {heard}; the run goes on; trying again: {plain(frame.trouble)}", "warn"
-        return f"no word from the hub since {heard}: all values are from then. Training needs no hub.", "warn"
-    return plain(snapshot.verdict) or numbers.NONE, SEVERITY_ROLES.get(snapshot.severity, "text")
+            return f"cut off since {last_heard}; the run goes on; trying again: {plain(frame.trouble)}", "warn"
+        return f"no word from the hub since {last_heard}: all values are from then. Training needs no hub.", "warn"
+    return None
+
+
+def sentence(frame: Frame) -> tuple[str, str, str]:
+    """The verdict or what stands in for it: (its beginning that says who or what, the rest of it, its role)."""
+    stand_in, snapshot = _stand_in(frame), frame.snapshot
+    if stand_in is not None or snapshot is None:
+        text, role = stand_in or ("", "text")
+        return text, "", role
+    facts = snapshot.verdict_facts
+    lead = (facts.lead if facts else 0) or len(snapshot.verdict)
+    role = SEVERITY_ROLES.get(snapshot.severity, "text")
+    return plain(snapshot.verdict[:lead]) or numbers.NONE, plain(snapshot.verdict[lead:]), role
 
 
 def verdict_line(frame: Frame, width: int) -> Line:
     """The verdict, cut at a sensible place, and what else is known to be wrong."""
-    text, role = sentence(frame)
+    lead, rest, role = sentence(frame)
     tail: Line = []
     if frame.snapshot is not None:
-        others = sum(finding.severity != "info" for finding in frame.snapshot.findings) - 1
-        if others > 0:
-            tail.append((f"  +{others} more", role))
+        more = sum(finding.severity != "info" for finding in frame.snapshot.findings) - 1
+        if more > 0:
+            tail.append((f"  +{more} more", role))
         if lost := frame.snapshot.records_lost:
             tail.append((f"  {numbers.short(lost)} record{'s' * (lost != 1)} lost", "warn"))
     if width - size(tail) < 20:
         tail = []
-    text = cut_sentence(text, width - size(tail))
-    if role in {"warn", "bad"} and not frame.stale:
-        # Who it is stands out; the rest of the sentence is read next.
-        subject, colon, rest = text.partition(":")
-        return [(subject + colon, role), (rest, "text"), *tail]
-    return [(text, role), *tail]
+    text = cut_sentence(lead + rest, width - size(tail))
+    if role not in {"warn", "bad"}:
+        return [(text, role), *tail]
+    # Who it is stands out; the rest of the sentence is read next.
+    return [(text[: len(lead)], role), (text[len(lead) :], "text"), *tail]
 
 
 def number_items(snapshot: Snapshot, width: int) -> list[_Item]:
@@ -187,14 +198,14 @@ _ARRIVAL = ("importing", "imported", "group", "model", "training")
 def arrival_items(snapshot: Snapshot, width: int) -> list[_Item]:
     """What stands for the five numbers while no step was measured: how many ranks are how far."""
     ranks = everyone(snapshot)
-    heard = [rank.stage for rank in ranks if rank.health != "missing"]
+    stages = [rank.stage for rank in ranks if rank.health != "missing"]
     names = [STAGE_WORDS[stage] for stage in STAGES[: len(_ARRIVAL)]] if width >= 110 else list(_ARRIVAL)
     digits = len(str(len(ranks)))
-    counts = [heard.count(stage) for stage in STAGES[: len(_ARRIVAL)]]
+    counts = [stages.count(stage) for stage in STAGES[: len(_ARRIVAL)]]
     return [
         (place, [(f"{name} ", "muted"), (f"{count:>{digits}}", "strong" if count else "muted")])
         for place, (name, count) in enumerate(
-            zip(["not heard", *names], [len(ranks) - len(heard), *counts], strict=True)
+            zip(["not heard", *names], [len(ranks) - len(stages), *counts], strict=True)
         )
     ]
 
@@ -207,7 +218,8 @@ def head(frame: Frame, width: int, height: int) -> list[Line]:
     numbers_ = _third(frame, room)
     if height <= 3:
         return [*lines, [*margin, *verdict_line(frame, room)], [*margin, *_join(numbers_, room)]]
-    text, role = sentence(frame)
+    lead, rest, role = sentence(frame)
+    text = lead + rest
     wrapped, most = wrap(text, room), max(1, height - 2)
     if len(wrapped) > most:
         wrapped[most - 1 :] = [cut(" ".join(wrapped[most - 1 :]), room)]

@@ -25,18 +25,18 @@ class Granted:
 
     def fits(self, frame: Frame) -> bool:
         """Whether the rows that a frame brings are those that its filter lets through, or soon will be."""
-        wanted = "" if frame.filter is None else frame.filter.text
+        text = "" if frame.filter is None else frame.filter.text
         if frame.behind_s is None:
-            self._filter = wanted
-        return wanted == self._filter
+            self._filter = text
+        return text == self._filter
 
 
 def heading(text: str, frame: Frame, width: int, legend: Line | None = None) -> Line:
     """The title; a filter takes the legend's place in it."""
-    wanted, snapshot = frame.filter, frame.snapshot
-    if wanted is None or snapshot is None:
+    rank_filter, snapshot = frame.filter, frame.snapshot
+    if rank_filter is None or snapshot is None:
         return title(text, width, legend)
     ranks = everyone(snapshot)
-    kept = sum(map(wanted.lets, ranks))
-    found = f"{kept:,} of {counted(len(ranks), 'rank')}: {wanted.text} "
-    return title(f"{text.rstrip()} ", width, [("/ ", "key"), (cut(found, max(8, width - 50)), "info")])
+    kept = sum(map(rank_filter.lets, ranks))
+    filter_text = f"{kept:,} of {counted(len(ranks), 'rank')}: {rank_filter.text} "
+    return title(f"{text.rstrip()} ", width, [("/ ", "key"), (cut(filter_text, max(8, width - 50)), "info")])

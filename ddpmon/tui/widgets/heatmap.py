@@ -12,7 +12,17 @@ from itertools import groupby
 from rich.cells import cell_len
 from textual import events
 
-from ddpmon.messages import HEAT_METRICS, HEAT_MOST, HEAT_STEPS, OWN_PHASES, HeatRow, HeatView, HeatWish, Snapshot
+from ddpmon.messages import (
+    HEAT_JUDGED,
+    HEAT_METRICS,
+    HEAT_MOST,
+    HEAT_STEPS,
+    OWN_PHASES,
+    HeatRow,
+    HeatView,
+    HeatWish,
+    Snapshot,
+)
 from ddpmon.tui import numbers
 from ddpmon.tui.filters import spans
 from ddpmon.tui.frame import Frame
@@ -30,6 +40,9 @@ TITLES = {
     "loss": "loss",
     "gpu": "GPU utilization",
 }
+BEYOND_CHANCE = {**{metric: f"{metric} beyond chance" for metric in HEAT_JUDGED}, "own": "own time beyond chance"}
+_JUDGED = (("·", "ok"), ("▁", "text"), *((glyph, role) for _, glyph, role in reversed(GRADES)))
+"""Marks of what chance explains, and of what exceeds it, by each of HEAT_LEVELS."""
 _IDLE = ((0.75, "█", "bad"), (0.50, "▆", "warn"), (0.25, "▃", "text"))
 """Marks of a GPU that does nothing for at least so much of its time."""
 _WORDS = {
@@ -54,6 +67,8 @@ _Cell = tuple[str, str]
 def cell_looks(view: HeatView) -> list[_Cell]:
     """(glyph, role) of each value that a cell may have."""
     looks: list[_Cell] = [(" ", "text")]
+    if view.beyond_chance:
+        return [*looks, *_JUDGED, *[_JUDGED[-1]] * (_SCALE + 2 - len(_JUDGED))]
     for code in range(_SCALE + 1):
         share = code / _SCALE
         if view.metric in _ROLES:
@@ -65,8 +80,11 @@ def cell_looks(view: HeatView) -> list[_Cell]:
     return [*looks, ("✖", "bad")]
 
 
-def legend(view: HeatView) -> Line:
-    """What the glyphs of a metric stand for."""
+def legend(view: HeatView, *, wide: bool = False) -> Line:
+    """What the glyphs of a metric stand for. wide: also what needs no legend to be guessed."""
+    if view.beyond_chance:
+        of = " of own" if view.metric in OWN_PHASES else ""
+        return [("· chance  " * wide + "▁ <5%  ▃ 5%  ▆ 10%  █ 15%+" + of * wide, "muted")]
     if view.metric == "wait":
         return [("▁ 0%  ▄ half  █ all of it", "muted")]
     if view.metric == "loss":
@@ -76,8 +94,8 @@ def legend(view: HeatView) -> Line:
     return [(f"· <5%{' of own' * (view.metric in OWN_PHASES)}  ▃ 5%  ▆ 10%  █ 15%+", "muted")]
 
 
-def labels(rows: list[HeatRow], width: int) -> list[str]:
-    """Host and ranks of each row; the host only where it changes."""
+def labels(rows: list[HeatRow], width: int, *, meant: bool = False) -> list[str]:
+    """Host and ranks of each row; the host only where it changes. meant: and how many of folded ranks are."""
     hosts, before = [], ""
     for row in rows:
         first, last = (short_host(host) or numbers.NONE for host in row.hosts)
@@ -85,6 +103,11 @@ def labels(rows: list[HeatRow], width: int) -> list[str]:
         hosts.append("" if host == before else host)
         before = host
     ranks = [_span(row) for row in rows]
+    most = max((row.count for row in rows), default=1)
+    if meant and most > 1:
+        room = len(f"{most}/{most}")  # always, so that no column moves when one comes to be meant
+        few = [f"{row.meant}/{row.count}" if row.meant and row.count > 1 else "" for row in rows]
+        ranks = [f"{each} {them:>{room}}" for each, them in zip(ranks, few, strict=True)]
     right = max(map(len, ranks), default=1)
     left = min(max(map(cell_len, hosts), default=0), max(0, width - right - 1))
     return [f"{padded(host, left, left=True)} {each:>{right}}" for host, each in zip(hosts, ranks, strict=True)]
@@ -129,13 +152,16 @@ def in_words(view: HeatView, row: HeatRow, *, known: bool = True) -> str:
     """What a row says: whose it is, how often, since when. known: there is something to tell."""
     host = short_host(row.hosts[0]) or "no host"
     who = f"rank {row.worst} on {host}" if row.count == 1 else f"rank {row.worst}, worst of {_span(row)}"
+    if row.count > 1 and row.meant:
+        among = " alone" if row.meant == 1 else f", worst of {row.meant}"
+        who = f"rank {row.worst}{among} of {row.count} ({_span(row)})"
     if not known:
         return f"{who}: nothing known"
     if view.metric == "loss":
         return who
-    over = _WORDS.get(view.metric, "5%+ over the median")
+    over = "beyond chance" if view.beyond_chance else _WORDS.get(view.metric, "5%+ over the median")
     if not row.hot_share:
-        return f"{who}: never {over}"
+        return f"{who}: never {over}{' by itself' * (view.beyond_chance and view.metric != 'step')}"
     since = "" if row.hot_since is None else f", since step {numbers.count(row.hot_since)}"
     return f"{who}: {over} in {numbers.percent(row.hot_share)} of columns{since}"
 
@@ -146,6 +172,8 @@ class HeatMap(Pane):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.metric, self.steps = HEAT_METRICS[0], HEAT_STEPS[0]
+        self.beyond_chance = True
+        """What exceeds chance; else by fixed percentages."""
         self.by_host = False
         """A row for each host."""
         self.chosen: int | None = None
@@ -171,7 +199,8 @@ class HeatMap(Pane):
         rows, columns = height - 1 - _BELOW, width - _LEFT
         if self.by_host:
             rows = min(rows, len({rank.host for rank in ranks if rank.host}))
-        return HeatWish(self.metric, self.steps, max(1, min(HEAT_MOST, rows)), max(1, min(HEAT_MOST, columns)), wanted)
+        rows, columns = (max(1, min(HEAT_MOST, each)) for each in (rows, columns))
+        return HeatWish(self.metric, self.steps, rows, columns, wanted, self.beyond_chance)
 
     def next_metric(self, by: int) -> None:
         """The next metric that there is (by: 1), or the one before (-1)."""
@@ -182,6 +211,10 @@ class HeatMap(Pane):
     def next_window(self) -> None:
         """More steps in a column; after the most, one again."""
         self.steps = HEAT_STEPS[(HEAT_STEPS.index(self.steps) + 1) % len(HEAT_STEPS)]
+
+    def next_scale(self) -> None:
+        """What exceeds chance, or fixed percentages."""
+        self.beyond_chance = not self.beyond_chance
 
     def fold(self) -> None:
         """A row for each host, or for each rank."""
@@ -196,16 +229,18 @@ class HeatMap(Pane):
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         view = self._view(frame.snapshot)
         a_column = f"{self.steps} step{'s' * (self.steps > 1)}/column"
-        told = f"heat{' by host' * self.by_host}: {TITLES[self.metric]}, {a_column}"
+        judged = self.beyond_chance if view is None else view.beyond_chance
+        titles = TITLES | BEYOND_CHANCE if judged else TITLES
+        told = f"heat{' by host' * self.by_host}: {titles[self.metric]}, {a_column}"
         if view is None or not view.rows or height < 4:
             early = frame.snapshot is None or arriving(frame.snapshot)
             said = "no step yet" if early else "coming…" if frame.behind_s is None else "not kept; space goes on"
             none = frame.filter is not None and view is not None and not view.rows
             return [heading(told, frame, width), NO_RANK if none else [(f" {said}", "muted")]]
-        names = labels(view.rows, width // 3)
+        names = labels(view.rows, width * 2 // 5, meant=view.beyond_chance)
         room = width - len(names[0]) - 2
         first = max(1, (view.first + max(0, view.columns - room + 1)) * view.steps)
-        signs = legend(view)
+        signs = legend(view, wide=len(told) + size(legend(view, wide=True)) + 4 <= width)
         span = f", steps {numbers.count(first)}-{numbers.count(view.last_step)} "
         if len(told) + len(span) + size(signs) + 4 <= width and frame.filter is None:
             told += span

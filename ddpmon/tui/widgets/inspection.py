@@ -45,20 +45,23 @@ def _process(rank: RankView, width: int) -> list[Line]:
 
 def _environment(rank: RankView) -> list[str]:
     """What it runs on and with."""
-    known = rank.environment
-    if known is None:
+    environment = rank.environment
+    if environment is None:
         return []
-    facts = [plain(known.device_name), f"torch {plain(known.torch_version)}" if known.torch_version else ""]
-    facts.append(plain(known.backend))
-    for count, what in (
-        (known.parameters, "parameters in DDP"),
-        (known.cores, "cores"),
-        (known.compute_threads, "compute threads"),
-        (known.loader_workers, "DataLoader workers"),
-        (known.restart, "restarts"),
+    facts = [
+        plain(environment.device_name),
+        f"torch {plain(environment.torch_version)}" if environment.torch_version else "",
+    ]
+    facts.append(plain(environment.backend))
+    for count, noun in (
+        (environment.parameters, "parameters in DDP"),
+        (environment.cores, "cores"),
+        (environment.compute_threads, "compute threads"),
+        (environment.loader_workers, "DataLoader workers"),
+        (environment.restart, "restarts"),
     ):
-        facts.append(f"{count:,} {what.removesuffix('s') if count == 1 else what}" if count else "")
-    if known.loader_workers == 0:
+        facts.append(f"{count:,} {noun.removesuffix('s') if count == 1 else noun}" if count else "")
+    if environment.loader_workers == 0:
         facts.append("no DataLoader workers")
     return [fact for fact in facts if fact]
 
@@ -191,8 +194,8 @@ class Inspection(Pane):
 
     def _listed(self) -> list[int]:
         """The ranks that the filter lets through."""
-        wanted = self.frame.filter
-        return [rank.rank for rank in self._ranks() if wanted is None or wanted.lets(rank)]
+        rank_filter = self.frame.filter
+        return [rank.rank for rank in self._ranks() if rank_filter is None or rank_filter.lets(rank)]
 
     def step(self, by: int) -> None:
         """The rank before or after, around the ends."""

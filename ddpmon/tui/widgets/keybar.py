@@ -61,8 +61,8 @@ def keybar(frame: Frame, width: int) -> Line:
         return [(" " + cut(frame.notice, width - 1), "info")]
     line: Line = [(" ", "text")]
     for each in shown(frame, width):
-        here = each.key.opens == frame.view
-        line += [(each.key.shown, "key+select" if here else "key"), (each.label, "muted")]
+        current = each.key.opens == frame.view
+        line += [(each.key.shown, "key+select" if current else "key"), (each.label, "muted")]
     if stands_read_only(frame, width):
         line = [*fit(line, width - len(_READ_ONLY) - 1), (_READ_ONLY, "info")]
     return line

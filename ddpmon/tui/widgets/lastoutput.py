@@ -8,11 +8,11 @@ from ddpmon.tui.lines import Line, cut, plain, title
 
 def last_output(printed: Log | None, rank: int, width: int, rows: int) -> list[Line]:
     """The last lines of a rank, at most so many; nothing where it printed none."""
-    found: list[Line] = []
+    lines: list[Line] = []
     for entry in reversed(printed.entries if printed is not None else []):
-        if len(found) >= rows:
+        if len(lines) >= rows:
             break
         if rank in entry.ranks:
             mark = "!" if entry.stream == "err" else " "
-            found.append([(f" {mark} ", "warn"), (cut(plain(entry.text), width - 4), "text")])
-    return [title("its last output, 7 has all", width, [(" ! stderr ", "muted")]), *reversed(found)] if found else []
+            lines.append([(f" {mark} ", "warn"), (cut(plain(entry.text), width - 4), "text")])
+    return [title("its last output, 7 has all", width, [(" ! stderr ", "muted")]), *reversed(lines)] if lines else []

@@ -43,8 +43,8 @@ def legend(width: int) -> Line:
     """What the glyphs stand for, in about so many columns."""
     line: Line = []
     for name, glyph, role in IN_TIME:
-        said = name if width >= WIDE else _SHORT.get(name, name)
-        line.append((f"{'  ' if line else ''}{glyph} {said}", role))
+        label = name if width >= WIDE else _SHORT.get(name, name)
+        line.append((f"{'  ' if line else ''}{glyph} {label}", role))
     return [*line, (f"  {LAST} last", "warn")]
 
 
@@ -108,7 +108,7 @@ class LastSteps(Pane):
         """The filter that `place` counts in."""
         self._stays: tuple[float, TimelineView | None] = 0.0, None
         """Since when it is shown, and what is."""
-        self._asked: tuple[float, TimelineWish | None] = 0.0, None
+        self._last_wish: tuple[float, TimelineWish | None] = 0.0, None
         """Since when it is wished for, and what is."""
 
     @property
@@ -120,14 +120,14 @@ class LastSteps(Pane):
     def wish(self) -> TimelineWish:
         """What it needs to fill its place."""
         steps = max(1, (self.size.width - _LABEL) // self.width_of_a_step)
-        wanted = self.frame.filter
-        if self._filtered != ("" if wanted is None else wanted.text):
-            self._filtered = "" if wanted is None else wanted.text
+        rank_filter = self.frame.filter
+        if self._filtered != ("" if rank_filter is None else rank_filter.text):
+            self._filtered = "" if rank_filter is None else rank_filter.text
             self.place = self._first = 0
-        ranks = spans(wanted, [] if self.frame.snapshot is None else everyone(self.frame.snapshot))
+        ranks = spans(rank_filter, [] if self.frame.snapshot is None else everyone(self.frame.snapshot))
         wish = TimelineWish(min(HEAT_MOST, steps), min(HEAT_MOST, self.rows), self._first, ranks)
-        if wish != self._asked[1]:
-            self._asked = time.monotonic(), wish
+        if wish != self._last_wish[1]:
+            self._last_wish = time.monotonic(), wish
         return wish
 
     def next_width(self) -> None:
@@ -146,7 +146,7 @@ class LastSteps(Pane):
         now = time.monotonic()
         since, old = self._stays
         alike = old is not None and old.mended == new.mended
-        if old is None or not (alike and runs_on and now - since < CALM_S < now - self._asked[0]):
+        if old is None or not (alike and runs_on and now - since < CALM_S < now - self._last_wish[0]):
             self._stays = since, old = (now if old is not new else since), new
         return old
 
@@ -154,18 +154,18 @@ class LastSteps(Pane):
         view = self._view(frame.snapshot)
         if view is None or height < 2 + _BELOW:
             early = frame.snapshot is None or arriving(frame.snapshot)
-            said = "no step yet" if early else "coming…" if frame.behind_s is None else "not kept; space goes on"
-            told = None if frame.snapshot is None or not self._granted.fits(frame) else frame.snapshot.timeline
-            none = told is not None and bool(told.steps) and not told.ranks
-            return [heading("the last steps", frame, width), NO_RANK if none else [(f" {said}", "muted")]]
-        told_of = "the last step" if len(view.steps) == 1 else f"the last {len(view.steps)} steps"
+            reason = "no step yet" if early else "coming…" if frame.behind_s is None else "not kept; space goes on"
+            timeline = None if frame.snapshot is None or not self._granted.fits(frame) else frame.snapshot.timeline
+            none = timeline is not None and bool(timeline.steps) and not timeline.ranks
+            return [heading("the last steps", frame, width), NO_RANK if none else [(f" {reason}", "muted")]]
+        heading_text = "the last step" if len(view.steps) == 1 else f"the last {len(view.steps)} steps"
         signs = legend(width)
         self.place = max(0, min(self.place, view.ranks - 1))
         names = [f"{padded(short_host(row.host), _LABEL - 9)} {row.rank:>6} " for row in view.rows]
         each = (width - _LABEL) // len(view.steps)
         longest = max(_length(step, "real") for step in view.steps)
         scale = (each - 1) / longest if longest > 0 else 0.0
-        lines = [heading(told_of, frame, width, signs), self._heads(view, each)]
+        lines = [heading(heading_text, frame, width, signs), self._heads(view, each)]
         air = int(2 * len(view.rows) <= height - 2 - _BELOW)
         for place, (row, name) in enumerate(zip(view.rows, names, strict=True)):
             under = "+select" if place + self._first == self.place else ""
@@ -178,9 +178,9 @@ class LastSteps(Pane):
     def _heads(view: TimelineView, each: int) -> Line:
         line: Line = [(" " * _LABEL, "text")]
         for step in view.steps:
-            said = f"step {numbers.count(step.step)}  {numbers.ms(step.length_ms)} ms"
-            said = said if len(said) < each else f"{numbers.ms(step.length_ms)} ms"
-            line.append((f"{cut(said, each - 1):<{each}}", "muted"))
+            label = f"step {numbers.count(step.step)}  {numbers.ms(step.length_ms)} ms"
+            label = label if len(label) < each else f"{numbers.ms(step.length_ms)} ms"
+            line.append((f"{cut(label, each - 1):<{each}}", "muted"))
         return line
 
     @staticmethod

@@ -55,18 +55,18 @@ class LogList(Pane):
         before = self.printed.total - len(self.printed.entries)
         if self.rank is not None:
             return 0, [entry for entry in self.printed.entries if self.rank in entry.ranks]
-        kept = self._kept()
-        if kept is None:
+        filtered = self._filtered_ranks()
+        if filtered is None:
             return before, self.printed.entries
-        fitting = [(entry, entry.ranks & kept) for entry in self.printed.entries]
+        fitting = [(entry, entry.ranks & filtered) for entry in self.printed.entries]
         return 0, [replace(entry, ranks=ranks) for entry, ranks in fitting if ranks]
 
-    def _kept(self) -> set[int] | None:
+    def _filtered_ranks(self) -> set[int] | None:
         """The ranks that the filter lets through; None: no filter."""
-        wanted, snapshot = self.frame.filter, self.frame.snapshot
-        if wanted is None or snapshot is None:
+        rank_filter, snapshot = self.frame.filter, self.frame.snapshot
+        if rank_filter is None or snapshot is None:
             return None
-        return {rank.rank for rank in everyone(snapshot) if wanted.lets(rank)}
+        return {rank.rank for rank in everyone(snapshot) if rank_filter.lets(rank)}
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         if self._filtered != (frame.filter.text if frame.filter else ""):
@@ -74,16 +74,16 @@ class LogList(Pane):
         before, entries = self._entries()
         end = len(entries) if self._end is None else max(0, min(len(entries), self._end - before))
         every = "all ranks" if frame.filter is None else "some ranks"
-        whose = every if self.rank is None else "the launcher" if self.rank == LAUNCHER else f"rank {self.rank}"
+        output_of = every if self.rank is None else "the launcher" if self.rank == LAUNCHER else f"rank {self.rank}"
         how = "following" if self._end is None else f"{len(entries) - end:,} more below, G follows"
         whole = frame if self.rank is None else replace(frame, filter=None)
-        titled = heading(f"output of {whose}, {how} ", whole, width, [("! stderr ", "muted")])
+        titled = heading(f"output of {output_of}, {how} ", whole, width, [("! stderr ", "muted")])
         room = height - 1
-        if not entries and self.rank is None and self._kept() == set():
+        if not entries and self.rank is None and self._filtered_ranks() == set():
             return [titled, NO_RANK]
         if not entries:
-            where = "nothing printed yet" if frame.snapshot is None or not frame.ended else "nothing was printed"
-            return [titled, [(f" {where}", "muted")]]
+            empty_text = "nothing printed yet" if frame.snapshot is None or not frame.ended else "nothing was printed"
+            return [titled, [(f" {empty_text}", "muted")]]
         world_size = 0 if frame.snapshot is None else frame.snapshot.run.world_size
         label = 9 if width < 100 else 14
         rows: list[Line] = []
@@ -119,9 +119,9 @@ class LogList(Pane):
     def step(self, by: int) -> None:
         """Another rank's output: all, then each that printed something, the launcher among them unless one filters."""
         entries = [] if self.printed is None else self.printed.entries
-        told = {rank for entry in entries for rank in entry.ranks}
-        kept = self._kept()
-        ranks: list[int | None] = [None, *sorted(told if kept is None else told & kept)]
+        printing = {rank for entry in entries for rank in entry.ranks}
+        filtered = self._filtered_ranks()
+        ranks: list[int | None] = [None, *sorted(printing if filtered is None else printing & filtered)]
         place = ranks.index(self.rank) if self.rank in ranks else 0
         self.rank, self._end = ranks[(place + by) % len(ranks)], None
         self.redraw()

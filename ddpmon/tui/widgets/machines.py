@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ddpmon.analysis.words import counted
-from ddpmon.messages import RankView, Snapshot
+from ddpmon.messages import GPU_COUNTERS, RankView, Snapshot
 from ddpmon.tui import numbers, standing
 from ddpmon.tui.frame import finite
 from ddpmon.tui.lines import plain
@@ -14,8 +14,8 @@ from ddpmon.tui.widgets.columns import HEALTH_WORDS
 from ddpmon.tui.widgets.worldmap import everyone, short_host
 
 NOWHERE = "no host yet"
-_CLOCK_HEADS = ("°C", "MHz")
-"""The columns that show why a GPU holds its clocks down."""
+_OF_CLOCKS = ("gpu_temperature", "gpu_clock")
+"""The quantities that show why a GPU holds its clocks down."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Trouble:
     glyph: str = " "
     role: str = "text"
     words: str = ""
-    heads: tuple[str, ...] = ()
-    """The columns that show it."""
+    quantities: tuple[str, ...] = ()
+    """Those that show it, by name."""
 
 
 WELL = Trouble()
@@ -48,16 +48,16 @@ def troubles(snapshot: Snapshot) -> dict[int, Trouble]:
     for mark, finding in sorted(marks, key=lambda pair: pair[0].order):
         role = {"warn": "warn", "critical": "bad"}.get(finding.severity, "text")
         blamed |= dict.fromkeys(finding.ranks, Trouble(6, "▲", role, plain(mark.words), tuple(mark.columns)))
-    found = {}
+    trouble_of = {}
     for rank in everyone(snapshot):
         order, glyph, role = standing.grade(rank)
         if order >= 8:
-            found[rank.rank] = Trouble(order, glyph, role, HEALTH_WORDS.get(rank.health, plain(rank.health)))
+            trouble_of[rank.rank] = Trouble(order, glyph, role, HEALTH_WORDS.get(rank.health, plain(rank.health)))
         elif rank.gpu is not None and rank.gpu.throttled:
-            found[rank.rank] = Trouble(7, "▲", "warn", plain(rank.gpu.throttled), _CLOCK_HEADS)
+            trouble_of[rank.rank] = Trouble(7, "▲", "warn", plain(rank.gpu.throttled), _OF_CLOCKS)
         elif rank.rank in blamed:
-            found[rank.rank] = blamed[rank.rank]
-    return found
+            trouble_of[rank.rank] = blamed[rank.rank]
+    return trouble_of
 
 
 def machines(ranks: Iterable[RankView]) -> list[Machine]:
@@ -92,51 +92,51 @@ def _cores(ranks: Sequence[RankView]) -> int:
 
 def facts(ranks: Sequence[RankView], *, hosts: int = 0) -> list[str]:
     """What these machines have and how much of it is used, the most telling first."""
-    told = [f"{hosts} hosts"] if hosts > 1 else []
-    told.append(f"{len(ranks):,} rank{'s' * (len(ranks) != 1)}")
+    texts = [f"{hosts} hosts"] if hosts > 1 else []
+    texts.append(f"{len(ranks):,} rank{'s' * (len(ranks) != 1)}")
     gpus = list(_devices(ranks).values())
     if gpus:
         named = [plain(rank.environment.device_name) if rank.environment else "" for rank in gpus]
-        told.append(_counted(name or "GPU" for name in named))
-    told += _gpu_facts([rank for rank in gpus if rank.gpu is not None], several=hosts > 0)
+        texts.append(_counted(name or "GPU" for name in named))
+    texts += _gpu_facts([rank for rank in gpus if rank.gpu is not None], several=hosts > 0)
     busy = [value for rank in ranks if (value := finite(rank.cpu_percent)) is not None]
     cores = _cores(ranks)
     if busy:
         used = f"{sum(busy) / 100:,.1f}"
-        told.append(f"ranks use {used} of {counted(cores, 'core')}" if cores else f"ranks use {used} cores")
+        texts.append(f"ranks use {used} of {counted(cores, 'core')}" if cores else f"ranks use {used} cores")
     resident = [rank.rss_bytes for rank in ranks if rank.rss_bytes is not None]
     if resident:
         total = sum(resident) / 2**30
-        told.append(f"memory {total:,.0f} GiB" if total >= 100 else f"memory {total:.1f} GiB")
-    return told
+        texts.append(f"memory {total:,.0f} GiB" if total >= 100 else f"memory {total:.1f} GiB")
+    return texts
 
 
 def _gpu_facts(gpus: Sequence[RankView], *, several: bool) -> list[str]:
-    told = []
+    texts = []
     loads = [v for rank in gpus if rank.gpu and (v := finite(rank.gpu.percent)) is not None]
     watts = [v for rank in gpus if rank.gpu and (v := finite(rank.gpu.power_w)) is not None]
     hot = {v: rank for rank in gpus if rank.gpu and (v := finite(rank.gpu.temperature_c)) is not None}
     if loads:
-        told.append(f"busy {numbers.percent(sum(loads) / len(loads) / 100)}")
+        texts.append(f"busy {numbers.percent(sum(loads) / len(loads) / 100)}")
     if watts:
-        told.append(f"{sum(watts) / 1e3:,.1f} kW")
+        texts.append(f"{sum(watts) / 1e3:,.1f} kW")
     if hot and several:
-        told.append(f"hottest {max(hot):.0f} °C (rank {hot[max(hot)].rank})")
-    return told
+        texts.append(f"hottest {max(hot):.0f} °C (rank {hot[max(hot)].rank})")
+    return texts
 
 
 def why_no_gpu(snapshot: Snapshot) -> str:
     """Why GPUs' counters are missing, on all ranks or some; empty where none is missed."""
-    note = next((plain(note) for note in snapshot.notes if "GPU counters" in note), "")
+    reason = plain(snapshot.missing.get(GPU_COUNTERS, ""))
     measured = any(rank.gpu is not None for rank in snapshot.ranks)
-    if note or measured or not snapshot.ranks:
-        return note
-    heard = [rank for rank in snapshot.ranks if rank.health != "missing"]
-    if any(rank.device.startswith("cuda") for rank in heard):
+    if reason or measured or not snapshot.ranks:
+        return reason
+    connected = [rank for rank in snapshot.ranks if rank.health != "missing"]
+    if any(rank.device.startswith("cuda") for rank in connected):
         return "no GPU counters yet"
-    return "no GPU: the ranks compute on the CPU" if heard else ""
+    return "no GPU: the ranks compute on the CPU" if connected else ""
 
 
-def worst_first(found: Mapping[int, Trouble], rank: RankView) -> int:
+def worst_first(trouble_of: Mapping[int, Trouble], rank: RankView) -> int:
     """A key that puts trouble first."""
-    return -found.get(rank.rank, WELL).order
+    return -trouble_of.get(rank.rank, WELL).order

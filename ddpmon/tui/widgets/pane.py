@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
@@ -13,9 +15,10 @@ from textual.widget import Widget
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, fit, size
 from ddpmon.tui.palette import DARK, Palette
+from ddpmon.tui.workarounds import Abstract
 
 
-class Pane(Widget):
+class Pane(Widget, metaclass=Abstract):
     """Shows what `draw` returns. What is sent to a terminal are the rows that differ from the last frame."""
 
     ALLOW_SELECT = False
@@ -30,9 +33,9 @@ class Pane(Widget):
         self._base: Style | None = None
         self._styles: dict[str, Style] = {}
 
+    @abstractmethod
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         """The lines of this pane, at most `height` of them; longer and shorter ones are cut and filled."""
-        raise NotImplementedError
 
     def show(self, frame: Frame, palette: Palette) -> None:
         """Take a new frame."""

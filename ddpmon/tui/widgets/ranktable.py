@@ -122,8 +122,8 @@ class RankTable(Pane):
 
     def kept(self, ranks: list[RankView]) -> list[RankView]:
         """Those that the filter lets through."""
-        wanted = self.frame.filter
-        return ranks if wanted is None else [rank for rank in ranks if wanted.lets(rank)]
+        rank_filter = self.frame.filter
+        return ranks if rank_filter is None else [rank for rank in ranks if rank_filter.lets(rank)]
 
     def title(self, text: str, snapshot: Snapshot | None, width: int, legend: Line | None = None) -> Line:
         """The title, with the filter in it, and where a change that is known is why the means tell of few steps."""
@@ -237,13 +237,17 @@ class RankTable(Pane):
 
 def _earlier(snapshot: Snapshot | None) -> str:
     """Whose means are of earlier steps: ranks that had no more inputs, or ended, before the others."""
-    left = [rank for rank in snapshot.ranks if rank.window is not None] if snapshot is not None else []
-    windows = {rank.window for rank in left}
-    if not left or snapshot is None:
+    stopped = [rank for rank in snapshot.ranks if rank.window is not None] if snapshot is not None else []
+    windows = {rank.window for rank in stopped}
+    if not stopped or snapshot is None:
         return ""
-    who = f"rank{'s' if len(left) > 1 else ''} {rank_list([rank.rank for rank in left], len(snapshot.ranks))}"
+    ranks_text = (
+        f"rank{'s' if len(stopped) > 1 else ''} {rank_list([rank.rank for rank in stopped], len(snapshot.ranks))}"
+    )
     last = max(window[1] for window in windows if window is not None)
-    return f", {who} until step {last:,} " if len(windows) == 1 else f", {who} until step {last:,} at most "
+    return (
+        f", {ranks_text} until step {last:,} " if len(windows) == 1 else f", {ranks_text} until step {last:,} at most "
+    )
 
 
 def _since_change(snapshot: Snapshot | None) -> str:

@@ -71,8 +71,8 @@ def run_line(listed: Listed, verdict: Verdict, now: float, width: int, *, mark: 
     ]
     if width >= _WITH_TOOK:
         line.append((f" {_took(listed, now):>7}", "text" + under))
-    said = cut_sentence(plain(verdict.brief) or numbers.NONE, max(1, _verdict_end(width) - size(line) - 2))
-    line.append(("  " + said, ("text" if verdict.sentence else "muted") + under))
+    verdict_text = cut_sentence(plain(verdict.brief) or numbers.NONE, max(1, _verdict_end(width) - size(line) - 2))
+    line.append(("  " + verdict_text, ("text" if verdict.sentence else "muted") + under))
     if width >= _WITH_ID:
         line = fit(line, _verdict_end(width), "text" + under)
         line.append((f"  {plain(run.id):<20}", "muted" + under))
@@ -90,17 +90,17 @@ def about(listed: Listed, verdict: str, now: float, width: int) -> list[Line]:
     facts += [f"exit code {run.exit_code}"] if run.exit_code is not None else []
     facts.append(f"id {plain(run.id)}")
     nothing = f"{look.word.lower()}; nothing more is known from here"
-    told = wrap(plain(verdict or (listed.run.elsewhere() if listed.state in _NO_END else "") or nothing), width - 2)
-    if len(told) > 2:
-        told = [told[0], cut_sentence(" ".join(told[1:]), width - 2)]
+    rows = wrap(plain(verdict or (listed.run.elsewhere() if listed.state in _NO_END else "") or nothing), width - 2)
+    if len(rows) > 2:
+        rows = [rows[0], cut_sentence(" ".join(rows[1:]), width - 2)]
     variables = " ".join(f"{name}={value}" for name, value in redact_variables(run.environment).items())
     command = plain(f"{variables} {_command(listed)}".strip())
-    where = f"   in {plain(run.cwd)}"
-    room = max(0, width - 3 - len(where))
+    folder = f"   in {plain(run.cwd)}"
+    room = max(0, width - 3 - len(folder))
     return [
         title(f"{plain(run.name)}   {', '.join(facts)}", width),
-        *([(" " + row, "text" if verdict else "muted")] for row in told),
-        [(" " + (cut(command, room) + where if room > 20 else cut(command, width - 2)), "muted")],
+        *([(" " + row, "text" if verdict else "muted")] for row in rows),
+        [(" " + (cut(command, room) + folder if room > 20 else cut(command, width - 2)), "muted")],
     ]
 
 
@@ -159,7 +159,7 @@ class RunList(Pane):
         chosen = self.chosen_run()
         watched = None if frame.snapshot is None else frame.snapshot.run
 
-        def said(each: Listed) -> Verdict:
+        def verdict_of(each: Listed) -> Verdict:
             reported, snapshot = self._verdict(each), frame.snapshot
             if reported.sentence or snapshot is None or watched is None or each.run.id != watched.id:
                 return reported
@@ -171,10 +171,12 @@ class RunList(Pane):
         for each in self.listed[self._top : self._top + room]:
             shown = watched is not None and each.run.id == watched.id
             mark = "A" if each is marked else "›" if shown else " "
-            lines.append(run_line(each, said(each), now, width, mark=mark, under="+select" if each is chosen else ""))
+            lines.append(
+                run_line(each, verdict_of(each), now, width, mark=mark, under="+select" if each is chosen else "")
+            )
         if height >= _WITH_ABOUT and chosen is not None:
             lines += [[]] * (height - _ABOUT_LINES - len(lines))
-            lines += about(chosen, said(chosen).sentence, now, width)
+            lines += about(chosen, verdict_of(chosen).sentence, now, width)
         return lines
 
     def move(self, by: int | None = None, *, to: int | None = None) -> None:

@@ -46,12 +46,12 @@ def _place(rank: RankView) -> str:
 def _groups(snapshot: Snapshot) -> list[_Group]:
     """Ranks by place: who the others wait for first, then the fewest first."""
     late = {rank for finding in snapshot.findings if finding.explains == "stalled" for rank in finding.ranks}
-    found: dict[tuple[bool, str, tuple[str, ...]], list[int]] = {}
+    ranks_at: dict[tuple[bool, str, tuple[str, ...]], list[int]] = {}
     for rank in snapshot.ranks:
         if place := _place(rank):
             frames = tuple(map(plain, rank.stack.frames)) if rank.stack is not None else ()
-            found.setdefault((rank.rank in late, place, frames), []).append(rank.rank)
-    groups = [_Group(tuple(ranks), place, frames, is_late) for (is_late, place, frames), ranks in found.items()]
+            ranks_at.setdefault((rank.rank in late, place, frames), []).append(rank.rank)
+    groups = [_Group(tuple(ranks), place, frames, is_late) for (is_late, place, frames), ranks in ranks_at.items()]
     return sorted(groups, key=lambda group: (not group.late, len(group.ranks), group.ranks))
 
 
@@ -70,11 +70,13 @@ def standstill(snapshot: Snapshot, width: int, height: int) -> list[Line]:
     lines: list[Line] = []
     for group in groups[:room]:
         many = len(group.ranks) > 1
-        who = f"rank{'s' * many} {' '.join(map(str, group.ranks[:12]))}{' …' * (len(group.ranks) > 12)}"
-        who = f"{len(group.ranks):,} {who}" if len(group.ranks) > 6 else who
+        ranks_text = f"rank{'s' * many} {' '.join(map(str, group.ranks[:12]))}{' …' * (len(group.ranks) > 12)}"
+        ranks_text = f"{len(group.ranks):,} {ranks_text}" if len(group.ranks) > 6 else ranks_text
         mark, role = ("▲ ", "bad") if group.late else ("  ", "text")
         at = cut(group.place, max(1, width - _WHO - 2))
-        lines.append([(mark, role), (f"{cut(who, _WHO - 1):<{_WHO}}", role), (at, "strong" if group.late else "text")])
+        lines.append(
+            [(mark, role), (f"{cut(ranks_text, _WHO - 1):<{_WHO}}", role), (at, "strong" if group.late else "text")]
+        )
         if group.late and group.frames:
             shown = group.frames[:spare]
             lines += [[(cut(f"{'':{_WHO + 2}}{frame}", width), "muted")] for frame in shown]

@@ -62,8 +62,8 @@ class Waits(RankTable):
         columns = choose(tuple(columns), snapshot.ranks, width - 2 - _BAR_LEAST)
         digits = decimals(snapshot.ranks)
         named = standing.accused(snapshot)
-        known = [both for rank in snapshot.ranks if (both := finite(_blocked(rank))) is not None]
-        longest = max(known, default=0.0)
+        blocked = [both for rank in snapshot.ranks if (both := finite(_blocked(rank))) is not None]
+        longest = max(blocked, default=0.0)
         header: Line = [(" ", "text"), ("".join(column.cell(column.head) for column in columns), "muted")]
         room = width - size(header) - 2
         if room >= _BAR_LEAST:

@@ -9,19 +9,19 @@ from ddpmon.tui.lines import Line, cut, plain, title, wrap
 _NOW_S = 1.5
 
 
-def where(snapshot: Snapshot, rank: RankView) -> StackView:
-    """What is known of it: what was wished for, or what a standstill told."""
+def latest_stack(snapshot: Snapshot, rank: RankView) -> StackView:
+    """The latest stack of a rank: of the inspected one as the hub answered, of others as a standstill recorded it."""
     view = snapshot.inspect
     if view is not None and view.rank == rank.rank:
         return view.where
     return StackView(rank.rank, rank.stack)
 
 
-def age(snapshot: Snapshot, told: StackView) -> str:
+def age(snapshot: Snapshot, view: StackView) -> str:
     """How old a stack is, in words; empty if that cannot be told."""
-    if told.at is None:
+    if view.at is None:
         return ""
-    seconds = snapshot.at - told.at
+    seconds = snapshot.at - view.at
     return "just now" if seconds < _NOW_S else f"{numbers.duration(seconds)} ago"
 
 
@@ -30,20 +30,20 @@ def whereabouts(snapshot: Snapshot, rank: RankView, width: int, *, asked: bool, 
 
     asked: say so while it is on its way. answers: somebody is there to answer, as nobody is in a recording.
     """
-    told = where(snapshot, rank)
-    stack = told.stack
-    waits = answers and (told.asked or (asked and not told.why and stack is None))
+    view = latest_stack(snapshot, rank)
+    stack = view.stack
+    waits = answers and (view.asked or (asked and not view.why and stack is None))
     if stack is None and not waits and not asked:
         return []
-    when = "asking…" if waits else age(snapshot, told) if stack is not None else ""
-    lines: list[Line] = [title(f"its Python stack{f', {when}' if when else ''}", width)]
-    if told.why and asked:
-        lines += [[(f" ▲ {row}", "warn")] for row in wrap(plain(told.why), width - 4)]
+    age_text = "asking…" if waits else age(snapshot, view) if stack is not None else ""
+    lines: list[Line] = [title(f"its Python stack{f', {age_text}' if age_text else ''}", width)]
+    if view.why and asked:
+        lines += [[(f" ▲ {row}", "warn")] for row in wrap(plain(view.why), width - 4)]
     if stack is None:
-        return lines if waits or told.why else [*lines, [(" none was recorded", "muted")]]
+        return lines if waits or view.why else [*lines, [(" none was recorded", "muted")]]
     if stack.collective is not None:
-        said = "waits in" if stack.blocked else "last issued"
-        lines.append([(cut(f" {said} {plain(stack.collective.name)}", width), "text")])
+        state = "waits in" if stack.blocked else "last issued"
+        lines.append([(cut(f" {state} {plain(stack.collective.name)}", width), "text")])
     if not stack.frames:
         lines.append([(" no Python code", "muted")])
     for place, row in enumerate(stack.frames):

@@ -22,9 +22,9 @@ _NOWHERE = "no host yet"
 
 def everyone(snapshot: Snapshot) -> list[RankView]:
     """All ranks of the world, those never heard of included, by rank."""
-    known = {rank.rank: rank for rank in snapshot.ranks}
-    numbers = sorted(known.keys() | set(range(snapshot.run.world_size)))
-    return [known.get(number) or RankView(rank=number) for number in numbers]
+    by_rank = {rank.rank: rank for rank in snapshot.ranks}
+    numbers = sorted(by_rank.keys() | set(range(snapshot.run.world_size)))
+    return [by_rank.get(number) or RankView(rank=number) for number in numbers]
 
 
 def arriving(snapshot: Snapshot) -> bool:
@@ -51,10 +51,10 @@ def how_far(rank: RankView) -> tuple[int, str, str]:
     return len(STAGES) - place, _FAR[place], "ok" if _FAR[place] == _FAR[-1] else "muted" if place == 0 else "info"
 
 
-def _glyphs(ranks: list[RankView], fold: int, look: Look) -> Line:
+def _glyphs(ranks: list[RankView], fold: int, grade_of: Look) -> Line:
     line: Line = []
     for start in range(0, len(ranks), fold):
-        _, glyph, role = max((look(rank) for rank in ranks[start : start + fold]), key=lambda grade: grade[0])
+        _, glyph, role = max((grade_of(rank) for rank in ranks[start : start + fold]), key=lambda grade: grade[0])
         if line and line[-1][1] == role:
             line[-1] = (line[-1][0] + glyph, role)
         else:
@@ -62,7 +62,7 @@ def _glyphs(ranks: list[RankView], fold: int, look: Look) -> Line:
     return line
 
 
-def _by_host(ranks: list[RankView], width: int, most: int, look: Look) -> list[Line] | None:
+def _by_host(ranks: list[RankView], width: int, most: int, grade_of: Look) -> list[Line] | None:
     """A group per host, with its name; None when a group is wider than the screen, or they take too many lines."""
     groups: dict[str, list[RankView]] = {}
     for rank in ranks:
@@ -78,7 +78,7 @@ def _by_host(ranks: list[RankView], width: int, most: int, look: Look) -> list[L
     for place, (host, group) in enumerate(groups.items()):
         if place % across == 0:
             lines.append([(" ", "text")])
-        marks = _glyphs(group, 1, look)
+        marks = _glyphs(group, 1, grade_of)
         wrong = any(standing.grade(rank)[0] >= 6 and rank.health != "missing" for rank in group)
         label: Line = [(padded(host, name, left=True) + " ", "strong" if wrong else "muted")]
         pad = cell - size(label) - size(marks) + _GAP
@@ -91,8 +91,8 @@ def world(snapshot: Snapshot, width: int, most: int) -> tuple[list[Line], int]:
     ranks = everyone(snapshot)
     if not ranks or width < 4 or most < 1:
         return [], 1
-    look = how_far if arriving(snapshot) else standing.grade
-    lines = _by_host(ranks, width, most, look)
+    grade_of = how_far if arriving(snapshot) else standing.grade
+    lines = _by_host(ranks, width, most, grade_of)
     if lines is not None:
         return lines, 1
     room = width - 2
@@ -101,7 +101,7 @@ def world(snapshot: Snapshot, width: int, most: int) -> tuple[list[Line], int]:
         fold = 1 << (fold - 1).bit_length()  # whole hosts, which have powers of two of ranks, share a glyph
     per_line = room * fold
     return [
-        [(" ", "text"), *_glyphs(ranks[start : start + per_line], fold, look)]
+        [(" ", "text"), *_glyphs(ranks[start : start + per_line], fold, grade_of)]
         for start in range(0, len(ranks), per_line)
     ], fold
 
