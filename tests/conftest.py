@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import shutil
 import signal
@@ -16,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 from ddpmon import runs
 from ddpmon.errors import DdpmonError
@@ -26,23 +26,10 @@ from tests.namespaces import other_namespace
 
 __all__ = ["module_disk", "other_namespace", "small_disk"]  # fixtures
 
-WAITED = ["not within [0-9]", "never came", "was never written", "it never ended"]
-"""What a test says that waited in vain."""
+gc.freeze()  # what is imported stays
+gc.set_threshold(50_000, 20, 20)  # a fifth of the suite's time otherwise: tests leave little behind
 
-
-settings.register_profile("any machine", deadline=None)  # how long an example takes says nothing on a busy one
-settings.load_profile("any machine")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Some get a second try, which the summary tells of.
-
-    Tests of real ranks do: gloo itself aborts at exit now and then. The others do where they waited in vain: threads,
-    processes and terminals on a machine that was busy just then.
-    """
-    for item in items:
-        only = {} if item.get_closest_marker("e2e") else {"only_rerun": WAITED}
-        item.add_marker(pytest.mark.flaky(reruns=1, **only))
+pytest_plugins = ["tests.order", "tests.quick", "tests.second_tries"]
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -139,10 +139,10 @@ def test_a_descriptor_that_the_script_closed_is_opened_again_and_no_other_file_i
 def test_a_rank_gives_a_stranger_nothing_and_goes_on_with_the_next_hub(place: Path) -> None:
     address = f"ipc://{place}/ingest.sock"
     first = Ear(address)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
+    launched = dict(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
     rank = subprocess.Popen(
-        [*command, str(SCRIPTS / "small_ddp.py"), "--steps", "400", "--slow", "other:0"],
-        env=environment(address),
+        [sys.executable, str(SCRIPTS / "small_ddp.py"), "--steps", "400", "--slow", "other:0"],
+        env=environment(address, **launched),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

@@ -1,21 +1,19 @@
-"""The main job, whole: the shipped workloads under `ddpmon run`, against bare torchrun, and what the report says."""
+"""The main job, whole: the shipped workloads under `ddpmon run`, against bare ranks, and what the report says."""
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests import ranks
 from tests.conftest import Cli
 
 pytestmark = pytest.mark.e2e
 TRAINING = Path(__file__).parent.parent / "training"
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
 WORKLOADS = {
     "mnist.py": ["--epochs", "1"],
     "resnet.py": ["--epochs", "1", "--images", "160", "--image-size", "16", "--batch-size", "4"],
@@ -27,13 +25,13 @@ def test_weights_are_bit_identical_and_every_step_is_recorded(
     cli: Cli, tmp_path: Path, script: str, nproc: int, said: str
 ) -> None:
     arguments = [str(TRAINING / script), *WORKLOADS[script], "--checkpoint", str(tmp_path / "checkpoint.pt"), "--save"]
-    bare = subprocess.run(
-        [*TORCHRUN, str(nproc), *arguments, str(tmp_path / "bare.pt")],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
+    bare = ranks.run(
+        nproc,
+        TRAINING / script,
+        *arguments[1:],
+        str(tmp_path / "bare.pt"),
+        environment=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(TRAINING)},
+        modules=(*ranks.TORCH, "vision"),
     )
     assert bare.returncode == 0, bare.stderr
     assert said in bare.stdout

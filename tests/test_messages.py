@@ -52,7 +52,9 @@ FULL = msgspec.structs.replace(
     unsynchronised=2,
 )
 FRAMES = ["torch/autograd/graph.py:979 _engine_run_backward", "train.py:40 main"]
-STACK = Stack(1, 4321, 900, 3, 100, 2, FRAMES, 1, Collective("barrier", "0", 12), blocked=True, issued={"0": 12})
+STACK = Stack(
+    1, 4321, 900, 3, 100, 2, FRAMES, 1, Collective("barrier", "0", 12), blocked=True, issued={"0": 12}, timeout_s=600.0
+)
 FROM_RANK = [HELLO, BATCH, Failure(1, 4321, 99, "ValueError: x", "Traceback …", 3), Bye(1, 4321, 7), FULL, STACK]
 
 
@@ -129,6 +131,8 @@ def test_a_damaged_message_gives_a_wire_error_or_values_in_range(data):
         (STACK, dict(frames=["x" * (MAX_TEXT + 1)])),
         (STACK, dict(frames=["x"] * (messages.MAX_FRAMES + 1))),
         (STACK, dict(issued={"0": -1})),
+        (STACK, dict(timeout_s=0.0)),
+        (STACK, dict(timeout_s=math.nan)),
         (STACK, dict(collective=Collective("x", "0", -1))),
     ],
     ids=str,

@@ -28,8 +28,9 @@ from ddpmon.messages import (
 from ddpmon.messages.wire import check_sample
 from ddpmon.recording.merging import LAST
 from ddpmon.runs import Run
+from ddpmon.store.intake import Clock
 from ddpmon.store.processes import RankProcess, Registry
-from ddpmon.store.store import Clock, Store
+from ddpmon.store.store import Store
 from ddpmon.store.view import snapshot
 from ddpmon.tui import charted, filters, lines, units
 from ddpmon.tui.widgets import fulltable, gauges

@@ -8,6 +8,8 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import pytest
 from ddpmon import runs
 from ddpmon.launch import processes, stop
 from tests.conftest import ddpmon_program, wait_for
+from tests.in_process import called
 
 SCRIPT = Path(__file__).parent / "script.py"
 GRACE_S = 15
@@ -24,7 +27,7 @@ GRACE_S = 15
 class Training:
     """Starts one, and tells how it stands: by its own files, and by what `ddpmon status` says of it."""
 
-    def __init__(self, disk: Path, steps: int = 1_000_000) -> None:
+    def __init__(self, disk: Path) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="dm-", dir="/tmp"))
         self._patch = pytest.MonkeyPatch()
         self._patch.setenv("DDPMON_HOME", str(disk / "home"))
@@ -32,12 +35,13 @@ class Training:
         self.stop_file = self.folder / "stop"
         command = [ddpmon_program(), "run", "--headless", "--nproc", "2", "--grace", str(GRACE_S), "--name", "broken"]
         self.starter = subprocess.Popen(
-            [*command, str(SCRIPT), str(self.stop_file), str(steps)],
+            [*command, str(SCRIPT), str(self.stop_file)],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
-        wait_for(lambda: self.step() > 10 and self.facts().get("step", 0) > 10, 120)
+        wait_for(lambda: self.step() > 10, 120)
+        self.until(lambda: self.facts().get("step", 0) > 10)
         self.id = runs.find(None).id
 
     def step(self) -> int:
@@ -54,23 +58,24 @@ class Training:
         wait_for(lambda: self.step() >= before + 10, 60)
         return True
 
+    @staticmethod
+    def until(holds: Callable[[], Any], timeout_s: float = 90.0) -> Any:
+        """What `holds` returns once that is true, where asking costs more than waiting."""
+
+        def asked() -> Any:
+            time.sleep(0.1)
+            return holds()
+
+        return wait_for(asked, timeout_s)
+
     def status(self) -> tuple[str, int]:
         """What `ddpmon status` says, and with what it exits."""
-        told = subprocess.run(
-            [ddpmon_program(), "status"],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
+        told = called("status")
         return told.stdout + told.stderr, told.returncode
 
     def facts(self) -> dict[str, Any]:
         """The same for programs; empty where it says nothing."""
-        told = subprocess.run(
-            [ddpmon_program(), "status", "--json"], capture_output=True, text=True, timeout=120, check=False
-        )
+        told = called("status", "--json")
         return json.loads(told.stdout) if told.stdout.startswith("{") else {}
 
     @property

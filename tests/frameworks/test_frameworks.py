@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
-import subprocess
 import sys
 import sysconfig
 from pathlib import Path
@@ -15,8 +15,11 @@ import pytest
 
 from ddpmon import runs
 from ddpmon.messages import SYNC_GRADIENTS, Step
-from ddpmon.recording.recording import Recording, recorded_report
+from ddpmon.recording.recorded import recorded_report
+from ddpmon.recording.recording import Recording
+from tests import ranks
 from tests.conftest import Cli
+from tests.ranks import launcher
 
 pytestmark = pytest.mark.e2e
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -28,14 +31,18 @@ TIMEOUT_S = 80
 ACCELERATE = str(Path(sysconfig.get_path("scripts")) / "accelerate")
 OWN_LAUNCHERS = {
     # Lightning starts the ranks after the first one itself.
-    "lightning_trainer": [sys.executable],
-    "transformers_trainer": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"],
+    "lightning_trainer": [sys.executable, str(SCRIPTS / "lightning_trainer.py")],
+    # It has none, and takes anybody's.
+    "transformers_trainer": launcher(2, SCRIPTS / "transformers_trainer.py"),
     # --multi_gpu is how it is told to start several processes; the script itself asks for the CPU.
     "accelerate_loop": [
         *(ACCELERATE, "launch", "--multi_gpu", "--num_processes=2", "--num_machines=1"),
         *("--mixed_precision=no", "--dynamo_backend=no", "--main_process_port=0"),
+        str(SCRIPTS / "accelerate_loop.py"),
     ],
 }
+MODULES = (*ranks.TORCH, "vision_first", "lightning", "transformers.trainer", "tqdm")
+"""What the scripts import that takes time."""
 PROGRESS = {"lightning_trainer": (STEPS, 2, 2), "transformers_trainer": (STEPS, 1, 1)}
 """The steps there will be, the last epoch and of how many, as trainers know them."""
 ENV = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
@@ -56,19 +63,18 @@ def left_by(folder: Path) -> list[Rank]:
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory):
-    """Run a command without ddpmon; each only once."""
-    known: dict[tuple[str, ...], list[Rank]] = {}
+    """Run a script without ddpmon, on so many ranks or in one process; each only once."""
 
-    def call(*command: str) -> list[Rank]:
-        if command not in known:
-            folder = tmp_path_factory.mktemp("bare")
-            line = [*command, str(folder)]
-            done = subprocess.run(
-                line, env=os.environ | ENV, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-            )
-            assert done.returncode == 0, done.stderr
-            known[command] = left_by(folder)
-        return known[command]
+    @functools.cache
+    def call(nproc: int | None, script: str, *arguments: str) -> list[Rank]:
+        folder = tmp_path_factory.mktemp("bare")
+        environment = os.environ | ENV | {"PYTHONPATH": str(SCRIPTS)}
+        done = ranks.run(
+            *(nproc, SCRIPTS / f"{script}.py", *arguments, str(folder)),
+            environment=environment, folder=folder, modules=MODULES, timeout_s=TIMEOUT_S,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return left_by(folder)
 
     return call
 
@@ -113,11 +119,10 @@ def assert_steps_add_up(steps: list[Step]) -> None:
 @pytest.mark.parametrize("way", ["ddpmon run", "its own launcher"])
 def test_a_trainer_trains_as_without_us_and_all_of_it_is_recorded(bare, watched, framework: str, way: str) -> None:
     script = str(SCRIPTS / f"{framework}.py")
-    command = [*OWN_LAUNCHERS[framework], script]
-    expected = bare(*command)
+    expected = bare(2, framework)
     bar = ["--bar"] if framework == "transformers_trainer" else []
-    start = ["run", "--headless", "--nproc", "2", script, *bar] if way == "ddpmon run" else ["exec", "--", *command]
-    found, recorded = watched(*start)
+    run = ["run", "--headless", "--nproc", "2", script, *bar]
+    found, recorded = watched(*run if way == "ddpmon run" else ["exec", "--", *OWN_LAUNCHERS[framework]])
 
     assert progress() == PROGRESS.get(framework, (None, None, None))
     assert len(expected) == 2
@@ -137,9 +142,8 @@ def test_a_trainer_trains_as_without_us_and_all_of_it_is_recorded(bare, watched,
 @pytest.mark.parametrize("option", [(), ("--data-parallel",)])
 def test_without_ddp_a_step_is_the_optimizers(bare, watched, option: tuple[str, ...]) -> None:
     """A plain loop, and nn.DataParallel: one process either way."""
-    script = str(SCRIPTS / "one_process.py")
-    (expected,) = bare(sys.executable, script, *option)
-    (found,), (steps,) = watched("run", "--headless", script, *option)
+    (expected,) = bare(None, "one_process", *option)
+    (found,), (steps,) = watched("exec", "--", sys.executable, str(SCRIPTS / "one_process.py"), *option)
 
     assert found == expected
     assert_steps_add_up(steps)
@@ -149,9 +153,8 @@ def test_without_ddp_a_step_is_the_optimizers(bare, watched, option: tuple[str, 
 
 
 def test_bars_of_a_loop_of_ones_own_tell_how_many_steps_and_epochs_there_will_be(bare, watched) -> None:
-    script = str(SCRIPTS / "tqdm_loop.py")
-    expected = bare(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", script)
-    found, recorded = watched("run", "--headless", "--nproc", "2", script)
+    expected = bare(2, "tqdm_loop", "--hasty")
+    found, recorded = watched("exec", "--", *launcher(2, SCRIPTS / "tqdm_loop.py"))
 
     assert found == expected
     assert [len(steps) for steps in recorded] == [160, 160]

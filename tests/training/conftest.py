@@ -1,4 +1,4 @@
-"""Starts the scripts as people do: torchrun, or one process per rank."""
+"""Starts the scripts as people do, torchrun or one process per rank, or runs them on ranks that are forked."""
 
 import os
 import subprocess
@@ -9,10 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from tests import ranks
+
 TRAINING = Path(__file__).parents[2] / "training"
 DEADLINE_S = 120
+MODULES = (*ranks.TORCH, "vision")
+"""What the scripts import that takes time: the last one torchvision."""
 
 sys.path.insert(0, str(TRAINING))  # as Python does for a script there: its modules import each other by name
+
+
+def environment():
+    return {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "MASTER_", "DDPMON_"))}
 
 
 class Started:
@@ -21,10 +29,9 @@ class Started:
     def __init__(self, command: list[str], folder: Path, env: dict[str, str]) -> None:
         number = len(list(folder.glob("output-*")))
         self._output = folder / f"output-{number}"
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "MASTER_", "DDPMON_"))}
         with self._output.open("wb") as output:
             self.process = subprocess.Popen(
-                command, cwd=folder, stdout=output, stderr=output, env=environment | env, stdin=subprocess.DEVNULL
+                command, cwd=folder, stdout=output, stderr=output, env=environment() | env, stdin=subprocess.DEVNULL
             )
 
     @property
@@ -73,3 +80,26 @@ def starter(folder: Path):
 def start(tmp_path):
     with starter(tmp_path) as start:
         yield start
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run a script to its end, on so many ranks or in one process: its exit code and its output."""
+
+    def call(script: str, *arguments: object, nproc: int | None = None, env: dict[str, str] | None = None):
+        return forked(tmp_path, script, *arguments, nproc=nproc, env=env or {})
+
+    return call
+
+
+def forked(folder: Path, script: str, *arguments: object, nproc: int | None, env: dict[str, str]):
+    done = ranks.run(
+        nproc,
+        TRAINING / script,
+        *map(str, arguments),
+        environment=environment() | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(TRAINING)} | env,
+        folder=folder,
+        modules=MODULES,
+        together=True,
+    )
+    return done.returncode, done.stdout

@@ -1,0 +1,92 @@
+"""What the rows of docs/faults.md do to a run, and what is to be true of it then."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import sqlite3
+from collections.abc import Iterator
+
+from ddpmon import runs
+from tests.disks import SmallDisk
+from tests.faults.table import Row
+from tests.faults.training import Training
+from tests.tui.terminal import Terminal
+
+MEGABYTES = 64
+"""Of the disk that a run is recorded on."""
+
+
+def _signal(training: Training, what: str, *numbers: signal.Signals) -> list[int]:
+    pids = training.processes(what)
+    assert pids
+    for pid in pids:
+        for number in numbers:
+            os.kill(pid, number)
+    return pids
+
+
+@contextlib.contextmanager
+def broken(disk: SmallDisk, training: Training, row: Row) -> Iterator[None]:
+    """While this is entered, it is broken as the row says."""
+    with contextlib.ExitStack() as repairs:
+        if row.what == "a dashboard":
+            shown = Terminal("ddpmon", "attach", rows=24, columns=80)
+            repairs.callback(shown.process.wait)
+            repairs.callback(shown.process.kill)
+            shown.wait_for("broken")
+            if row.happens == "its terminal closes":
+                shown.hang_up()
+                shown.wait_end()
+            else:
+                shown.process.send_signal(signal.SIGKILL if row.happens == "SIGKILL" else signal.SIGSTOP)
+                repairs.callback(shown.process.send_signal, signal.SIGCONT)
+        elif row.what == "the `ddpmon run` that started it":
+            training.starter.kill()
+        elif row.what == "the disk":
+            disk.fill()
+            repairs.callback(disk.free)
+        elif row.what == "the run's folder":
+            folder = runs.run_dir(training.id)
+            aside = disk.path / "aside"
+            folder.rename(aside)
+            repairs.callback(aside.rename, folder)
+        elif row.what == "the folder of the sockets":
+            folder = runs.socket_dir(training.id)
+            shutil.rmtree(folder)
+            if row.happens != "removed":
+                folder.mkdir()
+                folder.chmod(0o777)
+                repairs.callback(shutil.rmtree, folder)
+        elif row.happens == "SIGSTOP, then SIGCONT":
+            for pid in _signal(training, row.what, signal.SIGSTOP):
+                repairs.callback(os.kill, pid, signal.SIGCONT)
+        else:
+            _signal(training, row.what, signal.Signals[row.happens])
+        yield
+
+
+def stands_as_said(training: Training, row: Row) -> None:
+    """Wait until `ddpmon status` says what the row says, and exits with what it says."""
+    told: list[object] = []
+
+    def holds() -> bool:
+        told[:] = training.status()
+        return row.says in str(told[0]) and told[1] == row.exits_with
+
+    try:
+        training.until(holds)
+    except AssertionError:
+        raise AssertionError(f"not within 90 s: {row.says!r} and exit code {row.exits_with}; last: {told}") from None
+
+
+def assert_whole(training: Training) -> None:
+    """Every step that a rank made is in the recording, or in what it left for it."""
+    facts = training.until(training.facts)
+    assert facts["step"] == training.step()
+    with sqlite3.connect(runs.run_dir(training.id) / "telemetry.db") as db:
+        counts = db.execute("SELECT count(*), min(step), max(step) FROM steps GROUP BY process").fetchall()
+    db.close()
+    assert counts == [(training.step(), 1, training.step())] * 2

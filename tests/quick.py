@@ -1,0 +1,45 @@
+"""`pytest --quick`: the inner loop of who works here.
+
+It leaves out what starts ranks, supervisors, hubs or terminals (marked e2e or terminal, or given a home for runs), and
+tries fewer examples of each property.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("any machine", deadline=None)  # how long an example takes says nothing on a busy one
+EXAMPLES = 10
+settings.register_profile("quick", deadline=None, max_examples=EXAMPLES)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="no ranks, other processes or terminals; fewer examples")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("quick" if config.getoption("quick") else "any machine")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("quick"):
+        return
+    slow = {item for item in items if _starts_processes(item)}
+    if slow:
+        items[:] = [item for item in items if item not in slow]
+        config.hook.pytest_deselected(items=list(slow))
+    for item in items:
+        _try_fewer(getattr(item, "obj", None))
+
+
+def _starts_processes(item: pytest.Item) -> bool:
+    marked = any(item.get_closest_marker(name) for name in ("e2e", "terminal"))
+    return marked or "home" in getattr(item, "fixturenames", ())
+
+
+def _try_fewer(test: object) -> None:
+    """A property that asks for a number of examples by itself does not ask the profile."""
+    asked = getattr(test, "_hypothesis_internal_use_settings", None)
+    if asked is not None and asked.max_examples > EXAMPLES:
+        test._hypothesis_internal_use_settings = settings(asked, max_examples=EXAMPLES)
