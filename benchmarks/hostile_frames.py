@@ -65,7 +65,8 @@ from ddpmon.messages import (
     decode_to_rank,
     encode,
 )
-from ddpmon.recording.recording import recorded_snapshot, recording_path
+from ddpmon.recording.recorded import recorded_snapshot
+from ddpmon.recording.recording import recording_path
 
 WORLD = 4
 STEP_S = 0.01

@@ -304,7 +304,8 @@ def simulated_hour(run_id: str, ranks: int, size: str, count: int) -> None:
 
     with tempfile.TemporaryDirectory(prefix="ddpmon-b") as folder:
         viewer = Viewer(runs.find(run_id))
-        wish = Wish(HeatWish(rows=SIZES[size][1] - 6, columns=SIZES[size][0] - 20), TimelineWish(rows=20))
+        heat = HeatWish(rows=SIZES[size][1] - 6, columns=SIZES[size][0] - 20, beyond_chance=True)
+        wish = Wish(heat, TimelineWish(rows=20))
         for number in range(KEPT_SNAPSHOTS):
             (Path(folder) / f"{number:03}.frame").write_bytes(viewer.next(wish=wish)[0])
         viewer.close()

@@ -28,7 +28,7 @@ from ddpmon.remote.deltas import Patcher
 
 SCREENS = {
     "World": Wish(),
-    "Heat": Wish(heat=HeatWish(rows=32, columns=64)),
+    "Heat": Wish(heat=HeatWish(rows=32, columns=64, beyond_chance=True)),
     "Comm": Wish(cost=CostWish()),
     "Timeline": Wish(timeline=TimelineWish(rows=16)),
 }

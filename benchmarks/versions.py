@@ -25,7 +25,8 @@ sys.path.insert(0, str(ROOT))
 
 from ddpmon import runs  # noqa: E402
 from ddpmon.errors import DdpmonError  # noqa: E402
-from ddpmon.recording.recording import Recording, recorded_snapshot  # noqa: E402
+from ddpmon.recording.recorded import recorded_snapshot  # noqa: E402
+from ddpmon.recording.recording import Recording  # noqa: E402
 from tests.probe.test_ways import STEPS  # noqa: E402
 
 VERSIONS = ("2.4", "2.5", "2.6", "2.7", "2.8", "2.9", "2.10", "2.11", "2.12", "2.13", "2.14", "2.15")

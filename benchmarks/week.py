@@ -32,8 +32,8 @@ from ddpmon.messages import (
 )
 from ddpmon.recording.recorder import Recorder
 from ddpmon.recording.thinning import KEPT_RECORDS, WHOLE_BYTES
+from ddpmon.store.intake import Clock
 from ddpmon.store.processes import RankProcess
-from ddpmon.store.store import Clock
 
 DAY_S = 86_400
 TICK_S = 0.5
