@@ -7,6 +7,7 @@ import fcntl
 import io
 import os
 import pty
+import signal
 import struct
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from tests.conftest import Cli, ddpmon_program
 def called(*words: str) -> subprocess.CompletedProcess[str]:
     """A command line of ddpmon to its end, away from any terminal: exit code and what was written."""
     output, errors = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     with open(os.devnull) as nothing, pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", [ddpmon_program(), *words])
         patch.setattr(sys, "stdin", nothing)
@@ -30,6 +32,7 @@ def called(*words: str) -> subprocess.CompletedProcess[str]:
         patch.setattr(sys, "stderr", errors)
         with pytest.raises(SystemExit) as ended:
             main()
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == blocked, "what it starts later would inherit the mask"
     written = (stream.buffer.getvalue().decode() for stream in (output, errors))
     return subprocess.CompletedProcess(words, ended.value.code, *written)
 

@@ -36,14 +36,17 @@ def metrics(listen: tuple[str, int]) -> None:
     from ddpmon.export.endpoint import serve
 
     ends = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-    signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # before there are threads, which would get them
-    host, _ = listen
-    port = serve(*listen)
-    shown = f"[{host}]" if ":" in host else host
-    print(f"metrics of the runs in {runs.home()}: http://{shown}:{port}/metrics; Ctrl-C ends it", flush=True)
-    if not _loopback(host):
-        print("whoever reaches that port reads the names of runs, ranks and hosts, and all numbers", flush=True)
-    signal.sigwait(ends)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # before there are threads, which would get them
+    try:
+        host, _ = listen
+        port = serve(*listen)
+        shown = f"[{host}]" if ":" in host else host
+        print(f"metrics of the runs in {runs.home()}: http://{shown}:{port}/metrics; Ctrl-C ends it", flush=True)
+        if not _loopback(host):
+            print("whoever reaches that port reads the names of runs, ranks and hosts, and all numbers", flush=True)
+        signal.sigwait(ends)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _loopback(host: str) -> bool:
