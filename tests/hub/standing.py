@@ -1,6 +1,5 @@
 """Runs whose real ranks stand still when they are told to."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 from ddpmon import source
 from ddpmon.launch import stop
 from tests.hub.conftest import until
+from tests.ranks import launcher
 
 SCRIPT = Path(__file__).parents[1] / "probe" / "scripts" / "standing.py"
 
@@ -17,10 +17,7 @@ class Watched:
 
     def __init__(self, launch, folder):
         self.folder = folder
-        self.started = launch(
-            *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"),
-            *(str(SCRIPT), str(folder)),
-        )
+        self.started = launch(*launcher(3, SCRIPT, str(folder)))
         self.source = source.LiveSource(self.started.run)
 
     def until(self, condition, what, seconds=180):

@@ -1,27 +1,22 @@
-"""Runs that train with something else than DDP, from torchrun to every place that tells of them."""
+"""Runs that train with something else than DDP, from their start to every place that tells of them."""
 
 import csv
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from ddpmon import runs
 from tests.in_process import called
+from tests.ranks import launcher
 
 pytestmark = pytest.mark.e2e
 SCRIPTS = Path(__file__).parents[1] / "probe" / "scripts"
 
 
-def run(home, *arguments):
+def run(cli, ranks, script, *arguments):
     """Run a script headless; what it printed, and the report, status and CSV of it."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "ddpmon", "run", "--headless", *map(str, arguments)],
-        cwd=home, capture_output=True, text=True, timeout=150, check=False,
-    )  # fmt: skip
-    assert runs.find(None).ended, ended.stdout + ended.stderr
+    ended = cli("exec", "--headless", "--", *launcher(ranks, SCRIPTS / script, *arguments), timeout=150)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
 
     def told(*command):
         return called(*command).stdout
@@ -30,10 +25,8 @@ def run(home, *arguments):
     return ended.stdout, json.loads(told("report", "--format", "json")), json.loads(told("status", "--json")), rows
 
 
-def test_fsdp2_is_said_and_its_collectives_are_what_ranks_wait_in(home):
-    printed, report, status, rows = run(
-        home, "--nproc", "2", SCRIPTS / "sharded.py", "fsdp2", "--late", "1", "--steps", "60"
-    )
+def test_fsdp2_is_said_and_its_collectives_are_what_ranks_wait_in(cli):
+    printed, report, status, rows = run(cli, 2, "sharded.py", "fsdp2", "--late", "1", "--steps", "60")
     said = "FSDP2, no DDP: a step ends with the optimizer's"
     assert printed.count(said) == 2, "once when it is known, once in the report"
     assert said in status["measured"]
@@ -49,8 +42,8 @@ def test_fsdp2_is_said_and_its_collectives_are_what_ranks_wait_in(home):
     assert all(float(row["forward_ms"]) > 0 for row in rows)
 
 
-def test_one_process_has_no_forward_of_0_00_and_nobody_to_wait_for(home):
-    printed, report, status, rows = run(home, "--nproc", "1", SCRIPTS / "single.py")
+def test_one_process_has_no_forward_of_0_00_and_nobody_to_wait_for(cli):
+    printed, report, status, rows = run(cli, 1, "single.py")
     assert "one process, no DDP" in printed
     assert status["unmeasured"] == report["run"]["unmeasured"] == ["forward", "wait", "transfer"]
     phases = report["ranks"][0]["phases_ms"]

@@ -1,10 +1,8 @@
-"""Real ranks on gloo, from torchrun to the report."""
+"""Real ranks on gloo, from their start to the report; on torchrun where what it does counts."""
 
 import os
 import signal
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,26 +11,23 @@ from ddpmon import runs, source
 from ddpmon.export import report
 from ddpmon.recording.recording import recording_path
 from tests.conftest import wait_for
+from tests.ranks import launcher
 
 pytestmark = pytest.mark.e2e
 SCRIPTS = Path(__file__).parents[1] / "probe" / "scripts"
 
 
-def run(home, *arguments, options=()):
-    """Run small_ddp.py on two ranks; its report."""
-    script = [SCRIPTS / "small_ddp.py", *arguments]
-    ended = subprocess.run(
-        [sys.executable, "-m", "ddpmon", "run", "--headless", "--nproc", "2", *options, *script],
-        cwd=home, capture_output=True, text=True, timeout=150, check=False,
-    )  # fmt: skip
-    found = runs.find(None)
-    assert found.ended, ended.stdout + ended.stderr
-    return report.build(found)
+def run(cli, script, *arguments, options=()):
+    """Run a script on two ranks that train to their end; what was printed, and the report."""
+    done = cli("exec", "--headless", *options, "--", *launcher(2, SCRIPTS / script, *arguments), timeout=150)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout, report.build(runs.find(None))
 
 
-def test_a_rank_with_slow_data_is_named_with_what_fixing_it_would_gain(home):
+def test_a_rank_with_slow_data_is_named_with_what_fixing_it_would_gain(cli):
     """And nothing else is told of a run whose training is sound. The buckets are shown because they were asked for."""
-    made = run(home, "--slow", "data:1", "--seconds", "0.08", "--steps", "110", options=["--buckets"])
+    slow = ("--slow", "data:1", "--seconds", "0.08", "--steps", "110")
+    _, made = run(cli, "small_ddp.py", *slow, options=["--buckets"])
     told = [finding for finding in made["findings"] if finding["kind"] != "cpu_starved"]
     assert [finding["kind"] for finding in told] == ["straggler"], made["verdict"]
     (finding,) = told
@@ -57,40 +52,29 @@ def test_a_rank_with_slow_data_is_named_with_what_fixing_it_would_gain(home):
     assert made["ranks"][0]["cpu_starved_share"] is None or 0 <= made["ranks"][0]["cpu_starved_share"] <= 1
 
 
-def test_the_rank_that_raised_is_named_first(home):
-    made = run(home, "--fail", "30", "--steps", "60")
+def test_the_rank_that_raised_is_named_first(cli):
+    words = ("run", "--headless", "--nproc", "2", str(SCRIPTS / "small_ddp.py"), "--fail", "30", "--steps", "60")
+    assert cli(*words, timeout=150).returncode == 1
+    made = report.build(runs.find(None))
     assert made["run"]["state"] == "failed"
     assert made["verdict"].startswith("rank 1 failed first: ValueError: wrong on purpose")
     assert "exit 1; 1 other then stopped" in made["verdict"]
     assert made["ranks"][1]["exit"]["code"] == 1
 
 
-def test_a_rank_with_fewer_inputs_is_told_by_the_last_steps_it_had_with_the_others(home):
-    done = subprocess.run(
-        [sys.executable, "-m", "ddpmon", "run", "--headless", "--nproc", "2", SCRIPTS / "uneven.py"],
-        cwd=home, capture_output=True, text=True, timeout=150, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    made = report.build(runs.find(None))
+def test_a_rank_with_fewer_inputs_is_told_by_the_last_steps_it_had_with_the_others(cli):
+    printed, made = run(cli, "uneven.py")
     assert made["steps"]["count"] == 140
     assert [rank["steps"] for rank in made["ranks"]] == [140, 100]
     assert made["ranks"][1]["window"] == [2, 100]
     assert made["ranks"][1]["own_ms"] > 0
-    assert "rank 1: means over 2 to 100" in done.stdout
+    assert "rank 1: means over 2 to 100" in printed
 
 
-def test_an_evaluation_on_the_first_rank_is_told_as_one_and_is_in_no_mean(home):
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "ddpmon", "run", "--headless", "--every", "1", "--nproc", "2"),
-            *(SCRIPTS / "evaluating.py", "4"),
-        ],
-        cwd=home, capture_output=True, text=True, timeout=150, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "evaluation on rank 0 for" in done.stdout
-    assert "stalled" not in done.stdout
-    made = report.build(runs.find(None))
+def test_an_evaluation_on_the_first_rank_is_told_as_one_and_is_in_no_mean(cli):
+    printed, made = run(cli, "evaluating.py", "4", options=["--every", "1"])
+    assert "evaluation on rank 0 for" in printed
+    assert "stalled" not in printed
     evaluation = made["time"]["pauses"]["evaluation"]
     assert evaluation["count"] == 1
     assert evaluation["seconds"] == pytest.approx(4, abs=1)
@@ -99,15 +83,13 @@ def test_an_evaluation_on_the_first_rank_is_told_as_one_and_is_in_no_mean(home):
     assert made["steps"]["step_ms"]["max"] < 2000
     assert all(rank["phases_ms"]["wait"] < 10 for rank in made["ranks"])
     assert "before forward" in made["ranks"][0]["named_ms"]
-    assert "time: training" in done.stdout
+    assert "time: training" in printed
 
 
 @pytest.mark.parametrize("ends", ["killed", "stopped"])
 def test_what_ranks_could_not_hand_over_at_their_end_is_recorded_all_the_same(launch, ends):
     """The hub stands still before the last steps; it is killed once the ranks have left, or never goes on by itself."""
-    script = (str(SCRIPTS / "small_ddp.py"), "--steps", "60", "--slow", "other:0")
-    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    started = launch(*torchrun, *script)
+    started = launch(*launcher(2, SCRIPTS / "small_ddp.py", "--steps", "60", "--slow", "other:0"))
     watched = source.LiveSource(started.run)
     wait_for(lambda: (shot := watched.snapshot()) and shot.step >= 10, 60)
     watched.close()

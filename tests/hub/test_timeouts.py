@@ -1,6 +1,5 @@
 """Real ranks of which one evaluates for longer than the others may wait."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ from ddpmon import runs, source
 from ddpmon.export import report
 from ddpmon.launch import stop
 from tests.conftest import wait_for
+from tests.ranks import launcher
 
 pytestmark = pytest.mark.e2e
 SCRIPT = Path(__file__).parents[1] / "probe" / "scripts" / "evaluating.py"
@@ -24,8 +24,7 @@ def watch(launch):
     made = []
 
     def begin(*arguments):
-        torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-        started = launch(*torchrun, str(SCRIPT), *arguments)
+        started = launch(*launcher(2, SCRIPT, *arguments))
         made.append((started, source.LiveSource(started.run)))
         return made[-1]
 

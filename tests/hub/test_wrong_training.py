@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.ranks import launcher
+
 pytestmark = pytest.mark.e2e
 SCRIPT = Path(__file__).parents[1] / "probe" / "scripts" / "drifting.py"
 
 
 def run(cli, how, nproc=2):
-    done = cli("run", "--headless", "--nproc", str(nproc), str(SCRIPT), how, timeout=120)
+    done = cli("exec", "--headless", "--", *launcher(nproc, SCRIPT, how), timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(cli("report", "--format", "json").stdout)
 
