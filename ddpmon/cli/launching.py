@@ -81,6 +81,9 @@ def _watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     Everything after SCRIPT belongs to the script, which is run unchanged. In a terminal the dashboard opens:
     q leaves the run running, x stops it. Without one, Ctrl-C stops the run and a second Ctrl-C kills it.
+
+    On several nodes of a Slurm job, one task on each, they find each other: srun ddpmon run --nproc gpu SCRIPT.
+    SIGUSR1 and SIGUSR2 are handed to the ranks that have a handler for them.
     {OUTPUT}{EXIT_CODES}""",
 )
 @click.option(
@@ -93,7 +96,9 @@ def _watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module, as with python -m.")
 @click.option("--max-restarts", type=click.IntRange(0), default=0, show_default=True, help="As torchrun's.")
-@click.option("--nnodes", type=click.IntRange(1), default=1, show_default=True, help="Machines in this run.")
+@click.option(
+    "--nnodes", type=click.IntRange(1), help="Machines in this run.  [default: those of the Slurm job step, or 1]"
+)
 @click.option("--node-rank", type=int, help="Which of them this one is, from 0.")
 @click.option("--rdzv-endpoint", metavar="HOST:PORT", help="Where they meet: a free port on machine 0.")
 @_watch_options
@@ -103,7 +108,7 @@ def run(
     nproc: str,
     module: bool,
     max_restarts: int,
-    nnodes: int,
+    nnodes: int | None,
     node_rank: int | None,
     rdzv_endpoint: str | None,
     name: str | None,
@@ -117,18 +122,22 @@ def run(
     args: tuple[str, ...],
 ) -> int:
     """Start a script on torchrun; the option's help says the rest."""
+    import os
+
     from ddpmon import runs
+    from ddpmon.launch import slurm
     from ddpmon.launch.prepare import Asked, prepare
     from ddpmon.launch.remembered import remember, typed
     from ddpmon.launch.torchrun import Nodes
 
+    in_slurm = None if nnodes or node_rank is not None or rdzv_endpoint else slurm.nodes(os.environ)
     options = Asked(
         script,
         list(args),
         module,
         nproc,
         name,
-        nodes=Nodes(nnodes, node_rank, rdzv_endpoint),
+        nodes=in_slurm or Nodes(nnodes or 1, node_rank, rdzv_endpoint),
         max_restarts=max_restarts,
         grace_s=grace,
         buckets=buckets,
@@ -136,7 +145,7 @@ def run(
     )
     with runs.reserved() as run_id:
         launch_spec = prepare(options, run_id)
-    if nnodes == 1:
+    if options.nodes.count == 1:
         remember(typed(options))
     return _start(launch_spec, run_id, headless, every, notify)
 

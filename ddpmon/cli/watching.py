@@ -41,16 +41,20 @@ def interactive() -> bool:
 
 
 class Signals:
-    """Takes Ctrl-C, SIGTERM and a hang-up as wishes, for as long as it is entered."""
+    """Takes Ctrl-C, SIGTERM and a hang-up as wishes, SIGUSR1 and SIGUSR2 for the ranks, for as long as it is entered.
+
+    Schedulers send those two before they end a job, to the program that they started: this one.
+    """
 
     def __init__(self) -> None:
         self.stops = 0
+        self.for_ranks: list[signal.Signals] = []
         self.terminated = False
         self.hung_up = False
         self._before: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> Self:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
             self._before[number] = signal.signal(number, self._take)
         return self
 
@@ -61,6 +65,8 @@ class Signals:
     def _take(self, number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGHUP:
             self.hung_up = True
+        elif number in {signal.SIGUSR1, signal.SIGUSR2}:
+            self.for_ranks.append(signal.Signals(number))
         else:
             self.stops += 1
             self.terminated |= number == signal.SIGTERM
@@ -122,6 +128,8 @@ def follow(run: runs.Run, every_s: float, signals: Signals, owns_run: bool) -> i
             if (stops := signals.stops) > stops_sent:  # while one is asked for, the next may come
                 _ask(run, now=stops > 1)
                 stops_sent = stops
+            while signals.for_ranks and owns_run:
+                _hand_on(run, signals.for_ranks.pop(0))
             time.sleep(LOOK_S)
             run = runs.load(run.id)
     finally:
@@ -151,6 +159,15 @@ def _ask(run: runs.Run, now: bool) -> None:
         _say(f"stopping; the ranks have {run.grace_s:g} s, Ctrl-C again kills them")
     else:
         _say(f"stopping already; the ranks have {left_s:.0f} s left, Ctrl-C again kills them")
+
+
+def _hand_on(run: runs.Run, number: signal.Signals) -> None:
+    from ddpmon.analysis.words import counted
+    from ddpmon.launch.run_processes import hand_to_ranks
+
+    handed, left_out = hand_to_ranks(run, number)
+    no_handler = f"; {counted(left_out, 'rank')} without a handler for it left alone" if left_out else ""
+    _say(f"{number.name} handed to {counted(handed, 'rank')}{no_handler}")
 
 
 def _is_final(snapshot: Snapshot | None) -> bool:

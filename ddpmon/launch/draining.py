@@ -61,7 +61,10 @@ class Draining:
             command = [sys.executable, "-P", "-m", "ddpmon.launch.drain", self._run_id, str(os.getpid())]
             try:
                 # SIGTERM is blocked until the drain handles it: before, it would kill.
-                pid = processes.spawn(command, dict(os.environ), sys.stderr.fileno(), blocked={signal.SIGTERM})
+                pid = processes.spawn(
+                    command, dict(os.environ), sys.stderr.fileno(),
+                    blocked={signal.SIGTERM}, ignored=processes.SCHEDULERS,
+                )  # fmt: skip
             except OSError as error:
                 self._failed(at, f"cannot be started: {error}")
                 return

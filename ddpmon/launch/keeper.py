@@ -58,9 +58,9 @@ class HubKeeper:
         command = [sys.executable, "-P", "-m", "ddpmon.hub", self._run_id]
         log = runs.run_dir(self._run_id) / "logs" / "hub.log"
         try:
-            return processes.spawn(command, dict(os.environ), log)
+            return processes.spawn(command, dict(os.environ), log, ignored=processes.SCHEDULERS)
         except OSError:  # a full disk: a hub without a log is better than none
-            return processes.spawn(command, dict(os.environ), Path(os.devnull))
+            return processes.spawn(command, dict(os.environ), Path(os.devnull), ignored=processes.SCHEDULERS)
 
     def ended(self, at: float, code: int | None) -> None:
         """The hub ended, as waitpid told it; None: the code is unknown."""

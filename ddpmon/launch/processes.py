@@ -16,11 +16,12 @@ PR_SET_CHILD_SUBREAPER = 36
 PIDFD_SIGNAL_PROCESS_GROUP = 1 << 2
 """<linux/pidfd.h>, since 6.9."""
 
+SCHEDULERS = (signal.SIGUSR1, signal.SIGUSR2)
+"""What schedulers send before they end a job, some to all of its processes: for the ranks, to end nobody else."""
 # Whoever started ddpmon may have ignored some of these (nohup, a background job); a run starts as if not.
-_TO_DEFAULT = (
-    signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ,
-    signal.SIGUSR1, signal.SIGUSR2,
-)  # fmt: skip
+_TO_DEFAULT = {
+    signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ, *SCHEDULERS,
+}  # fmt: skip
 
 
 def become_subreaper() -> None:
@@ -36,11 +37,13 @@ def spawn(
     log: Path | int,
     *,
     blocked: Collection[signal.Signals] = (),
+    ignored: Collection[signal.Signals] = (),
     umask: int | None = None,
 ) -> int:
     """Start a program in a session of its own, nothing on stdin; returns its pid.
 
     log: what its output is appended to, or an open descriptor. blocked: signals that wait until it asks for them.
+    ignored: signals that it ignores as this process does.
     umask: the program's; None: as this process's. Raises OSError if it cannot be started.
     """
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
@@ -62,7 +65,7 @@ def spawn(
             ],
             setsid=True,
             setsigmask=blocked,
-            setsigdef=_TO_DEFAULT,
+            setsigdef=_TO_DEFAULT.difference(ignored),
         )
     finally:
         if ours is not None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from ddpmon.launch import processes, remains
 from ddpmon.launch.life import Do
-from ddpmon.runs import Process, proc
+from ddpmon.runs import Process, Run, proc
 
 PASS_ON_S = 2.0
 """How long a launcher may take to hand a signal to its ranks."""
@@ -94,6 +94,21 @@ def ranks(left: list[tuple[int, Process]]) -> list[Process]:
     """The ranks that a launcher started; not their DataLoader workers, which inherit the ranks' environment."""
     is_rank = processes.is_rank
     return [process for parent, process in left if is_rank(process.pid) and not is_rank(parent)]
+
+
+def hand_to_ranks(run: Run, number: signal.Signals) -> tuple[int, int]:
+    """Send a signal to the ranks here that have a handler for it; how many have, and how many have none.
+
+    Never to their launcher, nor to a rank without a handler: it would end them.
+    """
+    agent = run.agent
+    if agent is None or not agent.alive():
+        return 0, 0
+    here = ranks([(proc.parent(agent.pid), agent), *processes.descendants(agent.pid)])
+    listeners = [process for process in here if proc.catches(process.pid, number)]
+    for process in listeners:
+        processes.send(process, number)
+    return len(listeners), len(here) - len(listeners)
 
 
 def _wake(process: Process) -> None:

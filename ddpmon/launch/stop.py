@@ -25,7 +25,7 @@ def request(run: runs.Run, now: bool = False) -> None:
     if run.lost() and run.sight is Sight.PIDS and remains.of_run(run.id):
         run = adoption.take_over(run)
     if run.supervisor is not None and run.sight is Sight.PIDS and run.supervisor.alive():
-        processes.send(run.supervisor, signal.SIGUSR1 if now else signal.SIGTERM)
+        processes.send(run.supervisor, signal.SIGQUIT if now else signal.SIGTERM)
         adoption.wake(run.supervisor)
 
 

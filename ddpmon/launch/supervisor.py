@@ -6,7 +6,7 @@ nobody else changes anything in there but the run's name. For its life it holds 
 supervisor at most.
 
     SIGTERM, SIGINT   stop: the ranks get the run's grace to end by themselves; further ones change nothing
-    SIGUSR1           stop now
+    SIGQUIT           stop now
     --take-over       watch a run whose supervisor was killed to its end
 
 A disk that is full, or folders that somebody removes, delay what it writes and never end it. Where it cannot write down
@@ -37,7 +37,7 @@ from ddpmon.launch.run_processes import RunProcesses
 from ddpmon.launch.run_processes import ranks as ranks_of
 from ddpmon.runs import Process
 
-STOPS = {signal.SIGTERM, signal.SIGINT, signal.SIGUSR1}
+STOPS = {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT}
 SIGNALS = STOPS | {signal.SIGCHLD}
 IDLE_S = 1.0
 ENDING_S = 0.1
@@ -172,7 +172,7 @@ class Supervisor:
         number = self._wait(IDLE_S if self.life.state == "running" else ENDING_S)
         now = time.monotonic()
         if number in STOPS:
-            self._stop(now, number == signal.SIGUSR1)
+            self._stop(now, number == signal.SIGQUIT)
         self._reap(now)
         return False
 
@@ -326,7 +326,8 @@ def main() -> None:
         os.close(ready)
         os._exit(0 if os.read(signed, 1) else 1)
     processes.become_subreaper()  # does not pass through a fork
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    for number in (signal.SIGHUP, *processes.SCHEDULERS):
+        signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     umask = os.umask(0o077)  # what this process and the hub write is for their user alone
     file = RunFile(run, say)

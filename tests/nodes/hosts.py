@@ -87,6 +87,15 @@ class Host:
             "--rdzv-endpoint", endpoint, "--nproc", "2", "--name", self.name, str(TRAIN), **variables,
         )  # fmt: skip
 
+    def train_as_srun_task(self, **variables: str) -> subprocess.Popen:
+        """The same as the task of a Slurm job step: `srun ddpmon run …`, with the variables that srun sets."""
+        names = f"{self.address.rpartition('.')[0]}.[1-2]"
+        step = {"SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NUM_TASKS": "2", "SLURM_NODEID": str(self.number),
+                "SLURM_STEP_NODELIST": names, "SLURM_JOB_ID": "41877", "SLURM_STEP_ID": "0"}  # fmt: skip
+        return self.start(
+            ddpmon_program(), "run", "--headless", "--nproc", "2", "--name", self.name, str(TRAIN), **step, **variables
+        )
+
     def log(self) -> str:
         return "\n".join(path.read_text(errors="replace") for path in sorted(self.folder.glob("log*")))
 

@@ -94,8 +94,8 @@ def test_weights_are_the_same_to_the_bit_and_all_is_recorded_at_the_end(hosts):
     one, two = hosts.hosts
     variables = {"STEPS": "60"}
     watched, plain = one.folder / "watched.pt", one.folder / "plain.pt"
-    one.train(WEIGHTS=str(watched), **variables)
-    two.train(**variables)
+    one.train_as_srun_task(WEIGHTS=str(watched), **variables)
+    two.train_as_srun_task(**variables)
     for host in (one, two):
         assert host.started[-1].wait(LAUNCH_S) == 0, host.log()
     for host in (one, two):
