@@ -172,7 +172,7 @@ def test_a_late_rank_in_such_a_world_is_one_line():
     _, text = drive(noisy(64, late=13), "3")
     lit = [row for row in text.splitlines()[4:-3] if set("▁▃▆█") & set(row)]
     assert [row.split()[:2] for row in lit] == [["12-15", "1/4"]]
-    assert "rank 13 alone of 4 (12-15): beyond chance in 100% of columns" in text
+    assert "rank 13 alone of 4 (12-15): beyond chance in every column" in text
 
 
 def test_what_a_hub_that_knows_of_no_chance_sends_is_shown_as_what_it_is():

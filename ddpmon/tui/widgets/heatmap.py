@@ -162,6 +162,8 @@ def in_words(view: HeatView, row: HeatRow, *, known: bool = True) -> str:
     over = "beyond chance" if view.beyond_chance else _WORDS.get(view.metric, "5%+ over the median")
     if not row.hot_share:
         return f"{who}: never {over}{' by itself' * (view.beyond_chance and view.metric != 'step')}"
+    if row.hot_share == 1:
+        return f"{who}: {over} in every column"  # since when is not to be seen here
     since = "" if row.hot_since is None else f", since step {numbers.count(row.hot_since)}"
     return f"{who}: {over} in {numbers.percent(row.hot_share)} of columns{since}"
 
