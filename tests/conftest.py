@@ -26,6 +26,8 @@ from tests.namespaces import other_namespace
 
 __all__ = ["module_disk", "other_namespace", "small_disk"]  # fixtures
 
+# Hundreds of processes would compile ddpmon anew, and torch where pip was told to leave that to who imports it.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 gc.freeze()  # what is imported stays
 gc.set_threshold(50_000, 20, 20)  # a fifth of the suite's time otherwise: tests leave little behind
 
