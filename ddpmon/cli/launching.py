@@ -82,22 +82,23 @@ def _watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
     Everything after SCRIPT belongs to the script, which is run unchanged. In a terminal the dashboard opens:
     q leaves the run running, x stops it. Without one, Ctrl-C stops the run and a second Ctrl-C kills it.
 
-    On several nodes of a Slurm job, one task on each, they find each other: srun ddpmon run --nproc gpu SCRIPT.
+    In a Slurm job (srun ddpmon run --nproc gpu SCRIPT, one task a node) and where torchrun's own variables are set
+    (PET_NNODES and the like, as in Kubeflow's TrainJob), nodes find each other by these.
     SIGUSR1 and SIGUSR2 are handed to the ranks that have a handler for them.
     {OUTPUT}{EXIT_CODES}""",
 )
 @click.option(
     "--nproc",
     "--nproc-per-node",
-    default="1",
     metavar="N",
-    show_default=True,
-    help="Ranks on this machine: a number, gpu (one for each), cpu or auto.",
+    help="Ranks on this machine: a number, gpu (one for each), cpu or auto.  [default: $PET_NPROC_PER_NODE, or 1]",
 )
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module, as with python -m.")
 @click.option("--max-restarts", type=click.IntRange(0), default=0, show_default=True, help="As torchrun's.")
 @click.option(
-    "--nnodes", type=click.IntRange(1), help="Machines in this run.  [default: those of the Slurm job step, or 1]"
+    "--nnodes",
+    type=click.IntRange(1),
+    help="Machines in this run.  [default: by $PET_NNODES, those of the Slurm job step, or 1]",
 )
 @click.option("--node-rank", type=int, help="Which of them this one is, from 0.")
 @click.option("--rdzv-endpoint", metavar="HOST:PORT", help="Where they meet: a free port on machine 0.")
@@ -105,7 +106,7 @@ def _watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("script")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def run(
-    nproc: str,
+    nproc: str | None,
     module: bool,
     max_restarts: int,
     nnodes: int | None,
@@ -125,19 +126,21 @@ def run(
     import os
 
     from ddpmon import runs
-    from ddpmon.launch import slurm
+    from ddpmon.launch import slurm, torchrun_env
     from ddpmon.launch.prepare import Asked, prepare
     from ddpmon.launch.remembered import remember, typed
     from ddpmon.launch.torchrun import Nodes
 
-    in_slurm = None if nnodes or node_rank is not None or rdzv_endpoint else slurm.nodes(os.environ)
+    by_environment = None
+    if nnodes is None and node_rank is None and rdzv_endpoint is None:
+        by_environment = torchrun_env.nodes(os.environ) or slurm.nodes(os.environ)
     options = Asked(
         script,
         list(args),
         module,
-        nproc,
+        nproc or torchrun_env.ranks(os.environ) or "1",
         name,
-        nodes=in_slurm or Nodes(nnodes or 1, node_rank, rdzv_endpoint),
+        nodes=by_environment or Nodes(nnodes or 1, node_rank, rdzv_endpoint),
         max_restarts=max_restarts,
         grace_s=grace,
         buckets=buckets,

@@ -1,0 +1,46 @@
+"""This machine's place among several by the variables that torchrun itself reads, PET_NNODES and the like.
+
+Kubeflow's TrainJob sets them in every pod (its constants.go, TorchEnvNumNodes and below), and so do other schedulers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from ddpmon.errors import UsageError
+from ddpmon.launch.torchrun import Nodes
+
+DEFAULT_PORT = "29500"
+"""torchrun's."""
+
+
+def nodes(environment: Mapping[str, str]) -> Nodes | None:
+    """The nodes; None where no variable tells, or of one alone. UsageError where they are not what torchrun takes."""
+    count = environment.get("PET_NNODES", "1")
+    if re.fullmatch(r"[0-9]{1,6}:[0-9]{1,6}", count) and len({int(end) for end in count.split(":")}) > 1:
+        raise UsageError(f"PET_NNODES {count}: ddpmon run takes one number of nodes; ddpmon exec -- torchrun … does")
+    number = re.fullmatch(r"([0-9]{1,6})(:[0-9]{1,6})?", count)
+    if number is None or not int(number[1]):
+        raise UsageError(f"PET_NNODES is {count!r}: a number of nodes is wanted")
+    if int(number[1]) == 1:
+        return None
+    rank = environment.get("PET_NODE_RANK", "")
+    if not re.fullmatch(r"[0-9]{1,6}", rank):
+        raise UsageError(f"PET_NNODES is {count}, and PET_NODE_RANK {rank!r}: from 0 to {int(number[1]) - 1} is wanted")
+    return Nodes(int(number[1]), int(rank), _endpoint(environment))
+
+
+def ranks(environment: Mapping[str, str]) -> str | None:
+    """How many ranks there are to be on this machine, as --nproc takes it; None: no variable tells."""
+    return environment.get("PET_NPROC_PER_NODE")
+
+
+def _endpoint(environment: Mapping[str, str]) -> str | None:
+    if given := environment.get("PET_RDZV_ENDPOINT"):
+        return given if re.search(r":[0-9]+$", given) else f"{given}:{DEFAULT_PORT}"
+    host = environment.get("PET_MASTER_ADDR")
+    if host is None:
+        raise UsageError("PET_NNODES without PET_MASTER_ADDR; give --nnodes, --node-rank and --rdzv-endpoint")
+    bracketed = f"[{host}]" if ":" in host and not host.startswith("[") else host
+    return f"{bracketed}:{environment.get('PET_MASTER_PORT', DEFAULT_PORT)}"

@@ -1,0 +1,77 @@
+"""Where torchrun's own variables are set, `ddpmon run` heeds them as torchrun would."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from ddpmon import runs
+from ddpmon.launch import torchrun_env
+
+POD = {
+    "PET_NNODES": "4",
+    "PET_NPROC_PER_NODE": "2",
+    "PET_NODE_RANK": "3",
+    "PET_MASTER_ADDR": "mnist-node-0-0.mnist",
+    "PET_MASTER_PORT": "29400",
+}
+"""As in a pod of a TrainJob."""
+
+
+def test_a_pod_knows_its_place():
+    place = torchrun_env.nodes(POD)
+    assert (place.count, place.rank, place.endpoint) == (4, 3, "mnist-node-0-0.mnist:29400")
+    assert torchrun_env.ranks(POD) == "2"
+
+
+@pytest.mark.parametrize("environment", [{}, {"PET_NNODES": "1"}, {"PET_NNODES": "1:1"}, {"PET_NPROC_PER_NODE": "8"}])
+def test_elsewhere_there_is_one_node(environment):
+    assert torchrun_env.nodes(environment) is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "endpoint"),
+    [
+        ({"PET_RDZV_ENDPOINT": "head:31000"}, "head:31000"),
+        ({"PET_RDZV_ENDPOINT": "head"}, "head:29500"),
+        ({"PET_MASTER_PORT": None}, "mnist-node-0-0.mnist:29500"),
+        ({"PET_MASTER_ADDR": "fd00::7"}, "[fd00::7]:29400"),
+    ],
+)
+def test_where_all_meet(changed, endpoint):
+    environment = {name: value for name, value in (POD | changed).items() if value is not None}
+    assert torchrun_env.nodes(environment).endpoint == endpoint
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"PET_NNODES": "1:4"}, "PET_NNODES 1:4: ddpmon run takes one number of nodes; ddpmon exec -- torchrun … does"),
+        ({"PET_NNODES": "many"}, "PET_NNODES is 'many': a number of nodes is wanted"),
+        ({"PET_NNODES": "0"}, "PET_NNODES is '0'"),
+        ({"PET_NODE_RANK": ""}, "PET_NODE_RANK '': from 0 to 3 is wanted"),
+        ({"PET_NODE_RANK": "9"}, "--node-rank 9: with --nnodes 4, 0 to 3"),
+        ({"PET_MASTER_ADDR": None}, "PET_NNODES without PET_MASTER_ADDR"),
+        ({"PET_MASTER_PORT": "x"}, "HOST:PORT is wanted"),
+        ({"PET_NPROC_PER_NODE": "two"}, "--nproc two: a number, gpu, cpu or auto is wanted"),
+    ],
+)
+def test_what_cannot_be_is_one_line_and_nothing_is_started(cli, tmp_path, changed, said):
+    script = tmp_path / "train.py"
+    script.write_text("print(1)")
+    pod = {name: value for name, value in (POD | changed).items() if value is not None}
+    told = cli("run", str(script), env=os.environ | pod)
+    assert (told.returncode, told.stdout) == (2, "")
+    assert said in told.stderr
+    assert len(told.stderr.splitlines()) == 1
+    assert runs.all_runs() == []
+
+
+def test_what_is_given_counts_more(cli, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("print(1)")
+    told = cli("run", "--nnodes", "2", str(script), env=os.environ | POD)
+    assert told.stderr == "ddpmon: --nnodes 2 needs --node-rank and --rdzv-endpoint HOST:PORT on each node\n"
+    told = cli("run", "--nproc", "0", str(script), env=os.environ | POD)
+    assert "--nproc 0: from 1 to 1024" in told.stderr
