@@ -98,7 +98,7 @@ def _watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--nnodes",
     type=click.IntRange(1),
-    help="Machines in this run.  [default: by $PET_NNODES, those of the Slurm job step, or 1]",
+    help="Machines in this run.  [default: $PET_NNODES, or those of the Slurm job step, or 1]",
 )
 @click.option("--node-rank", type=int, help="Which of them this one is, from 0.")
 @click.option("--rdzv-endpoint", metavar="HOST:PORT", help="Where they meet: a free port on machine 0.")
