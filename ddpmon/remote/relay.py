@@ -132,6 +132,8 @@ class Relay:
             self._credits -= 1
             self._sent = shot
             self._send(Shot(self._differ.patch(shot)))
+        while news := self._source.news():
+            self._send(Sorry(news))
         if self._is_due("beat", now, BEAT_S):
             self._send(Beat(self._source.silent_for(), self._source.stoppable, self._source.askable))
         if self._want.printed and self._is_due("printed", now, PRINTED_S):
