@@ -29,7 +29,8 @@ from ddpmon.messages.nodes import (
     ToNode,
     decode_to_node,
 )
-from ddpmon.store.processes import RankProcess, Registry
+from ddpmon.store.processes import RankProcess
+from ddpmon.store.registry import Registry
 
 EVERY_S = 0.25
 """A bundle at most this often."""

@@ -45,7 +45,8 @@ from ddpmon.messages import (
 )
 from ddpmon.runs import Run
 from ddpmon.store.histories import Histories
-from ddpmon.store.processes import SAMPLE_US, RankProcess, Registry
+from ddpmon.store.processes import SAMPLE_US, RankProcess
+from ddpmon.store.registry import Registry
 from ddpmon.store.samples import Recently
 
 WINDOW_STEPS = 600
