@@ -89,7 +89,7 @@ class Hub:
         self._working = Working(START_S.enter)
         self._unwatched = Unwatched(speaks_at_once=run.world_size > 0)
         self._tails = Tails(folder, self._take_left, self._add_left_out_event)
-        self._alerts = Alerts(runs.told_of_alerts(run), self._store, self._store.add_event)
+        self._alerts = Alerts(runs.alert_command(run), self._store, self._store.add_event)
         self._tail_files: list[Path] = []
         """What ranks left there, to be removed once it is recorded."""
         now = time.monotonic()
