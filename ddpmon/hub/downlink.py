@@ -14,6 +14,7 @@ import zmq
 from ddpmon.analysis.words import rank_list
 from ddpmon.hub.admission import DOMAIN, Admission
 from ddpmon.hub.keys import Keys
+from ddpmon.hub.link import linked
 from ddpmon.hub.receiving import Socket
 from ddpmon.messages import ToRank, Welcome, Where, WireError, encode
 from ddpmon.messages.nodes import (
@@ -89,18 +90,13 @@ class Downlink:
         stop: Callable[[], None],
     ) -> None:
         self.admission = Admission(context, keys.admitted)
-        self.socket: Socket = context.socket(zmq.ROUTER)
-        self.socket.setsockopt(zmq.LINGER, 500)
+        self.socket = linked(context, zmq.ROUTER, keys, FRAME_BYTES)
         self.socket.setsockopt(zmq.RCVHWM, 100)
         self.socket.setsockopt(zmq.SNDHWM, 100)
-        self.socket.setsockopt(zmq.MAXMSGSIZE, FRAME_BYTES)
-        self.socket.setsockopt(zmq.HEARTBEAT_IVL, 1000)
-        self.socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3000)
         self.socket.setsockopt(zmq.HANDSHAKE_IVL, 5000)
         self.socket.setsockopt(zmq.ZAP_DOMAIN, DOMAIN)
         self.socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # else everyone is let in while nobody answers
         self.socket.setsockopt(zmq.CURVE_SERVER, 1)
-        self.socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret.encode())
         self._store, self._collector, self._epoch = store, collector, epoch
         self._look, self._stop = look, stop
         self.nodes: dict[int, Node] = {}
