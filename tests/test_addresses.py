@@ -18,9 +18,7 @@ def test_a_host_and_its_port_are_told_apart_and_put_together(typed, host, port):
     assert f"{addresses.bracketed(host)}:{port}" == typed
 
 
-@pytest.mark.parametrize(
-    "typed", ["", "node0", ":1", "node0:", "node0:x", "node0:65536", "node0:٣", "[]:1"]
-)
+@pytest.mark.parametrize("typed", ["", "node0", ":1", "node0:", "node0:x", "node0:65536", "node0:٣", "[]:1"])
 def test_what_is_no_host_with_a_port_is_refused(typed):
     with pytest.raises(ValueError, match="HOST:PORT is wanted"):
         addresses.split(typed)
