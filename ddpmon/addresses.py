@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 
 
@@ -9,8 +10,12 @@ def split(endpoint: str) -> tuple[str, int]:
     """HOST:PORT as ("127.0.0.1", 9846), [::1]:9846 as ("::1", 9846). ValueError: it is no such thing."""
     host, _, port = endpoint.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not host or not (port.isascii() and port.isdecimal()) or int(port) > 65_535:
+    if not host or not (port.isascii() and port.isdecimal()) or len(port) > 5 or int(port) > 65_535:
         raise ValueError(f"{endpoint}: HOST:PORT is wanted")
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        raise ValueError(f"{endpoint}: HOST:PORT is wanted, and {host} is no host") from None
     return host, int(port)
 
 
@@ -21,7 +26,10 @@ def bracketed(host: str) -> str:
 
 def own_towards(host: str, port: int, family: int = socket.AF_UNSPEC) -> str:
     """This machine's address on the way to a host. OSError: there is no way. Connecting a UDP socket sends nothing."""
-    found, kind, _, _, address = socket.getaddrinfo(host, port, family, socket.SOCK_DGRAM)[0]
+    try:
+        found, kind, _, _, address = socket.getaddrinfo(host, port, family, socket.SOCK_DGRAM)[0]
+    except UnicodeError:
+        raise OSError(errno.EINVAL, "no host has such a name") from None
     with socket.socket(found, kind) as probe:
         probe.connect(address)
         return str(probe.getsockname()[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import start_http_server
@@ -44,6 +44,10 @@ class Runs:
                 self._asked_at = time.monotonic()
             return self._metrics
 
+    def restricted_registry(self, names: Collection[str]) -> _Named:
+        """Those that the request names alone: `/metrics?name[]=ddpmon_loss`."""
+        return _Named(self, names)
+
     def _look(self) -> list[Metric]:
         answers = GaugeMetricFamily(
             "ddpmon_hub_answers", "1 if the hub of a run that goes on answers.", labels=["run", "run_id"]
@@ -74,6 +78,20 @@ class Runs:
                 with contextlib.suppress(DdpmonError):
                     self._ended[run_id] = recorded_snapshot(run)
         return iter(self._ended.values())
+
+
+class _Named:
+    """Some of the metrics, by the names of their families or samples."""
+
+    def __init__(self, every: Runs, names: Collection[str]) -> None:
+        self._every, self._names = every, names
+
+    def collect(self) -> list[Metric]:
+        return [
+            metric
+            for metric in self._every.collect()
+            if metric.name in self._names or any(sample.name in self._names for sample in metric.samples)
+        ]
 
 
 def _ended_lately(run: Run) -> bool:
