@@ -43,6 +43,7 @@ from ddpmon.messages import (
     Scalar,
     Step,
 )
+from ddpmon.plain import utf8
 from ddpmon.runs import Run
 from ddpmon.store.histories import Histories
 from ddpmon.store.processes import SAMPLE_US, RankProcess
@@ -304,7 +305,7 @@ class Intake:
 
     def add_event(self, unix: float, severity: str, text: str) -> None:
         """Something happened to the run."""
-        event = Event(unix, severity, text)
+        event = Event(unix, severity, utf8(text))
         self.events.append(event)
         self.new_events.append(event)
 

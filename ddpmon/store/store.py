@@ -22,6 +22,7 @@ from ddpmon.messages import (
     Failure,
     Finding,
 )
+from ddpmon.plain import utf8
 from ddpmon.store.intake import HUGE_LOSSES, Intake
 from ddpmon.store.standing import next_timeout, standstill, start_stands_s
 
@@ -166,7 +167,7 @@ class Store(Intake):
         """Its beginning that says who failed, and all of it."""
         run, first, size = self.run, self.first_failure, self.registry.world_size
         if run.error:
-            return "", run.error
+            return "", utf8(run.error)
         if first:
             return failing.who_failed_first(first, size), failing.sentence(first, size)
         return (

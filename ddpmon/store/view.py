@@ -38,6 +38,7 @@ from ddpmon.messages import (
     TimesView,
     VerdictFacts,
 )
+from ddpmon.plain import utf8
 from ddpmon.store.attempts import earlier_attempts
 from ddpmon.store.refusals import STRANGER
 from ddpmon.store.store import Store
@@ -85,7 +86,7 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
             name=run.name,
             world_size=registry.world_size or run.world_size,
             nnodes=run.nnodes,
-            script=run.script,
+            script=utf8(run.script),
             started_at=run.created_at,
             ended_at=run.ended_at,
             exit_code=run.exit_code,
