@@ -113,9 +113,8 @@ class Alerts:
         if self._program is not None:
             if not self._program.ended() and now - self._started[-1] < LONGEST_S:
                 return
-            if failure := self._program.failure():
+            if failure := self._program.close():
                 self._tell(unix, "info", f"--on-alert {self._command[0]} {failure}")
-            self._program.close()
             self._program = None
         if self._dropped and not self._waiting:
             self._tell(unix, "info", f"--on-alert: {counted(self._dropped, 'alert')} not told: {MOST_AN_HOUR} an hour")
@@ -150,23 +149,21 @@ class _Program:
 
     def ended(self) -> bool:
         """Whether it has; one that prints more than a pipe holds waits until it is asked again."""
-        ended = self._process.poll() is not None
+        # Looked at, not waited for: as long as it is a zombie, no other process group can have its number.
+        ended = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         with contextlib.suppress(OSError):  # nothing to read just now
             self._words = (self._words + os.read(self._output, 1 << 16))[-_WORDS:]
         return ended
 
-    def failure(self) -> str:
-        """What is to be said of how it went; "" if nothing is."""
-        code = self._process.poll()
-        if code is None:
-            return f"was killed: it took more than {LONGEST_S:g} s"
-        lines = self._words.decode(errors="replace").strip().splitlines()
-        said = f": {plain(lines[-1])[:_SHOWN]}" if lines else ""
-        return f"ended with {code}{said}" if code else ""
-
-    def close(self) -> None:
-        """End it, and what it started."""
+    def close(self) -> str:
+        """End it, and what it started; returns what is to be said of how it went, "" if nothing is."""
+        overdue = not self.ended()
         with contextlib.suppress(OSError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        code = self._process.wait()
         os.close(self._output)
+        if overdue:
+            return f"was killed: it took more than {LONGEST_S:g} s"
+        lines = self._words.decode(errors="replace").strip().splitlines()
+        last = f": {plain(lines[-1])[:_SHOWN]}" if lines else ""
+        return f"ended with {code}{last}" if code else ""
