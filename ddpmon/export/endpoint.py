@@ -12,7 +12,7 @@ from prometheus_client.exposition import start_http_server
 
 from ddpmon import runs
 from ddpmon.errors import DdpmonError, UsageError
-from ddpmon.export.openmetrics import Told
+from ddpmon.export.openmetrics import SnapshotMetrics
 from ddpmon.messages import Snapshot
 from ddpmon.plain import plain
 from ddpmon.recording.recorded import recorded_snapshot
@@ -40,7 +40,7 @@ class Runs:
         """What there is to tell now."""
         with self._lock:
             if time.monotonic() - self._asked_at >= AGAIN_S:
-                self._metrics = self._look()
+                self._metrics = self._gathered()
                 self._asked_at = time.monotonic()
             return self._metrics
 
@@ -48,14 +48,14 @@ class Runs:
         """Those that the request names alone: `/metrics?name[]=ddpmon_loss`."""
         return _Named(self, names)
 
-    def _look(self) -> list[Metric]:
+    def _gathered(self) -> list[Metric]:
         answers = GaugeMetricFamily(
             "ddpmon_hub_answers", "1 if the hub of a run that goes on answers.", labels=["run", "run_id"]
         )
         everything = [(run, run.state()) for run in runs.all_runs()]
         running = self._running([run for run, state in everything if state == "running"], answers)
         over = self._over({run.id: run for run, state in everything if state != "running" and _ended_lately(run)})
-        return [answers, *Told([*running, *over]).collect()]
+        return [answers, *SnapshotMetrics([*running, *over]).collect()]
 
     @staticmethod
     def _running(here: list[Run], answers: GaugeMetricFamily) -> list[Snapshot]:

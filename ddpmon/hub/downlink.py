@@ -76,7 +76,7 @@ class Node:
 class Downlink:
     """Serves the hubs of other nodes.
 
-    look(viewer, request): takes a request of a viewer there; `show` sends what it gets. stop(): ends the whole run.
+    take_request(viewer, request): of a viewer there; `show` sends it the answer. stop(): ends the whole run.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Downlink:
         store: Store,
         collector: Collector,
         epoch: str,
-        look: Callable[[bytes, bytes], None],
+        take_request: Callable[[bytes, bytes], None],
         stop: Callable[[], None],
     ) -> None:
         self.admission = Admission(context, keys.admitted)
@@ -98,7 +98,7 @@ class Downlink:
         self.socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # else everyone is let in while nobody answers
         self.socket.setsockopt(zmq.CURVE_SERVER, 1)
         self._store, self._collector, self._epoch = store, collector, epoch
-        self._look, self._stop = look, stop
+        self._take_request, self._stop = take_request, stop
         self.nodes: dict[int, Node] = {}
 
     def listen(self, address: str) -> str:
@@ -144,7 +144,7 @@ class Downlink:
                 name = _name(node, b"%d" % hello.pid)
                 self._collector.take([name, encode(hello)], now, unix, Peer(0, node.number))
         elif isinstance(message, Look):
-            self._look(_name(node, message.viewer), message.request)
+            self._take_request(_name(node, message.viewer), message.request)
         else:
             self._bundle(node, message, now, unix)
 
@@ -165,7 +165,7 @@ class Downlink:
                 self._collector.take([name, item.frame], now, unix, peer, later_us=min(node.later_us))
             elif process := self._store.registry.everyone.get(process_key(item.pid, node.number)):
                 self._collector.ended(process, left=item.left)
-                if process.dead and not any(process.told(failure) for failure in self._store.failures):
+                if process.dead and not any(process.failed_of(failure) for failure in self._store.failures):
                     text = f"rank {process.rank} (pid {item.pid} on {node.host}) is gone"
                     self._store.add_event(unix, "critical", text)
 
@@ -210,9 +210,9 @@ class Downlink:
                     self._send(node, Stop())
             if node.epoch and node.gone != (now - node.heard_at >= GONE_S):
                 node.gone = not node.gone
-                self._tell(node, now, unix)
+                self._add_node_event(node, now, unix)
 
-    def _tell(self, node: Node, now: float, unix: float) -> None:
+    def _add_node_event(self, node: Node, now: float, unix: float) -> None:
         ranks = self.ranks(node)
         if not node.gone:
             self._store.add_event(unix, "info", f"{node.host} is back")

@@ -63,7 +63,7 @@ class Hub:
             self._with_parts,
             self._ask,
             self._epoch,
-            relay=self._nodes.look,
+            relay=self._nodes.relay,
             deliver=self._nodes.show,
         )
         self._nodes.begin(self._viewers)
@@ -142,20 +142,20 @@ class Hub:
         for process in store.registry.mark_dead():
             self._recorder.process(process)
             self._nodes.ended(process)
-            if process.dead and not any(process.told(f) for f in store.failures):
+            if process.dead and not any(process.failed_of(f) for f in store.failures):
                 store.add_event(unix, "critical", f"rank {process.rank} (pid {process.hello.pid}) is gone")
         self._processes.look_for_ranks(now)
         if now - self._mended_at >= MEND_S:
             self._mended_at = now
             if self._sockets.mend():
                 store.add_event(unix, "warn", "someone removed the run's sockets; they are back")
-        self._collector.tell_failures(now, unix)
+        self._collector.add_failure_events(now, unix)
         self._add_refusal_events(unix)
         store.digest()
         if self._processes.look_at_silent(now):
             self._viewers.hurry()
         store.judge(now, unix)
-        self._alerts.look(now, unix)
+        self._alerts.check(now, unix)
         if store.state == "stalled" and now - self._stacks_asked_at >= ASK_WHERE_S:
             self._stacks_asked_at = now
             self._collector.ask_where()
@@ -229,7 +229,7 @@ class Hub:
         if over:
             self._hand_over()
         now, unix = time.monotonic(), time.time()
-        self._collector.tell_failures(now, unix, final=True)
+        self._collector.add_failure_events(now, unix, final=True)
         self._add_refusal_events(unix)
         if over:
             store.live = False
@@ -240,7 +240,7 @@ class Hub:
                 self._recorder.process(process)
         store.digest(final=over)
         store.judge(now, unix)
-        self._alerts.look(now, unix)
+        self._alerts.check(now, unix)
         self._books.keep_last(now, unix)
         self._pass_on(now, unix)
         recorded = self._recorder.unrecorded

@@ -146,7 +146,9 @@ class Nodes:
     def _begin_downlink(self, addresses: list[str]) -> None:
         assert self._keys is not None  # noqa: S101  whoever calls this has them
         self._context = self._context or zmq.Context(io_threads=1)
-        down = Downlink(self._context, self._keys, self._store, self._collector, self._epoch, self._look, self._stop)
+        down = Downlink(
+            self._context, self._keys, self._store, self._collector, self._epoch, self._take_request, self._stop
+        )
         try:
             self._keys.addresses = [down.listen(address) for address in addresses]
         except zmq.ZMQError as error:
@@ -161,9 +163,9 @@ class Nodes:
         """Answer a rank of another node; False: it is none."""
         return self._down is not None and self._down.answer(identity, message, time.monotonic())
 
-    def look(self, viewer: bytes, request: bytes) -> bool:
+    def relay(self, viewer: bytes, request: bytes) -> bool:
         """Have the root answer a viewer of this hub; False: it cannot, or this is the root."""
-        return self._up is not None and self._up.look(viewer, request)
+        return self._up is not None and self._up.relay(viewer, request)
 
     def show(self, viewer: bytes, frame: bytes) -> bool:
         """Send a viewer of another node a snapshot; False: it is here."""
@@ -212,7 +214,7 @@ class Nodes:
         if self._context is not None:
             self._context.term()
 
-    def _look(self, viewer: bytes, request: bytes) -> None:
+    def _take_request(self, viewer: bytes, request: bytes) -> None:
         self._viewers.take(viewer, request, time.monotonic())
 
     def _locate(self, pid: int, brief: bool) -> None:

@@ -103,7 +103,7 @@ class Uplink:
         """A rank's process is there no more."""
         self._bundles.add(Item(process.hello.pid, b"", left=process.left))
 
-    def look(self, viewer: bytes, request: bytes) -> bool:
+    def relay(self, viewer: bytes, request: bytes) -> bool:
         """Pass a viewer's request on; False: the root cannot be reached."""
         return self.reached(time.monotonic()) and self._send(Look(viewer, request))
 

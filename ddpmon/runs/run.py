@@ -13,7 +13,7 @@ from ddpmon.errors import RunNotFoundError
 from ddpmon.runs import reading
 from ddpmon.runs.folders import run_dir
 from ddpmon.runs.here import Place, Sight, here, is_local
-from ddpmon.runs.lock import held, known_held
+from ddpmon.runs.lock import held, lock_held
 from ddpmon.runs.process import Process
 
 YEAR_10000 = 253_402_300_800.0
@@ -117,7 +117,7 @@ class Run:
         if self.sight is Sight.PIDS:
             return "lost"
         if self.sight is Sight.KERNEL:  # where no locks are, it is unknown
-            return "lost" if known_held(self.id) is False else "unknown"
+            return "lost" if lock_held(self.id) is False else "unknown"
         return "lost" if self.host == here().host and is_local(run_dir(self.id)) else "unknown"
 
     def elsewhere(self) -> str | None:

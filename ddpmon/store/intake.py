@@ -254,7 +254,7 @@ class Intake:
                 continue
             self._backwards.extend(row[0].backwards for row in rows.steps[-21:])
             part = split(
-                rows, self._clocks.offsets_us(rows, hosts), own_clocks, whole=self.registry.tells_all(rows.ranks)
+                rows, self._clocks.offsets_us(rows, hosts), own_clocks, whole=self.registry.covers_all(rows.ranks)
             )
             if part.ranks != self._window.ranks:
                 self.departed.leave(self._window.world(self._window_s), part.ranks)

@@ -120,7 +120,7 @@ class RankProcess:
         """The latest."""
         return self.samples[-1] if self.samples else None
 
-    def told(self, failure: Failure) -> bool:
+    def failed_of(self, failure: Failure) -> bool:
         """Whether that is what it failed of: on several nodes processes may have the same pid."""
         return (failure.rank, failure.pid) == (self.rank, self.hello.pid)
 

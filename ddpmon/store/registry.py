@@ -43,7 +43,7 @@ class Registry:
         """Whether every rank of the world was heard. Else none of those that were can tell whom they wait for."""
         return len(self.seats) >= self.world_size
 
-    def tells_all(self, ranks: Sequence[int]) -> bool:
+    def covers_all(self, ranks: Sequence[int]) -> bool:
         """Whether steps of these ranks are those of all that train: the rest has ended, or is heard and does not step.
 
         A rank that nothing is heard of may train on, and the others wait for it.
