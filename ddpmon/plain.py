@@ -24,6 +24,11 @@ def plain(line: str) -> str:
     return few_marks("".join(letter if letter.isprintable() else "?" for letter in spaced))
 
 
+def utf8(text: str) -> str:
+    """The text as it can be sent and stored: what is no UTF-8, as in names of files, is "?"."""
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
 def few_marks(text: str) -> str:
     """The text with no more marks over a letter than any language has."""
     characters, marks = [], 0

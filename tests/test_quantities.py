@@ -29,7 +29,8 @@ from ddpmon.messages.wire import check_sample
 from ddpmon.recording.merging import LAST
 from ddpmon.runs import Run
 from ddpmon.store.intake import Clock
-from ddpmon.store.processes import RankProcess, Registry
+from ddpmon.store.processes import RankProcess
+from ddpmon.store.registry import Registry
 from ddpmon.store.store import Store
 from ddpmon.store.view import snapshot
 from ddpmon.tui import charted, filters, lines, units

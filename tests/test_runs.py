@@ -14,6 +14,7 @@ import pytest
 
 from ddpmon import runs
 from ddpmon.errors import DdpmonError, RunNotFoundError, UsageError
+from ddpmon.runs import changing
 from tests.conftest import wait_for
 
 
@@ -53,7 +54,7 @@ def test_a_disk_that_takes_nothing_is_one_line(run, monkeypatch):
     def full(_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(runs, "save", full)
+    monkeypatch.setattr(changing, "save", full)
     with pytest.raises(DdpmonError, match="cannot be renamed: No space left on device"):
         runs.rename(run, "later")
 
@@ -79,7 +80,7 @@ def test_two_writers_do_not_undo_each_other(run):
 
 
 def test_a_writer_that_hangs_does_not_hold_up_the_others_for_ever(run, monkeypatch):
-    monkeypatch.setattr(runs, "LOCK_S", 0.05)
+    monkeypatch.setattr(changing, "LOCK_S", 0.05)
     held = os.open(runs.run_dir(run.id) / "run.json.lock", os.O_WRONLY | os.O_CREAT)
     fcntl.flock(held, fcntl.LOCK_EX)
     assert runs.update(run.id, exit_code=3).exit_code == 3

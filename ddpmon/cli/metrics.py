@@ -7,14 +7,14 @@ import signal
 
 import click
 
+from ddpmon.addresses import bracketed, split
+
 
 def _address(_context: click.Context, _param: click.Parameter, value: str) -> tuple[str, int]:
-    """HOST:PORT, as ("127.0.0.1", 9846); [::1]:9846 with IPv6."""
-    host, colon, port = value.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
-        raise click.BadParameter(f"{value}: HOST:PORT is wanted, as 127.0.0.1:9846")
-    return host, int(port)
+    try:
+        return split(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}, as 127.0.0.1:9846") from None
 
 
 @click.command()
@@ -40,8 +40,9 @@ def metrics(listen: tuple[str, int]) -> None:
     try:
         host, _ = listen
         port = serve(*listen)
-        shown = f"[{host}]" if ":" in host else host
-        print(f"metrics of the runs in {runs.home()}: http://{shown}:{port}/metrics; Ctrl-C ends it", flush=True)
+        print(
+            f"metrics of the runs in {runs.home()}: http://{bracketed(host)}:{port}/metrics; Ctrl-C ends it", flush=True
+        )
         if not _loopback(host):
             print("whoever reaches that port reads the names of runs, ranks and hosts, and all numbers", flush=True)
         signal.sigwait(ends)

@@ -114,6 +114,7 @@ def follow(run: runs.Run, every_s: float, signals: Signals, owns_run: bool) -> i
             snapshot = source.snapshot()
             for text in lines.of(snapshot, time.monotonic(), source.silent_for(), source.refused):
                 _say(text)
+            _say_news(source)
             if run.state() == "unknown":
                 break
             if run.lost():
@@ -134,8 +135,14 @@ def follow(run: runs.Run, every_s: float, signals: Signals, owns_run: bool) -> i
             run = runs.load(run.id)
     finally:
         source.close()
+    _say_news(source)  # its thread has ended, and may have started a supervisor just before
     code = _conclude(run, snapshot, report=True)
     return 128 + signal.SIGTERM if signals.terminated and code == STOPPED else code
+
+
+def _say_news(source: Source) -> None:
+    while news := source.news():
+        print("ddpmon:", plain(news), file=sys.stderr)
 
 
 def _attached(run: runs.Run) -> tuple[runs.Run, Source]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import start_http_server
 
 from ddpmon import runs
 from ddpmon.errors import DdpmonError, UsageError
-from ddpmon.export.openmetrics import Told
+from ddpmon.export.openmetrics import SnapshotMetrics
 from ddpmon.messages import Snapshot
 from ddpmon.plain import plain
 from ddpmon.recording.recorded import recorded_snapshot
@@ -40,18 +40,22 @@ class Runs:
         """What there is to tell now."""
         with self._lock:
             if time.monotonic() - self._asked_at >= AGAIN_S:
-                self._metrics = self._look()
+                self._metrics = self._gathered()
                 self._asked_at = time.monotonic()
             return self._metrics
 
-    def _look(self) -> list[Metric]:
+    def restricted_registry(self, names: Collection[str]) -> _Named:
+        """Those that the request names alone: `/metrics?name[]=ddpmon_loss`."""
+        return _Named(self, names)
+
+    def _gathered(self) -> list[Metric]:
         answers = GaugeMetricFamily(
             "ddpmon_hub_answers", "1 if the hub of a run that goes on answers.", labels=["run", "run_id"]
         )
         everything = [(run, run.state()) for run in runs.all_runs()]
         running = self._running([run for run, state in everything if state == "running"], answers)
         over = self._over({run.id: run for run, state in everything if state != "running" and _ended_lately(run)})
-        return [answers, *Told([*running, *over]).collect()]
+        return [answers, *SnapshotMetrics([*running, *over]).collect()]
 
     @staticmethod
     def _running(here: list[Run], answers: GaugeMetricFamily) -> list[Snapshot]:
@@ -74,6 +78,20 @@ class Runs:
                 with contextlib.suppress(DdpmonError):
                     self._ended[run_id] = recorded_snapshot(run)
         return iter(self._ended.values())
+
+
+class _Named:
+    """Some of the metrics, by the names of their families or samples."""
+
+    def __init__(self, every: Runs, names: Collection[str]) -> None:
+        self._every, self._names = every, names
+
+    def collect(self) -> list[Metric]:
+        return [
+            metric
+            for metric in self._every.collect()
+            if metric.name in self._names or any(sample.name in self._names for sample in metric.samples)
+        ]
 
 
 def _ended_lately(run: Run) -> bool:

@@ -17,7 +17,7 @@ Family: TypeAlias = tuple[str, str, str, str, list[Sample]]
 """Name, type, unit, help, samples."""
 
 
-class Told:
+class SnapshotMetrics:
     """Snapshots as prometheus_client collects them."""
 
     def __init__(self, snapshots: Iterable[Snapshot]) -> None:
@@ -40,7 +40,7 @@ class Told:
 
 def text(snapshot: Snapshot) -> str:
     """The snapshot in OpenMetrics 1.0 text."""
-    exposition: bytes = generate_latest(Told([snapshot]))  # type: ignore[no-untyped-call]
+    exposition: bytes = generate_latest(SnapshotMetrics([snapshot]))  # type: ignore[no-untyped-call]
     return exposition.decode()
 
 

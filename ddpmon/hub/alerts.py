@@ -42,11 +42,11 @@ _SHOWN = 200
 class Alerts:
     """Looks at a run after each judgement, and tells the program what is new. Nothing here raises."""
 
-    def __init__(self, command: Sequence[str], store: Store, tell: Callable[[float, str, str], None]) -> None:
-        """command: the program and its arguments; empty: nobody is told. tell: adds an event to the run."""
+    def __init__(self, command: Sequence[str], store: Store, add_event: Callable[[float, str, str], None]) -> None:
+        """command: the program and its arguments; empty: no alerts. add_event: adds an event to the run."""
         self._command = list(command)
         self._store = store
-        self._tell = tell
+        self._add_event = add_event
         self._state = store.state
         self._known = store.step > 0
         """Whether a hub before this one may have told what the first look shows."""
@@ -55,7 +55,7 @@ class Alerts:
         self._dropped = 0
         self._program: _Program | None = None
 
-    def look(self, now: float, unix: float) -> None:
+    def check(self, now: float, unix: float) -> None:
         """Queue what has become worth a look since the last time, start the next program, end one that takes long."""
         if not self._command:
             return
@@ -78,9 +78,9 @@ class Alerts:
     def _new(self) -> list[tuple[str, str, Finding | None]]:
         """Severity, sentence and finding of what is worse than at the last look."""
         store = self._store
-        told = [event for event in store.told if event.finding and event.severity != "info"]
-        new = [(event.severity, event.text, event.finding) for event in told]
-        findings = [event.finding for event in told]
+        announced = [event for event in store.announced if event.finding and event.severity != "info"]
+        new = [(event.severity, event.text, event.finding) for event in announced]
+        findings = [event.finding for event in announced]
         verdict = store.verdict
         if store.state != self._state and store.state in _TELLS and not any(f in findings for f in verdict.findings):
             new.append((verdict.severity, verdict.text, next(iter(verdict.findings), None)))
@@ -113,19 +113,20 @@ class Alerts:
         if self._program is not None:
             if not self._program.ended() and now - self._started[-1] < LONGEST_S:
                 return
-            if failure := self._program.failure():
-                self._tell(unix, "info", f"--on-alert {self._command[0]} {failure}")
-            self._program.close()
+            if failure := self._program.close():
+                self._add_event(unix, "info", f"--on-alert {self._command[0]} {failure}")
             self._program = None
         if self._dropped and not self._waiting:
-            self._tell(unix, "info", f"--on-alert: {counted(self._dropped, 'alert')} not told: {MOST_AN_HOUR} an hour")
+            self._add_event(
+                unix, "info", f"--on-alert: {counted(self._dropped, 'alert')} not told: {MOST_AN_HOUR} an hour"
+            )
             self._dropped = 0
         if self._waiting:
             try:
                 self._program = _Program(self._command, self._store.run.cwd, self._waiting.popleft())
                 self._started.append(now)
             except OSError as error:
-                self._tell(unix, "info", f"--on-alert {self._command[0]} cannot be started: {error.strerror}")
+                self._add_event(unix, "info", f"--on-alert {self._command[0]} cannot be started: {error.strerror}")
 
 
 class _Program:
@@ -150,23 +151,21 @@ class _Program:
 
     def ended(self) -> bool:
         """Whether it has; one that prints more than a pipe holds waits until it is asked again."""
-        ended = self._process.poll() is not None
+        # Looked at, not waited for: as long as it is a zombie, no other process group can have its number.
+        ended = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         with contextlib.suppress(OSError):  # nothing to read just now
             self._words = (self._words + os.read(self._output, 1 << 16))[-_WORDS:]
         return ended
 
-    def failure(self) -> str:
-        """What is to be said of how it went; "" if nothing is."""
-        code = self._process.poll()
-        if code is None:
-            return f"was killed: it took more than {LONGEST_S:g} s"
-        lines = self._words.decode(errors="replace").strip().splitlines()
-        said = f": {plain(lines[-1])[:_SHOWN]}" if lines else ""
-        return f"ended with {code}{said}" if code else ""
-
-    def close(self) -> None:
-        """End it, and what it started."""
+    def close(self) -> str:
+        """End it, and what it started; returns what is to be said of how it went, "" if nothing is."""
+        overdue = not self.ended()
         with contextlib.suppress(OSError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        code = self._process.wait()
         os.close(self._output)
+        if overdue:
+            return f"was killed: it took more than {LONGEST_S:g} s"
+        lines = self._words.decode(errors="replace").strip().splitlines()
+        last = f": {plain(lines[-1])[:_SHOWN]}" if lines else ""
+        return f"ended with {code}{last}" if code else ""

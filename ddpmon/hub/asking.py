@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ddpmon.store.processes import RankProcess, Registry
+from ddpmon.store.processes import RankProcess
+from ddpmon.store.registry import Registry
 
 EVERY_S = 0.5
 """A rank is asked at most this often, however many viewers ask. Who asks in between gets the same answer."""

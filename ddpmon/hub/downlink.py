@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections import deque
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import zmq
 from ddpmon.analysis.words import rank_list
 from ddpmon.hub.admission import DOMAIN, Admission
 from ddpmon.hub.keys import Keys
+from ddpmon.hub.link import linked
 from ddpmon.hub.receiving import Socket
 from ddpmon.messages import ToRank, Welcome, Where, WireError, encode
 from ddpmon.messages.nodes import (
@@ -44,8 +46,9 @@ MOST_PER_TURN = 200
 CLOCKS = 240
 """Bundles, a minute of them, of which the one that came fastest tells how far two clocks are apart: to milliseconds, so
 that failures and stacks of several machines have an order. Steps are aligned by the ends of their synchronisations."""
-_PREFIX = b"N"
-"""Of names of connections that are another node's; ZeroMQ's own begin with a zero."""
+_CONNECTION = re.compile(rb"N(\d{1,9})/(.+)", re.DOTALL)
+"""The name of another node's connection: the node, and a rank's pid or a viewer there. ZeroMQ's own begin with a zero,
+but whoever connects on this machine may choose one like it."""
 
 
 @dataclass
@@ -73,7 +76,7 @@ class Node:
 class Downlink:
     """Serves the hubs of other nodes.
 
-    look(viewer, request): takes a request of a viewer there; `show` sends what it gets. stop(): ends the whole run.
+    take_request(viewer, request): of a viewer there; `show` sends it the answer. stop(): ends the whole run.
     """
 
     def __init__(
@@ -83,24 +86,19 @@ class Downlink:
         store: Store,
         collector: Collector,
         epoch: str,
-        look: Callable[[bytes, bytes], None],
+        take_request: Callable[[bytes, bytes], None],
         stop: Callable[[], None],
     ) -> None:
         self.admission = Admission(context, keys.admitted)
-        self.socket: Socket = context.socket(zmq.ROUTER)
-        self.socket.setsockopt(zmq.LINGER, 500)
+        self.socket = linked(context, zmq.ROUTER, keys, FRAME_BYTES)
         self.socket.setsockopt(zmq.RCVHWM, 100)
         self.socket.setsockopt(zmq.SNDHWM, 100)
-        self.socket.setsockopt(zmq.MAXMSGSIZE, FRAME_BYTES)
-        self.socket.setsockopt(zmq.HEARTBEAT_IVL, 1000)
-        self.socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3000)
         self.socket.setsockopt(zmq.HANDSHAKE_IVL, 5000)
         self.socket.setsockopt(zmq.ZAP_DOMAIN, DOMAIN)
         self.socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # else everyone is let in while nobody answers
         self.socket.setsockopt(zmq.CURVE_SERVER, 1)
-        self.socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret.encode())
         self._store, self._collector, self._epoch = store, collector, epoch
-        self._look, self._stop = look, stop
+        self._take_request, self._stop = take_request, stop
         self.nodes: dict[int, Node] = {}
 
     def listen(self, address: str) -> str:
@@ -143,9 +141,10 @@ class Downlink:
             self._send(node, Again(join=True))
         elif isinstance(message, Roster):
             for hello in message.hellos:
-                self._collector.take([_name(node, hello.pid), encode(hello)], now, unix, Peer(0, node.number))
+                name = _name(node, b"%d" % hello.pid)
+                self._collector.take([name, encode(hello)], now, unix, Peer(0, node.number))
         elif isinstance(message, Look):
-            self._look(b"%c%d/" % (_PREFIX, node.number) + message.viewer, message.request)
+            self._take_request(_name(node, message.viewer), message.request)
         else:
             self._bundle(node, message, now, unix)
 
@@ -162,11 +161,11 @@ class Downlink:
             self._stop()
         for item in bundle.items:
             if item.frame:
-                name, peer = _name(node, item.pid), Peer(0, node.number)
+                name, peer = _name(node, b"%d" % item.pid), Peer(0, node.number)
                 self._collector.take([name, item.frame], now, unix, peer, later_us=min(node.later_us))
             elif process := self._store.registry.everyone.get(process_key(item.pid, node.number)):
                 self._collector.ended(process, left=item.left)
-                if process.dead and not any(process.told(failure) for failure in self._store.failures):
+                if process.dead and not any(process.failed_of(failure) for failure in self._store.failures):
                     text = f"rank {process.rank} (pid {item.pid} on {node.host}) is gone"
                     self._store.add_event(unix, "critical", text)
 
@@ -177,9 +176,9 @@ class Downlink:
 
     def answer(self, identity: bytes, message: ToRank, now: float) -> bool:
         """Answer a rank of another node, as far as its hub does not; False: it is none."""
-        number, _, pid = identity.removeprefix(_PREFIX).partition(b"/")
-        if not identity.startswith(_PREFIX) or (node := self.nodes.get(int(number))) is None:
-            return identity.startswith(_PREFIX)
+        node, pid = self._split(identity)
+        if node is None or not pid.isdigit():
+            return False
         if isinstance(message, Where):
             self._send(node, Locate(int(pid), message.brief))
         elif isinstance(message, Welcome) and not message.known:
@@ -188,12 +187,16 @@ class Downlink:
 
     def show(self, viewer: bytes, frame: bytes) -> bool:
         """Send a viewer on another node what it asked for; False: it is on none."""
-        if not viewer.startswith(_PREFIX):
+        node, name = self._split(viewer)
+        if node is None:
             return False
-        number, _, name = viewer.removeprefix(_PREFIX).partition(b"/")
-        if node := self.nodes.get(int(number)):
-            self._send(node, Shown(name, frame))
+        self._send(node, Shown(name, frame))
         return True
+
+    def _split(self, connection: bytes) -> tuple[Node | None, bytes]:
+        """The node that a connection is of, and what that one calls it; None: it is of this machine."""
+        parts = _CONNECTION.fullmatch(connection)
+        return (self.nodes.get(int(parts[1])), parts[2]) if parts else (None, b"")
 
     def tick(self, now: float, unix: float, *, recorded: bool, stopping: bool) -> None:
         """Tell nodes what is recorded and to stop; tell of nodes that are silent. recorded: all that came is."""
@@ -207,9 +210,9 @@ class Downlink:
                     self._send(node, Stop())
             if node.epoch and node.gone != (now - node.heard_at >= GONE_S):
                 node.gone = not node.gone
-                self._tell(node, now, unix)
+                self._add_node_event(node, now, unix)
 
-    def _tell(self, node: Node, now: float, unix: float) -> None:
+    def _add_node_event(self, node: Node, now: float, unix: float) -> None:
         ranks = self.ranks(node)
         if not node.gone:
             self._store.add_event(unix, "info", f"{node.host} is back")
@@ -244,6 +247,6 @@ class Downlink:
             self.socket.send_multipart([node.connection, encode(message)], zmq.NOBLOCK)
 
 
-def _name(node: Node, pid: int) -> bytes:
-    """Of the connection that a rank of another node would have."""
-    return b"%c%d/%d" % (_PREFIX, node.number, pid)
+def _name(node: Node, connection: bytes) -> bytes:
+    """How a connection of another node is called here."""
+    return b"N%d/%b" % (node.number, connection)

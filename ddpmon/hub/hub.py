@@ -3,51 +3,35 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import math
 import secrets
 import signal
 import socket
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import zmq
 
 from ddpmon import runs
-from ddpmon.analysis.over_time.history import BINS
-from ddpmon.analysis.processes.starts import START_S
-from ddpmon.analysis.verdict import Waiting
-from ddpmon.analysis.words import counted
-from ddpmon.errors import DdpmonError, RecordingError
+from ddpmon.errors import DdpmonError
 from ddpmon.hub.alerts import Alerts
 from ddpmon.hub.asking import Asking
+from ddpmon.hub.bookkeeping import Bookkeeping
 from ddpmon.hub.floods import Floods
 from ddpmon.hub.ingest import Ingest
 from ddpmon.hub.nodes import FINISH_S, Nodes
 from ddpmon.hub.opening import open_recording
-from ddpmon.hub.silent import Silent
+from ddpmon.hub.processes import Processes
 from ddpmon.hub.sockets import Sockets
-from ddpmon.hub.starting import started_ranks
-from ddpmon.hub.unarmed import Unwatched
 from ddpmon.hub.viewers import Viewers
-from ddpmon.hub.working import Working
 from ddpmon.messages import FromRank, Snapshot, ToRank, Wish
 from ddpmon.recording.collector import Collector
-from ddpmon.recording.recorded import recorded_report
-from ddpmon.recording.recorder import Checkpoint
-from ddpmon.recording.tails import Tails
 from ddpmon.store.endings import read_ending
 from ddpmon.store.parts import with_parts
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.view import snapshot
 
 TICK_S = 0.5
-LOOK_S = 1.0
 MEND_S = 5.0
-CHECKPOINT_S = 10.0
-CHECKPOINT_ROWS = BINS // 4
-"""Of each resolution of the charts: a hub that is killed leaves them coarser than one that ends."""
 DRAIN_S = 0.3
 ASK_WHERE_S = 3.0
 ORPHANED_S = 5.0
@@ -79,22 +63,17 @@ class Hub:
             self._with_parts,
             self._ask,
             self._epoch,
-            relay=self._nodes.look,
+            relay=self._nodes.relay,
             deliver=self._nodes.show,
         )
         self._nodes.begin(self._viewers)
         self._asking = Asking(self._store.registry, self._collector.ask_for_viewer)
-        folder = runs.run_dir(run_id)
-        self._silent = Silent(folder)
-        self._working = Working(START_S.enter)
-        self._unwatched = Unwatched(speaks_at_once=run.world_size > 0)
-        self._tails = Tails(folder, self._take_left, self._add_left_out_event)
-        self._alerts = Alerts(runs.told_of_alerts(run), self._store, self._store.add_event)
-        self._tail_files: list[Path] = []
-        """What ranks left there, to be removed once it is recorded."""
+        self._processes = Processes(self._store, self._recorder, self._asking)
+        self._books = Bookkeeping(self._store, self._recorder, self._collector)
+        self._alerts = Alerts(runs.alert_command(run), self._store, self._store.add_event)
         now = time.monotonic()
         self._heard_at = now
-        self._checked_at = self._mended_at = self._checkpointed_at = self._stacks_asked_at = self._recorded_at = now
+        self._mended_at = self._stacks_asked_at = now
         self._run_stamp: object = None
 
     def serve(self) -> None:
@@ -159,52 +138,31 @@ class Hub:
     def _tick(self, now: float, unix: float) -> None:
         self._reload()
         store = self._store
-        self._take_tails()  # before anyone is called gone without a goodbye
+        self._books.take_tails()  # before anyone is called gone without a goodbye
         for process in store.registry.mark_dead():
             self._recorder.process(process)
             self._nodes.ended(process)
-            if process.dead and not any(process.told(f) for f in store.failures):
+            if process.dead and not any(process.failed_of(f) for f in store.failures):
                 store.add_event(unix, "critical", f"rank {process.rank} (pid {process.hello.pid}) is gone")
-        if now - self._checked_at >= LOOK_S:
-            self._checked_at = now
-            self._inspect_start()
+        self._processes.look_for_ranks(now)
         if now - self._mended_at >= MEND_S:
             self._mended_at = now
             if self._sockets.mend():
                 store.add_event(unix, "warn", "someone removed the run's sockets; they are back")
-        self._collector.tell_failures(now, unix)
+        self._collector.add_failure_events(now, unix)
         self._add_refusal_events(unix)
         store.digest()
-        self._inspect_silent_ranks(now)
+        if self._processes.look_at_silent(now):
+            self._viewers.hurry()
         store.judge(now, unix)
-        self._alerts.look(now, unix)
+        self._alerts.check(now, unix)
         if store.state == "stalled" and now - self._stacks_asked_at >= ASK_WHERE_S:
             self._stacks_asked_at = now
             self._collector.ask_where()
         self._viewers.receive(now)  # who asked meanwhile need not wait for the disk as well
         self._viewers.serve(now)
-        self._record(now, unix)
-
-    def _inspect_silent_ranks(self, now: float) -> None:
-        """See what ranks do that do not come on, where they cannot say it themselves."""
-        store = self._store
-        seats = store.registry.seats
-        if not store.step and len(seats) == store.registry.world_size:
-            alive = [process for process in seats.values() if process.process and not process.gone]
-            self._working.measure([process.hello.pid for process in alive], now)
-            store.idle = frozenset(process.rank for process in alive if self._working.idle(process))
-        since = store.stands_since
-        for process in seats.values():
-            unheard = self._asking.unheard(process, now)
-            if process.health(now) != "silent" and not unheard:
-                self._silent.forget(process)
-            elif (unheard or store.state == "stalled") and self._silent.check(
-                process, now, int((since or process.heard_at) * 1e6)
-            ):
-                self._recorder.process(process)
-                self._viewers.hurry()
-        if self._asking.drop_overdue(now):
-            self._viewers.hurry()
+        self._books.keep(now, unix)
+        self._pass_on(now, unix)
 
     def _add_refusal_events(self, unix: float) -> None:
         refusals = self._store.registry.refusals
@@ -212,75 +170,10 @@ class Hub:
             self._store.add_event(unix, "warn", text)
         self._recorder.refused(refusals.rows())
 
-    def _take_left(self, frames: list[bytes]) -> None:
-        self._collector.take(frames, time.monotonic(), time.time(), ended=True)
-
-    def _add_left_out_event(self, text: str) -> None:
-        self._store.add_event(time.time(), "warn", text)
-
-    def _take_tails(self) -> None:
-        """Record what ranks left in the run's folder, then remove it."""
-        self._tail_files += self._tails.take_new()
-        if not self._tail_files:
-            return
-        self._collector.record_all()
-        if self._recorder.trouble is None:
-            for path in self._tail_files:
-                with contextlib.suppress(OSError):
-                    path.unlink()
-            self._tail_files.clear()
-
-    def _inspect_start(self) -> None:
-        store, run = self._store, self._store.run
-        if store.state != "waiting":
-            return
-        unarmed = self._unwatched.find(run.agent, store.registry.everyone, time.monotonic()) if run.agent else []
-        store.waiting = Waiting(
-            store.registry.world_size or run.world_size,
-            launcher=run.agent is not None and run.agent.alive(),
-            stages={rank: process.stage for rank, process in store.registry.seats.items()},
-            started=started_ranks(run.agent) if run.agent else frozenset(),
-            unarmed=tuple(unarmed),
-        )
-        self._recorder.unarmed(unarmed)
-
-    def _record(self, now: float, unix: float) -> None:
-        store, recorder = self._store, self._recorder
-        recorder.event(store.new_events)
-        store.new_events.clear()
-        if now - self._checkpointed_at >= CHECKPOINT_S:
-            self._checkpointed_at = now
-            self._checkpoint()
-        if now - self._recorded_at >= recorder.every_s:
-            self._recorded_at = now
-            self._collector.record()
-        trouble = recorder.trouble
-        self._nodes.tick(now, unix, recorded=not recorder.backlog and not trouble)
-        if trouble and not store.unwritable:
-            store.add_event(unix, "warn", f"the recording cannot be written: {trouble}")
-        elif store.unwritable and not trouble:
-            missing = f"not in it: {counted(recorder.unrecorded, 'step record')}"
-            store.add_event(unix, "info", f"recording again; {missing if recorder.unrecorded else 'nothing was lost'}")
-        store.unwritable = trouble or ""
-        store.notes = self._notes()
-
-    def _checkpoint(self, *, final: bool = False) -> None:
-        store = self._store
-        histories = store.histories.saved(BINS if final else CHECKPOINT_ROWS)
-        saved = Checkpoint(
-            store.registry.attempt, store.history_step, store.since_start.sums, histories, store.apart.times
-        )
-        self._recorder.checkpoint(saved)
-
-    def _notes(self) -> list[str]:
-        notes = []
-        if self._recorder.unrecorded:
-            notes.append(f"{counted(self._recorder.unrecorded, 'step record')} could not be written to the recording")
-        if self._collector.bad_frames:
-            bad = self._collector.bad_frames
-            were = "was dropped: it was no message" if bad == 1 else "were dropped: they were no messages"
-            notes.append(f"{counted(bad, 'frame')} {were} of ddpmon")
-        return notes + self._nodes.notes(time.monotonic())
+    def _pass_on(self, now: float, unix: float) -> None:
+        """Tell the hubs of other nodes, and viewers, how far the recording is."""
+        self._nodes.tick(now, unix, recorded=self._books.settled)
+        self._store.notes = [*self._books.notes(), *self._nodes.notes(now)]
 
     def _reload(self) -> None:
         """Read run.json again if the supervisor wrote it."""
@@ -329,14 +222,14 @@ class Hub:
         deadline = time.monotonic() + DRAIN_S
         while time.monotonic() < deadline and self._sockets.ingest.poll(20):
             self._receive(time.monotonic())
-        self._take_tails()
+        self._books.take_tails()
         self._reload()
         store = self._store
         over = store.run.ended or store.run.lost()
         if over:
             self._hand_over()
         now, unix = time.monotonic(), time.time()
-        self._collector.tell_failures(now, unix, final=True)
+        self._collector.add_failure_events(now, unix, final=True)
         self._add_refusal_events(unix)
         if over:
             store.live = False
@@ -347,19 +240,17 @@ class Hub:
                 self._recorder.process(process)
         store.digest(final=over)
         store.judge(now, unix)
-        self._alerts.look(now, unix)
-        self._checkpoint(final=True)
-        self._recorded_at = -math.inf
-        self._record(now, unix)
+        self._alerts.check(now, unix)
+        self._books.keep_last(now, unix)
+        self._pass_on(now, unix)
         recorded = self._recorder.unrecorded
         self._recorder.close()
         if self._recorder.unrecorded > recorded:
             store.judge(now, unix)
         if not over:
             return
-        self._silent.clear()
-        self._tails.clear()
-        self._write_report()
+        self._processes.clear()
+        self._books.conclude()
         self._viewers.receive(time.monotonic())
         self._viewers.take_leave(time.monotonic())
         self._alerts.finish(unix)
@@ -375,16 +266,6 @@ class Hub:
             time.sleep(0.02)
         self._collector.record_all()
         self._nodes.tick(time.monotonic(), time.time(), recorded=not self._recorder.trouble)
-
-    def _write_report(self) -> None:
-        path = runs.run_dir(self._run_id) / "report.json"
-        try:
-            draft = path.with_suffix(".json.new")
-            draft.write_text(json.dumps(recorded_report(self._store.run), indent=1))
-            draft.replace(path)
-        except (OSError, RecordingError) as error:
-            with contextlib.suppress(OSError):  # the disk may be full: viewers are told all the same
-                print(f"no report.json: {error}", flush=True)
 
 
 def main(run_id: str) -> int:

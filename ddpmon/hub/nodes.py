@@ -16,6 +16,7 @@ from pathlib import Path
 import zmq
 
 from ddpmon import runs
+from ddpmon.addresses import bracketed, own_towards
 from ddpmon.hub import keys
 from ddpmon.hub.downlink import Downlink
 from ddpmon.hub.receiving import Socket
@@ -31,6 +32,10 @@ FINISH_S = 3.0
 """How long the end of the run waits for the hubs of other nodes."""
 OUTSIDE = (("192.0.2.1", socket.AF_INET), ("2001:db8::1", socket.AF_INET6))
 """Addresses that nobody has (RFC 5737, RFC 3849): the way to them is the way out of this machine."""
+
+
+DISCARD = 9
+"""A port: which one does not matter, as nothing is sent."""
 
 
 class Nodes:
@@ -104,7 +109,7 @@ class Nodes:
             if self._up is not None:
                 self._end_uplink()
             if self._down is None:
-                self._begin_downlink([f"tcp://{_bracketed(_address_towards(meeting.towards))}:*"])
+                self._begin_downlink([f"tcp://{bracketed(_address_towards(meeting.towards))}:*"])
             for node, key in meeting.keys.items():
                 self._keys.admitted[key] = node
             self._keys.save(self._dir)
@@ -141,7 +146,9 @@ class Nodes:
     def _begin_downlink(self, addresses: list[str]) -> None:
         assert self._keys is not None  # noqa: S101  whoever calls this has them
         self._context = self._context or zmq.Context(io_threads=1)
-        down = Downlink(self._context, self._keys, self._store, self._collector, self._epoch, self._look, self._stop)
+        down = Downlink(
+            self._context, self._keys, self._store, self._collector, self._epoch, self._take_request, self._stop
+        )
         try:
             self._keys.addresses = [down.listen(address) for address in addresses]
         except zmq.ZMQError as error:
@@ -156,9 +163,9 @@ class Nodes:
         """Answer a rank of another node; False: it is none."""
         return self._down is not None and self._down.answer(identity, message, time.monotonic())
 
-    def look(self, viewer: bytes, request: bytes) -> bool:
+    def relay(self, viewer: bytes, request: bytes) -> bool:
         """Have the root answer a viewer of this hub; False: it cannot, or this is the root."""
-        return self._up is not None and self._up.look(viewer, request)
+        return self._up is not None and self._up.relay(viewer, request)
 
     def show(self, viewer: bytes, frame: bytes) -> bool:
         """Send a viewer of another node a snapshot; False: it is here."""
@@ -207,7 +214,7 @@ class Nodes:
         if self._context is not None:
             self._context.term()
 
-    def _look(self, viewer: bytes, request: bytes) -> None:
+    def _take_request(self, viewer: bytes, request: bytes) -> None:
         self._viewers.take(viewer, request, time.monotonic())
 
     def _locate(self, pid: int, brief: bool) -> None:
@@ -231,7 +238,7 @@ class Nodes:
 
 
 def _address_towards(host: str) -> str:
-    """This machine's address on the way to a host that every node reaches; connecting a UDP socket sends nothing.
+    """This machine's address on the way to a host that every node reaches.
 
     Where the host is this machine, its name may mean loopback here alone (Debian's 127.0.1.1): then the way out counts.
     """
@@ -239,14 +246,7 @@ def _address_towards(host: str) -> str:
     everywhere_loopback = host in {"localhost", "127.0.0.1", "::1", "[::1]"}
     for name, wanted in ways:
         with contextlib.suppress(OSError):
-            family, kind, _, _, address = socket.getaddrinfo(name.strip("[]"), 9, wanted, socket.SOCK_DGRAM)[0]
-            with socket.socket(family, kind) as probe:
-                probe.connect(address)
-                own = str(probe.getsockname()[0])
+            own = own_towards(name.strip("[]"), DISCARD, wanted)
             if everywhere_loopback or not ipaddress.ip_address(own.partition("%")[0]).is_loopback:
                 return own
     return "127.0.0.1"
-
-
-def _bracketed(address: str) -> str:
-    return f"[{address}]" if ":" in address else address

@@ -13,7 +13,7 @@ from ddpmon.recording.recorder import Recorder
 from ddpmon.recording.recording import Recording, recording_path
 from ddpmon.runs import Run
 from ddpmon.store.intake import Clock
-from ddpmon.store.processes import Registry
+from ddpmon.store.registry import Registry
 from ddpmon.store.store import Store
 
 

@@ -11,6 +11,7 @@ import zmq
 
 from ddpmon.hub.bundles import Bundles
 from ddpmon.hub.keys import Keys
+from ddpmon.hub.link import linked
 from ddpmon.hub.receiving import Socket
 from ddpmon.messages import Card, FromRank, Hello, Meeting, WireError, encode
 from ddpmon.messages.nodes import (
@@ -29,7 +30,8 @@ from ddpmon.messages.nodes import (
     ToNode,
     decode_to_node,
 )
-from ddpmon.store.processes import RankProcess, Registry
+from ddpmon.store.processes import RankProcess
+from ddpmon.store.registry import Registry
 
 EVERY_S = 0.25
 """A bundle at most this often."""
@@ -58,16 +60,10 @@ class Uplink:
         show: Callable[[bytes, bytes], None],
         stop: Callable[[], None],
     ) -> None:
-        self.socket: Socket = context.socket(zmq.DEALER)
-        self.socket.setsockopt(zmq.LINGER, 500)
+        self.socket = linked(context, zmq.DEALER, keys, FRAME_BYTES)
         self.socket.setsockopt(zmq.SNDHWM, 32)
-        self.socket.setsockopt(zmq.MAXMSGSIZE, FRAME_BYTES)
         self.socket.setsockopt(zmq.RECONNECT_IVL, 200)
         self.socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)
-        self.socket.setsockopt(zmq.HEARTBEAT_IVL, 1000)
-        self.socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3000)
-        self.socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public.encode())
-        self.socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret.encode())
         self._registry = registry
         self._epoch = epoch
         self._locate, self._show, self._stop = locate, show, stop
@@ -107,7 +103,7 @@ class Uplink:
         """A rank's process is there no more."""
         self._bundles.add(Item(process.hello.pid, b"", left=process.left))
 
-    def look(self, viewer: bytes, request: bytes) -> bool:
+    def relay(self, viewer: bytes, request: bytes) -> bool:
         """Pass a viewer's request on; False: the root cannot be reached."""
         return self.reached(time.monotonic()) and self._send(Look(viewer, request))
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib.util
 import math
 import re
-import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from ddpmon.addresses import own_towards, split
 from ddpmon.errors import UsageError
 
 KILLS_AFTER_S = 30
@@ -33,9 +33,12 @@ class Nodes:
             raise UsageError(f"--nnodes {self.count} needs --node-rank and --rdzv-endpoint HOST:PORT on each node")
         if not 0 <= self.rank < self.count:
             raise UsageError(f"--node-rank {self.rank}: with --nnodes {self.count}, 0 to {self.count - 1}")
-        host, _, port = self.endpoint.rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise UsageError(f"--rdzv-endpoint {self.endpoint}: HOST:PORT is wanted")
+        try:
+            _, port = split(self.endpoint)
+        except ValueError as error:
+            raise UsageError(f"--rdzv-endpoint {error}") from None
+        if not port:
+            raise UsageError(f"--rdzv-endpoint {self.endpoint}: a port from 1 on is wanted")
 
 
 def options() -> frozenset[str]:
@@ -92,7 +95,7 @@ def command(
 def _rendezvous(nodes: Nodes) -> list[str]:
     if nodes.count == 1 or nodes.endpoint is None:
         return ["--standalone"]
-    host, _, port = nodes.endpoint.rpartition(":")
+    host, port = split(nodes.endpoint)
     is_host = nodes.rank == 0
     return [
         "--rdzv-backend=c10d",
@@ -100,16 +103,12 @@ def _rendezvous(nodes: Nodes) -> list[str]:
         f"--node-rank={nodes.rank}",
         # Said, because torchrun guesses by host names: with an address as endpoint every node guesses no.
         f"--rdzv-conf=is_host={int(is_host)}",
-        f"--local-addr={host if is_host else _address_towards(host.strip('[]'), int(port))}",
+        f"--local-addr={host if is_host else _address_towards(host, port)}",
     ]
 
 
 def _address_towards(host: str, port: int) -> str:
-    """This machine's address on the way to another; connecting a UDP socket sends nothing."""
     try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as probe:
-            probe.connect(address)
-            return str(probe.getsockname()[0])
+        return own_towards(host, port)
     except OSError as error:
         raise UsageError(f"--rdzv-endpoint {host}:{port} is out of reach: {error.strerror}") from None

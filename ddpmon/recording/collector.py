@@ -144,7 +144,7 @@ class Collector:
 
     def _reached(self, process: RankProcess) -> int:
         """The number up to which nothing is missing of what it sent: an exception that it told of has one too."""
-        return process.seq + any(process.told(failure) for failure in self._store.failures)
+        return process.seq + any(process.failed_of(failure) for failure in self._store.failures)
 
     def _misses(self, process: RankProcess, batch: Batch, now: float) -> bool:
         """Whether batches before this one are yet to come: the rank is asked for them."""
@@ -232,7 +232,7 @@ class Collector:
         self._recorder.failure(failure)
         self._unreported.append((now, failure))
 
-    def tell_failures(self, now: float, unix: float, *, final: bool = False) -> None:
+    def add_failure_events(self, now: float, unix: float, *, final: bool = False) -> None:
         """Make events of what ranks failed of: one of what is alike. final: no further rank will tell."""
         if not self._unreported:
             return

@@ -30,7 +30,8 @@ from ddpmon.recording.recording import Recording
 from ddpmon.runs import Run
 from ddpmon.store.intake import EVENTS, WINDOW_STEPS
 from ddpmon.store.parts import with_parts
-from ddpmon.store.processes import RankProcess, Registry
+from ddpmon.store.processes import RankProcess
+from ddpmon.store.registry import Registry
 from ddpmon.store.store import Store
 from ddpmon.store.view import snapshot
 

@@ -15,7 +15,7 @@ from ddpmon.recording.recording import REPORT_RECORDS, Recording, recording_path
 from ddpmon.runs import Run
 from ddpmon.store.endings import read_ending
 from ddpmon.store.intake import Clock
-from ddpmon.store.processes import Registry
+from ddpmon.store.registry import Registry
 from ddpmon.store.store import Store
 from ddpmon.store.view import snapshot, with_means_of
 

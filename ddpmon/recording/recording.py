@@ -29,8 +29,9 @@ from ddpmon.runs import Run
 from ddpmon.store.endings import read_ending
 from ddpmon.store.histories import Histories
 from ddpmon.store.intake import WINDOW_S, WINDOW_STEPS, Clock
-from ddpmon.store.processes import SAMPLES, RankProcess, Registry
+from ddpmon.store.processes import SAMPLES, RankProcess
 from ddpmon.store.refusals import Refusals
+from ddpmon.store.registry import Registry
 from ddpmon.store.store import Store
 
 REPORT_RECORDS = 400_000

@@ -40,7 +40,10 @@ class About(msgspec.Struct, array_like=True, tag="about"):
 
 
 class Sorry(msgspec.Struct, array_like=True, tag="sorry"):
-    """What was asked for cannot be; for people. As the first message: there is no such run, and the line ends."""
+    """A line for people: what was asked for cannot be, or what was done there unasked.
+
+    As the first message: there is no such run, and the line ends.
+    """
 
     text: str
 

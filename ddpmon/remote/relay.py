@@ -15,6 +15,7 @@ import ddpmon
 from ddpmon import runs
 from ddpmon.errors import DdpmonError
 from ddpmon.messages import WireError
+from ddpmon.plain import utf8
 from ddpmon.remote.channel import (
     BEAT_S,
     CREDITS,
@@ -132,6 +133,8 @@ class Relay:
             self._credits -= 1
             self._sent = shot
             self._send(Shot(self._differ.patch(shot)))
+        while news := self._source.news():
+            self._send(Sorry(news))
         if self._is_due("beat", now, BEAT_S):
             self._send(Beat(self._source.silent_for(), self._source.stoppable, self._source.askable))
         if self._want.printed and self._is_due("printed", now, PRINTED_S):
@@ -152,8 +155,18 @@ class Relay:
 
     def _as_message(self, listed: Listed) -> RunThere:
         # what it was started with stays there: variables may be secrets, and nothing is started from afar
-        run, verdict = dataclasses.replace(listed.run, argv=[], environment={}), self._all.verdict(listed)
-        return RunThere(run, listed.state, verdict.sentence, verdict.brief)
+        run, verdict = listed.run, self._all.verdict(listed)
+        run = dataclasses.replace(
+            run,
+            argv=[],
+            environment={},
+            on_alert=[],
+            script=utf8(run.script),
+            script_args=[utf8(word) for word in run.script_args],
+            cwd=utf8(run.cwd),
+            error=run.error and utf8(run.error),
+        )
+        return RunThere(run, listed.state, utf8(verdict.sentence), utf8(verdict.brief))
 
     def _send(self, message: FromThere) -> None:
         try:

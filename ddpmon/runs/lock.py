@@ -16,7 +16,7 @@ from ddpmon.errors import DdpmonError
 from ddpmon.runs.folders import run_dir
 
 TRIES_S = 1.0
-"""`known_held` holds the lock for a moment: so long `hold` tries again."""
+"""`lock_held` holds the lock for a moment: so long `hold` tries again."""
 
 
 def hold(run_id: str) -> int:
@@ -45,10 +45,10 @@ def hold(run_id: str) -> int:
 
 def held(run_id: str) -> bool:
     """Whether a supervisor of a run is known to live, wherever it runs."""
-    return bool(known_held(run_id))
+    return bool(lock_held(run_id))
 
 
-def known_held(run_id: str) -> bool | None:
+def lock_held(run_id: str) -> bool | None:
     """Whether a supervisor of a run lives; None where that is unknown: it was never taken, or there are no locks."""
     try:
         file = os.open(_path(run_id), os.O_RDONLY)

@@ -50,6 +50,7 @@ class LiveSource(Near):
         self._heard_at = self._see_to_at = time.monotonic()
         self._ended = False
         self._questions: deque[Ask] = deque()
+        self._news: deque[str] = deque()
         self._asking, self._asked_for = socketpair()
         """What wakes the thread when someone asks or wishes, and where it hears it."""
         self._closing = threading.Event()
@@ -85,6 +86,9 @@ class LiveSource(Near):
 
     def silent_for(self) -> float:
         return 0.0 if self._ended else time.monotonic() - self._heard_at
+
+    def news(self) -> str:
+        return self._news.popleft() if self._news else ""
 
     def logs(self) -> Log:
         return self._log
@@ -143,7 +147,7 @@ class LiveSource(Near):
             self._wished.wait()
 
     def _see_to_the_run(self) -> None:
-        """Have another supervisor take over where it was killed: somebody has to see how the run ends."""
+        """Have another supervisor take over where it was killed, and say so: somebody has to see how the run ends."""
         from ddpmon.launch.adoption import see_to
 
         if time.monotonic() < self._see_to_at:
@@ -151,7 +155,7 @@ class LiveSource(Near):
         self._see_to_at = time.monotonic() + SEE_TO_S
         with contextlib.suppress(DdpmonError):  # the next command says why not
             if runs.load(self._run.id).lost():
-                see_to(self._run)
+                see_to(self._run, self._news.append)
 
     def _ask(self, socket: zmq.Socket[bytes]) -> None:
         self._door.keep()

@@ -43,9 +43,11 @@ from ddpmon.messages import (
     Scalar,
     Step,
 )
+from ddpmon.plain import utf8
 from ddpmon.runs import Run
 from ddpmon.store.histories import Histories
-from ddpmon.store.processes import SAMPLE_US, RankProcess, Registry
+from ddpmon.store.processes import SAMPLE_US, RankProcess
+from ddpmon.store.registry import Registry
 from ddpmon.store.samples import Recently
 
 WINDOW_STEPS = 600
@@ -252,7 +254,7 @@ class Intake:
                 continue
             self._backwards.extend(row[0].backwards for row in rows.steps[-21:])
             part = split(
-                rows, self._clocks.offsets_us(rows, hosts), own_clocks, whole=self.registry.tells_all(rows.ranks)
+                rows, self._clocks.offsets_us(rows, hosts), own_clocks, whole=self.registry.covers_all(rows.ranks)
             )
             if part.ranks != self._window.ranks:
                 self.departed.leave(self._window.world(self._window_s), part.ranks)
@@ -303,7 +305,7 @@ class Intake:
 
     def add_event(self, unix: float, severity: str, text: str) -> None:
         """Something happened to the run."""
-        event = Event(unix, severity, text)
+        event = Event(unix, severity, utf8(text))
         self.events.append(event)
         self.new_events.append(event)
 

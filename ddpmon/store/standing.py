@@ -9,7 +9,8 @@ from ddpmon.analysis.life import Signs, stalled_after_s, state
 from ddpmon.analysis.processes.hangs import Standstill, missing
 from ddpmon.analysis.processes.starts import Starting, start_still_s
 from ddpmon.messages import END_STATES, STAGE_MODEL, Stack
-from ddpmon.store.processes import RankProcess, Registry
+from ddpmon.store.processes import RankProcess
+from ddpmon.store.registry import Registry
 
 STACK_S = 8.0
 """How old a stack may be to tell where a rank is."""

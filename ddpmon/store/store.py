@@ -22,6 +22,7 @@ from ddpmon.messages import (
     Failure,
     Finding,
 )
+from ddpmon.plain import utf8
 from ddpmon.store.intake import HUGE_LOSSES, Intake
 from ddpmon.store.standing import next_timeout, standstill, start_stands_s
 
@@ -34,8 +35,8 @@ class Store(Intake):
     unwritable = ""
     """Why what is learnt cannot be recorded, while it cannot."""
     first_failure: failing.FirstFailure | None = None
-    told: Sequence[Event] = ()
-    """What the last judgement told of findings."""
+    announced: Sequence[Event] = ()
+    """Events of findings that the last judgement added."""
 
     @cached_property
     def _news(self) -> News:
@@ -69,8 +70,8 @@ class Store(Intake):
                 seats[rank].stands(stack, now)
         wait = None if run_state in END_STATES else next_timeout(self.registry, now, unix)
         current = findings(self.world, self._evidence(still, wait), self.findings, self._window.world())
-        self.told = self._news_of(current, over=run_state in END_STATES)
-        for event in self.told:
+        self.announced = self._news_of(current, over=run_state in END_STATES)
+        for event in self.announced:
             self.add_event(unix, event.severity, event.text)
         changed = [(f.since_step, f.until_step) for f in current] != [
             (f.since_step, f.until_step) for f in self.findings
@@ -85,7 +86,7 @@ class Store(Intake):
         if self.state != before or self.verdict_since is None:
             self.verdict_since = unix
         if self.state != before:
-            self._add_state_event(before, unix, [event.finding for event in self.told if event.finding])
+            self._add_state_event(before, unix, [event.finding for event in self.announced if event.finding])
 
     def _evidence(self, standstill: Standstill | None, wait: Wait | None) -> Evidence:
         processes = self.registry.seats.values()
@@ -153,7 +154,7 @@ class Store(Intake):
         if dead and self.state != "slow":
             return verdict.gone(dead, self.registry.world_size)
         runs = verdict.running(self.findings, self.summary)
-        if self.world and not self.registry.tells_all(self.world.ranks) and not runs.findings:
+        if self.world and not self.registry.covers_all(self.world.ranks) and not runs.findings:
             runs = verdict.unheard(self.registry.unheard, self.registry.world_size)
         if self.unwritable and runs.severity == "info":
             runs = verdict.unwritable(self.unwritable)
@@ -166,7 +167,7 @@ class Store(Intake):
         """Its beginning that says who failed, and all of it."""
         run, first, size = self.run, self.first_failure, self.registry.world_size
         if run.error:
-            return "", run.error
+            return "", utf8(run.error)
         if first:
             return failing.who_failed_first(first, size), failing.sentence(first, size)
         return (

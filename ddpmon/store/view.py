@@ -2,43 +2,30 @@
 
 from __future__ import annotations
 
-import math
-from operator import attrgetter
-from typing import Any
-
 import msgspec
 
 from ddpmon.analysis.kinds import kind_of
-from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.processes.parallelism import measured, with_ddp
 from ddpmon.analysis.steps.summary import Efficiency, Summary, loss_trend, summarise
 from ddpmon.analysis.steps.what_if import gain_with_even_transfer, gain_without_waiting
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.words import counted
 from ddpmon.messages import (
-    END_STATES,
-    GPU,
     PAUSES,
-    SAMPLED,
-    STAGES,
     SYNC_COLLECTIVE,
     SYNC_KINDS,
     AllReduceView,
     EfficiencyView,
-    Environment,
-    Exit,
-    Gpu,
-    Hello,
     PausingView,
     Phase,
-    RankView,
     RunView,
-    Sample,
     Snapshot,
     TimesView,
     VerdictFacts,
 )
+from ddpmon.plain import utf8
 from ddpmon.store.attempts import earlier_attempts
+from ddpmon.store.rank_views import rank_views
 from ddpmon.store.refusals import STRANGER
 from ddpmon.store.store import Store
 
@@ -49,13 +36,6 @@ _RANK_STEP_MEANS = (
     *("tokens_per_s", "gc_ms", "named_ms", "window"),
 )
 """The same of a rank."""
-_RECENT_MEANS = tuple((row.field, attrgetter(row.sample_field)) for row in SAMPLED if row.mean)
-"""Of a rank, what is the mean of its samples of the last seconds, and how it is read."""
-_LATEST = tuple(row for row in SAMPLED if row.where != GPU and not row.mean)
-_FIELDS = tuple(row.field for row in _LATEST)
-_read_latest = attrgetter(*(row.sample_field for row in _LATEST))
-_read_gpu = attrgetter(*(f"gpu_{name}" for name in Gpu.__struct_fields__))
-_NO_GPU = (None,) * len(Gpu.__struct_fields__)
 
 
 def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) -> Snapshot:
@@ -63,7 +43,7 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
     run, registry = store.run, store.registry
     summary = store.summary if store.first is None else summarise(store.first)
     loss = store.loss if store.first is None else loss_trend(store.first)[0]
-    ranks = _ranks(store, summary, now)
+    ranks = rank_views(store, summary, now)
     total = _total(store)
     training_epoch, training_epochs = _epoch(store)
     rates = [view.samples_per_s for view in ranks if view.samples_per_s is not None and view.window is None]
@@ -85,7 +65,7 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
             name=run.name,
             world_size=registry.world_size or run.world_size,
             nnodes=run.nnodes,
-            script=run.script,
+            script=utf8(run.script),
             started_at=run.created_at,
             ended_at=run.ended_at,
             exit_code=run.exit_code,
@@ -176,79 +156,6 @@ def _epoch(store: Store) -> tuple[int | None, int | None]:
     return next((each for each in epochs if each[1] is not None), epochs[0] if epochs else (None, None))
 
 
-def _ranks(store: Store, summary: Summary | None, now: float) -> list[RankView]:
-    seats = store.registry.seats
-    means = dict(zip(summary.ranks, _means(summary), strict=True)) if summary else {}
-    for rank, earlier, column in store.departed:
-        means[rank] = _means(earlier)[column] | {"window": earlier.window}
-    named = store.named_ms()
-    exits = _exits(store)
-    standing = store.state == "stalled" or store.state in END_STATES
-    views = []
-    for rank in range(store.registry.world_size or store.run.world_size):
-        process = seats.get(rank)
-        mean = means.get(rank, {})
-        if process is None:
-            views.append(RankView(rank, exit=exits.get(rank), **mean))
-            continue
-        hello, sample = process.hello, process.sample
-        views.append(
-            RankView(
-                rank,
-                host=hello.host,
-                local_rank=hello.local_rank,
-                node_rank=hello.node_rank,
-                pid=hello.pid,
-                device=hello.device,
-                stage=STAGES[process.stage],
-                health=process.health(now),
-                steps=process.steps,
-                exit=exits.get(rank),
-                learning_rate=process.learning_rate,
-                stack=process.stack if standing else None,
-                environment=_environment(hello, sample),
-                named_ms=named.get(rank, {}),
-                unmeasured=hello.unmeasured,
-                **(_sampled(sample, store.recently.of(process).conditions) if sample else {}),
-                **mean,
-            )
-        )
-    return views
-
-
-def _means(summary: Summary) -> list[dict[str, Any]]:
-    """Each rank's means, as RankView names them."""
-    rows = zip(
-        summary.step_ms.tolist(),
-        summary.own_ms.tolist(),
-        summary.over_median.tolist(),
-        summary.phases_ms.tolist(),
-        summary.late_ms.tolist(),
-        summary.critical_share.tolist(),
-        summary.loss.tolist(),
-        summary.has_loss,
-        summary.samples_per_s.tolist(),
-        summary.tokens_per_s.tolist(),
-        summary.gc_ms.tolist(),
-        strict=True,
-    )
-    return [
-        {
-            "step_ms": step,
-            "own_ms": own,
-            "over_median": over,
-            "phases_ms": tuple(phases),
-            "late_ms": _none_if_nan(late),
-            "critical_share": _none_if_nan(share),
-            "loss": loss if has_loss else None,
-            "samples_per_s": _none_if_nan(rate),
-            "tokens_per_s": _none_if_nan(tokens),
-            "gc_ms": gc,
-        }
-        for step, own, over, phases, late, share, loss, has_loss, rate, tokens, gc in rows
-    ]
-
-
 def counts_collectives(store: Store) -> bool:
     """Whether collectives are what ranks wait for each other in, instead of DDP's all-reduce."""
     return not with_ddp(store.parallelism) and "wait" not in store.unmeasured
@@ -294,58 +201,6 @@ def efficiency_view(efficiency: Efficiency) -> EfficiencyView:
         efficiency.load_balance_moving,
         efficiency.communication,
     )
-
-
-def _environment(hello: Hello, sample: Sample | None) -> Environment:
-    return Environment(
-        device_name=hello.device_name,
-        cores=hello.cores,
-        compute_threads=hello.compute_threads,
-        torch_version=hello.torch_version,
-        backend=hello.backend,
-        parameters=hello.parameters,
-        gradient_bytes=hello.gradient_bytes,
-        buffer_bytes=hello.buffer_bytes,
-        restart=hello.restart,
-        loader_workers=None if sample is None else sample.loader_workers,
-    )
-
-
-def _none_if_nan(value: float) -> float | None:
-    return None if math.isnan(value) else value
-
-
-def _sampled(sample: Sample, conditions: Conditions) -> dict[str, Any]:
-    """What seconds tell of a rank, as RankView names it: each row's latest value, or its mean."""
-    values = dict(zip(_FIELDS, _read_latest(sample), strict=True))
-    for field, read in _RECENT_MEANS:
-        values[field] = read(conditions)
-    gpu = _read_gpu(sample)
-    values["gpu"] = None if gpu == _NO_GPU else Gpu(*gpu)
-    return values
-
-
-def _exits(store: Store) -> dict[int, Exit]:
-    """How ranks ended, as far as torchrun, the ranks themselves or the run's success tell."""
-    seats = store.registry.seats
-    exits: dict[int, Exit] = {}
-    if store.state == "done":  # torchrun ends with 0 only if every rank did
-        exits = {rank: Exit(0) for rank, process in seats.items() if process.left}
-    for failure in store.failures:
-        process = seats.get(failure.rank)
-        if process is None or process.hello.pid == failure.pid:
-            exits[failure.rank] = Exit(None, None, failure.error, failure.traceback)
-    lines = store.ending.last_lines or {}
-    for row in store.ending.rows:
-        earlier = exits.get(row.rank)
-        error = earlier.error if earlier else None
-        exits[row.rank] = Exit(
-            row.code,
-            row.signal,
-            error or (lines.get(row.rank) if row.code else None),
-            earlier.traceback if earlier else None,
-        )
-    return exits
 
 
 def _verdict_facts(store: Store) -> VerdictFacts:

@@ -10,7 +10,8 @@ from ddpmon.export import markdown, report
 from ddpmon.messages import PHASES, PROTOCOL, STAGE_ENDED, Hello
 from ddpmon.recording.recorded import recorded_report, recorded_snapshot
 from ddpmon.store.intake import Clock
-from ddpmon.store.processes import RankProcess, Registry
+from ddpmon.store.processes import RankProcess
+from ddpmon.store.registry import Registry
 from ddpmon.store.store import Store
 from ddpmon.store.view import snapshot
 from ddpmon.tui.widgets.ranktable import RankTable

@@ -14,7 +14,8 @@ from ddpmon.export.columns import columns
 from ddpmon.messages import PHASES, STAGE_TRAINING, Hello
 from ddpmon.runs import Run
 from ddpmon.store.intake import Clock
-from ddpmon.store.processes import RankProcess, Registry
+from ddpmon.store.processes import RankProcess
+from ddpmon.store.registry import Registry
 from ddpmon.store.store import Store
 from ddpmon.store.view import snapshot
 from tests.export import made as made_up

@@ -105,7 +105,7 @@ class Judged:
     """As much of a store as alerts look at."""
 
     def __init__(self, run):
-        self.run, self.state, self.step, self.told, self.verdict = run, "running", 0, [], None
+        self.run, self.state, self.step, self.announced, self.verdict = run, "running", 0, [], None
 
 
 def test_what_takes_long_is_killed_and_an_hour_has_a_bound(stage, tmp_path, monkeypatch):
@@ -116,7 +116,7 @@ def test_what_takes_long_is_killed_and_an_hour_has_a_bound(stage, tmp_path, monk
     for number in range(alerts.MOST_AN_HOUR + 3):
         mine._queue(float(number), b"{}\n")
     for second in range(100):
-        mine.look(float(second), 0.0)
+        mine.check(float(second), 0.0)
     assert events.count("--on-alert sleep was killed: it took more than 0.2 s") == alerts.MOST_AN_HOUR
     assert events[-1] == "--on-alert: 3 alerts not told: 20 an hour"
 
@@ -134,4 +134,4 @@ def test_the_programs_secrets_are_not_in_run_json(cli, tmp_path):
     assert cli("exec", "--headless", "--on-alert", words, "--", "true").returncode == 0
     run = runs.find(None)
     assert "hunter22" not in (runs.run_dir(run.id) / "run.json").read_text()
-    assert runs.told_of_alerts(run)[-1] == "hunter22"
+    assert runs.alert_command(run)[-1] == "hunter22"

@@ -28,7 +28,8 @@ from ddpmon.messages import (
     encode,
 )
 from ddpmon.source import LiveSource
-from ddpmon.store.processes import RankProcess, Registry
+from ddpmon.store.processes import RankProcess
+from ddpmon.store.registry import Registry
 from tests.conftest import wait_for
 from tests.worlds import own_times, records
 

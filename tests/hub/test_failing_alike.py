@@ -9,7 +9,8 @@ from ddpmon.messages import PROTOCOL, STAGE_TRAINING, Failure, Hello, encode
 from ddpmon.recording.recorded import recorded_report
 from ddpmon.store.endings import read_ending
 from ddpmon.store.intake import Clock
-from ddpmon.store.processes import RankProcess, Registry
+from ddpmon.store.processes import RankProcess
+from ddpmon.store.registry import Registry
 from ddpmon.store.store import Store
 from tests.recordings import BEGAN
 from tests.worlds import own_times, records

@@ -33,10 +33,10 @@ class Endpoint:
         first = self.process.stdout.readline()
         self.address = re.search(r"http://127\.0\.0\.1:\d+/metrics", first)[0]
 
-    def read(self) -> dict[tuple[str, str], object]:
+    def read(self, query: str = "") -> dict[tuple[str, str], object]:
         """{(name, run): value} of the samples without a further label, and the run's state."""
         wanted = {"Accept": "application/openmetrics-text; version=1.0.0"}
-        with urllib.request.urlopen(urllib.request.Request(self.address, headers=wanted), timeout=60) as answer:
+        with urllib.request.urlopen(urllib.request.Request(self.address + query, headers=wanted), timeout=60) as answer:
             families = list(text_string_to_metric_families(answer.read().decode()))
         samples = [sample for family in families for sample in family.samples]
         values = {(s.name, s.labels["run"]): s.value for s in samples if set(s.labels) == {"run", "run_id"}}
@@ -91,12 +91,20 @@ def test_a_hub_that_hangs_is_told_as_one_and_the_rest_is_there(stage, endpoint):
     until(lambda: endpoint.read()["ddpmon_hub_answers", "made-up"] == 1, "an answer again")
 
 
+def test_a_request_may_name_the_metrics_that_it_wants(endpoint, home):
+    record(own_times(20, 2), ended_at=time.time() - 10, exit_code=0)
+    asked = endpoint.read("?name[]=ddpmon_steps_total&name[]=ddpmon_world_size&name[]=nothing")
+    assert asked == {("ddpmon_steps_total", "told"): 20, ("ddpmon_world_size", "told"): 2}
+
+
 def test_a_run_that_ended_long_ago_is_not_told(endpoint, home):
     record(own_times(20, 2), ended_at=time.time() - 3600)
     assert endpoint.read() == {}
 
 
-@pytest.mark.parametrize("address", ["9846", "here", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", ":1"])
+@pytest.mark.parametrize(
+    "address", ["9846", "here", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", ":1", f"{'a' * 70}:1"]
+)
 def test_what_is_no_address_is_one_line(cli, address):
     refused = cli("metrics", "--listen", address)
     assert refused.returncode == 2

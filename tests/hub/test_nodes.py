@@ -14,7 +14,7 @@ import zmq
 
 from ddpmon import runs
 from ddpmon.hub import keys
-from ddpmon.messages import STAGE_TRAINING, Ask, Card, Failure, Meeting, Phase, Where, encode
+from ddpmon.messages import STAGE_TRAINING, Ask, Bye, Card, Failure, Meeting, Next, Phase, Where, encode
 from ddpmon.messages.nodes import LINK, Join
 from ddpmon.recording.recording import Recording
 from tests.hub.conftest import Stage, until
@@ -185,6 +185,32 @@ def test_hubs_whose_keys_were_not_told_are_refused_and_counted(machines):
     finally:
         peer.close()
         context.term()
+
+
+def test_connections_that_call_themselves_like_another_machine_s_hurt_nobody(machines):
+    root, _ = machines
+    world(machines)
+    viewer = root.viewer()
+    viewer.until(seen_whole, "the world")
+    context = zmq.Context()
+    peers = []
+    try:
+        for name in (b"N", b"Nx", b"N1", b"N1/x", b"N7/1"):
+            for address, said in (
+                (runs.ingest_address(root.run.id), Bye(0, 4_100_000, 1)),
+                (runs.view_address(root.run.id), Next()),
+            ):
+                peers.append(context.socket(zmq.DEALER))
+                peers[-1].setsockopt(zmq.LINGER, 0)
+                peers[-1].setsockopt(zmq.ROUTING_ID, name)
+                peers[-1].connect(address)
+                peers[-1].send(encode(said))
+        assert all(seen_whole(viewer.get()) for _ in range(3)), "the hub goes on"
+    finally:
+        for peer in peers:
+            peer.close()
+        context.term()
+    assert root.hubs[-1].poll() is None
 
 
 def test_a_hub_of_one_machine_listens_on_no_port(stage):

@@ -8,7 +8,7 @@ import pytest
 from ddpmon.messages import CHECKPOINT, EVALUATION, PROTOCOL, STAGE_MODEL, Hello, Pause
 from ddpmon.runs import Process, Run
 from ddpmon.store.intake import Clock
-from ddpmon.store.processes import Registry
+from ddpmon.store.registry import Registry
 from ddpmon.store.store import Store
 from ddpmon.store.view import snapshot
 from tests.worlds import own_times, records

@@ -129,6 +129,20 @@ def test_what_a_rank_left_before_the_machine_was_started_anew_is_not_of_the_futu
     assert recorded(stage.run.id) == [(0, 10, 10)]
 
 
+def test_names_of_files_that_are_no_utf8_end_no_hub(stage):
+    """Of the script, and of what lies where ranks leave their tails."""
+    stage.save(world_size=1, script="tr\udce4in.py")
+    leave(stage.dir, "0-\udcff", b"")
+    stage.hub()
+    shot = stage.viewer().until(lambda s: any(TAILS in event.text for event in s.events), "the file's name")
+    assert shot.run.script == "tr?in.py"
+    assert any(event.text.startswith(f"{TAILS}/0-? cannot be read") for event in shot.events)
+    stage.finish(exit_code=None, error="no program tr\udce4in.py")
+    last = recorded_snapshot(stage.run)
+    assert (last.state, last.verdict) == ("failed", "no program tr?in.py")
+    assert (stage.dir / "report.json").exists()
+
+
 def test_damaged_and_foreign_files_are_said_once_and_left_alone(stage):
     stage.save(world_size=2)
     told = records(own_times(30, 2), first=1)

@@ -8,7 +8,8 @@ import pytest
 from ddpmon.messages import STAGE_TRAINING, Environment, Hello, Sample, decode_snapshot, encode
 from ddpmon.runs import Run
 from ddpmon.store.intake import Clock
-from ddpmon.store.processes import RankProcess, Registry
+from ddpmon.store.processes import RankProcess
+from ddpmon.store.registry import Registry
 from ddpmon.store.store import Store
 from ddpmon.store.view import snapshot
 from tests.worlds import own_times, records

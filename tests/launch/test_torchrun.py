@@ -55,6 +55,11 @@ def test_of_several_nodes_the_first_hosts_the_store_and_the_others_do_not():
     assert (second.nnodes, second.node_rank, second.standalone) == ("2", 1, False)
 
 
+def test_brackets_around_an_address_of_ipv6_belong_to_the_endpoint_alone():
+    first = parsed(nodes=torchrun.Nodes(2, 0, "[::1]:29501"))
+    assert (first.rdzv_endpoint, first.local_addr) == ("[::1]:29501", "::1")
+
+
 @pytest.mark.parametrize(
     ("rank", "endpoint"),
     [(None, "a:1"), (0, None), (2, "a:1"), (-1, "a:1"), (0, "a"), (0, ":1"), (0, "a:0"), (0, "a:99999"), (0, "a:x")],

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from ddpmon.messages import (
     CHECKPOINT,
@@ -152,13 +153,14 @@ def test_an_evaluation_and_a_checkpoint_are_no_part_of_a_step(both: Ways) -> Non
         assert all(not step.pauses for step in (*steps[1:6], *steps[7:]))
 
 
-def test_a_compilation_is_no_part_of_a_step(both: Ways) -> None:
-    for way in ("compiled_around", "compiled_inside"):
-        steps = both.steps[way][0]
-        assert COMPILATION in {pause.kind for pause in steps[0].pauses}
+@pytest.mark.parametrize("way", ["compiled_around", "compiled_inside"])
+def test_a_compilation_is_no_part_of_a_step(both: Ways, way: str) -> None:
+    """As long as Dynamo says that it compiled are the pauses, which no phase of a step counts."""
+    for rank, steps in enumerate(both.steps[way]):
+        compiled_us = torch.load(both.folder / f"watched.compiled_s.{rank}")[way] * 1e6
+        pauses = [pause for step in steps for pause in step.pauses if pause.kind == COMPILATION]
+        assert sum(pause.end_us - pause.start_us for pause in pauses) > 0.9 * compiled_us > 0
         assert all(not step.pauses for step in steps[3:])
-        compiled_us = sum(pause.end_us - pause.start_us for pause in steps[0].pauses)
-        assert max(step.length_us - sum(p.end_us - p.start_us for p in step.pauses) for step in steps) < compiled_us
 
 
 def test_the_learning_rate_is_the_optimizers(both: Ways) -> None:

@@ -62,7 +62,7 @@ def test_of_a_container_whose_supervisor_never_held_the_lock_nothing_is_known(ru
 def test_a_machine_of_the_same_name_that_shares_the_home_is_not_taken_for_this_one_restarted(run, monkeypatch):
     run = changed(run, **RESTARTED)
     assert run.state() == "lost"
-    monkeypatch.setattr(runs, "is_local", lambda _: False)
+    monkeypatch.setattr("ddpmon.runs.run.is_local", lambda _: False)
     assert run.state() == "unknown"
     assert "not since this machine was booted" in (run.elsewhere() or "")
 

@@ -31,9 +31,9 @@ def test_one_process_alone_has_it(run, holder, monkeypatch):
 
 
 def test_nobody_ever_took_it_is_not_the_same_as_nobody_has_it(run):
-    assert lock.known_held(run.id) is None
+    assert lock.lock_held(run.id) is None
     os.close(runs.hold(run.id))
-    assert lock.known_held(run.id) is False
+    assert lock.lock_held(run.id) is False
     assert stat.S_IMODE((runs.run_dir(run.id) / "supervisor.lock").stat().st_mode) == 0o600
 
 

@@ -10,7 +10,7 @@ import pytest
 from ddpmon.messages import PROTOCOL, STAGE_MODEL, Collective, Hello, Stack
 from ddpmon.runs import Process, Run
 from ddpmon.store.intake import Clock
-from ddpmon.store.processes import Registry
+from ddpmon.store.registry import Registry
 from ddpmon.store.store import Store
 from tests.worlds import own_times, records
 

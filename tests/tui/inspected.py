@@ -9,7 +9,8 @@ from ddpmon.runs.logs import Said
 from ddpmon.source import FakeSource
 from ddpmon.store.intake import Clock
 from ddpmon.store.parts import with_parts
-from ddpmon.store.processes import RankProcess, Registry
+from ddpmon.store.processes import RankProcess
+from ddpmon.store.registry import Registry
 from ddpmon.store.store import Store
 from ddpmon.store.view import snapshot
 from tests.worlds import own_times, records

@@ -1,0 +1,109 @@
+"""What a hub writes down as a run goes on: its events, checkpoints, what ranks left behind, the report at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from pathlib import Path
+
+from ddpmon import runs
+from ddpmon.analysis.over_time.history import BINS
+from ddpmon.analysis.words import counted
+from ddpmon.errors import RecordingError
+from ddpmon.recording.collector import Collector
+from ddpmon.recording.recorded import recorded_report
+from ddpmon.recording.recorder import Checkpoint, Recorder
+from ddpmon.recording.tails import Tails
+from ddpmon.runs.writing import write
+from ddpmon.store.store import Store
+
+CHECKPOINT_S = 10.0
+CHECKPOINT_ROWS = BINS // 4
+"""Of each resolution of the charts: a hub that is killed leaves them coarser than one that ends."""
+
+
+class Bookkeeping:
+    """Has the recorder write when it is time, and says in the run's events whether the disk takes it."""
+
+    def __init__(self, store: Store, recorder: Recorder, collector: Collector) -> None:
+        self._store, self._recorder, self._collector = store, recorder, collector
+        self._tails = Tails(runs.run_dir(store.run.id), self._take_tail, self._report_tail)
+        self._tail_files: list[Path] = []
+        """What ranks left there, to be removed once it is recorded."""
+        self._checkpointed_at = self._recorded_at = time.monotonic()
+
+    @property
+    def settled(self) -> bool:
+        """Whether all that was taken in is on the disk."""
+        return not self._recorder.backlog and not self._recorder.trouble
+
+    def keep(self, now: float, unix: float) -> None:
+        """Write what is due."""
+        store, recorder = self._store, self._recorder
+        recorder.event(store.new_events)
+        store.new_events.clear()
+        if now - self._checkpointed_at >= CHECKPOINT_S:
+            self._checkpointed_at = now
+            self._checkpoint(CHECKPOINT_ROWS)
+        if now - self._recorded_at >= recorder.every_s:
+            self._recorded_at = now
+            self._collector.record()
+        trouble = recorder.trouble
+        if trouble and not store.unwritable:
+            store.add_event(unix, "warn", f"the recording cannot be written: {trouble}")
+        elif store.unwritable and not trouble:
+            missing = f"not in it: {counted(recorder.unrecorded, 'step record')}"
+            store.add_event(unix, "info", f"recording again; {missing if recorder.unrecorded else 'nothing was lost'}")
+        store.unwritable = trouble or ""
+
+    def keep_last(self, now: float, unix: float) -> None:
+        """Write all that there is: this hub ends."""
+        self._checkpoint(BINS)
+        self._recorded_at = -math.inf
+        self.keep(now, unix)
+
+    def _checkpoint(self, rows: int) -> None:
+        store = self._store
+        histories = store.histories.saved(rows)
+        self._recorder.checkpoint(
+            Checkpoint(store.registry.attempt, store.history_step, store.since_start.sums, histories, store.apart.times)
+        )
+
+    def notes(self) -> list[str]:
+        """What is missing in the recording, for viewers."""
+        notes = []
+        if unrecorded := self._recorder.unrecorded:
+            notes.append(f"{counted(unrecorded, 'step record')} could not be written to the recording")
+        if bad := self._collector.bad_frames:
+            were = "was dropped: it was no message" if bad == 1 else "were dropped: they were no messages"
+            notes.append(f"{counted(bad, 'frame')} {were} of ddpmon")
+        return notes
+
+    def take_tails(self) -> None:
+        """Record what ranks left in the run's folder, then remove it."""
+        self._tail_files += self._tails.take_new()
+        if not self._tail_files:
+            return
+        self._collector.record_all()
+        if self._recorder.trouble is None:
+            for path in self._tail_files:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+            self._tail_files.clear()
+
+    def _take_tail(self, frames: list[bytes]) -> None:
+        self._collector.take(frames, time.monotonic(), time.time(), ended=True)
+
+    def _report_tail(self, text: str) -> None:
+        self._store.add_event(time.time(), "warn", text)
+
+    def conclude(self) -> None:
+        """The run is over, and its recording whole: write its report."""
+        self._tails.clear()
+        run = self._store.run
+        try:
+            write(runs.run_dir(run.id) / "report.json", recorded_report(run))
+        except (OSError, RecordingError) as error:
+            with contextlib.suppress(OSError):  # the disk may be full: viewers are told all the same
+                print(f"no report.json: {error}", flush=True)

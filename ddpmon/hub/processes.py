@@ -1,0 +1,76 @@
+"""What /proc tells of a run's processes that do not say it themselves: before the first step, and when they hang."""
+
+from __future__ import annotations
+
+import time
+
+from ddpmon import runs
+from ddpmon.analysis.processes.starts import START_S
+from ddpmon.analysis.verdict import Waiting
+from ddpmon.hub.asking import Asking
+from ddpmon.hub.silent import Silent
+from ddpmon.hub.starting import started_ranks
+from ddpmon.hub.unarmed import Unwatched
+from ddpmon.hub.working import Working
+from ddpmon.recording.recorder import Recorder
+from ddpmon.store.store import Store
+
+LOOK_S = 1.0
+"""How often the processes of a run that waits for its ranks are looked at."""
+
+
+class Processes:
+    """Looks at the processes of this machine and tells the store and the recorder. asking: which ranks were asked."""
+
+    def __init__(self, store: Store, recorder: Recorder, asking: Asking) -> None:
+        self._store, self._recorder, self._asking = store, recorder, asking
+        self._silent = Silent(runs.run_dir(store.run.id))
+        self._working = Working(START_S.enter)
+        self._unwatched = Unwatched(speaks_at_once=store.run.world_size > 0)
+        self._looked_at = time.monotonic()
+
+    def look_for_ranks(self, now: float) -> None:
+        """While the run waits: which ranks were started, and which of them run without the probe."""
+        store, run = self._store, self._store.run
+        if store.state != "waiting" or now - self._looked_at < LOOK_S:
+            return
+        self._looked_at = now
+        unarmed = self._unwatched.find(run.agent, store.registry.everyone, now) if run.agent else []
+        store.waiting = Waiting(
+            store.registry.world_size or run.world_size,
+            launcher=run.agent is not None and run.agent.alive(),
+            stages={rank: process.stage for rank, process in store.registry.seats.items()},
+            started=started_ranks(run.agent) if run.agent else frozenset(),
+            unarmed=tuple(unarmed),
+        )
+        self._recorder.unarmed(unarmed)
+
+    def look_at_silent(self, now: float) -> bool:
+        """Ranks that do not come on or do not answer; says whether a viewer waits for what was learnt."""
+        self._measure_work(now)
+        store = self._store
+        since = store.stands_since
+        learnt = False
+        for process in store.registry.seats.values():
+            unheard = self._asking.unheard(process, now)
+            if process.health(now) != "silent" and not unheard:
+                self._silent.forget(process)
+            elif (unheard or store.state == "stalled") and self._silent.check(
+                process, now, int((since or process.heard_at) * 1e6)
+            ):
+                self._recorder.process(process)
+                learnt = True
+        return self._asking.drop_overdue(now) or learnt
+
+    def _measure_work(self, now: float) -> None:
+        """Before the first step: which ranks do nothing."""
+        store = self._store
+        seats = store.registry.seats
+        if not store.step and len(seats) == store.registry.world_size:
+            alive = [process for process in seats.values() if process.process and not process.gone]
+            self._working.measure([process.hello.pid for process in alive], now)
+            store.idle = frozenset(process.rank for process in alive if self._working.idle(process))
+
+    def clear(self) -> None:
+        """The run is over."""
+        self._silent.clear()

@@ -1,0 +1,115 @@
+"""run.json made and changed: whole or not at all, by one writer at a time. Standard library only."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ddpmon.errors import DdpmonError, RunNotFoundError, UsageError
+from ddpmon.runs.folders import home, private_dir, run_dir, runs_dir
+from ddpmon.runs.hidden import keep, without_secrets
+from ddpmon.runs.run import Run, load
+from ddpmon.runs.writing import write
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+LOCK_S = 2.0
+"""How long a writer waits for another one."""
+
+
+def check_name(name: str) -> str:
+    """A name that works as an argument and as a part of a path."""
+    if not NAME.fullmatch(name):
+        raise UsageError(f"--name {name!r}: letters, digits, '.', '_' and '-' only, 64 at most")
+    return name
+
+
+def create(run: Run) -> Path:
+    """Make a run's folder with its run.json, without its secrets; returns the folder. UsageError if there is one."""
+    check_name(run.name)
+    private_dir(home())
+    private_dir(runs_dir())
+    path = private_dir(run_dir(run.id))
+    private_dir(path / "logs")
+    shown = without_secrets(run)
+    try:
+        write(path / "run.json", dataclasses.asdict(shown), new=True)
+    except FileExistsError:
+        raise UsageError(f"there is a run {run.id} already") from None
+    if shown.hides:
+        keep(run)
+    return path
+
+
+def text(run: Run) -> str:
+    """What run.json says of a run."""
+    return json.dumps(dataclasses.asdict(run), indent=1)
+
+
+def save(run: Run) -> None:
+    """Write run.json whole or not at all."""
+    write(run_dir(run.id) / "run.json", dataclasses.asdict(run))
+
+
+def update(run_id: str, **changes: Any) -> Run:
+    """Change fields of run.json, and leave to others what they changed meanwhile; returns the run as it is now.
+
+    RunNotFoundError if it is missing or damaged, OSError if it cannot be written.
+    """
+    with _alone(run_id):
+        run = dataclasses.replace(load(run_id), **changes)
+        save(run)
+    return run
+
+
+@contextlib.contextmanager
+def _alone(run_id: str) -> Iterator[None]:
+    """Keep every other writer of a run's run.json out."""
+    path = run_dir(run_id) / "run.json.lock"
+    try:
+        lock = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    except FileNotFoundError:
+        raise RunNotFoundError(f"no run {run_id}; ddpmon ls shows what there is") from None
+    try:
+        _lock(lock)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _lock(file: int) -> None:
+    """Wait for a lock, but not for ever: a supervisor must not hang on a writer that was stopped.
+
+    Where the file system knows no locks there is none: two writers at the same moment are rare.
+    """
+    deadline = time.monotonic() + LOCK_S
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return
+            time.sleep(0.01)
+        except OSError:
+            return
+        else:
+            return
+
+
+def rename(run: Run, name: str) -> Run:
+    """Give a run another name, whether it runs or has ended; returns it as it is now.
+
+    UsageError if it is no name, DdpmonError if run.json cannot be written.
+    """
+    check_name(name)
+    try:
+        return update(run.id, name=name)
+    except OSError as error:
+        raise DdpmonError(f"{run.name} ({run.id}) cannot be renamed: {error.strerror}") from None

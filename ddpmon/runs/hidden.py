@@ -1,0 +1,63 @@
+"""secrets.json: the values that run.json hides, for whatever is started from them. Standard library only."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+
+from ddpmon.errors import RunNotFoundError
+from ddpmon.redaction import redact_variables, redact_words
+from ddpmon.runs import reading
+from ddpmon.runs.folders import run_dir
+from ddpmon.runs.run import Run
+from ddpmon.runs.writing import write
+
+
+@dataclass(frozen=True)
+class _Secrets:
+    """secrets.json: what a run was started with, nothing hidden."""
+
+    argv: list[str]
+    script_args: list[str]
+    environment: dict[str, str]
+    on_alert: list[str] = field(default_factory=list)
+
+
+def alert_command(run: Run) -> list[str]:
+    """The program that is run when a run needs a look, nothing hidden; empty: none, or its secrets are not kept."""
+    if not run.on_alert:
+        return []
+    try:
+        return whole(run).on_alert
+    except RunNotFoundError:
+        return []
+
+
+def whole(run: Run) -> Run:
+    """A run with the values that its run.json hides. RunNotFoundError if they are not kept any more."""
+    if not run.hides:
+        return run
+    path = run_dir(run.id) / "secrets.json"
+    try:
+        secrets = reading.build(_Secrets, reading.read(path))
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise RunNotFoundError(f"the passwords of {run.name} ({run.id}) are not kept any more: {path}: {why}") from None
+    return dataclasses.replace(run, **dataclasses.asdict(secrets))
+
+
+def without_secrets(run: Run) -> Run:
+    """A run as run.json may show it."""
+    shown = dataclasses.replace(
+        run,
+        argv=redact_words(run.argv),
+        script_args=redact_words(run.script_args),
+        on_alert=redact_words(run.on_alert),
+        environment=redact_variables(run.environment),
+    )
+    return dataclasses.replace(shown, hides=shown != run)
+
+
+def keep(run: Run) -> None:
+    """Write down what run.json hides of a run."""
+    write(run_dir(run.id) / "secrets.json", {name: getattr(run, name) for name in _Secrets.__annotations__})

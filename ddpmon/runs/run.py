@@ -1,0 +1,176 @@
+"""A run: what its run.json says, every value checked, and how it stands as far as can be seen from here.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass, field
+
+from ddpmon.errors import RunNotFoundError
+from ddpmon.runs import reading
+from ddpmon.runs.folders import run_dir
+from ddpmon.runs.here import Place, Sight, here, is_local
+from ddpmon.runs.lock import held, lock_held
+from ddpmon.runs.process import Process
+
+YEAR_10000 = 253_402_300_800.0
+"""Unix seconds of the year 10000; whatever is later is no date."""
+START_S = 10.0
+"""How long a run without a supervisor counts as one that is just being started."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """run.json: what was started. Unknown fields of a newer version are ignored."""
+
+    id: str
+    name: str
+    argv: list[str]
+    """The command that is run: torchrun's, or the one given to `ddpmon exec`."""
+    script: str
+    script_args: list[str]
+    cwd: str
+    host: str
+    boot_id: str
+    created_at: float
+    world_size: int
+    nnodes: int = 1
+    versions: dict[str, str] = field(default_factory=dict)
+    supervisor: Process | None = None
+    hub: Process | None = None
+    agent: Process | None = None
+    """The command's own process (torchrun)."""
+    stopping: bool = False
+    """A stop was asked for."""
+    stopping_at: float | None = None
+    """When it was asked for first, Unix seconds; the ranks have the grace from then on."""
+    ended_at: float | None = None
+    exit_code: int | None = None
+    error: str | None = None
+    """Why it never started, one line."""
+    memory_kills: str = ""
+    """Where the kernel killed for want of memory while it ran: in its "cgroup", on its "host", or "": nowhere known."""
+    grace_s: float = 20.0
+    """How long the ranks may take to end after a stop was asked for."""
+    buckets: bool = False
+    """The probe records every bucket's all-reduce."""
+    on_alert: list[str] = field(default_factory=list)
+    """The program, with its arguments, that is run when the run needs a look; empty: none."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Variables that were set for it, beside those of whoever started it."""
+    notes: list[str] = field(default_factory=list)
+    """What was asked for and cannot be had here, a line each."""
+    pid_namespace: str = ""
+    """In which its pids count, as `pid_namespace()` tells; "": not known."""
+    hides: bool = False
+    """Values of `argv`, `script_args` or `environment` are hidden here; `whole` has them."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the supervisor has written how it ended."""
+        return self.ended_at is not None
+
+    def grace_left_s(self) -> float | None:
+        """How long the ranks may still take once a stop was asked for; None where none was."""
+        if self.stopping_at is None:
+            return None
+        return max(0.0, min(self.grace_s, self.stopping_at + self.grace_s - time.time()))
+
+    @property
+    def sight(self) -> Sight:
+        """How much can be seen from here of where it was started."""
+        return Place(self.host, self.boot_id, self.pid_namespace).sight()
+
+    def supervised(self) -> bool:
+        """Whether its supervisor is known to live, here or elsewhere."""
+        ours = self.sight is Sight.PIDS and self.supervisor is not None and self.supervisor.alive()
+        return ours or held(self.id)
+
+    def lost(self) -> bool:
+        """Whether it neither ended nor has a live supervisor: killed, or the machine was restarted."""
+        return not self.ended and self.state() == "lost"
+
+    def state(self) -> str:
+        """How it stands, as far as can be told from here: "running", "done", "failed", "stopped", "lost" or "unknown".
+
+        Lost is a run that did not end and whose supervisor is known to be gone, or whose end nobody saw. Unknown is one
+        of which that cannot be seen from here: see `elsewhere`.
+        """
+        if not self.ended:
+            if (self.supervisor is None and time.time() - self.created_at < START_S) or self.supervised():
+                return "running"
+            now = self
+            with contextlib.suppress(RunNotFoundError):  # it may have ended since this was read
+                now = load(self.id)
+            return now.state() if now.ended else self._unsupervised()
+        if self.stopping:
+            return "stopped"
+        if self.exit_code is None and self.error is None:
+            return "lost"
+        return "done" if self.exit_code == 0 and self.error is None else "failed"
+
+    def _unsupervised(self) -> str:
+        """What it means that no supervisor can be seen."""
+        if self.sight is Sight.PIDS:
+            return "lost"
+        if self.sight is Sight.KERNEL:  # where no locks are, it is unknown
+            return "lost" if lock_held(self.id) is False else "unknown"
+        return "lost" if self.host == here().host and is_local(run_dir(self.id)) else "unknown"
+
+    def elsewhere(self) -> str | None:
+        """Where a run that did not end is, if its processes can be neither seen nor signalled from here; else None.
+
+        Follows its name in a sentence: "runs on node07".
+        """
+        if self.ended or self.sight is Sight.PIDS:
+            return None
+        place = "in another container of this machine" if self.sight is Sight.KERNEL else f"on {self.host}"
+        match self.state():
+            case "running":
+                return f"runs {place}"
+            case "unknown" if self.sight is Sight.NONE and self.host == here().host:
+                return f"was started {place}, but not since this machine was booted, and cannot be seen from here"
+            case "unknown":
+                return f"was started {place} and cannot be seen from here"
+            case "lost" if self.sight is Sight.KERNEL:
+                return f"was started {place}, and its supervisor is gone"
+        return None
+
+
+def load(run_id: str) -> Run:
+    """Read one run.json, every value checked; RunNotFoundError if it is missing or damaged."""
+    path = run_dir(run_id) / "run.json"
+    try:
+        run = reading.build(Run, reading.read(path))
+        _check_values(run, run_id)
+    except FileNotFoundError:
+        raise RunNotFoundError(f"no run {run_id}; ddpmon ls shows what there is") from None
+    except (OSError, ValueError) as error:
+        raise RunNotFoundError(f"{path} cannot be read: {error}") from None
+    return run
+
+
+def _check_values(run: Run, run_id: str) -> None:
+    """Check what the types do not. ValueError names the value that is out of range."""
+    numbers: dict[str, tuple[float | None, float, float]] = {
+        "created_at": (run.created_at, 0, YEAR_10000),
+        "ended_at": (run.ended_at, 0, YEAR_10000),
+        "world_size": (run.world_size, 0, (1 << 17) + 1),
+        "nnodes": (run.nnodes, 1, (1 << 17) + 1),
+        "exit_code": (run.exit_code, -(1 << 31), 1 << 31),
+        "grace_s": (run.grace_s, 0, 1e9),
+    }
+    for name, process in (("supervisor", run.supervisor), ("hub", run.hub), ("agent", run.agent)):
+        if process is not None:
+            numbers[f"{name}: pid"] = process.pid, 1, 1 << 31
+            numbers[f"{name}: start_ticks"] = process.start_ticks, 0, 1 << 63
+    for name, (value, least, end) in numbers.items():
+        if value is not None and not least <= value < end:
+            raise ValueError(f"{name} is {value:.12g}")
+    if run.id != run_id:  # or a path of it would lead elsewhere
+        raise ValueError("id is not its folder's name")
+    if not all(name and "=" not in name for name in run.environment):
+        raise ValueError("environment has a variable that cannot be")

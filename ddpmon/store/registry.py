@@ -1,0 +1,272 @@
+"""Who is who: which process is which rank of which attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ddpmon.messages import STAGE_ENDED, STAGE_GROUP, Hello
+from ddpmon.runs import Process
+from ddpmon.store.peers import Peer
+from ddpmon.store.processes import RankProcess
+from ddpmon.store.refusals import STRANGER, Refusals
+
+STANDS_S = 10.0
+"""Ranks that were heard so lately are no earlier attempt's while their processes live."""
+UNHEARD_S = 2.5
+"""A rank beats every second; steps are handed on without one that did not tell of them for three."""
+UNSEATED_MOST = 1024
+"""Processes that said they are a rank and are none, at most."""
+
+
+@dataclass
+class Registry:
+    """The processes of a run. `seats` are the ranks of the current attempt."""
+
+    run_id: str
+    world_size: int
+    """0: not known before the ranks say it."""
+    host: str
+    attempt: int = 0
+    restart: int = 0
+    """torchrun's restart count of the current attempt."""
+    seats: dict[int, RankProcess] = field(default_factory=dict)
+    everyone: dict[int, RankProcess] = field(default_factory=dict)
+    """By `key`: those of this machine by pid."""
+    refusals: Refusals = field(default_factory=Refusals)
+    """What could not come from a rank of this run, and what ranks told that cannot be."""
+    _speakers: dict[bytes, int] = field(default_factory=dict)
+    _last_id: int = 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether every rank of the world was heard. Else none of those that were can tell whom they wait for."""
+        return len(self.seats) >= self.world_size
+
+    def covers_all(self, ranks: Sequence[int]) -> bool:
+        """Whether steps of these ranks are those of all that train: the rest has ended, or is heard and does not step.
+
+        A rank that nothing is heard of may train on, and the others wait for it.
+        """
+        if len(ranks) >= self.world_size:
+            return True
+        return self.whole and not set(self.unheard).difference(ranks)
+
+    @property
+    def unheard(self) -> list[int]:
+        """Ranks of the world of which nothing was heard in this attempt, or not lately though they have not ended."""
+        heard_at = max((process.heard_at for process in self.seats.values()), default=0.0) - UNHEARD_S
+        return [
+            rank
+            for rank in range(self.world_size)
+            if (process := self.seats.get(rank)) is None
+            or (process.heard_at < heard_at and not process.left and not process.dead)
+        ]
+
+    def hello(
+        self, hello: Hello, identity: bytes, now: float, peer: Peer | None = None, *, ended: bool = False
+    ) -> RankProcess | None:
+        """A rank introduces itself, again perhaps; None: it cannot be one of this run.
+
+        peer: who says so; None: a file in the run's folder does. ended: it has ended, and its pid may be another
+        process's by now.
+        """
+        hello.through = peer.through if peer else 0
+        key = _key(hello.pid, peer)
+        if hello.run_id != self.run_id:
+            return self._refuse(f"of run {hello.run_id[:40]}")
+        own = peer is None or peer.has_pid(hello.pid)
+        if not own and peer is not None and peer.pid and hello.host == self.host:
+            return self._refuse(f"process {peer.pid} says that it is {hello.pid}")
+        process = self._process_of(hello, peer) if own and not ended else None
+        rank_process = self.everyone.get(key)
+        if rank_process and rank_process.process and process and rank_process.process != process:
+            rank_process = None  # the pid was given to another process
+        if rank_process and peer and rank_process.peer and rank_process.peer != peer:
+            if not (own and process) or (rank_process.process and rank_process.process.alive()):
+                return self._refuse(f"process {peer.pid} says that it is {hello.pid}, which is another one")
+            self._unseat(rank_process)  # it had but the name
+            rank_process = None
+        launched = own and peer is not None and peer.launched_as(self.run_id, hello.rank)
+        if not self._fits(hello, key, launched=launched) or not self._may_speak(identity, key):
+            return self._refuse(f"process {hello.pid} is no rank {hello.rank} of {hello.world_size}")
+        if rank_process and rank_process.rank != hello.rank and rank_process.last_step:
+            return self._refuse(f"process {hello.pid} was rank {rank_process.rank}")
+        if rank_process is None:
+            if not self._has_room():
+                return self._refuse("too many of them")
+            self._last_id += 1
+            rank_process = RankProcess(self._last_id, -1, hello, process, stage=hello.stage)
+            self.everyone[key] = rank_process
+        if rank_process.rank != hello.rank and rank_process.attempt == self.attempt:
+            self._unseat(rank_process)
+        rank_process.hello = hello
+        rank_process.stage = max(rank_process.stage, hello.stage)
+        rank_process.process = rank_process.process or process
+        rank_process.peer = peer or rank_process.peer
+        rank_process.launched = launched if peer else rank_process.launched
+        rank_process.greeted = rank_process.introduced = True
+        rank_process.heard_at = now
+        self._bind(rank_process, identity)
+        self.seat(rank_process, now)
+        return rank_process
+
+    def _refuse(self, why: str) -> RankProcess | None:
+        """Count it; None, as who it is is not known."""
+        self.refusals.count(STRANGER, why=why)
+        return None
+
+    def _process_of(self, hello: Hello, peer: Peer | None) -> Process | None:
+        """The process behind a pid that is its own; None: not to be seen from here."""
+        if peer is None:
+            return Process.of(hello.pid) if hello.host == self.host else None
+        return Process.of(peer.pid) if peer.pid else None
+
+    def _has_room(self) -> bool:
+        """Whether one more process may be known; those that never were a rank and are gone make room."""
+        unseated = [key for key, process in self.everyone.items() if process.attempt < 0]
+        if len(unseated) < UNSEATED_MOST:
+            return True
+        for key in unseated:
+            if self.everyone[key].gone:
+                self._speakers.pop(self.everyone.pop(key).identity, None)
+                return True
+        return False
+
+    def speaker(self, identity: bytes, rank: int, pid: int, now: float, peer: Peer | None = None) -> RankProcess | None:
+        """Who sent a message that is no Hello; None: unknown to this hub, or not who it says it is."""
+        process = self.everyone.get(_key(pid, peer))
+        if process is None or not process.greeted:
+            return None
+        other_peer = peer is not None and process.peer is not None and peer != process.peer
+        if other_peer or process.rank != rank or not self._may_speak(identity, process.key):
+            return self._refuse(
+                f"not process {pid} as rank {rank}" + (f", but {peer.pid}" if other_peer and peer else "")
+            )
+        self._bind(process, identity)
+        process.heard_at = now
+        process.dead = False
+        if not self.is_seated(process):
+            self.seat(process, now)
+        return process
+
+    def process_on(self, identity: bytes, peer: Peer | None) -> RankProcess | None:
+        """The process that sent the last message on a connection; None: none did."""
+        process = self.everyone.get(self._speakers.get(identity, -1))
+        return process if process and (peer is None or process.peer == peer) else None
+
+    def is_known(self, pid: int, peer: Peer | None = None) -> bool:
+        """Whether this hub was greeted by the process."""
+        process = self.everyone.get(_key(pid, peer))
+        return process is not None and process.greeted
+
+    def is_seated(self, process: RankProcess) -> bool:
+        """Whether it is a rank of the current attempt."""
+        return self.seats.get(process.rank) is process
+
+    def seat(self, new: RankProcess, now: float) -> None:
+        """Give a process its rank, or begin a new attempt with it, or leave it out."""
+        if new.attempt >= 0 and new.attempt != self.attempt:
+            return  # of an earlier attempt
+        holder = self.seats.get(new.rank)
+        if new.hello.restart < self.restart:
+            if not new.launched or any(process.launched for process in self.seats.values()):
+                return  # of an earlier attempt
+            self._begin_attempt(new)
+        elif new.hello.restart > self.restart:
+            if self._attempt_alive(new, now):
+                return  # a launcher starts no new ranks before the old ones are gone
+            self._begin_attempt(new)
+        elif holder is None or holder is new:
+            pass
+        elif not new.settled and not holder.gone:
+            return  # a child of a rank that inherited its environment, until it proves otherwise
+        elif holder.settled and not holder.gone:
+            if holder.launched or not new.launched:
+                self._refuse(f"rank {new.rank} is process {holder.hello.pid}, not {new.hello.pid}")
+                return
+            self._unseat(holder)
+        elif holder.settled:
+            if self._attempt_alive(new, now):
+                return
+            self._begin_attempt(new)
+        if new.settled:
+            self._agree(new.hello.world_size)
+        new.attempt = self.attempt
+        self.seats[new.rank] = new
+
+    def _attempt_alive(self, new: RankProcess, now: float) -> bool:
+        """Whether the current attempt is still at work, so that `new` can be of no later one."""
+        return any(
+            process.process is not None
+            and now - process.heard_at < STANDS_S
+            and process.launched >= new.launched
+            and not process.gone
+            for process in self.seats.values()
+        )
+
+    def _unseat(self, impostor: RankProcess) -> None:
+        if self.seats.get(impostor.rank) is impostor:
+            del self.seats[impostor.rank]
+        impostor.attempt = -1
+
+    def restore(self, processes: Iterable[RankProcess]) -> None:
+        """Take over what an earlier hub knew."""
+        for process in processes:
+            self.everyone[process.key] = process
+            self._last_id = max(self._last_id, process.id)
+            if process.attempt < 0:
+                continue
+            if process.attempt > self.attempt:
+                self.attempt = process.attempt
+                self.seats = {}
+            self.restart = max(self.restart, process.hello.restart)
+            self.seats[process.rank] = process
+            if process.settled:
+                self.world_size = process.hello.world_size
+
+    def _begin_attempt(self, new: RankProcess) -> None:
+        self.attempt += 1
+        self.restart = new.hello.restart
+        self.seats = {}
+        self.world_size = new.hello.world_size
+
+    def _fits(self, hello: Hello, key: int, *, launched: bool) -> bool:
+        """Whether its world size can be: the run's own, or one that a script agreed on before any other rank did."""
+        if hello.world_size == self.world_size or not self.world_size:
+            self.world_size = hello.world_size
+            return True
+        if hello.restart > self.restart:
+            return True
+        others = [p for p in self.seats.values() if p.key != key and p.settled and not p.gone]
+        return hello.stage >= STAGE_GROUP and not any(other.launched >= launched for other in others)
+
+    def _agree(self, world_size: int) -> None:
+        if world_size != self.world_size:
+            self.world_size = world_size
+            self.seats = {rank: p for rank, p in self.seats.items() if rank < world_size}
+
+    def _may_speak(self, identity: bytes, key: int) -> bool:
+        return self._speakers.get(identity, key) == key
+
+    def _bind(self, process: RankProcess, identity: bytes) -> None:
+        if process.identity != identity:
+            self._speakers.pop(process.identity, None)
+            self._speakers[identity] = process.key
+            process.identity = identity
+
+    def mark_dead(self) -> list[RankProcess]:
+        """Look whether the seated processes of this machine live; returns those newly found dead."""
+        fallen = []
+        for process in self.seats.values():
+            if process.process and not process.left and not process.dead and not process.process.alive():
+                # One that had told all it had may have found no time for its goodbye.
+                process.left = process.stage == STAGE_ENDED
+                process.dead = not process.left
+                fallen.append(process)
+        return fallen
+
+
+def _key(pid: int, peer: Peer | None) -> int:
+    """Of the process with a pid that speaks by a connection; None: a file on this machine does."""
+    return peer.key(pid) if peer else pid

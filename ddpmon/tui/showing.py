@@ -1,0 +1,224 @@
+"""The dashboard as it shows a source: its screens, colours and frames; holds no truth of its own."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any
+
+from rich.console import RenderableType
+from textual.app import App
+from textual.screen import ModalScreen, Screen
+from textual.theme import Theme
+from textual.timer import Timer
+
+from ddpmon.glyphs import in_ascii, started_with
+from ddpmon.messages import Wish
+from ddpmon.source import Source
+from ddpmon.source.listed import Listed
+from ddpmon.source.place import Here, Place
+from ddpmon.tui import changes, workarounds
+from ddpmon.tui.dashboard import Reply, Then
+from ddpmon.tui.filters import Filter
+from ddpmon.tui.frame import Frame
+from ddpmon.tui.lines import plain
+from ddpmon.tui.notice import Notice
+from ddpmon.tui.notify import Worsening, sequence
+from ddpmon.tui.palette import THEMES, Palette, first_theme, pick
+from ddpmon.tui.screens.table import pane_of, views
+from ddpmon.tui.screens.view import View
+from ddpmon.tui.stopping import Stopping
+from ddpmon.tui.views import ViewName
+from ddpmon.tui.watched import Watched
+from ddpmon.tui.widgets.inspection import Inspection
+from ddpmon.tui.widgets.loglist import LogList
+from ddpmon.tui.widgets.runlist import RunList
+
+FRAME_S = 0.5
+FIRST_FRAME_S = 0.05
+"""Until the first snapshot: the screen fills as soon as there is something to show."""
+LOOK_S = 0.02
+LOOKS = 50
+"""How often, and how many times, the source is looked at for what a key has asked of it."""
+SWITCH_S = 0.01
+"""From one screen to another: a new one is drawn at once."""
+
+
+class ShowingApp(App[None]):
+    """Takes a snapshot from its source twice a second and shows it. The arguments are those of `DdpmonApp`."""
+
+    TITLE = "ddpmon"
+    ALLOW_SELECT = False
+    DEFAULT_MODE = ViewName.WORLD
+
+    def __init__(self, source: Source, *, readonly: bool, owns_run: bool, notify: str, place: Place | None) -> None:
+        # Textual makes greys of NO_COLOR, unless it may use the terminal's own colours: then it leaves none.
+        super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
+        self.animation_level = "none"
+        self._ascii_only = in_ascii(started_with())
+        for theme in THEMES:
+            self.register_theme(theme)
+        few = self.no_color or self.console.color_system in {None, "standard", "windows"}
+        self.theme = first_theme(self.theme, os.environ, few_colours=few)
+        # Textual took the stylesheet's variables before it knew these themes.
+        self.stylesheet.set_variables(self.get_css_variables())
+        self.readonly = readonly
+        self.filter: Filter | None = None
+        self.watched = Watched(source, place or Here())
+        self.passage = self.watched.passage
+        self.views = views(self.watched.place, self.show_answer)
+        for name, view in self.views.items():
+            self.add_mode(name, partial(_same, view))
+        self._inspection = pane_of(self.views, Inspection)
+        self._output = pane_of(self.views, LogList)
+        self._runs = pane_of(self.views, RunList)
+        self.stopping = Stopping(self, self.watched, self._run_under_cursor, readonly=readonly, owns_run=owns_run)
+        self._notice = Notice()
+        self._notify = notify
+        self._worsening = Worsening(begun=owns_run)
+        self._answer: Timer | None = None
+        """While what the source was asked for is awaited."""
+
+    @property
+    def view_name(self) -> ViewName:
+        """The name of the screen that is shown, whatever dialog is over it."""
+        return ViewName(self.current_mode)
+
+    @property
+    def view(self) -> View:
+        """The screen that is shown, whatever dialog is over it."""
+        return self.views[self.view_name]
+
+    def _run_under_cursor(self) -> Listed | None:
+        return self._runs.chosen_run() if self.view_name is ViewName.RUNS else None
+
+    def on_mount(self) -> None:
+        self.theme_changed_signal.subscribe(self, self._on_theme_changed)
+        self.tick()
+        self._first = self.set_interval(FIRST_FRAME_S, self._await_first)
+        self.set_interval(FRAME_S, self.tick)
+
+    def on_unmount(self) -> None:
+        self.watched.close()
+
+    def _on_theme_changed(self, theme: Theme) -> None:
+        self.show()
+
+    def _await_first(self) -> None:
+        if self.passage.newest is None:
+            self.tick()
+        else:
+            self._first.stop()
+
+    def tick(self) -> None:
+        """One frame."""
+        if not self.is_headless and workarounds.terminal_gone():
+            self.leave()
+            return
+        source = self.passage.source
+        source.wish(self.view.wish)
+        self.passage.take()
+        self._notify_outside()
+        self._notice.next_frame()
+        if news := source.news():
+            self._notice.say(plain(news))
+        self.show()
+
+    def show_answer(self) -> None:
+        """A frame now, and one as soon as what the source was asked for is there."""
+        self.tick()
+        self._await_answer()
+
+    def _await_answer(self) -> None:
+        if self._answer is not None:
+            self._answer.stop()
+        self._answer = self.set_interval(LOOK_S, self._poll_passage, repeat=LOOKS)
+
+    def _wish_anew(self) -> None:
+        """Ask for what the screen wishes for now that it was shown a frame: its wish follows from that."""
+        self.passage.source.wish(self.view.wish)
+        if self.view.wish != Wish():
+            self._await_answer()
+
+    def _poll_passage(self) -> None:
+        if self.passage.news:
+            self.tick()
+
+    def _notify_outside(self) -> None:
+        """A bell or a notification, between two frames: all that is written goes through the driver's one queue."""
+        newest = self.passage.newest
+        if self._notify == "off" or newest is None or not self._worsening.news(newest, time.monotonic()):
+            return
+        if self._driver is not None:
+            self._driver.write(sequence(self._notify, newest, os.environ))
+
+    def show(self) -> None:
+        if self.view_name in {ViewName.LOGS, ViewName.INSPECT} and self.passage.held is None:
+            self._output.printed = self._inspection.printed = self.passage.source.logs()
+            self._output.printed.poll()
+        self.view.show(self.frame, self.palette)
+
+    @property
+    def frame(self) -> Frame:
+        """What is shown now."""
+        passage, source = self.passage, self.passage.source
+        silent = source.silent_for()
+        return Frame(
+            snapshot=passage.shown,
+            silent_s=float(int(silent)) if silent > 1 else 0.0,
+            refused=source.refused,
+            behind_s=passage.behind_s,
+            can_stop=self.stopping.can_stop,
+            readonly=self.readonly,
+            notice=self._notice.text or self.watched.notice,
+            view=self.view_name,
+            filter=self.filter,
+            series=None if passage.newest is None else passage.newest.series,
+            cursor=passage.cursor,
+            where=self.watched.place.name,
+            trouble=source.trouble(),
+        )
+
+    @property
+    def current_theme(self) -> Theme:
+        # Textual puts all themes into a new dictionary to find it, hundreds of times in a frame.
+        return self._registered_themes.get(self.theme) or super().current_theme
+
+    @property
+    def palette(self) -> Palette:
+        """The colours of the current theme."""
+        theme = self.current_theme
+        return pick(dark=theme.dark, ansi=self.native_ansi_color, no_color=self.no_color)
+
+    def say(self, text: str) -> None:
+        """Show a line in the key bar for a few seconds; "": what was said last no more."""
+        self._notice.say(text)
+        self.show()
+
+    def ask(self, dialog: ModalScreen[Reply], then: Then[Reply]) -> None:
+        """Open a dialog over the screen; `then` takes its answer, None if it was left without one."""
+        self.push_screen(dialog, then)
+
+    def in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let something that takes a while go on beside the screen."""
+        self.run_worker(work)
+
+    def delay_update(self, delay: float = SWITCH_S) -> None:
+        """Hide what is between two screens; not as long as Textual would."""
+        super().delay_update(min(delay, SWITCH_S))
+
+    def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
+        super()._display(screen, changes.lean(renderable, ascii_only=self._ascii_only))
+
+    def leave(self) -> None:
+        """End the dashboard; the run is not touched."""
+        if not self.is_headless and workarounds.terminal_gone():
+            workarounds.write_no_more(self._driver)
+            workarounds.let_go_of_terminal()
+        self.exit()
+
+
+def _same(view: View) -> View:
+    return view
