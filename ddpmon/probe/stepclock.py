@@ -107,7 +107,7 @@ class StepClock(PhaseClock):
         """The fetch that began then is done. samples, tokens: of its batch."""
         mark = self.marks[-1] if self.marks else None
         ended = self.leave()
-        unused = self.unused_data.pop(iterator, [])
+        unused = self.unused_data.pop(iterator, None) or []
         unused.append(Fetched(began, ended - began, mark, samples, tokens, self.pausing is not None))
         self.unused_data[iterator] = unused
 

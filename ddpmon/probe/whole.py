@@ -54,11 +54,9 @@ class Wholes:
         """
         whole = _joined(raw) if raw.before else raw
         start, end = whole.start, whole.end
-        length = besides = (end - start) // 1000
-        own = []
-        for spent in whole.phases[:OTHER]:
-            own.append(us := spent // 1000 if spent > 0 else 0)
-            besides -= us
+        length = (end - start) // 1000
+        data, forward, backward, optimizer = [spent // 1000 if spent > 0 else 0 for spent in whole.phases[:OTHER]]
+        besides = length - data - forward - backward - optimizer
         syncs = []
         for kind, arrival, over, payload_bytes in whole.syncs:
             arrival_us = (arrival - start) // 1000 if arrival > start else 0
@@ -75,7 +73,10 @@ class Wholes:
             raw.step,
             end // 1000,
             length,
-            *own,
+            data,
+            forward,
+            backward,
+            optimizer,
             max(0, besides),
             syncs,
             loss,
