@@ -14,6 +14,7 @@ import time
 import traceback
 
 import zmq
+from msgspec.structs import replace
 
 from ddpmon.messages import (
     MAX_TEXT,
@@ -253,7 +254,7 @@ class Sender(threading.Thread):
         if events is not None:
             for part in parts(raw):
                 events.release(part.marks)
-        return placed[-1]._replace(before=tuple(placed[:-1]))
+        return replace(placed[-1], before=tuple(placed[:-1]))
 
     def _scalars(self) -> list[Scalar]:
         waiting = self._listener.account.scalars

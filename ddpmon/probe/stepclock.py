@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from ddpmon.messages import EVALUATION
 from ddpmon.probe.phaseclock import PhaseClock
 from ddpmon.probe.records import (
@@ -314,7 +316,13 @@ class StepClock(PhaseClock):
         else:
             *before, last = self.held[:parts]
             self.finished.append(
-                last._replace(step=self.step, before=tuple(before), updates=updates, marked_samples=self.marked_samples)
+                replace(
+                    last,
+                    step=self.step,
+                    before=tuple(before),
+                    updates=updates,
+                    marked_samples=self.marked_samples,
+                )
             )
             self.marked_samples = None
         del self.held[:parts]

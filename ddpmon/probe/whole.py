@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from ddpmon.messages import Bucket, Pause, Step, Sync
 from ddpmon.probe.cuda import pending, resolve
 from ddpmon.probe.records import OTHER, PAUSED, RawStep
@@ -58,10 +60,10 @@ class Wholes:
         data, forward, backward, optimizer = [spent // 1000 if spent > 0 else 0 for spent in whole.phases[:OTHER]]
         besides = length - data - forward - backward - optimizer
         syncs = []
-        for kind, arrival, over, payload_bytes in whole.syncs:
-            arrival_us = (arrival - start) // 1000 if arrival > start else 0
-            end_us = (over - start) // 1000 if over > start else 0
-            syncs.append(Sync(kind, arrival_us, end_us, payload_bytes))
+        for sync in whole.syncs:
+            arrival_us = max(0, sync.arrival - start) // 1000
+            end_us = max(0, sync.end - start) // 1000
+            syncs.append(Sync(sync.kind, arrival_us, end_us, sync.payload_bytes))
             besides -= end_us - arrival_us
         pauses = _pauses(whole, length) if whole.pauses else []
         for pause in pauses:
@@ -129,7 +131,8 @@ def _joined(raw: RawStep) -> RawStep:
             fed[number] = [sum(pair) for pair in zip(fed.get(number, (0, 0, 0)), more, strict=True)]
         for name, spent in (part.named or {}).items():
             named[name] = named.get(name, 0) + spent
-    return raw._replace(
+    return replace(
+        raw,
         start=every[0].start,
         phases=[sum(spent) for spent in zip(*(part.phases for part in every), strict=True)],
         syncs=[sync for part in every for sync in part.syncs],
