@@ -60,8 +60,9 @@ class Account:
         self._arrival = 0
         self._arrived: Event | None = None
         """The moment on the device's timeline when the gradients were ready that the next note is of."""
-        self._reduced: list[tuple[int, Sequence[int], int, Event | None]] = []
-        """Of each model whose gradients were reduced in the backward that ends: see `reduced`, and that moment."""
+        self._reduced: list[tuple[int, int, Event | None]] = []
+        """Of each model whose gradients were reduced in the backward that ends: when they were ready, by the host's
+        clock, their bytes, and when on the device's timeline."""
         self._unreduced = False
         """Whether a backward since the last optimizer step left gradients that were not reduced."""
         self._ddp = False
@@ -224,7 +225,8 @@ class Account:
 
         ready: when each was ready, in ns after `expected_at`; where that is not known, none: when the backward ended.
         """
-        self._reduced.append((payload_bytes, ready, expected_at, self._arrived))
+        arrival = expected_at + max(ready) if ready else self._journal.now
+        self._reduced.append((arrival, payload_bytes, self._arrived))
         self._arrived = None
 
     def backward_ends(self, payload_bytes: int, ready: Sequence[int] | None, expected_at: int) -> None:
@@ -236,12 +238,13 @@ class Account:
         if ready is None:
             return
         self.reduced(payload_bytes, ready, expected_at)
-        arrivals = [began + max(times) if times else now for _, times, began, _ in self._reduced]
-        arrival = max(arrivals)
-        last = self._reduced[arrivals.index(arrival)][-1]
-        total_bytes = sum(reduced[0] for reduced in self._reduced)
+        arrival, payload_bytes, event = self._reduced[0]
+        for another, more_bytes, its_event in self._reduced[1:]:
+            payload_bytes += more_bytes
+            if another > arrival:
+                arrival, event = another, its_event
         self._reduced.clear()
-        clock.blocked_at_the_end(SYNC_GRADIENTS, min(arrival, now), now, total_bytes, BACKWARD, last)
+        clock.blocked_at_the_end(SYNC_GRADIENTS, min(arrival, now), now, payload_bytes, BACKWARD, event)
         self._ddp = True
         self._unreduced = False
         clock.cut(now)

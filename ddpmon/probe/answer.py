@@ -30,6 +30,7 @@ class _Armed:
 
 
 _armed: _Armed | None = None
+_sigaction = ctypes.CDLL(None).sigaction
 _SIGACTION_BYTES = 256
 """Enough for struct sigaction anywhere; it begins with the handler's address."""
 
@@ -37,7 +38,7 @@ _SIGACTION_BYTES = 256
 def _handler() -> int:
     """Address of the signal's handler, whoever set it, in Python or in C; 0: it has none. Takes 1 µs."""
     action = ctypes.create_string_buffer(_SIGACTION_BYTES)
-    if ctypes.CDLL(None).sigaction(STACK_SIGNAL, None, action):
+    if _sigaction(STACK_SIGNAL, None, action):
         return 1
     return ctypes.c_void_p.from_buffer(action).value or 0
 

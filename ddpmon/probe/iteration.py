@@ -81,7 +81,7 @@ class Iteration:
         if number is None:
             self.made(optimizer)
             number = self._numbers[optimizer]
-        if any(number == earlier for earlier, _, _ in self._updates):  # it comes round again
+        if self._updates and any(number == earlier for earlier, _, _ in self._updates):  # it comes round again
             self._last, _, parts = self._updates[-1]
             self._finish(parts)
             held -= parts

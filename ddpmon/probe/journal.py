@@ -56,9 +56,18 @@ class Journal:
         """Read so many notes at most; whether there may be more."""
         waiting = self._waiting
         take = waiting.popleft
+        account = self.account
         count = min(most, len(waiting) // FIELDS)
         for _ in range(count):
-            self._read((take(), take(), take(), take(), take(), take()))
+            reader = take()
+            self.now = take()
+            self._event = event = take()
+            if event is None:
+                reader(account, take(), take(), take())
+            else:
+                self._used = False
+                reader(account, take(), take(), take())
+                self._release_unused()
         if count < most:
             self.now = max(self.now, monotonic_ns())
             self._event = None
@@ -74,5 +83,8 @@ class Journal:
         reader, self.now, self._event, first, second, third = note
         self._used = False
         reader(self.account, first, second, third)
+        self._release_unused()
+
+    def _release_unused(self) -> None:
         if self._event is not None and not self._used:
             self._release(self._event)

@@ -53,7 +53,8 @@ class PhaseClock:
         self.named: dict[str, int] | None = None
         self.gaps = (0, 0)
         self._last = start
-        self._open = [(name, start - self._blocked) for name, _ in self._open]
+        if self._open:
+            self._open = [(name, start - self._blocked) for name, _ in self._open]
         # The end of one step is the start of the next on the device too.
         self.marks = [Mark(OTHER, self.marks[-1].event, self.marks[-1].host)] if self.marks else []
 

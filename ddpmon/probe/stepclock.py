@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from ddpmon.messages import EVALUATION
 from ddpmon.probe.phaseclock import PhaseClock
 from ddpmon.probe.records import (
@@ -107,7 +109,7 @@ class StepClock(PhaseClock):
         """The fetch that began then is done. samples, tokens: of its batch."""
         mark = self.marks[-1] if self.marks else None
         ended = self.leave()
-        unused = self.unused_data.pop(iterator, [])
+        unused = self.unused_data.pop(iterator, None) or []
         unused.append(Fetched(began, ended - began, mark, samples, tokens, self.pausing is not None))
         self.unused_data[iterator] = unused
 
@@ -314,7 +316,13 @@ class StepClock(PhaseClock):
         else:
             *before, last = self.held[:parts]
             self.finished.append(
-                last._replace(step=self.step, before=tuple(before), updates=updates, marked_samples=self.marked_samples)
+                replace(
+                    last,
+                    step=self.step,
+                    before=tuple(before),
+                    updates=updates,
+                    marked_samples=self.marked_samples,
+                )
             )
             self.marked_samples = None
         del self.held[:parts]

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from msgspec.structs import replace
+
 from ddpmon.probe.records import BLOCKED, Mark, RawStep, RawSync
 
 
@@ -50,11 +52,12 @@ class Timeline:
             now = after
         self._elapsed = now
         offset = int(self._offset or 0.0)
-        return step._replace(
+        return replace(
+            step,
             start=int(begin) + offset,
             end=int(now) + offset,
             phases=[int(phase) for phase in phases],
-            syncs=[sync._replace(arrival=sync.arrival + offset, end=sync.end + offset) for sync in syncs],
+            syncs=[replace(sync, arrival=sync.arrival + offset, end=sync.end + offset) for sync in syncs],
         )
 
     def _see(self, mark: Mark, elapsed: float) -> None:

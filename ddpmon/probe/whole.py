@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from ddpmon.messages import Bucket, Pause, Step, Sync
 from ddpmon.probe.cuda import pending, resolve
-from ddpmon.probe.records import PAUSED, RawStep
+from ddpmon.probe.records import OTHER, PAUSED, RawStep
 from ddpmon.probe.stepclock import StepClock
 
 BEFORE_FORWARD, BEFORE_BACKWARD = "before forward", "before backward"
@@ -22,9 +24,13 @@ def parts(raw: RawStep) -> tuple[RawStep, ...]:
 
 def unread(raw: RawStep) -> bool:
     """Whether something of a step has not arrived from the device, or was not seen to end: a bucket's all-reduce."""
-    return any(
-        any(map(pending, part.losses)) or any(not end for _, _, end in part.buckets or ()) for part in parts(raw)
-    )
+    for part in parts(raw):
+        for loss in part.losses:
+            if pending(loss):
+                return True
+        if part.buckets and not all(end for _, _, end in part.buckets):
+            return True
+    return False
 
 
 def rest(clock: StepClock) -> list[Pause]:
@@ -48,22 +54,23 @@ class Wholes:
 
         Rounding goes to `other`, so that the phases still add up to the length.
         """
-        every = parts(raw)
-        start, end = every[0].start, raw.end
+        whole = _joined(raw) if raw.before else raw
+        start, end = whole.start, whole.end
         length = (end - start) // 1000
-        data, forward, backward, optimizer = (
-            max(0, sum(part.phases[phase] for part in every)) // 1000 for phase in range(4)
-        )
-        syncs = [
-            Sync(s.kind, max(0, s.arrival - start) // 1000, max(0, s.end - start) // 1000, s.payload_bytes)
-            for part in every
-            for s in part.syncs
-        ]
-        pauses = _pauses(every, start, length)
-        besides = sum(s.end_us - s.arrival_us for s in syncs) + sum(p.end_us - p.start_us for p in pauses)
-        backwards = sum(len(part.losses) for part in every)
-        samples, tokens = _fed(every, backwards)
-        loss, losses = self._losses(raw, every, backwards)
+        data, forward, backward, optimizer = [spent // 1000 if spent > 0 else 0 for spent in whole.phases[:OTHER]]
+        besides = length - data - forward - backward - optimizer
+        syncs = []
+        for sync in whole.syncs:
+            arrival_us = max(0, sync.arrival - start) // 1000
+            end_us = max(0, sync.end - start) // 1000
+            syncs.append(Sync(sync.kind, arrival_us, end_us, sync.payload_bytes))
+            besides -= end_us - arrival_us
+        pauses = _pauses(whole, length) if whole.pauses else []
+        for pause in pauses:
+            besides -= pause.end_us - pause.start_us
+        backwards = len(whole.losses)
+        samples, tokens = _fed(whole, backwards)
+        loss, losses = self._losses(raw, backwards)
         step = Step(
             raw.step,
             end // 1000,
@@ -72,30 +79,28 @@ class Wholes:
             forward,
             backward,
             optimizer,
-            max(0, length - besides - data - forward - backward - optimizer),
+            max(0, besides),
             syncs,
             loss,
             samples if raw.marked_samples is None else raw.marked_samples,
             tokens,
             raw.learning_rate,
-            sum(part.gc for part in every) // 1000,
-            _buckets(every, start),
-            _named(every, length * 1000),
+            whole.gc // 1000,
+            _buckets(raw, start) if whole.buckets else [],
+            _named(whole, length * 1000),
             pauses,
-            _accumulated(every, backwards),
+            _accumulated(whole, backwards),
         )
         return step, losses
 
-    def _losses(
-        self, raw: RawStep, every: tuple[RawStep, ...], backwards: int
-    ) -> tuple[float | None, dict[str, float]]:
+    def _losses(self, raw: RawStep, backwards: int) -> tuple[float | None, dict[str, float]]:
         """The step's loss, and each model's where it updates several: the sum of what its backward calls were of.
 
         Gradient accumulation adds up what is usually the mean of a step's batches. Of fewer batches than usual, as
         the last ones of an epoch are, the sum may be a part of it: what is nearer to the step before is taken.
         """
-        values = [_sum(map(resolve, part.losses)) for part in every]
         if raw.updates:
+            values = [_loss(part) for part in parts(raw)]
             losses: dict[str, float] = {}
             begin = 0
             for name, end in raw.updates:
@@ -104,11 +109,11 @@ class Wholes:
                     losses[name] = losses.get(name, 0.0) + loss
                 begin = end
             return _sum(losses.values()), losses
-        loss = _sum(values)
+        loss = _sum(_loss(part) for part in parts(raw)) if raw.before else _loss(raw)
         if backwards == self._backwards:
             self._usual = backwards
         self._backwards = backwards
-        if loss is not None and self._loss is not None and 0 < backwards < self._usual:
+        if 0 < backwards < self._usual and loss is not None and self._loss is not None:
             scaled = loss * self._usual / backwards
             if abs(scaled - self._loss) < abs(loss - self._loss):
                 loss = scaled
@@ -116,73 +121,99 @@ class Wholes:
         return loss, {}
 
 
+def _joined(raw: RawStep) -> RawStep:
+    """A step of several parts as one that says the same, but for the end of each."""
+    every = parts(raw)
+    fed: dict[int, list[int]] = {}
+    named: dict[str, int] = {}
+    for part in every:
+        for number, more in part.fed.items():
+            fed[number] = [sum(pair) for pair in zip(fed.get(number, (0, 0, 0)), more, strict=True)]
+        for name, spent in (part.named or {}).items():
+            named[name] = named.get(name, 0) + spent
+    return replace(
+        raw,
+        start=every[0].start,
+        phases=[sum(spent) for spent in zip(*(part.phases for part in every), strict=True)],
+        syncs=[sync for part in every for sync in part.syncs],
+        losses=[loss for part in every for loss in part.losses],
+        fed=fed,
+        samples=sum(part.samples for part in every),
+        tokens=sum(part.tokens for part in every),
+        gc=sum(part.gc for part in every),
+        buckets=[bucket for part in every for bucket in part.buckets or ()],
+        named=named,
+        pauses=[pause for part in every for pause in part.pauses or ()],
+        gaps=(sum(part.gaps[0] for part in every), sum(part.gaps[1] for part in every)),
+    )
+
+
+def _loss(part: RawStep) -> float | None:
+    losses = part.losses
+    return resolve(losses[0]) if len(losses) == 1 else _sum(map(resolve, losses))
+
+
 def _sum(values: Iterable[float | None]) -> float | None:
     numbers = [value for value in values if value is not None]
     return sum(numbers) if numbers else None
 
 
-def _fed(every: tuple[RawStep, ...], backwards: int) -> tuple[int, int]:
+def _fed(whole: RawStep, backwards: int) -> tuple[int, int]:
     """Samples and tokens of a step: what its model was given; of several models, the least that one was.
 
     What was fetched tells only where a model was given more than it was trained on at once (a critic sees real images
     and made ones, a siamese network two of each): loaders fetch ahead, and some ranks fetch for others.
     """
-    models: dict[int, list[int]] = {}
-    for part in every:
-        for number, fed in part.fed.items():
-            before = models.setdefault(number, [0, 0, 0])
-            models[number] = [sum_so_far + more for sum_so_far, more in zip(before, fed, strict=True)]
-    amounts = [(samples, tokens) for samples, tokens, _ in models.values() if samples]
-    fetched = sum(part.samples for part in every), sum(part.tokens for part in every)
-    more_than_once = bool(every[-1].updates) or any(calls > backwards for *_, calls in models.values())
-    if fetched[0] and (more_than_once or not amounts):
-        amounts.append(fetched)
-    return min(amounts, default=(0, 0))
+    amounts = []
+    more_than_once = bool(whole.updates)
+    for samples, tokens, calls in whole.fed.values():
+        if samples:
+            amounts.append((samples, tokens))
+        if calls > backwards:
+            more_than_once = True
+    if whole.samples and (more_than_once or not amounts):
+        amounts.append((whole.samples, whole.tokens))
+    return min(amounts) if amounts else (0, 0)
 
 
-def _accumulated(every: tuple[RawStep, ...], backwards: int) -> int:
+def _accumulated(whole: RawStep, backwards: int) -> int:
     """Batches whose gradients a step adds up: as many as some model was given, and as there were backward calls."""
-    if every[-1].updates:
+    if whole.updates:
         return 1
-    forwards: dict[int, int] = {}
-    for part in every:
-        for number, fed in part.fed.items():
-            forwards[number] = forwards.get(number, 0) + fed[2]
-    return max(1, min(backwards, *forwards.values()) if forwards else backwards)
+    for _, _, calls in whole.fed.values():
+        backwards = min(backwards, calls)
+    return max(1, backwards)
 
 
-def _pauses(every: tuple[RawStep, ...], start: int, length: int) -> list[Pause]:
+def _pauses(whole: RawStep, length: int) -> list[Pause]:
+    start = whole.start
     pauses = [
         Pause(p.kind, max(0, p.start - start) // 1000, min(max(0, p.end - start) // 1000, length))
-        for part in every
-        for p in part.pauses or ()
+        for p in whole.pauses or ()
     ]
-    on_device = sum(part.phases[PAUSED] for part in every) // 1000
-    if every[-1].marks and pauses:  # by the device's clock the host's moments are estimates: the sum is not
+    if whole.marks:  # by the device's clock the host's moments are estimates: the sum is not
         total = sum(p.end_us - p.start_us for p in pauses)
-        scale = min(1.0, on_device / total) if total else 0.0
+        scale = min(1.0, whole.phases[PAUSED] // 1000 / total) if total else 0.0
         pauses = [Pause(p.kind, p.start_us, p.start_us + int((p.end_us - p.start_us) * scale)) for p in pauses]
     return pauses
 
 
-def _buckets(every: tuple[RawStep, ...], start: int) -> list[Bucket]:
+def _buckets(raw: RawStep, start: int) -> list[Bucket]:
     return [
         # DDP waited for it within the part; the thread that notes its end may come later.
         Bucket(layout, max(0, launch - start) // 1000, max(0, min(end, part.end) - start) // 1000)
-        for part in every
+        for part in parts(raw)
         for layout, launch, end in part.buckets or ()
         if end
     ]
 
 
-def _named(every: tuple[RawStep, ...], length: int) -> dict[str, int]:
+def _named(whole: RawStep, length: int) -> dict[str, int]:
     """Microseconds in what the script named, and in gaps that are worth a name."""
-    named: dict[str, int] = {}
-    for part in every:
-        for name, spent in (part.named or {}).items():
-            named[name] = named.get(name, 0) + spent
-    for name, gap in ((BEFORE_FORWARD, 0), (BEFORE_BACKWARD, 1)):
-        spent = sum(part.gaps[gap] for part in every)
-        if spent >= GAP * length and spent > 0:
-            named.setdefault(name, spent)
-    return {name: spent // 1000 for name, spent in named.items()}
+    named = {name: spent // 1000 for name, spent in whole.named.items()} if whole.named else {}
+    forward, backward = whole.gaps
+    if forward > 0 and forward >= GAP * length:
+        named.setdefault(BEFORE_FORWARD, forward // 1000)
+    if backward > 0 and backward >= GAP * length:
+        named.setdefault(BEFORE_BACKWARD, backward // 1000)
+    return named

@@ -6,15 +6,15 @@ import os
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import msgspec
 import numpy as np
+import psutil
 import pytest
 
 from ddpmon.messages import Sample
-from ddpmon.probe.devices import Rates, Sampler, network_cards, run_delay_ns, throttles
+from ddpmon.probe import counters
+from ddpmon.probe.devices import Rates, Sampler, network_cards, throttles
 
 
 def test_rates_are_what_a_counter_rose_by_in_a_second() -> None:
@@ -71,7 +71,7 @@ def test_a_thread_that_shares_its_core_is_starved() -> None:
 
 
 def test_a_thread_that_is_gone_has_no_delay() -> None:
-    assert run_delay_ns(2**22) is None
+    assert counters.run_delay_ns(2**22) is None
 
 
 def test_counters_of_this_process_are_plausible(tmp_path: Path) -> None:
@@ -95,6 +95,41 @@ def test_counters_of_this_process_are_plausible(tmp_path: Path) -> None:
         assert sample.written_bytes_per_s >= 0
 
 
+def test_what_the_kernel_is_read_to_count_is_what_psutil_reads() -> None:
+    process = psutil.Process()
+    busy = threading.Event()
+    others = [threading.Thread(target=busy.wait) for _ in range(3)]
+    for other in others:
+        other.start()
+    try:
+        read = counters.process()
+        assert read is not None
+        assert read.threads == process.num_threads()
+        assert read.rss_bytes == pytest.approx(process.memory_info().rss, rel=0.05)
+    finally:
+        busy.set()
+    cards = psutil.net_io_counters(pernic=True, nowrap=False)
+    mine = counters.network_bytes()
+    assert mine.keys() == cards.keys()
+    for name, (sent, received) in mine.items():  # read after psutil did
+        assert sent >= cards[name].bytes_sent
+        assert received >= cards[name].bytes_recv
+    storage = counters.storage_bytes()
+    if storage is not None:  # not every container keeps them
+        assert storage == (process.io_counters().read_bytes, process.io_counters().write_bytes)
+
+
+def test_the_cpu_of_a_process_is_a_rate_from_the_second_sample_on() -> None:
+    sampler = Sampler(threading.get_native_id, lambda: None, lambda *_: None)
+    assert sampler.sample().cpu_percent is None, "of no second yet"
+    spent = time.process_time()
+    while time.process_time() - spent < 0.05:
+        pass
+    percent = sampler.sample().cpu_percent
+    assert percent is not None
+    assert 0 < percent <= 100 * (os.cpu_count() or 1)
+
+
 def test_the_cards_of_a_host_are_counted_once_and_loopback_never(tmp_path: Path) -> None:
     names = ["lo", "eth0", "eth1", "bond0", "docker0", "veth1"]
     for card in ("eth0", "eth1"):
@@ -107,10 +142,7 @@ def test_the_cards_of_a_host_are_counted_once_and_loopback_never(tmp_path: Path)
 def test_what_the_host_sends_and_receives_is_a_rate_of_its_cards(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = {"lo": (0, 0), "card-a": (10_000, 50_000)}
 
-    def counters(**_: object) -> dict[str, Any]:
-        return {name: SimpleNamespace(bytes_sent=sent, bytes_recv=got) for name, (sent, got) in counts.items()}
-
-    monkeypatch.setattr("ddpmon.probe.devices.psutil.net_io_counters", counters)
+    monkeypatch.setattr(counters, "network_bytes", lambda: dict(counts))
     sampler = Sampler(lambda: None, lambda: None, lambda *_: None)
 
     def rates() -> tuple[float | None, float | None]:
