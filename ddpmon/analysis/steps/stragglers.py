@@ -127,7 +127,7 @@ def late(
     taken |= {stretch.column for stretch in past}
     for column in set(known) - taken:
         after = over.get(column, -1) + 1
-        gone = ended(excess[after:, column], smooth[after:, column], column)
+        gone = ended(excess[after:, column], smooth[after:, column], column, known[column] - after)
         if gone is not None and gone.over_ms >= least * STAYS:
             past.append(gone.moved(after))
     taken |= set(known) | set(over)

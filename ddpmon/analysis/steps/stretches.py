@@ -87,13 +87,14 @@ def _stretch(excess: Floats, smooth: Floats, noise: Chance, column: int, length:
     """The stretch that reaches to the end of the window, or that has just ended. length: steps that show it."""
     end = len(excess) - 1
     begin = begin_of(excess, end, length, noise.per_step(column), since)
+    last = _last_before_a_drop(excess, begin)
+    if last is not None and since is not None and last < since:  # that was another one, before the one that was told
+        begin = since
+        last = _last_before_a_drop(excess, begin)
+    if last is not None:
+        return Late(column, begin, last, median(excess[begin : last + 1]), begin <= EDGE, over=True)
     level = median(excess[begin:])
     before = float(smooth[: max(1, begin - EDGE)].mean()) if begin > 2 * EDGE else 0.0
-    if end - begin > 2 * RECENT[0]:
-        drop, shows = step_up(-excess[begin:], RECENT[0], end - begin - SHORTEST.enter)
-        left, was = median(excess[begin + drop :]), median(excess[begin : begin + drop])
-        if DROP.reached(shows) and left < was / 2:
-            return Late(column, begin, begin + drop - 1, was, begin <= EDGE, over=True)
     typical = max(level, float(np.quantile(smooth, 0.75)) if begin > end - 2 * RECENT[0] else level)
     for n in RECENT:
         if n > max(RECENT[0], end + 1 - begin - EDGE) or n > len(smooth):
@@ -101,10 +102,20 @@ def _stretch(excess: Floats, smooth: Floats, noise: Chance, column: int, length:
         recent = float(smooth[-n:].mean())
         error = float(noise.bound_ms(n, GONE.enter)[column])
         if recent < typical / 2 and recent < typical - error:
-            return ended(excess, smooth, column)
+            return ended(excess, smooth, column, since or 0)
     if end + 1 - begin < RECENT[0] and level < before:
         return None
     return Late(column, begin, end, level, begin <= EDGE)
+
+
+def _last_before_a_drop(excess: Floats, begin: int) -> int | None:
+    """The last step of a stretch that begins there, if its level has fallen since to less than half."""
+    end = len(excess) - 1
+    if end - begin <= 2 * RECENT[0]:
+        return None
+    drop, shows = step_up(-excess[begin:], RECENT[0], end - begin - SHORTEST.enter)
+    fallen = median(excess[begin + drop :]) < median(excess[begin : begin + drop]) / 2
+    return begin + drop - 1 if DROP.reached(shows) and fallen else None
 
 
 def begin_of(excess: Floats, end: int, length: int, noise: float, since: int | None) -> int:
@@ -149,11 +160,13 @@ def jump(
     return Late(column, begin, end, level, from_the_start=False).moved(after)
 
 
-def ended(excess: Floats, smooth: Floats, column: int) -> Late | None:
-    """The stretch around the latest steps, if it has ended."""
-    if len(smooth) < SHORTEST.enter:
+def ended(excess: Floats, smooth: Floats, column: int, since: int = 0) -> Late | None:
+    """The stretch around the latest steps, if it has ended. since: what was told of its first step."""
+    since = max(0, since - EDGE)
+    if len(smooth) - since < SHORTEST.enter:
         return None
-    inside = int(np.convolve(smooth, np.ones(SHORTEST.enter), "valid").argmax()) + SHORTEST.enter // 2 + EDGE
+    highest = int(np.convolve(smooth[since:], np.ones(SHORTEST.enter), "valid").argmax())
+    inside = since + highest + SHORTEST.enter // 2 + EDGE
     found = burst(excess, column, inside)
     return found if found.last < len(excess) - 1 - EDGE and SHORTEST.reached(found.last - found.first + 1) else None
 
