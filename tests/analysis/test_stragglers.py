@@ -100,7 +100,7 @@ def test_some_of_many_peers_tell_what_is_usual_in_a_phase():
     own = clean("crowded", 100, 300, 0)
     own[:, [7, 9], 0] += 2 * STEP_MS
     world = world_of(records(own))
-    (data,) = in_each_phase(world, [9, 7], STEP_MS)
+    (data,) = in_each_phase(world, [9, 7], STEP_MS / 3)
     assert data.columns == [9, 7]
     assert 2 < data.excess_ms.shape[1] < 100
     assert np.median(data.excess_ms[:, :2], axis=0) == pytest.approx([2 * STEP_MS] * 2, rel=0.05)

@@ -20,15 +20,16 @@ FEWEST_STEPS = Threshold(
     why="A judgement: the running median leaves 16, eight blocks of two to tell chance from; fewer tell it badly.",
 )
 JUMP = Threshold(
-    60.0,
+    90.0,
     of="chi-square of a step up (`change_points.step_up`), where noise that wanders hides it in a mean",
-    why="Noise that wanders, or that hosts share, has up to 56 in windows of 600 steps (benchmarks/calibration.py).",
+    why="Noise that wanders is told badly by one window of one rank: in 1.5 hours of it several steps up had more than"
+    " 60, none 90 (benchmarks/calibration.py, seeds below 1000).",
     keeps=STAYS,
 )
 DROP = Threshold(
     40.0,
     of="chi-square of a step down, to less than half of what a rank was late, that ends it",
-    why="As for a step up; that so much is gone is asked for besides.",
+    why="Less than for a step up, as that so much is gone is asked for besides.",
 )
 SHORTEST = Threshold(
     8,
@@ -42,7 +43,7 @@ GONE = Threshold(
 )
 RECENT = (12, 24, 48, 96, 192)
 """Last steps that tell whether a stretch is over: few for what was plain, more for what was not."""
-WANDERS, CALM = 0.5, 0.8
+WANDERS, CALM = 0.5, 0.53
 """Times white noise, summed over the steps that it stays alike, below which noise hardly wanders; and the share of JUMP
 that is enough then.
 """
