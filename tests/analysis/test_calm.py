@@ -122,6 +122,24 @@ def test_what_gains_less_than_two_percent_is_not_told():
     assert late(findings(world_of(records(own, transfer=400.0)), Evidence())) == []
 
 
+def test_half_a_millisecond_is_told_where_it_is_a_tenth_of_a_step():
+    """But not what the probe's own cost may differ by between ranks, however short a step."""
+    own = own_times(300, 4, noise=0.03) * 5 / STEP_MS
+    own[100:, 1, 2] += 0.5
+    assert [(f.ranks, f.phase) for f in late(findings(world_of(records(own, transfer=1)), Evidence()))] == [
+        ([1], "backward")
+    ]
+    assert late(findings(world_of(records(own / 5, transfer=0.2)), Evidence())) == []
+
+
+@pytest.mark.parametrize("seed", [10, 11])
+def test_a_rank_that_is_late_by_far_more_than_ranks_in_turn_is_told_before_three_turns_are_over(seed):
+    own = slowly_wandering(640, 8, seed)
+    own[600:, 5, 2] += 0.25 * STEP_MS
+    moments, _ = unfolds(own)
+    assert [f.ranks for f in late(moments[-1])] == [[5]]
+
+
 def taking_turns(steps, ranks, lasts):
     own = own_times(steps, ranks, noise=0.03)
     for at in range(steps):
