@@ -73,9 +73,9 @@ SHORT = Threshold(
     why="Bursts and hiccups of benchmarks/calibration.py that last for as few steps exceed it by up to 1.6 times.",
 )
 RATHER_SHORT = Threshold(
-    1.25,
+    1.4,
     of="the same, of a stretch that outlasts rare steps next to each other, but perhaps no burst of them",
-    why="Bursts of benchmarks/calibration.py that last for 24 to 96 steps exceed it by up to 1.2 times.",
+    why="Bursts of benchmarks/calibration.py that last for 24 to 96 steps exceed it by up to 1.25 times.",
 )
 FALSE_ALARMS = Threshold(
     2e-5,
