@@ -20,6 +20,7 @@ import numpy as np
 
 from ddpmon.analysis.statistics.arrays import Floats, medians
 from ddpmon.analysis.statistics.excess import SMOOTHED, Chance, chance
+from ddpmon.analysis.steps.certain import FEWEST_CERTAIN, MANY, certain
 from ddpmon.analysis.steps.one_phase import MOST, in_each_phase
 from ddpmon.analysis.steps.stretches import (
     EDGE,
@@ -38,22 +39,6 @@ from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import OWN_PHASES
 
-FEWEST_CERTAIN = Threshold(
-    6,
-    of="last steps in all of which the same rank is the last",
-    why="By chance one of two ranks is in 1 of 32 runs' first six steps, so that it must be late by `CERTAIN` as well.",
-)
-CERTAIN = Threshold(
-    6.0,
-    of="times its peers' own time, over the number of those steps, by which it exceeds theirs in each",
-    why="Six steps of twice the peers' time, or 24 of a quarter more: no noise of benchmarks/calibration.py made it.",
-)
-BEYOND = Threshold(
-    4.0,
-    of="standard errors of a mean over those steps, with the noise's own memory, by which it exceeds theirs",
-    why="A judgement: where noise wanders a rank stays 2.5 of them above its peers for dozens of steps every few hours"
-    " (benchmarks/calibration.py); a normal value is as far out once in 30,000.",
-)
 OVER_PEERS = Threshold(
     0.08,
     of="share of a typical own time by which a rank's exceeds its peers'",
@@ -90,12 +75,8 @@ STRETCHES = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 """Last steps over which lateness is looked for, each at most half as many again: none is far from the true length."""
 BURSTS = (8, 16, 32, 64, 128, 192)
 """Steps over which lateness that may be over is looked for; they are moved by an eighth of themselves, so fewer do."""
-CERTAIN_STEPS = (6, 8, 12, 16, 24)
-"""Last steps of which each may show for certain who is late."""
 FADES, FADED = 24, 0.75
 """Last steps, and the share of what a rank was late below which its phases are looked at for whether it still is."""
-MANY = 3
-"""More ranks than this have a median that tells what is usual."""
 
 
 def late(
@@ -113,11 +94,11 @@ def late(
         return []
     known = known or {}
     if not FEWEST_STEPS.reached(len(world)):
-        return _certain(world, known, skip, None)
+        return certain(world, known, skip, EXCESS_MS.enter)
     excess, smooth, sums = world.excess_ms, world.smooth_ms, world.total_ms
     typical = float(np.median(world.typical_ms))
     noise = chance(sums, typical)
-    certain = _certain(world, known, skip, noise)
+    plain = certain(world, known, skip, EXCESS_MS.enter, noise)
     least = max(EXCESS_MS.enter, OVER_PEERS.enter * typical)
 
     share = np.ones(smooth.shape[1])
@@ -125,7 +106,7 @@ def late(
     over = over or {}
     stretches = _stretches(world, noise, _Asked(least, share, known, over, skip))
     taken = {stretch.column for stretch in stretches}
-    stretches += [stretch for stretch in certain if stretch.column not in taken]
+    stretches += [stretch for stretch in plain if stretch.column not in taken]
     now = [stretch for stretch in stretches if not stretch.over and stretch.over_ms >= least * STAYS]
     past = [stretch for stretch in stretches if stretch.over]
     if len(now) > (len(world.ranks) + 1) // 2:
@@ -284,29 +265,6 @@ def _surely_ms(noise: Chance, lengths: list[int], z: float, rather_short: float 
     bounds[steps < noise.outlasts] *= SHORT.enter
     bounds[(steps >= noise.outlasts) & (steps < noise.outlasts_bursts)] *= rather_short
     return bounds
-
-
-def _certain(world: World, known: Mapping[int, int], skip: Collection[int], noise: Chance | None) -> list[Late]:
-    """The rank that is the last in each of the last steps, each time by so much that few steps tell it.
-
-    noise: what is known of it, if that is anything: where it stays alike for long, many steps in a row are one.
-    """
-    last = world.own_ms[-CERTAIN_STEPS[-1] :].argmax(axis=1)
-    column = int(last[-1])
-    others = np.flatnonzero(last != column)
-    steps = len(last) - (int(others[-1]) + 1 if len(others) else 0)
-    excess = world.excess_ms[:, column]
-    over = excess / np.maximum(world.typical_ms if len(world.ranks) > 2 else world.own_ms.min(axis=1), 1e-9)
-    shown = [n for n in CERTAIN_STEPS if n <= steps and over[-n:].min() >= CERTAIN.enter / n]
-    if noise and column not in known and len(world.ranks) > MANY:  # of few, one that is late is most of the noise
-        shown = [n for n in shown if excess[-n:].mean() >= noise.bound_ms(n, BEYOND.enter)[column]]
-    if not shown or column in skip or np.median(excess[-steps:]) < EXCESS_MS.enter:
-        return []
-    short = np.flatnonzero(over < over[-shown[-1] :].min() / 2)
-    begin = int(short[-1]) + 1 if len(short) else 0
-    if column in known:
-        begin = max(0, known[column])
-    return [Late(column, begin, len(excess) - 1, float(np.median(excess[begin:])), begin <= EDGE)]
 
 
 def _bursts(sums: Floats, noise: Chance, least: float) -> list[tuple[int, int]]:
