@@ -6,10 +6,12 @@
     python benchmarks/calibration.py --faults none --steps 80000        an hour of training at a time, without a fault
 
 Each run unfolds through the hub's own window, findings, events and sentence, twice a second of the run (--every: so
-many steps). Thresholds were chosen on seeds below 1000; figures are reported of seeds from 1000 on (--seed 1000).
+many steps). Thresholds were chosen on seeds below 1000; figures are reported of seeds from 1000 on (--seed 1000), each
+version's of seeds that none before it was reported of.
 
 false/h: events above info an hour that name a rank to which no fault was given, or tell again what was told. turns/h:
-events that ranks take turns. named: runs in which kind, rank and nobody else is named at their end. told after: steps
+events that ranks take turns. worth: runs in which the fault costs 2% or more, without which it is not to be told.
+named: those of them in which kind, rank and nobody else is named at their end. told after: steps
 from the fault's first one until it is told, median and largest. onset: how far since_step is off, median and 95% of
 runs; its largest move once it was told. gain: predicted over simulated, 90% of runs. flaps: events that a rank keeps up
 again while it does not. head: changes of the sentence on screen but for its figures, a run.
@@ -30,6 +32,7 @@ from calibration_worlds import EXPECTED, FIRST, NOISES, Fault, Noise, run
 from ddpmon.analysis.events import News
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
+from ddpmon.analysis.kinds.own_time import WORTH
 from ddpmon.analysis.steps.summary import past_warm_up, summarise
 from ddpmon.analysis.steps.window import Window
 from ddpmon.analysis.steps.world import World
@@ -84,7 +87,9 @@ class Score:
     turns: int = 0
     accused: int = 0
     """Runs with something false."""
+    worth: list[bool] = field(default_factory=list)
     named: list[bool] = field(default_factory=list)
+    """Of those in which the fault is worth telling."""
     after: list[int] = field(default_factory=list)
     onset: list[int] = field(default_factory=list)
     moved: list[int] = field(default_factory=list)
@@ -115,7 +120,10 @@ class Score:
         if fault.kind == "moving":
             lasts = {(f[0],) for f in lasts}
         meant = {(kind, rank) for rank in fault.ranks} if fault.ranks else {(kind,)}
-        self.named.append(lasts == meant if fault.end > len(ill) else bool(right) and not lasts)
+        costs = float(ill.step_ms[fault.begin : fault.end].sum() / well.step_ms[fault.begin : fault.end].sum())
+        self.worth.append(WORTH.reached(costs))
+        if self.worth[-1]:
+            self.named.append(lasts == meant if fault.end > len(ill) else bool(right) and not lasts)
         if right:
             self.after.append(right[0][0] - since + 1)
             begun = [at for _, at in right if at is not None]
@@ -134,21 +142,23 @@ class Score:
         hours = self.seconds / 3600
         head = f"{len(self.heads):4}  {self.accused:4}  {self.false / hours:7.1f}  {self.turns / hours:6.1f}"
         head += f"  {np.mean(self.heads):5.1f}"
-        if not self.named:
+        if not self.worth:
             return head
+        named = f"{np.mean(self.named):5.0%}" if self.named else "    -"
+        head += f"  {np.mean(self.worth):5.0%}  {named}"
         if not self.after:
-            return f"{head}  {np.mean(self.named):5.0%}"
+            return head
         off = np.quantile(self.onset, [0.5, 0.95])
         gain = f"{np.quantile(self.gain, 0.9):6.1%}" if self.gain else "     -"
         return (
-            f"{head}  {np.mean(self.named):5.0%}  {np.median(self.after):5.0f} {max(self.after):5}"
+            f"{head}  {np.median(self.after):5.0f} {max(self.after):5}"
             f"  {off[0]:5.0f} {off[1]:5.0f} {max(self.moved):5}  {gain}  {self.flaps:4}"
         )
 
 
 HEAD = (
-    f"{'noise':16} {'fault':14} {'runs':>4}  {'bad':>4}  {'false/h':>7}  {'turns/h':>6} {'head':>6}  {'named':>5}"
-    f"  {'told after':>11}  {'onset, moved':>17}  {'gain':>6}  {'flaps':>4}"
+    f"{'noise':16} {'fault':14} {'runs':>4}  {'bad':>4}  {'false/h':>7}  {'turns/h':>6} {'head':>6}"
+    f"  {'worth':>5}  {'named':>5}  {'told after':>11}  {'onset, moved':>17}  {'gain':>6}  {'flaps':>4}"
 )
 
 

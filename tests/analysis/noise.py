@@ -29,3 +29,10 @@ def crowded(own, *, seed):
     """[S, R, 5] ms: each phase stretched, and some by the scheduler's slices, where other programs want the cores."""
     rng = np.random.default_rng(seed)
     return own + rng.gamma(1.0, own) + (rng.random(own.shape) < 0.3) * rng.gamma(2.0, 6.0, own.shape)
+
+
+def bursts(steps, ranks, *, share, lasts, seed):
+    """[S, R, 1] factors from 1 on: skewed, and high for some steps in a row, as where other programs share cores."""
+    rng = np.random.default_rng(seed)
+    crowd = wandering(steps, ranks, share=1.0, lasts=lasts, seed=seed)[..., 0] - 1
+    return (1 + share * np.maximum(0.0, crowd) * rng.exponential(1.0, (steps, ranks)))[..., None]

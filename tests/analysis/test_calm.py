@@ -15,7 +15,7 @@ from ddpmon.analysis.statistics.excess import over_peers
 from ddpmon.analysis.statistics.wandering import wandering as fitted
 from ddpmon.analysis.steps.turns import turns
 from ddpmon.analysis.steps.window import Window
-from tests.analysis.noise import heavy_tails, wandering
+from tests.analysis.noise import bursts, heavy_tails, wandering
 from tests.worlds import OWN, own_times, records, world_of
 
 STEP_MS = sum(OWN) + 6
@@ -58,6 +58,33 @@ def test_hiccups_that_meet_in_a_few_steps_name_nobody(seed):
     assert [text for severity, text in events if severity != "info"] == []
 
 
+@pytest.mark.parametrize("seed", [12, 21, 30])
+def test_bursts_of_some_steps_name_nobody(seed):
+    """Another rank's, or a turn of all of them, may be told."""
+    own = own_times(600, 8, noise=0.05, seed=seed) * bursts(600, 8, share=0.3, lasts=6, seed=seed)
+    _, events = unfolds(own)
+    assert [text for severity, text in events if severity != "info" and text.startswith("rank ")] == []
+
+
+@pytest.mark.parametrize("seed", [56, 82])
+def test_a_rank_that_is_last_by_a_quarter_for_dozens_of_steps_is_not_slow_where_all_wander_by_a_tenth(seed):
+    own = own_times(600, 8, noise=0.01, seed=seed) * wandering(600, 8, share=0.1, lasts=33, seed=seed)
+    _, events = unfolds(own)
+    assert [text for severity, text in events if severity != "info" and text.startswith("rank ")] == []
+
+
+@pytest.mark.parametrize("phase", [0, 2, 4])
+def test_a_tenth_of_a_step_shows_in_its_phase_where_ranks_wander_by_as_much_in_all_phases(phase):
+    right = 0
+    for seed in range(6):
+        own = own_times(700, 8, noise=0.01, seed=seed) * wandering(700, 8, share=0.1, lasts=33, seed=seed)
+        own[300:, 5, phase] += 0.12 * STEP_MS
+        moments, _ = unfolds(own, every=40)
+        told = [f for found in moments for f in late(found)]
+        right += {f.ranks[0] for f in told} == {5} and abs(told[-1].since_step - 302) <= 5
+    assert right >= 5
+
+
 def test_a_quarter_of_a_step_shows_in_ranks_that_wander_and_its_first_step_stays_as_it_was_told():
     """Although the window has moved on by then, and holds nothing of the time before."""
     own = slowly_wandering(1100, 8, 4)
@@ -93,6 +120,24 @@ def test_what_gains_less_than_two_percent_is_not_told():
     own[:, 1, 2] += 3.5
     assert [f.ranks for f in late(findings(world_of(records(own)), Evidence()))] == [[1]]
     assert late(findings(world_of(records(own, transfer=400.0)), Evidence())) == []
+
+
+def test_half_a_millisecond_is_told_where_it_is_a_tenth_of_a_step():
+    """But not what the probe's own cost may differ by between ranks, however short a step."""
+    own = own_times(300, 4, noise=0.03) * 5 / STEP_MS
+    own[100:, 1, 2] += 0.5
+    assert [(f.ranks, f.phase) for f in late(findings(world_of(records(own, transfer=1)), Evidence()))] == [
+        ([1], "backward")
+    ]
+    assert late(findings(world_of(records(own / 5, transfer=0.2)), Evidence())) == []
+
+
+@pytest.mark.parametrize("seed", [10, 11])
+def test_a_rank_that_is_late_by_far_more_than_ranks_in_turn_is_told_before_three_turns_are_over(seed):
+    own = slowly_wandering(640, 8, seed)
+    own[600:, 5, 2] += 0.25 * STEP_MS
+    moments, _ = unfolds(own)
+    assert [f.ranks for f in late(moments[-1])] == [[5]]
 
 
 def taking_turns(steps, ranks, lasts):

@@ -100,7 +100,7 @@ def test_some_of_many_peers_tell_what_is_usual_in_a_phase():
     own = clean("crowded", 100, 300, 0)
     own[:, [7, 9], 0] += 2 * STEP_MS
     world = world_of(records(own))
-    (data,) = in_each_phase(world, [9, 7], STEP_MS)
+    (data,) = in_each_phase(world, [9, 7], STEP_MS / 3)
     assert data.columns == [9, 7]
     assert 2 < data.excess_ms.shape[1] < 100
     assert np.median(data.excess_ms[:, :2], axis=0) == pytest.approx([2 * STEP_MS] * 2, rel=0.05)
@@ -280,3 +280,19 @@ def test_it_is_withdrawn_soon_after_its_end_although_the_noise_wanders():
         named += [end for f in before if f.severity == "warn" and f.ranks == [1]]
     assert named[:4] == [560, 570, 580, 590]
     assert max(named) <= 630
+
+
+@pytest.mark.parametrize("seed", [1, 14])
+def test_a_stretch_ends_after_it_began_although_the_rank_was_later_by_more_long_before(seed):
+    own = clean("even", 560, 4, seed) * wandering(560, 4, share=0.3, lasts=8, seed=seed)
+    own[:20, 3, 2] += 40
+    own[400:460, 3, 2] += 25
+    world, before, told = world_of(records(own)), [], []
+    for end in range(420, 560, 10):
+        over = [f for f in before if f.until_step is not None]
+        before = findings(world.between(0, end), Evidence(), before)
+        told += [f for f in before if f.until_step is not None and f not in over]
+    assert any(f.since_step > 390 and f.text.startswith("rank 3 was slow from step 4") for f in told)
+    assert all(f.since_step < f.until_step for f in told)
+    # Once it was said that it is late since step 402, what ends is that.
+    assert not any(f.until_step < 400 for f in told)

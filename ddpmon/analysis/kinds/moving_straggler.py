@@ -95,9 +95,10 @@ TURNS = Threshold(
     why="A judgement: a rank that is late for three turns is late for a reason of its own.",
 )
 MUCH = Threshold(
-    6,
+    4,
     of="times what turns cost that one late rank costs",
-    why="A judgement: no turn is so much worse than the mean of all, and nobody need wait to be told of it.",
+    why="A judgement: noise makes no turn so much worse than the mean of all (of normal values, three standard"
+    " deviations are twice the mean of the largest of eight), and nobody need wait to be told of it.",
 )
 ONE_RANKS = frozenset(each.KIND.name for each in (straggler, load_imbalance, periodic_straggler))
 """Kinds that are about one rank; ranks that take turns may each be late for some steps, or every so many."""

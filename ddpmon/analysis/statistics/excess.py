@@ -29,8 +29,9 @@ AT_ONCE = 1 << 15
 """Values that a running median is worked out of at once: what lies between them and it then stays in the cache."""
 SMOOTHED = 4
 """Steps by which a running median of five is shorter than what it is taken of."""
-CALM_STEPS, TAILED_STEPS = 8, 24
-"""Steps next to each other that chance does not make late together: in noise without tails, and with them."""
+CALM_STEPS, TAILED_STEPS, BURST_STEPS = 8, 24, 96
+"""Steps next to each other that chance does not make late together: in noise without tails, and with them; and in
+bursts, which are rare and count for little in a variance, though their means are nearly normal."""
 UNSEEN = 0.015
 """Share of the own time by which it may wander without a short window having shown it."""
 UNSEEN_STEPS = 40
@@ -113,6 +114,11 @@ class Chance:
     def outlasts(self) -> int:
         """Steps that are more than rare ones next to each other: more where tails are long or not known yet."""
         return TAILED_STEPS if self.noise.tailed else CALM_STEPS
+
+    @property
+    def outlasts_bursts(self) -> int:
+        """Steps that are more than one or two bursts of noise, where tails are long or not known yet."""
+        return BURST_STEPS if self.noise.tailed else CALM_STEPS
 
     def per_step(self, column: int) -> float:
         """Variance of a long sum of the column, over its steps: that of a step, and more where noise lasts."""

@@ -4,7 +4,7 @@ A rank is late over a stretch if its mean excess over its peers there (`excess.s
 typical own time, and exceeds chance: z standard errors (`excess.chance`, with the noise's own memory), with z for a
 share of false alarms of FALSE_ALARMS over all ranks and stretches looked at together (Bonferroni). Where noise hides
 that in the own time, one phase may show it (`one_phase`) that has no more than twice as much, or a step up as noise
-that wanders does not make (`change_points.step_up`). A rank that is the last in each of a few steps, by far, needs none
+that wanders does not make (`change_points.step_up`). A rank that is the last in each of a few steps, by far, needs less
 of that. What was found before stays until it is seen to end (`stretches`). What comes after a stretch that is over is
 judged by itself.
 """
@@ -20,6 +20,7 @@ import numpy as np
 
 from ddpmon.analysis.statistics.arrays import Floats, medians
 from ddpmon.analysis.statistics.excess import SMOOTHED, Chance, chance
+from ddpmon.analysis.steps.certain import FEWEST_CERTAIN, MANY, certain
 from ddpmon.analysis.steps.one_phase import MOST, in_each_phase
 from ddpmon.analysis.steps.stretches import (
     EDGE,
@@ -38,16 +39,6 @@ from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import OWN_PHASES
 
-FEWEST_CERTAIN = Threshold(
-    6,
-    of="last steps in all of which the same rank is the last",
-    why="By chance one of two ranks is in 1 of 32 runs' first six steps, so that it must be late by `CERTAIN` as well.",
-)
-CERTAIN = Threshold(
-    6.0,
-    of="times its peers' own time, over the number of those steps, by which it exceeds theirs in each",
-    why="Six steps of twice the peers' time, or 24 of a quarter more: no noise of benchmarks/calibration.py made it.",
-)
 OVER_PEERS = Threshold(
     0.08,
     of="share of a typical own time by which a rank's exceeds its peers'",
@@ -55,20 +46,21 @@ OVER_PEERS = Threshold(
     keeps=STAYS,
 )
 EXCESS_MS = Threshold(
-    1.0,
+    0.2,
     of="ms by which it exceeds them",
-    why="A judgement: in steps of a few ms less is what a machine does now and then, and nobody mends it.",
+    why="Three times what the probe itself takes of a step at most (0.073 ms; benchmarks/overhead.py): ranks may differ"
+    " by some of that. Clocks tell microseconds; whether more is worth it, its share and its gain decide.",
     keeps=STAYS,
-)
-IN_ONE_PHASE = Threshold(
-    3.0,
-    of="times as much, where one phase shows it alone",
-    why="A judgement: five more series stray, each in its way.",
 )
 SHORT = Threshold(
     2.0,
     of="times what chance explains by which a stretch is late that noise with long tails might make",
     why="Bursts and hiccups of benchmarks/calibration.py that last for as few steps exceed it by up to 1.6 times.",
+)
+RATHER_SHORT = Threshold(
+    1.4,
+    of="the same, of a stretch that outlasts rare steps next to each other, but perhaps no burst of them",
+    why="Bursts of benchmarks/calibration.py that last for 24 to 96 steps exceed it by up to 1.25 times.",
 )
 FALSE_ALARMS = Threshold(
     2e-5,
@@ -77,16 +69,14 @@ FALSE_ALARMS = Threshold(
     " the false alarms that are left.",
     below=True,
 )
+JUMP_OF_A_PHASE = 2 / 3
+"""Share of what a step up must show that is enough in one phase, out of which noise that all phases share is taken."""
 STRETCHES = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 """Last steps over which lateness is looked for, each at most half as many again: none is far from the true length."""
 BURSTS = (8, 16, 32, 64, 128, 192)
 """Steps over which lateness that may be over is looked for; they are moved by an eighth of themselves, so fewer do."""
-CERTAIN_STEPS = (6, 8, 12, 16, 24)
-"""Last steps of which each may show for certain who is late."""
 FADES, FADED = 24, 0.75
 """Last steps, and the share of what a rank was late below which its phases are looked at for whether it still is."""
-MANY = 3
-"""More ranks than this have a median that tells what is usual."""
 
 
 def late(
@@ -103,12 +93,12 @@ def late(
     if len(world.ranks) < 2 or len(world) < FEWEST_CERTAIN.enter:
         return []
     known = known or {}
-    certain = _certain(world, known, skip)
     if not FEWEST_STEPS.reached(len(world)):
-        return certain
+        return certain(world, known, skip, EXCESS_MS.enter)
     excess, smooth, sums = world.excess_ms, world.smooth_ms, world.total_ms
     typical = float(np.median(world.typical_ms))
     noise = chance(sums, typical)
+    plain = certain(world, known, skip, EXCESS_MS.enter, noise)
     least = max(EXCESS_MS.enter, OVER_PEERS.enter * typical)
 
     share = np.ones(smooth.shape[1])
@@ -116,7 +106,7 @@ def late(
     over = over or {}
     stretches = _stretches(world, noise, _Asked(least, share, known, over, skip))
     taken = {stretch.column for stretch in stretches}
-    stretches += [stretch for stretch in certain if stretch.column not in taken]
+    stretches += [stretch for stretch in plain if stretch.column not in taken]
     now = [stretch for stretch in stretches if not stretch.over and stretch.over_ms >= least * STAYS]
     past = [stretch for stretch in stretches if stretch.over]
     if len(now) > (len(world.ranks) + 1) // 2:
@@ -127,7 +117,7 @@ def late(
     taken |= {stretch.column for stretch in past}
     for column in set(known) - taken:
         after = over.get(column, -1) + 1
-        gone = ended(excess[after:, column], smooth[after:, column], column)
+        gone = ended(excess[after:, column], smooth[after:, column], column, known[column] - after)
         if gone is not None and gone.over_ms >= least * STAYS:
             past.append(gone.moved(after))
     taken |= set(known) | set(over)
@@ -182,7 +172,8 @@ def _stretches(world: World, noise: Chance, asked: _Asked) -> list[Late]:
         if not found.get(column):
             share = float(asked.share[column]) * noise.tail**2
             since, after = asked.since.get(column), asked.after(column)
-            found[column] = jump(excess[:, column], column, after, asked.least_ms, share, since, noise.outlasts)
+            outlasts = noise.outlasts_bursts // 2
+            found[column] = jump(excess[:, column], column, after, asked.least_ms, share, since, outlasts)
     for column in asked.since:
         if not found.get(column) and column not in asked.skip:
             found[column] = stretch(column, RECENT[0])
@@ -220,25 +211,26 @@ def _over_least(means: Floats, least: Floats) -> list[int]:
 def _late_in_one_phase(world: World, columns: list[int], asked: _Asked) -> list[Late]:
     """Stretches that one phase shows, of columns whose own time is late by enough, but not beyond chance."""
     found: dict[int, Late] = {}
-    least = asked.least_ms * IN_ONE_PHASE.enter
-    for phase in in_each_phase(world, columns, least * STAYS):
+    for phase in in_each_phase(world, columns, asked.least_ms * STAYS):
+        least = phase.least_ms / STAYS
         share = np.ones(phase.excess_ms.shape[1])
         share[: len(phase.columns)] = asked.share[phase.columns]
         lately = {place: asked.over[column] for place, column in enumerate(phase.columns) if column in asked.over}
         tries = len(OWN_PHASES) * len(world.ranks)
-        exceeding = dict(_exceeding(*_last_means(phase.total_ms, lately), phase.noise, least, share, tries))
+        last_means = _last_means(phase.total_ms, lately)  # bursts have all phases: they are taken out
+        exceeding = dict(_exceeding(*last_means, phase.noise, least, share, tries, rather_short=1.0))
         for place, column in enumerate(phase.columns):
             since, after, one = asked.since.get(column), asked.after(column), None
             if place in exceeding or since is not None:
                 length = exceeding.get(place, RECENT[0])
                 one = stretch_after(after, phase.excess_ms, phase.smooth_ms, phase.noise, place, length, since)
             if place not in exceeding and (one is None or not one.over):
-                shares = float(share[place]) * phase.noise.tail**2
+                shares = float(share[place]) * phase.noise.tail**2 * JUMP_OF_A_PHASE
                 one = jump(phase.excess_ms[:, place], place, after, least, shares, since, phase.noise.outlasts)
             if one is None:
                 continue
             own = float(np.median(world.excess_ms[one.first : one.last + 1, column]))
-            if own < max(least * asked.share[column], one.over_ms / 2):
+            if own < max(asked.least_ms * asked.share[column], one.over_ms / 2):
                 continue  # other phases of it are as much shorter
             if one.over and one.over_ms < own / 2:
                 continue  # it was late in another one
@@ -248,42 +240,31 @@ def _late_in_one_phase(world: World, columns: list[int], asked: _Asked) -> list[
 
 
 def _exceeding(
-    lengths: list[int], means: Floats, noise: Chance, least: float, share: Floats, tries: int
+    lengths: list[int],
+    means: Floats,
+    noise: Chance,
+    least: float,
+    share: Floats,
+    tries: int,
+    rather_short: float = RATHER_SHORT.enter,
 ) -> list[tuple[int, int]]:
     """Columns whose last steps are late beyond chance, and how many steps show it best.
 
     lengths, means: `_last_means`. tries: series that are looked at together.
     """
     z = deviations(tries * len(lengths))
-    asked = share * np.maximum(_surely_ms(noise, lengths, z), least)
+    asked = share * np.maximum(_surely_ms(noise, lengths, z, rather_short), least)
     times = means / np.maximum(asked, 1e-9)
     best = times.argmax(axis=0)
     return [(column, lengths[best[column]]) for column in np.flatnonzero(times.max(axis=0) > 1.0).tolist()]
 
 
-def _surely_ms(noise: Chance, lengths: list[int], z: float) -> Floats:
+def _surely_ms(noise: Chance, lengths: list[int], z: float, rather_short: float = RATHER_SHORT.enter) -> Floats:
     """[lengths, R] What chance does not make means of so many steps exceed, rare steps next to each other included."""
-    bounds = noise.bounds_ms(lengths, z)
-    bounds[np.array(lengths) < noise.outlasts] *= SHORT.enter
+    bounds, steps = noise.bounds_ms(lengths, z), np.array(lengths)
+    bounds[steps < noise.outlasts] *= SHORT.enter
+    bounds[(steps >= noise.outlasts) & (steps < noise.outlasts_bursts)] *= rather_short
     return bounds
-
-
-def _certain(world: World, known: Mapping[int, int], skip: Collection[int]) -> list[Late]:
-    """The rank that is the last in each of the last steps, each time by so much that no noise need be known."""
-    last = world.own_ms[-CERTAIN_STEPS[-1] :].argmax(axis=1)
-    column = int(last[-1])
-    others = np.flatnonzero(last != column)
-    steps = len(last) - (int(others[-1]) + 1 if len(others) else 0)
-    excess = world.excess_ms[:, column]
-    over = excess / np.maximum(world.typical_ms if len(world.ranks) > 2 else world.own_ms.min(axis=1), 1e-9)
-    shown = [n for n in CERTAIN_STEPS if n <= steps and over[-n:].min() >= CERTAIN.enter / n]
-    if not shown or column in skip or np.median(excess[-steps:]) < EXCESS_MS.enter:
-        return []
-    short = np.flatnonzero(over < over[-shown[-1] :].min() / 2)
-    begin = int(short[-1]) + 1 if len(short) else 0
-    if column in known:
-        begin = max(0, known[column])
-    return [Late(column, begin, len(excess) - 1, float(np.median(excess[begin:])), begin <= EDGE)]
 
 
 def _bursts(sums: Floats, noise: Chance, least: float) -> list[tuple[int, int]]:

@@ -20,15 +20,16 @@ FEWEST_STEPS = Threshold(
     why="A judgement: the running median leaves 16, eight blocks of two to tell chance from; fewer tell it badly.",
 )
 JUMP = Threshold(
-    60.0,
+    90.0,
     of="chi-square of a step up (`change_points.step_up`), where noise that wanders hides it in a mean",
-    why="Noise that wanders, or that hosts share, has up to 56 in windows of 600 steps (benchmarks/calibration.py).",
+    why="Noise that wanders is told badly by one window of one rank: in 1.5 hours of it several steps up had more than"
+    " 60, none 90 (benchmarks/calibration.py, seeds below 1000).",
     keeps=STAYS,
 )
 DROP = Threshold(
     40.0,
     of="chi-square of a step down, to less than half of what a rank was late, that ends it",
-    why="As for a step up; that so much is gone is asked for besides.",
+    why="Less than for a step up, as that so much is gone is asked for besides.",
 )
 SHORTEST = Threshold(
     8,
@@ -42,7 +43,7 @@ GONE = Threshold(
 )
 RECENT = (12, 24, 48, 96, 192)
 """Last steps that tell whether a stretch is over: few for what was plain, more for what was not."""
-WANDERS, CALM = 0.5, 0.8
+WANDERS, CALM = 0.5, 0.53
 """Times white noise, summed over the steps that it stays alike, below which noise hardly wanders; and the share of JUMP
 that is enough then.
 """
@@ -87,13 +88,14 @@ def _stretch(excess: Floats, smooth: Floats, noise: Chance, column: int, length:
     """The stretch that reaches to the end of the window, or that has just ended. length: steps that show it."""
     end = len(excess) - 1
     begin = begin_of(excess, end, length, noise.per_step(column), since)
+    last = _last_before_a_drop(excess, begin)
+    if last is not None and since is not None and last < since:  # that was another one, before the one that was told
+        begin = since
+        last = _last_before_a_drop(excess, begin)
+    if last is not None:
+        return Late(column, begin, last, median(excess[begin : last + 1]), begin <= EDGE, over=True)
     level = median(excess[begin:])
     before = float(smooth[: max(1, begin - EDGE)].mean()) if begin > 2 * EDGE else 0.0
-    if end - begin > 2 * RECENT[0]:
-        drop, shows = step_up(-excess[begin:], RECENT[0], end - begin - SHORTEST.enter)
-        left, was = median(excess[begin + drop :]), median(excess[begin : begin + drop])
-        if DROP.reached(shows) and left < was / 2:
-            return Late(column, begin, begin + drop - 1, was, begin <= EDGE, over=True)
     typical = max(level, float(np.quantile(smooth, 0.75)) if begin > end - 2 * RECENT[0] else level)
     for n in RECENT:
         if n > max(RECENT[0], end + 1 - begin - EDGE) or n > len(smooth):
@@ -101,10 +103,20 @@ def _stretch(excess: Floats, smooth: Floats, noise: Chance, column: int, length:
         recent = float(smooth[-n:].mean())
         error = float(noise.bound_ms(n, GONE.enter)[column])
         if recent < typical / 2 and recent < typical - error:
-            return ended(excess, smooth, column)
+            return ended(excess, smooth, column, since or 0)
     if end + 1 - begin < RECENT[0] and level < before:
         return None
     return Late(column, begin, end, level, begin <= EDGE)
+
+
+def _last_before_a_drop(excess: Floats, begin: int) -> int | None:
+    """The last step of a stretch that begins there, if its level has fallen since to less than half."""
+    end = len(excess) - 1
+    if end - begin <= 2 * RECENT[0]:
+        return None
+    drop, shows = step_up(-excess[begin:], RECENT[0], end - begin - SHORTEST.enter)
+    fallen = median(excess[begin + drop :]) < median(excess[begin : begin + drop]) / 2
+    return begin + drop - 1 if DROP.reached(shows) and fallen else None
 
 
 def begin_of(excess: Floats, end: int, length: int, noise: float, since: int | None) -> int:
@@ -149,11 +161,13 @@ def jump(
     return Late(column, begin, end, level, from_the_start=False).moved(after)
 
 
-def ended(excess: Floats, smooth: Floats, column: int) -> Late | None:
-    """The stretch around the latest steps, if it has ended."""
-    if len(smooth) < SHORTEST.enter:
+def ended(excess: Floats, smooth: Floats, column: int, since: int = 0) -> Late | None:
+    """The stretch around the latest steps, if it has ended. since: what was told of its first step."""
+    since = max(0, since - EDGE)
+    if len(smooth) - since < SHORTEST.enter:
         return None
-    inside = int(np.convolve(smooth, np.ones(SHORTEST.enter), "valid").argmax()) + SHORTEST.enter // 2 + EDGE
+    highest = int(np.convolve(smooth[since:], np.ones(SHORTEST.enter), "valid").argmax())
+    inside = since + highest + SHORTEST.enter // 2 + EDGE
     found = burst(excess, column, inside)
     return found if found.last < len(excess) - 1 - EDGE and SHORTEST.reached(found.last - found.first + 1) else None
 

@@ -1,0 +1,59 @@
+"""A rank that is the last in each of a few steps, by so much that few of them tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+
+from ddpmon.analysis.statistics.excess import Chance
+from ddpmon.analysis.steps.stretches import EDGE, Late
+from ddpmon.analysis.steps.world import World
+from ddpmon.analysis.threshold import Threshold
+
+FEWEST_CERTAIN = Threshold(
+    6,
+    of="last steps in all of which the same rank is the last",
+    why="By chance one of two ranks is in 1 of 32 runs' first six steps, so that it must be late by `CERTAIN` as well.",
+)
+CERTAIN = Threshold(
+    6.0,
+    of="times its peers' own time, over the number of those steps, by which it exceeds theirs in each",
+    why="Six steps of twice the peers' time, or 24 of a quarter more: no noise of benchmarks/calibration.py made it.",
+)
+BEYOND = Threshold(
+    4.0,
+    of="standard errors of a mean over those steps, with the noise's own memory, by which it exceeds theirs",
+    why="A judgement: where noise wanders a rank stays 2.5 of them above its peers for dozens of steps every few hours"
+    " (benchmarks/calibration.py); a normal value is as far out once in 30,000.",
+)
+CERTAIN_STEPS = (6, 8, 12, 16, 24)
+"""Last steps of which each may show for certain who is late."""
+MANY = 3
+"""More ranks than this have a median that tells what is usual."""
+
+
+def certain(
+    world: World, known: Mapping[int, int], skip: Collection[int], least_ms: float, noise: Chance | None = None
+) -> list[Late]:
+    """The rank that is the last in each of the last steps, each time by so much that few steps tell it.
+
+    known: by column that was late when last looked at, the index of its first step. least_ms: that it is late by.
+    noise: what is known of it, if that is anything: where it stays alike for long, many steps in a row are one.
+    """
+    last = world.own_ms[-CERTAIN_STEPS[-1] :].argmax(axis=1)
+    column = int(last[-1])
+    others = np.flatnonzero(last != column)
+    steps = len(last) - (int(others[-1]) + 1 if len(others) else 0)
+    excess = world.excess_ms[:, column]
+    over = excess / np.maximum(world.typical_ms if len(world.ranks) > 2 else world.own_ms.min(axis=1), 1e-9)
+    shown = [n for n in CERTAIN_STEPS if n <= steps and over[-n:].min() >= CERTAIN.enter / n]
+    if noise and column not in known and len(world.ranks) > MANY:  # of few, one that is late is most of the noise
+        shown = [n for n in shown if excess[-n:].mean() >= noise.bound_ms(n, BEYOND.enter)[column]]
+    if not shown or column in skip or np.median(excess[-steps:]) < least_ms:
+        return []
+    short = np.flatnonzero(over < over[-shown[-1] :].min() / 2)
+    begin = int(short[-1]) + 1 if len(short) else 0
+    if column in known:
+        begin = max(0, known[column])
+    return [Late(column, begin, len(excess) - 1, float(np.median(excess[begin:])), begin <= EDGE)]
