@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import importlib
 import json
 import os
@@ -137,6 +138,8 @@ _origin = functools.cache(_Origin)
 
 def _serve(lines: Iterable[str]) -> Order | None:
     """Fork ranks for one order after the other. In a rank: its order. None once there are no more."""
+    gc.collect()
+    gc.freeze()  # else each rank writes to all that torch brought, and so copies it: a second of a core, at its end
     for line in lines:
         order = Order(**json.loads(line))
         left = set()
