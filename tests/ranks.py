@@ -199,6 +199,7 @@ if __name__ == "__main__":
     words = sys.argv[1:]
     orders: Iterable[str] = sys.stdin
     if words[0] == "--order":
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does, and before torch reads it
         end = words.index("--")
         orders = [json.dumps(json.loads(words[1]) | {"command": words[end + 1 :]})]
         words = words[2:end]

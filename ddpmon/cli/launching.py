@@ -138,7 +138,7 @@ def run(
         script,
         list(args),
         module,
-        nproc or torchrun_env.ranks(os.environ) or "1",
+        nproc if nproc is not None else torchrun_env.ranks(os.environ),
         name,
         nodes=by_environment or Nodes(nnodes or 1, node_rank, rdzv_endpoint),
         max_restarts=max_restarts,

@@ -31,9 +31,9 @@ def nodes(environment: Mapping[str, str]) -> Nodes | None:
     return Nodes(int(number[1]), int(rank), _endpoint(environment))
 
 
-def ranks(environment: Mapping[str, str]) -> str | None:
-    """How many ranks there are to be on this machine, as --nproc takes it; None: no variable tells."""
-    return environment.get("PET_NPROC_PER_NODE")
+def ranks(environment: Mapping[str, str]) -> str:
+    """How many ranks there are to be on this machine, as --nproc takes it."""
+    return environment.get("PET_NPROC_PER_NODE", "1")
 
 
 def _endpoint(environment: Mapping[str, str]) -> str | None:

@@ -37,5 +37,5 @@ def test_an_interpreter_that_ignores_the_environment_is_told_of(cli: Cli) -> Non
     said = "rank 0 ran torch unwatched: put import ddpmon; ddpmon.init() in the script (the probe was never armed:"
     assert f", no step seen: {said}" in shot.verdict
     assert shot.severity == "warn"
-    assert said in done.stdout
+    assert said in " ".join(done.stdout.split()), "whatever lines the report breaks it into"
     assert said in json.loads((runs.run_dir(run.id) / "report.json").read_text())["verdict"]

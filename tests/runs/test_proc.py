@@ -19,7 +19,7 @@ from ddpmon.runs import proc
 OTHERS = {
     "glyphs.py": "the locale that this process was started with, before anything of ddpmon is imported",
     "messages/door.py": "a path to a descriptor of this process: messages import nothing of ddpmon",
-    "probe/devices.py": "a thread of this process: the probe does not import ddpmon.runs",
+    "probe/counters.py": "a process's own counts, its threads' and its host's: the probe does not import ddpmon.runs",
     "probe/output.py": "a path to a descriptor of this process",
     "probe/inject/ddpmon_spool.py": "a path to a descriptor of this process",
 }
