@@ -9,9 +9,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 
-settings.register_profile("any machine", deadline=None)  # how long an example takes says nothing on a busy one
+# How long an example takes says nothing on a busy machine. The same ones are tried each time, so that what fails is of
+# the change that shows it; `--hypothesis-profile hunt` tries others.
+settings.register_profile("any machine", deadline=None, derandomize=True)
 EXAMPLES = 10
-settings.register_profile("quick", deadline=None, max_examples=EXAMPLES)
+settings.register_profile("quick", deadline=None, derandomize=True, max_examples=EXAMPLES)
+settings.register_profile("hunt", deadline=None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -19,7 +22,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    settings.load_profile("quick" if config.getoption("quick") else "any machine")
+    if config.getoption("--hypothesis-profile") is None:
+        settings.load_profile("quick" if config.getoption("quick") else "any machine")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ddpmon.messages import BUCKETS, BucketView, CostView, CostWish, EfficiencyView, RankView, TimesView, Wish
@@ -190,6 +190,7 @@ def test_two_tones_share_one_scale():
     assert waits.blocked_bar(RankView(0), 80.0, 40) == []
 
 
+@example(launch=1e308, end=0.0, transfer=0.0, payload=0, width=67)
 @given(launch=number, end=number, transfer=number, payload=st.integers(0, 1 << 40), width=st.integers(30, 200))
 def test_any_bucket_can_be_drawn(launch, end, transfer, payload, width):
     buckets = [

@@ -35,7 +35,8 @@ def bucket_bar(bucket: BucketView, first: float, last: float, ready: float, widt
         return []
 
     def column(at: float) -> int:
-        return max(0, min(width - 1, int((at - first) / (last - first) * width)))
+        share = (min(max(at, first), last) / 2 - first / 2) / (last / 2 - first / 2)  # halves: nothing overflows
+        return min(width - 1, int(share * width))
 
     start, end, mark = column(bucket.launch_ms), column(bucket.end_ms), column(ready)
     moving = column(max(bucket.launch_ms, bucket.end_ms - max(0.0, bucket.transfer_ms)))
