@@ -92,10 +92,7 @@ def _wrapper(
         try:
             result = original(*args, **kwargs)
         except BaseException as error:
-            if heard and failed is not None:
-                _tell_of_failure(listener, failed)
-            # Without our frame; a bare raise does not add it again.
-            error.__traceback__ = error.__traceback__.tb_next if error.__traceback__ else None
+            _failed(error, listener, failed if heard else None)
             raise
         if heard and after is not None and pen.thread:
             try:
@@ -126,10 +123,7 @@ def _first_wrapper(
         try:
             result = original(*args, **kwargs) if kwargs else original(*args)
         except BaseException as error:
-            if failed is not None and get_ident() == pen.thread:
-                _tell_of_failure(listener, failed)
-            # Without our frame; a bare raise does not add it again.
-            error.__traceback__ = error.__traceback__.tb_next if error.__traceback__ else None
+            _failed(error, listener, failed if get_ident() == pen.thread else None)
             raise
         if after is not None and get_ident() == pen.thread:
             try:
@@ -141,8 +135,10 @@ def _first_wrapper(
     return wrapper
 
 
-def _tell_of_failure(listener: Hearing, failed: Callable[[], None]) -> None:
-    if listener.listening:
+def _failed(error: BaseException, listener: Hearing, failed: Callable[[], None] | None) -> None:
+    """The original raised: say so, and take our frame out of its traceback, to which a bare raise does not add it."""
+    error.__traceback__ = error.__traceback__.tb_next if error.__traceback__ else None
+    if failed is not None and listener.listening:
         try:
             failed()
         except Exception as failure:  # after an error of CUDA every further call of it fails, an event's too
@@ -171,10 +167,7 @@ def _asking_wrapper(
         try:
             result = original(*args, **kwargs)
         except BaseException as error:
-            if heard and failed is not None:
-                _tell_of_failure(listener, failed)
-            # Without our frame; a bare raise does not add it again.
-            error.__traceback__ = error.__traceback__.tb_next if error.__traceback__ else None
+            _failed(error, listener, failed if heard else None)
             raise
         if heard and after is not None and listener.listening:
             try:
