@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from ddpmon.addresses import bracketed
 from ddpmon.errors import UsageError
 from ddpmon.launch.torchrun import Nodes
 
@@ -42,5 +43,5 @@ def _endpoint(environment: Mapping[str, str]) -> str | None:
     host = environment.get("PET_MASTER_ADDR")
     if host is None:
         raise UsageError("PET_NNODES without PET_MASTER_ADDR; give --nnodes, --node-rank and --rdzv-endpoint")
-    bracketed = f"[{host}]" if ":" in host and not host.startswith("[") else host
-    return f"{bracketed}:{environment.get('PET_MASTER_PORT', DEFAULT_PORT)}"
+    bare = host.removeprefix("[").removesuffix("]")
+    return f"{bracketed(bare)}:{environment.get('PET_MASTER_PORT', DEFAULT_PORT)}"
