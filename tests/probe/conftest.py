@@ -90,6 +90,17 @@ class Ear:
             time.sleep(0.02)
 
 
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The time, in the hands of the test."""
+    from ddpmon.probe import everystep, hearing, journal, listener, phaseclock  # with torch, which few tests here need
+
+    time = [1000]
+    for module in (phaseclock, listener, everystep, hearing, journal):
+        monkeypatch.setattr(module, "monotonic_ns", lambda: time[0])
+    return time
+
+
 @pytest.fixture(scope="session")
 def socket_dir() -> Iterator[Path]:
     """One for all tests: ranks that were armed before they were forked know no other."""

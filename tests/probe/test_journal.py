@@ -12,22 +12,11 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpmon.messages import DDP
-from ddpmon.probe import everystep, hearing, journal, phaseclock
-from ddpmon.probe import listener as listening
 from ddpmon.probe.account import Account
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.journal import FIELDS
 from ddpmon.probe.listener import Listener
 from ddpmon.probe.records import RawStep
-
-
-@pytest.fixture
-def now(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The time, in the hands of the test."""
-    time = [1000]
-    for module in (phaseclock, listening, everystep, hearing, journal):
-        monkeypatch.setattr(module, "monotonic_ns", lambda: time[0])
-    return time
 
 
 @pytest.fixture

@@ -11,8 +11,6 @@ import torch
 import ddpmon
 from ddpmon import api
 from ddpmon.messages import CHECKPOINT, DATA_PARALLEL, EVALUATION, MAX_NAME, MAX_NAMES
-from ddpmon.probe import everystep, hearing, journal, phaseclock
-from ddpmon.probe import listener as listening
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.listener import Listener
 from ddpmon.probe.records import BACKWARD, DATA, FORWARD, OTHER, RawStep
@@ -29,15 +27,6 @@ class Plain:
 
 
 OPTIMIZER = Plain()
-
-
-@pytest.fixture
-def now(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The time, in the hands of the test."""
-    time = [1000]
-    for module in (phaseclock, listening, everystep, hearing, journal):
-        monkeypatch.setattr(module, "monotonic_ns", lambda: time[0])
-    return time
 
 
 @pytest.fixture

@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from ddpmon.messages import MAX_NAMES
-from ddpmon.probe import phaseclock
 from ddpmon.probe.records import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER, RawSync
 from ddpmon.probe.stepclock import StepClock
-
-
-@pytest.fixture
-def now(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The time, in the hands of the test."""
-    time = [1000]
-    monkeypatch.setattr(phaseclock, "monotonic_ns", lambda: time[0])
-    return time
 
 
 def spend(clock: StepClock, now: list[int], phase: int, duration: int) -> None:
