@@ -193,8 +193,8 @@ def _start(launch_spec: Any, run_id: str, headless: bool, every: float, notify: 
 
     _make_room()
     if headless or not watching.interactive():
-        with watching.Signals() as signals:
-            return watching.follow(start(launch_spec, run_id), every, signals, owns_run=True)
+        with watching.Signals(owns_run=True) as signals:
+            return watching.follow(start(launch_spec, run_id), every, signals)
     try:
         return watching.dashboard(start(launch_spec, run_id), every, owns_run=True, notify=notify)
     except KeyboardInterrupt:

@@ -46,8 +46,8 @@ def attach(run: str | None, headless: bool, every: float, notify: str, once: boo
         return standing.once(target)
     if not headless and watching.interactive():
         return watching.dashboard(target, every, owns_run=False, notify=notify, readonly=readonly)
-    with watching.Signals() as signals:
-        return watching.follow(target, every, signals, owns_run=False)
+    with watching.Signals(owns_run=False) as signals:
+        return watching.follow(target, every, signals)
 
 
 @click.command()

@@ -19,6 +19,8 @@ from ddpmon.source import Source, attach
 
 LOOK_S = 0.2
 STOPPED = 130
+_WISHES = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_FOR_RANKS = (signal.SIGUSR1, signal.SIGUSR2)
 _UNABLE = {"", "dumb", "unknown"}
 """Terminals that can do nothing but print lines."""
 
@@ -41,12 +43,14 @@ def interactive() -> bool:
 
 
 class Signals:
-    """Takes Ctrl-C, SIGTERM and a hang-up as wishes, SIGUSR1 and SIGUSR2 for the ranks, for as long as it is entered.
+    """Takes Ctrl-C, SIGTERM and a hang-up as wishes for as long as it is entered.
 
-    Schedulers send those two before they end a job, to the program that they started: this one.
+    owns_run: this command started the run. Then SIGUSR1 and SIGUSR2 are taken too, for the ranks: schedulers send
+    them before they end a job, to the program that they started. To a mere watcher they do what they always do.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, owns_run: bool) -> None:
+        self.owns_run = owns_run
         self.stops = 0
         self.for_ranks: list[signal.Signals] = []
         self.terminated = False
@@ -54,7 +58,7 @@ class Signals:
         self._before: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> Self:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        for number in (*_WISHES, *(_FOR_RANKS if self.owns_run else ())):
             self._before[number] = signal.signal(number, self._take)
         return self
 
@@ -65,7 +69,7 @@ class Signals:
     def _take(self, number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGHUP:
             self.hung_up = True
-        elif number in {signal.SIGUSR1, signal.SIGUSR2}:
+        elif number in _FOR_RANKS:
             self.for_ranks.append(signal.Signals(number))
         else:
             self.stops += 1
@@ -91,19 +95,19 @@ def dashboard(run: runs.Run, every_s: float, owns_run: bool, notify: str = "off"
         _say(f"{run.name} goes on; ddpmon attach {run.id} shows it again, ddpmon stop {run.id} ends it")
         return 0
     if outcome is Outcome.STOPPING:
-        with Signals() as signals:
-            return follow(run, every_s, signals, owns_run=True)
+        with Signals(owns_run=True) as signals:
+            return follow(run, every_s, signals)
     return _conclude(run, last)
 
 
-def follow(run: runs.Run, every_s: float, signals: Signals, owns_run: bool) -> int:
-    """Lines until the run ends; Ctrl-C stops it (`owns_run`) or only leaves. The command's exit code.
+def follow(run: runs.Run, every_s: float, signals: Signals) -> int:
+    """Lines until the run ends; Ctrl-C stops it (where the command owns it) or only leaves. The command's exit code.
 
     Where the run's supervisor is killed meanwhile, it gets another.
     """
     from ddpmon.export.lines import Lines
 
-    if owns_run:
+    if signals.owns_run:
         _say(f"{run.name} ({run.id}): {' '.join([run.script, *run.script_args])}")
     lines = Lines(every_s)
     stops_sent = 0
@@ -124,12 +128,12 @@ def follow(run: runs.Run, every_s: float, signals: Signals, owns_run: bool) -> i
                 continue
             if ended and (_is_final(snapshot) or not run.supervised()):
                 break
-            if signals.hung_up or (signals.stops and not owns_run):
+            if signals.hung_up or (signals.stops and not signals.owns_run):
                 return 128 + signal.SIGHUP if signals.hung_up else STOPPED
             if (stops := signals.stops) > stops_sent:  # while one is asked for, the next may come
                 _ask(run, now=stops > 1)
                 stops_sent = stops
-            while signals.for_ranks and owns_run:
+            while signals.for_ranks:
                 _hand_on(run, signals.for_ranks.pop(0))
             time.sleep(LOOK_S)
             run = runs.load(run.id)

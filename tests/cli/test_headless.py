@@ -86,6 +86,17 @@ def test_a_second_ctrl_c_does_not_wait_for_the_grace(headless):
     assert started.run.exit_code == 128 + signal.SIGKILL
 
 
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+def test_what_a_scheduler_sends_is_for_the_ranks_only_of_who_started_them(number):
+    before = signal.getsignal(number)
+    with watching.Signals(owns_run=False) as signals:
+        assert signal.getsignal(number) == before
+    with watching.Signals(owns_run=True) as signals:
+        os.kill(os.getpid(), number)
+        assert signals.for_ranks == [number]
+    assert signal.getsignal(number) == before
+
+
 def test_a_ctrl_c_that_comes_while_the_first_is_passed_on_counts(launch, monkeypatch):
     started = launch(sys.executable, "-c", "import time; time.sleep(600)")
     passed_on = []
@@ -97,10 +108,10 @@ def test_a_ctrl_c_that_comes_while_the_first_is_passed_on_counts(launch, monkeyp
         else:
             signals.stops += 1
 
-    signals = watching.Signals()
+    signals = watching.Signals(owns_run=True)
     signals.stops = 1
     monkeypatch.setattr(watching, "_ask", request)
-    assert watching.follow(started.run, 1.0, signals, owns_run=True) == 130
+    assert watching.follow(started.run, 1.0, signals) == 130
     assert passed_on == [False, True]
 
 
