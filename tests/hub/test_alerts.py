@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
 from ddpmon import runs
+from ddpmon.analysis.events import Event
 from ddpmon.hub import alerts
+from ddpmon.messages import Finding
+from tests.conftest import wait_for
 from tests.hub.conftest import Rank, until
 from tests.worlds import own_times, records
 
@@ -108,17 +113,33 @@ class Judged:
         self.run, self.state, self.step, self.announced, self.verdict = run, "running", 0, [], None
 
 
-def test_what_takes_long_is_killed_and_an_hour_has_a_bound(stage, tmp_path, monkeypatch):
+def test_what_takes_long_is_killed_with_what_it_started_and_an_hour_has_a_bound(stage, tmp_path, monkeypatch):
     monkeypatch.setattr(alerts, "LONGEST_S", 0.2)
     events = []
-    store = Judged(stage.run)
-    mine = alerts.Alerts(["sleep", "600"], store, lambda unix, severity, text: events.append(text))
+    started = tmp_path / "started"
+    program = ["sh", "-c", 'sleep 600 & echo $! >> "$0"; wait', str(started)]
+    mine = alerts.Alerts(program, Judged(stage.run), lambda unix, severity, text: events.append(text))
     for number in range(alerts.MOST_AN_HOUR + 3):
         mine._queue(float(number), b"{}\n")
-    for second in range(100):
-        mine.check(float(second), 0.0)
-    assert events.count("--on-alert sleep was killed: it took more than 0.2 s") == alerts.MOST_AN_HOUR
-    assert events[-1] == "--on-alert: 3 alerts not told: 20 an hour"
+        mine.check(float(number), 0.0)
+        if number < alerts.MOST_AN_HOUR:
+            wait_for(lambda: len(started.read_text().splitlines()) > number if started.exists() else False)  # noqa: B023
+        mine.check(number + 0.5, 0.0)
+    assert events.count("--on-alert sh was killed: it took more than 0.2 s") == alerts.MOST_AN_HOUR
+    assert events[-1] == "--on-alert: 1 alert not told: 20 an hour"
+    assert len(events) == alerts.MOST_AN_HOUR + 3
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started.read_text().split()))
+
+
+def test_what_is_only_worth_knowing_is_no_alert(stage, tmp_path):
+    kept = tmp_path / "told"
+    store = Judged(stage.run)
+    mine = alerts.Alerts([sys.executable, "-c", KEEPS, str(kept)], store, lambda *_: None)
+    finding = Finding("moving_straggler", "info", "another rank is late each step")
+    store.announced = [Event(severity, severity, finding) for severity in ("info", "warn")]
+    mine.check(time.monotonic(), 0.0)
+    mine.finish(0.0)
+    assert [alert["severity"] for alert in told(kept)] == ["warn"]
 
 
 @pytest.mark.parametrize(("command", "said"), [("", "no program ''"), ("no-such-program", "no program"), ("'", "quot")])
