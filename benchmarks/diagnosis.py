@@ -35,7 +35,8 @@ import numpy as np
 from ddpmon import runs
 from ddpmon.analysis.steps.world import World
 from ddpmon.recording.recorded import recorded_report
-from ddpmon.recording.recording import REPORT_RECORDS, Recording
+from ddpmon.recording.recording import Recording
+from ddpmon.recording.restoring import REPORT_RECORDS, restored_store
 
 SCRIPT = Path(__file__).parent / "diagnosis_steps.py"
 BUDGET_S = 200.0
@@ -128,7 +129,7 @@ def run(case: Case, keep: Path | None) -> Outcome:
 
 def outcome_of(case: Case, run_id: str, report: dict) -> Outcome:
     with Recording(runs.load(run_id)) as recording:
-        store = recording.store(REPORT_RECORDS)
+        store = restored_store(recording, REPORT_RECORDS)
         clock = recording.clock
     return judge(case, report, store.world, [(clock, event) for event in store.events])
 

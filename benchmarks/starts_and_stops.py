@@ -25,7 +25,7 @@ from pathlib import Path
 from ddpmon import runs
 from ddpmon.errors import DdpmonError
 from ddpmon.launch import processes, spec, start, stop, torchrun
-from ddpmon.launch.adoption import see_to
+from ddpmon.launch.adoption import adopt
 
 VICTIMS = ("supervisor", "hub", "command", "child", "all of them")
 MOMENTS_S = (0.0, 2.0)
@@ -82,7 +82,7 @@ def see_it_end(run: runs.Run) -> runs.Run:
     """Look at a run, as a viewer does, until it has ended."""
     began = time.monotonic()
     while (at := time.monotonic() - began) < ENDED_S:
-        run = see_to(run)
+        run = adopt(run)
         if run.ended and not (run.supervisor and run.supervisor.alive()):
             return run
         if at > BY_ITSELF_S and not run.stopping:

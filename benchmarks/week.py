@@ -32,7 +32,7 @@ from ddpmon.messages import (
 )
 from ddpmon.recording.recorder import Recorder
 from ddpmon.recording.thinning import KEPT_RECORDS, WHOLE_BYTES
-from ddpmon.store.intake import Clock
+from ddpmon.store.clock import Clock
 from ddpmon.store.processes import RankProcess
 
 DAY_S = 86_400

@@ -9,7 +9,8 @@ from ddpmon import runs
 from ddpmon.messages import PROTOCOL, STAGE_ENDED, Batch, Event, Hello, Sample, Scalar
 from ddpmon.recording.recorder import Checkpoint, Recorder
 from ddpmon.recording.recording import Recording, recording_path
-from ddpmon.store.intake import Clock
+from ddpmon.recording.restoring import restored_store
+from ddpmon.store.clock import Clock
 from ddpmon.store.processes import RankProcess
 from tests.worlds import own_times, records
 
@@ -72,11 +73,11 @@ def record(
     while recorder.backlog:
         recorder.write()
     with Recording(run) as recording:
-        store = recording.store()
+        store = restored_store(recording)
         saved = Checkpoint(
             store.registry.attempt, store.history_step,
             sums(store.since_start.sums) if sums else store.since_start.sums,
-            store.histories.saved(), store.apart.times,
+            store.histories.saved(), store.pause_filter.times,
         )  # fmt: skip
         recorder.checkpoint(saved)
     while recorder.too_large:

@@ -28,7 +28,7 @@ from ddpmon.messages import (
 from ddpmon.messages.wire import check_sample
 from ddpmon.recording.merging import LAST
 from ddpmon.runs import Run
-from ddpmon.store.intake import Clock
+from ddpmon.store.clock import Clock
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.registry import Registry
 from ddpmon.store.store import Store

@@ -1,4 +1,4 @@
-"""Which run a command means, seen to: one whose supervisor was killed or stopped is watched over again."""
+"""Which run a command means: one whose supervisor was killed or stopped is adopted, and so watched over again."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ if TYPE_CHECKING:
 
 
 def find(name: str | None) -> Run:
-    """The run as `runs.find` finds it, seen to."""
+    """The run as `runs.find` finds it, adopted where it is lost."""
     from ddpmon import runs
 
-    return seen_to(runs.find(name))
+    return adopted(runs.find(name))
 
 
-def seen_to(run: Run) -> Run:
+def adopted(run: Run) -> Run:
     """The run as it is then. What had to be done for it, or could not be done, is a line on stderr."""
     from ddpmon.errors import DdpmonError
     from ddpmon.launch import adoption
 
     try:
-        return adoption.see_to(run, _print_notice)
+        return adoption.adopt(run, _print_notice)
     except DdpmonError as error:  # it can be looked at all the same
         _print_notice(str(error))
         return run

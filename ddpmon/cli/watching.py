@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Self
 
 from ddpmon import runs
-from ddpmon.cli.finding import seen_to
+from ddpmon.cli.finding import adopted
 from ddpmon.errors import DdpmonError, RecordingError
 from ddpmon.launch import stop
 from ddpmon.messages import END_STATES, Snapshot
@@ -122,7 +122,7 @@ def follow(run: runs.Run, every_s: float, signals: Signals) -> int:
             if run.state() == "unknown":
                 break
             if run.lost():
-                run = seen_to(run)
+                run = adopted(run)
                 if run.lost():
                     break
                 continue
@@ -150,14 +150,14 @@ def _say_news(source: Source) -> None:
 
 
 def _attached(run: runs.Run) -> tuple[runs.Run, Source]:
-    """The run, seen to, and the door to it. RecordingError: it is over, and nothing was recorded."""
-    run = seen_to(run)
+    """The run, adopted where it is lost, and the door to it. RecordingError: it is over, and nothing was recorded."""
+    run = adopted(run)
     try:
         return run, attach(run)
     except RecordingError:  # its supervisor may have been killed just now, before its hub has recorded anything
         if not run.lost():
             raise
-        run = seen_to(run)
+        run = adopted(run)
         return run, attach(run)
 
 

@@ -9,7 +9,7 @@ from typing import TextIO
 
 from ddpmon.export.steps import Piece
 from ddpmon.messages import PHASES
-from ddpmon.store.intake import Clock
+from ddpmon.store.clock import Clock
 
 COLUMNS = (
     *("attempt", "step", "rank", "end_unix_s", "length_ms"),

@@ -67,7 +67,9 @@ class Bookkeeping:
         store = self._store
         histories = store.histories.saved(rows)
         self._recorder.checkpoint(
-            Checkpoint(store.registry.attempt, store.history_step, store.since_start.sums, histories, store.apart.times)
+            Checkpoint(
+                store.registry.attempt, store.history_step, store.since_start.sums, histories, store.pause_filter.times
+            )
         )
 
     def notes(self) -> list[str]:

@@ -11,8 +11,9 @@ from pathlib import Path
 from ddpmon.errors import RecordingError
 from ddpmon.recording.recorder import Recorder
 from ddpmon.recording.recording import Recording, recording_path
+from ddpmon.recording.restoring import restored_store
 from ddpmon.runs import Run
-from ddpmon.store.intake import Clock
+from ddpmon.store.clock import Clock
 from ddpmon.store.registry import Registry
 from ddpmon.store.store import Store
 
@@ -25,7 +26,7 @@ def open_recording(run: Run) -> tuple[Store, Recorder]:
     if path.exists():
         try:
             with Recording(run, tails=False) as recording:
-                store = recording.store()
+                store = restored_store(recording)
                 if recording.database.salvaged:
                     trouble = _replace(path, recording)
             store.resume(now)

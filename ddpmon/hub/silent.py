@@ -62,7 +62,7 @@ class Silent:
         got_stack = False
         if not query.answered and (stack := self._answer(process, since_us)):
             query.answered = got_stack = True
-            process.tell_stack(stack, now)
+            process.take_stack(stack, now)
         if query.state in {"R", "S"} and not first and (query.at is None or now - query.at >= ASK_S):
             query.at = now
             query.answered = not self._ask(process.process)

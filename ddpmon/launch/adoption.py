@@ -22,7 +22,7 @@ SIGNED_S = 10.0
 """How long a successor may take to sign that another command has started."""
 
 
-def see_to(run: Run, say: Callable[[str], None] | None = None) -> Run:
+def adopt(run: Run, say: Callable[[str], None] | None = None) -> Run:
     """Give a run that goes on from here a supervisor and a hub that are awake; the run as it is then.
 
     say: takes a line on what had to be done. A run that is over, or of another machine or boot, is left as it is. Where

@@ -6,21 +6,17 @@ of a short step. Nothing here blocks the training, and nothing that fails here r
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import threading
 import time
 import traceback
 
-import zmq
 from msgspec.structs import replace
 
 from ddpmon.messages import (
     MAX_TEXT,
     STAGE_ENDED,
-    STAGE_GROUP,
-    Ack,
     Batch,
     Bye,
     Digest,
@@ -29,20 +25,15 @@ from ddpmon.messages import (
     Sample,
     Scalar,
     Step,
-    Welcome,
-    Where,
-    WireError,
-    decode_to_rank,
     encode,
 )
-from ddpmon.messages.door import Door
 from ddpmon.probe import answer, output, tail
 from ddpmon.probe.cuda import pending, resolve
 from ddpmon.probe.devices import Sampler
+from ddpmon.probe.hub_socket import GOODBYE_S, HubSocket
 from ddpmon.probe.listener import Listener
 from ddpmon.probe.loops import Progress
-from ddpmon.probe.meeting import Exchange, exchange
-from ddpmon.probe.outbox import Frame, Outbox
+from ddpmon.probe.outbox import Frame
 from ddpmon.probe.records import OTHER, RawStep
 from ddpmon.probe.stack import Whereabouts
 from ddpmon.probe.timeline import Timeline, passed
@@ -52,14 +43,12 @@ TURN_S = 0.34
 """Sleep between two turns. Each wakes cold caches, which costs 0.3 ms; still, every snapshot has news of every rank."""
 HEARTBEAT_S = 1.0
 SAMPLE_S = 1.0
-GOODBYE_S = 0.5
 KEPT_S = 0.0001
 """The training thread gets the GIL once this one has kept it so long, at the next of the places where it can: no
 stretch between two of them takes more than 0.2 ms."""
 STEPS_PER_BATCH = 20
 NOTES_AT_ONCE = 160
 """Of some twenty steps."""
-FRAMES_AT_ONCE = 4
 MAKE_WAY_S = 0.001
 """Long enough for it to wake up and take the GIL; a mere offer would be taken back before."""
 READING_S = 5.0
@@ -73,11 +62,8 @@ class Sender(threading.Thread):
         super().__init__(name="ddpmon", daemon=True)
         self._listener = listener
         self._address = address
-        self._outbox = Outbox()
         self._stopping = threading.Event()
         self._seq = 0
-        self._epoch = ""
-        self._hello_version = 0
         self._last_batch = 0.0
         self._last_sample = 0.0
         self._woke = 0.0
@@ -94,10 +80,6 @@ class Sender(threading.Thread):
         self._progress = Progress()
         self._timeline = Timeline()
         self._whereabouts = Whereabouts(listener)
-        self._exchange: Exchange | None = None
-        """With the hubs of other nodes, where there are some."""
-        self._in_group = False
-        self._meeting_version = 0
 
     def start(self) -> None:
         """Begin to read and to send: from now on the training thread's notes wait for this thread."""
@@ -117,17 +99,9 @@ class Sender(threading.Thread):
             self._listener.leave(error)
 
     def _run(self) -> None:
-        context = zmq.Context(io_threads=1)
-        self._socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
-        self._socket.setsockopt(zmq.LINGER, 0)
-        self._socket.setsockopt(zmq.SNDHWM, 32)
-        self._socket.setsockopt(zmq.RECONNECT_IVL, 100)
-        self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)
-        self._socket.setsockopt(zmq.MAXMSGSIZE, 65_536)
-        self._door = Door(self._socket, self._address)
-        self._door.keep()
         listener = self._listener
         identity = listener.identity
+        self._hub = HubSocket(self._address, identity, self._make_way)
         self._sampler = Sampler(
             lambda: listener.native_thread, identity.cuda_uuid, identity.note, lambda: listener.loader
         )
@@ -138,18 +112,17 @@ class Sender(threading.Thread):
             self._goodbye()
         finally:
             answer.withdraw()
-            self._door.close()
-            self._socket.close()
-            context.term()
+            self._hub.close()
 
     def _turn(self) -> None:
         """One round: hear the hub, gather, send."""
         now = self._woke = time.monotonic()
-        self._receive()
+        for asked in self._hub.receive():
+            self._whereabouts.ask(brief=asked.brief)
         self._make_way()
         if now - self._last_sample >= SAMPLE_S:
             self._last_sample = now
-            self._reconnect()
+            self._hub.reconnect()
             self._samples.append(self._sampler.sample(self._make_way))
             self._make_way()
         self._read()
@@ -164,56 +137,21 @@ class Sender(threading.Thread):
             self._moves += 1
         self._gather(now)
         self._make_way()
-        self._send()
-        self._meet()
+        self._hub.send()
+        self._hub.introduce_nodes()
         if self._whereabouts.due(now):
-            with contextlib.suppress(zmq.Again):  # only the latest matters
-                self._socket.send(encode(self._whereabouts.take(now)), zmq.NOBLOCK)
+            self._hub.send_once(self._whereabouts.take(now))  # only the latest matters
 
     def _read(self) -> None:
         """Have everything read that the training thread noted."""
         while self._listener.journal.read(NOTES_AT_ONCE):
             self._make_way()
 
-    def _reconnect(self) -> None:
-        """Somebody may have taken the folder of the sockets away, and the hub made it again."""
-        if self._door.keep():
-            self._hello_version = 0
-            self._outbox.send_again()
-
     def _make_way(self) -> None:
         """Let the training thread have the GIL if this one has kept it for long, unless this thread is to end."""
         if time.monotonic() - self._woke >= KEPT_S and not self._stopping.is_set():
             time.sleep(MAKE_WAY_S)
             self._woke = time.monotonic()
-
-    def _receive(self) -> None:
-        """Hear what the hub says."""
-        heard = 0
-        while True:
-            try:
-                frame = self._socket.recv(zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            heard += 1
-            if heard % FRAMES_AT_ONCE == 0:
-                self._make_way()
-            try:
-                message = decode_to_rank(frame)
-            except WireError:
-                continue  # a newer hub may say things this probe does not know
-            if isinstance(message, Ack):
-                self._outbox.acknowledged(message.seq)
-            elif isinstance(message, Welcome):
-                if not message.known:
-                    self._hello_version = self._meeting_version = 0
-                if not message.known or (self._epoch and message.epoch != self._epoch):
-                    self._outbox.send_again()
-                self._epoch = message.epoch
-            elif isinstance(message, Where):
-                self._whereabouts.ask(brief=message.brief)
-            elif self._exchange is not None:
-                self._exchange.offer(message)
 
     def _gather(self, now: float) -> None:
         """Turn what the training thread left into frames; an empty one is the heartbeat."""
@@ -289,7 +227,7 @@ class Sender(threading.Thread):
             now_us=time.monotonic_ns() // 1000,
             stage=listener.identity.stage,
             step=listener.clock.step,
-            dropped=self._outbox.dropped,
+            dropped=self._hub.outbox.dropped,
             phase=min(listener.clock.phase, OTHER),
             steps=steps,
             samples=self._samples,
@@ -306,36 +244,7 @@ class Sender(threading.Thread):
         )
         records = len(steps) + len(self._samples) + len(scalars)
         self._samples = []
-        self._outbox.add(Frame(self._seq, encode(batch), records))
-
-    def _send(self) -> None:
-        """Send what the socket takes; the rest stays in the outbox."""
-        sent = 0
-        identity = self._listener.identity
-        try:
-            if self._hello_version != identity.version:
-                version = identity.version
-                self._socket.send(encode(identity.hello()), zmq.NOBLOCK)
-                self._hello_version = version
-            while (frame := self._outbox.next()) is not None:
-                self._socket.send(frame.payload, zmq.NOBLOCK)
-                self._outbox.sent()
-                sent += 1
-                if sent % FRAMES_AT_ONCE == 0:
-                    self._make_way()
-        except zmq.Again:
-            pass
-
-    def _meet(self) -> None:
-        """Tell the hub what the process group's store says of the hubs of other nodes."""
-        if not self._in_group and self._listener.identity.stage >= STAGE_GROUP:
-            self._in_group = True
-            self._exchange = exchange(self._listener.identity)
-        if self._exchange is not None and self._meeting_version != self._exchange.version:
-            version = self._exchange.version
-            with contextlib.suppress(zmq.Again):  # it is sent at the next turn
-                self._socket.send(encode(self._exchange.message()), zmq.NOBLOCK)
-                self._meeting_version = version
+        self._hub.outbox.add(Frame(self._seq, encode(batch), records))
 
     def _report_exception(self) -> None:
         """Tell the hub of an exception that nobody caught, as soon as Python has noted it."""
@@ -356,7 +265,7 @@ class Sender(threading.Thread):
             step=listener.clock.step,
         )
         self._seq += 1
-        self._outbox.add(Frame(self._seq, encode(failure), 1))
+        self._hub.outbox.add(Frame(self._seq, encode(failure), 1))
 
     def _end_iteration(self) -> None:
         """The training thread trains no more: what it has synchronised is a step, though no optimizer took it."""
@@ -367,8 +276,7 @@ class Sender(threading.Thread):
         """Hand over the rest. What no hub takes now is left in the run's folder for the next one."""
         listener = self._listener
         self._read()
-        if self._exchange is not None:
-            self._exchange.finish()
+        self._hub.finish_exchange()
         self._report_exception()
         self._end_iteration()
         listener.identity.reached(STAGE_ENDED)
@@ -377,25 +285,8 @@ class Sender(threading.Thread):
         if progress != self._progress:
             self._progress, self._last_batch = progress, 0.0  # a last batch carries it, even an otherwise empty one
         self._gather(time.monotonic())
-        bye = Bye(listener.identity.rank, os.getpid(), self._seq, self._outbox.dropped)
-        self._hand_over(bye)
-        if not self._outbox.settled:
-            rest = self._outbox.rest()
+        bye = Bye(listener.identity.rank, os.getpid(), self._seq, self._hub.outbox.dropped)
+        self._hub.say_goodbye(bye)
+        if not self._hub.outbox.settled:
+            rest = self._hub.outbox.rest()
             tail.leave(bye.rank, [encode(listener.identity.hello()), *(frame.payload for frame in rest), encode(bye)])
-
-    def _hand_over(self, bye: Bye) -> None:
-        """Send the rest and wait for the hub's word that it has it, if there ever was a hub."""
-        deadline = time.monotonic() + GOODBYE_S
-        said = False
-        while (self._epoch or not said) and time.monotonic() < deadline:
-            self._send()
-            if not said and self._outbox.next() is None:
-                try:
-                    self._socket.send(encode(bye), zmq.NOBLOCK)
-                    said = True
-                except zmq.Again:
-                    pass
-            self._socket.poll(10)
-            self._receive()
-            if said and self._outbox.settled:
-                return

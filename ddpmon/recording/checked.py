@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from ddpmon.analysis.processes.unarmed import Unarmed
-from ddpmon.analysis.steps.pauses import Apart
+from ddpmon.analysis.steps.pauses import PauseFilter
 from ddpmon.analysis.steps.since_start import SinceStart
 from ddpmon.messages import (
     MAX_STEP,
@@ -148,7 +148,7 @@ def checkpoint(row: Sequence[Any]) -> Checkpoint:
     (blob,) = row
     made = msgspec.msgpack.decode(blob, type=Checkpoint)
     SinceStart(made.since_start)
-    Apart(made.times)
+    PauseFilter(made.times)
     if made.histories:
         Histories.restored(made.histories)
     if not (0 <= made.step < MAX_STEP and 0 <= made.attempt < MAX_WORLD):

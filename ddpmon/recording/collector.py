@@ -107,7 +107,7 @@ class Collector:
             elif isinstance(message, Stack):
                 message.time_us = max(0, message.time_us + later_us)
                 message.since_us = max(0, message.since_us + later_us)
-                process.tell_stack(message, now)
+                process.take_stack(message, now)
                 self.stack_reported_at = now
                 self._recorder.process(process)
             elif isinstance(message, Bye):
@@ -185,7 +185,7 @@ class Collector:
         process.steps = batch.step
         process.dropped = batch.dropped
         writes = batch.pausing == CHECKPOINT and any(sample.written_bytes_per_s for sample in batch.samples)
-        process.tell_work(batch.beats, batch.pausing, now, writes=writes)
+        process.take_work(batch.beats, batch.pausing, now, writes=writes)
         # Also where they are not known any more: the total may have been that of one epoch.
         process.total_steps, process.epoch, process.epochs = batch.total_steps, batch.epoch, batch.epochs
         process.samples.extend(batch.samples)

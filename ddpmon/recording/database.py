@@ -13,7 +13,7 @@ from ddpmon.errors import RecordingError
 from ddpmon.recording import schema
 from ddpmon.recording.salvage import salvage
 from ddpmon.recording.tables import TABLES
-from ddpmon.store.intake import Clock
+from ddpmon.store.clock import Clock
 
 BUSY_S = 2.0
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}

@@ -11,12 +11,12 @@ from ddpmon.recording.collector import Collector
 from ddpmon.recording.recorder import Recorder
 from ddpmon.recording.tails import Tails
 from ddpmon.runs import Run
-from ddpmon.store.intake import Clock
+from ddpmon.store.clock import Clock
 from ddpmon.store.registry import Registry
 from ddpmon.store.store import Store
 
 
-class Left:
+class LeftFrames:
     """The files of a run's ranks at this moment. They stay where they are."""
 
     def __init__(self, run_dir: Path) -> None:

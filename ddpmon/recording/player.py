@@ -27,6 +27,7 @@ from ddpmon.messages import (
 from ddpmon.recording.checked import UNREADABLE
 from ddpmon.recording.merged import Merged
 from ddpmon.recording.recording import Recording
+from ddpmon.recording.restoring import restored_store
 from ddpmon.runs import Run
 from ddpmon.store.intake import EVENTS, WINDOW_STEPS
 from ddpmon.store.parts import with_parts
@@ -189,7 +190,7 @@ class Player:
         """When the first step ended."""
         values = {field.name: getattr(run, field.name) for field in dataclasses.fields(run)}
         self._run = _AsItRan(**values | {"ended_at": None, "exit_code": None, "error": None, "stopping": False})
-        self._last = recording.store()
+        self._last = restored_store(recording)
         self._last.judge(self.end, self.end)
         self._final = snapshot(self._last, EPOCH, 1, self.end, self.end)
         self._marks: list[_Mark] = []

@@ -11,10 +11,11 @@ from ddpmon.analysis.report import report
 from ddpmon.analysis.steps.summary import summarise
 from ddpmon.messages import Snapshot
 from ddpmon.recording import left
-from ddpmon.recording.recording import REPORT_RECORDS, Recording, recording_path
+from ddpmon.recording.recording import Recording, recording_path
+from ddpmon.recording.restoring import REPORT_RECORDS, restored_store
 from ddpmon.runs import Run
+from ddpmon.store.clock import Clock
 from ddpmon.store.endings import read_ending
-from ddpmon.store.intake import Clock
 from ddpmon.store.registry import Registry
 from ddpmon.store.store import Store
 from ddpmon.store.view import snapshot, with_means_of
@@ -79,13 +80,13 @@ def _end(store: Store) -> float:
 
 def _judged(run: Run, records: int | None) -> Store:
     """A store at the run's end; an empty one of a run that never came to record."""
-    if run.ended and not recording_path(run.id).exists() and not left.Left(runs.run_dir(run.id)).clock:
+    if run.ended and not recording_path(run.id).exists() and not left.LeftFrames(runs.run_dir(run.id)).clock:
         registry = Registry(run.id, run.world_size, run.host)
         store = Store(run, registry, Clock(0, run.created_at))
         store.ending = read_ending(run)
     else:
         with Recording(run) as recording:
-            store = recording.store(records)
+            store = restored_store(recording, records)
     end = _end(store)
     store.judge(end, end)
     return store

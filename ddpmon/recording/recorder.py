@@ -20,8 +20,8 @@ from ddpmon.analysis.steps.since_start import Sums
 from ddpmon.messages import Batch, Event, Failure, Refusal, Step
 from ddpmon.recording import schema
 from ddpmon.recording.thinning import KEPT_RECORDS, WHOLE_BYTES, Thinning
+from ddpmon.store.clock import Clock
 from ddpmon.store.histories import SavedHistories
-from ddpmon.store.intake import Clock
 from ddpmon.store.processes import RankProcess
 
 ROWS_PER_WRITE = 5000

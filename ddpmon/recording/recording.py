@@ -1,4 +1,4 @@
-"""Reads telemetry.db: rebuilds all that the hub knew, through the same analysis. Never writes, live runs included.
+"""Reads the rows of telemetry.db as what they were made of. Never writes, live runs included.
 
 What ranks left beside it for a hub that never came is taken in, in memory. Of a damaged recording comes what is whole.
 """
@@ -15,9 +15,6 @@ import msgspec
 
 from ddpmon import runs
 from ddpmon.analysis.processes.unarmed import Unarmed
-from ddpmon.analysis.steps.pauses import Apart
-from ddpmon.analysis.steps.since_start import SinceStart
-from ddpmon.analysis.verdict import Waiting
 from ddpmon.errors import RecordingError
 from ddpmon.messages import MAX_STEP, MAX_US, Digest, Event, Failure, Refusal, Sample, Scalar, Step
 from ddpmon.recording import checked, left, schema
@@ -26,17 +23,11 @@ from ddpmon.recording.database import Database
 from ddpmon.recording.recorder import Checkpoint
 from ddpmon.recording.tables import TIERS
 from ddpmon.runs import Run
-from ddpmon.store.endings import read_ending
-from ddpmon.store.histories import Histories
-from ddpmon.store.intake import WINDOW_S, WINDOW_STEPS, Clock
+from ddpmon.store.clock import Clock
 from ddpmon.store.processes import SAMPLES, RankProcess
 from ddpmon.store.refusals import Refusals
 from ddpmon.store.registry import Registry
-from ddpmon.store.store import Store
 
-REPORT_RECORDS = 400_000
-"""A report covers the last steps with at most so many records: about two seconds of reading."""
-CHUNK_STEPS = 2000
 DIGESTS = 100
 """Of a rank, the latest."""
 
@@ -50,11 +41,11 @@ class Recording:
         """Open a run's recording; RecordingError says what is wrong with it. tails: with what ranks left beside it."""
         self.run = run
         self.path = recording_path(run.id)
-        self._unread = Counter[int]()
-        """Step records that could not be read, by process."""
+        self.unread = Counter[int]()
+        """Step records that could not be read so far, by process."""
         self._limits: dict[int, int] = {}
         """The last step that a process can have come to."""
-        self._left = left.Left(runs.run_dir(run.id)) if tails else None
+        self._left = left.LeftFrames(runs.run_dir(run.id)) if tails else None
         if self._left and self._left.clock and not self.path.exists():
             self.database = Database.empty(self.path, run.id, self._left.clock)
         else:
@@ -112,82 +103,6 @@ class Recording:
         registry.restore(self.processes())
         registry.refusals = Refusals(self.refused())
         return registry
-
-    def store(self, records: int | None = None) -> Store:
-        """All that the hub knew at the end. records: look at the last steps with so many records, not at a window.
-
-        RecordingError if what is in it cannot be.
-        """
-        before = self.database.salvaged
-        self._unread.clear()
-        try:
-            store = self._store(records)
-            return store if self.database.salvaged == before else self._store(records)
-        except UNREADABLE as error:
-            raise self.database.unreadable(error) from None
-
-    def _store(self, records: int | None) -> Store:
-        registry = self.registry()
-        ids = {process.id: process for process in registry.seats.values()}
-        last = max((self.last_step(number) for number in ids), default=0)
-        steps = WINDOW_STEPS if records is None else max(WINDOW_STEPS, records // max(1, len(ids)))
-        window_s = WINDOW_S if records is None else None
-        room = steps if records is None else max(1, min(steps, last))
-        store = Store(self.run, registry, self.clock, room, window_s)
-        saved = self._checkpoint()
-        since = self._restore_histories(store, saved, last)
-        if saved and saved.attempt == registry.attempt:
-            store.history_step = since
-            store.since_start = SinceStart(saved.since_start)
-            store.apart = Apart(saved.times)
-            first = min(since, last - steps) + 1
-        else:
-            first = 1
-        for begin, end in self.stretches(ids, first, CHUNK_STEPS):
-            for process in ids.values():
-                steps_read = self.steps(process.id, begin, end)
-                store.add_steps(process, steps_read)
-                if steps_read and any(sample.gpu_percent is not None for sample in process.samples):
-                    span = steps_read[0].end_us - steps_read[0].length_us, steps_read[-1].end_us
-                    store.add_samples(process, self.samples(process.id, *span))
-            store.digest()
-        store.digest(final=self.run.ended)
-        for process in ids.values():
-            store.add_digests(process, self.digests(process.id))
-            process.records = max(0, process.records - self._unread[process.id])
-        store.waiting = Waiting(
-            registry.world_size,
-            launcher=self.run.agent is not None,
-            stages={rank: process.stage for rank, process in registry.seats.items()},
-            unarmed=tuple(self.unarmed()),
-        )
-        store.failures = self.failures()
-        store.events.extend(self.events(store.events.maxlen or 0))
-        if self.run.ended:
-            store.ending = read_ending(self.run)
-            for process in registry.seats.values():
-                process.dead = not process.left
-        store.damaged = self.damaged
-        store.notes = self.notes
-        return store
-
-    def _restore_histories(self, store: Store, saved: Checkpoint | None, last: int) -> int:
-        """Give a store the histories that a hub left, and what was sampled and logged since; returns up to which step.
-
-        A recording of an older ddpmon holds none of them: unless it is long, it is gone through from its first step.
-        """
-        seats = store.registry.seats
-        if saved and saved.histories:
-            store.histories = Histories.restored(saved.histories)
-        whole = saved is None or (saved.histories is None and last * len(seats) <= REPORT_RECORDS)
-        since = 0 if saved is None or whole or saved.attempt != store.registry.attempt else saved.step
-        began_us = self.clock.us_at(self.run.created_at)
-        for rank, process in seats.items():
-            store.add_logged(process, self.scalars(process.id, since))
-            if whole or (saved and saved.histories):
-                after_us = int(began_us + store.histories.sampled_s * 1e6)
-                store.histories.add_samples(rank, self.samples(process.id, after_us, MAX_US), began_us)
-        return since
 
     def processes(self) -> list[RankProcess]:
         """Every process that said it is a rank, as it was last known."""
@@ -259,7 +174,7 @@ class Recording:
     def _believed(self, process: int, rows: list[Any]) -> list[Step]:
         made, bad = checked.steps(rows)
         if bad:
-            self._unread[process] += bad
+            self.unread[process] += bad
             self.database.damaged = True
         return made
 
@@ -333,7 +248,7 @@ class Recording:
         rows = self.database.read("digests", Digest.__struct_fields__, clauses, process, most)
         return self._readable(reversed(rows), checked.digest)
 
-    def _checkpoint(self) -> Checkpoint | None:
+    def checkpoint(self) -> Checkpoint | None:
         """What a hub had worked out; None: none did, or it cannot be read and is worked out anew from the rows."""
         checkpoints = self._readable(
             self.database.read("checkpoints", ("value",), "WHERE name = 'history'"), checked.checkpoint

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from ddpmon.messages import Snapshot, Wish
 from ddpmon.runs.logs import Log, Said
-from ddpmon.source.protocol import Near, Tape
+from ddpmon.source.protocol import LocalSource, Tape
 
 
-class FakeSource(Near):
+class FakeSource(LocalSource):
     """A source that holds what a test or a demonstration gives it."""
 
     def __init__(self, snapshot: Snapshot | None = None, silent: float = 0.0, stoppable: bool = True) -> None:

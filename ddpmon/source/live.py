@@ -17,7 +17,7 @@ from ddpmon.messages import END_STATES, Ask, Next, Snapshot, WireError, Wish, ch
 from ddpmon.messages.door import Door, wrong
 from ddpmon.runs import Run
 from ddpmon.runs.logs import Log, Reader
-from ddpmon.source.protocol import Near
+from ddpmon.source.protocol import LocalSource
 
 POLL_MS = 250
 ASK_AGAIN_S = 3.0
@@ -28,7 +28,7 @@ LARGEST_BYTES = 1 << 28
 """Of a snapshot: one of the largest world takes half of it."""
 
 
-class LiveSource(Near):
+class LiveSource(LocalSource):
     """A running run, from its hub. A thread of its own asks for one snapshot after the other.
 
     It reconnects by itself. If the run ends while no hub answers, what the recording tells takes its place.
@@ -148,14 +148,14 @@ class LiveSource(Near):
 
     def _see_to_the_run(self) -> None:
         """Have another supervisor take over where it was killed, and say so: somebody has to see how the run ends."""
-        from ddpmon.launch.adoption import see_to
+        from ddpmon.launch.adoption import adopt
 
         if time.monotonic() < self._see_to_at:
             return
         self._see_to_at = time.monotonic() + SEE_TO_S
         with contextlib.suppress(DdpmonError):  # the next command says why not
             if runs.load(self._run.id).lost():
-                see_to(self._run, self._news.append)
+                adopt(self._run, self._news.append)
 
     def _ask(self, socket: zmq.Socket[bytes]) -> None:
         self._door.keep()

@@ -92,7 +92,7 @@ class Source(Protocol):
         """Let go of sockets and threads."""
 
 
-class Near:
+class LocalSource:
     """What is said by sources of this machine: nothing stands between them and the run."""
 
     def trouble(self) -> str:

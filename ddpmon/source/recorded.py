@@ -9,10 +9,10 @@ from ddpmon.errors import RecordingError
 from ddpmon.messages import Snapshot, WireError, Wish, checked
 from ddpmon.runs import Run
 from ddpmon.runs.logs import Log, Reader
-from ddpmon.source.protocol import Near
+from ddpmon.source.protocol import LocalSource
 
 
-class RecordedSource(Near):
+class RecordedSource(LocalSource):
     """A run that has ended, as its dashboard stood at the end."""
 
     stoppable = False

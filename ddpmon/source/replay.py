@@ -13,7 +13,7 @@ from ddpmon.messages import RunView, Snapshot, WireError, Wish, checked
 from ddpmon.plain import plain
 from ddpmon.runs import Run
 from ddpmon.runs.logs import Log, Reader
-from ddpmon.source.protocol import Cursor, Near
+from ddpmon.source.protocol import Cursor, LocalSource
 
 FRAME_S = 0.25
 SLOWEST, FASTEST = 0.125, 1024.0
@@ -24,7 +24,7 @@ LEAD_S = 1.0
 """How long before the end of the first step a replay begins: what comes before it is the start of the processes."""
 
 
-class ReplaySource(Near):
+class ReplaySource(LocalSource):
     """Plays a run's recording. A thread of its own reads it and follows the cursor."""
 
     stoppable = False

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ddpmon import runs
-from ddpmon.analysis.processes.failures import FALL, read_falls, read_table
+from ddpmon.analysis.processes.failures import FALL, Ended, read_falls, read_table
 from ddpmon.messages.folder import EXEC
 from ddpmon.runs import Run
 from ddpmon.runs.rotated import tail
-from ddpmon.store.intake import Ending
 
 TAIL_BYTES = 262_144
 LINE_WIDTH = 300
@@ -20,6 +21,21 @@ _LAUNCHER_SAYS = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d")
 _RANK_SAYS = re.compile(r"(?:\[rank\d+\]:\s*)+")
 """How torch begins the lines of an exception in a rank."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How the run's processes ended, as the logs tell."""
+
+    rows: Sequence[Ended] = ()
+    last_lines: dict[int, str] | None = None
+    """The last line of stderr, by rank."""
+    launcher_line: str = ""
+    """The last line that the command itself said."""
+    common_line: str = ""
+    """The last line of ranks whose output is not kept apart, before torchrun's word of their failure."""
+    falls: Mapping[int, Ended] = field(default_factory=dict)
+    """Whom torchrun saw fail first in each attempt, by pid."""
 
 
 def read_ending(run: Run) -> Ending:

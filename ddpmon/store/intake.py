@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,7 +14,6 @@ from ddpmon.analysis.evidence import Loss
 from ddpmon.analysis.life import Pauses
 from ddpmon.analysis.over_time.heat import Heat
 from ddpmon.analysis.over_time.past import Past
-from ddpmon.analysis.processes import failures as failing
 from ddpmon.analysis.processes.replicas import Replicas
 from ddpmon.analysis.since_change import since_change
 from ddpmon.analysis.steps.alignment import Aligner, Rows
@@ -23,7 +21,7 @@ from ddpmon.analysis.steps.buckets import BucketTimes, bucket_times
 from ddpmon.analysis.steps.clocks import Clocks
 from ddpmon.analysis.steps.departed import Departed
 from ddpmon.analysis.steps.named import NamedTimes
-from ddpmon.analysis.steps.pauses import Apart
+from ddpmon.analysis.steps.pauses import PauseFilter
 from ddpmon.analysis.steps.since_start import SinceStart
 from ddpmon.analysis.steps.summary import Summary, loss_trend, past_warm_up, summarise
 from ddpmon.analysis.steps.waits import split
@@ -45,6 +43,8 @@ from ddpmon.messages import (
 )
 from ddpmon.plain import utf8
 from ddpmon.runs import Run
+from ddpmon.store.clock import Clock
+from ddpmon.store.endings import Ending
 from ddpmon.store.histories import Histories
 from ddpmon.store.processes import SAMPLE_US, RankProcess
 from ddpmon.store.registry import Registry
@@ -60,35 +60,6 @@ BUCKET_STEPS = 50
 BUCKET_STEPS_MOST = 2000
 HUGE_LOSSES = np.errstate(over="ignore", invalid="ignore")
 """A loss of 1e300 has no variance that a float can hold: nothing that people need to be told on stderr."""
-
-
-@dataclass(frozen=True)
-class Clock:
-    """Ties CLOCK_MONOTONIC of this machine to Unix time."""
-
-    monotonic_us: int
-    unix: float
-
-    def unix_at(self, monotonic_us: int) -> float:
-        return self.unix + (monotonic_us - self.monotonic_us) / 1e6
-
-    def us_at(self, unix: float) -> float:
-        return self.monotonic_us + (unix - self.unix) * 1e6
-
-
-@dataclass(frozen=True)
-class Ending:
-    """How the run's processes ended, as the logs tell."""
-
-    rows: Sequence[failing.Ended] = ()
-    last_lines: dict[int, str] | None = None
-    """The last line of stderr, by rank."""
-    launcher_line: str = ""
-    """The last line that the command itself said."""
-    common_line: str = ""
-    """The last line of ranks whose output is not kept apart, before torchrun's word of their failure."""
-    falls: Mapping[int, failing.Ended] = field(default_factory=dict)
-    """Whom torchrun saw fail first in each attempt, by pid."""
 
 
 class Intake:
@@ -111,7 +82,7 @@ class Intake:
         self.histories = Histories()
         self.heat = Heat()
         self.since_start = SinceStart()
-        self.apart = Apart()
+        self.pause_filter = PauseFilter()
         self.past = Past()
         self.history_step = 0
         """The histories hold everything up to this step."""
@@ -232,7 +203,7 @@ class Intake:
         self.history_step = 0
         self.histories.forget_logged()
         self.since_start = SinceStart()
-        self.apart = Apart()
+        self.pause_filter = PauseFilter()
         self._final_pauses = {}
         self._backwards.clear()
         self._pauses = Pauses()
@@ -248,7 +219,7 @@ class Intake:
         own_clocks = {rank for rank, process in self.registry.seats.items() if process.hello.device_clock}
         hosts = {rank: process.hello.host for rank, process in self.registry.seats.items()}
         for aligned in self._aligner.take(final):
-            rows = self.apart.take(aligned)
+            rows = self.pause_filter.take(aligned)
             self._add_pause_events(self.clock.unix_at(max(step.end_us for step in aligned.steps[-1])))
             if rows is None:
                 continue
@@ -268,7 +239,7 @@ class Intake:
             if rows.steps[-1][0].buckets:
                 self._reduced.extend(dict(zip(rows.ranks, row, strict=True)) for row in rows.steps)
         if final and self._final_pauses:
-            self.apart.end(self._final_pauses, self.step + 1)
+            self.pause_filter.end(self._final_pauses, self.step + 1)
             self._final_pauses = {}
         self.histories.end_seconds(final=final)
         self.heat.lay()
@@ -296,12 +267,12 @@ class Intake:
             self.history_step = int(part.step[-1])
 
     def _add_pause_events(self, unix: float) -> None:
-        for pause in self.apart.told if self.live else ():
+        for pause in self.pause_filter.for_events if self.live else ():
             sentence = verdict.paused(
                 pause.kind, pause.ranks, pause.seconds, pause.step, pause.phase, self.registry.world_size
             )
             self.add_event(unix, "info", sentence)
-        self.apart.told.clear()
+        self.pause_filter.for_events.clear()
 
     def add_event(self, unix: float, severity: str, text: str) -> None:
         """Something happened to the run."""

@@ -139,14 +139,14 @@ class RankProcess:
         holes = max(self.last_step, self.steps if self.left or self.dead else 0) - self.records
         return max(0, holes)
 
-    def tell_work(self, beats: int, pausing: int | None, now: float, *, writes: bool = False) -> None:
+    def take_work(self, beats: int, pausing: int | None, now: float, *, writes: bool = False) -> None:
         """Take how far its training thread has come, and whether it trains. writes: it fills a file meanwhile."""
         if writes or beats > self.beats:
             self.beats, self.beat_at = beats, now
         if pausing != self.pausing:
             self.pausing, self.pausing_since = pausing, now
 
-    def tell_stack(self, stack: Stack, now: float) -> None:
+    def take_stack(self, stack: Stack, now: float) -> None:
         """Take a stack, and notice whether it is where the last one was."""
         before, before_at, self.stack, self.stack_at = self.stack, self.stack_at, stack, now
         self.asked_at, self.unanswered = None, False

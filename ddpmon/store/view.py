@@ -133,7 +133,7 @@ def _times(store: Store) -> TimesView | None:
     begun = [p.trains_since_us for p in store.registry.seats.values() if p.trains_since_us is not None]
     if not begun:
         return None
-    times = store.apart.times
+    times = store.pause_filter.times
     counted = [(kind, s, count) for kind, s, count in zip(PAUSES, times.paused_s, times.counts, strict=True) if count]
     return TimesView(
         max(0.0, store.clock.unix_at(min(begun)) - store.run.created_at),

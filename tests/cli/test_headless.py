@@ -121,8 +121,8 @@ def test_a_supervisor_that_is_killed_while_somebody_attaches_gets_a_successor(la
     wait_for(lambda: started.run.agent)
     os.kill(started.run.supervisor.pid, signal.SIGKILL)
     wait_for(started.run.lost)
-    seen_to, attach, calls = watching.seen_to, watching.attach, []
-    monkeypatch.setattr(watching, "seen_to", lambda run: seen_to(run) if calls else run)
+    adopted, attach, calls = watching.adopted, watching.attach, []
+    monkeypatch.setattr(watching, "adopted", lambda run: adopted(run) if calls else run)
 
     def nothing_recorded_yet(run):
         calls.append(run)

@@ -9,7 +9,7 @@ from ddpmon.analysis.steps.departed import Departed
 from ddpmon.export import markdown, report
 from ddpmon.messages import PHASES, PROTOCOL, STAGE_ENDED, Hello
 from ddpmon.recording.recorded import recorded_report, recorded_snapshot
-from ddpmon.store.intake import Clock
+from ddpmon.store.clock import Clock
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.registry import Registry
 from ddpmon.store.store import Store

@@ -13,7 +13,7 @@ from ddpmon.export import report
 from ddpmon.export.columns import columns
 from ddpmon.messages import PHASES, STAGE_TRAINING, Hello
 from ddpmon.runs import Run
-from ddpmon.store.intake import Clock
+from ddpmon.store.clock import Clock
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.registry import Registry
 from ddpmon.store.store import Store

@@ -167,7 +167,7 @@ def test_nobody_waits_forever_and_a_late_answer_still_counts():
     assert not made.asking.drop_overdue(10.0 + asking.GIVE_UP_S - 0.1)
     assert made.asking.drop_overdue(10.0 + asking.GIVE_UP_S)
     assert (process.asked_at, process.unanswered) == (None, True)
-    process.tell_stack(Stack(0, 4_000_000, 0, 1, 0, 1, FRAMES), 17.0)
+    process.take_stack(Stack(0, 4_000_000, 0, 1, 0, 1, FRAMES), 17.0)
     assert not process.unanswered
 
 

@@ -7,8 +7,8 @@ import pytest
 from ddpmon.export import markdown, report
 from ddpmon.messages import PROTOCOL, STAGE_TRAINING, Failure, Hello, encode
 from ddpmon.recording.recorded import recorded_report
+from ddpmon.store.clock import Clock
 from ddpmon.store.endings import read_ending
-from ddpmon.store.intake import Clock
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.registry import Registry
 from ddpmon.store.store import Store

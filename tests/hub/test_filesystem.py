@@ -11,7 +11,7 @@ import pytest
 from ddpmon import runs
 from ddpmon.messages import Event
 from ddpmon.recording.recorder import Recorder
-from ddpmon.store.intake import Clock
+from ddpmon.store.clock import Clock
 from tests.conftest import wait_for
 from tests.hub.test_thinning import World, rows
 from tests.worlds import own_times, records

@@ -12,7 +12,7 @@ from ddpmon.recording import recorder as recorder_module
 from ddpmon.recording.recorded import recorded_snapshot
 from ddpmon.recording.recorder import Recorder
 from ddpmon.recording.recording import recording_path
-from ddpmon.store.intake import Clock
+from ddpmon.store.clock import Clock
 from tests.recordings import told_by
 from tests.worlds import own_times, records
 

@@ -14,6 +14,7 @@ from ddpmon.export import report as reports
 from ddpmon.messages import decode_snapshot
 from ddpmon.recording.recorded import recorded_report, recorded_snapshot
 from ddpmon.recording.recording import Recording
+from ddpmon.recording.restoring import restored_store
 from ddpmon.source import attaching
 from tests.hub.conftest import DEADLINE_S, until
 from tests.worlds import own_times, records
@@ -212,7 +213,7 @@ def test_sigterm_in_the_middle_of_a_run_leaves_a_recording_to_go_on_from(stage):
     assert hub.wait(DEADLINE_S) == 0
     assert not (stage.dir / "report.json").exists()
     with Recording(stage.run) as recording:
-        assert recording.store().step == 30
+        assert restored_store(recording).step == 30
     stage.hub()
     rank.batch()
     rank.join()

@@ -7,7 +7,7 @@ import pytest
 
 from ddpmon.messages import CHECKPOINT, EVALUATION, PROTOCOL, STAGE_MODEL, Hello, Pause
 from ddpmon.runs import Process, Run
-from ddpmon.store.intake import Clock
+from ddpmon.store.clock import Clock
 from ddpmon.store.registry import Registry
 from ddpmon.store.store import Store
 from ddpmon.store.view import snapshot
@@ -36,7 +36,7 @@ def judged(store, now, beats=(), pausing=(None, None)):
     """The state; of some ranks something was heard just now."""
     for rank, process in store.registry.seats.items():
         process.heard_at = now
-        process.tell_work(process.beats + (rank in beats), pausing[rank], now)
+        process.take_work(process.beats + (rank in beats), pausing[rank], now)
     store.judge(now, time.time())
     return store.state
 
@@ -67,7 +67,7 @@ def test_training_that_is_heard_but_ends_no_step_is_no_stall(store):
 def test_a_checkpoint_that_is_written_is_no_stall_and_one_that_is_not_is(store):
     process = store.registry.seats[0]
     for now in range(101, 140):
-        process.tell_work(process.beats, CHECKPOINT, float(now), writes=True)
+        process.take_work(process.beats, CHECKPOINT, float(now), writes=True)
         assert judged(store, float(now), pausing=(CHECKPOINT, None)) == "running"
     assert judged(store, 156.0, pausing=(CHECKPOINT, None)) == "stalled"
 

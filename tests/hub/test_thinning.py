@@ -18,7 +18,8 @@ from ddpmon.messages import PROTOCOL, Batch, Hello, Sample, Scalar
 from ddpmon.recording.player import Player
 from ddpmon.recording.recorder import Recorder
 from ddpmon.recording.recording import Recording, recording_path
-from ddpmon.store.intake import Clock
+from ddpmon.recording.restoring import restored_store
+from ddpmon.store.clock import Clock
 from ddpmon.store.processes import RankProcess
 from tests.conftest import wait_for
 from tests.recordings import BEGAN, record, story
@@ -267,7 +268,7 @@ def test_steps_that_were_merged_are_not_lost_where_the_file_is_damaged(home):
         file.seek((page - 1) * size)
         file.write(b"\xff" * size)
     with Recording(run) as recording:
-        store = recording.store()
+        store = restored_store(recording)
         assert recording.database.salvaged
     assert (store.step, store.records_lost) == (3000, 0)
     player = Player(run)

@@ -7,7 +7,7 @@ import pytest
 
 from ddpmon.messages import STAGE_TRAINING, Environment, Hello, Sample, decode_snapshot, encode
 from ddpmon.runs import Run
-from ddpmon.store.intake import Clock
+from ddpmon.store.clock import Clock
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.registry import Registry
 from ddpmon.store.store import Store

@@ -14,7 +14,7 @@ import pytest
 from ddpmon import runs, source
 from ddpmon.export import report
 from ddpmon.launch import processes, stop, unseen
-from ddpmon.launch.adoption import see_to, take_over
+from ddpmon.launch.adoption import adopt, take_over
 from ddpmon.runs import proc
 from ddpmon.source import live as live_source
 from tests.conftest import Started, ddpmon_program, wait_for
@@ -82,7 +82,7 @@ def test_a_run_without_supervisor_and_hub_gets_both_again(waiting, cli, tmp_path
 def test_a_hub_that_dies_under_the_second_supervisor_is_started_again(waiting, tmp_path):
     run = waiting.run
     kill(run.supervisor)
-    assert see_to(run).state() == "running"
+    assert adopt(run).state() == "running"
     kill(run.hub)
     wait_for(lambda: waiting.run.hub != run.hub and waiting.run.hub.alive())
     (tmp_path / "go").touch()
@@ -93,7 +93,7 @@ def test_commands_at_one_moment_start_one_supervisor(waiting, tmp_path):
     run = waiting.run
     kill(run.supervisor)
     found: list[runs.Run] = []
-    seeing = [threading.Thread(target=lambda: found.append(see_to(run))) for _ in range(4)]
+    seeing = [threading.Thread(target=lambda: found.append(adopt(run))) for _ in range(4)]
     for each in seeing:
         each.start()
     for each in seeing:
@@ -121,7 +121,7 @@ def test_who_comes_second_waits_until_the_next_supervisor_can_be_asked(waiting, 
     finally:
         os.close(lock)
         runs.update(waiting.id, supervisor=runs.Process(1 << 22, 1))
-    see_to(waiting.run)
+    adopt(waiting.run)
     (tmp_path / "go").touch()
     waiting.until_gone()
 

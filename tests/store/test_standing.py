@@ -9,7 +9,7 @@ import pytest
 
 from ddpmon.messages import PROTOCOL, STAGE_MODEL, Collective, Hello, Stack
 from ddpmon.runs import Process, Run
-from ddpmon.store.intake import Clock
+from ddpmon.store.clock import Clock
 from ddpmon.store.registry import Registry
 from ddpmon.store.store import Store
 from tests.worlds import own_times, records
@@ -73,8 +73,8 @@ def stack(process, *frames, blocked=False):
 
 def tell(store, now, line="train.py:5 load"):
     first, second = store.registry.seats.values()
-    first.tell_stack(stack(first, "train.py:9 main", blocked=True), now)
-    second.tell_stack(stack(second, line, "train.py:9 main"), now)
+    first.take_stack(stack(first, "train.py:9 main", blocked=True), now)
+    second.take_stack(stack(second, line, "train.py:9 main"), now)
 
 
 def test_a_first_step_that_stands_still_is_a_stall_and_names_who_is_missing(store):
@@ -102,7 +102,7 @@ def test_a_silent_rank_that_does_nothing_before_the_first_step_is_found(store):
     second.process = Process.of(os.getpid())
     store.idle = frozenset({1})
     for now in (5.0, 12.0, 20.5):
-        first.tell_stack(stack(first, "train.py:9 main", blocked=True), now)
+        first.take_stack(stack(first, "train.py:9 main", blocked=True), now)
         first.heard_at = now
         store.judge(now, time.time())
     assert store.state == "stalled"
@@ -116,10 +116,10 @@ def test_a_rank_that_its_killed_peer_set_free_does_not_hide_who_was_missing(stor
     def at(process, *frames, blocked):
         return msgspec.structs.replace(stack(process, *frames, blocked=blocked), time_us=9_000_000, step=200)
 
-    first.tell_stack(at(first, "train.py:9 main", blocked=True), 109.0)
-    second.tell_stack(at(second, "train.py:5 load", "train.py:9 main", blocked=False), 109.0)
+    first.take_stack(at(first, "train.py:9 main", blocked=True), 109.0)
+    second.take_stack(at(second, "train.py:5 load", "train.py:9 main", blocked=False), 109.0)
     assert judged(store, 111.0) == "stalled"
-    first.tell_stack(at(first, "train.py:30 clean_up", blocked=False), 111.5)
+    first.take_stack(at(first, "train.py:30 clean_up", blocked=False), 111.5)
     store.run = dataclasses.replace(store.run, stopping=True, exit_code=1, ended_at=time.time())
     for process in (first, second):
         process.dead = True

@@ -8,7 +8,7 @@ import pytest
 
 from ddpmon.messages import EVALUATION, PROTOCOL, STAGE_MODEL, Collective, Hello, Stack
 from ddpmon.runs import Run
-from ddpmon.store.intake import Clock
+from ddpmon.store.clock import Clock
 from ddpmon.store.registry import Registry
 from ddpmon.store.standing import next_timeout
 from ddpmon.store.store import Store
@@ -28,7 +28,7 @@ def store():
         hello = Hello(PROTOCOL, "run", rank, rank, 2, 0, "here", 4_100_000 + rank, STAGE_MODEL)
         process = store.registry.hello(hello, b"%d" % rank, 90.0)
         process.steps = 100
-        process.tell_work(100, None, 100.0)
+        process.take_work(100, None, 100.0)
         store.add_steps(process, process.fresh(told[rank]), 100.0)
     store.digest()
     return store
@@ -46,9 +46,9 @@ def evaluates(store, now, beat=True, **more):
     first, second = (store.registry.seats[rank] for rank in (0, 1))
     for process in (first, second):
         process.heard_at = now
-    first.tell_work(first.beats + beat, EVALUATION, now)
-    first.tell_stack(stack(first, f"train.py:{now:.0f} evaluate", blocked=False), now)
-    second.tell_stack(stack(second, "train.py:7 main", **more), now)
+    first.take_work(first.beats + beat, EVALUATION, now)
+    first.take_stack(stack(first, f"train.py:{now:.0f} evaluate", blocked=False), now)
+    second.take_stack(stack(second, "train.py:7 main", **more), now)
 
 
 def test_a_wait_began_when_its_rank_was_heard_last(store):
@@ -62,8 +62,8 @@ def test_a_wait_began_when_its_rank_was_heard_last(store):
 
 def test_a_rank_that_was_seen_elsewhere_after_it_was_heard_waits_since_then(store):
     second = store.registry.seats[1]
-    second.tell_stack(stack(second, "train.py:5 tokenize", blocked=False), 200.0)
-    second.tell_stack(stack(second, "train.py:6 tokenize", blocked=False), 220.0)
+    second.take_stack(stack(second, "train.py:5 tokenize", blocked=False), 200.0)
+    second.take_stack(stack(second, "train.py:6 tokenize", blocked=False), 220.0)
     evaluates(store, 222.0)
     evaluates(store, 224.0)
     assert next_timeout(store.registry, 225.0, UNIX).waited_s == 5.0
@@ -80,7 +80,7 @@ def test_before_anything_was_heard_of_a_rank_it_waits_since_it_said_so(store):
 def test_the_wait_that_is_over_first_is_told(store):
     evaluates(store, 250.0)
     first = store.registry.seats[0]
-    first.tell_stack(stack(first, "train.py:8 main", timeout_s=30.0), 250.5)
+    first.take_stack(stack(first, "train.py:8 main", timeout_s=30.0), 250.5)
     wait = next_timeout(store.registry, 251.0, UNIX)
     assert (wait.waited_s, wait.timeout_s) == (1.0, 30.0)
 
@@ -92,7 +92,7 @@ def test_where_nobody_is_known_to_wait_for_so_long_there_is_no_wait(store, why):
     if why == "went on":
         second.steps = 101
     if why == "heard since":
-        second.tell_work(second.beats + 1, None, 250.5)
+        second.take_work(second.beats + 1, None, 250.5)
     if why == "died":
         second.heard_at = 240.0  # its stack was the answer to a signal
         second.dead = True

@@ -7,7 +7,7 @@ from ddpmon.messages import PROTOCOL, STAGE_TRAINING, Collective, Hello, Sample,
 from ddpmon.runs import Run
 from ddpmon.runs.logs import Said
 from ddpmon.source import FakeSource
-from ddpmon.store.intake import Clock
+from ddpmon.store.clock import Clock
 from ddpmon.store.parts import with_parts
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.registry import Registry
@@ -96,7 +96,7 @@ class Inspected(FakeSource):
             process = self.store.registry.seats[rank]
             process.asked_at = self.now
             if rank in self.answers:
-                process.tell_stack(msgspec.structs.replace(self.answers[rank], time_us=int(self.now * 1e6)), self.now)
+                process.take_stack(msgspec.structs.replace(self.answers[rank], time_us=int(self.now * 1e6)), self.now)
         self.renew(0.2)
 
 
@@ -128,7 +128,7 @@ def standing(ranks=4, rank=2):
         blocked = number != rank
         frames = ["torch/autograd/graph.py:829 _engine_run_backward", "train.py:198 step"] if blocked else FRAMES
         told = stack(number, int((source.now - 2) * 1e6), blocked=blocked, frames=frames)
-        process.tell_stack(msgspec.structs.replace(told, step=200), source.now - 2)
+        process.take_stack(msgspec.structs.replace(told, step=200), source.now - 2)
     store.judge(source.now, BEGAN + source.now)
     source.renew()
     return source

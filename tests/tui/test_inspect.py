@@ -198,7 +198,7 @@ def test_a_stack_that_changes_is_seen_without_a_key(monkeypatch):
 
     def answer(*_):
         process = source.store.registry.seats[2]
-        process.tell_stack(inspected.stack(2, int(source.now * 1e6)), source.now)
+        process.take_stack(inspected.stack(2, int(source.now * 1e6)), source.now)
         source.renew()
 
     answered = until(lambda app: "model.py:88" in str(app.views["inspect"].pane._rows))

@@ -81,7 +81,7 @@ class Times(msgspec.Struct):
     latest: list[Pause] = msgspec.field(default_factory=list)
 
 
-class Apart:
+class PauseFilter:
     """Takes steps as they are aligned, hands on those of training, and counts the time of all."""
 
     def __init__(self, times: Times | None = None) -> None:
@@ -92,7 +92,7 @@ class Apart:
         missing = len(PAUSES) - len(self.times.counts)
         self.times.paused_s = [*self.times.paused_s, *[0.0] * missing][: len(PAUSES)]
         self.times.counts = [*self.times.counts, *[0] * missing][: len(PAUSES)]
-        self.told: list[Pause] = []
+        self.for_events: list[Pause] = []
         """Pauses that are worth an event, for whoever tells of them to take."""
         self._usual: deque[int] = deque(maxlen=RECENT)
         """Lengths of the latest training steps."""
@@ -140,7 +140,7 @@ class Apart:
             times.counts[kind] += 1
             # The first, second, fourth, eighth of a kind.
             if pause.seconds >= TOLD_S.enter and times.counts[kind].bit_count() == 1:
-                self.told.append(pause)
+                self.for_events.append(pause)
         times.training_s += max(0.0, length_us / 1e6 - sum(pause.seconds for pause in pauses))
         times.latest = [*times.latest, *pauses][-KEPT:] if pauses else times.latest
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddpmon.analysis.steps.alignment import Rows
-from ddpmon.analysis.steps.pauses import Apart, Times
+from ddpmon.analysis.steps.pauses import PauseFilter, Times
 from ddpmon.messages import CHECKPOINT, EVALUATION, Pause, Step
 
 STEP_US = 40_000
@@ -34,12 +34,12 @@ def numbers(kept: Rows | None) -> list[int]:
 
 
 def test_a_step_before_which_one_rank_evaluated_is_no_training_step() -> None:
-    apart = Apart()
-    apart.take(plain(2, 20))
+    pauses = PauseFilter()
+    pauses.take(plain(2, 20))
     waits = record(21, STEP_US + 12_000_000)
-    kept = apart.take(rows([record(21, STEP_US, (EVALUATION, 12_000_000)), waits], [record(22), record(22)]))
+    kept = pauses.take(rows([record(21, STEP_US, (EVALUATION, 12_000_000)), waits], [record(22), record(22)]))
     assert numbers(kept) == [22]
-    times = apart.times
+    times = pauses.times
     assert (times.counts[EVALUATION], times.paused_s[EVALUATION]) == (1, 12.0)
     assert times.training_s == pytest.approx(21 * 0.04)
     (pause,) = times.latest
@@ -47,8 +47,8 @@ def test_a_step_before_which_one_rank_evaluated_is_no_training_step() -> None:
 
 
 def test_a_pause_is_as_long_as_on_the_rank_that_took_longest_and_kinds_are_told_apart() -> None:
-    apart = Apart()
-    apart.take(
+    pauses = PauseFilter()
+    pauses.take(
         rows(
             [
                 record(2, STEP_US, (EVALUATION, 1_000_000), (CHECKPOINT, 500_000), (EVALUATION, 250_000)),
@@ -56,51 +56,53 @@ def test_a_pause_is_as_long_as_on_the_rank_that_took_longest_and_kinds_are_told_
             ]
         )
     )
-    assert apart.times.paused_s[:2] == [2.0, 0.5]
-    assert [pause.ranks for pause in apart.times.latest] == [(0, 1), (0,)]
+    assert pauses.times.paused_s[:2] == [2.0, 0.5]
+    assert [pause.ranks for pause in pauses.times.latest] == [(0, 1), (0,)]
 
 
 def test_a_long_step_that_comes_seldom_is_a_pause_of_the_rank_that_had_it() -> None:
-    apart = Apart()
-    apart.take(plain(2, 40))
-    kept = apart.take(rows([record(41, 3_000_000), record(41, 3_000_000, data_us=2_900_000)], [record(42), record(42)]))
+    pauses = PauseFilter()
+    pauses.take(plain(2, 40))
+    kept = pauses.take(
+        rows([record(41, 3_000_000), record(41, 3_000_000, data_us=2_900_000)], [record(42), record(42)])
+    )
     assert numbers(kept) == [42]
-    (pause,) = apart.times.latest
+    (pause,) = pauses.times.latest
     assert (pause.kind, pause.ranks, pause.phase) == ("pause", (0,), "other")
-    assert apart.times.paused_s[-1] == pytest.approx(2.96)
+    assert pauses.times.paused_s[-1] == pytest.approx(2.96)
 
 
 def test_long_steps_that_come_often_are_how_the_run_trains() -> None:
-    apart = Apart()
+    pauses = PauseFilter()
     kept: list[int] = []
     for number in range(2, 122):
         length = 3_000_000 if number > 20 and number % 5 == 0 else STEP_US
-        kept += numbers(apart.take(rows([record(number, length), record(number, length)])))
+        kept += numbers(pauses.take(rows([record(number, length), record(number, length)])))
     assert len(kept) >= 110, "a few at the beginning, before it was known"
-    assert apart.times.counts[-1] <= 4
+    assert pauses.times.counts[-1] <= 4
 
 
 def test_steps_that_are_longer_from_now_on_are_no_pauses() -> None:
-    apart = Apart()
-    apart.take(plain(2, 60))
-    kept = apart.take(rows(*([record(number, 5_000_000)] * 2 for number in range(61, 101))))
+    pauses = PauseFilter()
+    pauses.take(plain(2, 60))
+    kept = pauses.take(rows(*([record(number, 5_000_000)] * 2 for number in range(61, 101))))
     assert len(numbers(kept)) >= 36
 
 
 def test_where_most_steps_pause_they_are_kept() -> None:
-    apart = Apart()
+    pauses = PauseFilter()
     kept: list[int] = []
     for number in range(2, 102):
-        kept += numbers(apart.take(rows([record(number, STEP_US, (EVALUATION, 10_000)), record(number)])))
+        kept += numbers(pauses.take(rows([record(number, STEP_US, (EVALUATION, 10_000)), record(number)])))
     assert kept == list(range(21, 102))
-    assert apart.times.counts[EVALUATION] == 100
+    assert pauses.times.counts[EVALUATION] == 100
 
 
 def test_what_was_counted_before_is_not_counted_again() -> None:
     """A hub that takes a run up goes through steps that the one before it has seen."""
-    first = Apart()
+    first = PauseFilter()
     first.take(plain(2, 30))
     before = first.times.training_s
-    second = Apart(Times(first.times.last, first.times.training_s))
+    second = PauseFilter(Times(first.times.last, first.times.training_s))
     second.take(plain(20, 31))
     assert second.times.training_s == pytest.approx(before + 0.04)

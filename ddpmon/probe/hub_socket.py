@@ -1,0 +1,152 @@
+"""A rank's socket to its hub: who we are, numbered frames until they are acknowledged, and what the hub says."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+
+import zmq
+
+from ddpmon.messages import (
+    STAGE_GROUP,
+    Ack,
+    Bye,
+    FromRank,
+    Welcome,
+    Where,
+    WireError,
+    decode_to_rank,
+    encode,
+)
+from ddpmon.messages.door import Door
+from ddpmon.probe.identity import Identity
+from ddpmon.probe.meeting import Exchange, exchange
+from ddpmon.probe.outbox import Outbox
+
+GOODBYE_S = 0.5
+FRAMES_AT_ONCE = 4
+
+
+class HubSocket:
+    """Sends what is in `outbox`, as often as hubs come and go. Nothing here blocks, but for `say_goodbye`.
+
+    Used by the background thread alone. make_way: called between frames, so that the training thread gets the GIL.
+    """
+
+    def __init__(self, address: str, identity: Identity, make_way: Callable[[], None]) -> None:
+        self.outbox = Outbox()
+        self._identity = identity
+        self._make_way = make_way
+        self._epoch = ""
+        """Of the hub that answered last."""
+        self._hello_version = 0
+        self._meeting_version = 0
+        self._exchange: Exchange | None = None
+        """With the hubs of other nodes, where there are some."""
+        self._in_group = False
+        self._context = zmq.Context(io_threads=1)
+        self._socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.setsockopt(zmq.SNDHWM, 32)
+        self._socket.setsockopt(zmq.RECONNECT_IVL, 100)
+        self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, 65_536)
+        self._door = Door(self._socket, address)
+        self._door.keep()
+
+    def close(self) -> None:
+        """What is not sent by now is lost."""
+        self._door.close()
+        self._socket.close()
+        self._context.term()
+
+    def reconnect(self) -> None:
+        """Somebody may have taken the folder of the sockets away, and the hub made it again."""
+        if self._door.keep():
+            self._hello_version = 0
+            self.outbox.send_again()
+
+    def receive(self) -> list[Where]:
+        """Hear what the hub says; what it asks of this rank."""
+        asked: list[Where] = []
+        heard = 0
+        while True:
+            try:
+                frame = self._socket.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return asked
+            heard += 1
+            if heard % FRAMES_AT_ONCE == 0:
+                self._make_way()
+            try:
+                message = decode_to_rank(frame)
+            except WireError:
+                continue  # a newer hub may say things this probe does not know
+            if isinstance(message, Ack):
+                self.outbox.acknowledged(message.seq)
+            elif isinstance(message, Welcome):
+                self._welcomed(message)
+            elif isinstance(message, Where):
+                asked.append(message)
+            elif self._exchange is not None:
+                self._exchange.offer(message)
+
+    def _welcomed(self, message: Welcome) -> None:
+        if not message.known:
+            self._hello_version = self._meeting_version = 0
+        if not message.known or (self._epoch and message.epoch != self._epoch):
+            self.outbox.send_again()
+        self._epoch = message.epoch
+
+    def send(self) -> None:
+        """Send what the socket takes; the rest stays in the outbox."""
+        sent = 0
+        try:
+            if self._hello_version != self._identity.version:
+                version = self._identity.version
+                self._socket.send(encode(self._identity.hello()), zmq.NOBLOCK)
+                self._hello_version = version
+            while (frame := self.outbox.next()) is not None:
+                self._socket.send(frame.payload, zmq.NOBLOCK)
+                self.outbox.sent()
+                sent += 1
+                if sent % FRAMES_AT_ONCE == 0:
+                    self._make_way()
+        except zmq.Again:
+            pass
+
+    def send_once(self, message: FromRank) -> bool:
+        """Send what is of no use later, now or not at all; whether the socket took it."""
+        with contextlib.suppress(zmq.Again):
+            self._socket.send(encode(message), zmq.NOBLOCK)
+            return True
+        return False
+
+    def introduce_nodes(self) -> None:
+        """Tell the hub what the process group's store says of the hubs of other nodes."""
+        if not self._in_group and self._identity.stage >= STAGE_GROUP:
+            self._in_group = True
+            self._exchange = exchange(self._identity)
+        if self._exchange is not None and self._meeting_version != self._exchange.version:
+            version = self._exchange.version
+            if self.send_once(self._exchange.message()):  # else it is sent at the next turn
+                self._meeting_version = version
+
+    def finish_exchange(self) -> None:
+        """The process group is about to end: nothing is read of its store any more."""
+        if self._exchange is not None:
+            self._exchange.finish()
+
+    def say_goodbye(self, bye: Bye) -> None:
+        """Send the rest and wait for the hub's word that it has it, if there ever was a hub."""
+        deadline = time.monotonic() + GOODBYE_S
+        said = False
+        while (self._epoch or not said) and time.monotonic() < deadline:
+            self.send()
+            if not said and self.outbox.next() is None:
+                said = self.send_once(bye)
+            self._socket.poll(10)
+            self.receive()
+            if said and self.outbox.settled:
+                return

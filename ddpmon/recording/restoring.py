@@ -1,0 +1,99 @@
+"""Rebuilds all that the hub knew at the end of a recording, through the same analysis."""
+
+from __future__ import annotations
+
+from ddpmon.analysis.steps.pauses import PauseFilter
+from ddpmon.analysis.steps.since_start import SinceStart
+from ddpmon.analysis.verdict import Waiting
+from ddpmon.messages import MAX_US
+from ddpmon.recording.checked import UNREADABLE
+from ddpmon.recording.recorder import Checkpoint
+from ddpmon.recording.recording import Recording
+from ddpmon.store.endings import read_ending
+from ddpmon.store.histories import Histories
+from ddpmon.store.intake import WINDOW_S, WINDOW_STEPS
+from ddpmon.store.store import Store
+
+REPORT_RECORDS = 400_000
+"""A report covers the last steps with at most so many records: about two seconds of reading."""
+CHUNK_STEPS = 2000
+
+
+def restored_store(recording: Recording, records: int | None = None) -> Store:
+    """All that the hub knew at the end. records: look at the last steps with so many records, not at a window.
+
+    RecordingError if what is in it cannot be.
+    """
+    database = recording.database
+    before = database.salvaged
+    recording.unread.clear()
+    try:
+        store = _store(recording, records)
+        return store if database.salvaged == before else _store(recording, records)
+    except UNREADABLE as error:
+        raise database.unreadable(error) from None
+
+
+def _store(recording: Recording, records: int | None) -> Store:
+    run, registry = recording.run, recording.registry()
+    ids = {process.id: process for process in registry.seats.values()}
+    last = max((recording.last_step(number) for number in ids), default=0)
+    steps = WINDOW_STEPS if records is None else max(WINDOW_STEPS, records // max(1, len(ids)))
+    window_s = WINDOW_S if records is None else None
+    room = steps if records is None else max(1, min(steps, last))
+    store = Store(run, registry, recording.clock, room, window_s)
+    saved = recording.checkpoint()
+    since = _restore_histories(recording, store, saved, last)
+    if saved and saved.attempt == registry.attempt:
+        store.history_step = since
+        store.since_start = SinceStart(saved.since_start)
+        store.pause_filter = PauseFilter(saved.times)
+        first = min(since, last - steps) + 1
+    else:
+        first = 1
+    for begin, end in recording.stretches(ids, first, CHUNK_STEPS):
+        for process in ids.values():
+            steps_read = recording.steps(process.id, begin, end)
+            store.add_steps(process, steps_read)
+            if steps_read and any(sample.gpu_percent is not None for sample in process.samples):
+                span = steps_read[0].end_us - steps_read[0].length_us, steps_read[-1].end_us
+                store.add_samples(process, recording.samples(process.id, *span))
+        store.digest()
+    store.digest(final=run.ended)
+    for process in ids.values():
+        store.add_digests(process, recording.digests(process.id))
+        process.records = max(0, process.records - recording.unread[process.id])
+    store.waiting = Waiting(
+        registry.world_size,
+        launcher=run.agent is not None,
+        stages={rank: process.stage for rank, process in registry.seats.items()},
+        unarmed=tuple(recording.unarmed()),
+    )
+    store.failures = recording.failures()
+    store.events.extend(recording.events(store.events.maxlen or 0))
+    if run.ended:
+        store.ending = read_ending(run)
+        for process in registry.seats.values():
+            process.dead = not process.left
+    store.damaged = recording.damaged
+    store.notes = recording.notes
+    return store
+
+
+def _restore_histories(recording: Recording, store: Store, saved: Checkpoint | None, last: int) -> int:
+    """Give a store the histories that a hub left, and what was sampled and logged since; returns up to which step.
+
+    A recording of an older ddpmon holds none of them: unless it is long, it is gone through from its first step.
+    """
+    seats = store.registry.seats
+    if saved and saved.histories:
+        store.histories = Histories.restored(saved.histories)
+    whole = saved is None or (saved.histories is None and last * len(seats) <= REPORT_RECORDS)
+    since = 0 if saved is None or whole or saved.attempt != store.registry.attempt else saved.step
+    began_us = recording.clock.us_at(recording.run.created_at)
+    for rank, process in seats.items():
+        store.add_logged(process, recording.scalars(process.id, since))
+        if whole or (saved and saved.histories):
+            after_us = int(began_us + store.histories.sampled_s * 1e6)
+            store.histories.add_samples(rank, recording.samples(process.id, after_us, MAX_US), began_us)
+    return since

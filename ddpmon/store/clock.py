@@ -1,0 +1,19 @@
+"""When things happened, by this machine's clocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Ties CLOCK_MONOTONIC of this machine to Unix time."""
+
+    monotonic_us: int
+    unix: float
+
+    def unix_at(self, monotonic_us: int) -> float:
+        return self.unix + (monotonic_us - self.monotonic_us) / 1e6
+
+    def us_at(self, unix: float) -> float:
+        return self.monotonic_us + (unix - self.unix) * 1e6
