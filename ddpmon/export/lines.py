@@ -80,10 +80,10 @@ class Lines:
             self._next_at = at + self.every_s
             self._state = snapshot.state
             lines.append(state_line(snapshot))
-        # Figures waver without the verdict being another.
+        # Figures waver without the verdict being another; that it became clearly worse is an event.
         topic = snapshot.verdict_facts.topic if snapshot.verdict_facts else []
-        topic_changed = not self._verdict or topic != self._topic
-        if snapshot.verdict and (topic_changed or (due and snapshot.verdict != self._verdict)):
+        changed = topic != self._topic if topic else due and snapshot.verdict != self._verdict
+        if snapshot.verdict and (changed or not self._verdict):
             self._verdict, self._topic = snapshot.verdict, topic
             if not any(event.text == snapshot.verdict for event in snapshot.events):  # else it was printed as an event
                 lines.append(f"{_clock(snapshot.at)}  {_MARKS.get(snapshot.severity, '·')} {plain(snapshot.verdict)}")
