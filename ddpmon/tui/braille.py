@@ -53,11 +53,12 @@ class Canvas:
                 self.stroke(x, middle, row)
             before = row
 
-    def bits(self, column: int, row: int) -> int:
-        """The dots of one cell, numbered as Unicode does: U+2800 plus this is its character."""
-        return _LEFT[self._columns[2 * column] >> 4 * row & 15] | _RIGHT[self._columns[2 * column + 1] >> 4 * row & 15]
+    def row(self, row: int) -> list[int]:
+        """The dots of each cell of a row, numbered as Unicode does: U+2800 plus this is its character."""
+        shift = 4 * row
+        cells = zip(self._columns[::2], self._columns[1::2], strict=True)
+        return [_LEFT[left >> shift & 15] | _RIGHT[right >> shift & 15] for left, right in cells]
 
     def rows(self) -> list[str]:
         """All cells, a string per row; a space where no dot is set."""
-        cells = ([self.bits(column, row) for column in range(self.width)] for row in range(self.height))
-        return ["".join(chr(BLANK + bits) if bits else " " for bits in row) for row in cells]
+        return ["".join(chr(BLANK + dots) if dots else " " for dots in self.row(row)) for row in range(self.height)]

@@ -60,19 +60,15 @@ def plot(
     spans = [_cells(row, *band, column, height) for column in range(width)]
     drawn: list[Line] = []
     for y in range(height):
-        pieces: Line = []
-        for x in range(width):
-            mark, role = " ", "text"
-            dots = 0
-            for canvas, of in layers:
-                cell = canvas.bits(x, y)
-                dots |= cell
+        dots, roles = [0] * width, ["text"] * width
+        for canvas, of in layers:
+            for x, cell in enumerate(canvas.row(y)):
                 if cell:
-                    role = of
-            if dots:
-                mark = chr(BLANK + dots)
-            elif x == cursor:
-                mark, role = "│", "title"
+                    dots[x] |= cell
+                    roles[x] = of
+        pieces: Line = []
+        for x, cell in enumerate(dots):
+            mark, role = (chr(BLANK + cell), roles[x]) if cell else ("│", "title") if x == cursor else (" ", "text")
             if spans[x][0] <= y <= spans[x][1]:
                 role += "+band"
             if pieces and pieces[-1][1] == role:
