@@ -32,8 +32,6 @@ ACCELERATE = str(Path(sysconfig.get_path("scripts")) / "accelerate")
 OWN_LAUNCHERS = {
     # Lightning starts the ranks after the first one itself.
     "lightning_trainer": [sys.executable, str(SCRIPTS / "lightning_trainer.py")],
-    # It has none, and takes anybody's.
-    "transformers_trainer": launcher(2, SCRIPTS / "transformers_trainer.py"),
     # --multi_gpu is how it is told to start several processes; the script itself asks for the CPU.
     "accelerate_loop": [
         *(ACCELERATE, "launch", "--multi_gpu", "--num_processes=2", "--num_machines=1"),
@@ -115,8 +113,15 @@ def assert_steps_add_up(steps: list[Step]) -> None:
         assert step.data_us > 0
 
 
-@pytest.mark.parametrize("framework", OWN_LAUNCHERS)
-@pytest.mark.parametrize("way", ["ddpmon run", "its own launcher"])
+@pytest.mark.parametrize(
+    ("framework", "way"),
+    [
+        ("lightning_trainer", "ddpmon run"),  # it does not start ranks where torchrun did
+        ("lightning_trainer", "its own launcher"),
+        ("transformers_trainer", "ddpmon run"),  # it has no launcher of its own
+        ("accelerate_loop", "its own launcher"),  # which is torchrun with options of its own
+    ],
+)
 def test_a_trainer_trains_as_without_us_and_all_of_it_is_recorded(bare, watched, framework: str, way: str) -> None:
     script = str(SCRIPTS / f"{framework}.py")
     expected = bare(2, framework)
