@@ -36,7 +36,11 @@ class Here:
 
 @contextmanager
 def joined(args: argparse.Namespace, devices_per_rank: int = 1) -> Iterator[Here]:
-    """Be a member of the group: nccl where every rank gets GPUs of its own, else gloo on the CPU."""
+    """Be a member of the group: nccl where every rank gets GPUs of its own, else gloo on the CPU.
+
+    Who made a DistributedDataParallel deletes it before the end. It holds the group too, and where it is the last to do
+    so, gloo's thread and Python's now and then wait for each other for ever.
+    """
     torch.manual_seed(args.seed)
     gpus = torch.cuda.device_count()
     if gpus >= devices_per_rank * args.local_world_size:

@@ -47,6 +47,7 @@ def main() -> None:
             error = (model.weight.detach().cpu() - weights.T).abs().max().item()
             here.say(f"weights found to within {error:.3f}")
             here.say(f"trained {trained.steps} step{'s' * (trained.steps != 1)} in {trained.seconds:.1f} s")
+        del parallel  # as joined() asks for
 
 
 if __name__ == "__main__":

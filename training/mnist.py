@@ -102,6 +102,7 @@ def main() -> None:
             right, seen = evaluate(model, held_back, here)
             here.say(f"test accuracy {right / seen:.1%} ({right} of {seen} held-back digits)")
             here.say(f"trained {trained.steps} step{'s' * (trained.steps != 1)} in {trained.seconds:.1f} s")
+        del parallel  # as joined() asks for
 
 
 if __name__ == "__main__":

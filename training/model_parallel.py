@@ -65,6 +65,7 @@ def main() -> None:
         trained = train(parallel, optimizer, loader, nn.CrossEntropyLoss(), args, here, accuracy_of=accuracy_of)
         if trained.finished:
             here.say(f"trained {trained.steps} step{'s' * (trained.steps != 1)} in {trained.seconds:.1f} s")
+        del parallel  # as joined() asks for
 
 
 if __name__ == "__main__":

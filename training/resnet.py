@@ -70,6 +70,7 @@ def main() -> None:
             rate = trained.steps * args.batch_size * here.world_size / trained.seconds
             steps = f"{trained.steps} step{'s' * (trained.steps != 1)}"
             here.say(f"trained {steps} in {trained.seconds:.1f} s, {rate:.0f} images/s")
+        del parallel  # as joined() asks for
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ for step in range(90):
     loss.backward()
     optimizer.step()
 dist.barrier()
+del model  # else gloo's thread and this one may wait for each other for ever
 dist.destroy_process_group()
 """
 

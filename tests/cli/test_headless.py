@@ -242,6 +242,7 @@ while step < 60 or not stopped:
     stopped = bool(seen)
 dist.barrier()
 print("steps", step, flush=True)
+del model  # else gloo's thread and this one may wait for each other for ever
 dist.destroy_process_group()
 """
 

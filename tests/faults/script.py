@@ -43,4 +43,5 @@ if asked:
     with open(f"{stop_file}.{rank}", "w") as checkpoint:
         checkpoint.write(str(step))
 dist.barrier()
+del model  # else gloo's thread and this one may wait for each other for ever
 dist.destroy_process_group()

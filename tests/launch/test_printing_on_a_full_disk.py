@@ -52,6 +52,7 @@ dist.barrier()
 weights = b"".join(tensor.numpy().tobytes() for tensor in model.module.state_dict().values())
 (here / f"weights-{'alone' if alone else 'watched'}-{rank}").write_bytes(weights)
 print("trained")
+del model  # else gloo's thread and this one may wait for each other for ever
 dist.destroy_process_group()
 if alone and rank == "0":
     sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))

@@ -38,4 +38,5 @@ if os.environ.get("WEIGHTS") and dist.get_rank() == 0:
     weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
     Path(os.environ["WEIGHTS"]).write_bytes(weights.numpy().tobytes())
 dist.barrier()
+del model  # else gloo's thread and this one may wait for each other for ever
 dist.destroy_process_group()

@@ -18,6 +18,7 @@ def main():
         model(torch.ones(3, 4)).sum().backward()
         optimizer.step()
     dist.barrier()
+    del model  # else gloo's thread and this one may wait for each other for ever
     dist.destroy_process_group()
 
 

@@ -127,4 +127,5 @@ if __name__ == "__main__":
         trained = way()
         torch.save(trained.module.state_dict(), f"{save}.{way.__name__}.{dist.get_rank()}")
     dist.barrier()
+    del trained  # else gloo's thread and this one may wait for each other for ever
     dist.destroy_process_group()

@@ -27,4 +27,5 @@ for step in range(60):
         ddpmon.log(**{NAMES[step % len(NAMES)]: VALUES[step % len(VALUES)]})
 print("trained to the end", flush=True)
 dist.barrier()
+del model  # else gloo's thread and this one may wait for each other for ever
 dist.destroy_process_group()

@@ -33,4 +33,5 @@ if __name__ == "__main__":
             with torch.no_grad():
                 model.module.weight.mul_(1.001)
     dist.barrier()
+    del model  # else gloo's thread and this one may wait for each other for ever
     dist.destroy_process_group()

@@ -13,21 +13,22 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 
+def train(model: torch.nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> None:
+    for _ in range(steps):
+        time.sleep(0.02)  # get_batch: this script loads without a DataLoader
+        loss = model(torch.randn(8, 16)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
 def main() -> None:
     dist.init_process_group("gloo", timeout=timedelta(seconds=float(sys.argv[2]) if sys.argv[2:] else 1800))
     torch.manual_seed(0)
     model = DistributedDataParallel(torch.nn.Linear(16, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
-    def train(steps: int) -> None:
-        for _ in range(steps):
-            time.sleep(0.02)  # get_batch: this script loads without a DataLoader
-            loss = model(torch.randn(8, 16)).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-
-    train(80)
+    train(model, optimizer, 80)
     if dist.get_rank() == 0:
         end = time.monotonic() + float(sys.argv[1])
         with torch.no_grad():
@@ -35,8 +36,9 @@ def main() -> None:
                 model(torch.randn(8, 16))
                 time.sleep(0.05)
         torch.save(model.state_dict(), os.devnull)
-    train(80)
+    train(model, optimizer, 80)
     dist.barrier()
+    del model  # else gloo's thread and this one may wait for each other for ever
     dist.destroy_process_group()
 
 

@@ -16,4 +16,5 @@ for step in range(10):
     if step == 4 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
         raise RuntimeError("the first attempt fails")
 dist.barrier()
+del model  # else gloo's thread and this one may wait for each other for ever
 dist.destroy_process_group()

@@ -110,6 +110,7 @@ def main():
             own = [getattr(p, "_local_tensor", p).detach().clone() for p in model.parameters()]
             torch.save(own, f"{options.save}.{way}.{rank}")
         dist.barrier()
+    del model  # else gloo's thread and this one may wait for each other for ever
     dist.destroy_process_group()
 
 

@@ -109,6 +109,7 @@ def main() -> None:
     if args.save:
         torch.save(model.state_dict(), f"{args.save}.{rank}")
     dist.barrier()
+    del model  # else gloo's thread and this one may wait for each other for ever
     dist.destroy_process_group()
     del os.environ["RANK"]
 

@@ -25,6 +25,7 @@ def rank_main(rank: int, world_size: int) -> None:
         os.write(2, f"rank {rank} from C\n".encode())
         subprocess.run(["echo", f"a child of rank {rank}"], check=True)
     dist.barrier()
+    del model  # else gloo's thread and this one may wait for each other for ever
     dist.destroy_process_group()
 
 

@@ -80,6 +80,7 @@ def main() -> None:
         if over.item():
             break
     dist.barrier()
+    del model  # else gloo's thread and this one may wait for each other for ever
     dist.destroy_process_group()
 
 

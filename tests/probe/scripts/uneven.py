@@ -15,4 +15,5 @@ if __name__ == "__main__":
             model(torch.randn(8, 4)).square().mean().backward()
             optimizer.step()
     dist.barrier()
+    del model  # else gloo's thread and this one may wait for each other for ever
     dist.destroy_process_group()

@@ -560,6 +560,7 @@ def main():
         dist.barrier()
     if args.save:
         torch.save(compiled_s, f"{args.save}.compiled_s.{dist.get_rank()}")
+    del model  # else gloo's thread and this one may wait for each other for ever
     dist.destroy_process_group()
 
 
