@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import subprocess
 import threading
@@ -19,10 +18,7 @@ from ddpmon.source import LiveSource, snapshot_now
 from tests.conftest import wait_for
 from tests.tui import hostile, odd, through_time
 from tests.tui.driving import drive
-from tests.tui.hostile_views import assert_plain, dashboard, texts
 
-PIECE = 6
-"""Mutated snapshots on all screens: benchmarks/hostile_snapshots.py shows as many as are wanted."""
 PACE_S = 0.1
 STACK = Stack(0, 1, 0, 0, 0, 99, [])
 
@@ -70,20 +66,6 @@ def test_what_cannot_be_is_refused_and_named(change, said):
 def test_measured_quantities_may_be_any_number():
     shot = replace(odd.not_finite(), verdict_since=None, events=[])
     assert repr(decode_snapshot(encode(shot))) == repr(shot)
-
-
-@pytest.mark.parametrize("seed", range(PIECE))
-def test_a_mutated_snapshot_ends_no_screen_and_no_command(seed):
-    """Of what is decoded; the same seeds as those of the program."""
-    shot, dice, _ = hostile.taken(hostile.true_snapshots(), seed)
-
-    async def show():
-        async with dashboard(shot) as shown:
-            await shown.show(shot, dice)
-
-    for text in texts(shot):
-        assert_plain(text)
-    asyncio.run(show())
 
 
 class Stranger:

@@ -1,6 +1,10 @@
+import asyncio
 import time
 
 import pytest
+import textual.app
+import textual.pilot
+from textual._context import active_app
 from textual.css.stylesheet import Stylesheet
 
 
@@ -17,6 +21,38 @@ def css_is_parsed_once():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Stylesheet, "_parse_rules", parse_once)
+        yield
+
+
+async def until_idle(*_):
+    """Until the event loop has nothing left to run, and what Textual puts off for an instant is done as well.
+
+    No other timer is waited for, and no thread.
+    """
+    ready, app = asyncio.get_running_loop()._ready, active_app.get()
+    idle = 0
+    while idle < 3:
+        await asyncio.sleep(0.002 if app._batch_count else 0)  # from one screen to another nothing is painted
+        idle = 0 if ready or app._batch_count or (idle == 2 and put_off(app)) else idle + 1
+
+
+def put_off(app):
+    """Resizes and paints now where Textual would within 1/60 s; whether there was something to do."""
+    if app._resize_timer is not None:
+        app._check_resize()
+        return True
+    if app.screen_stack and app.screen._update_timer._active.is_set():
+        app.screen._on_timer_update()
+        return True
+    return False
+
+
+@pytest.fixture(autouse=True, scope="session")
+def pilot_sleeps_no_longer_than_there_is_work():
+    """Textual's pilot sleeps for 60 ms a key, and longer where the machine is busy: most of these tests' time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(textual.app, "wait_for_idle", until_idle)
+        patch.setattr(textual.pilot, "wait_for_idle", until_idle)
         yield
 
 

@@ -78,7 +78,7 @@ def test_after_any_change_the_terminal_shows_what_a_whole_repaint_would(size):
                 await pilot.press(key)
                 source.current = later(made[number % 3], number)
                 app.tick()
-                await pilot.pause(0.1)
+                await pilot.pause()
                 assert cells(app.terminal) == app.whole(), f"after {key}"
 
     asyncio.run(use())

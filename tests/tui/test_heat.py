@@ -84,7 +84,7 @@ def test_the_filter_holds_here():
     assert "/ 4 of 16 ranks: 1,4-6" in text
     assert [row.ranks for row in source.current.heat.rows] == [(1, 1), (4, 4), (5, 5), (6, 6)]
     assert app.views["heat"].pane.chosen_rank() == 5
-    assert "no rank fits the filter" in drive(source, "3", "slash", *"99", "enter")[1]
+    assert "no rank fits the filter" in drive(source, "3", "slash", *"99", "enter", lambda app, _: app.tick())[1]
     _, text = drive(source, "3", "slash", *"99", "enter", "escape")
     assert "of 16 ranks" not in text
     assert source.wished.heat.ranks is None

@@ -26,14 +26,15 @@ def of(rank):
 async def settled(app, pilot):
     """Wait until the screen has its size and shows what it wished for."""
     pane = app.views["inspect"].pane
-    for _ in range(500):
+    for _ in range(10):
         view = app.passage.shown.inspect if app.passage.shown else None
         if not isinstance(app.passage.source, inspected.Inspected) or app.size.width < 60 or app.size.height < 12:
             return
         if view is not None and pane.size.width and app.passage.source.wished.inspect == pane.wish:
             app.show()
             return
-        await pilot.pause(0.01)
+        app.tick()
+        await pilot.pause()
     raise AssertionError("the screen never was shown what it wished for")
 
 
