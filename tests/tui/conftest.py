@@ -32,8 +32,9 @@ async def until_idle(*_):
     ready, app = asyncio.get_running_loop()._ready, active_app.get()
     idle = 0
     while idle < 3:
-        await asyncio.sleep(0.002 if app._batch_count else 0)  # from one screen to another nothing is painted
-        idle = 0 if ready or app._batch_count or (idle == 2 and put_off(app)) else idle + 1
+        hidden = app._batch_count and not app._exit  # between two screens
+        await asyncio.sleep(0.002 if hidden else 0)
+        idle = 0 if ready or hidden or (idle == 2 and put_off(app)) else idle + 1
 
 
 def put_off(app):
