@@ -103,7 +103,7 @@ class Rank:
             message = decode_to_rank(self._socket.recv())
             if isinstance(message, Ack):
                 self._held = [(seq, frame) for seq, frame in self._held if seq > message.seq]
-            elif isinstance(message, Welcome) and not message.known:
+            elif isinstance(message, Welcome) and not message.has_hello:
                 self._socket.send(encode(self.hello()))
                 for _, frame in self._held:
                     self._socket.send(frame)

@@ -68,13 +68,13 @@ class Bundles:
         """The bundle from `next` is on its way."""
         self._sent.append(self._waiting.popleft())
 
-    def taken(self, seq: int) -> None:
+    def recorded(self, seq: int) -> None:
         """The root has recorded all up to this one."""
         while self._sent and self._sent[0][0] <= seq:
             self._bytes -= _bytes(self._sent.popleft()[1])
 
-    def again(self) -> None:
-        """What was sent and not taken goes out once more, first."""
+    def send_again(self) -> None:
+        """What was sent and is not recorded goes out once more, first."""
         self._waiting.extendleft(reversed(self._sent))
         self._sent.clear()
 

@@ -152,7 +152,7 @@ class Intake:
                 if step.loss is not None and not math.isfinite(step.loss) and process.rank not in self.bad_losses:
                     self.bad_losses[process.rank] = Loss(process.rank, step.step, step.loss)
 
-    def add_rest(self, process: RankProcess, pauses: Sequence[Pause]) -> None:
+    def add_closing_pauses(self, process: RankProcess, pauses: Sequence[Pause]) -> None:
         """Take what a rank did instead of training after its last step."""
         if self.registry.is_seated(process):
             self._final_pauses[process.rank] = pauses

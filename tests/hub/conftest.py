@@ -98,7 +98,7 @@ class Rank:
 
     def join(self, **changes):
         self.hello(**changes)
-        while not self.answer(Welcome).known:
+        while not self.answer(Welcome).has_hello:
             pass
 
 

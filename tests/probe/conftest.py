@@ -55,7 +55,7 @@ class Ear:
                 known.add(identity)
                 router.send_multipart([identity, messages.encode(Welcome(self.epoch))])
             elif identity not in known:
-                router.send_multipart([identity, messages.encode(Welcome(self.epoch, known=False))])
+                router.send_multipart([identity, messages.encode(Welcome(self.epoch, has_hello=False))])
             elif isinstance(message, Batch | Bye):
                 router.send_multipart([identity, messages.encode(Ack(message.seq))])
         router.close()

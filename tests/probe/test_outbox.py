@@ -41,7 +41,7 @@ def test_the_rest_is_what_nobody_acknowledged_sent_or_not() -> None:
     drain(outbox)
     outbox.add(Frame(4, b"x", 1))
     outbox.acknowledged(2)
-    assert [frame.seq for frame in outbox.rest()] == [3, 4]
+    assert [frame.seq for frame in outbox.unacknowledged()] == [3, 4]
     assert not outbox.settled
 
 
