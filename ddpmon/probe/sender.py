@@ -27,7 +27,7 @@ from ddpmon.messages import (
     Step,
     encode,
 )
-from ddpmon.probe import answer, output, tail
+from ddpmon.probe import output, stack_signal, tail
 from ddpmon.probe.cuda import pending, resolve
 from ddpmon.probe.devices import Sampler
 from ddpmon.probe.hub_socket import GOODBYE_S, HubSocket
@@ -36,8 +36,8 @@ from ddpmon.probe.loops import Progress
 from ddpmon.probe.outbox import Frame
 from ddpmon.probe.records import OTHER, RawStep
 from ddpmon.probe.stack import Whereabouts
+from ddpmon.probe.step_records import StepRecords, closing_pauses, parts, unread
 from ddpmon.probe.timeline import Timeline, passed
-from ddpmon.probe.whole import Wholes, closing_pauses, parts, unread
 
 TURN_S = 0.34
 """Sleep between two turns. Each wakes cold caches, which costs 0.3 ms; still, every snapshot has news of every rank."""
@@ -74,7 +74,7 @@ class Sender(threading.Thread):
         self._moves = 0
         """How often the training thread had moved on while it did something else than training."""
         self._samples: list[Sample] = []
-        self._wholes = Wholes()
+        self._step_records = StepRecords()
         self._losses: list[Scalar] = []
         """Losses of each model, from steps that update several models."""
         self._progress = Progress()
@@ -111,7 +111,7 @@ class Sender(threading.Thread):
                 self._stopping.wait(TURN_S)
             self._goodbye()
         finally:
-            answer.withdraw()
+            stack_signal.withdraw()
             self._hub.close()
 
     def _turn(self) -> None:
@@ -128,7 +128,7 @@ class Sender(threading.Thread):
         self._read()
         if self._last_sample == now:
             self._progress = self._listener.loops.progress(self._listener.clock.step, now)
-            answer.keep(self._listener.thread == threading.main_thread().ident)
+            stack_signal.keep(self._listener.thread == threading.main_thread().ident)
             output.relieve()
             self._make_way()
         self._report_exception()
@@ -178,7 +178,7 @@ class Sender(threading.Thread):
             finished.popleft()
             if raw.marks:
                 raw = self._placed(raw)
-            step, losses = self._wholes.record(raw)
+            step, losses = self._step_records.record(raw)
             self._whereabouts.finished(step.length_us * 1000)
             if losses:
                 self._losses += [Scalar(step.step, f"loss {name}", loss) for name, loss in losses.items()]

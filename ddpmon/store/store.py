@@ -24,7 +24,7 @@ from ddpmon.messages import (
 )
 from ddpmon.plain import utf8
 from ddpmon.store.intake import HUGE_LOSSES, Intake
-from ddpmon.store.standing import next_timeout, standstill, start_stands_s
+from ddpmon.store.standstill import next_timeout, standstill, start_stands_s
 
 
 class Store(Intake):

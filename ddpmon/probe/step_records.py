@@ -40,7 +40,7 @@ def closing_pauses(clock: StepClock) -> list[Pause]:
     ]
 
 
-class Wholes:
+class StepRecords:
     """Makes the records of consecutive steps."""
 
     def __init__(self) -> None:
