@@ -1,8 +1,8 @@
 """Every message on the wire, typed: the one vocabulary of probe, hub and viewers.
 
 `words` are the constants, `quantities` what ranks have a number of, `ranks` what ranks and hub say, `viewers` what
-the hub shows, `wished` what of it single screens wish for, `values` what its values may be, `wire` the encoding,
-`snapshots` the check of what is shown.
+the hub shows, `rank_view` each rank in it, `wished` what of it single screens wish for, `values` what its values may
+be, `wire` the encoding, `snapshots` the check of what is shown.
 
 Encoding is msgpack through msgspec, structs as arrays. Fields are only ever appended, with defaults, so that
 both directions of version skew decode. Types are checked by the decoder; ranges by `wire`,
@@ -26,6 +26,7 @@ from ddpmon.messages.quantities import (
     chosen,
     further,
 )
+from ddpmon.messages.rank_view import Environment, Exit, Gpu, RankView
 from ddpmon.messages.ranks import (
     Ack,
     Batch,
@@ -54,13 +55,9 @@ from ddpmon.messages.viewers import (
     Attempt,
     BucketView,
     DeviceMark,
-    Environment,
     Event,
-    Exit,
     Finding,
-    Gpu,
     PausingView,
-    RankView,
     Refusal,
     Refused,
     RunView,
