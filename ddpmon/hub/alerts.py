@@ -27,14 +27,14 @@ SCHEMA = 1
 LONGEST_S = 30.0
 """How long the program may take; then it is killed with all that it started."""
 END_S = 5.0
-"""How long the end of a run waits for it."""
+"""How long the end of a run waits for the program."""
 MOST_AN_HOUR = 20
 MOST_WAITING = 20
 HOUR_S = 3600.0
 _ALARMING = {"stalled", "failed", "lost"}
 """States that need a look, whatever was found."""
 _PRINTED_BYTES = 4096
-"""Bytes of what it prints that are kept."""
+"""Bytes of what the program prints that are kept."""
 _LINE_CHARS = 200
 """Characters of the program's last line that an event shows when it failed."""
 

@@ -18,10 +18,10 @@ class Bundles:
     def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
         self._kept_bytes = kept_bytes
         self._open: deque[Item] = deque()
-        """In no bundle yet."""
+        """Items that are in no bundle yet."""
         self._waiting: deque[tuple[int, list[Item]]] = deque()
         self._sent: deque[tuple[int, list[Item]]] = deque()
-        """Not taken yet."""
+        """Bundles that the root has not recorded yet."""
         self._bytes = 0
         self._seq = 0
         self.dropped = 0

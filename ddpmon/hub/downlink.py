@@ -60,14 +60,14 @@ class Node:
     epoch: str = ""
     host: str = ""
     seq: int = 0
-    """Of the last bundle that was taken in."""
+    """The last bundle that was taken in."""
     recorded: int = 0
     """Up to which bundle all is on the disk."""
     heard_at: float = 0.0
     beat_at: float = float("-inf")
     again_at: float = float("-inf")
-    gone: bool = False
-    """It was told that nothing is heard of it."""
+    reported_silent: bool = False
+    """Whether an event says that nothing is heard of it."""
     stopping: bool = False
     later_us: deque[int] = field(default_factory=lambda: deque(maxlen=CLOCKS))
     """How far this clock was ahead of the node's as each of the last bundles came, with the time that took."""
@@ -208,13 +208,13 @@ class Downlink:
                 self._send(node, Recorded(node.recorded))
                 if stopping:
                     self._send(node, Stop())
-            if node.epoch and node.gone != (now - node.heard_at >= GONE_S):
-                node.gone = not node.gone
+            if node.epoch and node.reported_silent != (now - node.heard_at >= GONE_S):
+                node.reported_silent = not node.reported_silent
                 self._add_node_event(node, now, unix)
 
     def _add_node_event(self, node: Node, now: float, unix: float) -> None:
         ranks = self.ranks(node)
-        if not node.gone:
+        if not node.reported_silent:
             self._store.add_event(unix, "info", f"{node.host} is back")
         elif any(not process.gone for process in ranks):
             size = self._store.registry.world_size
@@ -235,7 +235,9 @@ class Downlink:
     @property
     def settled(self) -> bool:
         """Whether every rank of a node that is heard has said goodbye."""
-        return all(process.gone for node in self.nodes.values() if not node.gone for process in self.ranks(node))
+        return all(
+            process.gone for node in self.nodes.values() if not node.reported_silent for process in self.ranks(node)
+        )
 
     def close(self) -> None:
         """Let go."""

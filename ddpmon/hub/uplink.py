@@ -36,11 +36,11 @@ from ddpmon.store.registry import Registry
 EVERY_S = 0.25
 """A bundle at most this often."""
 BEAT_S = 1.0
-"""And at least this often, empty if need be."""
+"""A bundle at least this often, empty if need be."""
 LOST_S = 3.0
 """The root says something every second; one that is silent for so long is not reached."""
 FRAME_BYTES = 1 << 28
-"""Of a snapshot for a viewer: one of the largest world takes half of it."""
+"""The largest message of the root, a snapshot for a viewer: one of the largest world takes half of it."""
 
 
 class Uplink:

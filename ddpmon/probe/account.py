@@ -22,7 +22,7 @@ from ddpmon.probe.stepclock import StepClock
 SCALARS = 10_000
 """Values of `ddpmon.log` that wait for the sending thread; a process that never sends keeps no more."""
 SAMPLED = 10_000
-"""Digests that wait for it; likewise."""
+"""Digests that wait for the sending thread; likewise."""
 
 
 class Account:

@@ -35,18 +35,18 @@ from ddpmon.store.view import snapshot
 TICK_S = 0.5
 """How often findings are looked at, as in a live hub."""
 TICKS_MOST = 100
-"""In one move: over a longer stretch they are looked at less often."""
+"""Ticks in one move: over a longer stretch findings are looked at less often."""
 LEAD_RECORDS = 24_000
 """Records that are read before the moment that is jumped to, at most: a fraction of a second."""
 MARK_S = 5.0
 """Between two marks, from which playing can go on, at least."""
 MARKS_MOST = 2000
 FEED_STEPS = 1000
-"""Of a rank at a time, so that few steps wait for the other ranks'."""
+"""Steps of a rank that are fed at a time, so that few wait for the other ranks'."""
 READ_STEPS = 500
-"""Of a rank at a time."""
+"""Steps of a rank that are read at a time."""
 READ_RECORDS = 32_768
-"""Of all ranks, read ahead."""
+"""Steps of all ranks that are read ahead."""
 EPOCH = "replay"
 NO_WISH = Wish()
 

@@ -42,13 +42,13 @@ def recorded_report(run: Run, live: Snapshot | None = None) -> dict[str, Any]:
     """
     store = recorded_store(run) if live is None else _judged(run, REPORT_RECORDS)
     shot = _shot(store)
-    summary = store.summary if store.first is None else summarise(store.first)
+    summary = store.summary if store.first_step is None else summarise(store.first_step)
     stale_s = None
     if live is not None:
         shot = with_means_of(live, shot)
     elif run.state() in {"running", "unknown"}:
         stale_s = time.time() - shot.at
-    return report(shot, store.means_of, summary, store.since_start.sums, stale_s)
+    return report(shot, store.summarised, summary, store.since_start.sums, stale_s)
 
 
 def recorded_store(run: Run) -> Store:

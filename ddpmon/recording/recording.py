@@ -29,7 +29,7 @@ from ddpmon.store.refusals import Refusals
 from ddpmon.store.registry import Registry
 
 DIGESTS = 100
-"""Of a rank, the latest."""
+"""Digests of a rank that are read: the latest."""
 
 _T = TypeVar("_T")
 

@@ -14,7 +14,7 @@ from ddpmon.store.store import Store
 
 DIGESTS = 10_000
 DIGESTS_BEFORE = 100
-"""Of a rank, from before the place that is jumped to."""
+"""Digests of a rank that are shown from before the place that is jumped to."""
 SAMPLED_US = 75_000_000
 """How long before the place that is jumped to samples are read: where they were merged there is one a minute."""
 GONE_S = 1.5
@@ -28,7 +28,7 @@ class Track:
         self, recording: Recording, merged: Merged, at_end: RankProcess, span_us: tuple[int, int], read_steps: int
     ) -> None:
         self.at_end = at_end
-        """As it was at the end."""
+        """The process as it was at the end of the recording."""
         self.begins_us, self.ends_us = span_us
         self._recording = recording
         self._merged = merged

@@ -90,7 +90,7 @@ class Store(Intake):
 
     def _evidence(self, standstill: Standstill | None, wait: Wait | None) -> Evidence:
         processes = self.registry.seats.values()
-        recent_samples = [(p, self.recently.of(p)) for p in processes if not (p.left and self.live)]
+        recent_samples = [(p, self.recent_samples.of(p)) for p in processes if not (p.left and self.live)]
         return Evidence(
             records=sum(process.records for process in self.registry.everyone.values()),
             lost=self.records_lost,
