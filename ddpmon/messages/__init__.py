@@ -59,7 +59,6 @@ from ddpmon.messages.viewers import (
     Finding,
     PausingView,
     Refusal,
-    Refused,
     RunView,
     Series,
     Snapshot,
@@ -68,7 +67,6 @@ from ddpmon.messages.viewers import (
 )
 from ddpmon.messages.wire import (
     WireError,
-    check_batch,
     check_hello,
     check_stack,
     decode_from_rank,
@@ -93,7 +91,6 @@ from ddpmon.messages.wished import (
 from ddpmon.messages.wishes import (
     Ask,
     CostWish,
-    FromViewer,
     HeatWish,
     InspectWish,
     Next,
@@ -236,7 +233,6 @@ __all__ = [
     "Failure",
     "Finding",
     "FromRank",
-    "FromViewer",
     "Gpu",
     "HeatRow",
     "HeatView",
@@ -255,7 +251,6 @@ __all__ = [
     "RankSpans",
     "RankView",
     "Refusal",
-    "Refused",
     "RunView",
     "Sample",
     "Scalar",
@@ -278,7 +273,6 @@ __all__ = [
     "Where",
     "WireError",
     "Wish",
-    "check_batch",
     "check_hello",
     "check_stack",
     "checked",

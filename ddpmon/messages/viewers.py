@@ -248,9 +248,3 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     """Why BUCKETS or GPU_COUNTERS are not there, of the first rank that says so."""
     verdict_facts: VerdictFacts | None = None
     """Of the verdict; None: its words are all that is known of it."""
-
-
-class Refused(msgspec.Struct, array_like=True, tag="refused"):
-    """The hub will not serve this viewer; `reason` is for people."""
-
-    reason: Text

@@ -42,13 +42,13 @@ def merge_all(recorder):
 
 
 class EndlessRun:
-    """Its ranks tell of half a second at a time."""
+    """Four ranks that tell of half a second at a time."""
 
-    def __init__(self, path, ranks=4, *, whole_bytes, kept_records=400, first=1):
-        self.recorder = Recorder(path, "made-up", Clock(0, BEGAN), None, whole_bytes, kept_records)
-        hellos = [Hello(PROTOCOL, "made-up", r, r, ranks, 0, "here", 1000 + r, 4) for r in range(ranks)]
+    def __init__(self, path, *, whole_bytes, first=1):
+        self.recorder = Recorder(path, "made-up", Clock(0, BEGAN), None, whole_bytes, 400)
+        hellos = [Hello(PROTOCOL, "made-up", r, r, 4, 0, "here", 1000 + r, 4) for r in range(4)]
         self.processes = [RankProcess(r + 1, 0, hello, stage=4) for r, hello in enumerate(hellos)]
-        self.own = own_times(10, ranks, noise=0.1)
+        self.own = own_times(10, 4, noise=0.1)
         self.number, self.now_us = first - 1, first * 50_000
         for process in self.processes:
             process.last_step = process.records = self.number

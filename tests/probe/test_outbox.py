@@ -13,10 +13,10 @@ def drain(outbox: Outbox) -> list[int]:
     return sent
 
 
-def filled(count: int, capacity: int = 1000, records: int = 10) -> Outbox:
+def filled(count: int, capacity: int = 1000) -> Outbox:
     outbox = Outbox(capacity)
     for seq in range(1, count + 1):
-        outbox.add(Frame(seq, b"x", records))
+        outbox.add(Frame(seq, b"x", 10))
     return outbox
 
 
