@@ -32,7 +32,7 @@ from ddpmon.analysis.steps.waits import split
 from ddpmon.analysis.steps.window import Window
 from ddpmon.messages import PROTOCOL, SYNC_GRADIENTS, Hello, Sample, Step, Sync
 from ddpmon.store.processes import SAMPLES, RankProcess
-from ddpmon.store.samples import Recently
+from ddpmon.store.samples import RecentSamples
 
 STEPS = 600
 OWN_MS = (2.0, 8.0, 15.0, 1.0, 1.0)
@@ -88,15 +88,15 @@ def measure(ranks: int, updates: int, steps_per_s: int) -> Cost:
     found = findings(world, Evidence())
     scratch = [_ms(lambda: _judge(dataclasses.replace(world), found, Evidence())) for _ in range(9)]
     ranks_told = [process(rank, ranks) for rank in range(ranks)]
-    recently = Recently()
+    recent_samples = RecentSamples()
     rows, evidence, judge = [], [], []
     for update in range(updates):
         new = told(ranks, steps_per_s, 2 + STEPS + update * steps_per_s, late=True)
         rows.append(_ms(lambda new=new: _take(aligner, window, new)))
         for one in ranks_told:
             one.samples.append(sample(SAMPLES + update))
-        evidence.append(_ms(lambda: _evidence(recently, ranks_told)))
-        known = _evidence(recently, ranks_told)
+        evidence.append(_ms(lambda: _evidence(recent_samples, ranks_told)))
+        known = _evidence(recent_samples, ranks_told)
         judge.append(_ms(lambda known=known: _judge(window.world(), found, known)))
     # Samples are worked in every third second, of a third of the ranks at a time.
     return Cost(
@@ -114,8 +114,8 @@ def sample(second: int) -> Sample:
     return Sample((100 + second) * 1_000_000, 90.0, 1 << 30, starved_share=0.01, major_faults_per_s=0.0)
 
 
-def _evidence(recently: Recently, ranks: list[RankProcess]) -> Evidence:
-    recent = [(one, recently.of(one)) for one in ranks]
+def _evidence(recent_samples: RecentSamples, ranks: list[RankProcess]) -> Evidence:
+    recent = [(one, recent_samples.of(one)) for one in ranks]
     return Evidence(
         cpu=[Cpu(one.rank, "host", told.starved, 1, 1) for one, told in recent],
         memory=[told.memory for _, told in recent if told.memory],

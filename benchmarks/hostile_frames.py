@@ -16,9 +16,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import math
 import os
-import random
 import socket
 import sqlite3
 import subprocess
@@ -29,226 +27,20 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import zmq
+from hostile_peers import STEP_S, WORLD
 
 from ddpmon import runs
 from ddpmon.messages import (
-    PROTOCOL,
-    STAGE_TRAINING,
-    SYNC_GRADIENTS,
-    Ack,
-    Ask,
-    Batch,
-    Bucket,
-    Bye,
-    Collective,
-    CostWish,
-    Digest,
-    Failure,
-    HeatWish,
-    Hello,
-    InspectWish,
-    Layout,
     Next,
-    Pause,
-    Sample,
-    Scalar,
-    SeriesWish,
-    Stack,
-    Step,
-    Sync,
-    TimelineWish,
-    Welcome,
-    Wish,
     decode_snapshot,
-    decode_to_rank,
     encode,
 )
 from ddpmon.recording.recorded import recorded_snapshot
 from ddpmon.recording.recording import recording_path
 
-WORLD = 4
-STEP_S = 0.01
-SENDS_S = 0.1
-EXTREMES = (
-    -1, 0, 1, 1 << 31, 1 << 40, 1 << 47, (1 << 53) - 1, 1 << 53, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, -(1 << 63),
-    2.5, 1000.0, math.nan, math.inf, -math.inf, 1e308, None, True, "", "x" * 300, "\x1b[31m\x00", [], {}, [[]], [None],
-)  # fmt: skip
-
-
-class Rank:
-    """An honest rank in this process: keeps what it sent until the hub has it, as the probe does."""
-
-    def __init__(self, run_id: str, rank: int, began_us: int) -> None:
-        """began_us: when the first step began, on every rank."""
-        self._socket = zmq.Context.instance().socket(zmq.DEALER)
-        self._socket.setsockopt(zmq.LINGER, 0)
-        self._socket.connect(runs.ingest_address(run_id))
-        self._run_id, self._rank = run_id, rank
-        self._held: list[tuple[int, bytes]] = []
-        self._seq = self._step = 0
-        self._end_us = began_us
-
-    def hello(self) -> Hello:
-        host = socket.gethostname()
-        return Hello(
-            PROTOCOL, self._run_id, self._rank, self._rank, WORLD, 0, host, os.getpid(), STAGE_TRAINING,
-            notes=["a note"], cores=2,
-        )  # fmt: skip
-
-    def hear(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        while self._socket.poll(max(0.0, end - time.monotonic()) * 1e3):
-            message = decode_to_rank(self._socket.recv())
-            if isinstance(message, Ack):
-                self._held = [(seq, frame) for seq, frame in self._held if seq > message.seq]
-            elif isinstance(message, Welcome) and not message.known:
-                self._socket.send(encode(self.hello()))
-                for _, frame in self._held:
-                    self._socket.send(frame)
-
-    def tell(self, last: float = math.inf) -> None:
-        """The steps that ended since, up to the last one."""
-        steps = []
-        length = round(STEP_S * 1e6)
-        while self._end_us + length <= time.monotonic_ns() // 1000 and self._step < last and len(steps) < 1000:
-            self._step += 1
-            self._end_us += length
-            arrival = 8000 + 100 * self._rank
-            syncs = [Sync(SYNC_GRADIENTS, arrival, length, 4096)]
-            phases = (1000, 3000, arrival - 4600, 300, 300)
-            steps.append(Step(self._step, self._end_us, length, *phases, syncs, 1 / self._step, 8))
-        self._seq += 1
-        now = time.monotonic_ns() // 1000
-        samples = [Sample(now, 50.0, 1 << 28)]
-        batch = Batch(
-            self._rank, os.getpid(), self._seq, now, STAGE_TRAINING, self._step, 0, steps=steps, samples=samples
-        )
-        self._held.append((self._seq, encode(batch)))
-        self._socket.send(self._held[-1][1])
-
-    def serve(self, lasts: list[int]) -> None:
-        """Until there is a last step, and that is told."""
-        self._socket.send(encode(self.hello()))
-        while not lasts or self._step < lasts[0]:
-            self.tell(lasts[0] if lasts else math.inf)
-            self.hear(SENDS_S)
-        bye = encode(Bye(self._rank, os.getpid(), self._seq))
-        deadline = time.monotonic() + 20
-        self._socket.send(bye)
-        while self._held and time.monotonic() < deadline:
-            self.hear(0.1)
-        print(json.dumps({"steps": self._step, "unacknowledged": len(self._held)}), flush=True)
-
-
-def messages_of(run_id: str, rank: int, pid: int, seq: int) -> list[msgspec.Struct]:
-    """One of each kind that a rank may send."""
-    now = time.monotonic_ns() // 1000
-    step = Step(
-        seq, now, 10_000, 1000, 3000, 3500, 300, 300, [Sync(0, 8000, 10_000, 4096)], 2.5, 64, 64, 0.1, 40,
-        [Bucket(1, 5000, 9000)], {"augment": 900}, [Pause(0, 0, 50)],
-    )  # fmt: skip
-    batch = Batch(
-        rank, pid, seq, now, STAGE_TRAINING, seq, 0, 2, [step], [Sample(now, 50.0, 1 << 30, 50.0)],
-        [Scalar(seq, "accuracy", 0.9)], 100, 0, [Digest(seq, 0, 99, "0", 12, 4)], [Layout(1, 0, 0, 4096, ["0.w"])],
-        None, seq, [Pause(1, 0, 100)], 1, 2,
-    )  # fmt: skip
-    stack = Stack(rank, pid, now, 3, 100, 2, ["train.py:40 main"], 0, Collective("barrier", "0", 12), issued={"0": 12})
-    host = socket.gethostname()
-    hello = Hello(PROTOCOL, run_id, rank, rank, WORLD, 0, host, pid, STAGE_TRAINING, notes=["n"])
-    elsewhere = msgspec.structs.replace(hello, host="elsewhere", restart=1)
-    failure = Failure(rank, pid, now, "ValueError: x", "Traceback", 3)
-    return [hello, elsewhere, batch, batch, batch, failure, stack, Bye(rank, pid, seq)]
-
-
-def requests() -> list[msgspec.Struct]:
-    """One of each kind that a viewer may send."""
-    wish = Wish(HeatWish(), TimelineWish(), CostWish(), InspectWish(), True, SeriesWish())
-    return [Next(), Next(3, "an epoch", wish), Ask([0, 1]), Ask()]
-
-
-def randomly(noise: random.Random, _: msgspec.Struct) -> bytes:
-    return noise.randbytes(noise.choice((0, 1, 3, 20, 100, 300)))
-
-
-def mutated(noise: random.Random, message: msgspec.Struct) -> bytes:
-    frame = bytearray(encode(message))
-    for _ in range(noise.randint(1, 4)):
-        frame[noise.randrange(len(frame))] = noise.randrange(256)
-    return bytes(frame[: noise.randint(1, len(frame))] if noise.random() < 0.1 else frame)
-
-
-def extreme(noise: random.Random, message: msgspec.Struct) -> bytes:
-    """A field somewhere in it gets a value at which numbers, texts and lists end."""
-    told = msgspec.msgpack.decode(encode(message))
-    inside = told
-    while True:
-        lists = [part for part in inside if isinstance(part, list) and part]
-        if not lists or noise.random() < 0.5:
-            break
-        inside = noise.choice(lists)
-    place = noise.randrange(1 if inside is told else 0, len(inside))
-    inside[place] = noise.choice(EXTREMES)
-    return msgspec.msgpack.encode(told)
-
-
-def mixed(noise: random.Random, message: msgspec.Struct) -> bytes:
-    return noise.choice((mutated, extreme))(noise, message)
-
-
-KINDS = {"random": randomly, "mutated": mutated, "extreme": extreme, "mixed": mixed}
 FROM = ("random", "mutated", "extreme", "rank-mixed", "viewer-random", "viewer-mutated", "viewer-extreme")
-
-
-def hostile(run_id: str, kind: str, count: int, seed: int, pids: list[int]) -> None:
-    """Send so many frames. kind: of KINDS, behind "viewer-" or "rank-" what is attacked, or as whom."""
-    who, _, how = kind.rpartition("-")
-    noise = random.Random(seed)
-    context = zmq.Context()
-    peer = context.socket(zmq.DEALER)
-    peer.setsockopt(zmq.LINGER, 5000)
-    peer.setsockopt(zmq.RCVHWM, 10)
-    peer.connect(runs.view_address(run_id) if who == "viewer" else runs.ingest_address(run_id))
-    own = WORLD - 1
-    if who == "rank":
-        peer.send(encode(messages_of(run_id, own, os.getpid(), 1)[0]))
-    for number in range(1, count + 1):
-        if who == "viewer":
-            message = noise.choice(requests())
-        elif who == "rank":
-            message = noise.choice(messages_of(run_id, own, os.getpid(), number)[2:-1])
-        else:
-            rank = noise.randrange(WORLD)
-            pid = noise.choice([*pids, os.getpid(), noise.randrange(1, 1 << 22)])
-            message = noise.choice(messages_of(run_id, rank, pid, noise.randrange(1, 5000)))
-        peer.send_multipart([KINDS[how](noise, message)] * (1 if noise.random() < 0.99 else 3))
-        if number % 64 == 0:
-            while peer.poll(0):
-                peer.recv()
-    peer.send(b"the last")
-    peer.close()
-    context.term()
-
-
-def endless(path: str, size: int, seconds: float) -> None:
-    """A message without end in parts of so many bytes, and again when it is cut off; prints the bytes that went out."""
-    sent = 0
-    end = time.monotonic() + seconds
-    header = b"\x01" + bytes([size]) if size < 256 else b"\x03" + size.to_bytes(8, "big")
-    block = (header + b"x" * size) * max(1, (1 << 18) // size)
-    body = b"\x05READY\x0bSocket-Type\0\0\0\x06DEALER\x08Identity\0\0\0\0"
-    while time.monotonic() < end:
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as peer:
-            peer.settimeout(1.0)
-            peer.connect(path)
-            peer.sendall(b"\xff" + b"\0" * 8 + b"\x7f\x03\0NULL" + b"\0" * 48)
-            peer.sendall(b"\x04" + bytes([len(body)]) + body)
-            while time.monotonic() < end:
-                peer.sendall(block)
-                sent += len(block)
-        time.sleep(0.05)
-    print(sent, flush=True)
+PEERS = Path(__file__).with_name("hostile_peers.py")
 
 
 class Watch(threading.Thread):
@@ -307,8 +99,8 @@ def run_with_hub() -> Iterator[tuple[runs.Run, subprocess.Popen[bytes]]]:
             hub.wait()
 
 
-def inside(*arguments: object, **options: object) -> subprocess.Popen[str]:
-    command = [sys.executable, __file__, "--inside", *map(str, arguments)]
+def peer(*arguments: object, **options: object) -> subprocess.Popen[str]:
+    command = [sys.executable, PEERS, *map(str, arguments)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options)  # type: ignore[call-overload,no-any-return]
 
 
@@ -317,7 +109,7 @@ def attack(count: int, seed: int, flood_s: float) -> list[str]:
     with run_with_hub() as (run, hub):
         as_rank = [os.environ | {"DDPMON_RUN_ID": run.id, "RANK": str(rank)} for rank in range(WORLD)]
         began_us = time.monotonic_ns() // 1000
-        ranks = [inside("honest", run.id, rank, began_us, env=as_rank[rank]) for rank in range(WORLD - 1)]
+        ranks = [peer("honest", run.id, rank, began_us, env=as_rank[rank]) for rank in range(WORLD - 1)]
         watch = Watch(run.id, hub.pid)
         watch.start()
         while watch.ranks != set(range(WORLD - 1)):
@@ -326,14 +118,14 @@ def attack(count: int, seed: int, flood_s: float) -> list[str]:
         pids = ",".join(str(rank.pid) for rank in ranks)
         for number, kind in enumerate(FROM):
             began = time.monotonic()
-            inside("hostile", run.id, kind, count, seed + number, pids, env=as_rank[-1]).wait()
+            peer("hostile", run.id, kind, count, seed + number, pids, env=as_rank[-1]).wait()
             rate = count / (time.monotonic() - began)
             print(f"{kind:16} {count:,} frames, {rate:,.0f}/s; hub {memory_mb(hub.pid):.0f} MB", flush=True)
         before = memory_mb(hub.pid)
         watch.most_mb = 0.0
         for address in (runs.ingest_address(run.id), runs.view_address(run.id)) if flood_s else ():
             for size in (1, 200, 60_000):
-                flood = inside("endless", address.removeprefix("ipc://"), size, flood_s)
+                flood = peer("endless", address.removeprefix("ipc://"), size, flood_s)
                 sent = int(flood.communicate()[0])
                 print(f"endless, parts of {size:,} bytes: {sent / 1e6:,.0f} MB went out", flush=True)
         most = max(watch.most_mb, memory_mb(hub.pid))
@@ -388,22 +180,10 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=100_000, help="frames of each kind")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--flood", type=float, default=4.0, metavar="SECONDS", help="of each endless message; 0: none")
-    parser.add_argument("--inside", nargs="+", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if not args.inside:
-        if trouble := attack(args.count, args.seed, args.flood):
-            raise SystemExit("\n".join(["NOT AS IT MUST BE:", *trouble]))
-        print("every honest rank's numbers are exact")
-        return
-    role, *rest = args.inside
-    if role == "honest":
-        lasts: list[int] = []
-        threading.Thread(target=lambda: lasts.append(int(sys.stdin.readline() or 0)), daemon=True).start()
-        Rank(rest[0], int(rest[1]), int(rest[2])).serve(lasts)
-    elif role == "hostile":
-        hostile(rest[0], rest[1], int(rest[2]), int(rest[3]), [int(pid) for pid in rest[4].split(",")])
-    else:
-        endless(rest[0], int(rest[1]), float(rest[2]))
+    if trouble := attack(args.count, args.seed, args.flood):
+        raise SystemExit("\n".join(["NOT AS IT MUST BE:", *trouble]))
+    print("every honest rank's numbers are exact")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A pid namespace of its own for a command line, with its own /proc: as in another container of this machine."""
+"""Namespaces of their own for a command line, as in another container of this machine."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ import subprocess
 import pytest
 
 
-@pytest.fixture
-def other_namespace() -> list[str]:
-    """What to put before a command line."""
-    prefix = ["unshare", *([] if os.getuid() == 0 else ["-Ur"]), "-pf", "--mount-proc"]
+def unshared(kind: str, *options: str) -> list[str]:
+    """What to put before a command line for a namespace of its own; the test is skipped where none can be made."""
+    prefix = ["unshare", *options]
     try:
         allowed = subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode == 0
     except OSError:
         allowed = False
     if not allowed:
-        pytest.skip("no pid namespace can be made here")
+        pytest.skip(f"no {kind} namespace can be made here")
     return prefix
+
+
+@pytest.fixture
+def other_namespace() -> list[str]:
+    """What to put before a command line for other pids than ours, with a /proc of its own."""
+    return unshared("pid", *([] if os.getuid() == 0 else ["-Ur"]), "-pf", "--mount-proc")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import sqlite3
 
 import numpy as np
 
@@ -110,3 +111,21 @@ def told_by(run, number, attempt, rank, steps, *, dead=False):
         number, attempt, hello, stage=STAGE_ENDED, seq=1, steps=len(steps), last_step=len(steps), records=len(steps),
         left=not dead, dead=dead,
     )  # fmt: skip
+
+
+def execute(path, statement):
+    with sqlite3.connect(path) as db:
+        db.execute(statement)
+    db.close()
+
+
+UNUSABLE = {
+    "no database": (lambda path: path.write_bytes(b"nothing of the kind" * 99), "none of its ranks can be read"),
+    "cut off": (lambda path: path.write_bytes(path.read_bytes()[:5000]), "none of its ranks can be read"),
+    "empty": (lambda path: path.write_bytes(b""), "is empty"),
+    "newer": (
+        lambda path: execute(path, "UPDATE meta SET value = 99 WHERE key = 'schema'"),
+        "newer ddpmon (schema 99)",
+    ),
+}
+"""How a recording may be damaged so that nobody can show it, and what is said of it then."""

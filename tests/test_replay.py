@@ -1,7 +1,5 @@
 """A replay is a source with a cursor: keys move it, and the snapshot follows."""
 
-import sqlite3
-
 import pytest
 
 from ddpmon.errors import RecordingError
@@ -10,7 +8,7 @@ from ddpmon.recording.recording import Recording, recording_path
 from ddpmon.source import replay
 from ddpmon.source.replay import ReplaySource
 from tests.conftest import wait_for
-from tests.recordings import BEGAN, record
+from tests.recordings import BEGAN, UNUSABLE, execute, record
 
 
 @pytest.fixture
@@ -116,16 +114,13 @@ def test_a_disk_that_fails_in_the_middle_is_a_sentence_on_the_screen(home, monke
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (lambda path: path.write_bytes(b"nothing of the kind" * 99), "none of its ranks can be read"),
-        (lambda path: path.write_bytes(path.read_bytes()[:5000]), "none of its ranks can be read"),
-        (lambda path: path.write_bytes(b""), "is empty"),
+        *UNUSABLE.values(),
         (lambda path: path.unlink(), "does not exist"),
-        (lambda path: execute(path, "UPDATE meta SET value = 99 WHERE key = 'schema'"), "newer ddpmon (schema 99)"),
         (lambda path: execute(path, "DELETE FROM steps"), "nothing to replay"),
         (lambda path: execute(path, "DELETE FROM processes"), "nothing to replay"),
         (lambda path: execute(path, "UPDATE steps SET end_us = 'later'"), "nothing to replay"),
     ],
-    ids=["no database", "cut off", "empty", "gone", "newer", "no steps", "no ranks", "no time"],
+    ids=[*UNUSABLE, "gone", "no steps", "no ranks", "no time"],
 )
 def test_what_cannot_be_played_is_refused_in_one_line(home, damage, words):
     run = record()
@@ -134,9 +129,3 @@ def test_what_cannot_be_played_is_refused_in_one_line(home, damage, words):
         ReplaySource(run)
     assert words in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def execute(path, statement):
-    with sqlite3.connect(path) as db:
-        db.execute(statement)
-    db.close()

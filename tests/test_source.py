@@ -9,6 +9,7 @@ from ddpmon import runs
 from ddpmon.errors import RecordingError
 from ddpmon.source import LiveSource, RecordedSource, attach
 from tests.hub.conftest import stage, until  # noqa: F401  a fixture is used by its name
+from tests.recordings import UNUSABLE
 from tests.worlds import own_times, records
 
 
@@ -104,16 +105,7 @@ def test_an_ended_run_is_shown_from_its_recording(stage):  # noqa: F811
     source.close()
 
 
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        (lambda path: path.write_bytes(b"nothing of the kind" * 99), "none of its ranks can be read"),
-        (lambda path: path.write_bytes(path.read_bytes()[:5000]), "none of its ranks can be read"),
-        (lambda path: path.write_bytes(b""), "is empty"),
-        (lambda path: _execute(path, "UPDATE meta SET value = 99 WHERE key = 'schema'"), "newer ddpmon (schema 99)"),
-    ],
-    ids=["no database", "cut off", "empty", "newer"],
-)
+@pytest.mark.parametrize(("damage", "words"), UNUSABLE.values(), ids=UNUSABLE)
 def test_a_recording_that_cannot_be_used_says_so_in_one_line(stage, damage, words):  # noqa: F811
     stage.hub()
     train(stage)
@@ -123,14 +115,6 @@ def test_a_recording_that_cannot_be_used_says_so_in_one_line(stage, damage, word
         attach(stage.run)
     assert words in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def _execute(path, statement):
-    import sqlite3
-
-    with sqlite3.connect(path) as db:
-        db.execute(statement)
-    db.close()
 
 
 def test_a_run_that_ended_before_it_recorded_anything_says_why(stage):  # noqa: F811

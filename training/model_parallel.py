@@ -18,17 +18,17 @@ from group import joined
 from loop import train
 
 SAMPLES = 4096
-FEATURES, CLASSES = 64, 10
+FEATURES, WIDTH, CLASSES = 64, 512, 10
 
 
 class TwoDevices(nn.Module):
     """The first half of the layers on one device, the second half on another."""
 
-    def __init__(self, devices: list[torch.device], width: int = 512) -> None:
+    def __init__(self, devices: list[torch.device]) -> None:
         super().__init__()
         self.devices = devices
-        self.first = nn.Sequential(nn.Linear(FEATURES, width), nn.ReLU()).to(devices[0])
-        self.second = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, CLASSES)).to(devices[1])
+        self.first = nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.ReLU()).to(devices[0])
+        self.second = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, CLASSES)).to(devices[1])
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         hidden = self.first(inputs.to(self.devices[0]))

@@ -13,6 +13,7 @@ from ddpmon.runs.rotated import tail
 from ddpmon.store.endings import last_written
 
 _TAIL_BYTES = 64 * 1024
+_LINES = 12
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class LastWords:
     lines: list[str]
 
 
-def last_words(run: runs.Run, rank: int | None = None, lines: int = 12) -> LastWords:
+def last_words(run: runs.Run, rank: int | None = None) -> LastWords:
     """What the rank that failed first wrote last; without such a rank, what the command itself wrote.
 
     rank: the one that is known to have failed first; torchrun's own opinion otherwise.
@@ -35,10 +36,10 @@ def last_words(run: runs.Run, rank: int | None = None, lines: int = 12) -> LastW
     for row in read_table(tail(launcher, _TAIL_BYTES)):
         is_failed_rank = row.root if rank is None else row.rank == rank
         if is_failed_rank and (log := _stderr_of(logs / "ranks", row.local_rank)):
-            return LastWords(f"rank {row.rank}", log, _last(log, lines))
+            return LastWords(f"rank {row.rank}", log, _last(log))
     log = last_written(logs, rank)
     writer = Path(run.argv[0]).name if log == launcher else f"rank {log.parent.name}"
-    return LastWords(writer, log, _last(log, lines))
+    return LastWords(writer, log, _last(log))
 
 
 def _stderr_of(ranks: Path, local_rank: int) -> Path | None:
@@ -47,7 +48,7 @@ def _stderr_of(ranks: Path, local_rank: int) -> Path | None:
     return max(stderr_logs, key=lambda path: int(path.parts[-3].removeprefix("attempt_")), default=None)
 
 
-def _last(path: Path, lines: int) -> list[str]:
+def _last(path: Path) -> list[str]:
     """The last lines that say something."""
     written = (plain(line).rstrip() for line in re.split(r"[\r\n]+", tail(path, _TAIL_BYTES)))
-    return [line for line in written if line][-lines:]
+    return [line for line in written if line][-_LINES:]

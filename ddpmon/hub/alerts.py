@@ -27,15 +27,15 @@ SCHEMA = 1
 LONGEST_S = 30.0
 """How long the program may take; then it is killed with all that it started."""
 END_S = 5.0
-"""How long the end of a run waits for it."""
+"""How long the end of a run waits for the program."""
 MOST_AN_HOUR = 20
 MOST_WAITING = 20
 HOUR_S = 3600.0
-_TELLS = {"stalled", "failed", "lost"}
+_ALARMING = {"stalled", "failed", "lost"}
 """States that need a look, whatever was found."""
-_WORDS = 4096
-"""Bytes of what it prints that are kept."""
-_SHOWN = 200
+_PRINTED_BYTES = 4096
+"""Bytes of what the program prints that are kept."""
+_LINE_CHARS = 200
 """Characters of the program's last line that an event shows when it failed."""
 
 
@@ -48,8 +48,8 @@ class Alerts:
         self._store = store
         self._add_event = add_event
         self._state = store.state
-        self._known = store.step > 0
-        """Whether a hub before this one may have told what the first look shows."""
+        self._may_repeat = store.step > 0
+        """Whether a hub before this one may have told what the first check finds."""
         self._waiting: deque[bytes] = deque()
         self._started: deque[float] = deque()
         self._dropped = 0
@@ -60,17 +60,17 @@ class Alerts:
         if not self._command:
             return
         new = self._new()
-        if not self._known:
+        if not self._may_repeat:
             for severity, text, finding in new:
                 self._queue(now, self._message(unix, severity, text, finding))
-        self._known = False
-        self._keep(now, unix)
+        self._may_repeat = False
+        self._advance(now, unix)
 
     def finish(self, unix: float) -> None:
         """The run is over: tell what waits, but do not keep anybody waiting for it."""
         deadline = time.monotonic() + END_S
         while (self._waiting or self._program) and (now := time.monotonic()) < deadline:
-            self._keep(now, unix)
+            self._advance(now, unix)
             time.sleep(0.02)
         if self._program is not None:
             self._program.close()
@@ -82,7 +82,7 @@ class Alerts:
         new = [(event.severity, event.text, event.finding) for event in announced]
         findings = [event.finding for event in announced]
         verdict = store.verdict
-        if store.state != self._state and store.state in _TELLS and not any(f in findings for f in verdict.findings):
+        if store.state != self._state and store.state in _ALARMING and not any(f in findings for f in verdict.findings):
             new.append((verdict.severity, verdict.text, next(iter(verdict.findings), None)))
         self._state = store.state
         return new
@@ -109,7 +109,7 @@ class Alerts:
         else:
             self._waiting.append(message)
 
-    def _keep(self, now: float, unix: float) -> None:
+    def _advance(self, now: float, unix: float) -> None:
         if self._program is not None:
             if not self._program.ended() and now - self._started[-1] < LONGEST_S:
                 return
@@ -147,14 +147,14 @@ class _Program:
             raise
         finally:
             os.close(theirs)
-        self._words = b""
+        self._printed = b""
 
     def ended(self) -> bool:
         """Whether it has; one that prints more than a pipe holds waits until it is asked again."""
         # Looked at, not waited for: as long as it is a zombie, no other process group can have its number.
         ended = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         with contextlib.suppress(OSError):  # nothing to read just now
-            self._words = (self._words + os.read(self._output, 1 << 16))[-_WORDS:]
+            self._printed = (self._printed + os.read(self._output, 1 << 16))[-_PRINTED_BYTES:]
         return ended
 
     def close(self) -> str:
@@ -166,6 +166,6 @@ class _Program:
         os.close(self._output)
         if overdue:
             return f"was killed: it took more than {LONGEST_S:g} s"
-        lines = self._words.decode(errors="replace").strip().splitlines()
-        last = f": {plain(lines[-1])[:_SHOWN]}" if lines else ""
+        lines = self._printed.decode(errors="replace").strip().splitlines()
+        last = f": {plain(lines[-1])[:_LINE_CHARS]}" if lines else ""
         return f"ended with {code}{last}" if code else ""

@@ -18,10 +18,10 @@ class Bundles:
     def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
         self._kept_bytes = kept_bytes
         self._open: deque[Item] = deque()
-        """In no bundle yet."""
+        """Items that are in no bundle yet."""
         self._waiting: deque[tuple[int, list[Item]]] = deque()
         self._sent: deque[tuple[int, list[Item]]] = deque()
-        """Not taken yet."""
+        """Bundles that the root has not recorded yet."""
         self._bytes = 0
         self._seq = 0
         self.dropped = 0
@@ -68,13 +68,13 @@ class Bundles:
         """The bundle from `next` is on its way."""
         self._sent.append(self._waiting.popleft())
 
-    def taken(self, seq: int) -> None:
+    def recorded(self, seq: int) -> None:
         """The root has recorded all up to this one."""
         while self._sent and self._sent[0][0] <= seq:
             self._bytes -= _bytes(self._sent.popleft()[1])
 
-    def again(self) -> None:
-        """What was sent and not taken goes out once more, first."""
+    def send_again(self) -> None:
+        """What was sent and is not recorded goes out once more, first."""
         self._waiting.extendleft(reversed(self._sent))
         self._sent.clear()
 

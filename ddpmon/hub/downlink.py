@@ -18,17 +18,17 @@ from ddpmon.hub.link import linked
 from ddpmon.hub.receiving import Socket
 from ddpmon.messages import ToRank, Welcome, Where, WireError, encode
 from ddpmon.messages.nodes import (
-    Again,
     Bundle,
     Join,
     Joined,
     Locate,
-    Look,
+    Recorded,
     Roster,
-    Shown,
+    SendAgain,
     Stop,
-    Taken,
     ToNode,
+    ViewerRequest,
+    ViewerSnapshot,
     decode_from_node,
 )
 from ddpmon.recording.collector import Collector
@@ -60,14 +60,14 @@ class Node:
     epoch: str = ""
     host: str = ""
     seq: int = 0
-    """Of the last bundle that was taken in."""
+    """The last bundle that was taken in."""
     recorded: int = 0
     """Up to which bundle all is on the disk."""
     heard_at: float = 0.0
     beat_at: float = float("-inf")
     again_at: float = float("-inf")
-    gone: bool = False
-    """It was told that nothing is heard of it."""
+    reported_silent: bool = False
+    """Whether an event says that nothing is heard of it."""
     stopping: bool = False
     later_us: deque[int] = field(default_factory=lambda: deque(maxlen=CLOCKS))
     """How far this clock was ahead of the node's as each of the last bundles came, with the time that took."""
@@ -138,12 +138,12 @@ class Downlink:
             node.epoch = message.epoch
             self._send(node, Joined(self._epoch, node.host))
         elif not node.epoch:
-            self._send(node, Again(join=True))
+            self._send(node, SendAgain(join=True))
         elif isinstance(message, Roster):
             for hello in message.hellos:
                 name = _name(node, b"%d" % hello.pid)
                 self._collector.take([name, encode(hello)], now, unix, Peer(0, node.number))
-        elif isinstance(message, Look):
+        elif isinstance(message, ViewerRequest):
             self._take_request(_name(node, message.viewer), message.request)
         else:
             self._bundle(node, message, now, unix)
@@ -172,7 +172,7 @@ class Downlink:
     def _ask_again(self, node: Node, now: float, *, join: bool = False) -> None:
         if now - node.again_at >= AGAIN_S:
             node.again_at = now
-            self._send(node, Again(join=join))
+            self._send(node, SendAgain(join=join))
 
     def answer(self, identity: bytes, message: ToRank, now: float) -> bool:
         """Answer a rank of another node, as far as its hub does not; False: it is none."""
@@ -181,7 +181,7 @@ class Downlink:
             return False
         if isinstance(message, Where):
             self._send(node, Locate(int(pid), message.brief))
-        elif isinstance(message, Welcome) and not message.known:
+        elif isinstance(message, Welcome) and not message.has_hello:
             self._ask_again(node, now, join=True)
         return True
 
@@ -190,7 +190,7 @@ class Downlink:
         node, name = self._split(viewer)
         if node is None:
             return False
-        self._send(node, Shown(name, frame))
+        self._send(node, ViewerSnapshot(name, frame))
         return True
 
     def _split(self, connection: bytes) -> tuple[Node | None, bytes]:
@@ -205,16 +205,16 @@ class Downlink:
                 node.recorded, node.beat_at = node.seq, float("-inf")
             if now - node.beat_at >= BEAT_S:
                 node.beat_at = now
-                self._send(node, Taken(node.recorded))
+                self._send(node, Recorded(node.recorded))
                 if stopping:
                     self._send(node, Stop())
-            if node.epoch and node.gone != (now - node.heard_at >= GONE_S):
-                node.gone = not node.gone
+            if node.epoch and node.reported_silent != (now - node.heard_at >= GONE_S):
+                node.reported_silent = not node.reported_silent
                 self._add_node_event(node, now, unix)
 
     def _add_node_event(self, node: Node, now: float, unix: float) -> None:
         ranks = self.ranks(node)
-        if not node.gone:
+        if not node.reported_silent:
             self._store.add_event(unix, "info", f"{node.host} is back")
         elif any(not process.gone for process in ranks):
             size = self._store.registry.world_size
@@ -235,7 +235,9 @@ class Downlink:
     @property
     def settled(self) -> bool:
         """Whether every rank of a node that is heard has said goodbye."""
-        return all(process.gone for node in self.nodes.values() if not node.gone for process in self.ranks(node))
+        return all(
+            process.gone for node in self.nodes.values() if not node.reported_silent for process in self.ranks(node)
+        )
 
     def close(self) -> None:
         """Let go."""

@@ -35,14 +35,14 @@ GROWTH_BYTES = 24 << 20
 """Memory that the hub may gain within CALM_S."""
 CALM_S = 10.0
 GOES_ON_BYTES = 16 << 20
-"""So much more after a connection was closed: it was not that one."""
+"""Memory that the hub may gain after a connection was closed; with more, that one was not the flood."""
 QUIET_S = 2.0
-"""By whose connection a whole message came so lately, and no bytes wait, is in no message without end."""
+"""A connection by which a whole message came so lately, and on which no bytes wait, is no flood."""
 CUTS_MOST = 16
 """Connections that are closed for one fast growth; it may be the hub's own."""
 CLOSING_S = 0.25
 NOTICES_MOST = 50
-"""Of so many cuts is told at most: who is cut off may come back as another process."""
+"""Cuts that are told of, at most: who is cut off may come back as another process."""
 EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED
 
 
@@ -58,7 +58,7 @@ def monitored(router: Socket) -> Socket:
 
 @dataclass(frozen=True)
 class _Connection:
-    """Of one socket. descriptor and inode: of its end here."""
+    """A connection of one socket. descriptor and inode: of its end here."""
 
     receiver: Receiver
     descriptor: int

@@ -21,7 +21,7 @@ class Keys(msgspec.Struct):
     secret: str
     addresses: list[str] = msgspec.field(default_factory=list)
     admitted: dict[str, int] = msgspec.field(default_factory=dict)
-    """Public key of a hub: its node."""
+    """Nodes by the public keys of their hubs."""
 
     def save(self, run_dir: Path) -> None:
         """Keep it. A full disk costs a hub that restarts its place, and nothing else."""

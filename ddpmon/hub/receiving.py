@@ -13,7 +13,7 @@ from ddpmon.store.peers import Peer
 Socket = zmq.Socket[bytes]
 
 PARTS_KEPT = 3
-"""Of a message: one of ours has two, its connection and a frame."""
+"""Parts of a message that are kept: one of ours has two, its connection and a frame."""
 PARTS_MOST = 256
 """Who sends more parts in a message is no peer of ours."""
 

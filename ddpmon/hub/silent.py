@@ -26,7 +26,7 @@ from ddpmon.runs import Process, proc
 from ddpmon.store.processes import RankProcess
 
 ASK_S = 4.0
-"""How often a rank is signalled, at most. A stack counts for twice that."""
+"""How often a rank is signalled, at most; a stack counts for twice as long."""
 DUMP_BYTES = 1 << 20
 
 

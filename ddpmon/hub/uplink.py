@@ -16,18 +16,18 @@ from ddpmon.hub.receiving import Socket
 from ddpmon.messages import Card, FromRank, Hello, Meeting, WireError, encode
 from ddpmon.messages.nodes import (
     LINK,
-    Again,
     FromNode,
     Item,
     Join,
     Joined,
     Locate,
-    Look,
+    Recorded,
     Roster,
-    Shown,
+    SendAgain,
     Stop,
-    Taken,
     ToNode,
+    ViewerRequest,
+    ViewerSnapshot,
     decode_to_node,
 )
 from ddpmon.store.processes import RankProcess
@@ -36,11 +36,11 @@ from ddpmon.store.registry import Registry
 EVERY_S = 0.25
 """A bundle at most this often."""
 BEAT_S = 1.0
-"""And at least this often, empty if need be."""
+"""A bundle at least this often, empty if need be."""
 LOST_S = 3.0
 """The root says something every second; one that is silent for so long is not reached."""
 FRAME_BYTES = 1 << 28
-"""Of a snapshot for a viewer: one of the largest world takes half of it."""
+"""The largest message of the root, a snapshot for a viewer: one of the largest world takes half of it."""
 
 
 class Uplink:
@@ -105,7 +105,7 @@ class Uplink:
 
     def relay(self, viewer: bytes, request: bytes) -> bool:
         """Pass a viewer's request on; False: the root cannot be reached."""
-        return self.reached(time.monotonic()) and self._send(Look(viewer, request))
+        return self.reached(time.monotonic()) and self._send(ViewerRequest(viewer, request))
 
     def turn(self, now: float, *, stopping: bool) -> None:
         """Connect, send what is due."""
@@ -147,16 +147,16 @@ class Uplink:
             self._host, self._joined = message.host, True
             hellos = [self._introduced(process.hello) for process in self._registry.seats.values()]
             self._send(Roster(hellos))
-        elif isinstance(message, Taken):
-            self._bundles.taken(message.seq)
-        elif isinstance(message, Again):
+        elif isinstance(message, Recorded):
+            self._bundles.recorded(message.seq)
+        elif isinstance(message, SendAgain):
             if message.join:
                 self._join()
             else:
-                self._bundles.again()
+                self._bundles.send_again()
         elif isinstance(message, Locate):
             self._locate(message.pid, message.brief)
-        elif isinstance(message, Shown):
+        elif isinstance(message, ViewerSnapshot):
             self._show(message.viewer, message.snapshot)
         elif isinstance(message, Stop):
             self._stop()

@@ -15,14 +15,14 @@ from ddpmon.messages import Ask, Snapshot, WireError, Wish, decode_from_viewer, 
 EVERY_S = 0.5
 """A new snapshot at most this often."""
 HURRY_S = 0.1
-"""The same when something came that someone waits for."""
+"""The same, when something came that a viewer waits for."""
 AGAIN_S = 1.0
 """A viewer that waits gets at least the old one again, to know that the hub lives."""
 RELAYED_S = 2.0
 """Another hub answers within AGAIN_S; a viewer asks again after three seconds."""
 MOST = 256
 FRAMES_KEPT = 64
-"""Of a snapshot, each for another wish."""
+"""Encodings of the current snapshot that are kept, each for another wish."""
 TURN_S = 0.05
 """How long taking requests may take: ranks wait meanwhile."""
 
@@ -58,7 +58,7 @@ class Viewers:
         self._epoch = epoch
         self._relay, self._deliver = relay, deliver
         self._waiting: dict[bytes, tuple[int, float]] = {}
-        """Connection: the version it has, and when it must hear something."""
+        """By connection: the version that the viewer has, and when it must hear something."""
         self._relayed: dict[bytes, float] = {}
         """Viewers whom another hub is to answer, and until when."""
         self._wishes: dict[bytes, Wish] = {}

@@ -90,7 +90,7 @@ def again(run: Run, run_id: str) -> Spec:
     if run.nnodes > 1:
         raise UsageError(f"{run.name} ran on {run.nnodes} machines: start it again on each of them")
     check_folder(run.cwd)
-    run = runs.whole(run)
+    run = runs.with_secrets(run)
     logs = [
         word
         for word in run.argv

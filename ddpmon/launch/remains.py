@@ -26,7 +26,7 @@ _OURS = ("supervisor.log", "hub.log")
 
 def of_run(run_id: str) -> list[Process]:
     """Every live process of a run that can be seen from here; zombies are dead."""
-    of_it = set(processes.with_run_id(run_id)) | _printing(run_id)
+    members = set(processes.with_run_id(run_id)) | _printing(run_id)
     not_counted = {Process.of(os.getpid())}
     try:
         run = runs.load(run_id)
@@ -36,9 +36,9 @@ def of_run(run_id: str) -> list[Process]:
         if run.sight is Sight.PIDS:
             not_counted |= {run.supervisor, run.hub}
             if run.agent is not None and not run.ended:
-                of_it |= _together_with(run.agent)
-    of_it.update(below for _, below in processes.descendants(*(process.pid for process in of_it - not_counted)))
-    return sorted(of_it - not_counted, key=lambda process: process.pid)
+                members |= _together_with(run.agent)
+    members.update(below for _, below in processes.descendants(*(process.pid for process in members - not_counted)))
+    return sorted(members - not_counted, key=lambda process: process.pid)
 
 
 def _printing(run_id: str) -> set[Process]:

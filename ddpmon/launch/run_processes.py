@@ -28,7 +28,7 @@ class RunProcesses:
         """Processes that got their SIGTERM: a second one would start another checkpoint in the midst of the first."""
         self._last_line = ""
 
-    def left(self, *ours: Process | None) -> list[tuple[int, Process]]:
+    def remaining(self, *ours: Process | None) -> list[tuple[int, Process]]:
         """Every process of the run that still lives, with its parent's pid; none of ours: the hub, the drain."""
         alive = processes.descendants(os.getpid())
         if self._takes_over:
@@ -39,13 +39,13 @@ class RunProcesses:
         own = {os.getpid(), *(process.pid for process in ours if process)}
         return [(parent, process) for parent, process in alive if process.pid not in own]
 
-    def ask(self, left: list[tuple[int, Process]], agent: Process | None, grace_s: float) -> None:
+    def ask(self, remaining: list[tuple[int, Process]], agent: Process | None, grace_s: float) -> None:
         """SIGTERM where somebody listens to it (to save a checkpoint), else SIGINT, as Ctrl-C would be.
 
         torchrun hands either one to its ranks. It must never get SIGUSR1: that kills it and leaves its ranks.
         """
         alive = agent is not None and agent.alive()
-        listeners = ranks(left) or ([agent] if agent and alive else [process for _, process in left])
+        listeners = ranks(remaining) or ([agent] if agent and alive else [process for _, process in remaining])
         catch = any(proc.catches(process.pid, signal.SIGTERM) for process in listeners)
         number = signal.SIGTERM if catch else signal.SIGINT
         self._say(f"stop: {number.name}, {grace_s:g} s of grace")
@@ -59,7 +59,7 @@ class RunProcesses:
             else:
                 processes.send_group(agent, number)
             self._passing_on = number, time.monotonic()
-        for _, process in left:
+        for _, process in remaining:
             _wake(process)  # a stopped process cannot end
 
     def see_it_passed_on(self, at: float, rank_processes: list[Process], agent: Process | None) -> None:
@@ -90,10 +90,10 @@ class RunProcesses:
             _wake(process)
 
 
-def ranks(left: list[tuple[int, Process]]) -> list[Process]:
+def ranks(remaining: list[tuple[int, Process]]) -> list[Process]:
     """The ranks that a launcher started; not their DataLoader workers, which inherit the ranks' environment."""
     is_rank = processes.is_rank
-    return [process for parent, process in left if is_rank(process.pid) and not is_rank(parent)]
+    return [process for parent, process in remaining if is_rank(process.pid) and not is_rank(parent)]
 
 
 def hand_to_ranks(run: Run, number: signal.Signals) -> tuple[int, int]:

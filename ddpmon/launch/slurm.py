@@ -46,8 +46,8 @@ def first_host(listed: str) -> str:
 def _port(environment: Mapping[str, str]) -> int:
     """The same on each node of a step, another one for another step."""
     reserved = environment.get("SLURM_STEP_RESV_PORTS", "")  # srun --resv-ports
-    if found := re.match(r"\d+", reserved):
-        return int(found[0])
+    if first_port := re.match(r"\d+", reserved):
+        return int(first_port[0])
     return FIRST_PORT + sum(_number(environment, name) or 0 for name in ("SLURM_JOB_ID", "SLURM_STEP_ID")) % PORTS
 
 

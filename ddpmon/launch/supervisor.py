@@ -119,7 +119,7 @@ class Supervisor:
 
     def _start_command(self) -> bool:
         try:
-            whole = runs.whole(self.run)
+            whole = runs.with_secrets(self.run)
             pid = processes.spawn(whole.argv, self._environment(whole), self.drain.output(), umask=self.umask)
         except DdpmonError as error:
             self.exit_code = 127
@@ -214,7 +214,7 @@ class Supervisor:
         self._do(self.life.ended(at, by_signal))
 
     def _alive(self) -> list[tuple[int, Process]]:
-        return self.processes.left(self.hub.process, self.drain.process)
+        return self.processes.remaining(self.hub.process, self.drain.process)
 
     def _do(self, do: Do) -> None:
         self._goodbyes_tell &= do in {Do.NOTHING, Do.FINISH, Do.TERMINATE}

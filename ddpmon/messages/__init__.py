@@ -1,8 +1,8 @@
 """Every message on the wire, typed: the one vocabulary of probe, hub and viewers.
 
 `words` are the constants, `quantities` what ranks have a number of, `ranks` what ranks and hub say, `viewers` what
-the hub shows, `wished` what of it single screens wish for, `values` what its values may be, `wire` the encoding,
-`snapshots` the check of what is shown.
+the hub shows, `rank_view` each rank in it, `wished` what of it single screens wish for, `values` what its values may
+be, `wire` the encoding, `snapshots` the check of what is shown.
 
 Encoding is msgpack through msgspec, structs as arrays. Fields are only ever appended, with defaults, so that
 both directions of version skew decode. Types are checked by the decoder; ranges by `wire`,
@@ -26,6 +26,7 @@ from ddpmon.messages.quantities import (
     chosen,
     further,
 )
+from ddpmon.messages.rank_view import Environment, Exit, Gpu, RankView
 from ddpmon.messages.ranks import (
     Ack,
     Batch,
@@ -54,15 +55,10 @@ from ddpmon.messages.viewers import (
     Attempt,
     BucketView,
     DeviceMark,
-    Environment,
     Event,
-    Exit,
     Finding,
-    Gpu,
     PausingView,
-    RankView,
     Refusal,
-    Refused,
     RunView,
     Series,
     Snapshot,
@@ -71,7 +67,6 @@ from ddpmon.messages.viewers import (
 )
 from ddpmon.messages.wire import (
     WireError,
-    check_batch,
     check_hello,
     check_stack,
     decode_from_rank,
@@ -96,7 +91,6 @@ from ddpmon.messages.wished import (
 from ddpmon.messages.wishes import (
     Ask,
     CostWish,
-    FromViewer,
     HeatWish,
     InspectWish,
     Next,
@@ -239,7 +233,6 @@ __all__ = [
     "Failure",
     "Finding",
     "FromRank",
-    "FromViewer",
     "Gpu",
     "HeatRow",
     "HeatView",
@@ -258,7 +251,6 @@ __all__ = [
     "RankSpans",
     "RankView",
     "Refusal",
-    "Refused",
     "RunView",
     "Sample",
     "Scalar",
@@ -281,7 +273,6 @@ __all__ = [
     "Where",
     "WireError",
     "Wish",
-    "check_batch",
     "check_hello",
     "check_stack",
     "checked",

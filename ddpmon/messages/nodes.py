@@ -1,7 +1,7 @@
 """What the hub of a node and the root hub tell each other, over TCP with CURVE.
 
-The node's: Join, then Roster, then bundles; requests of its viewers. The root's: Joined, Taken, Again, Locate, Shown,
-Stop.
+The node's: Join, then Roster, then bundles; requests of its viewers. The root's: Joined, Recorded, SendAgain, Locate,
+ViewerSnapshot, Stop.
 """
 
 from __future__ import annotations
@@ -63,33 +63,33 @@ class Bundle(msgspec.Struct, array_like=True, tag="bundle"):
     """A stop was asked for on that node."""
 
 
-class Look(msgspec.Struct, array_like=True, tag="look"):
+class ViewerRequest(msgspec.Struct, array_like=True, tag="look"):
     """A viewer of the node's hub asks for something."""
 
     viewer: bytes
     request: bytes
 
 
-FromNode: TypeAlias = Join | Roster | Bundle | Look
+FromNode: TypeAlias = Join | Roster | Bundle | ViewerRequest
 
 
 class Joined(msgspec.Struct, array_like=True, tag="joined"):
     """The root knows this node."""
 
     epoch: str
-    """Of the root: another one wants again what was not `Taken`."""
+    """Of the root: another one wants again what was not `Recorded`."""
     host: str
     """What its ranks' host is to be called: two machines may have the same name."""
 
 
-class Taken(msgspec.Struct, array_like=True, tag="taken"):
+class Recorded(msgspec.Struct, array_like=True, tag="taken"):
     """All bundles up to `seq` are recorded. Said again as the root's heartbeat."""
 
     seq: int
 
 
-class Again(msgspec.Struct, array_like=True, tag="again"):
-    """Bundles are missing: send again what was not `Taken`. join: say first who you are."""
+class SendAgain(msgspec.Struct, array_like=True, tag="again"):
+    """Bundles are missing: send again what was not `Recorded`. join: say first who you are."""
 
     join: bool = False
 
@@ -101,7 +101,7 @@ class Locate(msgspec.Struct, array_like=True, tag="locate"):
     brief: bool = False
 
 
-class Shown(msgspec.Struct, array_like=True, tag="shown"):
+class ViewerSnapshot(msgspec.Struct, array_like=True, tag="shown"):
     """A snapshot for a viewer of the node's hub, encoded."""
 
     viewer: bytes
@@ -112,7 +112,7 @@ class Stop(msgspec.Struct, array_like=True, tag="stop"):
     """The run is to end on this node too."""
 
 
-ToNode: TypeAlias = Joined | Taken | Again | Locate | Shown | Stop
+ToNode: TypeAlias = Joined | Recorded | SendAgain | Locate | ViewerSnapshot | Stop
 
 _from_node: msgspec.msgpack.Decoder[FromNode] = msgspec.msgpack.Decoder(FromNode)
 _to_node: msgspec.msgpack.Decoder[ToNode] = msgspec.msgpack.Decoder(ToNode)

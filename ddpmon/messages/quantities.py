@@ -20,7 +20,7 @@ import msgspec
 from ddpmon.messages.words import OWN_PHASES
 
 if TYPE_CHECKING:
-    from ddpmon.messages.viewers import RankView
+    from ddpmon.messages.rank_view import RankView
 
 STEP, PROCESS, GPU, HOST = "step", "process", "gpu", "host"
 """Where a quantity is measured: in each step; or once a second of the rank's process, of its GPU, of its host, of which

@@ -256,7 +256,7 @@ class Batch(msgspec.Struct, array_like=True, tag="batch"):
     """Index into PAUSES of what the training thread does instead of training, if it does."""
     beats: int = 0
     """Counts what was heard of the training thread: while it rises, the rank comes on, whatever its steps do."""
-    rest: list[Pause] = msgspec.field(default_factory=list)
+    closing_pauses: list[Pause] = msgspec.field(default_factory=list)
     """Of the last batch: pauses since the last step, in µs after its end."""
     epoch: int | None = None
     """The one that runs, counted from 1; None: not known here."""
@@ -316,10 +316,11 @@ FromRank: TypeAlias = Hello | Batch | Failure | Bye | Stack | Meeting
 
 
 class Welcome(msgspec.Struct, array_like=True, tag="welcome"):
-    """The hub knows this rank, or (known=False) does not and wants its Hello again. A new epoch: a new hub."""
+    """The hub has this rank's Hello. Without it the rank says it again, and all that was not acknowledged."""
 
     epoch: str
-    known: bool = True
+    """Another one: a new hub."""
+    has_hello: bool = True
 
 
 class Ack(msgspec.Struct, array_like=True, tag="ack"):

@@ -12,8 +12,9 @@ from collections.abc import Sized
 
 import msgspec
 
+from ddpmon.messages.rank_view import RankView
 from ddpmon.messages.ranks import Stack
-from ddpmon.messages.viewers import RankView, Series, Snapshot
+from ddpmon.messages.viewers import Series, Snapshot
 from ddpmon.messages.wire import WireError, check_stack, decode, encode
 from ddpmon.messages.wished import HeatView, InspectView, SeriesView, TimelineView
 from ddpmon.messages.words import HEAT_MOST

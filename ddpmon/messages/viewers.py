@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from ddpmon.messages.ranks import Stack
+from ddpmon.messages.rank_view import RankView
 from ddpmon.messages.values import Count, Rank, Seconds, Text, WorldSize
 from ddpmon.messages.wished import (
     AllReduceView,
@@ -22,110 +22,6 @@ from ddpmon.messages.wished import (
     StackView,
     TimelineView,
 )
-from ddpmon.messages.words import PHASES
-
-
-class Gpu(msgspec.Struct, frozen=True):
-    """A rank's GPU, latest values."""
-
-    percent: float | None = None
-    memory_used_bytes: Count | None = None
-    memory_total_bytes: Count | None = None
-    power_w: float | None = None
-    temperature_c: float | None = None
-    clock_mhz: float | None = None
-    throttled: Text | None = None
-    """Why it holds its clocks down; "" if it does not."""
-
-
-class Exit(msgspec.Struct, frozen=True):
-    """How a rank ended."""
-
-    code: int | None = None
-    signal: Text | None = None
-    error: Text | None = None
-    """One line, of the exception that nobody caught."""
-    traceback: Text | None = None
-
-
-class Environment(msgspec.Struct, array_like=True, frozen=True):
-    """What a rank runs on and with, as it said itself. Empty or 0: not known."""
-
-    device_name: Text = ""
-    """The GPU's own name."""
-    cores: Count = 0
-    """That the process may run on."""
-    compute_threads: Count = 0
-    """That torch uses for one operation on the CPU."""
-    torch_version: Text = ""
-    backend: Text = ""
-    parameters: Count = 0
-    gradient_bytes: Count = 0
-    buffer_bytes: Count = 0
-    restart: Count = 0
-    """torchrun's restart count."""
-    loader_workers: Count | None = None
-    """Of the DataLoader that was read last."""
-
-
-class RankView(msgspec.Struct, frozen=True):
-    """One rank over the current window. None: not known."""
-
-    rank: Rank
-    host: Text = ""
-    local_rank: Count = 0
-    node_rank: Count = 0
-    pid: Count = 0
-    device: Text = "cpu"
-    stage: Text = "importing"
-    """One of STAGES."""
-    health: Text = "missing"
-    """"missing" (never heard), "ok", "silent" (heartbeat overdue), "dead" (process gone), "left" (said goodbye)."""
-    steps: Count = 0
-    step_ms: float | None = None
-    own_ms: float | None = None
-    over_median: float | None = None
-    """Own time over the world's median own time, as a fraction: 0.15 is 15% slower."""
-    phases_ms: tuple[float, ...] | None = None
-    """Mean per step, in the order of PHASES; adds up to step_ms."""
-    late_ms: float | None = None
-    """Mean lateness: own arrival less the world's median arrival in the gradient synchronisation, each less what the
-    rank had waited in the step until then."""
-    critical_share: float | None = None
-    loss: float | None = None
-    samples_per_s: float | None = None
-    cpu_percent: float | None = None
-    rss_bytes: Count | None = None
-    gpu: Gpu | None = None
-    exit: Exit | None = None
-    cpu_starved_share: float | None = None
-    """Share of the last seconds in which the training thread could run but got no core."""
-    tokens_per_s: float | None = None
-    learning_rate: float | None = None
-    gc_ms: float | None = None
-    """Python's garbage collector, mean per step, inside whatever phase it fell into."""
-    major_faults_per_s: float | None = None
-    read_bytes_per_s: float | None = None
-    written_bytes_per_s: float | None = None
-    threads: Count | None = None
-    stack: Stack | None = None
-    """Where its training thread was last, of a run that stands still or has ended."""
-    environment: Environment | None = None
-    named_ms: dict[Text, float] = msgspec.field(default_factory=dict)
-    """Time inside each `ddpmon.phase` that any rank of the world had, mean per step, part of the phases."""
-    unmeasured: list[Text] = msgspec.field(default_factory=list)
-    """Phases of which nothing is measured in this kind of training: their numbers in `phases_ms` mean nothing."""
-    window: tuple[Count, Count] | None = None
-    """First and last step that its means are of, where it told of none since and they are not the snapshot's."""
-    minor_faults_per_s: float | None = None
-    sent_bytes_per_s: float | None = None
-    """Over the network, by its whole host."""
-    received_bytes_per_s: float | None = None
-
-    def phase_ms(self, name: str) -> float | None:
-        """A phase of the rank's step; None where it is not measured, or not yet."""
-        place, phases = PHASES.index(name), self.phases_ms or ()
-        return phases[place] if place < len(phases) and name not in self.unmeasured else None
 
 
 class BucketView(msgspec.Struct, frozen=True):
@@ -352,9 +248,3 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     """Why BUCKETS or GPU_COUNTERS are not there, of the first rank that says so."""
     verdict_facts: VerdictFacts | None = None
     """Of the verdict; None: its words are all that is known of it."""
-
-
-class Refused(msgspec.Struct, array_like=True, tag="refused"):
-    """The hub will not serve this viewer; `reason` is for people."""
-
-    reason: Text

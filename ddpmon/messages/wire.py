@@ -237,7 +237,7 @@ def check_records(batch: Batch) -> None:
     _check(len(batch.samples) <= MAX_STEPS_PER_BATCH, "samples in a batch", len(batch.samples))
     _check(len(batch.digests) <= MAX_STEPS_PER_BATCH, "digests in a batch", len(batch.digests))
     _check(len(batch.layouts) <= MAX_STEPS_PER_BATCH, "layouts in a batch", len(batch.layouts))
-    _check(len(batch.rest) <= MAX_STEPS_PER_BATCH, "pauses in a batch", len(batch.rest))
+    _check(len(batch.closing_pauses) <= MAX_STEPS_PER_BATCH, "pauses in a batch", len(batch.closing_pauses))
     for step in batch.steps:
         check_step(step)
     for sample in batch.samples:
@@ -248,7 +248,7 @@ def check_records(batch: Batch) -> None:
         check_digest(digest)
     for layout in batch.layouts:
         check_layout(layout)
-    for pause in batch.rest:
+    for pause in batch.closing_pauses:
         check_pause(pause)
 
 

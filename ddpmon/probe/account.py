@@ -22,7 +22,7 @@ from ddpmon.probe.stepclock import StepClock
 SCALARS = 10_000
 """Values of `ddpmon.log` that wait for the sending thread; a process that never sends keeps no more."""
 SAMPLED = 10_000
-"""Digests that wait for it; likewise."""
+"""Digests that wait for the sending thread; likewise."""
 
 
 class Account:
@@ -99,7 +99,7 @@ class Account:
 
     def optimizer_made(self, key: int, *_: object) -> None:
         """An optimizer was made. key: its id."""
-        self.iteration.made(key)
+        self.iteration.optimizer_made(key)
 
     def optimizer_named(self, key: int, name: str, _none: None) -> None:
         """An optimizer steps for the first time. name: of what it updates."""
@@ -108,7 +108,7 @@ class Account:
     def optimizer_gone(self, key: int, *_: object) -> None:
         """The optimizer of this id exists no more."""
         self._names.pop(key, None)
-        self.iteration.gone(key)
+        self.iteration.optimizer_gone(key)
 
     # --- data --------------------------------------------------------------------------------------------------
 
@@ -268,7 +268,7 @@ class Account:
     def optimizer_in_backward(self, key: int, *_: object) -> None:
         """An optimizer steps in a hook of backward: before the gradients are all reduced."""
         self.beats += 1
-        self.iteration.taken = key
+        self.iteration.stepped_in_backward = key
 
     def optimizer_begins(self, key: int, rate: object, _none: None) -> None:
         """An optimizer steps. key: its id. rate: what it has as learning rate."""
@@ -347,7 +347,7 @@ class Account:
         self._marked_step = 0
         if not self.clock.held:
             self.clock.cut(self.clock.leave())
-        self.iteration.marked()
+        self.iteration.end()
         self._step_done()
 
     def phase_entered(self, name: str, *_: object) -> None:

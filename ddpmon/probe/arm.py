@@ -8,7 +8,7 @@ import sys
 from multiprocessing import util
 
 from ddpmon import api
-from ddpmon.probe import answer, forwards, hooks, output, trainers
+from ddpmon.probe import forwards, hooks, output, stack_signal, trainers
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.listener import Listener
 from ddpmon.probe.stack import places
@@ -50,7 +50,7 @@ def _prepare(listener: Listener, address: str) -> None:
         from ddpmon.probe.sender import Sender
 
         output.keep_apart(listener.identity.rank, listener.identity.restart)
-        answer.arm(places())
+        stack_signal.arm(places())
         sender = Sender(listener, address)
         sender.start()
         # Forked and forkserver children of multiprocessing run only the latter, everyone else atexit.
@@ -64,7 +64,7 @@ def _prepare(listener: Listener, address: str) -> None:
 def _forked(listener: Listener, address: str) -> None:
     """A forked child starts unheard: most are DataLoader workers. It is a rank only if it turns out to be one."""
     api.detach()
-    answer.forked()
+    stack_signal.forked()
     listener.begin(Identity(os.environ.get("DDPMON_RUN_ID", "")))
     _prepare(listener, address)
 

@@ -224,7 +224,7 @@ class Bars:
         """The ratio that the training's bar had when it was recognised."""
         self._outside: list[_Bar] = []
         """Bars whose items are passes of the training's, the outermost first."""
-        self._again = False
+        self._repeats = False
         """Whether the bar before it had the same total: another pass over the same data."""
         self._end = 0
         """How many steps will be finished when the latest pass ends."""
@@ -247,7 +247,7 @@ class Bars:
             self.total = self._ratio = None
         training = self._find()
         if training is not None and (training is not self._training or training.ratio != self._ratio):
-            self._take(training, step, epoch_at)
+            self._adopt(training, step, epoch_at)
         if self._outside:
             counting = self._outside[-1].last
             self.epochs = int(counting.total)
@@ -263,14 +263,14 @@ class Bars:
             return None  # the next pass has only begun
         return max(counting, key=lambda bar: bar.last.position, default=None)
 
-    def _take(self, bar: _Bar, step: int, epoch_at: float | None) -> None:
+    def _adopt(self, bar: _Bar, step: int, epoch_at: float | None) -> None:
         """A bar is the training's: work out the total."""
         before, self._training, self._ratio = self._training, bar, bar.ratio
         if before is not bar:
-            self._again = before is not None and before.last.total == bar.last.total
+            self._repeats = before is not None and before.last.total == bar.last.total
         whole = bar.steps(bar.last.total)
         self._outside = self._around(bar)
-        if before is not bar and self._again:
+        if before is not bar and self._repeats:
             while self._outside and self._outside[-1].counted == self._outside[-1].last.n:
                 self._outside.pop().stands_still = True
         done, passes = 0, 1
@@ -278,7 +278,7 @@ class Bars:
             outer.counted = outer.last.n
             done = done * int(outer.last.total) + int(outer.last.n)
             passes *= int(outer.last.total)
-        if before is bar:  # something about it is not as was thought
+        if before is bar:  # its ratio is another than was thought
             self._end = step + bar.steps(bar.last.total - bar.last.n)
         else:
             self._end = bar.place(whole * done, self._end) + bar.steps(bar.last.total - bar.first)
@@ -294,7 +294,7 @@ class Bars:
             self.epoch, self.epochs = int(written[1]), int(written[2])
             self.total = self._end + whole * max(0, self.epochs - self.epoch)
         else:
-            self.total = None if self._again or alone else self._end
+            self.total = None if self._repeats or alone else self._end
 
     def _around(self, bar: _Bar) -> list[_Bar]:
         """The bars outside it, the outermost first."""

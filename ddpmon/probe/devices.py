@@ -46,7 +46,7 @@ class Sampler:
         self._loader = loader
         self._nvml: Any = None
         self._handle: Any = None
-        self._looked = False
+        self._gpu_sought = False
         self._cards: tuple[set[str], list[str]] = set(), []
         """Names of the host's network cards, and which of them stand for hardware."""
 
@@ -77,7 +77,7 @@ class Sampler:
         self._find_gpu()
         workers, pinned = self._loader()
         sample.loader_workers = int(workers) if isinstance(workers, Integral) else None  # a script may give numpy's
-        sample.loader_pinned = bool(pinned) if self._looked and pinned is not None else None
+        sample.loader_pinned = bool(pinned) if self._gpu_sought and pinned is not None else None
         if self._handle is not None:
             make_way()
             self._sample_gpu(sample)
@@ -100,12 +100,12 @@ class Sampler:
 
     def _find_gpu(self) -> None:
         """Look for this rank's GPU once it is known which one it is."""
-        if self._looked:
+        if self._gpu_sought:
             return
         uuid = self._cuda_uuid()
         if uuid is None:
             return
-        self._looked = True
+        self._gpu_sought = True
         try:
             import pynvml
 

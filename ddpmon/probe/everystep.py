@@ -21,7 +21,7 @@ from ddpmon.probe.digest import FIRST, due, next_due, sample
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.pauses import Pauses
 from ddpmon.probe.replica import Replica, reduced_parameters
-from ddpmon.probe.said import Said
+from ddpmon.probe.script_calls import ScriptCalls
 
 if TYPE_CHECKING:
     from ddpmon.probe.buckets import Buckets
@@ -32,7 +32,7 @@ _BACKWARD_BEGINS, _BACKWARD_ENDS = Account.backward_begins, Account.backward_end
 _OPTIMIZER_BEGINS, _OPTIMIZER_ENDS = Account.optimizer_begins, Account.optimizer_ends
 
 
-class EveryStep(Said):
+class EveryStep(ScriptCalls):
     """The part of a listener that DDP, the DataLoader, backward and optimizers call in every step."""
 
     def __init__(self) -> None:

@@ -93,9 +93,9 @@ class HubSocket:
                 self._exchange.offer(message)
 
     def _welcomed(self, message: Welcome) -> None:
-        if not message.known:
+        if not message.has_hello:
             self._hello_version = self._meeting_version = 0
-        if not message.known or (self._epoch and message.epoch != self._epoch):
+        if not message.has_hello or (self._epoch and message.epoch != self._epoch):
             self.outbox.send_again()
         self._epoch = message.epoch
 

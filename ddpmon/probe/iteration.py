@@ -29,25 +29,25 @@ class Iteration:
         self._name_of = name_of
         self._numbers: dict[Hashable, int] = {}
         """Optimizers that live, in the order in which they were made."""
-        self._made = 0
+        self._numbered = 0
         self._last: int | None = None
         """The optimizer with which an iteration ends, as far as is known."""
         self._updates: list[tuple[int, Hashable, int]] = []
         """Of the step that is not finished: each update's optimizer, by number and key, and the parts before it."""
         self._stepped = False
         """Whether any optimizer took synchronised gradients yet."""
-        self._alone = False
+        self._without_optimizer = False
         """Whether the script updates its models without any optimizer of torch's: each synchronisation ends a step."""
-        self.taken: Hashable = None
+        self.stepped_in_backward: Hashable = None
         """The optimizer that stepped inside the backward that runs."""
 
-    def made(self, optimizer: Hashable) -> None:
+    def optimizer_made(self, optimizer: Hashable) -> None:
         """An optimizer was made."""
         if optimizer not in self._numbers:
-            self._numbers[optimizer] = self._made
-            self._made += 1
+            self._numbers[optimizer] = self._numbered
+            self._numbered += 1
 
-    def gone(self, optimizer: Hashable) -> None:
+    def optimizer_gone(self, optimizer: Hashable) -> None:
         """It exists no more; another one may have its key."""
         self._numbers.pop(optimizer, None)
 
@@ -58,14 +58,14 @@ class Iteration:
 
     def synchronised(self, *, marked: bool) -> None:
         """A part of the step was cut. marked: the script says itself where its steps end."""
-        taken, self.taken = self.taken, None
+        optimizer, self.stepped_in_backward = self.stepped_in_backward, None
         if marked:
             if len(self._clock.held) >= MOST_PARTS:
-                self.marked()
-        elif taken is not None:
-            self.updated(taken)
-        elif not self._stepped and (self._alone or len(self._clock.held) >= WITHOUT_OPTIMIZER):
-            self._alone = True
+                self.end()
+        elif optimizer is not None:
+            self.updated(optimizer)
+        elif not self._stepped and (self._without_optimizer or len(self._clock.held) >= WITHOUT_OPTIMIZER):
+            self._without_optimizer = True
             while self._clock.held:
                 self._finish(1)
         elif len(self._clock.held) >= MOST_PARTS:
@@ -79,7 +79,7 @@ class Iteration:
         self._stepped = True
         number = self._numbers.get(optimizer)
         if number is None:
-            self.made(optimizer)
+            self.optimizer_made(optimizer)
             number = self._numbers[optimizer]
         if self._updates and any(number == earlier for earlier, _, _ in self._updates):  # it comes round again
             self._last, _, parts = self._updates[-1]
@@ -90,7 +90,7 @@ class Iteration:
             self._last = number
             self._finish(held)
 
-    def marked(self) -> None:
+    def end(self) -> None:
         """The script says that its step ends here, or ends itself."""
         self._updates.clear()
         self._finish(len(self._clock.held))

@@ -23,7 +23,7 @@ from ddpmon.probe.identity import Identity
 EVERY_S = 0.25
 """How often the store is asked at first."""
 LATER_S = 2.0
-"""And after PATIENCE_S: a node may watch without ddpmon, or come late."""
+"""How often after PATIENCE_S: a node may train without ddpmon, or come late."""
 PATIENCE_S = 60.0
 ROOT = "ddpmon/root"
 ALONE = "the hubs of other machines cannot be found, each shows its own ranks only"

@@ -59,7 +59,7 @@ class Outbox:
         self._waiting.extendleft(reversed(self._unacknowledged))
         self._unacknowledged.clear()
 
-    def rest(self) -> list[Frame]:
+    def unacknowledged(self) -> list[Frame]:
         """What the hub has not acknowledged, in order."""
         return [*self._unacknowledged, *self._waiting]
 

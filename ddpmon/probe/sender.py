@@ -27,7 +27,7 @@ from ddpmon.messages import (
     Step,
     encode,
 )
-from ddpmon.probe import answer, output, tail
+from ddpmon.probe import output, stack_signal, tail
 from ddpmon.probe.cuda import pending, resolve
 from ddpmon.probe.devices import Sampler
 from ddpmon.probe.hub_socket import GOODBYE_S, HubSocket
@@ -36,8 +36,8 @@ from ddpmon.probe.loops import Progress
 from ddpmon.probe.outbox import Frame
 from ddpmon.probe.records import OTHER, RawStep
 from ddpmon.probe.stack import Whereabouts
+from ddpmon.probe.step_records import StepRecords, closing_pauses, parts, unread
 from ddpmon.probe.timeline import Timeline, passed
-from ddpmon.probe.whole import Wholes, parts, rest, unread
 
 TURN_S = 0.34
 """Sleep between two turns. Each wakes cold caches, which costs 0.3 ms; still, every snapshot has news of every rank."""
@@ -69,12 +69,12 @@ class Sender(threading.Thread):
         self._woke = 0.0
         """When this thread last came back from a sleep, in which others have the GIL."""
         self._failed = False
-        self._rest = False
+        self._is_last = False
         """The batch that is made next is the last."""
         self._moves = 0
         """How often the training thread had moved on while it did something else than training."""
         self._samples: list[Sample] = []
-        self._wholes = Wholes()
+        self._step_records = StepRecords()
         self._losses: list[Scalar] = []
         """Losses of each model, from steps that update several models."""
         self._progress = Progress()
@@ -111,7 +111,7 @@ class Sender(threading.Thread):
                 self._stopping.wait(TURN_S)
             self._goodbye()
         finally:
-            answer.withdraw()
+            stack_signal.withdraw()
             self._hub.close()
 
     def _turn(self) -> None:
@@ -128,7 +128,7 @@ class Sender(threading.Thread):
         self._read()
         if self._last_sample == now:
             self._progress = self._listener.loops.progress(self._listener.clock.step, now)
-            answer.keep(self._listener.thread == threading.main_thread().ident)
+            stack_signal.keep(self._listener.thread == threading.main_thread().ident)
             output.relieve()
             self._make_way()
         self._report_exception()
@@ -158,7 +158,7 @@ class Sender(threading.Thread):
         steps = self._steps(now)
         scalars = self._scalars()
         digests = self._digests()
-        if steps or scalars or digests or self._samples or now - self._last_batch >= HEARTBEAT_S or self._rest:
+        if steps or scalars or digests or self._samples or now - self._last_batch >= HEARTBEAT_S or self._is_last:
             self._add_batch(steps, scalars, digests)
             while len(steps) == STEPS_PER_BATCH:
                 self._make_way()
@@ -178,7 +178,7 @@ class Sender(threading.Thread):
             finished.popleft()
             if raw.marks:
                 raw = self._placed(raw)
-            step, losses = self._wholes.record(raw)
+            step, losses = self._step_records.record(raw)
             self._whereabouts.finished(step.length_us * 1000)
             if losses:
                 self._losses += [Scalar(step.step, f"loss {name}", loss) for name, loss in losses.items()]
@@ -238,7 +238,7 @@ class Sender(threading.Thread):
             layouts=self._layouts(),
             pausing=listener.clock.pausing,
             beats=listener.account.beats + self._moves,
-            rest=rest(listener.clock) if self._rest else [],
+            closing_pauses=closing_pauses(listener.clock) if self._is_last else [],
             epoch=self._progress.epoch,
             epochs=self._progress.epochs,
         )
@@ -270,7 +270,7 @@ class Sender(threading.Thread):
     def _end_iteration(self) -> None:
         """The training thread trains no more: what it has synchronised is a step, though no optimizer took it."""
         if self._listener.clock.held:
-            self._listener.account.iteration.marked()
+            self._listener.account.iteration.end()
 
     def _goodbye(self) -> None:
         """Hand over the rest. What no hub takes now is left in the run's folder for the next one."""
@@ -280,7 +280,7 @@ class Sender(threading.Thread):
         self._report_exception()
         self._end_iteration()
         listener.identity.reached(STAGE_ENDED)
-        self._rest = True
+        self._is_last = True
         progress = listener.loops.progress(listener.clock.step, time.monotonic())
         if progress != self._progress:
             self._progress, self._last_batch = progress, 0.0  # a last batch carries it, even an otherwise empty one
@@ -288,5 +288,5 @@ class Sender(threading.Thread):
         bye = Bye(listener.identity.rank, os.getpid(), self._seq, self._hub.outbox.dropped)
         self._hub.say_goodbye(bye)
         if not self._hub.outbox.settled:
-            rest = self._hub.outbox.rest()
-            tail.leave(bye.rank, [encode(listener.identity.hello()), *(frame.payload for frame in rest), encode(bye)])
+            frames = self._hub.outbox.unacknowledged()
+            tail.leave(bye.rank, [encode(listener.identity.hello()), *(frame.payload for frame in frames), encode(bye)])

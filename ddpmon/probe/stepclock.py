@@ -212,7 +212,7 @@ class StepClock(PhaseClock):
         else:
             self.enter(phase)
 
-    def rest(self) -> list[RawPause]:
+    def closing_pauses(self) -> list[RawPause]:
         """The pauses since the last step, up to now; for the end of the process."""
         now = self._time()
         if self.pausing is not None:

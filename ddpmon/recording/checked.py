@@ -42,12 +42,12 @@ from ddpmon.store.processes import RankProcess
 UNREADABLE = (msgspec.MsgspecError, TypeError, ValueError, ArithmeticError, LookupError, RecursionError)
 """What reading a recording raises where something in it cannot be."""
 PROCESSES_MOST = 1 << 16
-"""The latest that are read."""
+"""Processes that are read: the latest."""
 TYPICAL_STEPS = 100
-"""The first ones of a process, which tell how long a step of it takes."""
+"""First steps of a process, which tell how long a step of it takes."""
 UNKNOWN_STEP_US = 1000
 BEYOND = 10
-"""So many times the steps that a run had time for cannot have been."""
+"""A run cannot have done so many times the steps that it had time for."""
 _SEVERITIES = ("info", "warn", "critical")
 Count = Annotated[int, msgspec.Meta(ge=0, lt=MAX_US)]
 Moment = Annotated[float, msgspec.Meta(ge=0, lt=MAX_US / 1e6)]

@@ -44,10 +44,10 @@ Accepted = Callable[[RankProcess, FromRank], None]
 class Collector:
     """The hub's side of the protocol with ranks.
 
-    Hello → Welcome. A batch of a process that never said hello to this hub → Welcome(known=False), and the rank says
-    hello and sends all that was not acknowledged again. A batch is acknowledged once it is on disk. Where batches are
-    missing before one, because a connection was cut, the rank is asked in the same way; what it does not have any more
-    is lost.
+    Hello → Welcome. A batch of a process that never said hello to this hub → Welcome(has_hello=False), and the rank
+    says hello and sends all that was not acknowledged again. A batch is acknowledged once it is on disk. Where batches
+    are missing before one, because a connection was cut, the rank is asked in the same way; what it does not have any
+    more is lost.
     """
 
     def __init__(
@@ -92,8 +92,8 @@ class Collector:
             process = registry.hello(message, identity, now, peer, ended=ended)
             if process is not None:
                 self._hello(process, unix)
-        elif not registry.is_known(message.pid, peer):
-            self._answer(identity, Welcome(self._epoch, known=False))
+        elif not registry.has_hello(message.pid, peer):
+            self._answer(identity, Welcome(self._epoch, has_hello=False))
             return
         else:
             process = registry.speaker(identity, message.rank, message.pid, now, peer)
@@ -155,7 +155,7 @@ class Collector:
             return False
         if now - process.asked_again_at >= ASK_AGAIN_S:
             process.asked_again_at = now
-            self._answer(process.identity, Welcome(self._epoch, known=False))
+            self._answer(process.identity, Welcome(self._epoch, has_hello=False))
         return True
 
     def _batch(
@@ -196,8 +196,8 @@ class Collector:
         if fresh and not self._store.registry.is_seated(process):
             self._store.registry.seat(process, now)
         self._store.add_steps(process, fresh, now)
-        if batch.rest:
-            self._store.add_rest(process, batch.rest)
+        if batch.closing_pauses:
+            self._store.add_closing_pauses(process, batch.closing_pauses)
         self._store.add_digests(process, batch.digests)
         self._store.add_samples(process, batch.samples)
         self._store.add_logged(process, batch.scalars)
@@ -217,7 +217,7 @@ class Collector:
         elif bye.seq <= self._reached(process):
             self._answer(process.identity, Ack(bye.seq))
         else:
-            self._answer(process.identity, Welcome(self._epoch, known=False))
+            self._answer(process.identity, Welcome(self._epoch, has_hello=False))
 
     def _failure(self, process: RankProcess, failure: Failure, now: float) -> None:
         if any(f.pid == failure.pid and f.rank == failure.rank for f in self._store.failures):

@@ -17,7 +17,7 @@ from ddpmon.recording.tables import TIERS
 
 _COARSEST_FIRST = tuple(reversed(TIERS))
 SPANS = 64
-"""Read at once."""
+"""Spans that are read at once."""
 
 
 class Span(msgspec.Struct, array_like=True):

@@ -38,8 +38,8 @@ class Seat:
     process: int
     host: str
     own_clock: bool
-    heard: bool
-    """So was every other rank of its world."""
+    in_whole_world: bool
+    """Whether every rank of its world was heard."""
 
 
 def seats(db: sqlite3.Connection, attempt: int) -> list[Seat]:
@@ -68,7 +68,7 @@ def merge_steps(
         records.setdefault(step.step, {})[columns[process]] = step
     hosts = {column: seat.host for column, seat in enumerate(seats_of_attempt)}
     own_clocks = {column for column, seat in enumerate(seats_of_attempt) if seat.own_clock}
-    whole = all(seat.heard for seat in seats_of_attempt)
+    whole = all(seat.in_whole_world for seat in seats_of_attempt)
     ends: dict[int, int] = {}
     worlds: list[tuple[Rows, World]] = []
     for present, numbers in groupby(sorted(records), key=lambda number: tuple(sorted(records[number]))):

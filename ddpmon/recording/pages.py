@@ -14,7 +14,7 @@ from typing import NamedTuple, Self, TypeAlias
 
 MAGIC = b"SQLite format 3\0"
 PAGE_BYTES = 4096
-"""Of a page where the header does not say it: SQLite's own choice."""
+"""Size of a page where the header does not say it: SQLite's own choice."""
 INDEX_INTERIOR, TABLE_INTERIOR, INDEX_LEAF, TABLE_LEAF = 2, 5, 10, 13
 RECORD_BYTES = 64 << 20
 """A record that claims to be longer is none."""

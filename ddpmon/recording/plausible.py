@@ -20,7 +20,7 @@ AHEAD_US = 2_000_000
 STEPS_AHEAD = 100_000
 """Steps that may have ended of which no record came yet, at most."""
 LAYOUTS_MOST = 8192
-"""Of a process."""
+"""Bucket layouts of a process."""
 
 _Record = TypeVar("_Record", Sample, Scalar, Digest)
 

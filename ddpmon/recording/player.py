@@ -5,7 +5,6 @@ from __future__ import annotations
 import bisect
 import contextlib
 import dataclasses
-import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,19 +14,16 @@ from ddpmon.analysis.verdict import Waiting
 from ddpmon.errors import RecordingError
 from ddpmon.messages import (
     MAX_STEP,
-    STAGE_CONNECTED,
-    STAGE_ENDED,
-    STAGE_TRAINING,
     Event,
     Finding,
     Snapshot,
-    Step,
     Wish,
 )
 from ddpmon.recording.checked import UNREADABLE
 from ddpmon.recording.merged import Merged
 from ddpmon.recording.recording import Recording
 from ddpmon.recording.restoring import restored_store
+from ddpmon.recording.track import Track
 from ddpmon.runs import Run
 from ddpmon.store.intake import EVENTS, WINDOW_STEPS
 from ddpmon.store.parts import with_parts
@@ -39,25 +35,18 @@ from ddpmon.store.view import snapshot
 TICK_S = 0.5
 """How often findings are looked at, as in a live hub."""
 TICKS_MOST = 100
-"""In one move: over a longer stretch they are looked at less often."""
+"""Ticks in one move: over a longer stretch findings are looked at less often."""
 LEAD_RECORDS = 24_000
 """Records that are read before the moment that is jumped to, at most: a fraction of a second."""
 MARK_S = 5.0
-"""Between two marks, at least."""
+"""Between two marks, from which playing can go on, at least."""
 MARKS_MOST = 2000
 FEED_STEPS = 1000
-"""Of a rank at a time, so that few steps wait for the other ranks'."""
+"""Steps of a rank that are fed at a time, so that few wait for the other ranks'."""
 READ_STEPS = 500
-"""Of a rank at a time."""
+"""Steps of a rank that are read at a time."""
 READ_RECORDS = 32_768
-"""Of all ranks, read ahead."""
-DIGESTS = 10_000
-DIGESTS_BEFORE = 100
-"""Of a rank, from before the place that is jumped to."""
-SAMPLED_US = 75_000_000
-"""How long before the place that is jumped to samples are read: where they were merged there is one a minute."""
-GONE_S = 1.5
-"""How long a hub needs to see that a process is gone."""
+"""Steps of all ranks that are read ahead."""
 EPOCH = "replay"
 NO_WISH = Wish()
 
@@ -78,75 +67,6 @@ class _Mark:
     state: str
     verdict_since: float | None
     bad_losses: dict[int, Loss]
-
-
-class _Track:
-    """What one process recorded, in its order."""
-
-    def __init__(
-        self, recording: Recording, merged: Merged, at_end: RankProcess, span_us: tuple[int, int], read_steps: int
-    ) -> None:
-        self.at_end = at_end
-        """As it was at the end."""
-        self.begins_us, self.ends_us = span_us
-        self._recording = recording
-        self._merged = merged
-        self._read_steps = read_steps
-        self._ahead: deque[Step] = deque()
-        self._next = 1
-        self._sampled_us = -1
-        self._digests = recording.digests(at_end.id, DIGESTS)
-        self._digested = 0
-
-    def begin(self, after_us: int, now_us: int) -> RankProcess:
-        """Go to a moment: steps are read from `after_us` on, samples from before `now_us`. A process as it was then."""
-        self._next = self._merged.first_step_after(self.at_end.id, after_us, self.at_end.last_step)
-        self._ahead.clear()
-        self._sampled_us = now_us - SAMPLED_US
-        at_end = self.at_end
-        before = self._next - 1
-        passed = bisect.bisect_right(self._digests, before, key=lambda digest: digest.step)
-        self._digested = max(0, passed - DIGESTS_BEFORE)
-        return RankProcess(
-            at_end.id, at_end.attempt, at_end.hello, stage=STAGE_CONNECTED, layouts=at_end.layouts, steps=before,
-            last_step=before, records=before, total_steps=at_end.total_steps, heard_at=-math.inf,
-        )  # fmt: skip
-
-    def take(self, until_us: int, most: int) -> list[Step]:
-        """The next records of steps that had ended by a moment."""
-        steps: list[Step] = []
-        while len(steps) < most:
-            if not self._ahead:
-                self._ahead.extend(self._merged.steps_from(self.at_end.id, self._next, self._read_steps))
-                if not self._ahead:
-                    break
-                self._next = self._ahead[-1].step + 1
-            if self._ahead[0].end_us > until_us:
-                break
-            steps.append(self._ahead.popleft())
-        return steps
-
-    def update(self, store: Store, process: RankProcess, now_us: int) -> None:
-        """Bring all but steps up to a moment: samples, digests, stack, whether it has left."""
-        at_end = self.at_end
-        fresh = self._recording.samples(at_end.id, self._sampled_us, now_us)
-        process.samples.extend(fresh)
-        store.add_samples(process, fresh)
-        if fresh:
-            self._sampled_us = fresh[-1].time_us
-            process.heard_at = max(process.heard_at, store.clock.unix_at(self._sampled_us))
-        if process.last_step:
-            process.stage = STAGE_TRAINING
-        passed = bisect.bisect_right(self._digests, process.last_step, key=lambda digest: digest.step)
-        store.add_digests(process, self._digests[self._digested : passed])
-        self._digested = passed
-        if process.steps >= at_end.unsynchronised_at:
-            process.unsynchronised, process.unsynchronised_at = at_end.unsynchronised, at_end.unsynchronised_at
-        if at_end.stack and at_end.stack.time_us <= now_us:
-            process.stack, process.stack_at = at_end.stack, store.clock.unix_at(at_end.stack.time_us)
-        if now_us > self.ends_us and at_end.left:
-            process.left, process.stage = True, STAGE_ENDED
-        process.dead = at_end.dead and now_us > self.ends_us + GONE_S * 1e6
 
 
 class Player:
@@ -172,7 +92,7 @@ class Player:
         processes = [process for process in recording.processes() if process.attempt >= 0]
         read_steps = max(4, min(READ_STEPS, READ_RECORDS // max(1, len(processes))))
         self._tracks = [
-            _Track(recording, self._merged, process, span, read_steps)
+            Track(recording, self._merged, process, span, read_steps)
             for process in processes
             if (span := self._merged.span_us(process.id))
         ]
@@ -207,7 +127,7 @@ class Player:
         if unix >= self.end:
             return with_parts(self._final, self._last, wish)
         with self._readable():
-            store = self._go(max(unix, self.begin))
+            store = self._play_to(max(unix, self.begin))
         store.events = deque(self._events_until(self._now), maxlen=EVENTS)
         store.events.extend(self._how_exactly(store))
         store.histories.logged_of(self._last.histories, self._now - self._run.created_at)
@@ -247,7 +167,7 @@ class Player:
         clock = self._recording.clock
         return round((unix - clock.unix) * 1e6) + clock.monotonic_us
 
-    def _begins(self, track: _Track) -> float:
+    def _begins(self, track: Track) -> float:
         return self._recording.clock.unix_at(track.begins_us)
 
     def _events_until(self, unix: float) -> Sequence[Event]:
@@ -262,7 +182,7 @@ class Player:
         sentence = f"steps of this moment are kept as means of {tier}: none can be told from its neighbours"
         return [Event(self._now, "info", sentence)]
 
-    def _go(self, to: float) -> Store:
+    def _play_to(self, to: float) -> Store:
         reach = max(self._lead(to), self.begin)
         store = self._store
         if store is None or not reach <= self._now <= to:
@@ -285,7 +205,7 @@ class Player:
 
     def _restart(self, reach: float, to: float) -> Store:
         """A store as it was at the last mark before a moment, or an empty one at `reach` where there is none since."""
-        place = bisect.bisect_right(self._marks, to, key=_at)
+        place = bisect.bisect_right(self._marks, to, key=lambda mark: mark.at)
         mark = self._marks[place - 1] if place and self._marks[place - 1].at > reach else None
         at = mark.at if mark else reach
         source = self._last if self._store is None or self._now < at else self._store
@@ -314,7 +234,7 @@ class Player:
         store.waiting = Waiting(store.registry.world_size, launcher=True, stages=stages)
         store.judge(to, to)
         store.new_events.clear()  # what happened is told by the recording
-        place = bisect.bisect_right(self._marks, to, key=_at)
+        place = bisect.bisect_right(self._marks, to, key=lambda mark: mark.at)
         if not place or to - self._marks[place - 1].at >= self._mark_s:
             mark = _Mark(to, store.findings, store.state, store.verdict_since, dict(store.bad_losses))
             self._marks.insert(place, mark)
@@ -351,10 +271,6 @@ class Player:
             track.update(store, process, until_us)
 
 
-def _at(mark: _Mark) -> float:
-    return mark.at
-
-
-def _sits(track: _Track, seats: dict[int, RankProcess]) -> bool:
+def _sits(track: Track, seats: dict[int, RankProcess]) -> bool:
     process = seats.get(track.at_end.rank)
     return process is not None and process.id == track.at_end.id

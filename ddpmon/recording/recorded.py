@@ -10,9 +10,9 @@ from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.report import report
 from ddpmon.analysis.steps.summary import summarise
 from ddpmon.messages import Snapshot
-from ddpmon.recording import left
 from ddpmon.recording.recording import Recording, recording_path
 from ddpmon.recording.restoring import REPORT_RECORDS, restored_store
+from ddpmon.recording.unread_tails import UnreadTails
 from ddpmon.runs import Run
 from ddpmon.store.clock import Clock
 from ddpmon.store.endings import read_ending
@@ -42,13 +42,13 @@ def recorded_report(run: Run, live: Snapshot | None = None) -> dict[str, Any]:
     """
     store = recorded_store(run) if live is None else _judged(run, REPORT_RECORDS)
     shot = _shot(store)
-    summary = store.summary if store.first is None else summarise(store.first)
+    summary = store.summary if store.first_step is None else summarise(store.first_step)
     stale_s = None
     if live is not None:
         shot = with_means_of(live, shot)
     elif run.state() in {"running", "unknown"}:
         stale_s = time.time() - shot.at
-    return report(shot, store.means_of, summary, store.since_start.sums, stale_s)
+    return report(shot, store.summarised, summary, store.since_start.sums, stale_s)
 
 
 def recorded_store(run: Run) -> Store:
@@ -80,7 +80,7 @@ def _end(store: Store) -> float:
 
 def _judged(run: Run, records: int | None) -> Store:
     """A store at the run's end; an empty one of a run that never came to record."""
-    if run.ended and not recording_path(run.id).exists() and not left.LeftFrames(runs.run_dir(run.id)).clock:
+    if run.ended and not recording_path(run.id).exists() and not UnreadTails(runs.run_dir(run.id)).clock:
         registry = Registry(run.id, run.world_size, run.host)
         store = Store(run, registry, Clock(0, run.created_at))
         store.ending = read_ending(run)

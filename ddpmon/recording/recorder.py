@@ -29,7 +29,7 @@ ROWS_PER_WRITE = 5000
 HELD_ROWS = 100_000
 """Rows that are kept while the disk refuses them, at most: some 64 MB. Then the oldest go, counted."""
 SPARE_BYTES = 256 << 10
-"""Held on the disk, so that how much is missing can be written down though it is full to the end."""
+"""Room held on the disk, so that how much is missing can be written down though the disk is full to the end."""
 
 FAR_COMMIT_S = 1.0
 """Between two transactions on a file system that is not this machine's, where each is a conversation with a server."""
@@ -50,13 +50,13 @@ class Checkpoint(msgspec.Struct):
 
 
 class _Entry(NamedTuple):
-    """A batch to write."""
+    """A batch that is to be written."""
 
     process: RankProcess
     batch: Batch
     steps: list[Step]
     last_step: int
-    """Of its process, after it."""
+    """The last step of its process, once it is written."""
 
     @property
     def rows(self) -> int:

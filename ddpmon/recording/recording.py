@@ -17,11 +17,12 @@ from ddpmon import runs
 from ddpmon.analysis.processes.unarmed import Unarmed
 from ddpmon.errors import RecordingError
 from ddpmon.messages import MAX_STEP, MAX_US, Digest, Event, Failure, Refusal, Sample, Scalar, Step
-from ddpmon.recording import checked, left, schema
+from ddpmon.recording import checked, schema
 from ddpmon.recording.checked import UNREADABLE
 from ddpmon.recording.database import Database
 from ddpmon.recording.recorder import Checkpoint
 from ddpmon.recording.tables import TIERS
+from ddpmon.recording.unread_tails import UnreadTails
 from ddpmon.runs import Run
 from ddpmon.store.clock import Clock
 from ddpmon.store.processes import SAMPLES, RankProcess
@@ -29,7 +30,7 @@ from ddpmon.store.refusals import Refusals
 from ddpmon.store.registry import Registry
 
 DIGESTS = 100
-"""Of a rank, the latest."""
+"""Digests of a rank that are read: the latest."""
 
 _T = TypeVar("_T")
 
@@ -45,14 +46,14 @@ class Recording:
         """Step records that could not be read so far, by process."""
         self._limits: dict[int, int] = {}
         """The last step that a process can have come to."""
-        self._left = left.LeftFrames(runs.run_dir(run.id)) if tails else None
-        if self._left and self._left.clock and not self.path.exists():
-            self.database = Database.empty(self.path, run.id, self._left.clock)
+        self._tails = UnreadTails(runs.run_dir(run.id)) if tails else None
+        if self._tails and self._tails.clock and not self.path.exists():
+            self.database = Database.empty(self.path, run.id, self._tails.clock)
         else:
             self.database = Database(self.path, run.name)
         try:
             self.clock = self._clock()
-            self._take_left()
+            self._take_tails()
         except BaseException:
             self.close()
             raise
@@ -69,13 +70,13 @@ class Recording:
             first = self.database.read("samples", ("time_us",), "ORDER BY time_us LIMIT 1")
             return Clock(first[0][0] if first and isinstance(first[0][0], int) else 0, self.run.created_at)
 
-    def _take_left(self) -> None:
+    def _take_tails(self) -> None:
         """Read with it what ranks left beside it, from a copy in memory."""
-        if self._left and self._left.frames:
+        if self._tails and self._tails.frames:
             self.database.writable()
             registry = self.registry()  # reading may show damage: then another copy takes the place of this one
-            self._left.take(self.run, self.database.writable(), self.clock, registry)
-            self.database.on_salvage = self._take_left
+            self._tails.take(self.run, self.database.writable(), self.clock, registry)
+            self.database.on_salvage = self._take_tails
 
     @property
     def damaged(self) -> bool:
@@ -86,7 +87,7 @@ class Recording:
     def notes(self) -> list[str]:
         """What of it, and beside it, could not be read."""
         damaged = [f"{self.path} is damaged: what is whole was read"] if self.damaged else []
-        return [*(self._left.notes if self._left else ()), *damaged]
+        return [*(self._tails.notes if self._tails else ()), *damaged]
 
     def close(self) -> None:
         self.database.close()

@@ -27,7 +27,7 @@ steps, eleven of seconds, a week of minutes."""
 LONG_STEP_US = 250_000
 """Longer steps become minutes at once: as many seconds would take more room than they do."""
 BITE_ROWS = 800
-"""Merged in one go, about: some 20 ms."""
+"""Rows that are merged in one go, about: some 20 ms."""
 LAST_SAMPLES_US = 3_600_000_000
 """Samples of a process of which no step is there are kept whole for so long."""
 
@@ -43,14 +43,14 @@ class Thinning:
         self._kept_records = kept_records
         (self._page_bytes,) = db.execute("PRAGMA page_size").fetchone()
         self._attempt: int | None = None
-        """Whose steps were merged last."""
+        """The attempt whose steps were merged last."""
         self._seats: list[Seat] = []
-        """Of that attempt."""
+        """The ranks of that attempt."""
         self._clocks = Clocks()
         self._samples_us = -math.inf
-        """Before it, by the clock of the lowest rank, all samples are merged."""
+        """By the clock of the lowest rank: all samples before this time are merged."""
         self._sampled_us: dict[int, int] = {}
-        """The same of each process, by its own clock."""
+        """By process and its own clock: all samples before this time are merged."""
 
     @property
     def due(self) -> bool:

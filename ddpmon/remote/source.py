@@ -7,7 +7,6 @@ last snapshot stays, and `silent_for` says how old it is.
 from __future__ import annotations
 
 import contextlib
-import os
 import select
 import threading
 import time
@@ -19,7 +18,7 @@ import msgspec
 
 import ddpmon
 from ddpmon.errors import DdpmonError, UnreachableError
-from ddpmon.messages import END_STATES, Snapshot, WireError, Wish
+from ddpmon.messages import END_STATES, Snapshot, Wish
 from ddpmon.plain import plain
 from ddpmon.remote.address import Address
 from ddpmon.remote.channel import (
@@ -27,7 +26,6 @@ from ddpmon.remote.channel import (
     About,
     AskThere,
     Beat,
-    Framer,
     FromHere,
     FromThere,
     Printed,
@@ -36,11 +34,9 @@ from ddpmon.remote.channel import (
     Sorry,
     StopThere,
     Taken,
-    Unframer,
     Want,
-    from_there,
 )
-from ddpmon.remote.deltas import Patcher
+from ddpmon.remote.conversation import Conversation
 from ddpmon.remote.line import Line
 from ddpmon.runs.logs import Log, Said
 from ddpmon.source.listed import Listed, Verdict
@@ -63,12 +59,12 @@ class RemoteSource:
     refused = ""
     """What cannot be a snapshot is refused there, where the hub is."""
 
-    def __init__(self, address: Address, line: Line | None = None) -> None:
-        """line: an open one that has greeted; without one it logs in by itself, and never asks for a password."""
+    def __init__(self, address: Address) -> None:
         self.address = address
         self.run_id = address.run or ""
         self.run_name = ""
-        self._line = line
+        self._conversation: Conversation | None = None
+        """None: there is no line, and the thread logs in again."""
         self._snapshot: Snapshot | None = None
         self._log = Log(self._take_printed)
         self._printed: list[Said] = []
@@ -81,7 +77,8 @@ class RemoteSource:
         self._beat_at = time.monotonic()
         self._trouble = ""
         self._news: deque[str] = deque(maxlen=8)
-        self._version = ""
+        self._versions = ""
+        """What is to be said where ddpmon there is of another version."""
         self._outgoing: deque[FromHere] = deque()
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -100,21 +97,21 @@ class RemoteSource:
 
         UnreachableError, or whatever ddpmon there has to say against it.
         """
+        conversation = Conversation(line)
         try:
-            version = line.greeted()
-            line.keep_quiet()
-            source = cls(address, line)
-            source._version = version
-            source._hear_about(line)
+            about = conversation.begin()
         except BaseException:
             line.close()
             raise
+        source = cls(address)
+        source._conversation = conversation
+        source._begun(conversation, about)
         source._thread.start()
         return source
 
     @classmethod
     def beside(cls, address: Address) -> RemoteSource:
-        """Another run of a machine that lets one in without being asked; returns at once."""
+        """Another run of a machine that lets one in without being asked; logs in by itself, and returns at once."""
         source = cls(address)
         source._thread.start()
         return source
@@ -166,9 +163,9 @@ class RemoteSource:
         self._closing.set()
         self._wake()
         with self._lock:
-            line = self._line
-        if line is not None and not self._logged_in:
-            line.hang_up()  # whose login may never come
+            conversation = self._conversation
+        if conversation is not None and not self._logged_in:
+            conversation.line.hang_up()  # whose login may never come
         self._thread.join(5.0)
         self._waking.close()
         self._woken.close()
@@ -218,9 +215,9 @@ class RemoteSource:
         while not self._closing.is_set():
             began = time.monotonic()
             try:
-                line = self._line or self._connect()
+                conversation = self._conversation or self._connect()
                 self._trouble = ""
-                self._pump(line)
+                self._pump(conversation)
             except (DdpmonError, OSError) as error:
                 self._trouble = plain(str(error))
             self._drop()
@@ -231,72 +228,53 @@ class RemoteSource:
 
     def _drop(self) -> None:
         with self._lock:
-            line, self._line = self._line, None
+            conversation, self._conversation = self._conversation, None
         self._outgoing.clear()
         self._logged_in = False
-        if line is not None:
-            line.close()
+        if conversation is not None:
+            conversation.line.close()
 
-    def _connect(self) -> Line:
+    def _connect(self) -> Conversation:
         """Log in again, to the same run, and ask for what was looked at."""
-        line = Line(self.address, _words(self.run_id or None), unattended=True)
+        conversation = Conversation(Line(self.address, _words(self.run_id or None), unattended=True))
         with self._lock:
-            self._line = line
+            self._conversation = conversation
         if self._closing.is_set():
             raise UnreachableError("not needed any more")
-        self._version = line.greeted()
-        self._hear_about(line)
+        self._begun(conversation, conversation.begin())
         with self._lock:
             self._printed, self._begun_anew = [], True
         self._send(self._want)
-        return line
+        return conversation
 
-    def _hear_about(self, line: Line) -> None:
-        """Take the first message of a line; DdpmonError if there is no such run there."""
-        self._framer, self._unframer, self._patcher = Framer(), Unframer(), Patcher()
-        self._first: list[bytes] = []
-        while not self._first:
-            data = line.read()
-            if not data:
-                raise UnreachableError(line.why())
-            self._first = self._messages(line, data)
-        about = self._decoded(line, self._first.pop(0))
-        if isinstance(about, Sorry):
-            raise DdpmonError(f"{self.address.where}: {plain(about.text)}")
-        if not isinstance(about, About):
-            raise UnreachableError(f"{line.where}: {_GARBAGE}")
+    def _begun(self, conversation: Conversation, about: About) -> None:
         self.run_id, self.run_name = about.run_id, plain(about.name)
         self._beat_at = time.monotonic()
         self._logged_in = True
-        if self._version != ddpmon.__version__:
-            self._news.append(self._versions())
+        self._versions = ""
+        if conversation.version != ddpmon.__version__:
+            self._versions = (
+                f"{self.address.where} has ddpmon {conversation.version}, this is {ddpmon.__version__}: "
+                "what one of them lacks is not shown"
+            )
+            self._news.append(self._versions)
 
-    def _versions(self) -> str:
-        machine = self.address.where
-        return (
-            f"{machine} has ddpmon {self._version}, this is {ddpmon.__version__}: what one of them lacks is not shown"
-        )
-
-    def _pump(self, line: Line) -> None:
+    def _pump(self, conversation: Conversation) -> None:
         """Read and write until the line ends; UnreachableError says why."""
-        os.set_blocking(line.stdin, False)
-        for message in self._first:
-            self._take(line, message)
+        line = conversation.line
         heard_at = time.monotonic()
         while not self._closing.is_set():
             self._drop_unused_wants(time.monotonic())
             while self._outgoing:
-                self._write(line, self._outgoing.popleft())
-            ready = select.select([line.stdout, self._woken.fileno()], [], [], 0.0 if line.early else _POLL_S)[0]
+                conversation.send(self._outgoing.popleft())
+            wait_s = 0.0 if conversation.pending else _POLL_S
+            ready = select.select([line.stdout, self._woken.fileno()], [], [], wait_s)[0]
             if self._woken.fileno() in ready:
                 self._woken.recv(4096)
-            if line.early or line.stdout in ready:
-                data = line.read()
-                if not data:
-                    raise UnreachableError(line.why())
+            if conversation.pending or line.stdout in ready:
+                for message in conversation.messages():
+                    self._take(conversation, message)
                 heard_at = time.monotonic()
-                for message in self._messages(line, data):
-                    self._take(line, message)
             elif time.monotonic() - heard_at > GIVE_UP_S:
                 line.hang_up()
                 raise UnreachableError(f"{line.where}: nothing came for {GIVE_UP_S:.0f} s")
@@ -307,42 +285,15 @@ class RemoteSource:
         if (printed, runs) != (self._want.printed, self._want.runs):
             self._change_want(printed=printed, runs=runs)
 
-    def _write(self, line: Line, message: FromHere) -> None:
-        frame = self._framer.frame(message)
-        try:
-            written = os.write(line.stdin, frame)
-        except BlockingIOError:
-            written = 0
-        if written != len(frame):
-            line.hang_up()
-            raise UnreachableError(f"{line.where}: the line takes nothing more")
-
-    def _messages(self, line: Line, data: bytes) -> list[bytes]:
-        try:
-            return self._unframer.feed(data)
-        except WireError:
-            line.hang_up()
-            raise UnreachableError(f"{line.where}: {_GARBAGE}") from None
-
-    def _decoded(self, line: Line, message: bytes) -> FromThere | None:
-        """None: something that only a newer ddpmon says."""
-        try:
-            return from_there(message)
-        except WireError:
-            return None
-
-    def _take(self, line: Line, encoded: bytes) -> None:
-        message = self._decoded(line, encoded)
+    def _take(self, conversation: Conversation, message: FromThere) -> None:
         if isinstance(message, Beat):
             self._beat, self._beat_at = message, time.monotonic()
         elif isinstance(message, Shot):
-            self._write(line, Taken())
-            try:
-                shot = self._patcher.take(message.patch)
-            except WireError:
-                line.hang_up()
-                raise UnreachableError(f"{line.where}: {_GARBAGE}") from None
-            self._snapshot = self._with_version(shot)
+            conversation.send(Taken())
+            shot = conversation.snapshot(message)
+            if self._versions:
+                shot = msgspec.structs.replace(shot, notes=[self._versions, *shot.notes])
+            self._snapshot = shot
         elif isinstance(message, Printed):
             with self._lock:
                 self._printed += [
@@ -355,14 +306,6 @@ class RemoteSource:
             ]
         elif isinstance(message, Sorry):
             self._news.append(f"{self.address.where}: {plain(message.text)}")
-
-    def _with_version(self, shot: Snapshot) -> Snapshot:
-        if self._version == ddpmon.__version__:
-            return shot
-        return msgspec.structs.replace(shot, notes=[self._versions(), *shot.notes])
-
-
-_GARBAGE = "what comes from there is not ddpmon's (does a login print in the background?)"
 
 
 def _words(run: str | None) -> list[str]:

@@ -33,7 +33,7 @@ from ddpmon.runs.folders import (
     view_address,
 )
 from ddpmon.runs.here import Place, Sight, here, is_local
-from ddpmon.runs.hidden import alert_command, whole
+from ddpmon.runs.hidden import alert_command, with_secrets
 from ddpmon.runs.ids import new_id, reserved
 from ddpmon.runs.lock import held, hold
 from ddpmon.runs.proc import boot_id, pid_namespace
@@ -75,5 +75,5 @@ __all__ = [
     "text",
     "update",
     "view_address",
-    "whole",
+    "with_secrets",
 ]

@@ -15,7 +15,7 @@ from typing import Any
 
 from ddpmon.errors import DdpmonError, RunNotFoundError, UsageError
 from ddpmon.runs.folders import home, private_dir, run_dir, runs_dir
-from ddpmon.runs.hidden import keep, without_secrets
+from ddpmon.runs.hidden import keep_secrets, without_secrets
 from ddpmon.runs.run import Run, load
 from ddpmon.runs.writing import write
 
@@ -44,7 +44,7 @@ def create(run: Run) -> Path:
     except FileExistsError:
         raise UsageError(f"there is a run {run.id} already") from None
     if shown.hides:
-        keep(run)
+        keep_secrets(run)
     return path
 
 

@@ -28,12 +28,12 @@ def alert_command(run: Run) -> list[str]:
     if not run.on_alert:
         return []
     try:
-        return whole(run).on_alert
+        return with_secrets(run).on_alert
     except RunNotFoundError:
         return []
 
 
-def whole(run: Run) -> Run:
+def with_secrets(run: Run) -> Run:
     """A run with the values that its run.json hides. RunNotFoundError if they are not kept any more."""
     if not run.hides:
         return run
@@ -58,6 +58,6 @@ def without_secrets(run: Run) -> Run:
     return dataclasses.replace(shown, hides=shown != run)
 
 
-def keep(run: Run) -> None:
+def keep_secrets(run: Run) -> None:
     """Write down what run.json hides of a run."""
     write(run_dir(run.id) / "secrets.json", {name: getattr(run, name) for name in _Secrets.__annotations__})

@@ -66,7 +66,7 @@ class Run:
     pid_namespace: str = ""
     """In which its pids count, as `pid_namespace()` tells; "": not known."""
     hides: bool = False
-    """Values of `argv`, `script_args` or `environment` are hidden here; `whole` has them."""
+    """Values of `argv`, `script_args` or `environment` are hidden here; `with_secrets` has them."""
 
     @property
     def ended(self) -> bool:

@@ -100,3 +100,20 @@ class LocalSource:
 
     def news(self) -> str:
         return ""
+
+
+class EndedSource(LocalSource):
+    """What is said by sources of runs that have ended: nobody is there to answer or to be stopped."""
+
+    stoppable = False
+    askable = False
+    refused = ""
+
+    def silent_for(self) -> float:
+        return 0.0
+
+    def ask(self, ranks: Sequence[int] = ()) -> None:
+        """Nobody is there to answer."""
+
+    def stop(self, now: bool = False) -> None:
+        """Nothing runs."""

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 
 from ddpmon.errors import RecordingError
 from ddpmon.messages import Snapshot, WireError, Wish, checked
 from ddpmon.runs import Run
 from ddpmon.runs.logs import Log, Reader
-from ddpmon.source.protocol import LocalSource
+from ddpmon.source.protocol import EndedSource
 
 
-class RecordedSource(LocalSource):
+class RecordedSource(EndedSource):
     """A run that has ended, as its dashboard stood at the end."""
 
-    stoppable = False
-    askable = False
     tape = None
-    refused = ""
 
     def __init__(self, run: Run) -> None:
         """Read a run's recording; RecordingError says what is wrong with it."""
@@ -43,17 +39,8 @@ class RecordedSource(LocalSource):
             with contextlib.suppress(WireError):  # the run as it was goes on being shown
                 self._snapshot = checked(with_parts(self._snapshot, self._store, wish))
 
-    def silent_for(self) -> float:
-        return 0.0
-
     def logs(self) -> Log:
         return self._log
-
-    def ask(self, ranks: Sequence[int] = ()) -> None:
-        """Nobody is there to answer."""
-
-    def stop(self, now: bool = False) -> None:
-        """Nothing runs."""
 
     def close(self) -> None:
         """Nothing is held."""

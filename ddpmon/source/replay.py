@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
 
 import msgspec
 
@@ -13,7 +12,7 @@ from ddpmon.messages import RunView, Snapshot, WireError, Wish, checked
 from ddpmon.plain import plain
 from ddpmon.runs import Run
 from ddpmon.runs.logs import Log, Reader
-from ddpmon.source.protocol import Cursor, LocalSource
+from ddpmon.source.protocol import Cursor, EndedSource
 
 FRAME_S = 0.25
 SLOWEST, FASTEST = 0.125, 1024.0
@@ -24,12 +23,8 @@ LEAD_S = 1.0
 """How long before the end of the first step a replay begins: what comes before it is the start of the processes."""
 
 
-class ReplaySource(LocalSource):
+class ReplaySource(EndedSource):
     """Plays a run's recording. A thread of its own reads it and follows the cursor."""
-
-    stoppable = False
-    askable = False
-    refused = ""
 
     def __init__(self, run: Run, speed: float = 1.0) -> None:
         """Open a run's recording; RecordingError says what is wrong with it, or that there is nothing in it."""
@@ -97,18 +92,9 @@ class ReplaySource(LocalSource):
                 self._wish, self._pressed = wish, True
                 self._turn.notify()
 
-    def silent_for(self) -> float:
-        return 0.0
-
     def logs(self) -> Log:
         """All that was printed: lines carry no time."""
         return self._log
-
-    def ask(self, ranks: Sequence[int] = ()) -> None:
-        """Nobody is there to answer."""
-
-    def stop(self, now: bool = False) -> None:
-        """Nothing runs."""
 
     def close(self) -> None:
         with self._turn:

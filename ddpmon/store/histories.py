@@ -20,7 +20,7 @@ LATE_S = 2
 LOGGED_MOST = 24
 """Names of logged values that are kept; further ones are not."""
 PENDING = 4096
-"""Steps of a name whose end was not told yet."""
+"""Steps whose logged values wait for the step to end, of each name."""
 _Values = tuple[float | None, ...]
 _values: Callable[[Sample], _Values] = attrgetter(*(QUANTITIES[name].sample_field for name in SAMPLE_SERIES))
 """What a sample tells of SAMPLE_SERIES."""
@@ -46,7 +46,7 @@ class Histories:
         self._by_step: dict[str, dict[int, dict[int, float]]] = {}
         """Logged values by name, step and rank that are not in the history yet."""
         self._second = -1
-        """The last one that is in the history."""
+        """The last second that is in the history."""
 
     @property
     def names(self) -> list[str]:

@@ -48,11 +48,11 @@ from ddpmon.store.endings import Ending
 from ddpmon.store.histories import Histories
 from ddpmon.store.processes import SAMPLE_US, RankProcess
 from ddpmon.store.registry import Registry
-from ddpmon.store.samples import Recently
+from ddpmon.store.samples import RecentSamples
 
 WINDOW_STEPS = 600
 PAUSING_S = 1.0
-"""A pause that takes so long is told of while it lasts."""
+"""A pause that takes so long is shown while it lasts."""
 WINDOW_S = 30.0
 EVENTS = 200
 BUCKET_STEPS = 50
@@ -76,7 +76,7 @@ class Intake:
     ) -> None:
         self.run = run
         self.live = live
-        """A hub is at it: the run is not lost as long as there is something to hear."""
+        """Whether a hub feeds it: then the run is not lost as long as there is something to hear."""
         self.registry = registry
         self.clock = clock
         self.histories = Histories()
@@ -85,24 +85,24 @@ class Intake:
         self.pause_filter = PauseFilter()
         self.past = Past()
         self.history_step = 0
-        """The histories hold everything up to this step."""
+        """The last step that is in the histories."""
         self.damaged = False
-        """It comes from a recording of which something could not be read."""
+        """Whether it comes from a recording of which something could not be read."""
         self.failures: list[Failure] = []
         self.events: deque[Event] = deque(maxlen=EVENTS)
         self.new_events: list[Event] = []
-        """Not recorded yet."""
+        """Events that are not recorded yet."""
         self.notes: list[str] = []
         self.ending = Ending()
         self.waiting = verdict.Waiting(registry.world_size)
         self.world: World | None = None
         self.departed = Departed()
-        self.first: World | None = None
+        self.first_step: World | None = None
         """The first step, while there is no other."""
-        self._firsts: dict[int, Step] = {}
-        """What each rank told of it."""
-        self.means_of: World | None = None
-        """The steps of it that `summary` tells of."""
+        self._first_steps: dict[int, Step] = {}
+        """By rank: its record of the first step."""
+        self.summarised: World | None = None
+        """The steps of `world` that `summary` is of."""
         self.summary: Summary | None = None
         self.loss: float | None = None
         self.loss_falls: bool | None = None
@@ -121,9 +121,9 @@ class Intake:
         """By rank: pauses after its last step, of ranks that have left."""
         self._backwards: deque[int] = deque(maxlen=21)
         """Of the latest steps: how many backward calls each had."""
-        self.recently = Recently()
+        self.recent_samples = RecentSamples()
         self.bad_losses: dict[int, Loss] = {}
-        """Each rank's first that is not finite."""
+        """Each rank's first loss that is not finite."""
         self._replicas = Replicas()
         self._sampled_us: dict[int, int] = {}
         """When each process's latest sample was taken, by its own clock."""
@@ -142,7 +142,7 @@ class Intake:
             # The first step holds what is done once (allocating, tuning, compiling): no mean is to tell of it.
             self._aligner.add(process.rank, [step for step in steps if step.step > 1])
             if steps[0].step == 1:
-                self._firsts[process.rank] = steps[0]
+                self._first_steps[process.rank] = steps[0]
             self._last_step_at = at
             if process.trains_since_us is None:
                 process.trains_since_us = steps[0].end_us
@@ -152,7 +152,7 @@ class Intake:
                 if step.loss is not None and not math.isfinite(step.loss) and process.rank not in self.bad_losses:
                     self.bad_losses[process.rank] = Loss(process.rank, step.step, step.loss)
 
-    def add_rest(self, process: RankProcess, pauses: Sequence[Pause]) -> None:
+    def add_closing_pauses(self, process: RankProcess, pauses: Sequence[Pause]) -> None:
         """Take what a rank did instead of training after its last step."""
         if self.registry.is_seated(process):
             self._final_pauses[process.rank] = pauses
@@ -197,9 +197,9 @@ class Intake:
         self._clocks = Clocks(self.registry.host)
         self._window = Window(self._window.steps)
         self._named = NamedTimes(self._window.steps)
-        self.world = self.means_of = self.summary = None
+        self.world = self.summarised = self.summary = None
         self.departed = Departed()
-        self.first, self._firsts = None, {}
+        self.first_step, self._first_steps = None, {}
         self.history_step = 0
         self.histories.forget_logged()
         self.since_start = SinceStart()
@@ -247,17 +247,17 @@ class Intake:
         if self.world is not None:
             self._summarise(self.world)
             self.loss, self.loss_falls = loss_trend(self.world)
-            self.first = None
-        elif self.first is None and len(self._firsts) == self.registry.world_size > 0:
-            ranks = tuple(sorted(self._firsts))
-            rows = Rows(ranks, [[self._firsts[rank] for rank in ranks]])
-            self.first = split(rows, Clocks(self.registry.host).offsets_us(rows, hosts), own_clocks)
+            self.first_step = None
+        elif self.first_step is None and len(self._first_steps) == self.registry.world_size > 0:
+            ranks = tuple(sorted(self._first_steps))
+            rows = Rows(ranks, [[self._first_steps[rank] for rank in ranks]])
+            self.first_step = split(rows, Clocks(self.registry.host).offsets_us(rows, hosts), own_clocks)
 
     def _summarise(self, world: World) -> None:
         """Means, of a live view over the steps since the last change: the table says the same as the verdict."""
         world = past_warm_up(world)
-        self.means_of = world if self._window_s is None else since_change(world, self.findings)
-        self.summary = summarise(self.means_of)
+        self.summarised = world if self._window_s is None else since_change(world, self.findings)
+        self.summary = summarise(self.summarised)
 
     def _remember(self, part: World) -> None:
         part = part.between(int(np.searchsorted(part.step, self.history_step, side="right")), len(part))

@@ -59,8 +59,8 @@ def _host(store: Store, rank: int) -> str:
 def _heat(store: Store, wish: HeatWish) -> HeatView | None:
     heat = store.heat
     judged = wish.beyond_chance and wish.metric in HEAT_JUDGED
-    of = heat.beyond_chance if judged else heat.grid
-    grid = of(wish.metric, wish.steps, wish.columns)
+    grid_of = heat.beyond_chance if judged else heat.grid
+    grid = grid_of(wish.metric, wish.steps, wish.columns)
     if grid is None:
         return None
     chosen = [column for column, rank in enumerate(heat.ranks) if wish.ranks is None or within(rank, wish.ranks)]

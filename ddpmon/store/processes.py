@@ -17,7 +17,7 @@ SILENT_S = 3.0
 SAMPLE_US = 1_300_000
 """What a sample tells of began at most so long before it."""
 SAMPLES = 30
-"""Of a process, one a second, that are kept: about as long as the window of steps."""
+"""Samples of a process that are kept, one a second: about as long as the window of steps."""
 
 
 @dataclass
@@ -48,9 +48,9 @@ class RankProcess:
     asked_again_at: float = float("-inf")
     """When it was asked for what is missing, by the hub's clock."""
     hole: bool = True
-    """Any number of steps may be missing before the next one: batches of it are known to be lost."""
+    """Any number of steps may be missing before the next one: batches are lost."""
     missing: int = 0
-    """So many may be: records that it had to drop or that were left out."""
+    """How many steps may be missing before the next one: records that it had to drop or that were left out."""
     doubted: int = 0
     """A step that could not be the next one; if the batch after goes on from it, it was."""
     last_end_us: int = 0
@@ -73,7 +73,7 @@ class RankProcess:
     pausing_since: float = 0.0
     """By the hub's clock."""
     epoch: int | None = None
-    """That runs, counted from 1."""
+    """The epoch that runs, counted from 1."""
     epochs: int | None = None
     samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES))
     """The latest, oldest first."""
@@ -98,7 +98,7 @@ class RankProcess:
     asked_at: float | None = None
     """When a viewer asked where it is, by the hub's clock; None: it has answered, or nobody did."""
     unanswered: bool = False
-    """It did not answer the last time."""
+    """It did not answer when it was last asked."""
     learning_rate: float | None = None
     trains_since_us: int | None = None
     """End of the first step that is known, on its own clock: before it, samples tell of imports and set-up."""

@@ -54,7 +54,7 @@ def rank_views(store: Store, summary: Summary | None, now: float) -> list[RankVi
                 environment=_environment(hello, sample),
                 named_ms=named.get(rank, {}),
                 unmeasured=hello.unmeasured,
-                **(_sampled(sample, store.recently.of(process).conditions) if sample else {}),
+                **(_sampled(sample, store.recent_samples.of(process).conditions) if sample else {}),
                 **mean,
             )
         )

@@ -38,11 +38,6 @@ class Registry:
     _speakers: dict[bytes, int] = field(default_factory=dict)
     _last_id: int = 0
 
-    @property
-    def whole(self) -> bool:
-        """Whether every rank of the world was heard. Else none of those that were can tell whom they wait for."""
-        return len(self.seats) >= self.world_size
-
     def covers_all(self, ranks: Sequence[int]) -> bool:
         """Whether steps of these ranks are those of all that train: the rest has ended, or is heard and does not step.
 
@@ -50,7 +45,7 @@ class Registry:
         """
         if len(ranks) >= self.world_size:
             return True
-        return self.whole and not set(self.unheard).difference(ranks)
+        return len(self.seats) >= self.world_size and not set(self.unheard).difference(ranks)
 
     @property
     def unheard(self) -> list[int]:
@@ -155,8 +150,8 @@ class Registry:
         process = self.everyone.get(self._speakers.get(identity, -1))
         return process if process and (peer is None or process.peer == peer) else None
 
-    def is_known(self, pid: int, peer: Peer | None = None) -> bool:
-        """Whether this hub was greeted by the process."""
+    def has_hello(self, pid: int, peer: Peer | None = None) -> bool:
+        """Whether the process has said hello to this hub."""
         process = self.everyone.get(_key(pid, peer))
         return process is not None and process.greeted
 

@@ -37,14 +37,14 @@ class Recent:
     """None: there is no sample."""
 
 
-class Recently:
-    """Of all ranks, worked out anew every AGAIN_US: a thousand ranks have thirty samples each."""
+class RecentSamples:
+    """What each rank's latest samples come to, worked out anew every AGAIN_US: a thousand ranks have thirty each."""
 
     def __init__(self) -> None:
         self._by_process: dict[int, Recent] = {}
 
     def of(self, process: RankProcess) -> Recent:
-        """Of one."""
+        """What a rank's come to."""
         cached, last = self._by_process.get(process.id), process.sample
         if cached is None or last is None or not 0 <= last.time_us - cached.time_us < self._again_us(process):
             cached = self._by_process[process.id] = _recent(process)

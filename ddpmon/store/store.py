@@ -24,7 +24,7 @@ from ddpmon.messages import (
 )
 from ddpmon.plain import utf8
 from ddpmon.store.intake import HUGE_LOSSES, Intake
-from ddpmon.store.standing import next_timeout, standstill, start_stands_s
+from ddpmon.store.standstill import next_timeout, standstill, start_stands_s
 
 
 class Store(Intake):
@@ -90,7 +90,7 @@ class Store(Intake):
 
     def _evidence(self, standstill: Standstill | None, wait: Wait | None) -> Evidence:
         processes = self.registry.seats.values()
-        recent_samples = [(p, self.recently.of(p)) for p in processes if not (p.left and self.live)]
+        recent_samples = [(p, self.recent_samples.of(p)) for p in processes if not (p.left and self.live)]
         return Evidence(
             records=sum(process.records for process in self.registry.everyone.values()),
             lost=self.records_lost,

@@ -41,8 +41,8 @@ _RANK_STEP_MEANS = (
 def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) -> Snapshot:
     """Everything a screen needs at this moment. now: seconds of the hub's own clock."""
     run, registry = store.run, store.registry
-    summary = store.summary if store.first is None else summarise(store.first)
-    loss = store.loss if store.first is None else loss_trend(store.first)[0]
+    summary = store.summary if store.first_step is None else summarise(store.first_step)
+    loss = store.loss if store.first_step is None else loss_trend(store.first_step)[0]
     ranks = rank_views(store, summary, now)
     total = _total(store)
     training_epoch, training_epochs = _epoch(store)
@@ -104,7 +104,9 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
         accumulation=store.accumulation,
         training_epoch=training_epoch,
         training_epochs=training_epochs,
-        all_reduce=all_reduce_view(store.means_of or store.first, summary, collectives=counts_collectives(store)),
+        all_reduce=all_reduce_view(
+            store.summarised or store.first_step, summary, collectives=counts_collectives(store)
+        ),
         efficiency=efficiency_view(summary.efficiency) if summary and waits and len(summary.ranks) > 1 else None,
         quantities=[name for name in store.histories.names if name not in unmeasured],
         parallelism=parallelism,
@@ -118,10 +120,10 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
 
 def with_means_of(live: Snapshot, recorded: Snapshot) -> Snapshot:
     """A hub's snapshot whose means are those of a recording's steps, of which there are more than a hub keeps."""
-    means_of = {view.rank: view for view in recorded.ranks}
+    summarised = {view.rank: view for view in recorded.ranks}
     ranks = [
-        msgspec.structs.replace(view, **{name: getattr(means_of[view.rank], name) for name in _RANK_STEP_MEANS})
-        if view.rank in means_of
+        msgspec.structs.replace(view, **{name: getattr(summarised[view.rank], name) for name in _RANK_STEP_MEANS})
+        if view.rank in summarised
         else view
         for view in live.ranks
     ]

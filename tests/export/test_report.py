@@ -27,7 +27,7 @@ RUN = Run(
 )  # fmt: skip
 
 
-def built(told, run=RUN, restarts=0):
+def built(told, run=RUN):
     """The report of a run whose ranks told this."""
     registry = Registry(run.id, run.world_size, run.host)
     store = Store(run, registry, Clock(0, run.created_at))

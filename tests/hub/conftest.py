@@ -98,7 +98,7 @@ class Rank:
 
     def join(self, **changes):
         self.hello(**changes)
-        while not self.answer(Welcome).known:
+        while not self.answer(Welcome).has_hello:
             pass
 
 
@@ -186,10 +186,11 @@ class Stage:
         self.run = dataclasses.replace(self.run, **changes)
         runs.save(self.run)
 
-    def hub(self, ready=True):
-        log = (self.dir / "logs" / "hub.log").open("ab")
-        hub = subprocess.Popen([sys.executable, "-m", "ddpmon.hub", self.run.id], stdout=log, stderr=log)
-        log.close()
+    def hub(self, ready=True, before=()):
+        """before: what its command line begins with."""
+        with (self.dir / "logs" / "hub.log").open("ab") as log:
+            line = [*before, sys.executable, "-m", "ddpmon.hub", self.run.id]
+            hub = subprocess.Popen(line, stdout=log, stderr=log)
         self.hubs.append(hub)
         if ready:
             self.viewer().get()
@@ -220,21 +221,24 @@ class Stage:
         self.end(exit_code, **changes)
         assert self.hubs[-1].wait(DEADLINE_S) == 0, self.log()
 
+    def close(self):
+        for hub in self.hubs:
+            if hub.poll() is None:
+                hub.kill()
+            hub.wait()
+        self.supervisor.kill()
+        self.supervisor.wait()
+        for peer in self.peers:
+            if isinstance(peer, RankProcess):
+                peer.kill()
+            peer.socket.close()
+
 
 @pytest.fixture
 def stage(home):
     context = zmq.Context()
     stage = Stage(context)
     yield stage
-    for hub in stage.hubs:
-        if hub.poll() is None:
-            hub.kill()
-        hub.wait()
-    stage.supervisor.kill()
-    stage.supervisor.wait()
-    for peer in stage.peers:
-        if isinstance(peer, RankProcess):
-            peer.kill()
-        peer.socket.close()
+    stage.close()
     context.term()
     assert "Traceback" not in stage.log()

@@ -44,10 +44,10 @@ def joined(stage, count=2):
     return ranks
 
 
-def tells(rank, frames=FRAMES):
+def tells(rank):
     """What a probe answers."""
     now = time.monotonic_ns() // 1000
-    rank.socket.send(encode(Stack(rank.rank, rank.pid, now, rank.step, now, 1, list(frames), 0)))
+    rank.socket.send(encode(Stack(rank.rank, rank.pid, now, rank.step, now, 1, list(FRAMES), 0)))
 
 
 def heard(rank, wait_ms=0):

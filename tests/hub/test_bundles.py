@@ -23,13 +23,13 @@ def test_what_is_not_taken_goes_out_again_in_order_and_once_taken_it_does_not():
         bundles.add(item(number))
         bundles.close()
     assert [bundle.seq for bundle in sent(bundles)] == [1, 2, 3]
-    bundles.taken(1)
-    bundles.again()
+    bundles.recorded(1)
+    bundles.send_again()
     again = sent(bundles)
     assert [(bundle.seq, bundle.first) for bundle in again] == [(2, 2), (3, 2)]
     assert [bundle.items[0].pid for bundle in again] == [2, 3]
-    bundles.taken(3)
-    bundles.again()
+    bundles.recorded(3)
+    bundles.send_again()
     assert sent(bundles) == []
     assert bundles.settled
 
@@ -54,7 +54,7 @@ def test_of_too_much_the_oldest_goes_is_counted_and_the_rest_says_where_it_begin
         if number == 3:
             sent(bundles)
     assert bundles.dropped == 5
-    bundles.again()
+    bundles.send_again()
     left = sent(bundles)
     assert [bundle.seq for bundle in left] == list(range(6, 16))
     assert {bundle.first for bundle in left} == {6}

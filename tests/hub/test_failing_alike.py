@@ -16,13 +16,14 @@ from tests.recordings import BEGAN
 from tests.worlds import own_times, records
 
 
-def fail(stage, ranks, *, restart=0, error="ValueError: no such class on rank {}"):
+def fail(stage, ranks):
     """Ranks that finish five steps and raise."""
     told = records(own_times(5, stage.run.world_size), first=1)
-    for rank in (stage.rank(number, pid=4_100_000 + 10 * restart + number) for number in ranks):
-        rank.join(restart=restart)
+    for rank in (stage.rank(number, pid=4_100_000 + number) for number in ranks):
+        rank.join()
         rank.batch(told[rank.rank])
-        rank.socket.send(encode(Failure(rank.rank, rank.pid, 90 + rank.rank, error.format(rank.rank), "Traceback …")))
+        error = f"ValueError: no such class on rank {rank.rank}"
+        rank.socket.send(encode(Failure(rank.rank, rank.pid, 90 + rank.rank, error, "Traceback …")))
 
 
 def test_one_exception_on_all_ranks_is_one_event_one_finding_and_one_sentence(stage):

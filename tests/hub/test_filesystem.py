@@ -13,7 +13,7 @@ from ddpmon.messages import Event
 from ddpmon.recording.recorder import Recorder
 from ddpmon.store.clock import Clock
 from tests.conftest import wait_for
-from tests.hub.test_thinning import World, rows
+from tests.hub.thinned import EndlessRun, rows
 from tests.worlds import own_times, records
 
 
@@ -29,27 +29,27 @@ def journal(path):
 
 
 def test_a_recording_on_a_disk_has_a_log_that_readers_do_not_wait_for(tmp_path):
-    world = World(tmp_path / "telemetry.db", whole_bytes=10**9)
-    world.tick()
+    run = EndlessRun(tmp_path / "telemetry.db", whole_bytes=10**9)
+    run.tick()
     assert (tmp_path / "telemetry.db-wal").exists()
-    world.recorder.close()
+    run.recorder.close()
 
 
 def test_a_recording_on_a_server_has_none(far, tmp_path):
     path = tmp_path / "telemetry.db"
-    world = World(path, whole_bytes=600_000)
+    run = EndlessRun(path, whole_bytes=600_000)
     for _ in range(60):
-        world.tick()
+        run.tick()
         assert {name for name in os.listdir(tmp_path) if name.endswith(("-wal", "-shm"))} == set()
     assert rows(path, "SELECT count(*) FROM steps") == [(60 * 10 * 4,)]
-    world.recorder.close()
+    run.recorder.close()
 
 
 def test_a_recording_that_was_moved_to_a_server_loses_its_log(tmp_path, monkeypatch):
     path = tmp_path / "telemetry.db"
-    world = World(path, whole_bytes=10**9)
-    world.tick()
-    world.recorder._db.close()  # as a hub that was killed leaves it
+    run = EndlessRun(path, whole_bytes=10**9)
+    run.tick()
+    run.recorder._db.close()  # as a hub that was killed leaves it
     monkeypatch.setattr(runs, "is_local", lambda path: False)
     assert journal(path) == "wal"
     later = Recorder(path, "made-up", Clock(0, 0.0))
@@ -77,18 +77,18 @@ while True:
 
 def test_a_reader_of_another_process_and_the_writer_take_turns(far, tmp_path):
     path = tmp_path / "telemetry.db"
-    world = World(path, whole_bytes=10**9)
-    world.tick()
+    run = EndlessRun(path, whole_bytes=10**9)
+    run.tick()
     command = [sys.executable, "-c", READER, str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
         seen = [int(reader.stdout.readline())]
         for _ in range(40):
-            world.tick()
-            assert world.recorder.trouble is None
+            run.tick()
+            assert run.recorder.trouble is None
             seen.append(int(reader.stdout.readline()))  # it reads while the writer goes on
         reader.kill()
         assert reader.stderr.read() == ""
-    world.recorder.close()
+    run.recorder.close()
     assert seen == sorted(set(seen))
     assert seen[-1] == rows(path, "SELECT count(*) FROM steps")[0][0] == 41 * 40
 

@@ -3,8 +3,6 @@
 import contextlib
 import signal
 import socket
-import subprocess
-import sys
 import time
 
 import msgspec
@@ -18,6 +16,7 @@ from ddpmon.messages import STAGE_TRAINING, Ask, Bye, Card, Failure, Meeting, Ne
 from ddpmon.messages.nodes import LINK, Join
 from ddpmon.recording.recording import Recording
 from tests.hub.conftest import Stage, until
+from tests.namespaces import unshared
 from tests.worlds import own_times, records
 
 HOUR_US = 3_600_000_000
@@ -30,15 +29,6 @@ class Machine(Stage):
         super().__init__(context)
         self.number = number
         self.save(nnodes=2, name=f"node{number}")
-
-    def hub(self, ready=True, before=()):
-        """before: what its command line begins with."""
-        with (self.dir / "logs" / "hub.log").open("ab") as log:
-            line = [*before, sys.executable, "-m", "ddpmon.hub", self.run.id]
-            self.hubs.append(subprocess.Popen(line, stdout=log, stderr=log))
-        if ready:
-            self.viewer().get()
-        return self.hubs[-1]
 
     def ranks(self, first, pid=None):
         """Two ranks. pid: the same on both machines, as in containers."""
@@ -61,14 +51,7 @@ def machines(home):
     made = [Machine(context, number) for number in range(2)]
     yield made
     for machine in made:
-        for hub in machine.hubs:
-            if hub.poll() is None:
-                hub.kill()
-            hub.wait()
-        machine.supervisor.kill()
-        machine.supervisor.wait()
-        for peer in machine.peers:
-            peer.socket.close()
+        machine.close()
     context.term()
     assert not [machine.log() for machine in made if "Traceback" in machine.log()]
 
@@ -325,14 +308,7 @@ def test_the_end_is_told_to_the_viewers_of_every_machine_and_all_is_recorded(mac
 @pytest.fixture
 def hours_ahead():
     """What to put before a command line, so that its monotonic clock is five hours ahead."""
-    prefix = ["unshare", "--time", "--monotonic", str(5 * HOUR_US // 1_000_000), "--fork", "--kill-child"]
-    try:
-        allowed = subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode == 0
-    except OSError:
-        allowed = False
-    if not allowed:
-        pytest.skip("no time namespace can be made here")
-    return prefix
+    return unshared("time", "--time", "--monotonic", str(5 * HOUR_US // 1_000_000), "--fork", "--kill-child")
 
 
 def test_who_failed_first_is_known_although_its_clock_is_hours_ahead(machines, hours_ahead):

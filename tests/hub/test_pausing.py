@@ -101,8 +101,8 @@ def test_means_are_of_training_steps_and_the_evaluation_is_told(store):
 
 def test_an_evaluation_after_the_last_step_counts_too(store):
     """Of a run that trains for one epoch there is no other."""
-    store.add_rest(store.registry.seats[0], [Pause(EVALUATION, 0, 3_000_000)])
-    store.add_rest(store.registry.seats[1], [Pause(EVALUATION, 0, 2_000_000), Pause(CHECKPOINT, 0, 500_000)])
+    store.add_closing_pauses(store.registry.seats[0], [Pause(EVALUATION, 0, 3_000_000)])
+    store.add_closing_pauses(store.registry.seats[1], [Pause(EVALUATION, 0, 2_000_000), Pause(CHECKPOINT, 0, 500_000)])
     store.digest(final=True)
     store.digest(final=True)
     times = snapshot(store, "e", 1, 113.0, time.time()).times

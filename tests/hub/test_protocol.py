@@ -56,7 +56,7 @@ def test_a_rank_that_never_said_hello_is_asked_to(stage):
     stage.hub()
     rank = stage.rank(0)
     rank.batch(records(own_times(3, 1), first=1)[0])
-    assert rank.answer(Welcome).known is False
+    assert rank.answer(Welcome).has_hello is False
     rank.join()
     rank.batch(records(own_times(3, 1), first=1)[0], seq=1)
     rank.acknowledged(1)
@@ -81,7 +81,7 @@ def test_after_the_hub_was_killed_nothing_is_lost_that_the_ranks_still_hold(stag
     for rank in ranks:
         rank.batch(seq=4)
         welcome = rank.answer(Welcome)
-        assert welcome.known is False
+        assert welcome.has_hello is False
         rank.join()
         for batch in held[rank.rank]:
             rank.socket.send(encode(batch))
@@ -276,4 +276,4 @@ def test_the_hub_says_hello_to_a_late_rank_that_came_before_it(stage):
     rank = stage.rank(0)
     rank.hello()
     stage.hub()
-    assert until(lambda: rank.answer(Welcome).known, "a welcome")
+    assert until(lambda: rank.answer(Welcome).has_hello, "a welcome")

@@ -43,11 +43,11 @@ def telling(told, rank):
     return [msgspec.structs.replace(step, tokens=512, learning_rate=0.1 / step.step, gc_us=2000) for step in told[rank]]
 
 
-def samples_after(steps, share, count=10):
+def samples_after(steps, share):
     first = steps[0].end_us + 2_000_000
     return [
         Sample(first + i * 1_000_000, 90.0, 1 << 30, starved_share=share, major_faults_per_s=3.0, threads=7)
-        for i in range(count)
+        for i in range(10)
     ]
 
 

@@ -14,7 +14,7 @@ import pytest
 from ddpmon.recording import schema
 from ddpmon.recording.recording import recording_path
 from ddpmon.recording.tables import TABLES, VIEW_COLUMNS, VIEWS
-from tests.hub.test_thinning import SOME_ROOM, rows, slow
+from tests.hub.thinned import SOME_ROOM, rows, slow
 from tests.recordings import BEGAN, record
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -19,12 +19,12 @@ from tests.hub.conftest import until
 ARMED = """
 import ctypes, os, sys
 from ddpmon.messages.folder import Places
-from ddpmon.probe import answer
+from ddpmon.probe import stack_signal
 def holds_the_lock():
     ctypes.PyDLL(None).read(0, ctypes.create_string_buffer(1), 1)
 def plain():
     os.read(0, 1)
-answer.arm(Places("/nowhere/", [], []))
+stack_signal.arm(Places("/nowhere/", [], []))
 print("ready", flush=True)
 {then}
 """
@@ -152,9 +152,9 @@ def test_a_process_that_the_kernel_holds_is_told_as_such_if_it_stays(folder, ran
 @pytest.mark.parametrize(
     "script",
     [
-        "import signal; signal.signal({number}, lambda *_: print('mine', flush=True)); answer.keep(True); plain()",
-        "answer.keep(False); plain()",
-        "answer.withdraw(); plain()",
+        "import signal; signal.signal({number}, lambda *_: os.write(1, b'mine')); stack_signal.keep(True); plain()",
+        "stack_signal.keep(False); plain()",
+        "stack_signal.withdraw(); plain()",
     ],
 )
 def test_an_offer_that_does_not_hold_any_more_is_withdrawn(folder, rank, script):
@@ -177,7 +177,7 @@ def test_a_signal_that_the_script_uses_is_left_to_it(folder, rank, before):
 
 def test_a_forked_child_does_not_answer_and_leaves_its_parents_offer(folder, rank):
     parent = rank(
-        "pid = os.fork()\nif not pid: answer.forked(); answer.withdraw(); os._exit(0)\nos.waitpid(pid, 0)\n"
+        "pid = os.fork()\nif not pid: stack_signal.forked(); stack_signal.withdraw(); os._exit(0)\nos.waitpid(pid, 0)\n"
         "print('ready', flush=True)\nholds_the_lock()"
     )
     assert parent.program.stdout.readline() == "ready\n"

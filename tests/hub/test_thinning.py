@@ -14,37 +14,16 @@ import pytest
 from ddpmon import runs
 from ddpmon.export import report
 from ddpmon.export.steps import pieces
-from ddpmon.messages import PROTOCOL, Batch, Hello, Sample, Scalar
-from ddpmon.recording.player import Player
+from ddpmon.messages import Batch, Sample
 from ddpmon.recording.recorder import Recorder
 from ddpmon.recording.recording import Recording, recording_path
-from ddpmon.recording.restoring import restored_store
 from ddpmon.store.clock import Clock
-from ddpmon.store.processes import RankProcess
 from tests.conftest import wait_for
+from tests.hub.thinned import NO_ROOM, SOME_ROOM, TIERS, EndlessRun, counts, merge_all, rows, slow
 from tests.recordings import BEGAN, record, story
 from tests.worlds import own_times, records
 
-TIERS = ("seconds", "minutes", "hours")
 TIMES = ("length", "data", "forward", "backward", "optimizer", "other", "wait", "transfer")
-NO_ROOM = (1, 200)
-"""All is merged that may be."""
-SOME_ROOM = (450_000, 200)
-
-
-def rows(source, query, *values):
-    path = recording_path(source.id) if isinstance(source, runs.Run) else source
-    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
-        return db.execute(query, values).fetchall()
-
-
-def counts(run):
-    return {tier: rows(run, f"SELECT count(*) FROM {tier}")[0][0] for tier in ("steps", *TIERS)}
-
-
-def slow(steps=3000, ranks=2):
-    """Five steps a second; rank 1 is late from a third to half of them."""
-    return story(steps, ranks, late=1, begin=steps // 3, end=steps // 2) * 6
 
 
 def exact(run):
@@ -103,20 +82,12 @@ def test_a_step_that_some_rank_never_told_of_tells_of_no_wait(home):
         db.execute("DELETE FROM steps WHERE process = 2 AND step BETWEEN 50 AND 99")
         db.commit()
     recorder = Recorder(recording_path(run.id), run.id, Clock(0, BEGAN), None, *NO_ROOM)
-    thin(recorder, run)
+    with Recording(run) as recording:
+        recorder.process(next(iter(recording.processes())))
+    merge_all(recorder)
     found = rows(run, "SELECT process, sum(steps), sum(waits) FROM minutes GROUP BY process")
     found += rows(run, "SELECT process, sum(steps), sum(waits) FROM hours GROUP BY process")
     assert sorted(found) == [(1, 500, 450), (2, 450, 450)]
-
-
-def thin(recorder, run):
-    """Have a recorder of a run that is over merge all it can."""
-    with Recording(run) as recording:
-        recorder.process(next(iter(recording.processes())))
-    recorder.write()
-    while recorder.too_large:
-        recorder.thin()
-    recorder.close()
 
 
 def test_losses_logged_values_and_samples_keep_count_sum_and_extremes(home):
@@ -152,10 +123,7 @@ def test_a_merged_sample_is_a_mean_but_for_what_fills_up(home):
     later = [Sample(first + 7_300_000_000, 50.0)]
     batch = Batch(0, process.hello.pid, process.seq + 1, 0, 4, 300, 0, samples=[*told, *later])
     recorder.batch(process, batch, [])
-    recorder.write()
-    while recorder.too_large:
-        recorder.thin()
-    recorder.close()
+    merge_all(recorder)
     with Recording(run) as recording:
         (merged,) = recording.samples(process.id, first - 1, first + 10_000_000)
     expected = Sample(told[-1].time_us, 81.0, 102, threads=8, gpu_throttled="", loader_pinned=True)
@@ -163,170 +131,15 @@ def test_a_merged_sample_is_a_mean_but_for_what_fills_up(home):
     assert rows(run, "SELECT merged FROM samples WHERE time_us = ?", merged.time_us) == [(3,)]
 
 
-def test_the_report_is_the_same_and_counts_no_merged_step_as_lost(home):
-    own = slow()
-    whole = report.build(record(own))
-    shutil.rmtree(runs.run_dir(whole["run"]["id"]))
-    thinned = report.build(record(own, room=(1, 2 * 1200)))
-    assert counts(runs.load(whole["run"]["id"]))["steps"] == 2400
-    window = {"count", "window", "samples_per_s", "records_lost"}
-    assert {name: thinned["steps"][name] for name in ("count", "records_lost")} == {"count": 3000, "records_lost": 0}
-    assert window <= thinned["steps"].keys()
-    assert thinned["what_if"] is not None
-    assert thinned["verdict"] == whole["verdict"]
-
-
-def test_what_was_lost_is_still_lost_once_its_neighbours_are_merged(home):
-    run = record(slow(600))
-    with contextlib.closing(sqlite3.connect(recording_path(run.id))) as db:
-        db.execute("DELETE FROM steps WHERE process = 2 AND step BETWEEN 50 AND 59")
-        db.execute("UPDATE processes SET records = 590 WHERE id = 2")
-        db.commit()
-    recorder = Recorder(recording_path(run.id), run.id, Clock(0, BEGAN), None, *NO_ROOM)
-    with Recording(run) as recording:
-        recorder.process(list(recording.processes())[1])
-    recorder.write()
-    while recorder.too_large:
-        recorder.thin()
-    recorder.close()
-    assert counts(run)["steps"] < 600
-    assert report.build(run)["steps"]["records_lost"] == 10
-
-
-def test_replay_shows_merged_steps_by_their_means_and_says_so(home):
-    own = slow()
-    whole = record(own)
-    player = Player(whole)
-    at = [BEGAN + seconds for seconds in (60.0, 270.0, 290.0, 500.0)]
-    expected = [player.at(moment) for moment in at]
-    player.close()
-    shutil.rmtree(runs.run_dir(whole.id))
-    player = Player(record(own, room=SOME_ROOM))
-    shown = [player.at(moment) for moment in at]
-    said = [[event.text for event in shot.events if "means of" in event.text] for shot in shown]
-    assert [len(texts) for texts in said] == [1, 1, 1, 0]
-    assert {text.split("means of ")[1].split(":")[0] for texts in said for text in texts} <= set(TIERS)
-    for before, after in zip(expected, shown, strict=True):
-        assert after.step == pytest.approx(before.step, abs=6)
-        assert (after.state, after.records_lost) == (before.state, 0)
-        for mine, theirs in zip(after.ranks, before.ranks, strict=True):
-            assert mine.own_ms == pytest.approx(theirs.own_ms, rel=0.02)
-            assert mine.phases_ms == pytest.approx(theirs.phases_ms, rel=0.05, abs=3.0)
-            assert mine.cpu_percent == theirs.cpu_percent
-    kinds = [[(f.kind, *f.ranks) for f in shot.findings if f.severity != "info"] for shot in shown]
-    assert kinds == [[], [("straggler", 1)], [("straggler", 1)], []]
-    player.close()
-
-
-def test_replay_begins_at_the_first_step_and_ends_at_the_last_where_all_are_merged(home):
-    run = record(slow(1500), restarts=(1400,), room=(1, 0))
-    assert counts(run)["steps"] == 0
-    player = Player(run)
-    assert player.first_step == pytest.approx(BEGAN + 5.2, abs=1.0)
-    middle = player.at((player.begin + player.end) / 2)
-    assert middle.step > 500
-    assert player.at(player.end - 1.0).step == pytest.approx(100, abs=6)
-    player.close()
-
-
-def change(run, *queries):
-    with contextlib.closing(sqlite3.connect(recording_path(run.id))) as db:
-        for query in queries:
-            db.execute(query)
-        db.commit()
-
-
-@pytest.mark.parametrize(
-    "what",
-    [
-        "steps = 9007199254740991",
-        "last_step = 9223372036854775807, steps = 9223372036854775807",
-        "first_step = -9007199254740992, steps = 9007199254740992",
-        "length_us_sum = 'long', end_us = x'00'",
-        "end_us = -1, steps = 0",
-        "learning_rate = 'nan', waits = NULL, loss_sum = 9e999",
-        "begin_us = begin_us * 1000000",
-    ],
-)
-def test_rows_that_cannot_be_are_left_out_of_a_replay(home, what):
-    run = record(slow(2000), room=(400_000, 200))
-    ((begin, end),) = rows(run, "SELECT min(begin_us) / 1e6, max(begin_us) / 1e6 FROM seconds")
-    change(run, f"UPDATE seconds SET {what} WHERE begin_us > {(begin + end) / 2 * 1e6}")
-    player = Player(run)
-    shown = [player.at(BEGAN + seconds) for seconds in (begin + 5, (begin + end) / 2 + 5, end - 5, end + 10)]
-    assert all(0 < shot.step <= 2000 for shot in shown)
-    assert shown[0].step < shown[-1].step
-    player.step_from(BEGAN + end - 5, 1)
-    player.close()
-    assert report.build(run)["steps"]["count"] == 2000
-
-
-def test_steps_that_were_merged_are_not_lost_where_the_file_is_damaged(home):
-    run = record(slow(), room=SOME_ROOM)
-    ((page, size),) = rows(run, "SELECT rootpage, page_size FROM sqlite_master, pragma_page_size WHERE name = 'events'")
-    with recording_path(run.id).open("r+b") as file:
-        file.seek((page - 1) * size)
-        file.write(b"\xff" * size)
-    with Recording(run) as recording:
-        store = restored_store(recording)
-        assert recording.database.salvaged
-    assert (store.step, store.records_lost) == (3000, 0)
-    player = Player(run)
-    assert 300 < player.at(BEGAN + 100.0).step < 600
-    player.close()
-
-
-def test_csv_holds_whole_steps_and_says_how_many_were_merged(home, cli):
-    run = record(slow(), room=SOME_ROOM)
-    told = cli("export", "--format", "csv")
-    assert told.returncode == 0
-    whole = counts(run)["steps"]
-    assert len(told.stdout.splitlines()) == 1 + whole
-    assert told.stderr.startswith(f"ddpmon: {6000 - whole:,} older step records of told (")
-    assert cli("export", "--format", "csv", "--last", "5").stderr == ""
-
-
-class World:
-    """A run that goes on: its ranks tell of half a second at a time."""
-
-    def __init__(self, path, ranks=4, *, whole_bytes, kept_records=400, first=1):
-        self.recorder = Recorder(path, "made-up", Clock(0, BEGAN), None, whole_bytes, kept_records)
-        hellos = [Hello(PROTOCOL, "made-up", r, r, ranks, 0, "here", 1000 + r, 4) for r in range(ranks)]
-        self.processes = [RankProcess(r + 1, 0, hello, stage=4) for r, hello in enumerate(hellos)]
-        self.own = own_times(10, ranks, noise=0.1)
-        self.number, self.now_us = first - 1, first * 50_000
-        for process in self.processes:
-            process.last_step = process.records = self.number
-
-    def tick(self):
-        told = records(self.own, first=self.number + 1, start_us=self.now_us)
-        for process in self.processes:
-            steps = told[process.rank]
-            process.seq += 1
-            process.last_step = process.steps = steps[-1].step
-            process.records += len(steps)
-            at_us = self.now_us // 1_000_000 * 1_000_000
-            samples = [] if at_us == getattr(process, "sampled_us", None) else [Sample(at_us, 90.0, 1 << 30)]
-            process.sampled_us = at_us
-            scalars = [Scalar(step.step, "loss", 1.0) for step in steps] if process.rank == 0 else []
-            batch = Batch(process.rank, process.hello.pid, process.seq, self.now_us, 4, process.steps, 0,
-                          steps=steps, samples=samples, scalars=scalars)  # fmt: skip
-            self.recorder.batch(process, batch, steps)
-        self.number, self.now_us = self.number + len(self.own), told[0][-1].end_us
-        self.recorder.write()
-        while self.recorder.too_large:
-            self.recorder.thin()
-
-
 def test_the_file_of_a_run_that_goes_on_does_not_grow(home, tmp_path):
     path = tmp_path / "telemetry.db"
-    world = World(path, whole_bytes=600_000)
+    run = EndlessRun(path, whole_bytes=600_000)
     sizes = []
     for tick in range(900):
-        world.tick()
+        run.tick()
         if tick >= 300:
             sizes.append(path.stat().st_size)
-    world.recorder.close()
+    run.recorder.close()
     ((kept,),) = rows(path, "SELECT count(*) FROM steps")
     assert kept < 0.25 * 900 * 10 * 4
     assert max(sizes) < 700_000
@@ -338,11 +151,11 @@ def test_the_file_of_a_run_that_goes_on_does_not_grow(home, tmp_path):
 WRITER = """
 import sys
 from pathlib import Path
-from tests.hub.test_thinning import World
-world = World(Path(sys.argv[1]), whole_bytes=400_000, first=int(sys.argv[2]))
+from tests.hub.thinned import EndlessRun
+run = EndlessRun(Path(sys.argv[1]), whole_bytes=400_000, first=int(sys.argv[2]))
 print("began", flush=True)
 while True:
-    world.tick()
+    run.tick()
 """
 
 

@@ -13,7 +13,7 @@ from ddpmon.launch import start
 from ddpmon.launch.drain import HELD_BYTES
 from ddpmon.launch.prepare import Asked, prepare
 from ddpmon.messages.folder import Places
-from ddpmon.probe import answer, tail
+from ddpmon.probe import stack_signal, tail
 from tests.conftest import Started, wait_for
 from tests.probe.conftest import python
 
@@ -181,7 +181,7 @@ def test_what_a_rank_leaves_in_its_runs_folder_raises_nothing_on_a_full_disk(sma
     disk.fill()
     assert not tail.leave(3, [b"x" * 100_000])
     assert list((disk.path / "tail").iterdir()) == []
-    monkeypatch.setattr(answer, "_handler", lambda: 0)
-    answer.arm(Places("", ["/lib"], ["/home"] * 1_000))
-    assert answer._armed is None
+    monkeypatch.setattr(stack_signal, "_handler", lambda: 0)
+    stack_signal.arm(Places("", ["/lib"], ["/home"] * 1_000))
+    assert stack_signal._armed is None
     assert list((disk.path / "stacks").iterdir()) == []  # an offer that does not hold would have the signal kill

@@ -12,12 +12,12 @@ from ddpmon.errors import UsageError
 from ddpmon.launch import torchrun
 
 
-def parsed(script="train.py", args=(), module=False, nproc=4, nodes=None, max_restarts=0, grace_s=20.0):
+def parsed(script="train.py", args=(), module=False, nodes=None, max_restarts=0, grace_s=20.0):
     line = torchrun.command(
         script,
         list(args),
         module=module,
-        nproc=nproc,
+        nproc=4,
         nodes=nodes or torchrun.Nodes(),
         max_restarts=max_restarts,
         grace_s=grace_s,

@@ -16,7 +16,7 @@ def hosts():
     yield from cable()
 
 
-def says(host, words, timeout_s=LAUNCH_S):
+def says(host, words):
     """Wait until `ddpmon status` on a host says something; returns all that it says then."""
     last = ""
 
@@ -26,7 +26,7 @@ def says(host, words, timeout_s=LAUNCH_S):
         return words in last and last
 
     try:
-        return wait_for(found, timeout_s)
+        return wait_for(found, LAUNCH_S)
     except AssertionError:
         raise AssertionError(f"{host.name} never says {words!r}, but {last}\n{host.log()}") from None
 

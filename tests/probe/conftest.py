@@ -55,7 +55,7 @@ class Ear:
                 known.add(identity)
                 router.send_multipart([identity, messages.encode(Welcome(self.epoch))])
             elif identity not in known:
-                router.send_multipart([identity, messages.encode(Welcome(self.epoch, known=False))])
+                router.send_multipart([identity, messages.encode(Welcome(self.epoch, has_hello=False))])
             elif isinstance(message, Batch | Bye):
                 router.send_multipart([identity, messages.encode(Ack(message.seq))])
         router.close()
@@ -160,9 +160,7 @@ def environment(address: str | None, **more: str) -> dict[str, str]:
     return env
 
 
-def torchrun(
-    nproc: int, script: Path, *args: str, address: str | None, timeout: float = 120, **env: str
-) -> subprocess.CompletedProcess[str]:
+def torchrun(nproc: int, script: Path, *args: str, address: str | None, **env: str) -> subprocess.CompletedProcess[str]:
     """Run a script on real ranks and wait for it."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(nproc)]
     return subprocess.run(
@@ -170,7 +168,7 @@ def torchrun(
         env=environment(address, **env),
         capture_output=True,
         text=True,
-        timeout=timeout,
+        timeout=120,
         check=False,
     )
 

@@ -19,7 +19,7 @@ class Script:
         self.optimizers = {name: torch.optim.SGD([torch.zeros(1, requires_grad=True)]) for name in optimizers}
         for name, optimizer in self.optimizers.items():
             self.names[optimizer] = name
-            self.iteration.made(optimizer)
+            self.iteration.optimizer_made(optimizer)
 
     def does(self, what: str) -> list[int]:
         """How many synchronisations each step has that is finished by now."""
@@ -69,5 +69,5 @@ def test_steps_are_numbered_in_order_and_models_named_where_there_are_several() 
 def test_what_is_left_at_the_end_is_a_step() -> None:
     script = Script("dg")
     script.does("ssdsgssdsgs")
-    script.iteration.marked()
+    script.iteration.end()
     assert [1 + len(raw.before) for raw in script.clock.finished] == [3, 3, 1]

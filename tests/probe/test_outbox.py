@@ -13,10 +13,10 @@ def drain(outbox: Outbox) -> list[int]:
     return sent
 
 
-def filled(count: int, capacity: int = 1000, records: int = 10) -> Outbox:
+def filled(count: int, capacity: int = 1000) -> Outbox:
     outbox = Outbox(capacity)
     for seq in range(1, count + 1):
-        outbox.add(Frame(seq, b"x", records))
+        outbox.add(Frame(seq, b"x", 10))
     return outbox
 
 
@@ -41,7 +41,7 @@ def test_the_rest_is_what_nobody_acknowledged_sent_or_not() -> None:
     drain(outbox)
     outbox.add(Frame(4, b"x", 1))
     outbox.acknowledged(2)
-    assert [frame.seq for frame in outbox.rest()] == [3, 4]
+    assert [frame.seq for frame in outbox.unacknowledged()] == [3, 4]
     assert not outbox.settled
 
 

@@ -29,7 +29,6 @@ def _can_be(make) -> bool:
 MADE = {**snapshots.STATES, **odd.MADE, **measured.MADE, **kinds.MADE}
 MADE = {name: make for name, make in MADE.items() if _can_be(make)}
 assert len(MADE) > 10
-AS_EXACT = {"ranks"}
 
 
 def passed(shots):

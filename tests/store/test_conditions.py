@@ -4,7 +4,7 @@ import pytest
 
 from ddpmon.messages import PROTOCOL, Hello, Sample
 from ddpmon.store.processes import RankProcess
-from ddpmon.store.samples import Recently
+from ddpmon.store.samples import RecentSamples
 
 SECOND = 1_000_000
 
@@ -15,7 +15,7 @@ def process(samples, trains_since_us=10 * SECOND):
 
 
 def of(*args, **kwargs):
-    return Recently().of(process(*args, **kwargs)).conditions
+    return RecentSamples().of(process(*args, **kwargs)).conditions
 
 
 def samples(count, first=20, **values):
@@ -54,7 +54,7 @@ def test_before_the_first_step_nothing_is_known():
 
 
 def test_a_new_sample_is_worked_in_and_an_old_one_not_again():
-    known, rank = Recently(), process(samples(4, starved_share=0.5, rss_bytes=100))
+    known, rank = RecentSamples(), process(samples(4, starved_share=0.5, rss_bytes=100))
     first = known.of(rank)
     assert (first.starved, first.memory.rss_bytes) == ([0.5] * 4, [100] * 4)
     assert known.of(rank) is first
@@ -63,4 +63,4 @@ def test_a_new_sample_is_worked_in_and_an_old_one_not_again():
 
 
 def test_a_rank_without_samples_has_no_memory_to_tell_of():
-    assert Recently().of(process([])).memory is None
+    assert RecentSamples().of(process([])).memory is None

@@ -10,7 +10,7 @@ from ddpmon.messages import EVALUATION, PROTOCOL, STAGE_MODEL, Collective, Hello
 from ddpmon.runs import Run
 from ddpmon.store.clock import Clock
 from ddpmon.store.registry import Registry
-from ddpmon.store.standing import next_timeout
+from ddpmon.store.standstill import next_timeout
 from ddpmon.store.store import Store
 from tests.worlds import own_times, records
 

@@ -1,70 +1,34 @@
 """The ways people train with DDP, a few steps each: `ways.py NAME… --save PATH`, on two ranks.
 
-Every way builds its own little model and returns what was trained; the weights are saved per rank.
+Every way builds its own little model and returns what was trained; the weights are saved per rank. Here are the loops;
+how batches come and what besides training is done have files of their own.
 """
 
 import argparse
 import contextlib
-import dataclasses
-import datetime as dt
 import os
 import sys
-import time
 
 import torch
 import torch.distributed as dist
+import ways_common
+import ways_of_collectives  # noqa: F401  its ways
+import ways_of_loading  # noqa: F401  its ways
 from torch import nn
-from torch.distributed import _functional_collectives as functional
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
-from torch.utils.data.dataloader import _BaseDataLoaderIter
+from ways_common import BATCH, STEPS, WAYS, batches, compiled_s, net, report, train, way
 
 import ddpmon
 
-way = ""
-compiled_s = {}
-STEPS = 12
-BATCH = 8
 
-
-def net(norm=False):
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(16, 32), nn.BatchNorm1d(32) if norm else nn.Tanh(), nn.ReLU(), nn.Linear(32, 4))
-
-
-def batches(steps=STEPS, seed=None):
-    generator = torch.Generator().manual_seed(100 + (dist.get_rank() if seed is None else seed))
-    for _ in range(steps):
-        yield torch.randn(BATCH, 16, generator=generator), torch.randint(0, 4, (BATCH,), generator=generator)
-
-
-def report(losses):
-    """One write, so that ranks do not mix within a line."""
-    sys.stdout.write(f"{way} {dist.get_rank()} {losses}\n")
-    sys.stdout.flush()
-
-
-def train(model, optimizer=None, data=None, forward=None):
-    """The plain loop."""
-    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    losses = []
-    for batch in batches() if data is None else data:
-        x, y = batch if forward is None else forward(batch)
-        loss = nn.functional.cross_entropy(model(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    report(losses)
-    return model
-
-
+@way
 def plain():
     return train(DDP(net()))
 
 
+@way
 def batchnorm():
     return train(DDP(net(norm=True)))
 
@@ -89,16 +53,19 @@ def accumulated(apart):
     return model
 
 
+@way
 def accumulation():
     """The first two under no_sync."""
     return accumulated(DDP.no_sync)
 
 
+@way
 def accumulation_synchronised():
     """Without no_sync, as many scripts do: each backward all-reduces."""
     return accumulated(contextlib.nullcontext)
 
 
+@way
 def accumulation_ends_early():
     """Four batches a step, of the last one two: what is left of an epoch."""
     model = DDP(net())
@@ -120,6 +87,7 @@ def accumulation_ends_early():
     return model
 
 
+@way
 def scaler_skips():
     """GradScaler begins with a scale that is too large: the first optimizer steps are left out."""
     model = DDP(net())
@@ -139,6 +107,7 @@ def scaler_skips():
     return model
 
 
+@way
 def manual_optimization():
     """As Lightning's: DDP is told only after the forward that its gradients are to be reduced."""
     model = DDP(net())
@@ -158,6 +127,7 @@ def manual_optimization():
     return model
 
 
+@way
 def two_optimizers():
     """One backward, two optimizers for parts of the model, as Muon and AdamW go together."""
     model = DDP(net())
@@ -176,6 +146,7 @@ def two_optimizers():
     return model
 
 
+@way
 def autocast_scaler():
     """bf16 autocast, GradScaler, clipping, a scheduler."""
     model = DDP(net())
@@ -198,6 +169,7 @@ def autocast_scaler():
     return model
 
 
+@way
 def gan():
     """Two DDP models, two optimizers, three backward calls an iteration."""
     torch.manual_seed(0)
@@ -218,6 +190,7 @@ def gan():
     return nn.ModuleList([generator, critic])
 
 
+@way
 def marked():
     """The script says itself what a step is: two updates."""
     model = DDP(net())
@@ -234,6 +207,7 @@ def marked():
     return model
 
 
+@way
 def join_uneven():
     """Rank 1 has four batches more."""
     model = DDP(net())
@@ -247,12 +221,14 @@ def join_uneven():
     return model
 
 
+@way
 def fp16_hook():
     model = DDP(net())
     model.register_comm_hook(None, default_hooks.fp16_compress_hook)
     return train(model)
 
 
+@way
 def power_sgd():
     model = DDP(net())
     state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=3)
@@ -260,6 +236,7 @@ def power_sgd():
     return train(model)
 
 
+@way
 def bucket_view():
     return train(DDP(net(), gradient_as_bucket_view=True))
 
@@ -279,14 +256,17 @@ class Branches(nn.Module):
         return self.branches[0 if self.fixed else self.calls % 3](x) + self.branches[1](x)
 
 
+@way
 def unused_parameters():
     return train(DDP(Branches(fixed=False), find_unused_parameters=True))
 
 
+@way
 def static_graph():
     return train(DDP(Branches(fixed=True), static_graph=True))
 
 
+@way
 def lbfgs():
     model = DDP(net())
     optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)
@@ -302,102 +282,7 @@ def lbfgs():
     return model
 
 
-class Stream(IterableDataset):
-    """Batches without a length, each worker its part."""
-
-    def __iter__(self):
-        generator = torch.Generator().manual_seed(torch.utils.data.get_worker_info().id)
-        for _ in range(STEPS * BATCH // 2):
-            yield torch.randn(16, generator=generator), 1
-
-
-def iterable():
-    return train(DDP(net()), data=DataLoader(Stream(), batch_size=BATCH, num_workers=2))
-
-
-class Items(Dataset):
-    """Items with a length."""
-
-    def __init__(self, kind="tuple"):
-        generator = torch.Generator().manual_seed(3)
-        self.x = torch.randn(STEPS * BATCH // 2, 16, generator=generator)
-        self.kind = kind
-
-    def __len__(self):
-        return len(self.x)
-
-    def __getitem__(self, index):
-        return {"x": self.x[index], "y": index % 4} if self.kind == "dict" else (self.x[index], index % 4)
-
-
-def loaders():
-    """Forked, spawned and persistent workers, one after the other."""
-    model = DDP(net())
-    for options in (
-        {"multiprocessing_context": "fork"},
-        {"multiprocessing_context": "spawn"},
-        {"multiprocessing_context": "fork", "persistent_workers": True},
-    ):
-        loader = DataLoader(Items(), batch_size=BATCH, num_workers=2, **options)
-        for _ in range(2):
-            train(model, data=loader)
-    return model
-
-
-class OwnIterator(_BaseDataLoaderIter):
-    """Loads in its own way, as torchdata's iterators do; a batch takes 10 ms, so that it shows."""
-
-    def __init__(self, loader):
-        super().__init__(loader)
-        self.dataset = loader.dataset
-
-    def _next_data(self):
-        rows = self._next_index()
-        time.sleep(0.01)
-        return default_collate([self.dataset[row] for row in rows])
-
-
-class OwnLoader(DataLoader):
-    def _get_iterator(self):
-        return OwnIterator(self)
-
-
-def own_iterator():
-    model = DDP(net())
-    for _ in range(2):
-        train(model, data=OwnLoader(Items(), batch_size=BATCH))
-    return model
-
-
-@dataclasses.dataclass
-class Pair:
-    """A batch with names."""
-
-    x: torch.Tensor
-    y: torch.Tensor
-
-
-class TakesAnything(nn.Module):
-    """A model that is given the whole batch."""
-
-    def __init__(self):
-        super().__init__()
-        self.net = net()
-
-    def forward(self, batch):
-        if isinstance(batch, Pair):
-            return self.net(batch.x)
-        return self.net(batch["x"] if isinstance(batch, dict) else batch[0])
-
-
-def batch_kinds():
-    """Dicts, tuples and dataclasses handed to the model whole."""
-    model = DDP(TakesAnything())
-    train(model, data=DataLoader(Items("dict"), batch_size=BATCH), forward=lambda b: (b, b["y"]))
-    train(model, data=DataLoader(Items(), batch_size=BATCH), forward=lambda b: (b, b[1]))
-    return train(model, data=(Pair(x, y) for x, y in batches()), forward=lambda b: (b, b.y))
-
-
+@way
 def evaluation():
     """An evaluation and a checkpoint between epochs."""
     model = DDP(net(norm=True))
@@ -414,135 +299,12 @@ def evaluation():
     return model
 
 
-def compiled(made):
-    """Train what `made` makes, and keep how long Dynamo says that it compiled."""
-    torch._dynamo.reset()
-    before = compiling_s()
-    model = train(made())
-    compiled_s[way] = compiling_s() - before
-    return model
-
-
-def compiling_s():
-    return sum(torch._dynamo.utils.compilation_time_metrics.get("_compile.compile_inner", ()))
-
-
-def compiled_around():
-    return compiled(lambda: torch.compile(DDP(net()), backend="aot_eager"))
-
-
-def compiled_inside():
-    return compiled(lambda: DDP(torch.compile(net(), backend="aot_eager")))
-
-
-def inside_collectives():
-    """The script's own collectives, blocking and not, and a compiled one."""
-    model = train(DDP(net()), data=batches(4))
-    work = dist.all_reduce(torch.ones(3), async_op=True)
-    work.wait()
-    dist.barrier()
-    gathered = [None] * dist.get_world_size()
-    dist.all_gather_object(gathered, {"rank": dist.get_rank()})
-    values = [torch.zeros(2) for _ in gathered]
-    dist.all_gather(values, torch.full((2,), float(dist.get_rank())))
-    sys.stdout.write(f"{gathered} {values} {inspectable()}\n")
-    return train(model, data=batches(4))
-
-
-class Normalised(torch.autograd.Function):
-    """The collectives of SyncBatchNorm on a GPU, called as it calls them: one in forward, one in backward."""
-
-    @staticmethod
-    def forward(ctx, x):
-        sums = x.sum(0)
-        gathered = torch.empty(dist.get_world_size() * len(sums))
-        gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-        gather(gathered, sums, None, async_op=False)
-        return x - gathered.view(-1, len(sums)).sum(0) / (len(x) * dist.get_world_size())
-
-    @staticmethod
-    def backward(ctx, grad):
-        sums = grad.sum(0)
-        torch.distributed.all_reduce(sums, torch.distributed.ReduceOp.SUM, None, async_op=False)
-        return grad - sums / (len(grad) * dist.get_world_size())
-
-
-class Centre(nn.Module):
-    def forward(self, x):
-        return Normalised.apply(x)
-
-
-def normalised_over_ranks():
-    inner = net()
-    inner[1] = Centre()
-    return train(DDP(inner))
-
-
-def waits():
-    """Collectives that are waited for later: a work, and the tensor of a functional one."""
-
-    def reduced():
-        for x, y in batches():
-            work = dist.all_reduce(torch.ones(3), async_op=True)
-            total = functional.all_reduce(x.mean(0), "sum", dist.group.WORLD)
-            centred = x - total / dist.get_world_size()
-            work.wait()
-            yield centred, y
-
-    return train(DDP(net()), data=reduced())
-
-
-def compiled_collectives():
-    """In a graph of its own: what torch.compile cannot look into would be an error."""
-
-    @torch.compile(backend="aot_eager", fullgraph=True)
-    def mean(x):
-        dist.all_reduce(x)
-        return functional.all_reduce(x, "sum", dist.group.WORLD) / dist.get_world_size()
-
-    torch._dynamo.reset()
-    return train(DDP(net()), data=((x - mean(x.mean(0)), y) for x, y in batches()))
-
-
-class Inherits(dist.Work):
-    """A work of the script's own, which has no `wait` of its own."""
-
-    def __init__(self):
-        super().__init__()
-
-
-def inherited_wait():
-    try:
-        return Inherits().wait(dt.timedelta(milliseconds=10))
-    except RuntimeError as error:
-        return str(error).splitlines()[0]
-
-
-def inspectable():
-    """What a curious script sees of torch's functions."""
-    return [
-        inherited_wait(),
-        dist.all_reduce.__name__,
-        dist.barrier.__module__,
-        DDP.forward.__qualname__,
-        torch.autograd.backward.__doc__[:10],
-    ]
-
-
+@way
 def never_synchronised():
     """A classic mistake: the inner module is called, so DDP never sees the backward."""
     model = DDP(net())
     train(model.module)
     return model
-
-
-WAYS = {
-    name: function
-    for name, function in list(globals().items())
-    if callable(function) and getattr(function, "__module__", "") == __name__ and not isinstance(function, type)
-    and name not in ("net", "batches", "train", "report", "accumulated", "compiled", "compiling_s", "inspectable")
-    and name != "inherited_wait"
-}  # fmt: skip
 
 
 def main():
@@ -551,12 +313,12 @@ def main():
     parser.add_argument("--save")
     args = parser.parse_args()
     dist.init_process_group("gloo")
-    global way
-    for way in args.ways:
-        ddpmon.log(way=sorted(WAYS).index(way))
-        model = WAYS[way]()
+    for name in args.ways:
+        ways_common.running = name
+        ddpmon.log(way=sorted(WAYS).index(name))
+        model = WAYS[name]()
         if args.save:
-            torch.save(model.state_dict(), f"{args.save}.{way}.{dist.get_rank()}")
+            torch.save(model.state_dict(), f"{args.save}.{name}.{dist.get_rank()}")
         dist.barrier()
     if args.save:
         torch.save(compiled_s, f"{args.save}.compiled_s.{dist.get_rank()}")

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ddpmon.messages import CHECKPOINT, SYNC_COLLECTIVE, SYNC_GRADIENTS
 from ddpmon.probe.records import RawPause, RawStep, RawSync
-from ddpmon.probe.whole import BEFORE_BACKWARD, BEFORE_FORWARD, Wholes
+from ddpmon.probe.step_records import BEFORE_BACKWARD, BEFORE_FORWARD, StepRecords
 
 MS = 1_000_000
 whole_ms = st.integers(0, 50).map(lambda ms: ms * MS)
@@ -56,7 +56,7 @@ def test_a_step_of_several_parts_adds_up_what_they_say(made: list[RawStep], star
     for one in made:
         every.append(moved(one, every[-1].end if every else start))
     *before, last = every
-    step, losses = Wholes().record(replace(last, step=7, before=tuple(before)))
+    step, losses = StepRecords().record(replace(last, step=7, before=tuple(before)))
     own = (step.data_us, step.forward_us, step.backward_us, step.optimizer_us, step.other_us)
     assert own == tuple(sum(one.phases[phase] for one in every) // 1000 for phase in range(5))
     blocked = sum(sync.end_us - sync.arrival_us for sync in step.syncs)
@@ -80,31 +80,31 @@ def raw(**more: object) -> RawStep:
 def test_a_step_that_updates_several_models_has_a_loss_of_each() -> None:
     before = tuple(raw(losses=[loss]) for loss in (1.0, 2.0))
     updates = (("Critic", 2), ("Generator", 3))
-    step, losses = Wholes().record(raw(losses=[4.0], before=before, updates=updates))
+    step, losses = StepRecords().record(raw(losses=[4.0], before=before, updates=updates))
     assert (step.loss, losses) == (7.0, {"Critic": 3.0, "Generator": 4.0})
     assert step.backwards == 1
 
 
 def test_gaps_that_are_a_part_of_the_step_have_a_name_and_small_ones_none() -> None:
-    step, _ = Wholes().record(raw(gaps=(MS, MS // 10)))
+    step, _ = StepRecords().record(raw(gaps=(MS, MS // 10)))
     assert step.named_us == {BEFORE_FORWARD: 1000}
-    step, _ = Wholes().record(raw(gaps=(0, MS), named={BEFORE_BACKWARD: 5 * MS}))
+    step, _ = StepRecords().record(raw(gaps=(0, MS), named={BEFORE_BACKWARD: 5 * MS}))
     assert step.named_us == {BEFORE_BACKWARD: 5000}, "what the script calls so goes before"
 
 
 def test_what_began_before_the_step_or_never_ended_is_cut() -> None:
     syncs = [RawSync(SYNC_COLLECTIVE, -MS, 2 * MS, 4)]
     pauses = [RawPause(CHECKPOINT, 8 * MS, 20 * MS)]
-    step, _ = Wholes().record(raw(syncs=syncs, pauses=pauses, buckets=[[0, MS, 20 * MS], [1, 2 * MS, 0]]))
+    step, _ = StepRecords().record(raw(syncs=syncs, pauses=pauses, buckets=[[0, MS, 20 * MS], [1, 2 * MS, 0]]))
     assert [(sync.arrival_us, sync.end_us) for sync in step.syncs] == [(0, 2000)]
     assert [(pause.start_us, pause.end_us) for pause in step.pauses] == [(8000, 10_000)]
     assert [(bucket.layout, bucket.end_us) for bucket in step.buckets] == [(0, 10_000)]
 
 
 def test_fetched_samples_tell_where_the_model_saw_more_than_was_trained_on() -> None:
-    step, _ = Wholes().record(raw(losses=[1.0], fed={0: [16, 0, 2]}, samples=8))
+    step, _ = StepRecords().record(raw(losses=[1.0], fed={0: [16, 0, 2]}, samples=8))
     assert step.samples == 8
-    step, _ = Wholes().record(raw(losses=[1.0], fed={0: [16, 0, 1]}, samples=8))
+    step, _ = StepRecords().record(raw(losses=[1.0], fed={0: [16, 0, 1]}, samples=8))
     assert step.samples == 16
-    step, _ = Wholes().record(raw(losses=[1.0], fed={0: [16, 0, 1]}, samples=8, marked_samples=3))
+    step, _ = StepRecords().record(raw(losses=[1.0], fed={0: [16, 0, 1]}, samples=8, marked_samples=3))
     assert step.samples == 3

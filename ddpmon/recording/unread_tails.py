@@ -16,7 +16,7 @@ from ddpmon.store.registry import Registry
 from ddpmon.store.store import Store
 
 
-class LeftFrames:
+class UnreadTails:
     """The files of a run's ranks at this moment. They stay where they are."""
 
     def __init__(self, run_dir: Path) -> None:

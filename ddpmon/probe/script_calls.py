@@ -23,12 +23,12 @@ _Arguments = ParamSpec("_Arguments")
 
 
 def _harmless(
-    call: Callable[Concatenate[Said, _Arguments], None],
-) -> Callable[Concatenate[Said, _Arguments], None]:
+    call: Callable[Concatenate[ScriptCalls, _Arguments], None],
+) -> Callable[Concatenate[ScriptCalls, _Arguments], None]:
     """A call that the script makes: an error of ours is not raised into the script."""
 
     @functools.wraps(call)
-    def wrapper(self: Said, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> None:
+    def wrapper(self: ScriptCalls, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> None:
         try:
             call(self, *args, **kwargs)
         except Exception as error:
@@ -37,7 +37,7 @@ def _harmless(
     return wrapper
 
 
-class Said(Hearing, ABC):
+class ScriptCalls(Hearing, ABC):
     """The part of a listener that `ddpmon.log`, `ddpmon.step` and `ddpmon.phase` speak to."""
 
     @abstractmethod

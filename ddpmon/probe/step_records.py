@@ -33,12 +33,14 @@ def unread(raw: RawStep) -> bool:
     return False
 
 
-def rest(clock: StepClock) -> list[Pause]:
+def closing_pauses(clock: StepClock) -> list[Pause]:
     """The pauses since the last step, in whole microseconds; for the end of the process."""
-    return [Pause(p.kind, (p.start - clock.start) // 1000, (p.end - clock.start) // 1000) for p in clock.rest()]
+    return [
+        Pause(p.kind, (p.start - clock.start) // 1000, (p.end - clock.start) // 1000) for p in clock.closing_pauses()
+    ]
 
 
-class Wholes:
+class StepRecords:
     """Makes the records of consecutive steps."""
 
     def __init__(self) -> None:

@@ -1,0 +1,93 @@
+"""The near side of one line: what ddpmon there says, message by message, and what is said to it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from ddpmon.errors import DdpmonError, UnreachableError
+from ddpmon.messages import Snapshot, WireError
+from ddpmon.plain import plain
+from ddpmon.remote.channel import About, Framer, FromHere, FromThere, Shot, Sorry, Unframer, from_there
+from ddpmon.remote.deltas import Patcher
+from ddpmon.remote.line import Line
+
+_GARBAGE = "what comes from there is not ddpmon's (does a login print in the background?)"
+
+
+class Conversation:
+    """Messages over a line. UnreachableError, with the reason, where the line ends or does not hold."""
+
+    def __init__(self, line: Line) -> None:
+        self.line = line
+        self.version = ""
+        """Of ddpmon there, once it has greeted."""
+        self._framer, self._unframer, self._patcher = Framer(), Unframer(), Patcher()
+        self._unread: list[bytes] = []
+        """Messages that came with the first one."""
+
+    def begin(self) -> About:
+        """Wait for the login and the first message; DdpmonError if there is no such run there."""
+        self.version = self.line.greeted()
+        self.line.keep_quiet()
+        os.set_blocking(self.line.stdin, False)
+        while not self._unread:
+            self._unread = self._read()
+        first = _decoded(self._unread.pop(0))
+        if isinstance(first, Sorry):
+            raise DdpmonError(f"{self.line.where}: {plain(first.text)}")
+        if not isinstance(first, About):
+            raise UnreachableError(f"{self.line.where}: {_GARBAGE}")
+        return first
+
+    @property
+    def pending(self) -> bool:
+        """Whether `messages` need not wait, though nothing comes from the line."""
+        return bool(self._unread) or self.line.early
+
+    def messages(self) -> Iterator[FromThere]:
+        """What ddpmon there said; waits for it."""
+        unread, self._unread = self._unread or self._read(), []
+        for encoded in unread:
+            message = _decoded(encoded)
+            if message is not None:
+                yield message
+
+    def send(self, message: FromHere) -> None:
+        """Say something; the line is cut if it does not take it at once."""
+        frame = self._framer.frame(message)
+        try:
+            written = os.write(self.line.stdin, frame)
+        except BlockingIOError:
+            written = 0
+        if written != len(frame):
+            self.line.hang_up()
+            raise UnreachableError(f"{self.line.where}: the line takes nothing more")
+
+    def snapshot(self, shot: Shot) -> Snapshot:
+        """The snapshot that a message patches the one before to."""
+        try:
+            return self._patcher.take(shot.patch)
+        except WireError:
+            raise self._garbage() from None
+
+    def _read(self) -> list[bytes]:
+        data = self.line.read()
+        if not data:
+            raise UnreachableError(self.line.why())
+        try:
+            return self._unframer.feed(data)
+        except WireError:
+            raise self._garbage() from None
+
+    def _garbage(self) -> UnreachableError:
+        self.line.hang_up()
+        return UnreachableError(f"{self.line.where}: {_GARBAGE}")
+
+
+def _decoded(message: bytes) -> FromThere | None:
+    """None: something that only a newer ddpmon says."""
+    try:
+        return from_there(message)
+    except WireError:
+        return None
