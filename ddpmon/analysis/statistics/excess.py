@@ -29,9 +29,8 @@ AT_ONCE = 1 << 15
 """Values that a running median is worked out of at once: what lies between them and it then stays in the cache."""
 SMOOTHED = 4
 """Steps by which a running median of five is shorter than what it is taken of."""
-CALM_STEPS, TAILED_STEPS, BURST_STEPS = 8, 24, 96
-"""Steps next to each other that chance does not make late together: in noise without tails, and with them; and in
-bursts, which are rare and count for little in a variance, though their means are nearly normal."""
+ROUGHER = 1.5
+"""Times what is usual that a median of some two dozen squares strays to by chance."""
 UNSEEN = 0.015
 """Share of the own time by which it may wander without a short window having shown it."""
 UNSEEN_STEPS = 40
@@ -48,6 +47,16 @@ def over_peers(values: Floats, around: tuple[Floats, Floats, Floats] | None = No
     else:
         peers = np.where(values < middle, middle + high, np.where(values > middle, low + middle, low + high)) / 2
     return np.subtract(values, peers, out=peers)
+
+
+def restless(excess: Floats) -> float:
+    """How much neighbouring steps differ as a rule, of [S] or [S, R]: a variance, up to a factor."""
+    return max(float(np.median(np.square(np.diff(excess, axis=0)))), 1e-12)
+
+
+def noisier(excess: Floats, usual: float) -> float:
+    """How many times as restless as usual a series is, beyond chance: a delay leaves its noise as it was."""
+    return max(1.0, restless(excess) / usual / ROUGHER)
 
 
 def some_of(peers: Ints) -> Ints:
@@ -101,24 +110,18 @@ class Chance:
         bound: Floats = np.sqrt(student**2 * variance + deviations**2 * unseen)
         return bound
 
-    def of_a_typical_rank(self) -> Chance:
-        """The same for one rank that is as noisy as the mean of all."""
-        return replace(self, noise=replace(self.noise, relative=np.ones(1)))
+    def of_a_rank(self, column: int | None = None, times: float = 1.0) -> Chance:
+        """The same for one rank alone; None: that is as noisy as the mean of all.
+
+        times: the variance of that mean that it has, if that is more.
+        """
+        relative = 1.0 if column is None else float(self.noise.relative[column])
+        return replace(self, noise=replace(self.noise, relative=np.array([max(relative, times)])))
 
     @property
     def tail(self) -> float:
         """How many times as far as normal values rare means of some steps stray."""
         return float(self.noise.tails[0])
-
-    @property
-    def outlasts(self) -> int:
-        """Steps that are more than rare ones next to each other: more where tails are long or not known yet."""
-        return TAILED_STEPS if self.noise.tailed else CALM_STEPS
-
-    @property
-    def outlasts_bursts(self) -> int:
-        """Steps that are more than one or two bursts of noise, where tails are long or not known yet."""
-        return BURST_STEPS if self.noise.tailed else CALM_STEPS
 
     def per_step(self, column: int) -> float:
         """Variance of a long sum of the column, over its steps: that of a step, and more where noise lasts."""
