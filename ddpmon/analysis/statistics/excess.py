@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +22,13 @@ EXPLAINS = Threshold(
     0.5,
     of="share of a rank's excess over its peers that a cause, or time with a name, accounts for",
     why="What has half of it outweighs all that is left together.",
+)
+FALSE_ALARMS = Threshold(
+    2e-5,
+    of="probability that chance makes a rank late, over all ranks and stretches looked at together",
+    why="Looks half a second apart are nearly the same, and chance counts at its worst; benchmarks/calibration.py has"
+    " the false alarms that are left.",
+    below=True,
 )
 SOME = 64
 """Peers that are enough to tell what is usual: their median strays by 16% of what one does (1.25 / sqrt(64)).
@@ -50,8 +59,9 @@ def over_peers(values: Floats, around: tuple[Floats, Floats, Floats] | None = No
 
 
 def restless(excess: Floats) -> float:
-    """How much neighbouring steps differ as a rule, of [S] or [S, R]: a variance, up to a factor."""
-    return max(float(np.median(np.square(np.diff(excess, axis=0)))), 1e-12)
+    """How much neighbouring steps differ as a rule, of a series [S] or of ranks [S, R]: a variance, up to a factor."""
+    some = excess[:, some_of(np.arange(excess.shape[1]))] if excess.ndim > 1 else excess
+    return max(float(np.median(np.square(np.diff(some, axis=0)))), 1e-12)
 
 
 def noisier(excess: Floats, usual: float) -> float:
@@ -77,6 +87,12 @@ def steady(series: NDArray[Number]) -> NDArray[Number]:
         high = np.minimum(np.maximum(a, b), np.maximum(c, d))
         np.maximum(np.minimum(low, high), np.minimum(np.maximum(low, high), e), out=out)
     return middle
+
+
+@cache
+def deviations(tries: int) -> float:
+    """Standard deviations that are exceeded by chance in FALSE_ALARMS of all cases with so many tries."""
+    return NormalDist().inv_cdf(1 - FALSE_ALARMS.enter / tries)
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
-from statistics import NormalDist
 
 import numpy as np
 
 from ddpmon.analysis.statistics.arrays import Floats, medians
-from ddpmon.analysis.statistics.excess import Chance, chance, noisier, restless, some_of
+from ddpmon.analysis.statistics.excess import Chance, chance, deviations, noisier, restless
 from ddpmon.analysis.steps.certain import FEWEST_CERTAIN, MANY, certain
 from ddpmon.analysis.steps.one_phase import MOST, in_each_phase
 from ddpmon.analysis.steps.stretches import (
@@ -57,13 +55,6 @@ CARRIES = Threshold(
     of="times what a stretch must exceed on average that any of its steps counts for",
     why="A delay lasts, and two thirds of its steps carry it. A burst of some steps that carries a mean of many past"
     " chance does not (benchmarks/calibration.py).",
-    below=True,
-)
-FALSE_ALARMS = Threshold(
-    2e-5,
-    of="probability that chance makes a rank late, over all ranks and stretches looked at together",
-    why="Looks half a second apart are nearly the same, and chance counts at its worst; benchmarks/calibration.py has"
-    " the false alarms that are left.",
     below=True,
 )
 JUMP_OF_A_PHASE = 2 / 3
@@ -177,12 +168,6 @@ def _stretches(world: World, noise: Chance, asked: _Asked) -> list[Late]:
     return [one for one in found.values() if one]
 
 
-@cache
-def deviations(tries: int) -> float:
-    """Standard deviations that are exceeded by chance in FALSE_ALARMS of all cases with so many tries."""
-    return NormalDist().inv_cdf(1 - FALSE_ALARMS.enter / tries)
-
-
 def _last_means(sums: Floats, over: Mapping[int, int]) -> tuple[list[int], Floats]:
     """Lengths of stretches that reach to the last step, and the mean excess in each: [lengths, R].
 
@@ -253,7 +238,7 @@ def _exceeding(
     z = deviations(tries * len(lengths))
     times = means / np.maximum(share * np.maximum(noise.bounds_ms(lengths, z), least), 1e-9)
     columns = np.flatnonzero(times.max(axis=0) > 1.0).tolist()
-    usual = _usually(excess) if columns else 0.0
+    usual = restless(excess) if columns else 0.0
     for column in columns:
         for place in np.argsort(-times[:, column])[: int((times[:, column] > 1.0).sum())].tolist():
             steps, mean = lengths[place], float(means[place, column])
@@ -286,15 +271,10 @@ def _bursts(sums: Floats, noise: Chance, least: float) -> list[tuple[int, int]]:
 def _stands_out(world: World, found: Late, noise: Chance) -> bool:
     """Whether a stretch that is over is beyond chance, of a rank as noisy as it is in that stretch."""
     first, end = max(0, found.first - EDGE), found.last + 1 - EDGE
-    times = noisier(world.excess_ms[found.first : found.last + 1, found.column], _usually(world.excess_ms))
+    times = noisier(world.excess_ms[found.first : found.last + 1, found.column], restless(world.excess_ms))
     bound = noise.of_a_rank(times=times).bound_ms(end - first, deviations(world.smooth_ms.size))[0]
     mean = float(world.smooth_ms[first:end, found.column].mean())
     return bool(SHORTEST.reached(end - first) and mean >= bound)
-
-
-def _usually(excess: Floats) -> float:
-    """How restless the ranks are."""
-    return restless(excess[:, some_of(np.arange(excess.shape[1]))])
 
 
 def _against_the_rest(world: World, now: list[Late], noise: Chance, known: Mapping[int, int]) -> list[Late]:
