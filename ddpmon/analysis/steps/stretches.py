@@ -119,12 +119,17 @@ def _last_before_a_drop(excess: Floats, begin: int) -> int | None:
     return begin + drop - 1 if DROP.reached(shows) and fallen else None
 
 
+def is_settled(since: int | None, end: int) -> bool:
+    """Whether what was told of a stretch's first step stays: of steps to come, or of better series, none tells more."""
+    return since is not None and (since <= EDGE or end - since > SETTLED)
+
+
 def begin_of(excess: Floats, end: int, length: int, noise: float, since: int | None) -> int:
     """The first step of a stretch that reaches to the end; what was told of it stays once many steps tell it.
 
     length: steps that show it. noise: variance of a long sum over its steps. since: what was told of it last time.
     """
-    if since is not None and (since <= EDGE or end - since > SETTLED):
+    if since is not None and is_settled(since, end):
         return max(0, since)
     rough = onset(excess, end, length, noise)
     white, wanders, lasts = of_one(excess)
