@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ddpmon.analysis.statistics.arrays import Floats, median, medians
-from ddpmon.analysis.statistics.excess import Chance, chance, deviations, noisier, restless
+from ddpmon.analysis.statistics.excess import EXPLAINS, Chance, chance, deviations, noisier, restless
 from ddpmon.analysis.steps.certain import FEWEST_CERTAIN, MANY, certain
 from ddpmon.analysis.steps.one_phase import IN_ONE_PHASE, MOST, in_each_phase
 from ddpmon.analysis.steps.stretches import (
@@ -64,8 +64,6 @@ STRETCHES = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 """Last steps over which lateness is looked for, each at most half as many again: none is far from the true length."""
 BURSTS = (8, 16, 32, 64, 128, 192)
 """Steps over which lateness that may be over is looked for; they are moved by an eighth of themselves, so fewer do."""
-MOSTLY = 0.7
-"""Share of a rank's lateness that one phase has that carries it."""
 FADES, FADED = 24, 0.75
 """Last steps, and the share of what a rank was late below which its phases are looked at for whether it still is."""
 
@@ -303,13 +301,13 @@ def _dated(world: World, now: list[Late], known: Mapping[int, int], over: Mappin
     end = len(world) - 1
     dated = {one.column: one for one in now}
     undecided = [one.column for one in now if not is_settled(known.get(one.column), end)]
-    least = min((dated[column].over_ms for column in undecided), default=0.0) * MOSTLY / IN_ONE_PHASE.enter
+    least = min((dated[column].over_ms for column in undecided), default=0.0) * EXPLAINS.enter / IN_ONE_PHASE.enter
     for phase in in_each_phase(world, undecided, least):
         for place, column in enumerate(phase.columns):
             one, since, after = dated[column], known.get(column), over.get(column, -1) + 1
             own, excess = world.excess_ms[after:, column], phase.excess_ms[after:, place]
             rough = max(0, (one.first if since is None else since) - after)
-            if median(excess[rough:]) >= MOSTLY * median(own[rough:]):
+            if median(excess[rough:]) >= EXPLAINS.enter * median(own[rough:]):
                 before = None if since is None else since - after
                 begin = begin_of(excess, end - after, end + 1 - after - rough, phase.noise.per_step(place), before)
                 level = median(own[begin:])
