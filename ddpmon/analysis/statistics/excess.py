@@ -14,7 +14,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.analysis.statistics.arrays import Floats, Ints, Number, middles
+from ddpmon.analysis.statistics.arrays import Floats, Ints, Number, median, middles
 from ddpmon.analysis.statistics.wandering import Wandering, wandering
 from ddpmon.analysis.threshold import Threshold
 
@@ -38,6 +38,8 @@ AT_ONCE = 1 << 15
 """Values that a running median is worked out of at once: what lies between them and it then stays in the cache."""
 SMOOTHED = 4
 """Steps by which a running median of five is shorter than what it is taken of."""
+TELLING = 16
+"""Ranks that are enough to tell how restless all are, in hundreds of steps."""
 ROUGHER = 1.5
 """Times what is usual that a median of some two dozen squares strays to by chance."""
 UNSEEN = 0.015
@@ -60,8 +62,8 @@ def over_peers(values: Floats, around: tuple[Floats, Floats, Floats] | None = No
 
 def restless(excess: Floats) -> float:
     """How much neighbouring steps differ as a rule, of a series [S] or of ranks [S, R]: a variance, up to a factor."""
-    some = excess[:, some_of(np.arange(excess.shape[1]))] if excess.ndim > 1 else excess
-    return max(float(np.median(np.square(np.diff(some, axis=0)))), 1e-12)
+    some = excess[:, :: max(1, excess.shape[1] // TELLING)] if excess.ndim > 1 else excess
+    return max(median(np.square(np.diff(some, axis=0)).ravel()), 1e-12)
 
 
 def noisier(excess: Floats, usual: float) -> float:
