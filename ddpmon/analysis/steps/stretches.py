@@ -163,6 +163,8 @@ def jump(excess: Floats, column: int, after: int, least: float, asked: float, si
     shows /= noisier(excess[begin:], restless(excess))
     if shows < JUMP.enter * asked * plain or min(level, level - before) < least * min(asked, 1.0):
         return None
+    if since is None and _last_before_a_drop(excess, begin) is not None:
+        return None  # it is down again
     begin = begin if since is None else since - after
     return Late(column, begin, end, level, from_the_start=False).moved(after)
 
