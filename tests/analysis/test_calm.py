@@ -66,6 +66,45 @@ def test_bursts_of_some_steps_name_nobody(seed):
     assert [text for severity, text in events if severity != "info" and text.startswith("rank ")] == []
 
 
+def test_a_burst_that_carries_the_mean_of_many_steps_is_no_delay_and_a_delay_of_that_mean_is():
+    own = own_times(200, 8, noise=0.05)
+    burst, delay = own.copy(), own
+    burst[190:, 5, 2] += 3.0 * sum(OWN) * np.random.default_rng(3).exponential(0.5, 10)
+    delay[190:, 5, 2] += 0.5 * sum(OWN)
+    assert late(findings(world_of(records(burst)), Evidence())) == []
+    assert [f.ranks for f in late(findings(world_of(records(delay)), Evidence()))] == [[5]]
+
+
+def test_a_tenth_of_a_step_is_told_within_a_dozen_steps_while_the_window_is_short():
+    """As where steps take seconds."""
+    right = 0
+    for seed in range(10):
+        own = own_times(162, 8, noise=0.05, seed=seed)
+        own[150:, 5, seed % 5] += 0.1 * STEP_MS
+        right += [(f.ranks, f.since_step) for f in late(findings(world_of(records(own, first=2)), Evidence()))] == [
+            ([5], 152)
+        ]
+    assert right >= 9
+
+
+def test_of_a_thousand_ranks_that_wander_one_is_far_out_and_not_slow():
+    """Of so many normal values one is 3.8 standard deviations out in one of seven draws, and of few hardly ever."""
+    factors = wandering(100, 1024, share=0.1, lasts=33, seed=1)
+    factors[70:, 5, 0] = 1 + 0.1 * np.minimum(3.8, np.arange(30))
+    world = world_of(records(own_times(100, 1024, noise=0.01) * factors))
+    assert late(findings(world, Evidence())) == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_first_step_is_right_in_bursts_and_stays_so(seed):
+    own = own_times(700, 8, noise=0.05, seed=seed) * bursts(700, 8, share=0.3, lasts=6, seed=seed)
+    own[400:, 5, seed % 5] += 0.25 * STEP_MS
+    moments, _ = unfolds(own)
+    begun = {f.since_step for found in moments for f in late(found)}
+    assert begun
+    assert max(abs(step - 402) for step in begun) <= 5
+
+
 @pytest.mark.parametrize("seed", [56, 82])
 def test_a_rank_that_is_last_by_a_quarter_for_dozens_of_steps_is_not_slow_where_all_wander_by_a_tenth(seed):
     own = own_times(600, 8, noise=0.01, seed=seed) * wandering(600, 8, share=0.1, lasts=33, seed=seed)

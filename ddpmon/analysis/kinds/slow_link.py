@@ -15,8 +15,7 @@ from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
 from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, STAYS, mean_step_ms, since
 from ddpmon.analysis.processes.parallelism import collectives, with_ddp
 from ddpmon.analysis.statistics.arrays import medians, running_total
-from ddpmon.analysis.statistics.excess import SOME, chance, steady
-from ddpmon.analysis.steps.stragglers import deviations
+from ddpmon.analysis.statistics.excess import SOME, chance, deviations, steady
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import fitting, rank_list
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.analysis.statistics.arrays import Floats, Ints, Number, middles
+from ddpmon.analysis.statistics.arrays import Floats, Ints, Number, median, middles
 from ddpmon.analysis.statistics.wandering import Wandering, wandering
 from ddpmon.analysis.threshold import Threshold
 
@@ -20,6 +22,13 @@ EXPLAINS = Threshold(
     0.5,
     of="share of a rank's excess over its peers that a cause, or time with a name, accounts for",
     why="What has half of it outweighs all that is left together.",
+)
+FALSE_ALARMS = Threshold(
+    2e-5,
+    of="probability that chance makes a rank late, over all ranks and stretches looked at together",
+    why="Looks half a second apart are nearly the same, and chance counts at its worst; benchmarks/calibration.py has"
+    " the false alarms that are left.",
+    below=True,
 )
 SOME = 64
 """Peers that are enough to tell what is usual: their median strays by 16% of what one does (1.25 / sqrt(64)).
@@ -29,9 +38,10 @@ AT_ONCE = 1 << 15
 """Values that a running median is worked out of at once: what lies between them and it then stays in the cache."""
 SMOOTHED = 4
 """Steps by which a running median of five is shorter than what it is taken of."""
-CALM_STEPS, TAILED_STEPS, BURST_STEPS = 8, 24, 96
-"""Steps next to each other that chance does not make late together: in noise without tails, and with them; and in
-bursts, which are rare and count for little in a variance, though their means are nearly normal."""
+TELLING = 16
+"""Ranks that are enough to tell how restless all are, in hundreds of steps."""
+ROUGHER = 1.5
+"""Times what is usual that a median of some two dozen squares strays to by chance."""
 UNSEEN = 0.015
 """Share of the own time by which it may wander without a short window having shown it."""
 UNSEEN_STEPS = 40
@@ -48,6 +58,17 @@ def over_peers(values: Floats, around: tuple[Floats, Floats, Floats] | None = No
     else:
         peers = np.where(values < middle, middle + high, np.where(values > middle, low + middle, low + high)) / 2
     return np.subtract(values, peers, out=peers)
+
+
+def restless(excess: Floats) -> float:
+    """How much neighbouring steps differ as a rule, of a series [S] or of ranks [S, R]: a variance, up to a factor."""
+    some = excess[:, :: max(1, excess.shape[1] // TELLING)] if excess.ndim > 1 else excess
+    return max(median(np.square(np.diff(some, axis=0)).ravel()), 1e-12)
+
+
+def noisier(excess: Floats, usual: float) -> float:
+    """How many times as restless as usual a series is, beyond chance: a delay leaves its noise as it was."""
+    return max(1.0, restless(excess) / usual / ROUGHER)
 
 
 def some_of(peers: Ints) -> Ints:
@@ -68,6 +89,12 @@ def steady(series: NDArray[Number]) -> NDArray[Number]:
         high = np.minimum(np.maximum(a, b), np.maximum(c, d))
         np.maximum(np.minimum(low, high), np.minimum(np.maximum(low, high), e), out=out)
     return middle
+
+
+@cache
+def deviations(tries: int) -> float:
+    """Standard deviations that are exceeded by chance in FALSE_ALARMS of all cases with so many tries."""
+    return NormalDist().inv_cdf(1 - FALSE_ALARMS.enter / tries)
 
 
 @dataclass(frozen=True)
@@ -101,24 +128,18 @@ class Chance:
         bound: Floats = np.sqrt(student**2 * variance + deviations**2 * unseen)
         return bound
 
-    def of_a_typical_rank(self) -> Chance:
-        """The same for one rank that is as noisy as the mean of all."""
-        return replace(self, noise=replace(self.noise, relative=np.ones(1)))
+    def of_a_rank(self, column: int | None = None, times: float = 1.0) -> Chance:
+        """The same for one rank alone; None: that is as noisy as the mean of all.
+
+        times: the variance of that mean that it has, if that is more.
+        """
+        relative = 1.0 if column is None else float(self.noise.relative[column])
+        return replace(self, noise=replace(self.noise, relative=np.array([max(relative, times)])))
 
     @property
     def tail(self) -> float:
         """How many times as far as normal values rare means of some steps stray."""
         return float(self.noise.tails[0])
-
-    @property
-    def outlasts(self) -> int:
-        """Steps that are more than rare ones next to each other: more where tails are long or not known yet."""
-        return TAILED_STEPS if self.noise.tailed else CALM_STEPS
-
-    @property
-    def outlasts_bursts(self) -> int:
-        """Steps that are more than one or two bursts of noise, where tails are long or not known yet."""
-        return BURST_STEPS if self.noise.tailed else CALM_STEPS
 
     def per_step(self, column: int) -> float:
         """Variance of a long sum of the column, over its steps: that of a step, and more where noise lasts."""

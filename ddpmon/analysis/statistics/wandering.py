@@ -38,12 +38,6 @@ TAILS = (1, 2, 4)
 """Lengths in blocks of the means whose tails are seen; longer ones are nearly normal."""
 FEWEST_TAIL = 12
 """Values of a length whose third largest difference tells a tail."""
-CALM, KNOWN = 1.15, 200
-"""Tail of single steps that noise without tails has in nine of ten windows, where hiccups have 1.3 and more
-(benchmarks/calibration.py); and the steps that show it.
-"""
-APART = 5
-"""Steps after which a running median of five has nothing in common with the last."""
 EXPONENT, EXPONENT_OF_FEW = 3.0, 2.0
 """Power of that ratio by which what is much rarer than the third largest strays further; few ranks tell it badly."""
 SEVERAL = 7
@@ -76,8 +70,6 @@ class Wandering:
     ranks: int
     freedom: int
     """Degrees of freedom of the variance of a block."""
-    tailed: bool = False
-    """Rare steps stray further than normal values do, or there are too few to say that they do not."""
 
     def variances(self, steps: Floats | Ints) -> Floats:
         """Of means over so many neighbouring steps: the largest of the plausible fits."""
@@ -130,9 +122,8 @@ def wandering(total: Floats) -> Wandering:
     relative /= freedom[:near].sum()
     nuggets, wanders, lasting = _fits(lags, together, freedom, PLAUSIBLE if ranks > FEW else PLAUSIBLE_OF_FEW)
     seen_blocks, seen = _seen(means[:, some]) if ranks > FEW else (np.ones(0), np.ones(0))
-    tails, certain = _tails(means[:, some], np.diff(total[:, some], axis=0)), max(2, int(freedom[0]))
-    tailed = steps < KNOWN or float(tails[0]) > CALM
-    return Wandering(block, nuggets, wanders, lasting, seen_blocks, seen, tails[1:], relative, ranks, certain, tailed)
+    tails, certain = _tails(means[:, some]), max(2, int(freedom[0]))
+    return Wandering(block, nuggets, wanders, lasting, seen_blocks, seen, tails, relative, ranks, certain)
 
 
 def of_one(values: Floats) -> tuple[float, float, float]:
@@ -168,13 +159,13 @@ def _seen(means: Floats) -> tuple[Floats, Floats]:
     return np.array(lengths), np.array(values)
 
 
-def _tails(means: Floats, values: Floats) -> Floats:
-    """Of a typical rank, of single values, apart; then for each length of TAILS, if there are enough blocks."""
-    found = [_tail(values[::APART])]
+def _tails(means: Floats) -> Floats:
+    """Of a typical rank, for each length of TAILS, if there are enough blocks."""
+    found: list[float] = []
     for length in TAILS:
         count = len(means) // length
         joined = means[len(means) - count * length :].reshape(count, length, -1).mean(axis=1)
-        found.append(_tail(joined) if count >= FEWEST_TAIL else found[-1])
+        found.append(_tail(joined) if count >= FEWEST_TAIL or not found else found[-1])
     return np.array(found)
 
 

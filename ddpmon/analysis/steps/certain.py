@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from ddpmon.analysis.statistics.excess import Chance
+from ddpmon.analysis.statistics.excess import Chance, deviations, noisier, restless
 from ddpmon.analysis.steps.stretches import EDGE, Late
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
@@ -20,12 +20,6 @@ CERTAIN = Threshold(
     6.0,
     of="times its peers' own time, over the number of those steps, by which it exceeds theirs in each",
     why="Six steps of twice the peers' time, or 24 of a quarter more: no noise of benchmarks/calibration.py made it.",
-)
-BEYOND = Threshold(
-    4.0,
-    of="standard errors of a mean over those steps, with the noise's own memory, by which it exceeds theirs",
-    why="A judgement: where noise wanders a rank stays 2.5 of them above its peers for dozens of steps every few hours"
-    " (benchmarks/calibration.py); a normal value is as far out once in 30,000.",
 )
 CERTAIN_STEPS = (6, 8, 12, 16, 24)
 """Last steps of which each may show for certain who is late."""
@@ -48,8 +42,10 @@ def certain(
     excess = world.excess_ms[:, column]
     over = excess / np.maximum(world.typical_ms if len(world.ranks) > 2 else world.own_ms.min(axis=1), 1e-9)
     shown = [n for n in CERTAIN_STEPS if n <= steps and over[-n:].min() >= CERTAIN.enter / n]
-    if noise and column not in known and len(world.ranks) > MANY:  # of few, one that is late is most of the noise
-        shown = [n for n in shown if excess[-n:].mean() >= noise.bound_ms(n, BEYOND.enter)[column]]
+    if shown and noise and column not in known and len(world.ranks) > MANY:  # of few, a late one is most of the noise
+        usual, beyond = restless(world.excess_ms), deviations(len(world.ranks))
+        bounds = {n: noise.of_a_rank(column, noisier(excess[-n:], usual)).bound_ms(n, beyond)[0] for n in shown}
+        shown = [n for n in shown if excess[-n:].mean() >= bounds[n]]
     if not shown or column in skip or np.median(excess[-steps:]) < least_ms:
         return []
     short = np.flatnonzero(over < over[-shown[-1] :].min() / 2)

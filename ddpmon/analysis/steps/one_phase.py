@@ -21,14 +21,9 @@ from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import OWN_PHASES
 
 IN_ONE_PHASE = Threshold(
-    3.0,
+    1.25,
     of="times what is asked for in the own time that one phase must show alone",
-    why="A judgement: five more series stray, each in its way.",
-)
-OUT_OF_NOISE = Threshold(
-    1.5,
-    of="the same where noise that all phases share is taken out of it",
-    why="A judgement: what is left strays little; a delay of 12% of the own time (10% of a step) is found.",
+    why="A judgement: five more series stray, each its way. A delay of 10% of a step, 12% of the own time, is found.",
 )
 MOST = 8
 """Columns that are looked at, the first: where noise hides ranks in their own time, it hides few."""
@@ -75,7 +70,7 @@ def in_each_phase(world: World, columns: Sequence[int], least_ms: float) -> Iter
         rest = over_peers(own - values)
         shared = _shared(excess, rest)
         excess -= shared * rest
-        least = least_ms * (OUT_OF_NOISE if shared else IN_ONE_PHASE).enter
+        least = least_ms * IN_ONE_PHASE.enter
         if max(excess[-steps:, : len(columns)].mean(axis=0).max() for steps in LATELY) >= least:
             smooth = steady(excess)
             total = running_total(smooth)

@@ -11,17 +11,15 @@ judged by itself.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
-from statistics import NormalDist
 
 import numpy as np
 
-from ddpmon.analysis.statistics.arrays import Floats, medians
-from ddpmon.analysis.statistics.excess import SMOOTHED, Chance, chance
+from ddpmon.analysis.statistics.arrays import Floats, median, medians
+from ddpmon.analysis.statistics.excess import EXPLAINS, Chance, chance, deviations, noisier, restless
 from ddpmon.analysis.steps.certain import FEWEST_CERTAIN, MANY, certain
-from ddpmon.analysis.steps.one_phase import MOST, in_each_phase
+from ddpmon.analysis.steps.one_phase import IN_ONE_PHASE, MOST, in_each_phase
 from ddpmon.analysis.steps.stretches import (
     EDGE,
     FEWEST_STEPS,
@@ -32,6 +30,7 @@ from ddpmon.analysis.steps.stretches import (
     begin_of,
     burst,
     ended,
+    is_settled,
     jump,
     stretch_after,
 )
@@ -52,21 +51,11 @@ EXCESS_MS = Threshold(
     " by some of that. Clocks tell microseconds; whether more is worth it, its share and its gain decide.",
     keeps=STAYS,
 )
-SHORT = Threshold(
-    2.0,
-    of="times what chance explains by which a stretch is late that noise with long tails might make",
-    why="Bursts and hiccups of benchmarks/calibration.py that last for as few steps exceed it by up to 1.6 times.",
-)
-RATHER_SHORT = Threshold(
-    1.4,
-    of="the same, of a stretch that outlasts rare steps next to each other, but perhaps no burst of them",
-    why="Bursts of benchmarks/calibration.py that last for 24 to 96 steps exceed it by up to 1.25 times.",
-)
-FALSE_ALARMS = Threshold(
-    2e-5,
-    of="probability that chance makes a rank late, over all ranks and stretches looked at together",
-    why="Looks half a second apart are nearly the same, and chance counts at its worst; benchmarks/calibration.py has"
-    " the false alarms that are left.",
+CARRIES = Threshold(
+    1.5,
+    of="times what a stretch must exceed on average that any of its steps counts for",
+    why="A delay lasts, and two thirds of its steps carry it. A burst of some steps that carries a mean of many past"
+    " chance does not (benchmarks/calibration.py).",
     below=True,
 )
 JUMP_OF_A_PHASE = 2 / 3
@@ -111,7 +100,7 @@ def late(
     past = [stretch for stretch in stretches if stretch.over]
     if len(now) > (len(world.ranks) + 1) // 2:
         now = []  # what most ranks do is the rule, and the few that are faster hold nobody back
-    now = _against_the_rest(world, now, noise, known)
+    now = _against_the_rest(world, _dated(world, now, known, over), noise, known)
     taken = {stretch.column for stretch in now} | set(skip)
     past = [stretch for stretch in past if stretch.column not in taken and stretch.over_ms >= least]
     taken |= {stretch.column for stretch in past}
@@ -124,7 +113,7 @@ def late(
     for column, inside in _bursts(sums, noise, least):
         if column not in taken:
             found = burst(excess[:, column], column, inside)
-            if found.last < len(world) - 1 - EDGE and found.over_ms >= least and _stands_out(smooth, found, noise):
+            if found.last < len(world) - 1 - EDGE and found.over_ms >= least and _stands_out(world, found, noise):
                 past.append(found)
     order = lambda stretch: -stretch.over_ms
     return sorted(now, key=order) + sorted(past, key=order)
@@ -157,7 +146,8 @@ def _stretches(world: World, noise: Chance, asked: _Asked) -> list[Late]:
         since = asked.since.get(column)
         return stretch_after(asked.after(column), excess, smooth, noise, column, length, since)
 
-    exceeding = dict(_exceeding(lengths, means, noise, asked.least_ms, asked.share, len(world.ranks)))
+    tries = len(world.ranks)
+    exceeding = dict(_exceeding(excess, smooth, lengths, means, noise, asked.least_ms, asked.share, tries))
     found = {column: stretch(column, length) for column, length in exceeding.items() if column not in asked.skip}
     hidden = [c for c in _over_least(means, asked.least_ms * asked.share) if c not in exceeding and c not in asked.skip]
     lately = smooth[-FADES:].mean(axis=0)
@@ -172,18 +162,11 @@ def _stretches(world: World, noise: Chance, asked: _Asked) -> list[Late]:
         if not found.get(column):
             share = float(asked.share[column]) * noise.tail**2
             since, after = asked.since.get(column), asked.after(column)
-            outlasts = noise.outlasts_bursts // 2
-            found[column] = jump(excess[:, column], column, after, asked.least_ms, share, since, outlasts)
+            found[column] = jump(excess[:, column], column, after, asked.least_ms, share, since)
     for column in asked.since:
         if not found.get(column) and column not in asked.skip:
             found[column] = stretch(column, RECENT[0])
     return [one for one in found.values() if one]
-
-
-@cache
-def deviations(tries: int) -> float:
-    """Standard deviations that are exceeded by chance in FALSE_ALARMS of all cases with so many tries."""
-    return NormalDist().inv_cdf(1 - FALSE_ALARMS.enter / tries)
 
 
 def _last_means(sums: Floats, over: Mapping[int, int]) -> tuple[list[int], Floats]:
@@ -217,8 +200,8 @@ def _late_in_one_phase(world: World, columns: list[int], asked: _Asked) -> list[
         share[: len(phase.columns)] = asked.share[phase.columns]
         lately = {place: asked.over[column] for place, column in enumerate(phase.columns) if column in asked.over}
         tries = len(OWN_PHASES) * len(world.ranks)
-        last_means = _last_means(phase.total_ms, lately)  # bursts have all phases: they are taken out
-        exceeding = dict(_exceeding(*last_means, phase.noise, least, share, tries, rather_short=1.0))
+        last_means = _last_means(phase.total_ms, lately)
+        exceeding = dict(_exceeding(phase.excess_ms, phase.smooth_ms, *last_means, phase.noise, least, share, tries))
         for place, column in enumerate(phase.columns):
             since, after, one = asked.since.get(column), asked.after(column), None
             if place in exceeding or since is not None:
@@ -226,7 +209,7 @@ def _late_in_one_phase(world: World, columns: list[int], asked: _Asked) -> list[
                 one = stretch_after(after, phase.excess_ms, phase.smooth_ms, phase.noise, place, length, since)
             if place not in exceeding and (one is None or not one.over):
                 shares = float(share[place]) * phase.noise.tail**2 * JUMP_OF_A_PHASE
-                one = jump(phase.excess_ms[:, place], place, after, least, shares, since, phase.noise.outlasts)
+                one = jump(phase.excess_ms[:, place], place, after, least, shares, since)
             if one is None:
                 continue
             own = float(np.median(world.excess_ms[one.first : one.last + 1, column]))
@@ -240,41 +223,42 @@ def _late_in_one_phase(world: World, columns: list[int], asked: _Asked) -> list[
 
 
 def _exceeding(
+    excess: Floats,
+    smooth: Floats,
     lengths: list[int],
     means: Floats,
     noise: Chance,
     least: float,
     share: Floats,
     tries: int,
-    rather_short: float = RATHER_SHORT.enter,
-) -> list[tuple[int, int]]:
+) -> Iterator[tuple[int, int]]:
     """Columns whose last steps are late beyond chance, and how many steps show it best.
 
     lengths, means: `_last_means`. tries: series that are looked at together.
     """
     z = deviations(tries * len(lengths))
-    asked = share * np.maximum(_surely_ms(noise, lengths, z, rather_short), least)
-    times = means / np.maximum(asked, 1e-9)
-    best = times.argmax(axis=0)
-    return [(column, lengths[best[column]]) for column in np.flatnonzero(times.max(axis=0) > 1.0).tolist()]
-
-
-def _surely_ms(noise: Chance, lengths: list[int], z: float, rather_short: float = RATHER_SHORT.enter) -> Floats:
-    """[lengths, R] What chance does not make means of so many steps exceed, rare steps next to each other included."""
-    bounds, steps = noise.bounds_ms(lengths, z), np.array(lengths)
-    bounds[steps < noise.outlasts] *= SHORT.enter
-    bounds[(steps >= noise.outlasts) & (steps < noise.outlasts_bursts)] *= rather_short
-    return bounds
+    times = means / np.maximum(share * np.maximum(noise.bounds_ms(lengths, z), least), 1e-9)
+    columns = np.flatnonzero(times.max(axis=0) > 1.0).tolist()
+    usual = restless(excess) if columns else 0.0
+    for column in columns:
+        for place in np.argsort(-times[:, column])[: int((times[:, column] > 1.0).sum())].tolist():
+            steps, mean = lengths[place], float(means[place, column])
+            bound = noise.of_a_rank(column, noisier(excess[-steps:, column], usual)).bound_ms(steps, z)[0]
+            asked = share[column] * max(bound, least)
+            values = smooth[-steps:, column]
+            if np.minimum(values - (values.mean() - mean), CARRIES.enter * asked).mean() > asked:
+                yield column, steps
+                break
 
 
 def _bursts(sums: Floats, noise: Chance, least: float) -> list[tuple[int, int]]:
     """Columns that may have been late for a while, and an index inside that while."""
     steps = len(sums) - 1
-    usual = noise.of_a_typical_rank()
+    usual = noise.of_a_rank()
     z = deviations(sums.shape[1] * steps)
     best: dict[int, tuple[float, int]] = {}
     lengths = [n for n in BURSTS if n < steps]
-    bounds = _surely_ms(usual, lengths, z)[:, 0] * (sums.shape[1] > 2)  # of two ranks both have the change
+    bounds = usual.bounds_ms(lengths, z)[:, 0] * (sums.shape[1] > 2)  # of two ranks both have the change
     for n, bound in zip(lengths, bounds.tolist(), strict=True):
         apart = n // 8
         inside = sums[n::apart] - sums[:-n:apart]
@@ -285,18 +269,13 @@ def _bursts(sums: Floats, noise: Chance, least: float) -> list[tuple[int, int]]:
     return [(column, middle) for column, (_, middle) in best.items()]
 
 
-def _stands_out(smooth: Floats, found: Late, noise: Chance) -> bool:
-    """Whether a stretch that is over is beyond chance, when its own level is no part of that."""
+def _stands_out(world: World, found: Late, noise: Chance) -> bool:
+    """Whether a stretch that is over is beyond chance, of a rank as noisy as it is in that stretch."""
     first, end = max(0, found.first - EDGE), found.last + 1 - EDGE
-    series = smooth[:, found.column].copy()
-    mean = float(series[first:end].mean())
-    series[first:end] -= mean
-    restless = np.square(np.diff(smooth[::SMOOTHED], axis=0)).mean(axis=0)
-    mine = float(np.square(np.diff(series[::SMOOTHED])).mean())
-    noisier = max(1.0, mine / max(float(np.median(restless)), 1e-30))
-    z = deviations(len(smooth) * smooth.shape[1])
-    bound = float(_surely_ms(noise.of_a_typical_rank(), [end - first], z)[0, 0]) * noisier**0.5
-    return end - first >= SHORTEST.enter and mean >= bound
+    times = noisier(world.excess_ms[found.first : found.last + 1, found.column], restless(world.excess_ms))
+    bound = noise.of_a_rank(times=times).bound_ms(end - first, deviations(world.smooth_ms.size))[0]
+    mean = float(world.smooth_ms[first:end, found.column].mean())
+    return bool(SHORTEST.reached(end - first) and mean >= bound)
 
 
 def _against_the_rest(world: World, now: list[Late], noise: Chance, known: Mapping[int, int]) -> list[Late]:
@@ -315,3 +294,22 @@ def _against_the_rest(world: World, now: list[Late], noise: Chance, known: Mappi
             begin, level = stretch.first, float(np.median(over[stretch.first :]))
         better.append(Late(stretch.column, begin, stretch.last, level, begin <= EDGE))
     return better
+
+
+def _dated(world: World, now: list[Late], known: Mapping[int, int], over: Mapping[int, int]) -> list[Late]:
+    """The same, begun where the phase that carries a rank's lateness shows it: without the noise of its others."""
+    end = len(world) - 1
+    dated = {one.column: one for one in now}
+    undecided = [one.column for one in now if not is_settled(known.get(one.column), end)]
+    least = min((dated[column].over_ms for column in undecided), default=0.0) * EXPLAINS.enter / IN_ONE_PHASE.enter
+    for phase in in_each_phase(world, undecided, least):
+        for place, column in enumerate(phase.columns):
+            one, since, after = dated[column], known.get(column), over.get(column, -1) + 1
+            own, excess = world.excess_ms[after:, column], phase.excess_ms[after:, place]
+            rough = max(0, (one.first if since is None else since) - after)
+            if median(excess[rough:]) >= EXPLAINS.enter * median(own[rough:]):
+                before = None if since is None else since - after
+                begin = begin_of(excess, end - after, end + 1 - after - rough, phase.noise.per_step(place), before)
+                level = median(own[begin:])
+                dated[column] = Late(column, begin, end - after, level, begin <= EDGE).moved(after)
+    return list(dated.values())

@@ -8,7 +8,7 @@ import numpy as np
 
 from ddpmon.analysis.statistics.arrays import Floats, median
 from ddpmon.analysis.statistics.change_points import ENOUGH, ending, onset, step_up
-from ddpmon.analysis.statistics.excess import SMOOTHED, Chance
+from ddpmon.analysis.statistics.excess import SMOOTHED, Chance, noisier, restless
 from ddpmon.analysis.statistics.wandering import of_one
 from ddpmon.analysis.threshold import Threshold
 
@@ -119,15 +119,22 @@ def _last_before_a_drop(excess: Floats, begin: int) -> int | None:
     return begin + drop - 1 if DROP.reached(shows) and fallen else None
 
 
+def is_settled(since: int | None, end: int) -> bool:
+    """Whether what was told of a stretch's first step stays: of steps to come, or of better series, none tells more."""
+    return since is not None and (since <= EDGE or end - since > SETTLED)
+
+
 def begin_of(excess: Floats, end: int, length: int, noise: float, since: int | None) -> int:
     """The first step of a stretch that reaches to the end; what was told of it stays once many steps tell it.
 
     length: steps that show it. noise: variance of a long sum over its steps. since: what was told of it last time.
     """
-    if since is not None and (since <= EDGE or end - since > SETTLED):
+    if since is not None and is_settled(since, end):
         return max(0, since)
     rough = onset(excess, end, length, noise)
-    lasts = of_one(excess)[2]
+    white, wanders, lasts = of_one(excess)
+    if wanders * lasts < WANDERS * white and rough > EDGE:
+        return rough
     first = max(0, rough - REACH - round(MEMORIES * lasts))
     segment = max(0, first - REACH)
     last = end - segment - min(SHORTEST.enter, length) + 1
@@ -140,23 +147,24 @@ def begin_of(excess: Floats, end: int, length: int, noise: float, since: int | N
     return begin
 
 
-def jump(
-    excess: Floats, column: int, after: int, least: float, asked: float, since: int | None, outlasts: int
-) -> Late | None:
+def jump(excess: Floats, column: int, after: int, least: float, asked: float, since: int | None) -> Late | None:
     """A rank whose level rose at once, from index `after` on, as noise that wanders does not, and stays up.
 
-    asked: of what is asked for. since: what was told of it last time. outlasts: steps for which it must have been up.
+    asked: of what is asked for. since: what was told of it last time.
     """
     excess = excess[after:]
     end = len(excess) - 1
     if end < FEWEST_STEPS.enter or (since is not None and since <= after):
         return None
     noise = white, wanders, lasts = of_one(excess)
-    begin, shows = step_up(excess, 1, max(1, end + 1 - max(outlasts, 2 * SHORTEST.enter)), noise)
+    begin, shows = step_up(excess, 1, max(1, end + 1 - 2 * SHORTEST.enter), noise)
     level, before = median(excess[begin:]), median(excess[max(0, begin - SHORTEST.enter) : begin])
     plain = CALM if wanders * lasts < WANDERS * white else 1.0
+    shows /= noisier(excess[begin:], restless(excess))
     if shows < JUMP.enter * asked * plain or min(level, level - before) < least * min(asked, 1.0):
         return None
+    if since is None and _last_before_a_drop(excess, begin) is not None:
+        return None  # it is down again
     begin = begin if since is None else since - after
     return Late(column, begin, end, level, from_the_start=False).moved(after)
 
