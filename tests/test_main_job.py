@@ -16,7 +16,7 @@ pytestmark = pytest.mark.e2e
 TRAINING = Path(__file__).parent.parent / "training"
 WORKLOADS = {
     "mnist.py": ["--epochs", "1"],
-    "resnet.py": ["--epochs", "1", "--images", "160", "--image-size", "16", "--batch-size", "4"],
+    "resnet.py": ["--epochs", "1", "--images", "80", "--image-size", "16", "--batch-size", "4"],
 }
 
 

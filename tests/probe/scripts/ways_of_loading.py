@@ -45,11 +45,11 @@ def loaders():
     """Forked, spawned and persistent workers, one after the other."""
     model = DDP(net())
     for options in (
-        {"multiprocessing_context": "fork"},
-        {"multiprocessing_context": "spawn"},
-        {"multiprocessing_context": "fork", "persistent_workers": True},
+        {"multiprocessing_context": "fork", "num_workers": 2},
+        {"multiprocessing_context": "spawn", "num_workers": 1, "persistent_workers": True},  # each imports torch
+        {"multiprocessing_context": "fork", "num_workers": 2, "persistent_workers": True},
     ):
-        loader = DataLoader(Items(), batch_size=BATCH, num_workers=2, **options)
+        loader = DataLoader(Items(), batch_size=BATCH, **options)
         for _ in range(2):
             train(model, data=loader)
     return model
