@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import start_http_server
@@ -20,7 +21,9 @@ from ddpmon.runs import Run
 from ddpmon.source import snapshot_now
 
 ANSWER_S = 2.0
-"""How long a hub may take: Prometheus waits for 10 s by default, and there may be several runs."""
+"""How long a hub may take: Prometheus waits for 10 s by default."""
+AT_ONCE = 32
+"""Hubs that are asked at the same time: as many that do not answer cost one wait, not one each."""
 ENDED_S = 900.0
 """How long a run that has ended is told, so that whoever is to be alarmed by its failure has the time to be."""
 AGAIN_S = 1.0
@@ -59,16 +62,12 @@ class Runs:
 
     @staticmethod
     def _running(here: list[Run], answers: GaugeMetricFamily) -> list[Snapshot]:
-        snapshots = []
-        for run in here:
-            if not run.elsewhere():
-                snapshot = None
-                with contextlib.suppress(DdpmonError):
-                    snapshot = snapshot_now(run, ANSWER_S)
-                answers.add_metric([plain(run.name), run.id], float(snapshot is not None))
-                if snapshot is not None:
-                    snapshots.append(snapshot)
-        return snapshots
+        of_this_machine = [run for run in here if not run.elsewhere()]
+        with ThreadPoolExecutor(AT_ONCE, "ddpmon-metrics") as hubs:
+            snapshots = list(hubs.map(_snapshot, of_this_machine))
+        for run, snapshot in zip(of_this_machine, snapshots, strict=True):
+            answers.add_metric([plain(run.name), run.id], float(snapshot is not None))
+        return [snapshot for snapshot in snapshots if snapshot is not None]
 
     def _over(self, over: dict[str, Run]) -> Iterator[Snapshot]:
         """Those that ended a while ago, by id, each read once."""
@@ -92,6 +91,13 @@ class _Named:
             for metric in self._every.collect()
             if metric.name in self._names or any(sample.name in self._names for sample in metric.samples)
         ]
+
+
+def _snapshot(run: Run) -> Snapshot | None:
+    """None where its hub does not answer, or with what is no snapshot."""
+    with contextlib.suppress(DdpmonError):
+        return snapshot_now(run, ANSWER_S)
+    return None
 
 
 def _ended_lately(run: Run) -> bool:

@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import subprocess
+import threading
 import time
 import urllib.request
 from pathlib import Path
@@ -14,6 +15,9 @@ from pathlib import Path
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from ddpmon import runs
+from ddpmon.errors import HubUnreachableError
+from ddpmon.export import endpoint as endpoint_module
 from ddpmon.export import openmetrics
 from ddpmon.messages import QUANTITIES
 from tests.conftest import ddpmon_program
@@ -89,6 +93,23 @@ def test_a_hub_that_hangs_is_told_as_one_and_the_rest_is_there(stage, endpoint):
     finally:
         hub.send_signal(signal.SIGCONT)
     until(lambda: endpoint.read()["ddpmon_hub_answers", "made-up"] == 1, "an answer again")
+
+
+def test_hubs_are_asked_together(stage, monkeypatch):
+    """Each of them hangs until all of them were asked."""
+    stage.save()
+    run = runs.find("made-up")
+    asked = threading.Barrier(3)
+
+    def hanging(run, answer_s):
+        asked.wait(60)
+        raise HubUnreachableError("no snapshot")
+
+    monkeypatch.setattr(endpoint_module, "snapshot_now", hanging)
+    monkeypatch.setattr(runs, "all_runs", lambda: [run] * 3)
+    monkeypatch.setattr(runs.Run, "state", lambda run: "running")
+    answers = endpoint_module.Runs().collect()[0]
+    assert [sample.value for sample in answers.samples] == [0, 0, 0]
 
 
 def test_a_request_may_name_the_metrics_that_it_wants(endpoint, home):
