@@ -21,7 +21,7 @@ def page(written: str) -> str:
 
 def _tables() -> Iterator[str]:
     for table, columns in TABLES.items():
-        key = f" Key: {KEYS[table]}." if table in KEYS else ""
+        key = f" Key: {', '.join(KEYS[table])}." if table in KEYS else ""
         index = "".join(f" Index: {on.partition(' ')[2]}." for on in INDEXES.values() if on.split()[0] == table)
         if table in SAME:
             yield f"### {table}\n\nAs `{SAME[table]}`.{key}\n"

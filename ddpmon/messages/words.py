@@ -51,8 +51,9 @@ EVALUATION, CHECKPOINT, COMPILATION, PAUSE = range(4)
 DDP, FSDP, FSDP2, DEEPSPEED = "DDP", "FSDP", "FSDP2", "DeepSpeed"
 TENSOR_PARALLEL, DATA_PARALLEL = "tensor parallel", "DataParallel"
 ALONE, NOT_PARALLEL = "one process", "none"
-"""How a rank trains in parallel; "none": one of several in a process group, and nothing of these at work. Several are
-joined by " + "."""
+"""How a rank trains in parallel; "none": one of several in a process group, and nothing of these at work."""
+PARALLEL_JOIN = " + "
+"""Between several of them; none has it in itself."""
 HYBRID = " (hybrid)"
 """Behind FSDP or FSDP2: the model is sharded over some ranks and replicated over the others."""
 

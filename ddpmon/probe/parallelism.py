@@ -21,6 +21,7 @@ from ddpmon.messages import (
     FSDP2,
     HYBRID,
     NOT_PARALLEL,
+    PARALLEL_JOIN,
     TENSOR_PARALLEL,
 )
 
@@ -114,7 +115,7 @@ class Parallelism:
         parameters = _parameters(optimizer)
         alone = world_size == 1
         try:
-            kind = " + ".join(self._kinds(optimizer, model, parameters, ddp, alone))
+            kind = PARALLEL_JOIN.join(self._kinds(optimizer, model, parameters, ddp, alone))
         except Exception:
             kind = ""
         unmeasured = [] if self._kind or forward else ["forward"]

@@ -199,10 +199,9 @@ def _put(tier: str) -> str:
 def _into(tier: str) -> tuple[str, str]:
     """What stands before and after the rows that are added to a tier."""
     names = [column.name for column in TABLES[tier]]
-    keys = KEYS[tier].split(", ")
-    added = ", ".join(f'"{name}" = {_sum(name)}' for name in names if name not in keys)
+    added = ", ".join(f'"{name}" = {_sum(name)}' for name in names if name not in KEYS[tier])
     quoted = ", ".join(f'"{name}"' for name in names)
-    return f"INSERT INTO {tier} ({quoted})", f"ON CONFLICT ({KEYS[tier]}) DO UPDATE SET {added}"
+    return f"INSERT INTO {tier} ({quoted})", f"ON CONFLICT ({', '.join(KEYS[tier])}) DO UPDATE SET {added}"
 
 
 def _sum(name: str) -> str:

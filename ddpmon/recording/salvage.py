@@ -84,7 +84,7 @@ class _Shape:
 
     def __init__(self, table: str) -> None:
         columns = [(each.name, each.kind.split()) for each in TABLES[table]]
-        keys = [key.strip() for key in KEYS.get(table, "").split(",") if key]
+        keys = list(KEYS.get(table, ()))
         names = [name for name, _ in columns]
         self.keyed = len(keys)
         """Columns of the key; 0: rows have numbers."""

@@ -38,7 +38,7 @@ def make(db: sqlite3.Connection) -> None:
     for table, columns in TABLES.items():
         key = KEYS.get(table)
         declared = [f'"{column.name}" {column.kind}' for column in columns]
-        parts = ", ".join([*declared, f"PRIMARY KEY ({key})"] if key else declared)
+        parts = ", ".join([*declared, f"PRIMARY KEY ({', '.join(key)})"] if key else declared)
         db.execute(f"CREATE TABLE IF NOT EXISTS {table} ({parts}){' WITHOUT ROWID' if key else ''}")
         existing = _columns(db, table)
         for column, declaration in zip(columns, declared, strict=True):

@@ -208,17 +208,17 @@ TABLES: dict[str, tuple[Column, ...]] = {
 }
 
 KEYS = {
-    "steps": "process, step",
-    "samples": "process, time_us",
-    "failures": "rank, pid",
-    "layouts": "process, number",
-    "seconds": "process, begin_us",
-    "minutes": "process, begin_us",
-    "hours": "process, begin_us",
-    "scalar_minutes": "process, begin_us, name",
-    "scalar_hours": "process, begin_us, name",
+    "steps": ("process", "step"),
+    "samples": ("process", "time_us"),
+    "failures": ("rank", "pid"),
+    "layouts": ("process", "number"),
+    "seconds": ("process", "begin_us"),
+    "minutes": ("process", "begin_us"),
+    "hours": ("process", "begin_us"),
+    "scalar_minutes": ("process", "begin_us", "name"),
+    "scalar_hours": ("process", "begin_us", "name"),
 }
-"""Of tables without a rowid."""
+"""Columns of the primary key, of tables without a rowid."""
 
 INDEXES = {"scalars_by_step": "scalars (process, step)"}
 

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ddpmon.messages import ALONE, DATA_PARALLEL, DDP, DEEPSPEED, FSDP, FSDP2, HYBRID, NOT_PARALLEL, TENSOR_PARALLEL
+from ddpmon.messages import (
+    ALONE,
+    DATA_PARALLEL,
+    DDP,
+    DEEPSPEED,
+    FSDP,
+    FSDP2,
+    HYBRID,
+    NOT_PARALLEL,
+    PARALLEL_JOIN,
+    TENSOR_PARALLEL,
+)
 
 OPTIMIZERS = "a step ends with the optimizer's"
 COLLECTIVES = {
@@ -19,7 +30,7 @@ COLLECTIVES = {
 
 def parts(parallelism: str) -> list[str]:
     """What a kind is made of, each without how it is laid out: FSDP2 and tensor parallel."""
-    return [part.removesuffix(HYBRID) for part in parallelism.split(" + ")] if parallelism else []
+    return [part.removesuffix(HYBRID) for part in parallelism.split(PARALLEL_JOIN)] if parallelism else []
 
 
 def with_ddp(parallelism: str) -> bool:

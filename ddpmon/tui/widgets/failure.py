@@ -43,10 +43,7 @@ def failure(rank: RankView, alike: list[int], world_size: int, width: int, heigh
     how = [f"exit code {exit_.code}"] if exit_.code is not None else []
     how += [f"killed by {plain(exit_.signal)}"] if exit_.signal else []
     how += [f"after {counted(rank.steps, 'step')}"] if rank.steps else ["before its first step"]
-    trace = [plain(row.rstrip()) for row in (exit_.traceback or "").splitlines() if row.strip()]
-    error = plain(exit_.error or "")
-    if error and (not trace or error[:40] not in trace[-1]):
-        trace.append(error)
+    trace = traceback_lines(exit_)
     foot: list[Line] = [[(f"  {row}", "bad")] for row in wrap(trace[-1], width - 3)[:3]] if trace else []
     lines.append([(f" {', '.join(how)}", "muted")])
     body = trace[:-1]
@@ -57,6 +54,16 @@ def failure(rank: RankView, alike: list[int], world_size: int, width: int, heigh
     return [*lines, *foot][:height]
 
 
+def traceback_lines(exit_: Exit) -> list[str]:
+    """The traceback of a rank that failed, its error last; the error alone where it left no traceback."""
+    lines = [plain(line.rstrip()) for line in (exit_.traceback or "").splitlines() if line.strip()]
+    error = plain(exit_.error or "")
+    is_last = bool(lines) and error[:_SAME_ERROR] in lines[-1]
+    return [*lines, error] if error and not is_last else lines
+
+
+_SAME_ERROR = 40
+"""Characters by which a traceback's last line is recognised as the error: launchers cut long ones."""
 _CHARTS_LEAST = 8
 """Lines below which charts are not worth their place beside the failure."""
 

@@ -10,6 +10,7 @@ from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut, fit, plain, size, title, wrap
 from ddpmon.tui.widgets.columns import HEALTH_WORDS, decimals, how_far
 from ddpmon.tui.widgets.course import LABEL, course
+from ddpmon.tui.widgets.failure import traceback_lines
 from ddpmon.tui.widgets.lastoutput import last_output
 from ddpmon.tui.widgets.pane import Pane
 from ddpmon.tui.widgets.quantities import LATENESS, OTHERS, beside, named
@@ -53,14 +54,14 @@ def _environment(rank: RankView) -> list[str]:
         f"torch {plain(environment.torch_version)}" if environment.torch_version else "",
     ]
     facts.append(plain(environment.backend))
-    for count, noun in (
-        (environment.parameters, "parameters in DDP"),
-        (environment.cores, "cores"),
-        (environment.compute_threads, "compute threads"),
-        (environment.loader_workers, "DataLoader workers"),
-        (environment.restart, "restarts"),
+    for count, one, many in (
+        (environment.parameters, "parameter in DDP", "parameters in DDP"),
+        (environment.cores, "core", None),
+        (environment.compute_threads, "compute thread", None),
+        (environment.loader_workers, "DataLoader worker", None),
+        (environment.restart, "restart", None),
     ):
-        facts.append(f"{count:,} {noun.removesuffix('s') if count == 1 else noun}" if count else "")
+        facts.append(counted(count, one, many) if count else "")
     if environment.loader_workers == 0:
         facts.append("no DataLoader workers")
     return [fact for fact in facts if fact]
@@ -92,10 +93,7 @@ def _ending(rank: RankView, width: int) -> list[Line]:
         title("how it ended", width),
         [(f" {', '.join(how) or unsaid}", "bad" if standing.failed(rank) else "text")],
     ]
-    trace = [plain(row.rstrip()) for row in (end.traceback or "").splitlines() if row.strip()]
-    error = plain(end.error or "")
-    if error and (not trace or error[:40] not in trace[-1]):
-        trace.append(error)
+    trace = traceback_lines(end)
     for place, row in enumerate(trace):
         role = "bad" if place == len(trace) - 1 else "text"
         lines += [[(f"  {part}", role)] for part in (wrap(row, width - 3) if role == "bad" else [cut(row, width - 2)])]
