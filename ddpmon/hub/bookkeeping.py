@@ -43,6 +43,7 @@ class Bookkeeping:
         store, recorder = self._store, self._recorder
         recorder.event(store.new_events)
         store.new_events.clear()
+        recorder.silences(store.silences.take_changed())
         if now - self._checkpointed_at >= CHECKPOINT_S:
             self._checkpointed_at = now
             self._checkpoint(CHECKPOINT_ROWS)

@@ -234,11 +234,12 @@ class Hub:
         if over:
             store.live = False
             store.registry.mark_dead()
+        store.digest(final=over)  # before ranks that are silent count as dead: they were silent in the last steps
+        if over:
             store.ending = read_ending(store.run)
             for process in store.registry.seats.values():
                 process.dead = not process.left
                 self._recorder.process(process)
-        store.digest(final=over)
         store.judge(now, unix)
         self._alerts.check(now, unix)
         self._books.keep_last(now, unix)

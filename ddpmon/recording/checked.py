@@ -38,6 +38,7 @@ from ddpmon.recording.recorder import Checkpoint
 from ddpmon.runs import Process, Run
 from ddpmon.store.histories import Histories
 from ddpmon.store.processes import RankProcess
+from ddpmon.store.silences import Silence
 
 UNREADABLE = (msgspec.MsgspecError, TypeError, ValueError, ArithmeticError, LookupError, RecursionError)
 """What reading a recording raises where something in it cannot be."""
@@ -52,6 +53,7 @@ _SEVERITIES = ("info", "warn", "critical")
 Count = Annotated[int, msgspec.Meta(ge=0, lt=MAX_US)]
 Moment = Annotated[float, msgspec.Meta(ge=0, lt=MAX_US / 1e6)]
 """Unix seconds."""
+Rank = Annotated[int, msgspec.Meta(ge=0, lt=MAX_WORLD)]
 
 _T = TypeVar("_T")
 
@@ -59,6 +61,7 @@ _T = TypeVar("_T")
 PROCESSES = (
     *("id", "attempt", "rank", "pid", "start_ticks", "host", "hello", "stage", "seq", "steps", "last_step", "records"),
     *("dropped", "total_steps", "left", "dead", "unsynchronised", "unsynchronised_at", "stack", "epoch", "epochs"),
+    "later_us",
 )
 
 
@@ -134,6 +137,16 @@ def failure(row: Sequence[Any]) -> Failure:
     return made
 
 
+def silence(row: Sequence[Any]) -> Silence:
+    """From its columns."""
+    attempt, first, last, blob = row
+    ranks = msgspec.msgpack.decode(blob, type=tuple[Rank, ...])
+    made = msgspec.convert({"attempt": attempt, "first_step": first, "last_step": last, "ranks": ranks}, Silence)
+    if not (0 <= made.attempt < MAX_WORLD and 0 < made.first_step <= made.last_step < MAX_STEP):
+        raise ValueError("a silence of no steps")
+    return made
+
+
 def event(row: Sequence[Any]) -> Event:
     """From at, severity, text."""
     at, severity, text = row
@@ -186,6 +199,14 @@ class _Row:
         """None where it was not known."""
         return None if self._values[name] is None else self.count(name) or None
 
+    def difference(self, name: str) -> int | None:
+        """Of two clocks; None where they are one."""
+        value = self._values[name]
+        if value is None or (isinstance(value, int) and abs(value) < MAX_US):
+            return value
+        self.whole = False
+        return None
+
     def flag(self, name: str) -> bool:
         return bool(self.count(name, 2))
 
@@ -234,6 +255,7 @@ def process(row: Sequence[Any], run: Run) -> tuple[RankProcess, bool]:
         total_steps=cells.optional_count("total_steps"),
         epoch=cells.optional_count("epoch"),
         epochs=cells.optional_count("epochs"),
+        later_us=cells.difference("later_us"),
         left=cells.flag("left"),
         dead=cells.flag("dead"),
         unsynchronised=cells.optional_count("unsynchronised") or 0,

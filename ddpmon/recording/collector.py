@@ -113,6 +113,8 @@ class Collector:
             elif isinstance(message, Bye):
                 self._bye(process, message)
         if process is not None:
+            if peer and peer.through:
+                process.later_us = later_us
             for part in left_out:
                 self._refuse(part, identity, peer)
             if taken and self._accepted is not None:

@@ -96,7 +96,7 @@ class Player:
             for process in processes
             if (span := self._merged.span_us(process.id))
         ]
-        firsts = [end for track in self._tracks if (end := self._merged.first_end_us(track.at_end.id)) is not None]
+        firsts = [end for track in self._tracks if (end := track.first_end_us()) is not None]
         if not firsts:
             raise RecordingError(f"{recording.path} holds no step of {run.name}: there is nothing to replay")
         clock = recording.clock
@@ -104,6 +104,7 @@ class Player:
         self.begin = min(run.created_at, clock.unix_at(min(track.begins_us for track in self._tracks)))
         self.end = max(last, run.ended_at or last)
         self._failures = recording.failures()
+        self._silences = recording.silences
         self.events = recording.events(1 << 20)
         """All that happened to the run, in its order."""
         self.first_step = clock.unix_at(min(firsts))
@@ -139,12 +140,11 @@ class Player:
         track = max(self._tracks, key=lambda each: (self._begins(each) <= unix, each.at_end.attempt, -each.at_end.rank))
         now_us = self._us(unix)
         with self._readable():
-            number = self._merged.first_step_after(track.at_end.id, now_us, track.at_end.last_step)
-            number_wanted = number if by > 0 else number - 2
-            steps = self._merged.steps(track.at_end.id, max(1, number_wanted), max(1, number_wanted) + 1)
-        if not steps:
+            number = track.first_step_after(now_us)
+            end_us = track.end_us(max(1, number if by > 0 else number - 2))
+        if end_us is None:
             return self.end if by > 0 else self.begin
-        return self._recording.clock.unix_at(steps[0].end_us + 1)
+        return self._recording.clock.unix_at(end_us + 1)
 
     def event_from(self, unix: float, by: int) -> float:
         """When the next thing happened after a moment, or the last before it (by: 1 or -1)."""
@@ -198,10 +198,9 @@ class Player:
         if not begun:
             return self.begin
         track = max(begun, key=lambda each: each.at_end.attempt)
-        number = self._merged.first_step_after(track.at_end.id, self._us(unix), track.at_end.last_step)
-        first = number - max(WINDOW_STEPS, LEAD_RECORDS // len(self._tracks))
-        steps = self._merged.steps(track.at_end.id, first, first + 1)
-        return self._recording.clock.unix_at(steps[0].end_us) if steps else self._begins(track)
+        number = track.first_step_after(self._us(unix))
+        end_us = track.end_us(number - max(WINDOW_STEPS, LEAD_RECORDS // len(self._tracks)))
+        return self._begins(track) if end_us is None else self._recording.clock.unix_at(end_us)
 
     def _restart(self, reach: float, to: float) -> Store:
         """A store as it was at the last mark before a moment, or an empty one at `reach` where there is none since."""
@@ -212,6 +211,7 @@ class Player:
         registry = Registry(self._run.id, self._run.world_size, self._run.host)
         self._seat(registry, at, self._us(self._lead(at) if mark else at))
         store = Store(self._run, registry, self._recording.clock, live=True)
+        store.silences = self._silences()
         self._store, self._now = store, at
         store.history_step = MAX_STEP  # what the window holds is in the histories already
         self._feed(store, self._us(at))
@@ -264,7 +264,7 @@ class Player:
                 if steps:
                     more = True
                     process.steps = steps[-1].step
-                    process.heard_at = store.clock.unix_at(steps[-1].end_us)
+                    process.heard_at = store.clock.unix_at(steps[-1].end_us + track.behind_us)
                     store.add_steps(process, process.fresh(steps), process.heard_at)
             store.digest()
         for track, process in pairs:

@@ -23,6 +23,7 @@ from ddpmon.recording.thinning import KEPT_RECORDS, WHOLE_BYTES, Thinning
 from ddpmon.store.clock import Clock
 from ddpmon.store.histories import SavedHistories
 from ddpmon.store.processes import RankProcess
+from ddpmon.store.silences import Silence
 
 ROWS_PER_WRITE = 5000
 """A transaction holds at most about so many rows: some 20 ms."""
@@ -96,6 +97,7 @@ class Recorder:
         self._processes: dict[int, RankProcess] = {}
         self._events: list[Event] = []
         self._failures: list[Failure] = []
+        self._silences: list[Silence] = []
         self._checkpoints: dict[str, bytes] = {}
         """By name, what replaces what was recorded under it."""
         self._unarmed: set[tuple[int, int | None, str]] = set()
@@ -157,6 +159,9 @@ class Recorder:
     def failure(self, failure: Failure) -> None:
         self._failures.append(failure)
 
+    def silences(self, silences: Iterable[Silence]) -> None:
+        self._silences.extend(silences)
+
     def checkpoint(self, saved: Checkpoint) -> None:
         """Keep the histories up to a step, and the sums since the start."""
         self._checkpoints["history"] = msgspec.msgpack.encode(saved)
@@ -182,6 +187,11 @@ class Recorder:
         return next((e.batch.seq - 1 for e in self._queue if e.process is process), process.seq)
 
     @property
+    def _waiting(self) -> bool:
+        """Whether anything but batches waits to be written."""
+        return any((self._processes, self._events, self._failures, self._silences, self._checkpoints))
+
+    @property
     def backlog(self) -> bool:
         """Whether batches wait to be written."""
         return bool(self._queue)
@@ -201,7 +211,7 @@ class Recorder:
             rows += entry.rows
         self._queued_rows -= rows
         settled = {entry.process.id: entry for entry in entries}
-        if not (entries or self._processes or self._events or self._failures or self._checkpoints):
+        if not (entries or self._waiting):
             return []
         try:
             if self._db is None:
@@ -224,6 +234,7 @@ class Recorder:
         self._processes.clear()
         self._events.clear()
         self._failures.clear()
+        self._silences.clear()
         self._checkpoints.clear()
         return [(entry.process, entry.batch.seq) for entry in settled.values()]
 
@@ -273,6 +284,10 @@ class Recorder:
             schema.insert("failures", "OR IGNORE"),
             [(f.rank, f.pid, msgspec.msgpack.encode(f)) for f in self._failures],
         )
+        execute(
+            schema.insert("silences", "OR REPLACE"),
+            [(s.attempt, s.first_step, s.last_step, msgspec.msgpack.encode(s.ranks)) for s in self._silences],
+        )
         execute(schema.insert("checkpoints", "OR REPLACE"), self._checkpoints.items())
 
     def thin(self) -> None:
@@ -294,7 +309,7 @@ class Recorder:
 
     def close(self) -> None:
         """Write the rest and leave one file that anyone can read."""
-        while self._queue or self._processes or self._events or self._failures or self._checkpoints:
+        while self._queue or self._waiting:
             self.write()
             if self.trouble:
                 self._drop(0)
@@ -346,4 +361,5 @@ def _process_row(process: RankProcess, counters: tuple[int, int, int]) -> schema
         msgspec.msgpack.encode(process.last_stand) if process.last_stand else None,
         process.epoch,
         process.epochs,
+        process.later_us,
     )

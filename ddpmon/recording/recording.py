@@ -28,6 +28,7 @@ from ddpmon.store.clock import Clock
 from ddpmon.store.processes import SAMPLES, RankProcess
 from ddpmon.store.refusals import Refusals
 from ddpmon.store.registry import Registry
+from ddpmon.store.silences import Silences
 
 DIGESTS = 100
 """Digests of a rank that are read: the latest."""
@@ -269,6 +270,11 @@ class Recording:
     def failures(self) -> list[Failure]:
         """The exceptions that nobody caught."""
         return self._readable(self.database.read("failures", ("failure",), ""), checked.failure)
+
+    def silences(self) -> Silences:
+        """In which steps ranks were not heard."""
+        columns = ("attempt", "first_step", "last_step", "ranks")
+        return Silences(self._readable(self.database.read("silences", columns, ""), checked.silence))
 
     def events(self, most: int) -> list[Event]:
         """What happened to the run: the latest, at most so many."""

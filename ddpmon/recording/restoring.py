@@ -42,6 +42,7 @@ def _store(recording: Recording, records: int | None) -> Store:
     window_s = WINDOW_S if records is None else None
     room = steps if records is None else max(1, min(steps, last))
     store = Store(run, registry, recording.clock, room, window_s)
+    store.silences = recording.silences()
     saved = recording.checkpoint()
     since = _restore_histories(recording, store, saved, last)
     if saved and saved.attempt == registry.attempt:
@@ -94,6 +95,9 @@ def _restore_histories(recording: Recording, store: Store, saved: Checkpoint | N
     for rank, process in seats.items():
         store.add_logged(process, recording.scalars(process.id, since))
         if whole or (saved and saved.histories):
-            after_us = int(began_us + store.histories.sampled_s * 1e6)
-            store.histories.add_samples(rank, recording.samples(process.id, after_us, MAX_US), began_us)
+            if (behind_us := process.clock_behind_us) is None:
+                continue
+            after_us = int(began_us + store.histories.sampled_s * 1e6) - behind_us
+            samples = recording.samples(process.id, after_us, MAX_US)
+            store.histories.add_samples(rank, samples, began_us - behind_us)
     return since

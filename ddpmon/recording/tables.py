@@ -125,6 +125,11 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("stack", "BLOB", "Where it stood in a standstill, msgpack of `ddpmon.messages.Stack`."),
         Column("epoch", "INTEGER", "The epoch that runs, from 1; NULL: not known."),
         Column("epochs", "INTEGER", "Epochs that it means to do; NULL: not known."),
+        Column(
+            "later_us",
+            "INTEGER",
+            "How far the clock of `meta` is ahead of its host's, to milliseconds, µs; NULL: they are one.",
+        ),
     ),
     "steps": (
         _PROCESS,
@@ -196,6 +201,12 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("pid", "INTEGER", "Its process id."),
         Column("failure", "BLOB", "Its uncaught exception, msgpack of `ddpmon.messages.Failure`."),
     ),
+    "silences": (
+        Column("attempt", "INTEGER", "As in `processes`."),
+        Column("first_step", "INTEGER", "The first of some steps that the other ranks told of meanwhile."),
+        Column("last_step", "INTEGER", "The last of them."),
+        Column("ranks", "BLOB", "The ranks of which nothing was heard, msgpack: any of them may have arrived last."),
+    ),
     "checkpoints": (
         Column("name", "TEXT PRIMARY KEY", "What it is: `history` or `unarmed`."),
         Column("value", "BLOB", "Charts and sums since the start, or processes without the probe: for ddpmon itself."),
@@ -211,6 +222,7 @@ KEYS = {
     "steps": ("process", "step"),
     "samples": ("process", "time_us"),
     "failures": ("rank", "pid"),
+    "silences": ("attempt", "first_step"),
     "layouts": ("process", "number"),
     "seconds": ("process", "begin_us"),
     "minutes": ("process", "begin_us"),

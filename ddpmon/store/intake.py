@@ -16,6 +16,7 @@ from ddpmon.analysis.over_time.heat import Heat
 from ddpmon.analysis.over_time.past import Past
 from ddpmon.analysis.processes.replicas import Replicas
 from ddpmon.analysis.since_change import since_change
+from ddpmon.analysis.statistics.arrays import Bools
 from ddpmon.analysis.steps.alignment import Aligner, Rows
 from ddpmon.analysis.steps.buckets import BucketTimes, bucket_times
 from ddpmon.analysis.steps.clocks import Clocks
@@ -49,6 +50,7 @@ from ddpmon.store.histories import Histories
 from ddpmon.store.processes import SAMPLE_US, RankProcess
 from ddpmon.store.registry import Registry
 from ddpmon.store.samples import RecentSamples
+from ddpmon.store.silences import Silences
 
 WINDOW_STEPS = 600
 PAUSING_S = 1.0
@@ -125,6 +127,7 @@ class Intake:
         self.bad_losses: dict[int, Loss] = {}
         """Each rank's first loss that is not finite."""
         self._replicas = Replicas()
+        self.silences = Silences()
         self._sampled_us: dict[int, int] = {}
         """When each process's latest sample was taken, by its own clock."""
         self._reduced: deque[dict[int, Step]] = deque(
@@ -166,8 +169,9 @@ class Intake:
         """Take samples of a rank that were not taken before."""
         if not self.registry.is_seated(process):
             return
-        if process.hello.host == self.registry.host:  # another host's clock tells nothing of when they were taken
-            self.histories.add_samples(process.rank, samples, self.clock.us_at(self.run.created_at))
+        if (behind_us := process.clock_behind_us) is not None:
+            run_began_us = self.clock.us_at(self.run.created_at) - behind_us
+            self.histories.add_samples(process.rank, samples, run_began_us)
         for sample in samples:
             before = self._sampled_us.get(process.id, 0)
             if sample.gpu_percent is not None and sample.time_us > before:
@@ -224,9 +228,7 @@ class Intake:
             if rows is None:
                 continue
             self._backwards.extend(row[0].backwards for row in rows.steps[-21:])
-            part = split(
-                rows, self._clocks.offsets_us(rows, hosts), own_clocks, whole=self.registry.covers_all(rows.ranks)
-            )
+            part = split(rows, self._clocks.offsets_us(rows, hosts), own_clocks, whole=self._whole(rows))
             if part.ranks != self._window.ranks:
                 self.departed.leave(self._window.world(self._window_s), part.ranks)
             self._window.append(part)
@@ -252,6 +254,16 @@ class Intake:
             ranks = tuple(sorted(self._first_steps))
             rows = Rows(ranks, [[self._first_steps[rank] for rank in ranks]])
             self.first_step = split(rows, Clocks(self.registry.host).offsets_us(rows, hosts), own_clocks)
+
+    def _whole(self, rows: Rows) -> Bools:
+        """[S] Whether all that train have told of each step. Who is silent is noted: later everyone was heard once."""
+        steps = [row[0].step for row in rows.steps]
+        if self.registry.covers_all(rows.ranks):
+            return self.silences.whole(self.registry.attempt, steps, rows.ranks)
+        silent = sorted(set(self.registry.unheard) - set(rows.ranks))
+        if silent:
+            self.silences.add(self.registry.attempt, steps[0], steps[-1], silent)
+        return np.zeros(len(steps), bool)
 
     def _summarise(self, world: World) -> None:
         """Means, of a live view over the steps since the last change: the table says the same as the verdict."""

@@ -102,6 +102,8 @@ class RankProcess:
     learning_rate: float | None = None
     trains_since_us: int | None = None
     """End of the first step that is known, on its own clock: before it, samples tell of imports and set-up."""
+    later_us: int | None = None
+    """How far this machine's clock is ahead of that of another node, which it is on, to milliseconds."""
     heard_at: float = 0.0
     left: bool = False
     dead: bool = False
@@ -123,6 +125,11 @@ class RankProcess:
     def failed_of(self, failure: Failure) -> bool:
         """Whether that is what it failed of: on several nodes processes may have the same pid."""
         return (failure.rank, failure.pid) == (self.rank, self.hello.pid)
+
+    @property
+    def clock_behind_us(self) -> int | None:
+        """How far the clock of its machine is behind this machine's; None: not known."""
+        return self.later_us if self.hello.through else 0
 
     @property
     def settled(self) -> bool:

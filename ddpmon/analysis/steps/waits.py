@@ -8,7 +8,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from ddpmon.analysis.statistics.arrays import Floats, Ints
+from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
 from ddpmon.analysis.steps.alignment import Rows
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import OWN_PHASES, SYNC_GRADIENTS, SYNC_KINDS, Phase, Step
@@ -19,7 +19,7 @@ def split(
     clock_offset_us: Ints | None = None,
     own_clocks: Collection[int] = frozenset(),
     *,
-    whole: bool = True,
+    whole: bool | Bools = True,
 ) -> World:
     """Own time, wait and transfer of every rank in every step.
 
@@ -37,8 +37,8 @@ def split(
     clock.
     own_clocks: ranks whose steps lie on a clock that nobody else shares, such as their GPU's. A gradient
     synchronisation ends at the same moment everywhere, so the ends of their steps are taken for the world's.
-    whole: every rank of the world has been heard, so that who arrived last is among these. Where not, lateness and the
-    critical rank are those among these.
+    whole: every rank of the world has been heard, so that who arrived last is among these; or [S] for each step. Where
+    not, lateness and the critical rank are those among these.
     """
     flat = [record for row in rows.steps for record in row]
     shape = (len(rows.steps), len(rows.ranks))
@@ -65,6 +65,7 @@ def split(
     exposed_wait = np.zeros(shape, np.int64)
     gradient_bytes = np.zeros(shape, np.int64)
     gradients = np.zeros(shape, bool)
+    heard_all = np.broadcast_to(whole, shape[:1])[:, None, None]
     arrived_last = np.zeros(shape, np.int64)
     waited_last = np.zeros(shape, np.int64)
     for kind in range(len(SYNC_KINDS)):
@@ -77,7 +78,7 @@ def split(
         stuck = np.where(valid, left - arrival, 0)
         matched = (count.min(axis=1) == count.max(axis=1))[:, None, None] & valid
         last = np.where(matched, arrived, np.iinfo(np.int64).min).max(axis=1, keepdims=True)
-        waited = np.where(matched & whole, np.clip(last - arrived, 0, stuck), stuck)
+        waited = np.where(matched & heard_all, np.clip(last - arrived, 0, stuck), stuck)
         wait += waited.sum(axis=2)
         blocked += stuck.sum(axis=2)
         if kind == SYNC_GRADIENTS:

@@ -1,0 +1,66 @@
+"""In which steps ranks were not heard: the others' steps are not the whole world's then, now and when read again."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ddpmon.analysis.statistics.arrays import Bools
+
+MOST = 10_000
+"""Stretches of steps that are kept: the latest."""
+
+
+@dataclass(frozen=True)
+class Silence:
+    """Steps that the others told of while nothing was heard of some ranks, any of which may have arrived last."""
+
+    attempt: int
+    first_step: int
+    last_step: int
+    ranks: tuple[int, ...]
+
+
+class Silences:
+    """Those of a run, in the order of their steps."""
+
+    def __init__(self, recorded: Iterable[Silence] = ()) -> None:
+        self._all = sorted(recorded, key=_begin)[-MOST:]
+        self._changed: dict[tuple[int, int], Silence] = {}
+
+    def add(self, attempt: int, first: int, last: int, ranks: Sequence[int]) -> None:
+        """Ranks were not heard in further steps. first, last: numbers of steps."""
+        before = self._all[-1] if self._all else None
+        if before and (attempt, first) < _begin(before):
+            return  # steps that are played again: what was noted when they came stays
+        if before and (before.attempt, before.ranks) == (attempt, tuple(ranks)) and before.last_step >= first - 1:
+            first = before.first_step
+            self._all.pop()
+        silence = Silence(attempt, first, last, tuple(ranks))
+        self._all.append(silence)
+        self._changed[_begin(silence)] = silence
+        del self._all[:-MOST]
+
+    def take_changed(self) -> list[Silence]:
+        """What is to be recorded: new ones, and those that went on."""
+        changed, self._changed = list(self._changed.values()), {}
+        return changed
+
+    def whole(self, attempt: int, steps: Sequence[int], ranks: Sequence[int]) -> Bools:
+        """[S] Whether no rank was silent in each of some steps, of which these ranks have told."""
+        whole = np.ones(len(steps), bool)
+        place = max(0, bisect.bisect_right(self._all, (attempt, steps[0]), key=_begin) - 1)
+        for silence in self._all[place:]:
+            if _begin(silence) > (attempt, steps[-1]):
+                break
+            if silence.attempt == attempt and not set(silence.ranks) <= set(ranks):
+                first = bisect.bisect_left(steps, silence.first_step)
+                whole[first : bisect.bisect_right(steps, silence.last_step)] = False
+        return whole
+
+
+def _begin(silence: Silence) -> tuple[int, int]:
+    return silence.attempt, silence.first_step
