@@ -1,7 +1,7 @@
 """What is wrong with a run, as far as the evidence carries it.
 
 A finding is entered on full evidence and stays until clearly less than its threshold is left, so that it does not
-flap. Each kind is found and told in a file of its own, in `kinds`.
+flap. Each kind is detected and worded in a file of its own, in `kinds`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import groupby
 
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.kinds import KINDS, kind_of
-from ddpmon.analysis.kinds.kind import Found, Moment
+from ddpmon.analysis.kinds.kind import Detection, Moment
 from ddpmon.analysis.processes.conditions import with_means
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
@@ -27,27 +27,27 @@ OVERTAKES = Threshold(
 def findings(
     world: World | None, evidence: Evidence, before: Sequence[Finding] = (), longer: World | None = None
 ) -> list[Finding]:
-    """Everything found, worst first. `before`: what the previous call returned.
+    """All findings, worst first. before: what the previous call returned.
 
     longer: the same world with more steps before it, for what comes every so many steps.
     """
     steps = 0 if world is None else len(world)
     moment = Moment(evidence, world, before, longer if longer is not None else world)
     first = next((f for f in before if kind_of(f).by_cost and f.severity != "info" and f.until_step is None), None)
-    found: list[Finding] = []
+    everything: list[Finding] = []
     for by_cost, kinds in groupby(KINDS, key=lambda kind: kind.by_cost):
         block: list[Finding] = []
         for kind in kinds:
             if kind.detect is not None and steps >= kind.fewest_steps:
                 ones = list(kind.detect(moment))
-                block += [one.kind.finding(one) if isinstance(one, Found) else one for one in ones]
-                moment.found = found + block
-                moment.numbers += [one for one in ones if isinstance(one, Found)]
-        found += sorted(block, key=lambda one: _by_cost(one, first)) if by_cost else block
-    larger = [finding for finding in found if kind_of(finding).outdoes]
+                block += [one.kind.finding(one) if isinstance(one, Detection) else one for one in ones]
+                moment.findings = everything + block
+                moment.detections += [one for one in ones if isinstance(one, Detection)]
+        everything += sorted(block, key=lambda one: _by_cost(one, first)) if by_cost else block
+    larger = [finding for finding in everything if kind_of(finding).outdoes]
     return [
         with_means(finding, kind_of(finding).quantities, moment.conditions)
-        for finding in found
+        for finding in everything
         if not any(finding.kind in kind_of(whole).outdoes and kind_of(whole).covers(whole, finding) for whole in larger)
     ]
 

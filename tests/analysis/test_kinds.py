@@ -12,7 +12,7 @@ from ddpmon.analysis import kinds
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
 from ddpmon.analysis.kinds import KINDS, gpu_memory, kind_of
-from ddpmon.analysis.kinds.kind import Found, Kind, Words, evidence, for_words
+from ddpmon.analysis.kinds.kind import Detection, Kind, Words, evidence, for_words
 from ddpmon.messages import SAMPLED, Finding
 from tests.worlds import own_times, records, world_of
 
@@ -64,7 +64,7 @@ def test_facts_are_evidence_but_for_what_only_words_need_and_what_is_not_the_cas
 
 def test_a_kind_that_is_a_reason_to_act_leaves_its_parts_out_unless_they_are_over(monkeypatch):
     def made(name, severity="warn", until=None, outdoes=()):
-        found = Found(gpu_memory.KIND, severity, Facts(0.5, None), [0], until_step=until)
+        found = Detection(gpu_memory.KIND, severity, Facts(0.5, None), [0], until_step=until)
         kind = Kind(name, "world", "", words=lambda _: Words("x"), outdoes=outdoes)
         return replace(kind, detect=lambda _: [replace(found, kind=kind)])
 

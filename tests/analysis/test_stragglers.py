@@ -6,7 +6,7 @@ import pytest
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
 from ddpmon.analysis.kinds import moving_straggler, straggler
-from ddpmon.analysis.kinds.kind import Found, Moment
+from ddpmon.analysis.kinds.kind import Detection, Moment
 from ddpmon.analysis.kinds.late import Late
 from ddpmon.analysis.steps.one_phase import in_each_phase
 from tests.analysis.noise import crowded, heavy_tails, spikes, wandering
@@ -222,8 +222,8 @@ def test_a_rank_that_is_waited_for_in_most_steps_or_costs_most_is_why_nobody_tak
     own = own_times(200, 4, noise=0.03)
     own[np.arange(200), np.random.default_rng(0).integers(0, 4, 200), 1] += 15
     facts = Late(30.0, 1.0, 1.0, 1.0, critical_share=critical, gain=1.0, steps=200)
-    single = Found(straggler.KIND, "info", facts, [0], until_step=until, cost_ms=cost_ms)
-    moment = Moment(Evidence(), world_of(records(own)), numbers=[single])
+    single = Detection(straggler.KIND, "info", facts, [0], until_step=until, cost_ms=cost_ms)
+    moment = Moment(Evidence(), world_of(records(own)), detections=[single])
     assert len(list(moving_straggler.detect(moment))) == told
 
 

@@ -8,7 +8,7 @@ from math import ceil
 
 import numpy as np
 
-from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
+from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, SHORTEST_MS, STAYS, mean_step_ms, since
 from ddpmon.analysis.processes.parallelism import collectives, parts, with_ddp
 from ddpmon.analysis.threshold import Threshold
@@ -51,7 +51,7 @@ class CollectivesBound:
     parallelism: str = for_words()
 
 
-def detect(moment: Moment) -> Iterator[Found[AllReduceBound | CollectivesBound]]:
+def detect(moment: Moment) -> Iterator[Detection[AllReduceBound | CollectivesBound]]:
     """With DDP its gradients' transfer counts, with anything else that of all collectives."""
     world, held, evidence = moment.world, moment.held_one(KIND), moment.evidence
     ddp = with_ddp(evidence.parallelism)
@@ -68,12 +68,12 @@ def detect(moment: Moment) -> Iterator[Found[AllReduceBound | CollectivesBound]]
         facts = AllReduceBound(transfer, share, size, gain, evidence.bus_bandwidth_gb_s(), step, backward)
     else:
         facts = CollectivesBound(transfer, share, gain, step, evidence.parallelism)
-    yield Found(KIND, "warn", facts, world.ranks, "transfer", since(world, held), cost_ms=transfer)
+    yield Detection(KIND, "warn", facts, world.ranks, "transfer", since(world, held), cost_ms=transfer)
 
 
-def words(found: Found[AllReduceBound | CollectivesBound]) -> Words:
+def words(detection: Detection[AllReduceBound | CollectivesBound]) -> Words:
     """What it takes, and how to hide or shorten it."""
-    facts = found.facts
+    facts = detection.facts
     if isinstance(facts, CollectivesBound):
         lead = f"collectives transfer for {facts.transfer_ms:.1f} ms a step:"
         return Words(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddpmon.analysis.evidence import Cpu, starved_share
-from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
+from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import counted, rank_list
 from ddpmon.messages import DeviceMark
@@ -48,12 +48,12 @@ class CpuStarved:
     world_size: int = for_words()
 
 
-def detect(moment: Moment) -> list[Found[CpuStarved]]:
+def detect(moment: Moment) -> list[Detection[CpuStarved]]:
     """One for each host on which ranks wait, worst first."""
-    return sorted(_each_host(moment), key=lambda found: -found.facts.starved_share)
+    return sorted(_each_host(moment), key=lambda detection: -detection.facts.starved_share)
 
 
-def _each_host(moment: Moment) -> Iterator[Found[CpuStarved]]:
+def _each_host(moment: Moment) -> Iterator[Detection[CpuStarved]]:
     held = {finding.subject: finding.severity == "warn" for finding in moment.held(KIND)}
     hosts: dict[str, list[Cpu]] = {}
     for one in moment.evidence.cpu:
@@ -74,16 +74,16 @@ def _each_host(moment: Moment) -> Iterator[Found[CpuStarved]]:
                 world_size=moment.evidence.world_size,
             )
             harms = HARMFUL.reached(mean, held=held.get(host, False))
-            yield Found(KIND, "warn" if harms else "info", facts, starved, subject=host)
+            yield Detection(KIND, "warn" if harms else "info", facts, starved, subject=host)
 
 
-def words(found: Found[CpuStarved]) -> Words:
+def words(detection: Detection[CpuStarved]) -> Words:
     """Who waits, on how many cores."""
-    facts = found.facts
+    facts = detection.facts
     cores, threads, ranks = facts.cores or 0, facts.compute_threads, facts.ranks
     many = f"{ranks} rank{'s' if ranks > 1 else ''}" + (f" of {threads} threads" if threads > 1 else "")
-    everyone = len(found.ranks) == ranks > 1
-    who = "each waits" if everyone else f"rank {rank_list(found.ranks, facts.world_size)} waits"
+    everyone = len(detection.ranks) == ranks > 1
+    who = "each waits" if everyone else f"rank {rank_list(detection.ranks, facts.world_size)} waits"
     waits = f"{who} {facts.starved_share:.0%} of the time for a core"
     if cores and ranks * threads > cores:
         lead = f"{many} on {cores} core{'s' if cores > 1 else ''}:"

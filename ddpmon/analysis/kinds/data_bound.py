@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
+from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, SHORTEST_MS, STAYS, mean_step_ms, since
 from ddpmon.analysis.processes import loaders
 from ddpmon.analysis.processes.conditions import Conditions
@@ -34,7 +34,7 @@ class DataBound:
     conditions: Sequence[Conditions] = for_words()
 
 
-def detect(moment: Moment) -> Iterator[Found[DataBound]]:
+def detect(moment: Moment) -> Iterator[Detection[DataBound]]:
     """What most ranks wait: half of them are not all."""
     world, held = moment.world, moment.held_one(KIND)
     step = mean_step_ms(world)
@@ -42,12 +42,12 @@ def detect(moment: Moment) -> Iterator[Found[DataBound]]:
     data = float(np.quantile(by_rank, 0.5, method="lower"))
     if SHORTEST_MS.reached(step) and data >= step * SHARE.asked(held is not None):
         facts = DataBound(data, data / step, step / max(step - data, 1e-3), step, moment.evidence.conditions)
-        yield Found(KIND, "warn", facts, world.ranks, "data", since(world, held), cost_ms=data)
+        yield Detection(KIND, "warn", facts, world.ranks, "data", since(world, held), cost_ms=data)
 
 
-def words(found: Found[DataBound]) -> Words:
+def words(detection: Detection[DataBound]) -> Words:
     """How long, and how many workers would hide it."""
-    facts = found.facts
+    facts = detection.facts
     lead = f"all ranks wait {facts.data_ms:.1f} ms a step for data:"
     return Words(
         fitting(f"{lead} {facts.share:.0%} of it", f"; {facts.gain:.2f}x without"),

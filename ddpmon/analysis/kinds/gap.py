@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words
+from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words
 from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, SHORTEST_MS, mean_step_ms, since
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import fitting
@@ -32,7 +32,7 @@ class Gap:
     gain: float
 
 
-def detect(moment: Moment) -> Iterator[Found[Gap]]:
+def detect(moment: Moment) -> Iterator[Detection[Gap]]:
     """A hint where all ranks spend a share of the step there that is worth having; nothing is known to be wrong."""
     world, named = moment.world, moment.evidence.named
     step = mean_step_ms(world)
@@ -44,12 +44,12 @@ def detect(moment: Moment) -> Iterator[Found[Gap]]:
     if name is not None and spent[name] >= SHARE.enter * step:
         ms = spent[name]
         facts = Gap(name, ms, ms / step, step / (step - ms))
-        yield Found(KIND, "info", facts, world.ranks, "other", since(world, moment.held_one(KIND)))
+        yield Detection(KIND, "info", facts, world.ranks, "other", since(world, moment.held_one(KIND)))
 
 
-def words(found: Found[Gap]) -> Words:
+def words(detection: Detection[Gap]) -> Words:
     """How much, and where."""
-    facts = found.facts
+    facts = detection.facts
     where = NAMES[facts.where]
     lead = f"{facts.gap_ms:.1f} ms of each step go {where}, outside of any DataLoader:"
     return Words(

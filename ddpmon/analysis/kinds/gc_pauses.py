@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words
+from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words
 from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, SHORTEST_MS, STAYS, mean_step_ms, since
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import fitting
@@ -34,7 +34,7 @@ class GcPauses:
     """Of gc_ms: what is left out if all ranks collect at the same time."""
 
 
-def detect(moment: Moment) -> Iterator[Found[GcPauses]]:
+def detect(moment: Moment) -> Iterator[Detection[GcPauses]]:
     """Names the ranks that collect most."""
     world, held = moment.world, moment.held_one(KIND)
     step = mean_step_ms(world)
@@ -50,12 +50,12 @@ def detect(moment: Moment) -> Iterator[Found[GcPauses]]:
         same_time_ms=cost - float(means.mean()) if len(world.ranks) > 1 else 0.0,
     )
     ranks = [world.ranks[column] for column in np.flatnonzero(means > 0.5 * means.max()).tolist()]
-    yield Found(KIND, "warn", facts, ranks, None, since(world, held), cost_ms=cost)
+    yield Detection(KIND, "warn", facts, ranks, None, since(world, held), cost_ms=cost)
 
 
-def words(found: Found[GcPauses]) -> Words:
+def words(detection: Detection[GcPauses]) -> Words:
     """What it costs, and how to make it rarer."""
-    facts = found.facts
+    facts = detection.facts
     lead = f"Python's garbage collection costs {facts.gc_ms:.1f} ms a step:"
     return Words(
         fitting(f"{lead} {facts.share:.0%} of it", f", up to {facts.longest_ms:.0f} ms at once"),

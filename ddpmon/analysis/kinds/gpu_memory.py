@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
+from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import MIB, fitting, rank_list
 from ddpmon.messages import DeviceMark
@@ -32,7 +32,7 @@ class GpuMemory:
     world_size: int = for_words()
 
 
-def detect(moment: Moment) -> Iterator[Found[GpuMemory]]:
+def detect(moment: Moment) -> Iterator[Detection[GpuMemory]]:
     """The ranks whose GPU is nearly full."""
     gpus = {one.rank: one for one in moment.evidence.memory if one.gpu_total_bytes}
     shares = {rank: (one.gpu_used_bytes or 0) / (one.gpu_total_bytes or 1) for rank, one in gpus.items()}
@@ -41,12 +41,12 @@ def detect(moment: Moment) -> Iterator[Found[GpuMemory]]:
         worst = max(ranks, key=lambda rank: shares[rank])
         left = (gpus[worst].gpu_total_bytes or 0) * (1 - shares[worst])
         facts = GpuMemory(shares[worst], left, worst, moment.evidence.world_size)
-        yield Found(KIND, "warn" if FULL.reached(shares[worst]) else "info", facts, ranks)
+        yield Detection(KIND, "warn" if FULL.reached(shares[worst]) else "info", facts, ranks)
 
 
-def words(found: Found[GpuMemory]) -> Words:
+def words(detection: Detection[GpuMemory]) -> Words:
     """How full, and whose else."""
-    facts, ranks = found.facts, found.ranks
+    facts, ranks = detection.facts, detection.ranks
     lead = f"rank {facts.rank}'s GPU memory is {facts.share:.0%} full:"
     return Words(
         fitting(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
+from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.processes.conditions import SLOWER_CLOCK
 from ddpmon.analysis.words import fitting, rank_list
 from ddpmon.messages import DeviceMark
@@ -31,7 +31,7 @@ class GpuThrottled:
     world_size: int = for_words()
 
 
-def detect(moment: Moment) -> Iterator[Found[GpuThrottled]]:
+def detect(moment: Moment) -> Iterator[Detection[GpuThrottled]]:
     """All GPUs that held their clocks down for most of the last seconds.
 
     A warning where one of them is clearly below the clocks of the rest.
@@ -60,15 +60,15 @@ def detect(moment: Moment) -> Iterator[Found[GpuThrottled]]:
         is_slower=bool(low),
         world_size=moment.evidence.world_size,
     )
-    yield Found(KIND, "warn" if low else "info", facts, ranks)
+    yield Detection(KIND, "warn" if low else "info", facts, ranks)
 
 
-def words(found: Found[GpuThrottled]) -> Words:
+def words(detection: Detection[GpuThrottled]) -> Words:
     """Whose, why, and how much slower they are."""
-    facts, s = found.facts, "s" if len(found.ranks) > 1 else ""
+    facts, s = detection.facts, "s" if len(detection.ranks) > 1 else ""
     hold = "hold their" if s else "holds its"
     clock = f", {facts.clock_mhz:,.0f} of {facts.others_clock_mhz:,.0f} MHz" if facts.is_slower else ""
-    lead = f"GPU{s} of rank{s} {rank_list(found.ranks, facts.world_size)} {hold} clocks down:"
+    lead = f"GPU{s} of rank{s} {rank_list(detection.ranks, facts.world_size)} {hold} clocks down:"
     return Words(
         fitting(f"{lead} {', '.join(facts.reasons)}", clock),
         "Look at cooling and power limits (nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER): all ranks wait"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
+from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import rank_list
 
@@ -34,7 +34,7 @@ class GradientsNotSynchronised:
     world_size: int = for_words(0)
 
 
-def detect(moment: Moment) -> Iterator[Found[GradientsNotSynchronised]]:
+def detect(moment: Moment) -> Iterator[Detection[GradientsNotSynchronised]]:
     """All ranks whose count still grows; none if there are none, or if it did their replicas no harm.
 
     The count is no proof: a script may average gradients by itself, or train a further model beside the one in DDP.
@@ -55,15 +55,15 @@ def detect(moment: Moment) -> Iterator[Found[GradientsNotSynchronised]]:
         facts = GradientsNotSynchronised(
             counts, different.same_at, list(different.ranks), different.model, different.compared, world_size
         )
-        yield Found(KIND, "critical", facts, ranks, since_step=different.step)
+        yield Detection(KIND, "critical", facts, ranks, since_step=different.step)
     elif same is None or not (same.updates or same.step >= max(one.last_at for one in grows)):
         facts = GradientsNotSynchronised(counts, same.step if same else None, world_size=world_size)
-        yield Found(KIND, "info", facts, ranks)
+        yield Detection(KIND, "info", facts, ranks)
 
 
-def words(found: Found[GradientsNotSynchronised]) -> Words:
+def words(detection: Detection[GradientsNotSynchronised]) -> Words:
     """Who did so how often."""
-    facts, ranks = found.facts, found.ranks
+    facts, ranks = detection.facts, detection.ranks
     who = "every rank" if len(ranks) == facts.world_size > 1 else f"rank {rank_list(ranks, facts.world_size)}"
     most = max(facts.optimizer_steps.values())
     text = f"{who} updated weights {most:,} times with gradients DDP never reduced"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
+from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.processes.hangs import Standstill, alike, line_of, missing, silence, silence_line, who_of
 from ddpmon.analysis.words import duration
 from ddpmon.messages import Collective, Stack
@@ -33,7 +33,7 @@ class Hang:
     """Those who did not arrive, who is surest first."""
 
 
-def detect(moment: Moment) -> Iterator[Found[Hang]]:
+def detect(moment: Moment) -> Iterator[Detection[Hang]]:
     """Nothing where no rank could tell where it is, and none is silent."""
     standstill = moment.evidence.standstill
     if standstill is None or not (standstill.stacks or standstill.silent):
@@ -58,7 +58,7 @@ def detect(moment: Moment) -> Iterator[Found[Hang]]:
         late=late,
     )
     since = max(stack.step for stack in stacks.values()) + 1 if stacks else None
-    yield Found(KIND, "critical" if waiting or standstill.silent else "warn", facts, sorted(late), since_step=since)
+    yield Detection(KIND, "critical" if waiting or standstill.silent else "warn", facts, sorted(late), since_step=since)
 
 
 def _awaited(waiting: Sequence[Stack]) -> Collective | None:
@@ -67,9 +67,9 @@ def _awaited(waiting: Sequence[Stack]) -> Collective | None:
     return max(names, key=lambda one: (names.count(one), one.sequence is not None), default=None)
 
 
-def words(found: Found[Hang]) -> Words:
+def words(detection: Detection[Hang]) -> Words:
     """Who does not come, and what to look at."""
-    facts, standstill = found.facts, found.facts.standstill
+    facts, standstill = detection.facts, detection.facts.standstill
     stacks, world, waiting, late = standstill.stacks, standstill.world_size, facts.waiting, facts.late
     where = facts.collective or "a collective"
     who, others = who_of(late, world), who_of(waiting, world)

@@ -1,4 +1,4 @@
-"""What is known of a kind of finding whichever run it is found in: how it is found, told, and what follows from it."""
+"""A kind of finding: how it is detected, how it is worded, and what follows from it. The same for every run."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Words:
 
 
 @dataclass(frozen=True)
-class Found(Generic[Facts]):
-    """What was found, in numbers; the fields are those of a finding."""
+class Detection(Generic[Facts]):
+    """A finding before it has words. The fields are those of a finding."""
 
     kind: Kind[Facts]
     severity: Literal["info", "warn", "critical"]
@@ -63,19 +63,19 @@ class Moment:
     evidence: Evidence
     steps: World | None
     before: Sequence[Finding] = ()
-    """What was found last time."""
+    """The findings of the judgement before this one."""
     longer: World | None = None
     """The same world with more steps before it, for what comes every so many steps."""
-    found: list[Finding] = field(default_factory=list)
-    """By kinds that come earlier in KINDS."""
-    numbers: list[Found[Any]] = field(default_factory=list)
-    """Of the same, what is found now, in numbers; without what is told once more as it was."""
+    findings: list[Finding] = field(default_factory=list)
+    """Of this judgement, from the kinds that come earlier in KINDS."""
+    detections: list[Detection[Any]] = field(default_factory=list)
+    """The same before they had words; without findings of last time that are only kept."""
     rhythmic: list[int] = field(default_factory=list)
-    """Columns of ranks that are late in a rhythm, told or not: that is no lateness of any other kind."""
+    """Columns of ranks that are late in a rhythm, reported or not: no other kind counts that as lateness."""
 
     @property
     def world(self) -> World:
-        """The steps, for kinds with `fewest_steps`: they are asked only where there are as many."""
+        """The steps, for kinds with `fewest_steps`: those are only asked where there are as many."""
         if self.steps is None:
             raise ValueError("a kind that needs steps says how many")
         return self.steps
@@ -86,83 +86,83 @@ class Moment:
         return {one.rank: one for one in self.evidence.conditions}
 
     def held(self, *kinds: Kind[Any]) -> list[Finding]:
-        """What was found of some kinds last time: it stays until clearly less than asked for is left."""
+        """Findings of some kinds of last time: each stays until it is clearly below its threshold."""
         names = {kind.name for kind in kinds}
         return [finding for finding in self.before if finding.kind in names]
 
     def held_one(self, kind: Kind[Any]) -> Finding | None:
-        """The one of a kind of which there is at most one."""
+        """The same of a kind of which there is at most one."""
         return next(iter(self.held(kind)), None)
 
 
 def covers_what_goes_on(whole: Finding, part: Finding) -> bool:
-    """Whether one finding leaves another out as a part of it: it is a reason to act, and the other is not over."""
+    """Whether `part` need not be reported beside `whole`: `whole` is a reason to act, and `part` still goes on."""
     return whole.severity != "info" and part.until_step is None
 
 
 @dataclass(frozen=True)
 class Kind(Generic[Facts]):
-    """A kind of finding. Whoever treats kinds differently asks for one of these fields, never for the name."""
+    """A kind of finding. Code that treats kinds differently asks for one of these fields, never for the name."""
 
     name: str
     """In messages and reports."""
     subject: Subject
     gone: str
-    """What is told when it is over, with its {ranks}; "": nothing, because that is told otherwise or means nothing."""
-    words: Callable[[Found[Facts]], Words]
-    detect: Callable[[Moment], Iterable[Found[Any] | Finding]] | None = None
-    """A finding: of last time, and still to be told as it is. None: another kind of the family detects it."""
+    """The event at its end, with its {ranks}; "": none, because something else reports that or it means nothing."""
+    words: Callable[[Detection[Facts]], Words]
+    detect: Callable[[Moment], Iterable[Detection[Any] | Finding]] | None = None
+    """Yields a Finding where one of last time stays as it is. None: another kind of the family detects it."""
     fewest_steps: int = 0
-    """Of the window, for it to be looked for."""
+    """Steps that the window must have for `detect` to be asked."""
     family: str = ""
-    """Kinds of one family are one thing that goes by several names: it becomes another, and neither began nor ended."""
+    """Kinds of one family are one trouble under several names: that one becomes another is no beginning and no end."""
     by_cost: bool = False
     """Neighbours in KINDS that share this are listed together, the costliest first."""
     outdoes: tuple[str, ...] = ()
-    """Kinds whose findings may be parts of this one and are then left out: one cause is told once."""
+    """Kinds whose findings may be parts of this one and are then left out: one cause is reported once."""
     covers: Callable[[Finding, Finding], bool] = covers_what_goes_on
-    """Whether a finding of this kind leaves out one of those, given as the second."""
+    """Whether a finding of this kind (the first argument) leaves out one of those (the second)."""
     is_announced: bool = True
-    """It is an event when it comes; False: whoever hears of it first tells it."""
+    """Whether its beginning is an event; False: whatever noticed it first has made one already."""
     changes_level: bool = False
-    """Steps take another time from its first step on: a mean over steps on both sides of it tells of neither."""
+    """Whether steps take another time from its first step on: a mean across that step describes neither side."""
     slows: str = ""
-    """What a run loses time with, of {rank} and {phase}, as the reason why it is slower than another; "": no reason."""
+    """Why a run is slower than another, with {rank} and {phase}; "": this kind is no such reason."""
     explains: Literal["", "failed", "stalled"] = ""
-    """The state of a run that it is the reason of."""
+    """The state of the run that it explains."""
     device: DeviceMark | None = None
-    """What it says of the machines of its ranks."""
+    """What Devices shows beside its ranks."""
     quantities: tuple[str, ...] = ()
-    """Of QUANTITIES, those whose means over the last seconds of training are evidence of every one of them."""
+    """Names in QUANTITIES: their means over the last seconds of training become evidence of every such finding."""
 
     def identity(self, finding: Finding) -> tuple[str, tuple[int | str, ...]]:
-        """What a finding of this kind is about; equal: one finding at two moments."""
+        """What a finding of this kind is about. Equal identities: the same finding at two moments."""
         about: dict[str, tuple[int | str, ...]] = {"rank": tuple(finding.ranks), "world": ()}
         return self.family or self.name, about.get(self.subject, (finding.subject,))
 
     def topic(self, finding: Finding) -> list[str]:
-        """What the words of a finding of this kind tell, without figures."""
+        """What the words of a finding are about. Equal topics: nothing but figures differs."""
         return [self.name, *map(str, self.identity(finding)[1]), finding.phase or ""]
 
     def difference(self, finding: Finding) -> Hashable:
-        """What a finding of this kind is about when two runs are compared, on whatever machines they ran."""
+        """What a finding is about when two runs are compared: their machines may differ."""
         return self.name, *((finding.phase, *finding.ranks) if self.subject == "rank" else ())
 
-    def finding(self, found: Found[Facts]) -> Finding:
-        """What was found, with its words and with what all findings of this kind say of states and machines."""
-        words = self.words(found)
+    def finding(self, detection: Detection[Facts]) -> Finding:
+        """The finding: the detection, its words, and what all of this kind have in common."""
+        words = self.words(detection)
         return Finding(
             self.name,
-            found.severity,
+            detection.severity,
             words.text,
-            list(found.ranks),
-            found.phase,
-            found.since_step,
-            found.until_step,
-            plain(found.cost_ms),
-            evidence(found.facts) | plain(dict(found.beside)),
+            list(detection.ranks),
+            detection.phase,
+            detection.since_step,
+            detection.until_step,
+            plain(detection.cost_ms),
+            evidence(detection.facts) | plain(dict(detection.beside)),
             words.advice,
-            found.subject,
+            detection.subject,
             words.brief,
             self.explains,
             self.device,
@@ -171,7 +171,7 @@ class Kind(Generic[Facts]):
 
 
 def evidence(facts: Any) -> dict[str, Any]:
-    """Facts as plain values by name; optional ones that are not known, or not the case, are left out."""
+    """Facts as plain values by name, without those at their default."""
     values = {one.name: (getattr(facts, one.name), one.default) for one in fields(facts) if not one.metadata}
     return {name: plain(value) for name, (value, default) in values.items() if default is MISSING or value != default}
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.kinds.kind import Found, Words, for_words
+from ddpmon.analysis.kinds.kind import Detection, Words, for_words
 from ddpmon.analysis.kinds.late_ranks import LateRank
 from ddpmon.analysis.kinds.own_time import WORTH, forward_may_be, other_may_be_forward
 from ddpmon.analysis.threshold import Threshold
@@ -108,13 +108,13 @@ def gain_words(facts: Late, otherwise: str) -> tuple[str, str]:
     )
 
 
-def over_words(found: Found[Any]) -> Words:
+def over_words(detection: Detection[Any]) -> Words:
     """What was the matter with a rank that keeps up again."""
-    rank, until = found.ranks[0], found.until_step
-    lead = f"rank {rank} was slow from step {found.since_step:,} to {until:,}:"
-    text = fitting(f"{lead} {found.facts.phase_excess_ms:+.1f} ms {found.phase}", " a step")
+    rank, until = detection.ranks[0], detection.until_step
+    lead = f"rank {rank} was slow from step {detection.since_step:,} to {until:,}:"
+    text = fitting(f"{lead} {detection.facts.phase_excess_ms:+.1f} ms {detection.phase}", " a step")
     advice = f"It is over: look at what else ran on rank {rank}'s machine then, and in its log."
-    return Words(text, caveat(found.facts, advice), f"rank {rank} was slow until step {until:,}", lead)
+    return Words(text, caveat(detection.facts, advice), f"rank {rank} was slow until step {until:,}", lead)
 
 
 def caveat(facts: Late, advice: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.kinds.kind import Found, Kind, Words, for_words
+from ddpmon.analysis.kinds.kind import Detection, Kind, Words, for_words
 from ddpmon.analysis.kinds.late import Late, caveat, cost_ms, gain_words, late, over_words, severity
 from ddpmon.analysis.kinds.late_ranks import Even, LateRank, MoreWork
 from ddpmon.analysis.words import fitting
@@ -26,19 +26,19 @@ class LoadImbalance(Late):
     even: Even | None = for_words(None)
 
 
-def found_in(one: LateRank, work: MoreWork, evidence: Evidence) -> Found[LoadImbalance]:
+def detected(one: LateRank, work: MoreWork, evidence: Evidence) -> Detection[LoadImbalance]:
     """A late rank that has more work."""
     own: dict[str, Any] = {work.unit: work.mine, f"peers_{work.unit}": work.theirs}
     mean = float(one.work(work.unit).mean())
     facts = LoadImbalance(**late(one, evidence), **own, work=work, mean_work=mean, even=one.even(work.unit))
-    return Found(KIND, severity(one), facts, [one.rank], one.phase, one.since, one.until, cost_ms(one))
+    return Detection(KIND, severity(one), facts, [one.rank], one.phase, one.since, one.until, cost_ms(one))
 
 
-def words(found: Found[LoadImbalance]) -> Words:
+def words(detection: Detection[LoadImbalance]) -> Words:
     """How much more it has, and what would be even."""
-    if found.until_step is not None:
-        return over_words(found)
-    facts, rank, work = found.facts, found.ranks[0], found.facts.work
+    if detection.until_step is not None:
+        return over_words(detection)
+    facts, rank, work = detection.facts, detection.ranks[0], detection.facts.work
     lead = f"rank {rank} has {work.mine / work.theirs - 1:.0%} more {work.unit} a step:"
     tail, _ = gain_words(facts, "even")
     text = fitting(f"{lead} {facts.over_median_ms:+.1f} ms{tail}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
+from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, STAYS, since
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import fitting, rank_list
@@ -39,7 +39,7 @@ class LossDiverged:
     world_size: int = for_words()
 
 
-def detect(moment: Moment) -> Iterator[Found[LossDiverged]]:
+def detect(moment: Moment) -> Iterator[Detection[LossDiverged]]:
     """Names the ranks that are far away, half of all at most."""
     world, held = moment.world, moment.held_one(KIND)
     if len(world.ranks) < 2 or not world.has_loss.all() or not np.isfinite(world.loss).all():
@@ -59,14 +59,14 @@ def detect(moment: Moment) -> Iterator[Found[LossDiverged]]:
     ranks = [world.ranks[column] for column in np.flatnonzero(far).tolist()]
     value = float(means[far][np.abs(away[far]).argmax()])
     facts = LossDiverged(value, middle, error, len(world.ranks))
-    yield Found(KIND, "warn", facts, ranks, None, since(world, held))
+    yield Detection(KIND, "warn", facts, ranks, None, since(world, held))
 
 
-def words(found: Found[LossDiverged]) -> Words:
+def words(detection: Detection[LossDiverged]) -> Words:
     """Whose, and how far."""
-    facts = found.facts
-    names = rank_list(found.ranks, facts.world_size)
-    lead = f"rank{'s' if len(found.ranks) > 1 else ''} {names}:"
+    facts = detection.facts
+    names = rank_list(detection.ranks, facts.world_size)
+    lead = f"rank{'s' if len(detection.ranks) > 1 else ''} {names}:"
     return Words(
         fitting(f"{lead} loss {facts.loss:.4g}, the others' {facts.median_loss:.4g}", ", for the whole window"),
         "Replicas have the same weights, so it is the data or the loss: look at which samples and labels"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
+from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.words import rank_list
 
 
@@ -19,7 +19,7 @@ class LossNotFinite:
     world_size: int = for_words()
 
 
-def detect(moment: Moment) -> Iterator[Found[LossNotFinite]]:
+def detect(moment: Moment) -> Iterator[Detection[LossNotFinite]]:
     """Names the ranks of the first such step.
 
     Gradients that are not finite reach every rank in that step's all-reduce, and their losses follow a step later.
@@ -34,17 +34,17 @@ def detect(moment: Moment) -> Iterator[Found[LossNotFinite]]:
         first_steps={str(loss.rank): loss.step for loss in losses},
         world_size=moment.evidence.world_size,
     )
-    yield Found(KIND, "critical", facts, [loss.rank for loss in began], since_step=first)
+    yield Detection(KIND, "critical", facts, [loss.rank for loss in began], since_step=first)
 
 
-def words(found: Found[LossNotFinite]) -> Words:
+def words(detection: Detection[LossNotFinite]) -> Words:
     """On whom, since when."""
-    ranks, world_size = found.ranks, found.facts.world_size
+    ranks, world_size = detection.ranks, detection.facts.world_size
     everyone = len(ranks) == world_size > 1
     who = f"rank{'s' if len(ranks) > 1 else ''} {rank_list(ranks, world_size)}"
     return Words(
-        f"loss is {found.facts.value} on {f'all {world_size} ranks' if everyone else who} since step"
-        f" {found.since_step:,}",
+        f"loss is {detection.facts.value} on {f'all {world_size} ranks' if everyone else who} since step"
+        f" {detection.since_step:,}",
         "Every rank at once: look at the learning rate, the precision (fp16 without loss scaling) and the model."
         if everyone
         else "Stop and look at that step's batch and learning rate; gradients that are not finite reach every rank.",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words
+from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words
 from ddpmon.analysis.statistics.arrays import Floats
 from ddpmon.analysis.statistics.excess import SMOOTHED, steady
 from ddpmon.analysis.threshold import Threshold
@@ -48,7 +48,7 @@ class LossSpiked:
     highest: float
 
 
-def detect(moment: Moment) -> Iterator[Found[LossSpiked]]:
+def detect(moment: Moment) -> Iterator[Detection[LossSpiked]]:
     """The last rise in the window."""
     world = moment.world
     if not world.has_loss.all() or not np.isfinite(world.loss).all():
@@ -67,7 +67,7 @@ def detect(moment: Moment) -> Iterator[Found[LossSpiked]]:
     until = int(world.step[min(len(world) - 1, at + int(calm[0]))]) if over else None
     ranks = [] if first is None else [world.ranks[first]]
     facts = LossSpiked(was, float(up.max()))
-    yield Found(KIND, "info" if over else "warn", facts, ranks, None, int(world.step[when]), until)
+    yield Detection(KIND, "info" if over else "warn", facts, ranks, None, int(world.step[when]), until)
 
 
 def _usual(smooth: Floats, at: int) -> tuple[float, float]:
@@ -108,14 +108,14 @@ def _first(loss: Floats, at: int, ranks: int) -> tuple[int | None, int]:
     return None, begin + row
 
 
-def words(found: Found[LossSpiked]) -> Words:
+def words(detection: Detection[LossSpiked]) -> Words:
     """By how much, when, and on whom first."""
-    facts, step = found.facts, found.since_step
-    who = f"first on rank {found.ranks[0]}" if found.ranks else "on all ranks at once"
+    facts, step = detection.facts, detection.since_step
+    who = f"first on rank {detection.ranks[0]}" if detection.ranks else "on all ranks at once"
     return Words(
         fitting(f"loss rose from {facts.loss_before:.4g} to {facts.highest:.4g} at step {step:,}, {who}"),
-        f"Look at what rank {found.ranks[0]} read at step {step:,}: its loss rose before the others'."
-        if found.ranks
+        f"Look at what rank {detection.ranks[0]} read at step {step:,}: its loss rose before the others'."
+        if detection.ranks
         else "All ranks at once: it is the weights. A learning rate that is too high there, gradients without clipping,"
         " or a batch some steps before; compare with the learning rate in Ranks.",
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddpmon.analysis.evidence import Memory
-from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
+from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import MIB, fitting, rank_list
 from ddpmon.messages import DeviceMark
@@ -54,7 +54,7 @@ class MemoryGrowth:
     world_size: int = for_words()
 
 
-def detect(moment: Moment) -> Iterator[Found[MemoryGrowth]]:
+def detect(moment: Moment) -> Iterator[Detection[MemoryGrowth]]:
     """All ranks whose memory grew all along, by the same pace or not."""
     alike: dict[int, list[Memory]] = {}
     for one in moment.evidence.memory:
@@ -64,7 +64,7 @@ def detect(moment: Moment) -> Iterator[Found[MemoryGrowth]]:
     if growing:
         fastest = max(growing.values(), key=lambda each: each.bytes_per_s)
         harmful = HARMFUL_PER_HOUR.reached(fastest.times_per_hour)
-        yield Found(KIND, "warn" if harmful else "info", fastest, sorted(growing))
+        yield Detection(KIND, "warn" if harmful else "info", fastest, sorted(growing))
 
 
 def _growing(ranks: Sequence[Memory], world_size: int) -> Iterator[MemoryGrowth]:
@@ -82,10 +82,10 @@ def _growing(ranks: Sequence[Memory], world_size: int) -> Iterator[MemoryGrowth]
         yield MemoryGrowth(per_s, size, per_s * 3600 / size, ranks[i].rank, world_size)
 
 
-def words(found: Found[MemoryGrowth]) -> Words:
+def words(detection: Detection[MemoryGrowth]) -> Words:
     """How fast, of whom."""
-    facts = found.facts
-    several = f"; grows on ranks {rank_list(found.ranks, facts.world_size)}" if len(found.ranks) > 1 else ""
+    facts = detection.facts
+    several = f"; grows on ranks {rank_list(detection.ranks, facts.world_size)}" if len(detection.ranks) > 1 else ""
     return Words(
         fitting(
             f"rank {facts.rank}'s memory grows {facts.bytes_per_s * 60 / MIB:,.0f} MiB a minute,"

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ddpmon.analysis.kinds import load_imbalance, periodic_straggler, straggler
-from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, covers_what_goes_on, for_words
+from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, covers_what_goes_on, for_words
 from ddpmon.analysis.kinds.late import Late
 from ddpmon.analysis.kinds.own_time import forward_may_be, other_may_be_forward
 from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, STAYS
@@ -126,20 +126,20 @@ class MovingStraggler:
     world_size: int = for_words(0)
 
 
-def detect(moment: Moment) -> Iterator[Found[MovingStraggler]]:
+def detect(moment: Moment) -> Iterator[Detection[MovingStraggler]]:
     """Where it is not rather one rank's matter, in the steps after whatever is over."""
-    singles = [finding for finding in moment.found if finding.kind in ONE_RANKS]
-    lasting = [one for one in moment.numbers if one.kind.name in ONE_RANKS and one.until_step is None]
-    found = _in(_after_what_is_over(moment.world, singles), moment)
-    if found and not any(_is_one_ranks_matter(single, found.cost_ms or 0.0) for single in lasting):
-        yield found
+    singles = [finding for finding in moment.findings if finding.kind in ONE_RANKS]
+    lasting = [one for one in moment.detections if one.kind.name in ONE_RANKS and one.until_step is None]
+    detection = _in(_after_what_is_over(moment.world, singles), moment)
+    if detection and not any(_is_one_ranks_matter(single, detection.cost_ms or 0.0) for single in lasting):
+        yield detection
         return
     slow = _in_turns(moment.longer or moment.world, moment)
     if slow:
         yield slow
 
 
-def _is_one_ranks_matter(single: Found[Any], cost_ms: float) -> bool:
+def _is_one_ranks_matter(single: Detection[Any], cost_ms: float) -> bool:
     """Whether one rank is late rather than another each step: for most steps, or for most of what it costs."""
     mostly = isinstance(single.facts, Late) and single.facts.critical_share > MOST.enter
     return mostly or COSTS.enter * (single.cost_ms or 0.0) >= cost_ms
@@ -151,7 +151,7 @@ def _after_what_is_over(world: World, singles: list[Finding]) -> World:
     return world.between(int(np.searchsorted(world.step, max(over), side="right")), len(world)) if over else world
 
 
-def _in(world: World, moment: Moment) -> Found[MovingStraggler] | None:
+def _in(world: World, moment: Moment) -> Detection[MovingStraggler] | None:
     ranks = len(world.ranks)
     if ranks < 2 or len(world) < FEWEST_STEPS.enter:
         return None
@@ -187,7 +187,7 @@ def _in(world: World, moment: Moment) -> Found[MovingStraggler] | None:
         may_be_forward=forward_may_be(phase, moment.evidence),
         world_size=ranks,
     )
-    return Found(
+    return Detection(
         KIND,
         "warn",
         facts,
@@ -198,35 +198,35 @@ def _in(world: World, moment: Moment) -> Found[MovingStraggler] | None:
     )
 
 
-def _in_turns(world: World, moment: Moment) -> Found[MovingStraggler] | None:
+def _in_turns(world: World, moment: Moment) -> Detection[MovingStraggler] | None:
     """Ranks that are late for many steps, each in its turn: noise that wanders, or what goes from one to the next."""
     held = moment.held_one(KIND)
     is_held = held is not None and "turn_steps" in held.evidence
     # A rank of which something is told is late for a reason of its own, and would be alike for long as well.
-    single = [world.ranks.index(finding.ranks[0]) for finding in moment.found if finding.kind in ONE_RANKS]
-    found = turns(world, single, held=is_held)
-    if found is None:
+    single = [world.ranks.index(finding.ranks[0]) for finding in moment.findings if finding.kind in ONE_RANKS]
+    rotation = turns(world, single, held=is_held)
+    if rotation is None:
         return None
     step = float(world.step_ms.mean())
-    factor = step / max(step - found.over_ms, 1e-9)
+    factor = step / max(step - rotation.over_ms, 1e-9)
     if not TURNS_TOLD.reached(factor, held=is_held):
         return None
     phase = _phase_of_the_last(world)
     facts = MovingStraggler(
         load_balance_moving=efficiency(world).load_balance_moving,
-        over_median_ms=found.over_ms,
+        over_median_ms=rotation.over_ms,
         gain=factor,
         follows_work=0.0,
-        turn_steps=found.steps,
+        turn_steps=rotation.steps,
         counts_samples=bool(world.samples.any()),
         may_be_forward=forward_may_be(phase, moment.evidence),
         world_size=len(world.ranks),
     )
     acts = TURNS_WORTH.reached(factor, held=held is not None and held.severity == "warn")
-    ranks = [world.ranks[column] for column in found.columns]
+    ranks = [world.ranks[column] for column in rotation.columns]
     since = held.since_step if held else int(world.step[0])
     cost = step * (1 - 1 / factor)
-    return Found(KIND, "warn" if acts else "info", facts, ranks, phase, since, cost_ms=cost)
+    return Detection(KIND, "warn" if acts else "info", facts, ranks, phase, since, cost_ms=cost)
 
 
 def _phase_of_the_last(world: World) -> str:
@@ -315,16 +315,16 @@ def covers(whole: Finding, part: Finding) -> bool:
     return bool(steps < TURNS.enter * turn_steps and cost_ms < MUCH.enter * (whole.cost_ms or 0.0))
 
 
-def words(found: Found[MovingStraggler]) -> Words:
+def words(detection: Detection[MovingStraggler]) -> Words:
     """What it costs, and whether uneven work is why."""
-    facts = found.facts
+    facts = detection.facts
     if facts.turn_steps is not None:
-        return _words_of_turns(found)
+        return _words_of_turns(detection)
     lead = f"uneven {facts.work} make another rank late each step:" if facts.work else "another rank is late each step:"
-    advice = _advice(found)
+    advice = _advice(detection)
     return Words(
         fitting(
-            f"{lead} {facts.over_median_ms:+.1f} ms {found.phase}",
+            f"{lead} {facts.over_median_ms:+.1f} ms {detection.phase}",
             f"; {facts.gain:.2f}x if even",
             f", load balance {facts.load_balance_moving:.0%}",
         ),
@@ -333,12 +333,12 @@ def words(found: Found[MovingStraggler]) -> Words:
     )
 
 
-def _words_of_turns(found: Found[MovingStraggler]) -> Words:
-    facts = found.facts
+def _words_of_turns(detection: Detection[MovingStraggler]) -> Words:
+    facts = detection.facts
     advice = (
-        f"Ranks {rank_list(found.ranks, facts.world_size)} are each late for some {facts.turn_steps} steps, then others"
-        " are: other programs on their cores or GPUs, clocks that rise and fall, a shared disk or network. No rank is"
-        " slow for good; what it is was not measured."
+        f"Ranks {rank_list(detection.ranks, facts.world_size)} are each late for some {facts.turn_steps} steps, then"
+        " others are: other programs on their cores or GPUs, clocks that rise and fall, a shared disk or network. No"
+        " rank is slow for good; what it is was not measured."
     )
     lead = f"ranks are late in turn, each for some {facts.turn_steps} steps:"
     return Words(
@@ -348,8 +348,8 @@ def _words_of_turns(found: Found[MovingStraggler]) -> Words:
     )
 
 
-def _advice(found: Found[MovingStraggler]) -> str:
-    facts = found.facts
+def _advice(detection: Detection[MovingStraggler]) -> str:
+    facts = detection.facts
     if facts.work:
         return (
             f"Balance {facts.work} within a step: they go from {facts.least:,.0f} to {facts.most:,.0f} around"
@@ -357,8 +357,8 @@ def _advice(found: Found[MovingStraggler]) -> str:
         )
     sizes = "the sizes of batches are alike" if facts.counts_samples else "the sizes of batches were not measured"
     return (
-        f"Look at what takes its turn in {found.phase} on ranks {rank_list(found.ranks, facts.world_size)}: batches of"
-        f" uneven length, a shared disk, a collection of garbage; {sizes}, and what it is was not measured."
+        f"Look at what takes its turn in {detection.phase} on ranks {rank_list(detection.ranks, facts.world_size)}:"
+        f" batches of uneven length, a shared disk, a collection of garbage; {sizes}, and what it is was not measured."
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddpmon.analysis.kinds import communication_bound, data_bound, gc_pauses, loss_diverged, loss_spiked
-from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
+from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, STAYS, mean_step_ms, since
 from ddpmon.analysis.processes.parallelism import with_ddp
 from ddpmon.analysis.threshold import Threshold
@@ -51,9 +51,9 @@ class OverheadBound:
     parallelism: str = for_words()
 
 
-def detect(moment: Moment) -> Iterator[Found[OverheadBound]]:
+def detect(moment: Moment) -> Iterator[Detection[OverheadBound]]:
     """Only where forward is measured, and nothing else holds all ranks back."""
-    if "forward" in moment.evidence.unmeasured or any(finding.kind in RATHER for finding in moment.found):
+    if "forward" in moment.evidence.unmeasured or any(finding.kind in RATHER for finding in moment.findings):
         return
     world, held = moment.world, moment.held_one(KIND)
     step = mean_step_ms(world)
@@ -73,12 +73,12 @@ def detect(moment: Moment) -> Iterator[Found[OverheadBound]]:
         samples=float(world.mean("samples").mean()),
         parallelism=moment.evidence.parallelism,
     )
-    yield Found(KIND, "info", facts, world.ranks, None, since(world, held))
+    yield Detection(KIND, "info", facts, world.ranks, None, since(world, held))
 
 
-def words(found: Found[OverheadBound]) -> Words:
+def words(detection: Detection[OverheadBound]) -> Words:
     """What a step costs whatever is in it."""
-    facts = found.facts
+    facts = detection.facts
     batch = f" of {counted(round(facts.samples), 'sample')}" if facts.samples else ""
     synchronisations = "the all-reduce" if with_ddp(facts.parallelism) else "the collectives"
     return Words(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
+from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.steps.pauses import Pause, Times
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import duration, fitting, rank_list
@@ -58,12 +58,14 @@ class Pauses:
     world_size: int = for_words(0)
 
 
-def detect(moment: Moment) -> list[Found[Pauses]]:
+def detect(moment: Moment) -> list[Detection[Pauses]]:
     """One for each kind of pause that takes a share of the time worth having, the costliest first."""
-    return sorted(_each(moment.evidence.times, moment.evidence.world_size), key=lambda found: -found.facts.share)
+    return sorted(
+        _each(moment.evidence.times, moment.evidence.world_size), key=lambda detection: -detection.facts.share
+    )
 
 
-def _each(times: Times, world_size: int) -> Iterator[Found[Pauses]]:
+def _each(times: Times, world_size: int) -> Iterator[Detection[Pauses]]:
     whole = times.training_s + sum(times.paused_s)
     for kind, (seconds, count) in enumerate(zip(times.paused_s, times.counts, strict=True)):
         if whole <= 0 or seconds < SHARE.enter * whole or not count:
@@ -73,12 +75,12 @@ def _each(times: Times, world_size: int) -> Iterator[Found[Pauses]]:
         if kind != PAUSE:
             ranks = sorted({rank for one in latest for rank in one.ranks})
             facts = Pauses(name, seconds, count, share, world_size=world_size)
-            yield Found(KIND, "info", facts, ranks if 0 < len(ranks) < world_size else [], subject=name)
+            yield Detection(KIND, "info", facts, ranks if 0 < len(ranks) < world_size else [], subject=name)
         elif one := _unknown(latest, seconds, count, share, times.last):
             yield one
 
 
-def _unknown(latest: Sequence[Pause], seconds: float, count: int, share: float, last: int) -> Found[Pauses] | None:
+def _unknown(latest: Sequence[Pause], seconds: float, count: int, share: float, last: int) -> Detection[Pauses] | None:
     """latest: the ones that are still remembered."""
     if len(latest) < FEWEST.enter:
         return None
@@ -88,7 +90,7 @@ def _unknown(latest: Sequence[Pause], seconds: float, count: int, share: float, 
     steps = [one.step for one in latest if one.ranks[0] == rank]
     apart = round(statistics.median(after - before for before, after in pairwise(steps)))
     usual = statistics.median(one.seconds for one in latest)
-    return Found(
+    return Detection(
         KIND,
         "warn" if COSTLY.reached(share) else "info",
         Pauses(PAUSES[PAUSE], seconds, count, share, apart, usual),
@@ -100,17 +102,17 @@ def _unknown(latest: Sequence[Pause], seconds: float, count: int, share: float, 
     )
 
 
-def words(found: Found[Pauses]) -> Words:
+def words(detection: Detection[Pauses]) -> Words:
     """What it is, if that is known, and what share of the time it takes."""
-    facts = found.facts
+    facts = detection.facts
     if facts.every is None:
-        who = f" on rank {rank_list(found.ranks, facts.world_size)} alone" if found.ranks else ""
+        who = f" on rank {rank_list(detection.ranks, facts.world_size)} alone" if detection.ranks else ""
         times = f"{facts.count:,} times, " if facts.count > 1 else ""
         takes = f"{facts.of}{who} takes {facts.share:.0%} of the time since the first step"
         text = fitting(takes, f": {times}{duration(facts.seconds)}")
         return Words(text, ADVICE.get(facts.of), lead=f"{takes}:")
-    rank = found.ranks[0]
-    lead = f"rank {rank} pauses for {duration(facts.usual_s)} every {facts.every:,} steps, in {found.phase}:"
+    rank = detection.ranks[0]
+    lead = f"rank {rank} pauses for {duration(facts.usual_s)} every {facts.every:,} steps, in {detection.phase}:"
     return Words(
         fitting(f"{lead} {facts.share:.0%} of the time"),
         f"Look at what rank {rank} does every {facts.every:,} steps: while it pauses, p on Inspect (or ddpmon stack)"

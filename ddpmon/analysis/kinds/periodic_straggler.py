@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
+from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.kinds.own_time import SOME_STEPS, WORTH, forward_may_be, other_may_be_forward
 from ddpmon.analysis.statistics.arrays import medians
 from ddpmon.analysis.steps.rhythms import TOLD, Rhythm, rhythms
@@ -37,7 +37,7 @@ class PeriodicStraggler:
     may_be_forward: bool = for_words()
 
 
-def detect(moment: Moment) -> Iterator[Found[PeriodicStraggler]]:
+def detect(moment: Moment) -> Iterator[Detection[PeriodicStraggler]]:
     """One for each rank with a rhythm that is worth telling."""
     world = moment.longer or moment.world
     columns = {rank: column for column, rank in enumerate(world.ranks)}
@@ -50,7 +50,7 @@ def detect(moment: Moment) -> Iterator[Found[PeriodicStraggler]]:
 
 def _worth_telling(
     moment: Moment, world: World, rhythm: Rhythm, held: Finding | None
-) -> Iterator[Found[PeriodicStraggler]]:
+) -> Iterator[Detection[PeriodicStraggler]]:
     column = rhythm.column
     others = np.delete(np.arange(len(world.ranks)), column)
     over = world.phases_ms[:, column] - medians(world.phases_ms[:, others])
@@ -65,7 +65,7 @@ def _worth_telling(
     if not TOLD.reached(factor, held=held is not None):
         return
     worth = WORTH.reached(factor, held=held is not None and held.severity == "warn")
-    yield Found(
+    yield Detection(
         KIND,
         "warn" if worth else "info",
         PeriodicStraggler(
@@ -83,9 +83,9 @@ def _worth_telling(
     )
 
 
-def words(found: Found[PeriodicStraggler]) -> Words:
+def words(detection: Detection[PeriodicStraggler]) -> Words:
     """How often, by how much, and where to look."""
-    facts, rank, phase = found.facts, found.ranks[0], found.phase or ""
+    facts, rank, phase = detection.facts, detection.ranks[0], detection.phase or ""
     advice = (
         f"Look at what rank {rank} does every {facts.every} steps in {phase}"
         f"{WHAT.get(phase, '')}: {facts.over_ms:.0f} ms each time that all others wait. Do it less often, or in a"
@@ -95,7 +95,7 @@ def words(found: Found[PeriodicStraggler]) -> Words:
         fitting(
             f"rank {rank} takes {facts.over_ms:+.0f} ms {phase} every {facts.every} steps",
             f"; {facts.gain:.2f}x if not",
-            f", since step {found.since_step:,}",
+            f", since step {detection.since_step:,}",
         ),
         other_may_be_forward(advice) if facts.may_be_forward else advice,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
+from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.processes import failures
 
 
@@ -21,22 +21,22 @@ class RankFailed:
     resident_bytes: Mapping[int, int] = for_words()
 
 
-def detect(moment: Moment) -> Iterator[Found[RankFailed]]:
+def detect(moment: Moment) -> Iterator[Detection[RankFailed]]:
     """The first failure of the attempt that runs, or ran last."""
     evidence = moment.evidence
     if evidence.failed:
         resident = {one.rank: one.rss_bytes[-1] for one in evidence.memory if one.rss_bytes}
         first = evidence.failed
         facts = RankFailed(first.rank, first.cause, first.out_of, evidence.world_size, resident)
-        yield Found(KIND, "critical", facts, first.ranks)
+        yield Detection(KIND, "critical", facts, first.ranks)
 
 
-def words(found: Found[RankFailed]) -> Words:
+def words(detection: Detection[RankFailed]) -> Words:
     """What it failed of; what to do only where it ran out of memory."""
-    facts = found.facts
-    text = failures.headline(found.ranks, facts.cause, facts.world_size)
+    facts = detection.facts
+    text = failures.headline(detection.ranks, facts.cause, facts.world_size)
     advice = failures.advice(facts.rank, facts.out_of, facts.resident_bytes)
-    return Words(text, advice, lead=failures.who_failed(found.ranks, facts.world_size))
+    return Words(text, advice, lead=failures.who_failed(detection.ranks, facts.world_size))
 
 
 KIND = Kind("rank_failed", subject="rank", gone="", words=words, detect=detect, is_announced=False, explains="failed")

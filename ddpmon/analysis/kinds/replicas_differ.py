@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
+from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.words import rank_list
 
 
@@ -19,17 +19,17 @@ class ReplicasDiffer:
     world_size: int = for_words()
 
 
-def detect(moment: Moment) -> Iterator[Found[ReplicasDiffer]]:
+def detect(moment: Moment) -> Iterator[Detection[ReplicasDiffer]]:
     """Whatever digests showed."""
     one = moment.evidence.difference
     if one is not None:
         facts = ReplicasDiffer(one.model, one.same_at, one.compared, moment.evidence.world_size)
-        yield Found(KIND, "critical", facts, one.ranks, since_step=one.step)
+        yield Detection(KIND, "critical", facts, one.ranks, since_step=one.step)
 
 
-def words(found: Found[ReplicasDiffer]) -> Words:
+def words(detection: Detection[ReplicasDiffer]) -> Words:
     """Whose weights are others, since when."""
-    facts, ranks, since = found.facts, found.ranks, f"since step {found.since_step:,}"
+    facts, ranks, since = detection.facts, detection.ranks, f"since step {detection.since_step:,}"
     which = f" of model {facts.model}" if facts.model else ""
     if len(ranks) == facts.compared:
         text = f"the weights{which} of ranks {rank_list(ranks, facts.world_size)} differ {since}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
+from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, STAYS, mean_step_ms, since
 from ddpmon.analysis.processes.parallelism import collectives, with_ddp
 from ddpmon.analysis.statistics.arrays import medians, running_total
@@ -51,7 +51,7 @@ class SlowLink:
     world_size: int = for_words()
 
 
-def detect(moment: Moment) -> Iterator[Found[SlowLink]]:
+def detect(moment: Moment) -> Iterator[Detection[SlowLink]]:
     """The ranks whose transfer takes longer than their peers'."""
     world, held = moment.world, moment.held_one(KIND)
     ranks = len(world.ranks)
@@ -81,13 +81,13 @@ def detect(moment: Moment) -> Iterator[Found[SlowLink]]:
         parallelism=moment.evidence.parallelism,
         world_size=ranks,
     )
-    yield Found(KIND, "warn", facts, late, "transfer", since(world, held), cost_ms=cost)
+    yield Detection(KIND, "warn", facts, late, "transfer", since(world, held), cost_ms=cost)
 
 
-def words(found: Found[SlowLink]) -> Words:
+def words(detection: Detection[SlowLink]) -> Words:
     """Whose link, on which host, and where to look."""
-    facts, cost, many = found.facts, found.facts.transfer_over_ms, len(found.ranks) > 1
-    names = rank_list(found.ranks, facts.world_size)
+    facts, cost, many = detection.facts, detection.facts.transfer_over_ms, len(detection.ranks) > 1
+    names = rank_list(detection.ranks, facts.world_size)
     where = f" on {facts.hosts[0]}" if len(facts.hosts) == 1 else ""
     ddp = with_ddp(facts.parallelism)
     synchronisation = "all-reduce" if ddp else "collectives"

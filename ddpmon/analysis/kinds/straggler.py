@@ -8,7 +8,7 @@ from typing import Any
 
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.kinds import load_imbalance
-from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
+from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.kinds.late import (
     Late,
     caveat,
@@ -53,7 +53,7 @@ class Straggler(Late):
     """The sizes of batches were measured."""
 
 
-def detect(moment: Moment) -> Iterator[Found[Any] | Finding]:
+def detect(moment: Moment) -> Iterator[Detection[Any] | Finding]:
     """Each rank that is late, worst first, then those that were; those with more work are of that kind."""
     world = moment.longer or moment.world
     if len(world.ranks) < 2:
@@ -66,13 +66,13 @@ def detect(moment: Moment) -> Iterator[Found[Any] | Finding]:
         if not is_worth_telling(one):
             continue
         if one.more_work:
-            yield load_imbalance.found_in(one, one.more_work, moment.evidence)
+            yield load_imbalance.detected(one, one.more_work, moment.evidence)
         else:
-            yield _found_in(one, moment.evidence)
+            yield _detected(one, moment.evidence)
     yield from over
 
 
-def _found_in(one: LateRank, evidence: Evidence) -> Found[Straggler]:
+def _detected(one: LateRank, evidence: Evidence) -> Detection[Straggler]:
     why, named = one.cause, _named(one, evidence)
     facts = Straggler(
         **late(one, evidence),
@@ -84,7 +84,7 @@ def _found_in(one: LateRank, evidence: Evidence) -> Found[Straggler]:
         host_ranks=one.host[1] if one.host else 0,
         counts_work=one.counts_work,
     )
-    return Found(
+    return Detection(
         KIND, severity(one), facts, [one.rank], one.phase, one.since, one.until, cost_ms(one),
         beside=why.evidence if why else {},
     )  # fmt: skip
@@ -97,10 +97,10 @@ def _named(one: LateRank, evidence: Evidence) -> Named | None:
     return explains(evidence.named, one.world, one.rank, one.with_ranks, (one.since, last), one.stretch.over_ms)
 
 
-def words(found: Found[Straggler]) -> Words:
+def words(detection: Detection[Straggler]) -> Words:
     """Who, in which phase, by how much, what sets it apart, and what mending it gains."""
-    said = over_words(found) if found.until_step is not None else _said(found)
-    facts, rank = found.facts, found.ranks[0]
+    said = over_words(detection) if detection.until_step is not None else _said(detection)
+    facts, rank = detection.facts, detection.ranks[0]
     if facts.named is None:
         return said
     look = (
@@ -110,27 +110,27 @@ def words(found: Found[Straggler]) -> Words:
     return replace(said, advice=f"{look} {said.advice}" if said.advice else look)
 
 
-def _said(found: Found[Straggler]) -> Words:
-    lead = f"rank {found.ranks[0]} is slow:"
-    return Words(_text(found, lead), _advice(found), lead=lead)
+def _said(detection: Detection[Straggler]) -> Words:
+    lead = f"rank {detection.ranks[0]} is slow:"
+    return Words(_text(detection, lead), _advice(detection), lead=lead)
 
 
-def _text(found: Found[Straggler], lead: str) -> str:
-    facts, why = found.facts, found.facts.why
-    head = f"{lead} {facts.phase_excess_ms:+.1f} ms {found.phase}"
+def _text(detection: Detection[Straggler], lead: str) -> str:
+    facts, why = detection.facts, detection.facts.why
+    head = f"{lead} {facts.phase_excess_ms:+.1f} ms {detection.phase}"
     tail, short = gain_words(facts, "fixed")
     if why and len(head + why.short) <= len(fitting(head, why.short)):
         return fitting(head + why.short, tail, short)
-    begun = " from the start" if facts.from_the_start else f" since step {found.since_step:,}"
+    begun = " from the start" if facts.from_the_start else f" since step {detection.since_step:,}"
     for middle, end in ((begun, tail), ("", tail), ("", short)):
         if len(head + middle + end) <= len(fitting(head, middle, end)):
             return head + middle + end
     return fitting(head)
 
 
-def _advice(found: Found[Straggler]) -> str:
+def _advice(detection: Detection[Straggler]) -> str:
     """Where to look; less of it where the script itself names the place."""
-    facts, rank = found.facts, found.ranks[0]
+    facts, rank = detection.facts, detection.ranks[0]
     if facts.gc_ms is not None:
         return caveat(
             facts,
@@ -144,16 +144,16 @@ def _advice(found: Found[Straggler]) -> str:
         there = [f"{who}, and none elsewhere: look at that machine first."]
     if facts.why:
         return caveat(facts, " ".join([*there, facts.why.advice]))
-    return caveat(facts, " ".join([*there, *_look(found), _measured(facts)]))
+    return caveat(facts, " ".join([*there, *_where_to_look(detection), _measured(facts)]))
 
 
-def _look(found: Found[Straggler]) -> list[str]:
-    facts, rank, over_ms = found.facts, found.ranks[0], found.facts.phase_excess_ms
-    if rank == 0 and found.phase == "other" and facts.host is None:
+def _where_to_look(detection: Detection[Straggler]) -> list[str]:
+    facts, rank, over_ms = detection.facts, detection.ranks[0], detection.facts.phase_excess_ms
+    if rank == 0 and detection.phase == "other" and facts.host is None:
         script = "what a script does there on rank 0 only (printing, logging, a progress bar, metrics)"
         cost = f"costs all ranks {over_ms:.1f} ms a step; done every tenth step, {over_ms / 10:.1f}."
         return [f"Rank 0 alone is late between its steps: {script} {cost}"]
-    return [LOOK[found.phase or "other"].format(rank=rank)] if facts.named is None else []
+    return [LOOK[detection.phase or "other"].format(rank=rank)] if facts.named is None else []
 
 
 def _measured(facts: Straggler) -> str:

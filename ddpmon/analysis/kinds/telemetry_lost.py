@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
+from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import counted
 
@@ -27,18 +27,18 @@ class TelemetryLost:
     """The recording is."""
 
 
-def detect(moment: Moment) -> Iterator[Found[TelemetryLost]]:
+def detect(moment: Moment) -> Iterator[Detection[TelemetryLost]]:
     """Any that were lost."""
     evidence = moment.evidence
     if evidence.lost:
         share = evidence.lost / (evidence.lost + evidence.records)
         facts = TelemetryLost(evidence.lost, share, evidence.records, evidence.damaged)
-        yield Found(KIND, "warn" if HARMFUL.reached(share) else "info", facts)
+        yield Detection(KIND, "warn" if HARMFUL.reached(share) else "info", facts)
 
 
-def words(found: Found[TelemetryLost]) -> Words:
+def words(detection: Detection[TelemetryLost]) -> Words:
     """How many."""
-    facts = found.facts
+    facts = detection.facts
     if facts.damaged:
         made = counted(facts.read + facts.lost, "record")
         lead = "recording damaged:"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ddpmon.analysis.kinds.kind import Found, Kind, Moment, Words, for_words
+from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.processes.hangs import Standstill, line_of, missing, who_of
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import fitting
@@ -47,7 +47,7 @@ class TimeoutNear:
     world_size: int = for_words(0)
 
 
-def detect(moment: Moment) -> Iterator[Found[TimeoutNear]]:
+def detect(moment: Moment) -> Iterator[Detection[TimeoutNear]]:
     """Nothing where no timeout is known."""
     wait = moment.evidence.wait
     if wait is None or not NEAR.enter <= wait.waited_s / wait.timeout_s < NOT_ENFORCED.enter:
@@ -66,7 +66,7 @@ def detect(moment: Moment) -> Iterator[Found[TimeoutNear]]:
     )
     since = max(stack.step for stack in standing.stacks.values()) + 1 if standing.stacks else None
     soon = wait.waited_s >= CRITICAL.enter * wait.timeout_s
-    yield Found(KIND, "critical" if soon else "warn", facts, sorted(late), since_step=since)
+    yield Detection(KIND, "critical" if soon else "warn", facts, sorted(late), since_step=since)
 
 
 def awaited(standing: Standstill) -> Sequence[int]:
@@ -75,9 +75,9 @@ def awaited(standing: Standstill) -> Sequence[int]:
     return sure or [rank for rank in range(standing.world_size) if rank not in standing.stacks]
 
 
-def words(found: Found[TimeoutNear]) -> Words:
+def words(detection: Detection[TimeoutNear]) -> Words:
     """Who is waited for, and when the run ends."""
-    facts, late = found.facts, found.ranks
+    facts, late = detection.facts, detection.ranks
     timeout_s, when = facts.timeout_s, _when(facts.timeout_s - facts.waited_s)
     allowed = f"{timeout_s:.3g} s" if timeout_s < UNHURRIED_S else f"{timeout_s / 60:.3g} min"
     end, brief = f"the timeout ({allowed}) ends the run {when}", f"timeout {when}"
