@@ -47,7 +47,7 @@ def test_the_arrows_between_the_packages_point_one_way():
 
 
 def test_nothing_but_the_probe_loads_torch_and_nothing_but_the_dashboard_textual():
-    names = modules("hub", "recording", "store", "analysis", "launch", "cli", "export")
+    names = modules("hub", "recording", "store", "analysis", "launch", "doctor", "cli", "export")
     assert {"ddpmon.launch.supervisor", "ddpmon.cli"} <= set(names)
     loaded = loaded_by("import ddpmon.source\n" + "\n".join(f"import {name}" for name in names))
     assert not loaded & {"torch", "torchvision", "textual", "rich"}

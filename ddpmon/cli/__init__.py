@@ -10,6 +10,7 @@ import click
 
 import ddpmon
 from ddpmon.cli.comparing import diff
+from ddpmon.cli.examining import doctor
 from ddpmon.cli.exporting import export
 from ddpmon.cli.far import relay, there
 from ddpmon.cli.keeping import prune, rename, rm
@@ -72,6 +73,7 @@ for command in (
     diff,
     export,
     metrics,
+    doctor,
     relay,
     there,
 ):

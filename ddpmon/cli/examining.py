@@ -1,0 +1,62 @@
+"""ddpmon doctor: what works on this machine and what does not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ddpmon.plain import plain
+
+if TYPE_CHECKING:
+    from ddpmon.doctor import Check
+
+_MARKS = {"ok": "✔", "note": "●", "problem": "✖"}
+
+
+@click.command()
+@click.option(
+    "--nproc", "ranks", type=click.IntRange(1, 1024), metavar="N", help="Ranks that you mean to start on this machine."
+)
+@click.option("--json", "as_json", is_flag=True, help="For programs: a list of what was looked at.")
+def doctor(ranks: int | None, as_json: bool) -> int:
+    """What works on this machine and what does not, and why.
+
+    Looks at Python, torch and whether ranks will be watched; gloo, NCCL and GPUs; cores against ranks, shared memory,
+    open files; the folders of recordings and sockets; the network, ssh and this terminal. Each line is well, a note
+    (slower, or something that cannot be shown) or a problem (a run cannot be started or watched), with the way out.
+
+    Exit code: 0, or 1 where there is a problem.
+    """
+    import dataclasses
+    import json
+    import os
+
+    from ddpmon.doctor import Level, examine
+
+    checks = []
+    for check in examine(os.environ, ranks):
+        checks.append(check)
+        if not as_json:
+            _print(check)
+    problems = sum(check.level is Level.PROBLEM for check in checks)
+    notes = sum(check.level is Level.NOTE for check in checks)
+    if as_json:
+        print(json.dumps([dataclasses.asdict(check) for check in checks], indent=1))
+    else:
+        print(_sum(problems, notes))
+    return 1 if problems else 0
+
+
+def _print(check: Check) -> None:
+    print(plain(f"{_MARKS[check.level]} {check.about:<15}{check.text}"), flush=True)
+    if check.way_out:
+        print(plain(f"{'':17}{check.way_out}"), flush=True)
+
+
+def _sum(problems: int, notes: int) -> str:
+    from ddpmon.analysis.words import counted
+
+    parts = [counted(problems, "problem")] if problems else []
+    parts += [counted(notes, "note")] if notes else []
+    return f"\n{', '.join(parts) or 'all well'}"

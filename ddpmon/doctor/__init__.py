@@ -1,0 +1,32 @@
+"""What works on this machine and what does not, and why: all that a run and its dashboard stand on, looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ddpmon.doctor import machine, network, places, terminal, training
+from ddpmon.doctor.check import Check, Level
+
+__all__ = ["Check", "Level", "examine"]
+
+
+def examine(environ: Mapping[str, str], ranks: int | None = None) -> Iterator[Check]:
+    """Every check, as soon as it is made. ranks: how many are meant to be started here; None: not said.
+
+    Starts an interpreter that imports torch, which takes seconds; leaves nothing behind but the folder of runs.
+    """
+    yield training.python()
+    answer = training.ask_torch(environ)
+    torch = None if isinstance(answer, Check) else answer
+    yield from [answer] if isinstance(answer, Check) else training.torch_checks(answer)
+    yield from machine.gpus(torch)
+    yield machine.cores(ranks, torch, environ)
+    yield machine.shared_memory()
+    yield machine.open_files(ranks or machine.cores_here())
+    yield machine.ptrace()
+    yield from places.recordings()
+    yield places.sockets()
+    yield from network.interfaces(environ)
+    yield network.host_name()
+    yield network.ssh(environ)
+    yield from terminal.terminal(environ, terminal.size_here())

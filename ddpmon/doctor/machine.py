@@ -1,0 +1,117 @@
+"""The machine: GPUs and their counters, cores against ranks, shared memory, what other programs may look at."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from ddpmon.analysis.words import counted
+from ddpmon.doctor.check import Check, note, ok, problem
+from ddpmon.doctor.training import Torch
+from ddpmon.launch.removal import bytes_text
+
+SHM = Path("/dev/shm")  # noqa: S108  looked at, not written to
+SHM_SMALL_BYTES = 1 << 30
+"""Docker gives 64 MiB, which two DataLoader workers with images fill; a judgement."""
+PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
+
+
+def gpus(torch: Torch | None) -> Iterator[Check]:
+    """NVML, which tells utilization, memory, power and clocks, beside what torch sees."""
+    import pynvml
+
+    seen = torch.gpus if torch else []
+    try:
+        pynvml.nvmlInit()
+        names = [
+            str(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(index)))
+            for index in range(pynvml.nvmlDeviceGetCount())
+        ]
+        driver = pynvml.nvmlSystemGetDriverVersion()
+    except pynvml.NVMLError as error:
+        if seen:
+            yield note(
+                "NVML",
+                f"does not answer ({error}): {counted(len(seen), 'GPU')} without utilization, memory, power and clocks",
+                "in a container, NVIDIA_DRIVER_CAPABILITIES needs utility",
+            )
+        else:
+            yield ok("GPUs", f"none (NVML: {error}); runs train on the CPU")
+        return
+    kinds = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+    yield ok("GPUs", f"{kinds or 'none'}; driver {driver}")
+    if torch and len(seen) < len(names) and (torch.cuda or torch.hip):
+        yield note("GPUs", f"torch sees {len(seen)} of {len(names)}", "CUDA_VISIBLE_DEVICES says which it may use")
+    elif torch and names and not (torch.cuda or torch.hip):
+        yield note("GPUs", f"torch is built for the CPU and uses none of {len(names)}", "install a CUDA build of torch")
+
+
+def cores(ranks: int | None, torch: Torch | None, environ: Mapping[str, str]) -> Check:
+    """Cores that this process may use against ranks, and threads that each would compute with.
+
+    ranks: how many are meant to be started here; None: as many as there are GPUs, or two.
+    """
+    here = cores_here()
+    on_gpus = bool(torch and torch.gpus)
+    planned = ranks or (len(torch.gpus) if torch and torch.gpus else min(here, 2))
+    text = f"{counted(here, 'core')} for {counted(planned, 'rank')}"
+    if planned > here:
+        return note(
+            "cores", f"{text}: ranks take turns, and are told as late in turn", f"--nproc {here} gives each a core"
+        )
+    threads = environ.get("OMP_NUM_THREADS", "")
+    each = int(threads) if threads.isdecimal() else 1  # what torchrun sets where nothing else is set
+    if planned * each > here:
+        return note(
+            "cores",
+            f"{text} of {counted(each, 'thread')} each (OMP_NUM_THREADS)",
+            f"OMP_NUM_THREADS={max(1, here // planned)} leaves no rank waiting for a core",
+        )
+    more = f"; {here // planned - 1} beside each for DataLoader workers" if on_gpus else ""
+    return ok("cores", f"{text}, {counted(each, 'thread')} each{more}")
+
+
+def cores_here(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+    """Cores that this process may use: its affinity, and the limit of its container (cgroup 2's cpu.max)."""
+    allowed = len(os.sched_getaffinity(0))
+    try:
+        quota, period = (cgroup / "cpu.max").read_text().split()
+        return allowed if quota == "max" else max(1, min(allowed, int(quota) // int(period)))
+    except (OSError, ValueError):
+        return allowed
+
+
+def shared_memory(folder: Path = SHM) -> Check:
+    """Through which DataLoader workers hand batches over."""
+    try:
+        size = shutil.disk_usage(folder).total
+    except OSError as error:
+        return note("shared memory", f"{folder}: {error.strerror}", "DataLoader workers need it: mount a tmpfs there")
+    if size < SHM_SMALL_BYTES:
+        way_out = "docker run --shm-size=8g, or --ipc=host; else DataLoader workers die with a bus error"
+        return note("shared memory", f"{folder} holds {bytes_text(size)}", way_out)
+    return ok("shared memory", f"{folder} holds {bytes_text(size)}")
+
+
+def ptrace(scope: Path = PTRACE_SCOPE) -> Check:
+    """Whether debuggers may look into processes: py-spy and gdb need it, ddpmon does not."""
+    try:
+        level = int(scope.read_text())
+    except (OSError, ValueError):
+        level = 0
+    if os.geteuid() == 0 or level == 0:
+        return ok("stacks", "ddpmon stack needs no ptrace; py-spy and gdb may attach too")
+    return ok("stacks", f"ddpmon stack needs no ptrace; py-spy and gdb do, and may not attach (ptrace_scope {level})")
+
+
+def open_files(ranks: int) -> Check:
+    """Whether as many processes and files as a run needs may be open."""
+    import resource
+
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = 64 + 16 * ranks
+    if files != resource.RLIM_INFINITY and files < needed:
+        return problem("open files", f"{files} may be open at once, {needed} are wanted", f"ulimit -n {needed}")
+    return ok("open files", "unlimited" if files == resource.RLIM_INFINITY else f"{files} may be open at once")

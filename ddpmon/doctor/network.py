@@ -1,0 +1,76 @@
+"""What a run of several machines, and a dashboard from afar, would use of the network."""
+
+from __future__ import annotations
+
+import ipaddress
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping
+
+from ddpmon.doctor.check import Check, note, ok, problem
+
+BACKENDS = (("gloo", "GLOO_SOCKET_IFNAME"), ("NCCL", "NCCL_SOCKET_IFNAME"))
+_ALONE = ": on several machines GLOO_SOCKET_IFNAME is to name an interface"
+_SSH_S = 5.0
+
+
+def interfaces(environ: Mapping[str, str]) -> Iterator[Check]:
+    """Those that are up, and those that gloo and NCCL were told to use."""
+    import psutil
+
+    up = {name for name, state in psutil.net_if_stats().items() if state.isup}
+    addressed = {
+        name for name, addresses in psutil.net_if_addrs().items()
+        if any(one.family in {socket.AF_INET, socket.AF_INET6} for one in addresses)
+    }  # fmt: skip
+    usable = sorted(up & addressed)
+    others = [name for name in usable if name != "lo"]
+    yield ok("network", f"{', '.join(others)} for several machines" if others else "loopback alone: one machine")
+    for backend, variable in BACKENDS:
+        chosen = environ.get(variable, "")
+        missing = [name for name in _named(chosen) if not any(one.startswith(name) for one in usable)]
+        if missing:
+            way_out = f"{variable} is to name one of {', '.join(usable)}, or not to be set"
+            yield problem(f"{backend} interface", f"{variable}={chosen}: no {missing[0]} is up here", way_out)
+        elif chosen:
+            yield ok(f"{backend} interface", f"{variable}={chosen}")
+
+
+def host_name() -> Check:
+    """Of which torchrun and gloo ask the address."""
+    name = socket.gethostname()
+    try:
+        address = str(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0]).partition("%")[0]
+    except OSError as error:
+        way_out = f"a line '127.0.1.1 {name}' in /etc/hosts; GLOO_SOCKET_IFNAME=lo meanwhile"
+        return note("host name", f"{name} does not resolve: {error.strerror}", way_out)
+    return ok("host name", f"{name} is {address}{_ALONE if ipaddress.ip_address(address).is_loopback else ''}")
+
+
+def ssh(environ: Mapping[str, str]) -> Check:
+    """For ddpmon attach USER@HOST."""
+    import shlex
+
+    try:
+        words = shlex.split(environ.get("DDPMON_SSH", "")) or ["ssh"]
+    except ValueError as error:
+        return problem("ssh", f"DDPMON_SSH: {error}", "quotes must be closed, as a shell wants it")
+    program = shutil.which(words[0])
+    if program is None:
+        way_out = "install openssh-client, or DDPMON_SSH says what to use"
+        return note("ssh", f"no {words[0]}: ddpmon attach HOST: has nothing to go by", way_out)
+    try:
+        answer = subprocess.run([program, "-V"], capture_output=True, text=True, timeout=_SSH_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return note("ssh", f"{program} does not answer", "DDPMON_SSH says what to use in its place")
+    version = (answer.stderr or answer.stdout).partition(",")[0].strip() or program
+    agent = "its agent answers for keys" if environ.get("SSH_AUTH_SOCK") else "no agent: keys in ~/.ssh, or a password"
+    return ok("ssh", f"{version}; {agent}")
+
+
+def _named(chosen: str) -> list[str]:
+    """Names of interfaces, as NCCL and gloo read them: beginnings, several by commas; ^ and = are NCCL's."""
+    if chosen.startswith("^"):
+        return []
+    return [name for word in chosen.removeprefix("=").split(",") if (name := word.partition(":")[0].strip())]

@@ -1,0 +1,85 @@
+"""Where recordings and sockets lie: who can enter, whether there is room, and whether a message gets through."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+from ddpmon import runs
+from ddpmon.doctor.check import Check, note, ok, problem
+from ddpmon.errors import UnsafePathError
+from ddpmon.launch.removal import bytes_text
+from ddpmon.runs.here import is_local
+
+ROOM_BYTES = 2 << 30
+"""A recording and its logs take up to 1.5 GB and 256 MB."""
+ANSWER_MS = 2000
+
+
+def recordings() -> Iterator[Check]:
+    """The folder of runs: made if it is not there, as a first run would."""
+    try:
+        runs.private_dir(runs.home())
+        folder = runs.private_dir(runs.runs_dir())
+    except UnsafePathError as error:
+        yield problem("recordings", str(error))
+        return
+    free = shutil.disk_usage(folder).free
+    text = f"{folder}, {bytes_text(free)} free"
+    if not _takes_a_database(folder):
+        way_out = "DDPMON_HOME on another file system; runs go on without a recording until then"
+        yield problem("recordings", f"{folder}: SQLite cannot write there", way_out)
+    elif free < ROOM_BYTES:
+        yield note("recordings", text, "ddpmon prune --keep 20GB, or DDPMON_HOME on a larger disk")
+    else:
+        yield ok("recordings", text)
+    if not is_local(folder):
+        yield note(
+            "file system",
+            f"{folder} is shared with other machines: recordings keep no write-ahead log there, and commit slower",
+            "DDPMON_HOME on a local disk is faster; then only this machine sees the runs",
+        )
+
+
+def sockets() -> Check:
+    """A message over ipc, in the folder where a run's sockets would lie."""
+    import zmq
+
+    run_id = f"doctor-{os.getpid()}"
+    try:
+        folder = runs.make_socket_dir(run_id)
+    except UnsafePathError as error:
+        return problem("sockets", str(error))
+    try:
+        with zmq.Context() as context, context.socket(zmq.ROUTER) as hub, context.socket(zmq.DEALER) as rank:
+            hub.linger = rank.linger = 0
+            hub.bind(f"ipc://{folder}/ingest.sock")
+            rank.connect(f"ipc://{folder}/ingest.sock")
+            rank.send(b"")
+            if not hub.poll(ANSWER_MS):
+                way_out = "DDPMON_RUNTIME_DIR on a local file system"
+                return problem("sockets", f"a message through {folder.parent} does not arrive", way_out)
+    except zmq.ZMQError as error:
+        return problem("sockets", f"{folder.parent}: {error.strerror}", "DDPMON_RUNTIME_DIR on a local file system")
+    finally:
+        runs.remove_sockets(run_id)
+    return ok("sockets", f"{folder.parent}, for this user alone; a message got through")
+
+
+def _takes_a_database(folder: Path) -> bool:
+    """Whether a recording could be written: as it would be, and deleted again."""
+    path = folder / ".doctor.db"
+    try:
+        with contextlib.closing(sqlite3.connect(path)) as db:
+            db.execute("CREATE TABLE IF NOT EXISTS steps (step)")
+            db.execute("INSERT INTO steps VALUES (1)")
+            db.commit()
+    except sqlite3.Error:
+        return False
+    finally:
+        path.unlink(missing_ok=True)
+    return True

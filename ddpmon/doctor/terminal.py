@@ -1,0 +1,99 @@
+"""What this terminal can show, and what stands between it and the dashboard."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+
+from ddpmon.doctor.check import Check, note, ok
+from ddpmon.glyphs import in_ascii
+
+SMALLEST = 60, 12
+"""Columns and rows below which the dashboard shows its head alone."""
+WHOLE = 80, 24
+"""From which on every screen is complete."""
+_FULL_COLOUR = {"truecolor", "24bit"}
+_OPTION_S = 2.0
+
+Option = Callable[[str], str]
+"""What tmux says of an option of its own; "" where it does not answer."""
+
+
+def terminal(environ: Mapping[str, str], size: os.terminal_size | None, tmux: Option | None = None) -> Iterator[Check]:
+    """size: None where there is no terminal. tmux: how it is asked; None: by the program."""
+    if size is None:
+        yield ok("terminal", "none here: ddpmon run prints lines, and the report at the end")
+        return
+    yield _size(size)
+    yield _colours(environ)
+    yield _letters(environ)
+    if "TMUX" in environ:
+        yield from _tmux(tmux or _tmux_option)
+    elif "STY" in environ:
+        yield note(
+            "screen", "GNU screen passes no clipboard on: y copies nothing", "tmux does, with set -g set-clipboard on"
+        )
+
+
+def size_here() -> os.terminal_size | None:
+    """Of the terminal on standard output."""
+    try:
+        return os.get_terminal_size(1)
+    except OSError:
+        return None
+
+
+def _size(size: os.terminal_size) -> Check:
+    text = f"{size.columns}x{size.lines}"
+    if size.columns < SMALLEST[0] or size.lines < SMALLEST[1]:
+        return note("size", f"{text}: the dashboard shows its head alone", "80x24 shows all")
+    if size.columns < WHOLE[0] or size.lines < WHOLE[1]:
+        return note("size", f"{text}: screens leave things out", "80x24 shows all")
+    return ok("size", text)
+
+
+def _colours(environ: Mapping[str, str]) -> Check:
+    term = environ.get("TERM", "")
+    if term in {"", "dumb"}:
+        return note("colours", f"TERM={term or '(not set)'}: no dashboard, lines instead", "TERM=xterm-256color")
+    if "NO_COLOR" in environ:
+        return ok("colours", "none, as NO_COLOR says")
+    if environ.get("COLORTERM", "").lower() in _FULL_COLOUR:
+        return ok("colours", "16 million")
+    if "256" in term or term.endswith(("kitty", "direct")):
+        return ok("colours", "256; COLORTERM=truecolor says that a terminal has more")
+    return note(
+        "colours", f"16 (TERM={term})", "COLORTERM=truecolor where the terminal has more: ssh does not pass it on"
+    )
+
+
+def _letters(environ: Mapping[str, str]) -> Check:
+    if in_ascii(environ):
+        way_out = "LANG=C.UTF-8 where the terminal shows Unicode; the console of Linux does not"
+        return note("letters", "ASCII alone: charts are drawn with dots and colons", way_out)
+    return ok("letters", "Unicode: charts in braille, bars in eighths")
+
+
+def _tmux(option: Option) -> Iterator[Check]:
+    if option("set-clipboard") == "off":
+        yield note("tmux", "set-clipboard is off: y copies nothing", "tmux set -g set-clipboard on")
+    if option("allow-passthrough") not in {"on", "all"}:
+        way_out = "tmux set -g allow-passthrough on, for --notify desktop"
+        yield note("tmux", "keeps desktop notifications to itself", way_out)
+    else:
+        yield ok("tmux", "passes clipboard and desktop notifications on")
+
+
+def _tmux_option(name: str) -> str:
+    program = shutil.which("tmux")
+    if program is None:
+        return ""
+    try:
+        answer = subprocess.run(
+            [program, "show", "-gv", name], capture_output=True, text=True, timeout=_OPTION_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return answer.stdout.strip()

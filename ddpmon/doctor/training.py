@@ -1,0 +1,157 @@
+"""The Python and the torch that ranks will use, and whether the probe gets into them.
+
+torch is asked in an interpreter of its own, started as a rank is: with the folder of the probe on its PYTHONPATH.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from ddpmon.doctor.check import Check, note, ok, problem
+from ddpmon.errors import UsageError
+from ddpmon.launch.env import armed
+from ddpmon.launch.spec import check_torch
+
+ASKED_S = 120.0
+"""For an import of torch from a cold network file system."""
+OLDEST = (2, 4)
+"""The oldest torch of which `benchmarks/versions.py` compared weights."""
+_NOWHERE = "doctor"
+"""The id of a run that nobody started: the probe finds no hub, and nothing is sent."""
+
+_QUESTIONS = """
+import json, sys
+import torch
+import torch.distributed as dist
+facts = {"version": torch.__version__, "cuda": torch.version.cuda or "", "hip": torch.version.hip or "",
+         "distributed": dist.is_available(), "threads": torch.get_num_threads(),
+         "armed": "ddpmon.probe.arm" in sys.modules}
+if facts["distributed"]:
+    facts["gloo"], facts["nccl"] = dist.is_gloo_available(), dist.is_nccl_available()
+    if facts["nccl"]:
+        try:
+            facts["nccl_version"] = ".".join(map(str, torch.cuda.nccl.version()))
+        except Exception:
+            pass
+if facts["cuda"] or facts["hip"]:
+    try:
+        torch.cuda.init()
+        facts["gpus"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    except Exception as error:
+        facts["cuda_error"] = str(error).splitlines()[0]
+if facts.get("gloo"):
+    try:
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        dist.all_reduce(torch.ones(1))
+        dist.destroy_process_group()
+    except Exception as error:
+        facts["gloo_error"] = str(error).splitlines()[0]
+print("\\n" + json.dumps(facts))
+"""
+
+
+class Torch(msgspec.Struct):
+    """What torch says of itself."""
+
+    version: str
+    cuda: str
+    """The CUDA it was built for; "" for none."""
+    hip: str
+    distributed: bool
+    threads: int
+    """That one process computes with, unless it is told otherwise."""
+    armed: bool
+    """The probe was there once torch was imported."""
+    gloo: bool = False
+    nccl: bool = False
+    nccl_version: str = ""
+    gpus: list[str] = []
+    cuda_error: str = ""
+    gloo_error: str = ""
+
+
+def python() -> Check:
+    """This interpreter, which is that of the ranks too."""
+    return ok("Python", f"{platform.python_version()}, {sys.executable}")
+
+
+def ask_torch(environ: Mapping[str, str] = os.environ) -> Torch | Check:
+    """What torch says of itself; a check where it says nothing."""
+    try:
+        check_torch()
+    except UsageError:
+        return note(
+            "torch",
+            f"none for {sys.executable}: demo, attach, replay and report work, runs cannot be started",
+            "install ddpmon where your training's torch is, or pip install 'ddpmon[training]'",
+        )
+    command = [sys.executable, "-c", _QUESTIONS]
+    try:
+        answer = subprocess.run(
+            command,
+            env=armed(_NOWHERE, environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=ASKED_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        way_out = "look where site-packages lies: a slow network file system makes each rank start as slowly"
+        return problem("torch", f"was not imported within {ASKED_S:.0f} s", way_out)
+    try:
+        return msgspec.json.decode(answer.stdout.strip().rpartition("\n")[2], type=Torch)
+    except msgspec.DecodeError:
+        lines = (answer.stderr or answer.stdout).strip().splitlines() or [f"exit code {answer.returncode}"]
+        way_out = f"{sys.executable} -c 'import torch' shows the whole error"
+        return problem("torch", f"cannot be imported: {lines[-1]}", way_out)
+
+
+def torch_checks(torch: Torch) -> Iterator[Check]:
+    """What torch can do, and whether it is watched."""
+    built = f"CUDA {torch.cuda}" if torch.cuda else f"ROCm {torch.hip}" if torch.hip else "CPU alone"
+    text = f"{torch.version}, built for {built}"
+    if not torch.distributed:
+        yield problem("torch", f"{text}, without torch.distributed", "install a build that has it: PyPI's do")
+    elif _number(torch.version) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        yield note("torch", f"{text}; older than {oldest} was not tried", f"install torch {oldest} or later")
+    else:
+        yield ok("torch", text)
+    if torch.armed:
+        yield ok("probe", "gets into ranks by sitecustomize, and came with torch")
+    else:
+        yield problem(
+            "probe",
+            "does not get into ranks: sitecustomize on PYTHONPATH is not run",
+            "put import ddpmon; ddpmon.init() at the top of the script",
+        )
+    yield from _backends(torch)
+
+
+def _backends(torch: Torch) -> Iterator[Check]:
+    if torch.gloo_error:
+        yield problem(
+            "gloo",
+            f"cannot be set up: {torch.gloo_error}",
+            "the host's name must resolve, or GLOO_SOCKET_IFNAME=lo (one machine), =eth0 (several)",
+        )
+    elif torch.gloo:
+        yield ok("gloo", "a process group of one rank was set up and reduced a tensor")
+    if torch.nccl:
+        yield ok("NCCL", torch.nccl_version or "there")
+    elif torch.gpus:
+        yield note("NCCL", "not in this build of torch: GPUs would talk through gloo", "install a build with NCCL")
+    if torch.cuda_error:
+        yield problem("CUDA", torch.cuda_error, "nvidia-smi shows whether the driver works; it must fit torch's CUDA")
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("+", maxsplit=1)[0].split(".")[:2] if part.isdecimal())
