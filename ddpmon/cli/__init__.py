@@ -10,6 +10,7 @@ import click
 
 import ddpmon
 from ddpmon.cli.comparing import diff
+from ddpmon.cli.completing import completion
 from ddpmon.cli.examining import doctor
 from ddpmon.cli.exporting import export
 from ddpmon.cli.far import relay, there
@@ -74,6 +75,7 @@ for command in (
     export,
     metrics,
     doctor,
+    completion,
     relay,
     there,
 ):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from ddpmon.cli.options import Within
+from ddpmon.cli.options import Within, run_argument
 
 
 @click.command()
-@click.argument("a")
-@click.argument("b", required=False)
+@run_argument("a")
+@run_argument("b", required=False)
 @click.option(
     "--fail-slower",
     type=Within(0, 1_000_000),

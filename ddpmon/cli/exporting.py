@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
+from ddpmon.cli.options import run_argument
+
 if TYPE_CHECKING:
     from ddpmon.runs import Run
 
@@ -28,7 +30,7 @@ HELP = """What was recorded of a run, for other tools.
 
 
 @click.command(help=HELP)
-@click.argument("run", required=False)
+@run_argument("run", required=False)
 @click.option("--format", "form", type=click.Choice(["csv", "openmetrics", "perfetto"]), required=True)
 @click.option(
     "-o",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
+from ddpmon.cli.options import run_argument
 from ddpmon.plain import plain
 
 
 @click.command()
-@click.argument("run")
+@run_argument("run")
 @click.argument("name")
 def rename(run: str, name: str) -> int:
     """Give RUN the name NAME, whether it runs or has ended. Its id stays."""
@@ -21,7 +22,7 @@ def rename(run: str, name: str) -> int:
 
 
 @click.command()
-@click.argument("run")
+@run_argument("run")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--force", is_flag=True, help="Even if it cannot be seen from here whether it still runs.")
 def rm(run: str, yes: bool, force: bool) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ddpmon.cli.options import lines, notifications
+from ddpmon.cli.options import lines, notifications, run_argument
 from ddpmon.cli.reaching import over_ssh
 from ddpmon.plain import plain
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("run", required=False)
+@run_argument("run", required=False)
 @lines
 @notifications
 @click.option("--once", is_flag=True, help="Print the head and the rank table as they are now, and leave.")
@@ -155,7 +155,7 @@ def _duration(seconds: float) -> str:
 
 
 @click.command()
-@click.argument("run", required=False)
+@run_argument("run", required=False)
 @click.option("--format", "form", type=click.Choice(["text", "json", "md"]), default="text", show_default=True)
 @over_ssh
 def report(run: str | None, form: str) -> None:
@@ -177,7 +177,7 @@ def report(run: str | None, form: str) -> None:
 
 
 @click.command()
-@click.argument("run", required=False)
+@run_argument("run", required=False)
 @click.option("--rank", type=click.IntRange(0), help="Only what this rank printed.")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the run has ended.")
 @over_ssh

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 
 class Within(click.FloatRange):
@@ -17,6 +20,30 @@ class Within(click.FloatRange):
         if math.isnan(number):
             self.fail(f"{value} is not a number.", param, ctx)
         return number
+
+
+def run_argument(name: str, *, required: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A run of this machine by its name or id, which shells complete; what is none is said by who looks for it."""
+    return click.argument(name, required=required, shell_complete=_runs)
+
+
+def _runs(_context: click.Context, _param: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Names and, of those that several have, ids; the latest first."""
+    from click.shell_completion import CompletionItem
+
+    from ddpmon import runs
+    from ddpmon.errors import DdpmonError
+
+    items: dict[str, CompletionItem] = {}
+    try:
+        latest_first = runs.all_runs()[::-1]
+    except DdpmonError:  # a command says why; a shell wants words
+        return []
+    for run in latest_first:
+        word = run.id if run.name in items else run.name
+        if word.startswith(begun):
+            items[word] = CompletionItem(word, help=f"{run.state()}, {run.id}")
+    return list(items.values())
 
 
 def notifications(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddpmon.cli.options import Within
+from ddpmon.cli.options import Within, run_argument
 
 if TYPE_CHECKING:
     from ddpmon.runs import Run
@@ -24,7 +24,7 @@ _SPEED: dict[str, Any] = {
 
 
 @click.command()
-@click.argument("run", required=False)
+@run_argument("run", required=False)
 @click.option("--speed", default=1.0, **_SPEED)
 def replay(run: str | None, speed: float) -> int:
     """The dashboard on a recording, through time.

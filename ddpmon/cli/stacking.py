@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ddpmon.cli.options import run_argument
 from ddpmon.cli.reaching import over_ssh
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ GONE_S = 1.0
 
 
 @click.command()
-@click.argument("run", required=False)
+@run_argument("run", required=False)
 @click.option("--rank", type=click.IntRange(0), help="Only this rank.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 @over_ssh

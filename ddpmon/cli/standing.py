@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ddpmon.cli.options import run_argument
 from ddpmon.cli.reaching import over_ssh
 from ddpmon.plain import plain
 
@@ -21,7 +22,7 @@ _PIPE_COLUMNS = 160
 
 
 @click.command()
-@click.argument("run", required=False)
+@run_argument("run", required=False)
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 @over_ssh
 def status(run: str | None, as_json: bool) -> int:

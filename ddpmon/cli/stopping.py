@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
+from ddpmon.cli.options import run_argument
 from ddpmon.cli.reaching import over_ssh
 from ddpmon.plain import plain
 
 
 @click.command()
-@click.argument("run", required=False)
+@run_argument("run", required=False)
 @click.option("--now", is_flag=True, help="Without the grace: SIGKILL at once.")
 @over_ssh
 def stop(run: str | None, now: bool) -> int:

@@ -1,0 +1,55 @@
+"""ddpmon completion: the shell completes commands, options and the names of runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+_SHELLS = ("bash", "fish", "zsh")
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(_SHELLS), required=False)
+@click.option("--print", "printed", is_flag=True, help="Print what would be installed, and install nothing.")
+def completion(shell: str | None, printed: bool) -> int:
+    """Have the shell complete commands, options and the names of runs: bash, fish or zsh, by default yours.
+
+    Puts a file where that shell looks for completions of this user; deleting the file takes it back. zsh looks in no
+    such place by itself: what to add to ~/.zshrc is said. Shells that are open keep what they have.
+    """
+    from click.shell_completion import BashComplete, FishComplete, ZshComplete
+
+    from ddpmon.errors import UsageError
+
+    chosen = shell or Path(os.environ.get("SHELL", "")).name
+    if chosen not in _SHELLS:
+        raise UsageError(f"completion: $SHELL is {chosen or 'not set'}; say which of {', '.join(_SHELLS)} it is for")
+    kind = {"bash": BashComplete, "fish": FishComplete, "zsh": ZshComplete}[chosen]
+    commands = click.get_current_context().find_root().command
+    source = kind(commands, {}, "ddpmon", "_DDPMON_COMPLETE").source()
+    if printed:
+        print(source)
+        return 0
+    path = place(chosen, os.environ)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source)
+    except OSError as error:
+        raise UsageError(f"completion: {path}: {error.strerror}; --print prints it for another place") from None
+    print(f"installed {path}; the next {chosen} completes ddpmon")
+    if chosen == "zsh":
+        print(f"if it does not yet: fpath+=({path.parent}) in ~/.zshrc, before compinit")
+    return 0
+
+
+def place(shell: str, environ: Mapping[str, str]) -> Path:
+    """Where a shell looks for a user's completions of a program (bash-completion 2.12, fish 4.0 and zsh 5.9 say so)."""
+    data = Path(environ.get("XDG_DATA_HOME") or Path.home() / ".local/share")
+    if shell == "bash":
+        return Path(environ.get("BASH_COMPLETION_USER_DIR") or data / "bash-completion") / "completions" / "ddpmon"
+    if shell == "fish":
+        return Path(environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "fish/completions/ddpmon.fish"
+    return data / "zsh/site-functions/_ddpmon"
