@@ -35,7 +35,7 @@ import png
 
 from ddpmon import runs
 from ddpmon.cli.replaying import unpack
-from ddpmon.launch.remembered import Typed, remember
+from ddpmon.launch.remembered import LaunchForm, remember
 from ddpmon.messages import Wish
 from ddpmon.recording.player import Player
 from ddpmon.recording.recorded import recorded_report
@@ -79,7 +79,7 @@ SCENES = {
 }
 PIECES = {"line-slow": (460, 799, 40), "line-fixed": (810, 1240, 20)}
 """Runs made of some steps of the shipped one: the first, the last, and how many minutes before it they began."""
-LAUNCH = Typed("train.py", "--epochs 3 --batch-size 64", "4", "baseline", "OMP_NUM_THREADS=1", "/home/you/project")
+LAUNCH = LaunchForm("train.py", "--epochs 3 --batch-size 64", "4", "baseline", "OMP_NUM_THREADS=1", "/home/you/project")
 SEEN_AFTER_S = 600.0
 """When the list of runs is looked at, after the beginning of the shipped run."""
 LAID_OUT_S = 0.1

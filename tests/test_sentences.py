@@ -18,7 +18,7 @@ READS = frozenset({
 })  # fmt: skip
 """Methods that take a text apart, or a regular expression's."""
 SAME_LINE = {
-    "export/lines.py": "the same line is not printed twice, nor a verdict that has no topic",
+    "export/headless.py": "the same line is not printed twice, nor a verdict that has no topic",
     "runs/logs.py": "lines that ranks printed, folded where they are alike",
 }
 """Files that compare whole texts with each other, and why."""

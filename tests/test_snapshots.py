@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ddpmon import runs
 from ddpmon.errors import HubUnreachableError
-from ddpmon.export.lines import Lines
+from ddpmon.export.headless import Lines
 from ddpmon.messages import RunView, Series, Snapshot, Stack, WireError, checked, decode_snapshot, encode
 from ddpmon.source import LiveSource, snapshot_now
 from tests.conftest import wait_for

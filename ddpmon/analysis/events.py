@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from ddpmon.analysis.costs import cost_s
+from ddpmon.analysis.finding_cost import cost_s
 from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import Finding
@@ -30,7 +30,7 @@ SETTLED_S = 60.0
 
 
 @dataclass(frozen=True)
-class Event:
+class Announcement:
     """One line of what happened."""
 
     severity: str
@@ -54,7 +54,7 @@ class News:
 
     def of(
         self, before: Sequence[Finding], now: Sequence[Finding], last_step: int | None, seconds: float
-    ) -> list[Event]:
+    ) -> list[Announcement]:
         """Each change from one moment to the next, worst first.
 
         last_step: of the window, to tell how many steps a finding took. seconds: of the run's own clock at its last
@@ -62,7 +62,9 @@ class News:
         """
         lasting = _lasting(now)
         events = [event for key, finding in lasting.items() for event in self._of_lasting(key, finding, seconds)]
-        events += [Event(f.severity, f.text) for f in now if f.until_step is not None and not _was_there(f, before)]
+        events += [
+            Announcement(f.severity, f.text) for f in now if f.until_step is not None and not _was_there(f, before)
+        ]
         events.sort(key=lambda event: GRAVEST_FIRST.index(event.severity))
         for key, finding in _lasting(before).items():
             if key not in lasting:
@@ -73,10 +75,10 @@ class News:
                 del self._gone[key]
                 self._told.pop(key, None)
                 if sentence:
-                    events.append(Event("info", sentence))
+                    events.append(Announcement("info", sentence))
         return events
 
-    def _of_lasting(self, key: Hashable, finding: Finding, seconds: float) -> list[Event]:
+    def _of_lasting(self, key: Hashable, finding: Finding, seconds: float) -> list[Announcement]:
         back = self._gone.pop(key, None)
         told, at = self._told.get(key, (None, seconds))
         text, cost = finding.text, finding.cost_ms or 0.0
@@ -91,7 +93,7 @@ class News:
                 return []
             text = f"worse: {text}"
         self._told[key] = finding, seconds
-        return [Event(finding.severity, text, finding)] if kind_of(finding).is_announced else []
+        return [Announcement(finding.severity, text, finding)] if kind_of(finding).is_announced else []
 
 
 def _identity(finding: Finding) -> Hashable:

@@ -47,7 +47,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Loss:
+class BadLoss:
     """A rank's first loss of the run that was not finite."""
 
     rank: int
@@ -89,7 +89,7 @@ class Evidence:
     lost: int = 0
     damaged: bool = False
     """They come from a recording of which something could not be read."""
-    bad_losses: Sequence[Loss] = ()
+    bad_losses: Sequence[BadLoss] = ()
     """The first of each rank."""
     failed: FirstFailure | None = None
     world_size: int = 0

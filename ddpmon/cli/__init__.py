@@ -9,6 +9,7 @@ import sys
 import click
 
 import ddpmon
+from ddpmon.cli.checking import status
 from ddpmon.cli.comparing import diff
 from ddpmon.cli.completing import completion
 from ddpmon.cli.examining import doctor
@@ -16,12 +17,11 @@ from ddpmon.cli.exporting import export
 from ddpmon.cli.far import relay, there
 from ddpmon.cli.keeping import prune, rename, rm
 from ddpmon.cli.launching import exec_, run
-from ddpmon.cli.looking import attach, logs, ls, report
 from ddpmon.cli.metrics import metrics
 from ddpmon.cli.replaying import demo, replay
 from ddpmon.cli.stacking import stack
-from ddpmon.cli.standing import status
 from ddpmon.cli.stopping import stop
+from ddpmon.cli.viewing import attach, logs, ls, report
 from ddpmon.errors import DdpmonError, UsageError
 from ddpmon.glyphs import ascii_for, in_ascii, started_with
 from ddpmon.plain import PlainOutput, plain

@@ -67,7 +67,7 @@ def dashboard(address: Address, every_s: float, notify: str, *, readonly: bool) 
 
 
 def _lines_until_ended(source: RemoteSource, every_s: float) -> None:
-    from ddpmon.export.lines import Lines
+    from ddpmon.export.headless import Lines
     from ddpmon.messages import END_STATES
 
     lines = Lines(every_s)

@@ -39,7 +39,7 @@ def stack(run: str | None, rank: int | None, as_json: bool) -> int:
     """
     import msgspec
 
-    from ddpmon.cli.finding import find
+    from ddpmon.cli.adopting import find
     from ddpmon.errors import DdpmonError
     from ddpmon.export import stacks
     from ddpmon.source import attach

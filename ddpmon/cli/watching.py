@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Self
 
 from ddpmon import runs
-from ddpmon.cli.finding import adopted
+from ddpmon.cli.adopting import adopted
 from ddpmon.errors import DdpmonError, RecordingError
 from ddpmon.launch import stop
 from ddpmon.messages import END_STATES, Snapshot
@@ -105,7 +105,7 @@ def follow(run: runs.Run, every_s: float, signals: Signals) -> int:
 
     Where the run's supervisor is killed meanwhile, it gets another.
     """
-    from ddpmon.export.lines import Lines
+    from ddpmon.export.headless import Lines
 
     if signals.owns_run:
         _say(f"{run.name} ({run.id}): {' '.join([run.script, *run.script_args])}")

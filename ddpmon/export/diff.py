@@ -6,7 +6,7 @@ from typing import Any
 
 from ddpmon.comparison import CERTAINTY, facts, numbers, phases, what
 from ddpmon.export import markdown
-from ddpmon.export.columns import columns, cut, wrapped
+from ddpmon.export.width import columns, cut, wrapped
 
 
 def text(made: dict[str, Any], width: int = 80) -> str:

@@ -11,7 +11,7 @@ from ddpmon.analysis.kinds import kind_named
 from ddpmon.analysis.processes.failures import headline
 from ddpmon.analysis.words import counted, duration, rank_list
 from ddpmon.errors import DdpmonError
-from ddpmon.export.columns import columns, cut, wrapped
+from ddpmon.export.width import columns, cut, wrapped
 from ddpmon.messages import END_STATES, PHASES, Snapshot
 from ddpmon.recording.recorded import recorded_report
 from ddpmon.runs import Run

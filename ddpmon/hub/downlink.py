@@ -13,7 +13,7 @@ import zmq
 
 from ddpmon.analysis.words import rank_list
 from ddpmon.hub.admission import DOMAIN, Admission
-from ddpmon.hub.keys import Keys
+from ddpmon.hub.curve_keys import Keys
 from ddpmon.hub.link import linked
 from ddpmon.hub.receiving import Socket
 from ddpmon.messages import ToRank, Welcome, Where, WireError, encode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zmq
 
-from ddpmon.hub.keys import Keys
+from ddpmon.hub.curve_keys import Keys
 from ddpmon.hub.receiving import Socket
 
 HEARTBEAT_MS = 1000

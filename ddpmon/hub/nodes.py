@@ -17,7 +17,7 @@ import zmq
 
 from ddpmon import runs
 from ddpmon.addresses import bracketed, own_towards
-from ddpmon.hub import keys
+from ddpmon.hub import curve_keys
 from ddpmon.hub.downlink import Downlink
 from ddpmon.hub.receiving import Socket
 from ddpmon.hub.uplink import EVERY_S, Uplink
@@ -55,7 +55,7 @@ class Nodes:
         self._viewers: Viewers
         self._dir: Path = runs.run_dir(store.run.id)
         self._epoch = secrets.token_hex(4)
-        self._keys = keys.kept(self._dir)
+        self._keys = curve_keys.kept(self._dir)
         self._context: zmq.Context[Socket] | None = None
         self._up: Uplink | None = None
         self._down: Downlink | None = None
@@ -104,7 +104,7 @@ class Nodes:
     def _meet(self, process: RankProcess, meeting: Meeting) -> None:
         if not zmq.has("curve") or not self._store.registry.is_seated(process):
             return
-        self._keys = self._keys or keys.fresh()
+        self._keys = self._keys or curve_keys.fresh()
         if process.rank == 0:
             if self._up is not None:
                 self._end_uplink()
@@ -124,7 +124,7 @@ class Nodes:
 
     def _begin_uplink(self) -> None:
         if self._keys is None:
-            self._keys = keys.fresh()
+            self._keys = curve_keys.fresh()
             self._keys.save(self._dir)
         self._context = self._context or zmq.Context(io_threads=1)
         self._up = Uplink(

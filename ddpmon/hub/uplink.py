@@ -10,7 +10,7 @@ import msgspec
 import zmq
 
 from ddpmon.hub.bundles import Bundles
-from ddpmon.hub.keys import Keys
+from ddpmon.hub.curve_keys import Keys
 from ddpmon.hub.link import linked
 from ddpmon.hub.receiving import Socket
 from ddpmon.messages import Card, FromRank, Hello, Meeting, WireError, encode

@@ -23,7 +23,7 @@ _LONGEST = 100_000
 
 
 @dataclass(frozen=True)
-class Typed:
+class LaunchForm:
     """The fields of the form."""
 
     script: str = ""
@@ -58,9 +58,9 @@ class Typed:
         )
 
 
-def typed(options: Asked) -> Typed:
+def typed(options: Asked) -> LaunchForm:
     """How it would be typed."""
-    return Typed(
+    return LaunchForm(
         f"-m {options.script}" if options.module else options.script,
         shlex.join(options.args),
         options.nproc,
@@ -84,7 +84,7 @@ def _variable(word: str) -> tuple[str, str]:
     return name, value
 
 
-def _without_secrets(started: Typed) -> Typed:
+def _without_secrets(started: LaunchForm) -> LaunchForm:
     return replace(started, arguments=_redacted(started.arguments), environment=_redacted(started.environment))
 
 
@@ -95,26 +95,26 @@ def _redacted(text: str) -> str:
     return text if redacted == words else shlex.join(redacted)
 
 
-def last() -> Typed:
+def last() -> LaunchForm:
     """What was last started, or empty fields where nothing readable is kept."""
     try:
         if _path().stat().st_size > _LONGEST:
-            return Typed()
+            return LaunchForm()
         raw = json.loads(_path().read_text())
     except (OSError, ValueError, RecursionError):
-        return Typed()
+        return LaunchForm()
     if not isinstance(raw, dict):
-        return Typed()
-    names = {each.name for each in fields(Typed)}
+        return LaunchForm()
+    names = {each.name for each in fields(LaunchForm)}
     texts = {
         name: value
         for name, value in raw.items()
         if name in names and isinstance(value, str) and (value.isprintable() or not value)
     }
-    return Typed(**texts)
+    return LaunchForm(**texts)
 
 
-def remember(started: Typed) -> None:
+def remember(started: LaunchForm) -> None:
     """Keep what was started. A full disk is no reason not to have started it."""
     draft = _path().with_name(f".launch-{secrets.token_hex(4)}.json")
     with contextlib.suppress(OSError, UnsafePathError):

@@ -48,7 +48,7 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Pruning:
     """What a bound means for the runs that there are."""
 
     bound: Bound
@@ -78,7 +78,7 @@ def from_environment() -> Bound | None:
     return parse(text, VARIABLE) if text else None
 
 
-def plan(bound: Bound) -> Plan:
+def plan(bound: Bound) -> Pruning:
     """Which runs a bound lets go: the oldest that have ended. Never one that runs, or of which that is not known."""
     now = time.time()
     stored_runs = sorted(_stored(), key=lambda stored: stored.ended_at)
@@ -104,7 +104,7 @@ def plan(bound: Bound) -> Plan:
         near = (
             f"{counted(old)} ended nearly {bound.text} ago ({VARIABLE}); beyond that, ddpmon run deletes what has ended"
         )
-    return Plan(bound, going, len(stored_runs), total, near)
+    return Pruning(bound, going, len(stored_runs), total, near)
 
 
 def delete(going: Sequence[Stored]) -> Iterator[tuple[Stored, str]]:

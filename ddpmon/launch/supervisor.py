@@ -29,12 +29,12 @@ from ddpmon import runs
 from ddpmon.errors import DdpmonError
 from ddpmon.launch import env, memory_kills, processes, unseen
 from ddpmon.launch.draining import Draining
-from ddpmon.launch.journal import Journal
 from ddpmon.launch.keeper import HubKeeper
 from ddpmon.launch.life import HUB_END_S, Do, Life
 from ddpmon.launch.run_file import RunFile
 from ddpmon.launch.run_processes import RunProcesses
 from ddpmon.launch.run_processes import ranks as ranks_of
+from ddpmon.launch.supervisor_log import SupervisorLog
 from ddpmon.runs import Process
 
 STOPS = {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT}
@@ -47,7 +47,7 @@ GOODBYES_S = 5.0
 """How long the hub may take to record the goodbyes that ranks left behind."""
 WRITE_END_S = 600.0
 
-journal = Journal(sys.stderr.fileno())
+journal = SupervisorLog(sys.stderr.fileno())
 say = journal.say
 
 

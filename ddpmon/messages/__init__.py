@@ -65,41 +65,7 @@ from ddpmon.messages.viewers import (
     TimesView,
     VerdictFacts,
 )
-from ddpmon.messages.wire import (
-    WireError,
-    check_hello,
-    check_stack,
-    decode_from_rank,
-    decode_from_viewer,
-    decode_to_rank,
-    encode,
-)
-from ddpmon.messages.wished import (
-    AllReduceView,
-    CostView,
-    EfficiencyView,
-    HeatRow,
-    HeatView,
-    InspectView,
-    PastRow,
-    SeriesView,
-    StackView,
-    TimelineRow,
-    TimelineStep,
-    TimelineView,
-)
-from ddpmon.messages.wishes import (
-    Ask,
-    CostWish,
-    HeatWish,
-    InspectWish,
-    Next,
-    RankSpans,
-    SeriesWish,
-    TimelineWish,
-    Wish,
-)
-from ddpmon.messages.words import (
+from ddpmon.messages.vocabulary import (
     ALONE,
     BUCKETS,
     CHECKPOINT,
@@ -153,6 +119,40 @@ from ddpmon.messages.words import (
     SYNC_KINDS,
     TENSOR_PARALLEL,
     Phase,
+)
+from ddpmon.messages.wire import (
+    WireError,
+    check_hello,
+    check_stack,
+    decode_from_rank,
+    decode_from_viewer,
+    decode_to_rank,
+    encode,
+)
+from ddpmon.messages.wished import (
+    AllReduceView,
+    CostView,
+    EfficiencyView,
+    HeatRow,
+    HeatView,
+    InspectView,
+    PastRow,
+    SeriesView,
+    StackView,
+    TimelineRow,
+    TimelineStep,
+    TimelineView,
+)
+from ddpmon.messages.wishes import (
+    Ask,
+    CostWish,
+    HeatWish,
+    InspectWish,
+    Next,
+    RankSpans,
+    SeriesWish,
+    TimelineWish,
+    Wish,
 )
 
 __all__ = [

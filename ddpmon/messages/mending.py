@@ -27,6 +27,7 @@ from ddpmon.messages.ranks import (
     Stack,
     Step,
 )
+from ddpmon.messages.vocabulary import MAX_STEPS_PER_BATCH
 from ddpmon.messages.wire import (
     WireError,
     check_digest,
@@ -38,7 +39,6 @@ from ddpmon.messages.wire import (
     check_step,
     decode_from_rank,
 )
-from ddpmon.messages.words import MAX_STEPS_PER_BATCH
 
 MOST_FIELDS = 64
 """Of a message: a later version may say more than ours."""

@@ -11,8 +11,8 @@ from typing import TypeAlias
 import msgspec
 
 from ddpmon.messages.ranks import Hello
+from ddpmon.messages.vocabulary import MAX_NAME, MAX_STEP, MAX_US, MAX_WORLD
 from ddpmon.messages.wire import WireError, check_hello, decode
-from ddpmon.messages.words import MAX_NAME, MAX_STEP, MAX_US, MAX_WORLD
 
 LINK = 1
 """Version of these messages."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ddpmon.messages.words import OWN_PHASES
+from ddpmon.messages.vocabulary import OWN_PHASES
 
 if TYPE_CHECKING:
     from ddpmon.messages.rank_view import RankView

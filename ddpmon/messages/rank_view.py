@@ -9,7 +9,7 @@ import msgspec
 
 from ddpmon.messages.ranks import Stack
 from ddpmon.messages.values import Count, Rank, Text
-from ddpmon.messages.words import PHASES
+from ddpmon.messages.vocabulary import PHASES
 
 
 class Gpu(msgspec.Struct, frozen=True):

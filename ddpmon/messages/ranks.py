@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from ddpmon.messages.words import REASONS_JOIN
+from ddpmon.messages.vocabulary import REASONS_JOIN
 
 
 class Sync(msgspec.Struct, array_like=True, gc=False):

@@ -15,9 +15,9 @@ import msgspec
 from ddpmon.messages.rank_view import RankView
 from ddpmon.messages.ranks import Stack
 from ddpmon.messages.viewers import Series, Snapshot
+from ddpmon.messages.vocabulary import HEAT_MOST
 from ddpmon.messages.wire import WireError, check_stack, decode, encode
 from ddpmon.messages.wished import HeatView, InspectView, SeriesView, TimelineView
-from ddpmon.messages.words import HEAT_MOST
 
 _snapshot = msgspec.msgpack.Decoder(Snapshot)
 

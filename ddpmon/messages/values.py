@@ -6,7 +6,7 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 
-from ddpmon.messages.words import MAX_TEXT, MAX_US, MAX_WORLD
+from ddpmon.messages.vocabulary import MAX_TEXT, MAX_US, MAX_WORLD
 
 Rank: TypeAlias = Annotated[int, Meta(ge=0, lt=MAX_WORLD)]
 WorldSize: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_WORLD)]

@@ -25,8 +25,7 @@ from ddpmon.messages.ranks import (
     Step,
     ToRank,
 )
-from ddpmon.messages.wishes import Ask, FromViewer, RankSpans, SeriesWish
-from ddpmon.messages.words import (
+from ddpmon.messages.vocabulary import (
     COST_WINDOWS,
     HEAT_METRICS,
     HEAT_MOST,
@@ -49,6 +48,7 @@ from ddpmon.messages.words import (
     STAGES,
     SYNC_KINDS,
 )
+from ddpmon.messages.wishes import Ask, FromViewer, RankSpans, SeriesWish
 
 _encoder = msgspec.msgpack.Encoder()
 _from_rank: msgspec.msgpack.Decoder[FromRank] = msgspec.msgpack.Decoder(FromRank)

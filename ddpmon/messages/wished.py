@@ -6,7 +6,7 @@ import msgspec
 
 from ddpmon.messages.ranks import Stack
 from ddpmon.messages.values import Count, Rank, Seconds, Text
-from ddpmon.messages.words import SYNC_GRADIENTS, SYNC_KINDS
+from ddpmon.messages.vocabulary import SYNC_GRADIENTS, SYNC_KINDS
 
 
 class AllReduceView(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from ddpmon.messages.words import COST_WINDOWS
+from ddpmon.messages.vocabulary import COST_WINDOWS
 
 RankSpans: TypeAlias = tuple[tuple[int, int], ...]
 """First and last of each run of ranks, rising; empty: no rank."""

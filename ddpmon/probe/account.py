@@ -16,7 +16,7 @@ from ddpmon.probe.iteration import Iteration
 from ddpmon.probe.journal import Journal
 from ddpmon.probe.loops import Loops, Progress
 from ddpmon.probe.parallelism import Parallelism
-from ddpmon.probe.records import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER, Event
+from ddpmon.probe.records import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER, DeviceEvent
 from ddpmon.probe.stepclock import StepClock
 
 SCALARS = 10_000
@@ -58,9 +58,9 @@ class Account:
         self._on_device = False
         self._fetch_began = 0
         self._arrival = 0
-        self._arrived: Event | None = None
+        self._arrived: DeviceEvent | None = None
         """The moment on the device's timeline when the gradients were ready that the next note is of."""
-        self._reduced: list[tuple[int, int, Event | None]] = []
+        self._reduced: list[tuple[int, int, DeviceEvent | None]] = []
         """Of each model whose gradients were reduced in the backward that ends: when they were ready, by the host's
         clock, their bytes, and when on the device's timeline."""
         self._unreduced = False

@@ -31,7 +31,7 @@ _EPOCH_OF = re.compile(r"epoch\W{0,3}(\d{1,7}) ?(?:/|of) ?(\d{1,7})", re.IGNOREC
 """What people write before a bar: "Epoch 2/10", "Epoch [2/10]"."""
 
 
-class Reading(NamedTuple):
+class BarReading(NamedTuple):
     """What a bar says at one moment."""
 
     bar: object
@@ -50,7 +50,7 @@ class Reading(NamedTuple):
     description: str
 
 
-def readings() -> list[Reading]:
+def readings() -> list[BarReading]:
     """The bars that live and know their total. Those that were told to show nothing know nothing either."""
     instances = getattr(getattr(sys.modules.get("tqdm.std"), "tqdm", None), "_instances", None)
     references = getattr(instances, "data", None)
@@ -64,7 +64,7 @@ def readings() -> list[Reading]:
     for bar, n, total, position, initial, interval, items, began, description in zip(bars, *columns, strict=True):
         if _is_number(n) and _is_number(total) and 1 <= total < _ITEMS_MOST and _is_number(position):
             live.append(
-                Reading(
+                BarReading(
                     bar,
                     n,
                     total,
@@ -93,7 +93,7 @@ class _Observation(NamedTuple):
 class _Bar:
     """One bar, as far as it was followed."""
 
-    def __init__(self, reading: Reading, before: int, step: int, at: float) -> None:
+    def __init__(self, reading: BarReading, before: int, step: int, at: float) -> None:
         self.last = reading
         self.first = min(reading.n, reading.initial)
         """The count with which it began."""
@@ -113,7 +113,7 @@ class _Bar:
         self._settled_at = 0
         self._exact = False
 
-    def follow(self, reading: Reading, step: int, at: float) -> None:
+    def follow(self, reading: BarReading, step: int, at: float) -> None:
         """Take in what the bar says now."""
         self.last = reading
         if self._observed and self._observed[-1] == (step, reading.n):

@@ -14,19 +14,19 @@ _MOST_BYTES = 65_536
 """Of a file: as much as a host with hundreds of network cards has."""
 
 
-class Process(NamedTuple):
+class ProcessCounters(NamedTuple):
     """This process."""
 
     threads: int
     rss_bytes: int
 
 
-def process() -> Process | None:
+def process() -> ProcessCounters | None:
     """Its threads and memory now."""
     stat = _read("/proc/self/stat")
     try:
         fields = stat[stat.rindex(b")") + 2 :].split()  # its name comes before, and may hold anything
-        return Process(int(fields[17]), int(fields[21]) * _PAGE_BYTES)
+        return ProcessCounters(int(fields[17]), int(fields[21]) * _PAGE_BYTES)
     except (IndexError, ValueError):
         return None
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from ddpmon.probe.records import Event, Mark
+from ddpmon.probe.records import DeviceEvent, Mark
 
 SLOTS = 1024
 
 
-class Reading:
+class PendingValue:
     """A value on its way from the device; `value()` is None until it has arrived."""
 
     __slots__ = ("_event", "_slot")
@@ -42,7 +42,7 @@ class Readings:
         self._slots: Any = None
         self._next = 0
 
-    def read(self, tensor: Any) -> Reading | None:
+    def read(self, tensor: Any) -> PendingValue | None:
         """Start the copy of a one-element CUDA tensor; None while the stream is being captured into a graph."""
         if torch.cuda.is_current_stream_capturing():
             return None
@@ -53,28 +53,28 @@ class Readings:
         slot.copy_(tensor.detach().reshape(()), non_blocking=True)
         event = torch.cuda.Event()
         event.record(torch.cuda.current_stream(tensor.device))
-        return Reading(slot, event)
+        return PendingValue(slot, event)
 
 
 def resolve(value: object) -> float | None:
     """A number from a number or a reading; None if it has not arrived."""
-    if isinstance(value, Reading):
+    if isinstance(value, PendingValue):
         return value.value()
     return value if isinstance(value, float) else None
 
 
 def pending(value: object) -> bool:
     """Whether a value is a reading that has not arrived yet."""
-    return isinstance(value, Reading) and not value.arrived
+    return isinstance(value, PendingValue) and not value.arrived
 
 
 class Events:
     """Timing events on the current stream, used again once their step has been read."""
 
     def __init__(self) -> None:
-        self._free: deque[Event] = deque()
+        self._free: deque[DeviceEvent] = deque()
 
-    def event(self) -> Event | None:
+    def event(self) -> DeviceEvent | None:
         """Record one now; None while the stream is being captured into a graph."""
         if torch.cuda.is_current_stream_capturing():
             return None
@@ -85,7 +85,7 @@ class Events:
         event.record()
         return event
 
-    def free(self, event: Event) -> None:
+    def free(self, event: DeviceEvent) -> None:
         """An event marks nothing."""
         self._free.append(event)
 

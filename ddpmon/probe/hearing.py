@@ -22,7 +22,7 @@ from ddpmon.probe.identity import Identity
 from ddpmon.probe.journal import Journal
 from ddpmon.probe.loss import Loss
 from ddpmon.probe.parallelism import Parallelism
-from ddpmon.probe.records import Event
+from ddpmon.probe.records import DeviceEvent
 from ddpmon.probe.replica import Replica, Replicas
 
 Reader = Callable[[Account, Any, Any, Any], object]
@@ -130,7 +130,7 @@ class Hearing:
                 file=sys.stderr,
             )
 
-    def _release(self, event: Event) -> None:
+    def _release(self, event: DeviceEvent) -> None:
         if self.pen.events is not None:
             self.pen.events.free(event)
 

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable
 from time import monotonic_ns
 from typing import Any
 
-from ddpmon.probe.records import Event
+from ddpmon.probe.records import DeviceEvent
 
 FIELDS = 6
 """Of a note: what reads it, its moment (CLOCK_MONOTONIC nanoseconds), an event on the device's timeline or None, and
 three things that the reader is given."""
-Release = Callable[[Event], None]
+Release = Callable[[DeviceEvent], None]
 
 
 class Journal:
@@ -36,14 +36,14 @@ class Journal:
         """Takes a note: a tuple of FIELDS."""
         self._waiting: deque[Any] = deque()
         self._release = release
-        self._event: Event | None = None
+        self._event: DeviceEvent | None = None
         self._used = False
 
     def moment(self) -> int:
         """The moment of the note that is read, in nanoseconds."""
         return self.now
 
-    def event(self) -> Event | None:
+    def event(self) -> DeviceEvent | None:
         """The event on the device's timeline that was recorded with the note that is read."""
         self._used = True
         return self._event

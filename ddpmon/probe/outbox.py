@@ -9,7 +9,7 @@ CAPACITY = 16_384
 """Records that are held for a hub that does not answer."""
 
 
-class Frame(NamedTuple):
+class PendingFrame(NamedTuple):
     """An encoded batch."""
 
     seq: int
@@ -24,11 +24,11 @@ class Outbox:
         self.capacity = capacity
         self.dropped = 0
         """Records thrown away so far because the hub did not take them in time."""
-        self._waiting: deque[Frame] = deque()
-        self._unacknowledged: deque[Frame] = deque()
+        self._waiting: deque[PendingFrame] = deque()
+        self._unacknowledged: deque[PendingFrame] = deque()
         self._records = 0
 
-    def add(self, frame: Frame) -> None:
+    def add(self, frame: PendingFrame) -> None:
         """Take a frame; the oldest go when there are too many."""
         self._waiting.append(frame)
         self._records += frame.records
@@ -41,7 +41,7 @@ class Outbox:
                 self._records -= oldest.records
                 self.dropped += oldest.records
 
-    def next(self) -> Frame | None:
+    def next(self) -> PendingFrame | None:
         """The frame to send now."""
         return self._waiting[0] if self._waiting else None
 
@@ -59,7 +59,7 @@ class Outbox:
         self._waiting.extendleft(reversed(self._unacknowledged))
         self._unacknowledged.clear()
 
-    def unacknowledged(self) -> list[Frame]:
+    def unacknowledged(self) -> list[PendingFrame]:
         """What the hub has not acknowledged, in order."""
         return [*self._unacknowledged, *self._waiting]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from time import monotonic_ns
 
 from ddpmon.messages import MAX_NAMES
-from ddpmon.probe.records import BLOCKED, OTHER, PAUSED, Device, Event, Mark, RawSync
+from ddpmon.probe.records import BLOCKED, OTHER, PAUSED, Device, DeviceEvent, Mark, RawSync
 
 
 class PhaseClock:
@@ -110,7 +110,7 @@ class PhaseClock:
             self._mark(self.phase, self._last)
 
     def blocked_at_the_end(
-        self, kind: int, arrival: int, end: int, payload_bytes: int, phase: int, event: Event | None = None
+        self, kind: int, arrival: int, end: int, payload_bytes: int, phase: int, event: DeviceEvent | None = None
     ) -> None:
         """The last part of a finished `phase`, from `arrival` on, was a synchronisation after all.
 

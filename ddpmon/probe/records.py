@@ -20,7 +20,7 @@ BLOCKED = 6
 """The code of a mark where a synchronisation begins."""
 
 
-class Event(Protocol):
+class DeviceEvent(Protocol):
     """A moment on the device's timeline (torch.cuda.Event)."""
 
     def record(self) -> None:
@@ -29,7 +29,7 @@ class Event(Protocol):
     def query(self) -> bool:
         """Whether the device has passed it."""
 
-    def elapsed_time(self, later: Event) -> float:
+    def elapsed_time(self, later: DeviceEvent) -> float:
         """Milliseconds from this event to a later one."""
 
 
@@ -38,7 +38,7 @@ class Mark:
 
     __slots__ = ("code", "event", "host")
 
-    def __init__(self, code: int, event: Event, host: int) -> None:
+    def __init__(self, code: int, event: DeviceEvent, host: int) -> None:
         self.code = code
         self.event = event
         self.host = host
@@ -48,7 +48,7 @@ class Mark:
 class Device(Protocol):
     """Makes events on the device's timeline."""
 
-    def event(self) -> Event | None:
+    def event(self) -> DeviceEvent | None:
         """Record one now; None where none may be recorded."""
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpmon.probe.cuda import Events
-from ddpmon.probe.records import Event
+from ddpmon.probe.records import DeviceEvent
 
 
 class Replica:
@@ -49,7 +49,7 @@ class Replica:
         self.buffer_bytes = sum(b.numel() * b.element_size() for b in model.modules_buffers)
         self.expected_at = 0
         """When the reducer was told that the next backward is to be synchronised."""
-        self.event: Event | None = None
+        self.event: DeviceEvent | None = None
         """On the GPU's timeline: the moment the gradient that was last in the step before was ready in this one."""
         self.digest_in: bool | None = None
         """A digest is due before its next forward in this mode, training or not; None: none is."""

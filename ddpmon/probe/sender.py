@@ -29,15 +29,15 @@ from ddpmon.messages import (
 )
 from ddpmon.probe import output, stack_signal, tail
 from ddpmon.probe.cuda import pending, resolve
+from ddpmon.probe.device_timeline import DeviceTimeline, passed
 from ddpmon.probe.devices import Sampler
 from ddpmon.probe.hub_socket import GOODBYE_S, HubSocket
 from ddpmon.probe.listener import Listener
 from ddpmon.probe.loops import Progress
-from ddpmon.probe.outbox import Frame
+from ddpmon.probe.outbox import PendingFrame
 from ddpmon.probe.records import OTHER, RawStep
 from ddpmon.probe.stack import Whereabouts
 from ddpmon.probe.step_records import StepRecords, closing_pauses, parts, unread
-from ddpmon.probe.timeline import Timeline, passed
 
 TURN_S = 0.34
 """Sleep between two turns. Each wakes cold caches, which costs 0.3 ms; still, every snapshot has news of every rank."""
@@ -78,7 +78,7 @@ class Sender(threading.Thread):
         self._losses: list[Scalar] = []
         """Losses of each model, from steps that update several models."""
         self._progress = Progress()
-        self._timeline = Timeline()
+        self._timeline = DeviceTimeline()
         self._whereabouts = Whereabouts(listener)
 
     def start(self) -> None:
@@ -244,7 +244,7 @@ class Sender(threading.Thread):
         )
         records = len(steps) + len(self._samples) + len(scalars)
         self._samples = []
-        self._hub.outbox.add(Frame(self._seq, encode(batch), records))
+        self._hub.outbox.add(PendingFrame(self._seq, encode(batch), records))
 
     def _report_exception(self) -> None:
         """Tell the hub of an exception that nobody caught, as soon as Python has noted it."""
@@ -265,7 +265,7 @@ class Sender(threading.Thread):
             step=listener.clock.step,
         )
         self._seq += 1
-        self._hub.outbox.add(Frame(self._seq, encode(failure), 1))
+        self._hub.outbox.add(PendingFrame(self._seq, encode(failure), 1))
 
     def _end_iteration(self) -> None:
         """The training thread trains no more: what it has synchronised is a step, though no optimizer took it."""

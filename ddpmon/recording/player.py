@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ddpmon.analysis.evidence import Loss
+from ddpmon.analysis.evidence import BadLoss
 from ddpmon.analysis.verdict import Waiting
 from ddpmon.errors import RecordingError
 from ddpmon.messages import (
@@ -66,7 +66,7 @@ class _Mark:
     findings: list[Finding]
     state: str
     verdict_since: float | None
-    bad_losses: dict[int, Loss]
+    bad_losses: dict[int, BadLoss]
 
 
 class Player:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ddpmon.remote.source import RemoteSource
 from ddpmon.runs import Run
 from ddpmon.source import Source
-from ddpmon.source.listed import Listed, Verdict
+from ddpmon.source.listed import Listed, ListedVerdict
 
 
 class RemotePlace:
@@ -21,8 +21,10 @@ class RemotePlace:
     def read(self) -> list[Listed]:
         return [listed for listed, _ in self._source.runs()]
 
-    def verdict(self, listed: Listed) -> Verdict:
-        return next((reported for each, reported in self._source.runs() if each.run.id == listed.run.id), Verdict())
+    def verdict(self, listed: Listed) -> ListedVerdict:
+        return next(
+            (reported for each, reported in self._source.runs() if each.run.id == listed.run.id), ListedVerdict()
+        )
 
     def attach(self, run: Run) -> Source:
         return RemoteSource.beside(self._source.address.of(run.id))

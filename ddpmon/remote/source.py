@@ -39,7 +39,7 @@ from ddpmon.remote.channel import (
 from ddpmon.remote.conversation import Conversation
 from ddpmon.remote.line import Line
 from ddpmon.runs.logs import Log, Said
-from ddpmon.source.listed import Listed, Verdict
+from ddpmon.source.listed import Listed, ListedVerdict
 
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 """Before each new try, the last one again and again."""
@@ -72,7 +72,7 @@ class RemoteSource:
         """The line came back: what ranks print is read from the beginning."""
         self._want = Want()
         self._printed_read_at = self._runs_read_at = float("-inf")
-        self._listed: list[tuple[Listed, Verdict]] = []
+        self._listed: list[tuple[Listed, ListedVerdict]] = []
         self._beat = Beat(0.0, False, False)
         self._beat_at = time.monotonic()
         self._trouble = ""
@@ -178,7 +178,7 @@ class RemoteSource:
             raise UnreachableError(f"nothing was stopped: {self._trouble}")
         self._send(StopThere(run_id, now))
 
-    def runs(self) -> list[tuple[Listed, Verdict]]:
+    def runs(self) -> list[tuple[Listed, ListedVerdict]]:
         """The runs there, the latest first, with what is to be said of each; they come as long as this is asked."""
         self._runs_read_at = time.monotonic()
         if not self._want.runs:
@@ -301,7 +301,7 @@ class RemoteSource:
                 ]
         elif isinstance(message, RunsThere):
             self._listed = [
-                (Listed(each.run, each.state), Verdict(each.verdict, each.verdict_brief or each.verdict))
+                (Listed(each.run, each.state), ListedVerdict(each.verdict, each.verdict_brief or each.verdict))
                 for each in message.runs
             ]
         elif isinstance(message, Sorry):

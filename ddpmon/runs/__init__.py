@@ -20,7 +20,6 @@ most 107 bytes and `$XDG_RUNTIME_DIR` vanishes at logout.
 from __future__ import annotations
 
 from ddpmon.runs.changing import NAME, check_name, create, rename, save, text, update
-from ddpmon.runs.finding import all_and_damaged, all_ids, all_runs, find
 from ddpmon.runs.folders import (
     home,
     ingest_address,
@@ -32,17 +31,18 @@ from ddpmon.runs.folders import (
     socket_dir,
     view_address,
 )
-from ddpmon.runs.here import Place, Sight, here, is_local
+from ddpmon.runs.here import PidSpace, Sight, here, is_local
 from ddpmon.runs.hidden import alert_command, with_secrets
 from ddpmon.runs.ids import new_id, reserved
 from ddpmon.runs.lock import held, hold
+from ddpmon.runs.lookup import all_and_damaged, all_ids, all_runs, find
 from ddpmon.runs.proc import boot_id, pid_namespace
 from ddpmon.runs.process import Process
 from ddpmon.runs.run import Run, load
 
 __all__ = [
     "NAME",
-    "Place",
+    "PidSpace",
     "Process",
     "Run",
     "Sight",

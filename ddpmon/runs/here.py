@@ -33,7 +33,7 @@ class Sight(Enum):
 
 
 @dataclass(frozen=True)
-class Place:
+class PidSpace:
     """Where pids mean something: a machine, one boot of it, and a pid namespace there; "" for what is not known."""
 
     host: str
@@ -49,9 +49,9 @@ class Place:
         return Sight.PIDS if same else Sight.KERNEL
 
 
-def here() -> Place:
+def here() -> PidSpace:
     """Where this process is."""
-    return Place(platform.node(), boot_id(), pid_namespace())
+    return PidSpace(platform.node(), boot_id(), pid_namespace())
 
 
 def is_local(path: Path, mounts: Path = MOUNTS) -> bool:

@@ -45,7 +45,7 @@ class Said:
 
 
 @dataclass
-class Entry:
+class FoldedLine:
     """A line, and the ranks that printed it."""
 
     text: str
@@ -69,7 +69,7 @@ def who(ranks: Iterable[int], world_size: int = 0) -> str:
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
 
 
-def fold(before: list[Entry], new: list[Said]) -> list[Entry]:
+def fold(before: list[FoldedLine], new: list[Said]) -> list[FoldedLine]:
     """The entries that `new` adds after `before`, whose entries may gain ranks.
 
     A line joins the next entry of the same text that its rank has not passed; else it becomes an entry of its own,
@@ -97,7 +97,7 @@ def fold(before: list[Entry], new: list[Said]) -> list[Entry]:
                 joined = max(place, start)
                 while joined < len(entries) and not unmatched[entries[joined].text]:
                     joined += 1
-                entries.insert(joined, Entry(text, said.stream, {said.rank}))
+                entries.insert(joined, FoldedLine(text, said.stream, {said.rank}))
                 for line_of, at in places.items():
                     if at > joined:
                         places[line_of] = at + 1
@@ -108,7 +108,7 @@ def fold(before: list[Entry], new: list[Said]) -> list[Entry]:
     return entries[first:]
 
 
-def _is_of(entry: Entry, key: tuple[int, str]) -> bool:
+def _is_of(entry: FoldedLine, key: tuple[int, str]) -> bool:
     return key[0] in entry.ranks and entry.stream == key[1]
 
 
@@ -215,14 +215,14 @@ class Log:
 
     def __init__(self, read: Callable[[], list[Said]]) -> None:
         self._read = read
-        self.entries: list[Entry] = []
+        self.entries: list[FoldedLine] = []
         self.total = 0
         self.changes = 0
         """Grows whenever there is something new."""
         self._newest = 0
         """Entries of the last look: later lines of other ranks may still fold into them."""
 
-    def poll(self) -> list[Entry]:
+    def poll(self) -> list[FoldedLine]:
         """Look for new lines; the entries that are new."""
         printed = self._read()
         if not printed:

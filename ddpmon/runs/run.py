@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ddpmon.errors import RunNotFoundError
 from ddpmon.runs import reading
 from ddpmon.runs.folders import run_dir
-from ddpmon.runs.here import Place, Sight, here, is_local
+from ddpmon.runs.here import PidSpace, Sight, here, is_local
 from ddpmon.runs.lock import held, lock_held
 from ddpmon.runs.process import Process
 
@@ -82,7 +82,7 @@ class Run:
     @property
     def sight(self) -> Sight:
         """How much can be seen from here of where it was started."""
-        return Place(self.host, self.boot_id, self.pid_namespace).sight()
+        return PidSpace(self.host, self.boot_id, self.pid_namespace).sight()
 
     def supervised(self) -> bool:
         """Whether its supervisor is known to live, here or elsewhere."""

@@ -31,7 +31,7 @@ class Listed:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ListedVerdict:
     """What is to be said of a run that has ended; "": nothing is known."""
 
     sentence: str = ""
@@ -63,7 +63,7 @@ class AllRuns:
 
     def __init__(self) -> None:
         self._ended: dict[str, tuple[tuple[int, int, int], Listed]] = {}
-        self._verdicts: dict[str, Verdict] = {}
+        self._verdicts: dict[str, ListedVerdict] = {}
 
     def read(self) -> list[Listed]:
         """All readable runs, the latest first."""
@@ -89,11 +89,11 @@ class AllRuns:
             self._ended[run_id] = stamp, listed
         return listed
 
-    def verdict(self, listed: Listed) -> Verdict:
+    def verdict(self, listed: Listed) -> ListedVerdict:
         """What the report of a run that has ended says of it; nothing where there is none."""
         run = listed.run
         if listed.runs:
-            return Verdict()
+            return ListedVerdict()
         cached = self._verdicts.get(run.id)
         if cached is None:
             cached = _verdict(run)
@@ -102,14 +102,14 @@ class AllRuns:
         return cached
 
 
-def _verdict(run: Run) -> Verdict:
+def _verdict(run: Run) -> ListedVerdict:
     path = runs.run_dir(run.id) / "report.json"
     try:
         if path.stat().st_size > _LARGEST:
-            return Verdict()
+            return ListedVerdict()
         report = msgspec.json.decode(path.read_bytes(), type=_Report)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return Verdict(run.error or "", run.error or "")
+        return ListedVerdict(run.error or "", run.error or "")
     seconds = (report.run.ended_at or 0.0) - report.run.started_at
     brief = beside_state(report.verdict, report.run.state, report.findings, report.steps.count, seconds)
-    return Verdict(report.verdict, brief)
+    return ListedVerdict(report.verdict, brief)

@@ -7,7 +7,7 @@ from typing import Protocol
 from ddpmon.launch import stop
 from ddpmon.runs import Run
 from ddpmon.source.attaching import attach
-from ddpmon.source.listed import AllRuns, Listed, Verdict
+from ddpmon.source.listed import AllRuns, Listed, ListedVerdict
 from ddpmon.source.protocol import Source
 
 
@@ -21,7 +21,7 @@ class Place(Protocol):
     def read(self) -> list[Listed]:
         """All runs there, the latest first."""
 
-    def verdict(self, listed: Listed) -> Verdict:
+    def verdict(self, listed: Listed) -> ListedVerdict:
         """What is to be said of a run that has ended."""
 
     def attach(self, run: Run) -> Source:
@@ -42,7 +42,7 @@ class Here:
     def read(self) -> list[Listed]:
         return self._all.read()
 
-    def verdict(self, listed: Listed) -> Verdict:
+    def verdict(self, listed: Listed) -> ListedVerdict:
         return self._all.verdict(listed)
 
     def attach(self, run: Run) -> Source:

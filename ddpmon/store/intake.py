@@ -10,11 +10,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from ddpmon.analysis import verdict
-from ddpmon.analysis.evidence import Loss
-from ddpmon.analysis.life import Pauses
+from ddpmon.analysis.evidence import BadLoss
 from ddpmon.analysis.over_time.heat import Heat
 from ddpmon.analysis.over_time.past import Past
 from ddpmon.analysis.processes.replicas import Replicas
+from ddpmon.analysis.run_state import LongestPauses
 from ddpmon.analysis.since_change import since_change
 from ddpmon.analysis.statistics.arrays import Bools
 from ddpmon.analysis.steps.alignment import Aligner, Rows
@@ -118,13 +118,13 @@ class Intake:
         self._attempt = registry.attempt
         self.idle: frozenset[int] = frozenset()
         """Ranks whose processes do nothing; looked for before the first step only."""
-        self._pauses = Pauses()
+        self._pauses = LongestPauses()
         self._final_pauses: dict[int, Sequence[Pause]] = {}
         """By rank: pauses after its last step, of ranks that have left."""
         self._backwards: deque[int] = deque(maxlen=21)
         """Of the latest steps: how many backward calls each had."""
         self.recent_samples = RecentSamples()
-        self.bad_losses: dict[int, Loss] = {}
+        self.bad_losses: dict[int, BadLoss] = {}
         """Each rank's first loss that is not finite."""
         self._replicas = Replicas()
         self.silences = Silences()
@@ -153,7 +153,7 @@ class Intake:
             for step in steps:
                 self._pauses.add(step.step, step.length_us / 1e6)
                 if step.loss is not None and not math.isfinite(step.loss) and process.rank not in self.bad_losses:
-                    self.bad_losses[process.rank] = Loss(process.rank, step.step, step.loss)
+                    self.bad_losses[process.rank] = BadLoss(process.rank, step.step, step.loss)
 
     def add_closing_pauses(self, process: RankProcess, pauses: Sequence[Pause]) -> None:
         """Take what a rank did instead of training after its last step."""
@@ -210,7 +210,7 @@ class Intake:
         self.pause_filter = PauseFilter()
         self._final_pauses = {}
         self._backwards.clear()
-        self._pauses = Pauses()
+        self._pauses = LongestPauses()
         self.bad_losses = {}
         self._replicas = Replicas()
         self._reduced.clear()

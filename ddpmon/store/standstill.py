@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 
 from ddpmon.analysis.evidence import Wait
-from ddpmon.analysis.life import Signs, stalled_after_s, state
 from ddpmon.analysis.processes.hangs import Standstill, missing
 from ddpmon.analysis.processes.starts import Starting, start_still_s
+from ddpmon.analysis.run_state import Signs, stalled_after_s, state
 from ddpmon.messages import END_STATES, STAGE_MODEL, Stack
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.registry import Registry

@@ -8,12 +8,12 @@ from functools import cached_property
 from math import inf
 
 from ddpmon.analysis import verdict
-from ddpmon.analysis.events import Event, News
-from ddpmon.analysis.evidence import Cpu, Evidence, Loss, Unsynchronised, Wait
+from ddpmon.analysis.events import Announcement, News
+from ddpmon.analysis.evidence import BadLoss, Cpu, Evidence, Unsynchronised, Wait
 from ddpmon.analysis.findings import findings
-from ddpmon.analysis.life import Signs, state
 from ddpmon.analysis.processes import failures as failing
 from ddpmon.analysis.processes.hangs import Standstill
+from ddpmon.analysis.run_state import Signs, state
 from ddpmon.analysis.verdict import Verdict
 from ddpmon.analysis.words import duration
 from ddpmon.messages import (
@@ -35,7 +35,7 @@ class Store(Intake):
     unwritable = ""
     """Why what is learnt cannot be recorded, while it cannot."""
     first_failure: failing.FirstFailure | None = None
-    announced: Sequence[Event] = ()
+    announced: Sequence[Announcement] = ()
     """Events of findings that the last judgement added."""
 
     @cached_property
@@ -116,7 +116,7 @@ class Store(Intake):
             unmeasured=self.unmeasured,
         )
 
-    def _bad_losses(self) -> list[Loss]:
+    def _bad_losses(self) -> list[BadLoss]:
         """None before every rank that goes on has told of the first such step: others may have begun with it."""
         first = min((loss.step for loss in self.bad_losses.values()), default=0)
         all_past = all(process.last_step >= first or process.gone for process in self.registry.seats.values())
@@ -175,7 +175,7 @@ class Store(Intake):
             failing.of_command(run.exit_code, self.ending.launcher_line, run.memory_kills),
         )
 
-    def _news_of(self, current: Sequence[Finding], *, over: bool) -> list[Event]:
+    def _news_of(self, current: Sequence[Finding], *, over: bool) -> list[Announcement]:
         """over: the run is, and nothing that is gone comes back."""
         last_step = self.summary.window[1] if self.summary else None
         seconds = float(self.world.end_us[-1]) / 1e6 if self.world is not None else 0.0

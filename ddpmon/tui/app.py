@@ -25,7 +25,7 @@ from ddpmon.tui.launching import Launching
 from ddpmon.tui.lines import plain
 from ddpmon.tui.outcome import Outcome
 from ddpmon.tui.palette import THEMES
-from ddpmon.tui.screens.ask import Ask
+from ddpmon.tui.screens.ask import Dialog
 from ddpmon.tui.screens.help import Help
 from ddpmon.tui.screens.prompt import FilterPrompt
 from ddpmon.tui.showing import ShowingApp
@@ -205,7 +205,7 @@ class DdpmonApp(ShowingApp):
         self.stopping.stop()
 
     def action_interrupt(self) -> None:
-        self.stopping.interrupt(asking=isinstance(self.screen, Ask))
+        self.stopping.interrupt(asking=isinstance(self.screen, Dialog))
 
     def action_launch(self) -> None:
         self.launching.launch()

@@ -15,7 +15,7 @@ STALE_AFTER_S = 3.0
 
 
 @dataclass(frozen=True)
-class Look:
+class Badge:
     """How a state is shown: always all three."""
 
     glyph: str
@@ -23,19 +23,19 @@ class Look:
     role: str
 
 
-LOOKS = {
-    "waiting": Look("◌", "WAITING", "info"),
-    "running": Look("●", "RUNNING", "ok"),
-    "slow": Look("▲", "SLOW", "warn"),
-    "stalled": Look("▲", "STALLED", "bad"),
-    "done": Look("✔", "DONE", "ok"),
-    "failed": Look("✖", "FAILED", "bad"),
-    "stopped": Look("■", "STOPPED", "strong"),
-    "lost": Look("✖", "LOST", "bad"),
-    "unknown": Look("?", "UNKNOWN", "warn"),
-    "stale": Look("◌", "STALE", "warn"),
-    "replay": Look("↺", "REPLAY", "info"),
-    "starting": Look("◌", "STARTING", "info"),
+BADGES = {
+    "waiting": Badge("◌", "WAITING", "info"),
+    "running": Badge("●", "RUNNING", "ok"),
+    "slow": Badge("▲", "SLOW", "warn"),
+    "stalled": Badge("▲", "STALLED", "bad"),
+    "done": Badge("✔", "DONE", "ok"),
+    "failed": Badge("✖", "FAILED", "bad"),
+    "stopped": Badge("■", "STOPPED", "strong"),
+    "lost": Badge("✖", "LOST", "bad"),
+    "unknown": Badge("?", "UNKNOWN", "warn"),
+    "stale": Badge("◌", "STALE", "warn"),
+    "replay": Badge("↺", "REPLAY", "info"),
+    "starting": Badge("◌", "STARTING", "info"),
 }
 
 SEVERITY_ROLES = {"info": "text", "warn": "warn", "critical": "bad"}
@@ -81,14 +81,14 @@ class Frame:
         return self.snapshot is not None and not self.ended and (self.silent_s > STALE_AFTER_S or self.refused != "")
 
     @property
-    def look(self) -> Look:
+    def badge(self) -> Badge:
         """Glyph, word and colour of the state, the viewer's own states included."""
         if self.snapshot is None:
-            return LOOKS["starting"]
+            return BADGES["starting"]
         if self.stale:
-            return LOOKS["stale"]
+            return BADGES["stale"]
         state = self.snapshot.state
-        return LOOKS.get(state) or Look("●", state.upper(), "text")
+        return BADGES.get(state) or Badge("●", state.upper(), "text")
 
 
 def finite(value: float | None) -> float | None:

@@ -16,7 +16,7 @@ from ddpmon.runs import Run
 from ddpmon.source.listed import Listed
 from ddpmon.tui.dashboard import Dashboard
 from ddpmon.tui.lines import plain
-from ddpmon.tui.screens.ask import Answer, Ask
+from ddpmon.tui.screens.ask import Answer, Dialog
 from ddpmon.tui.screens.launch import launch_form, rename_form
 from ddpmon.tui.watched import Watched
 from ddpmon.tui.widgets.runlist import RunList
@@ -69,7 +69,7 @@ class Launching:
         ranks = f" at {run.world_size} rank{'s' if run.world_size != 1 else ''}" if run.world_size else ""
         text = f"Start {command}{ranks} in {plain(run.cwd)} once more, with the same name and environment?"
         answers = Answer("c", "Cancel", ""), Answer("s", "Start it again", "again")
-        dialog = Ask("Start again?", text, answers, self._dashboard.palette)
+        dialog = Dialog("Start again?", text, answers, self._dashboard.palette)
         self._dashboard.ask(dialog, partial(self._restart, run))
 
     def _restart(self, run: Run, answer: str | None) -> None:
@@ -112,7 +112,7 @@ class Launching:
         name = plain(listed.run.name)
         text = f"Delete {name} ({plain(listed.run.id)}, {listed.state}) with its recording, logs and report: {size}? "
         answers = Answer("c", "Cancel: keep it", ""), Answer("d", "Delete it", "delete")
-        dialog = Ask("Delete the run?", text + "There is no way back.", answers, self._dashboard.palette)
+        dialog = Dialog("Delete the run?", text + "There is no way back.", answers, self._dashboard.palette)
         self._dashboard.ask(dialog, partial(self._delete, listed.run))
 
     def _delete(self, run: Run, answer: str | None) -> None:

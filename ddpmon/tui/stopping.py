@@ -10,7 +10,7 @@ from ddpmon.runs import Run
 from ddpmon.source.listed import Listed
 from ddpmon.tui.dashboard import Dashboard
 from ddpmon.tui.lines import plain
-from ddpmon.tui.screens.ask import Answer, Ask
+from ddpmon.tui.screens.ask import Answer, Dialog
 from ddpmon.tui.watched import Watched
 
 
@@ -92,7 +92,7 @@ class Stopping:
         self._ask("Ctrl-C: what about the run?", text, answers, None)
 
     def _ask(self, heading: str, text: str, answers: tuple[Answer, ...], other: Run | None) -> None:
-        dialog = Ask(heading, text, answers, self._dashboard.palette)
+        dialog = Dialog(heading, text, answers, self._dashboard.palette)
         self._dashboard.ask(dialog, partial(self._answered, other))
 
     def _answered(self, other: Run | None, answer: str | None) -> None:

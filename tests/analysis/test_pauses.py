@@ -3,12 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpmon.analysis.life import WARM_UP_STEPS, Pauses, Signs, stalled_after_s, state
+from ddpmon.analysis.run_state import WARM_UP_STEPS, LongestPauses, Signs, stalled_after_s, state
 
 
 def after(lengths, steps=100):
     """Seconds until stalled, after steps of these lengths (by their number) among quick ones."""
-    pauses = Pauses()
+    pauses = LongestPauses()
     for step in range(1, steps + 1):
         pauses.add(step, lengths.get(step, 0.02))
     return stalled_after_s(0.02, pauses.longest_s(steps))

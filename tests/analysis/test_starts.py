@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from ddpmon.analysis.life import Signs, state
 from ddpmon.analysis.processes.starts import START_S, Starting, start_still_s
+from ddpmon.analysis.run_state import Signs, state
 from ddpmon.messages import Collective, Stack
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from ddpmon.analysis import verdict
-from ddpmon.analysis.life import Signs, state
 from ddpmon.analysis.processes.unarmed import ENVIRONMENT, FLAGS, LATE, Unarmed
+from ddpmon.analysis.run_state import Signs, state
 from ddpmon.analysis.steps.summary import summarise
 from ddpmon.analysis.verdict import Waiting
 from ddpmon.analysis.words import rank_list

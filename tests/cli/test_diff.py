@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ddpmon.export.columns import columns
+from ddpmon.export.width import columns
 from tests.recordings import record
 from tests.worlds import own_times
 

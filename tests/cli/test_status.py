@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from ddpmon import runs
-from ddpmon.cli import standing
+from ddpmon.cli import checking
 from ddpmon.source import attaching
 from ddpmon.tui.text import head_text, table_text
 from tests.conftest import ddpmon_program
@@ -21,13 +21,13 @@ CODES |= {"slow": 1, "stalled": 1, "unknown": 1, "failed": 2, "lost": 2}
 
 @pytest.mark.parametrize(("state", "code"), CODES.items())
 def test_the_exit_code_says_how_it_stands(made, state, code):
-    assert standing.exit_code(made(), snapshots.STATES[state]()) == code
+    assert checking.exit_code(made(), snapshots.STATES[state]()) == code
 
 
 def test_a_hub_that_does_not_answer_needs_a_look(made, living, cli, monkeypatch):
     run = made(ended_at=None, exit_code=None, supervisor=living)
     monkeypatch.setattr(attaching, "ANSWER_S", 0.1)
-    assert standing.exit_code(run, attaching.snapshot_now(run)) == 1
+    assert checking.exit_code(run, attaching.snapshot_now(run)) == 1
 
 
 def test_a_run_that_ended_is_told_from_its_recording(cli, made):

@@ -12,7 +12,7 @@ from ddpmon import comparison
 from ddpmon.analysis.compare import Comparison, Losses, Side
 from ddpmon.analysis.statistics.resampling import Ratio, Resampled
 from ddpmon.export import diff
-from ddpmon.export.columns import columns
+from ddpmon.export.width import columns
 from ddpmon.messages import Finding
 from tests.export.made import WORDS
 from tests.export.test_markdown import tables

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 
 from ddpmon.analysis.report import report as make_report
 from ddpmon.export import report
-from ddpmon.export.columns import columns
+from ddpmon.export.width import columns
 from ddpmon.messages import PHASES, STAGE_TRAINING, Hello
 from ddpmon.runs import Run
 from ddpmon.store.clock import Clock

@@ -11,7 +11,7 @@ import pytest
 import zmq
 
 from ddpmon import runs
-from ddpmon.hub import keys
+from ddpmon.hub import curve_keys
 from ddpmon.messages import STAGE_TRAINING, Ask, Bye, Card, Failure, Meeting, Next, Phase, Where, encode
 from ddpmon.messages.nodes import LINK, Join
 from ddpmon.recording.recording import Recording
@@ -152,7 +152,7 @@ def test_hubs_whose_keys_were_not_told_are_refused_and_counted(machines):
     root, _ = machines
     ranks = world(machines)
     card = root.meet(ranks[0])
-    stranger = keys.fresh()
+    stranger = curve_keys.fresh()
     context = zmq.Context()
     peer = context.socket(zmq.DEALER)
     peer.setsockopt(zmq.LINGER, 0)

@@ -16,7 +16,7 @@ from ddpmon.cli import commands
 from ddpmon.errors import UsageError
 from ddpmon.launch import remembered
 from ddpmon.launch.prepare import Asked
-from ddpmon.launch.remembered import Typed, last, remember, typed
+from ddpmon.launch.remembered import LaunchForm, last, remember, typed
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["C"]), max_size=20)
 
@@ -27,11 +27,11 @@ def _own_home(home):
 
 
 def test_what_is_typed_means_what_a_shell_would_make_of_it():
-    asked = Typed("train.py", "--note 'two words' -x", "4", " mine ", "A=1 B='2 3' C=").asked()
+    asked = LaunchForm("train.py", "--note 'two words' -x", "4", " mine ", "A=1 B='2 3' C=").asked()
     assert asked == Asked(
         "train.py", ["--note", "two words", "-x"], False, "4", "mine", None, {"A": "1", "B": "2 3", "C": ""}
     )  # fmt: skip
-    assert Typed("-m package.train", folder="~").asked() == Asked(
+    assert LaunchForm("-m package.train", folder="~").asked() == Asked(
         "package.train", module=True, cwd=os.path.expanduser("~")
     )
 
@@ -39,11 +39,11 @@ def test_what_is_typed_means_what_a_shell_would_make_of_it():
 @pytest.mark.parametrize(
     ("given_", "said"),
     [
-        (Typed(), "no script"),
-        (Typed("  "), "no script"),
-        (Typed("t.py", arguments="'open"), "arguments: no closing quotation"),
-        (Typed("t.py", environment="A=1 B"), "'B' is no variable"),
-        (Typed("t.py", environment='A="'), "environment: no closing quotation"),
+        (LaunchForm(), "no script"),
+        (LaunchForm("  "), "no script"),
+        (LaunchForm("t.py", arguments="'open"), "arguments: no closing quotation"),
+        (LaunchForm("t.py", environment="A=1 B"), "'B' is no variable"),
+        (LaunchForm("t.py", environment='A="'), "environment: no closing quotation"),
     ],
 )
 def test_what_cannot_be_understood_is_one_line(given_, said):
@@ -59,8 +59,8 @@ def test_a_command_line_is_remembered_as_it_would_be_typed(args, environment):
 
 
 def test_it_is_kept_for_its_user_alone_and_read_again():
-    assert last() == Typed()
-    one = Typed("train.py", "--note 'two words'", "2", "", "LEVEL=high", "/tmp")
+    assert last() == LaunchForm()
+    one = LaunchForm("train.py", "--note 'two words'", "2", "", "LEVEL=high", "/tmp")
     remember(one)
     remember(one)
     path = runs.home() / "launch.json"
@@ -79,13 +79,13 @@ def test_it_is_kept_for_its_user_alone_and_read_again():
 def test_a_damaged_file_is_as_good_as_none(content):
     runs.private_dir(runs.home())
     (runs.home() / "launch.json").write_bytes(content)
-    assert last() == Typed()
+    assert last() == LaunchForm()
 
 
 def test_what_is_unknown_or_wrong_in_it_does_not_hide_the_rest():
     runs.private_dir(runs.home())
     (runs.home() / "launch.json").write_text(json.dumps({"script": "a.py", "name": 3, "colour": "blue"}))
-    assert last() == Typed("a.py")
+    assert last() == LaunchForm("a.py")
 
 
 def test_what_the_command_line_starts_is_remembered_too(monkeypatch, tmp_path):
@@ -96,7 +96,7 @@ def test_what_the_command_line_starts_is_remembered_too(monkeypatch, tmp_path):
     (tmp_path / "train.py").write_text("")
     run = CliRunner()
     run.invoke(commands, ["run", "--nproc", "2", "--name", "mine", "train.py", "--note", "two words"])
-    assert last() == Typed("train.py", "--note 'two words'", "2", "mine", "", str(tmp_path))
+    assert last() == LaunchForm("train.py", "--note 'two words'", "2", "mine", "", str(tmp_path))
     run.invoke(commands, ["run", "nothing.py"])
     node = ["--nnodes", "2", "--node-rank", "0", "--rdzv-endpoint", "127.0.0.1:29500"]
     run.invoke(commands, ["run", *node, "train.py"])
@@ -106,5 +106,5 @@ def test_what_the_command_line_starts_is_remembered_too(monkeypatch, tmp_path):
 
 def test_a_home_that_cannot_be_written_is_no_reason_not_to_start(monkeypatch):
     monkeypatch.setenv("DDPMON_HOME", "/proc/nowhere")
-    remembered.remember(Typed("train.py"))
-    assert last() == Typed()
+    remembered.remember(LaunchForm("train.py"))
+    assert last() == LaunchForm()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpmon.probe.outbox import Frame, Outbox
+from ddpmon.probe.outbox import Outbox, PendingFrame
 
 
 def drain(outbox: Outbox) -> list[int]:
@@ -16,7 +16,7 @@ def drain(outbox: Outbox) -> list[int]:
 def filled(count: int, capacity: int = 1000) -> Outbox:
     outbox = Outbox(capacity)
     for seq in range(1, count + 1):
-        outbox.add(Frame(seq, b"x", 10))
+        outbox.add(PendingFrame(seq, b"x", 10))
     return outbox
 
 
@@ -31,7 +31,7 @@ def test_what_was_acknowledged_is_not_sent_again() -> None:
 def test_a_new_hub_gets_the_old_frames_before_the_new_ones() -> None:
     outbox = filled(2)
     drain(outbox)
-    outbox.add(Frame(3, b"x", 1))
+    outbox.add(PendingFrame(3, b"x", 1))
     outbox.send_again()
     assert drain(outbox) == [1, 2, 3]
 
@@ -39,7 +39,7 @@ def test_a_new_hub_gets_the_old_frames_before_the_new_ones() -> None:
 def test_the_rest_is_what_nobody_acknowledged_sent_or_not() -> None:
     outbox = filled(3)
     drain(outbox)
-    outbox.add(Frame(4, b"x", 1))
+    outbox.add(PendingFrame(4, b"x", 1))
     outbox.acknowledged(2)
     assert [frame.seq for frame in outbox.unacknowledged()] == [3, 4]
     assert not outbox.settled
@@ -55,7 +55,7 @@ def test_frames_that_were_sent_go_first_and_do_not_count_as_dropped() -> None:
     """The hub most likely has them; it sees holes in the step numbers if not."""
     outbox = filled(10, capacity=100)
     drain(outbox)
-    outbox.add(Frame(11, b"x", 10))
+    outbox.add(PendingFrame(11, b"x", 10))
     assert outbox.dropped == 0
     outbox.send_again()
     assert drain(outbox) == list(range(2, 12))

@@ -9,7 +9,7 @@ import platform
 import pytest
 
 from ddpmon import runs
-from ddpmon.runs.here import Place, Sight, is_local
+from ddpmon.runs.here import PidSpace, Sight, is_local
 
 ELSEWHERE = {"host": "node07", "boot_id": "another"}
 CONTAINER = {"pid_namespace": "pid:[1]"}
@@ -23,11 +23,11 @@ def changed(run, **changes):
 def test_this_process_sees_pids_of_its_own_place_alone():
     here = runs.here()
     assert here.sight() is Sight.PIDS
-    assert Place(here.host, here.boot_id).sight() is Sight.PIDS, "older runs do not tell their namespace"
-    assert Place("renamed", here.boot_id, here.pid_namespace).sight() is Sight.PIDS, "a host may be renamed"
+    assert PidSpace(here.host, here.boot_id).sight() is Sight.PIDS, "older runs do not tell their namespace"
+    assert PidSpace("renamed", here.boot_id, here.pid_namespace).sight() is Sight.PIDS, "a host may be renamed"
     assert dataclasses.replace(here, pid_namespace="pid:[1]").sight() is Sight.KERNEL
     assert dataclasses.replace(here, boot_id="another").sight() is Sight.NONE
-    assert Place("node07", "another").sight() is Sight.NONE
+    assert PidSpace("node07", "another").sight() is Sight.NONE
 
 
 @pytest.mark.parametrize(

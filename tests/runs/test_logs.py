@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ddpmon import runs
 from ddpmon.runs import logs
-from ddpmon.runs.logs import CHUNK, KEPT, LAUNCHER, Entry, Log, Reader, Said, fold, who
+from ddpmon.runs.logs import CHUNK, KEPT, LAUNCHER, FoldedLine, Log, Reader, Said, fold, who
 from ddpmon.runs.rotated import older
 from ddpmon.source import LiveSource, RecordedSource
 
@@ -186,7 +186,7 @@ def test_on_another_node_ranks_count_on(run):
 
 
 def test_an_entry_of_another_stream_is_not_joined():
-    assert [entry.stream for entry in fold([Entry("a", "err", {0})], [said(1, "a")])] == ["out"]
+    assert [entry.stream for entry in fold([FoldedLine("a", "err", {0})], [said(1, "a")])] == ["out"]
 
 
 def test_every_source_of_a_run_reads_its_logs(run):

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from ddpmon.export import openmetrics, stacks
-from ddpmon.export.lines import Lines
+from ddpmon.export.headless import Lines
 from ddpmon.messages import Snapshot, StackView
 from ddpmon.runs.logs import Said
 from ddpmon.source import FakeSource

@@ -5,7 +5,7 @@ import pytest
 
 from ddpmon.messages import HEAT_LEVELS, HEAT_METRICS, HEAT_STEPS, HeatRow, HeatView, HeatWish, Wish
 from ddpmon.store.parts import with_parts
-from ddpmon.tui.standing import GRADES
+from ddpmon.tui.rank_marks import GRADES
 from ddpmon.tui.widgets.heatmap import cell_looks, in_words, labels, sweep
 from tests.tui import golden, snapshots, through_time
 from tests.tui.driving import drive, seen

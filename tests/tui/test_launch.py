@@ -7,7 +7,7 @@ import pytest
 from ddpmon import runs
 from ddpmon.errors import DdpmonError
 from ddpmon.launch import remembered, spec
-from ddpmon.launch.remembered import Typed
+from ddpmon.launch.remembered import LaunchForm
 from ddpmon.source import FakeSource, place
 from ddpmon.tui import launching
 from ddpmon.tui.screens import launch
@@ -104,11 +104,11 @@ def test_what_is_filled_in_is_started_and_then_watched(started, folder):
     assert (wanted.name, wanted.environment, wanted.cwd) == ("mine", {"A": "1", "B": "2"}, str(folder))
     assert "mine" in text.splitlines()[0]
     assert app.current_mode == "world"
-    assert remembered.last() == Typed("train.py", "--lr '0 1'", "2", "mine", "A=1 B=2", str(folder))
+    assert remembered.last() == LaunchForm("train.py", "--lr '0 1'", "2", "mine", "A=1 B=2", str(folder))
 
 
 def test_the_next_form_begins_with_what_was_started_last(started, folder):
-    remembered.remember(Typed("-m package.train", "--epochs 3", "cpu", "", "OMP_NUM_THREADS=1", str(folder)))
+    remembered.remember(LaunchForm("-m package.train", "--epochs 3", "cpu", "", "OMP_NUM_THREADS=1", str(folder)))
     _, text = drive(snapshots.slow(), "n")
     for shown in ("-m package.train", "--epochs 3", "cpu", "OMP_NUM_THREADS=1", str(folder)[:40]):
         assert shown in text
@@ -132,7 +132,7 @@ def test_the_next_form_begins_with_what_was_started_last(started, folder):
 )
 def test_what_is_wrong_is_told_in_the_form_and_nothing_is_started(started, folder, field, value, said):
     (folder / "broken.py").write_text("def f(:\n")
-    remembered.remember(Typed("train.py", folder=str(folder)))
+    remembered.remember(LaunchForm("train.py", folder=str(folder)))
 
     def fill(app, _):
         app.screen.inputs[field].value = value
@@ -140,7 +140,7 @@ def test_what_is_wrong_is_told_in_the_form_and_nothing_is_started(started, folde
     _, text = drive(snapshots.slow(), "n", fill, "enter", settle, shows(said), "x", size=(200, 24))
     assert said not in text, "it is taken back as soon as something is changed"
     assert started == []
-    assert remembered.last() == Typed("train.py", folder=str(folder)), "only what was started is remembered"
+    assert remembered.last() == LaunchForm("train.py", folder=str(folder)), "only what was started is remembered"
 
 
 def test_a_supervisor_that_does_not_come_up_is_told_in_the_form(monkeypatch, folder):
@@ -220,7 +220,7 @@ def test_colours_are_not_needed_for_the_form(monkeypatch):
 def ended(folder, started):
     """A run that has ended and could be started again."""
     remembered_run = launch.prepare(
-        Typed("train.py", "--lr 1", "2", "old", "A=1", str(folder)).asked(), "20260909-120001-0001"
+        LaunchForm("train.py", "--lr 1", "2", "old", "A=1", str(folder)).asked(), "20260909-120001-0001"
     )
     return made(
         1, argv=remembered_run.command, script_args=["--lr", "1"], cwd=str(folder), environment={"A": "1"}, name="old",

@@ -39,7 +39,7 @@ from ddpmon.store.parts import with_parts
 from ddpmon.tui.filters import parse
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import fit
-from ddpmon.tui.standing import grade
+from ddpmon.tui.rank_marks import grade
 from ddpmon.tui.widgets.columns import MEASURED
 from ddpmon.tui.widgets.devicelist import DeviceList
 from ddpmon.tui.widgets.fulltable import FullTable

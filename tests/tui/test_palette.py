@@ -9,7 +9,7 @@ from ddpmon import runs
 from ddpmon.cli import watching
 from ddpmon.errors import UsageError
 from ddpmon.tui import palette
-from ddpmon.tui.frame import LOOKS
+from ddpmon.tui.frame import BADGES
 from tests.tui import snapshots
 from tests.tui.driving import drive
 from tests.tui.terminal import Terminal
@@ -113,8 +113,8 @@ def test_the_terminal_s_own_colours_are_the_first_eight_so_that_any_terminal_has
 
 
 def test_no_state_is_told_by_its_colour_alone():
-    assert len({look.word for look in LOOKS.values()}) == len(LOOKS)
-    for one, other in itertools.combinations(LOOKS.values(), 2):
+    assert len({badge.word for badge in BADGES.values()}) == len(BADGES)
+    for one, other in itertools.combinations(BADGES.values(), 2):
         assert (one.glyph, one.word) != (other.glyph, other.word)
 
 

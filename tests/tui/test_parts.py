@@ -17,7 +17,7 @@ from ddpmon.tui.notice import SHOWN_FRAMES, Notice
 from ddpmon.tui.outcome import Outcome
 from ddpmon.tui.palette import DARK
 from ddpmon.tui.passage import Passage
-from ddpmon.tui.screens.ask import Ask
+from ddpmon.tui.screens.ask import Dialog
 from ddpmon.tui.screens.scrolled import Text
 from ddpmon.tui.screens.view import View
 from ddpmon.tui.stopping import Stopping
@@ -187,7 +187,7 @@ def test_ctrl_c_in_a_run_of_ones_own_asks_which():
     desk = Desk("detach")
     keys, watched = stopping(desk)
     keys.interrupt(asking=False)
-    assert isinstance(desk.asked[0], Ask)
+    assert isinstance(desk.asked[0], Dialog)
     assert desk.left == 1
     assert watched.passage.source.stops == []
 

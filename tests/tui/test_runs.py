@@ -8,9 +8,9 @@ import pytest
 
 from ddpmon import runs
 from ddpmon.source import FakeSource, place
-from ddpmon.source.listed import AllRuns, Verdict
+from ddpmon.source.listed import AllRuns, ListedVerdict
 from ddpmon.tui.outcome import Outcome
-from ddpmon.tui.screens.ask import Ask
+from ddpmon.tui.screens.ask import Dialog
 from tests.tui import golden, snapshots
 from tests.tui.driving import drive, settle, until
 
@@ -105,7 +105,7 @@ def test_another_run_is_stopped_after_a_question(several, living):
     _, text = drive(source, "8", "j", "x")
     assert "Stop run-4?" in text
     assert living.poll() is None
-    asked = until(lambda app: isinstance(app.screen, Ask))
+    asked = until(lambda app: isinstance(app.screen, Dialog))
     app, text = drive(source, "8", "j", "x", asked, "s")
     assert living.wait(60) == -15
     assert "stopping run-4" in text
@@ -187,13 +187,13 @@ def test_a_report_is_read_once_and_one_that_is_not_there_yet_again(living):
     run = made(1, supervisor=runs.Process.of(living.pid))
     all_runs = AllRuns()
     (listed,) = all_runs.read()
-    assert all_runs.verdict(listed) == Verdict()
+    assert all_runs.verdict(listed) == ListedVerdict()
     path = runs.run_dir(run.id) / "report.json"
     path.write_text('{"verdict": "done: 9 steps"}')
-    assert all_runs.verdict(listed) == Verdict("done: 9 steps", "done: 9 steps")
+    assert all_runs.verdict(listed) == ListedVerdict("done: 9 steps", "done: 9 steps")
     path.unlink()
-    assert all_runs.verdict(listed) == Verdict("done: 9 steps", "done: 9 steps")
-    assert all_runs.verdict(dataclasses.replace(listed, state="running")) == Verdict()
+    assert all_runs.verdict(listed) == ListedVerdict("done: 9 steps", "done: 9 steps")
+    assert all_runs.verdict(dataclasses.replace(listed, state="running")) == ListedVerdict()
 
 
 def test_a_run_of_another_machine_is_unknown_and_neither_stopped_deleted_nor_started_again(home):

@@ -4,7 +4,7 @@ import pytest
 
 from ddpmon.messages import HeatView, RankView, RunView, Series
 from ddpmon.source import FakeSource
-from ddpmon.tui.frame import LOOKS
+from ddpmon.tui.frame import BADGES
 from ddpmon.tui.widgets import keybar
 from tests.findings import finding
 from tests.tui import golden, snapshots
@@ -215,14 +215,14 @@ def test_a_standstill_of_which_nothing_is_known_keeps_the_charts():
 def test_too_small_for_more_than_the_head(state, size):
     _, text = drive(snapshots.STATES[state](), size=size)
     golden.check(f"small-{state}-{size[0]}x{size[1]}", text)
-    look = LOOKS[state]
-    assert text.split()[:2] == [look.glyph, look.word]
+    badge = BADGES[state]
+    assert text.split()[:2] == [badge.glyph, badge.word]
 
 
 def test_every_state_has_a_word_a_glyph_and_a_colour_of_its_own():
-    assert len({(look.glyph, look.word) for look in LOOKS.values()}) == len(LOOKS)
-    assert len({look.word for look in LOOKS.values()}) == len(LOOKS)
-    assert set(snapshots.STATES) - {"cpu", "first_steps"} <= set(LOOKS)
+    assert len({(badge.glyph, badge.word) for badge in BADGES.values()}) == len(BADGES)
+    assert len({badge.word for badge in BADGES.values()}) == len(BADGES)
+    assert set(snapshots.STATES) - {"cpu", "first_steps"} <= set(BADGES)
 
 
 @pytest.mark.parametrize("key", "123456")

@@ -5,7 +5,7 @@ import pytest
 from ddpmon.messages import Collective, Finding, Stack
 from ddpmon.runs.logs import Said
 from ddpmon.source import FakeSource
-from ddpmon.tui.standing import accused
+from ddpmon.tui.rank_marks import accused
 from tests.findings import finding
 from tests.tui import golden, odd, snapshots
 from tests.tui.driving import drive, seen

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ddpmon.analysis.over_time.utilization import Overlaps, Utilization
 from ddpmon.analysis.statistics.arrays import Floats, Ints
 from ddpmon.analysis.statistics.excess import over_peers
-from ddpmon.analysis.statistics.scan import Found, Values, scan
+from ddpmon.analysis.statistics.scan import ScanResult, Values, scan
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import HEAT_LEVELS, HEAT_METRICS, HEAT_STEPS, OWN_PHASES
 
@@ -52,7 +52,7 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Row:
+class RankGroup:
     """Ranks that are shown as one, the worst of them at each moment."""
 
     columns: tuple[int, ...]
@@ -92,7 +92,7 @@ class _Judged:
     """The step, or the bin, up to which it is judged."""
     numbers: Ints
     """[S] Of the bins."""
-    found: Found
+    found: ScanResult
 
 
 class _Level:
@@ -269,7 +269,7 @@ class Heat:
         return (sums, level.losses[slots]) if place == _LOSS else (sums, level.count[slots, None])
 
 
-def _found(level: _Level, metric: str, slots: Ints) -> Found:
+def _found(level: _Level, metric: str, slots: Ints) -> ScanResult:
     """What exceeds chance: each rank's means over the peers', and those of all over what is usual."""
     count = level.count[slots, None].astype(np.float32)
     usual = level.usual[slots] / count
@@ -289,7 +289,7 @@ def _found(level: _Level, metric: str, slots: Ints) -> Found:
         return ranks
     usually = max(float(np.median(whole)), 1e-9)
     together = scan((everyone[:, None] - np.median(everyone)) / usually * full)
-    return Found(np.maximum(ranks.over, together.over), ranks.least)
+    return ScanResult(np.maximum(ranks.over, together.over), ranks.least)
 
 
 def _quantise(values: Floats, known: NDArray[np.bool_], low: float, high: float) -> Bytes:
@@ -306,7 +306,7 @@ def code(grid: Grid, value: float) -> int:
     return int(np.ceil(np.clip(share, 0.0, 1.0) * (MOST - LEAST) + LEAST - 1e-6))
 
 
-def fold(hosts: Sequence[str], most: int) -> list[Row]:
+def fold(hosts: Sequence[str], most: int) -> list[RankGroup]:
     """The ranks of a world in at most `most` rows: parts of a host, or several whole ones where rows do not suffice.
 
     hosts: of each column.
@@ -325,16 +325,16 @@ def fold(hosts: Sequence[str], most: int) -> list[Row]:
         size = -(-len(groups) // most)
         whole = list(groups.values())
         parts = [[column for group in whole[i : i + size] for column in group] for i in range(0, len(whole), size)]
-    return [Row(tuple(part), (hosts[part[0]], hosts[part[-1]])) for part in parts]
+    return [RankGroup(tuple(part), (hosts[part[0]], hosts[part[-1]])) for part in parts]
 
 
-def folded(cells: Bytes, rows: Sequence[Row]) -> Bytes:
+def folded(cells: Bytes, rows: Sequence[RankGroup]) -> Bytes:
     """The worst of each row's ranks in every bin."""
     worst_of_each = [cells[list(row.columns)].max(axis=0) for row in rows]
     return np.stack(worst_of_each) if rows else cells[:0]
 
 
-def worst(cells: Bytes, row: Row) -> int:
+def worst(cells: Bytes, row: RankGroup) -> int:
     """The column of a row's rank that is worst over all bins."""
     means = cells[list(row.columns)].astype(np.int64).sum(axis=1)
     return row.columns[int(means.argmax())]

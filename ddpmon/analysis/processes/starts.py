@@ -23,7 +23,7 @@ from ddpmon.messages import Stack
 START_S = Threshold(
     15.0,
     of="s for which no rank came on before the first step",
-    why="A judgement: as long as a run of short steps may stand still at most (ddpmon/analysis/life.py).",
+    why="A judgement: as long as a run of short steps may stand still at most (ddpmon/analysis/run_state.py).",
 )
 BUSY_CORES = Threshold(
     0.05,

@@ -67,7 +67,7 @@ _NEAR = 8
 
 
 @dataclass(frozen=True)
-class Found:
+class ScanResult:
     """What a scan says of each value."""
 
     over: Values
@@ -76,12 +76,12 @@ class Found:
     """What a mean of the longest windows has to be to stand out."""
 
 
-def scan(values: Values) -> Found:
+def scan(values: Values) -> ScanResult:
     """Find which of the values stand out. values: [S, K] neighbours down, series across; as shares, around 0."""
     count, series = values.shape
     over = np.zeros_like(values)
     if count < FEWEST or not series:
-        return Found(over, float("inf"))
+        return ScanResult(over, float("inf"))
     middle = np.pad(steady(values), ((SMOOTHED // 2, SMOOTHED // 2), (0, 0)), mode="edge")
     some = some_of(np.arange(series))
     jumps = values - middle
@@ -118,7 +118,7 @@ def scan(values: Values) -> Found:
             lit = _lit(means, hits, before[:, columns], length, noise.centre, near)
             over[:, columns] = np.maximum(over[:, columns], lit)
         length *= 2
-    return Found(over, bounds[-1] if bounds else float("inf"))
+    return ScanResult(over, bounds[-1] if bounds else float("inf"))
 
 
 def _roughness(values: Values) -> Values:

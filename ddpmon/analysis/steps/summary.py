@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ddpmon.analysis.life import WARM_UP_STEPS
+from ddpmon.analysis.run_state import WARM_UP_STEPS
 from ddpmon.analysis.statistics.arrays import Bools, Floats
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold

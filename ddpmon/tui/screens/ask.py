@@ -58,16 +58,16 @@ class QuestionBox(Pane):
 
     async def on_click(self, event: events.Click) -> None:
         place = event.y - self.answers_from(self.size.height)
-        if 0 <= place < len(self.answers) and isinstance(self.screen, Ask):
+        if 0 <= place < len(self.answers) and isinstance(self.screen, Dialog):
             self.screen.answer(place)
 
 
-class Ask(ModalScreen[str]):
+class Dialog(ModalScreen[str]):
     """Asks; dismisses with the value of the answer. Escape gives the first one, which is the harmless one."""
 
     DEFAULT_CSS = """
-    Ask { align: center middle; background: $background 0%; overflow: hidden hidden; }
-    Ask #question { background: $panel; max-width: 100%; max-height: 100%; }
+    Dialog { align: center middle; background: $background 0%; overflow: hidden hidden; }
+    Dialog #question { background: $panel; max-width: 100%; max-height: 100%; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,left,shift+tab,k", "move(-1)", show=False),

@@ -7,7 +7,7 @@ import os
 from ddpmon import runs
 from ddpmon.launch import remembered
 from ddpmon.launch.prepare import prepare
-from ddpmon.launch.remembered import Typed
+from ddpmon.launch.remembered import LaunchForm
 from ddpmon.launch.start import start
 from ddpmon.runs import Run
 from ddpmon.tui.lines import plain
@@ -34,7 +34,7 @@ def launch_form(palette: Palette) -> Form:
 
 
 def _launch(texts: dict[str, str]) -> Run:
-    typed = Typed(**texts)
+    typed = LaunchForm(**texts)
     options = typed.asked()
     with runs.reserved() as run_id:
         run = start(prepare(options, run_id), run_id)

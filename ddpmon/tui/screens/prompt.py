@@ -18,7 +18,7 @@ from ddpmon.tui.widgets.pane import Pane
 _LONGEST = 200
 
 
-class Typed(Pane):
+class TypedLine(Pane):
     """The line: what was typed, and what is wrong with it or how to go on."""
 
     def __init__(self, text: str) -> None:
@@ -52,7 +52,7 @@ class FilterPrompt(ModalScreen[Filter | None]):
 
     def __init__(self, text: str, palette: Palette) -> None:
         super().__init__()
-        self.typed = Typed(text)
+        self.typed = TypedLine(text)
         self._colours = palette
 
     def compose(self) -> ComposeResult:

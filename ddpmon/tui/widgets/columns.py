@@ -12,7 +12,7 @@ from ddpmon.messages.quantities import MS
 from ddpmon.tui import numbers
 from ddpmon.tui.frame import finite
 from ddpmon.tui.lines import Line, padded, plain
-from ddpmon.tui.standing import failed
+from ddpmon.tui.rank_marks import failed
 from ddpmon.tui.units import cell
 from ddpmon.tui.widgets.worldmap import short_host
 

@@ -6,7 +6,7 @@ from ddpmon.analysis.words import counted, rank_list
 from ddpmon.messages import Exit, RankView, Snapshot
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut, plain, title, wrap
-from ddpmon.tui.standing import failed
+from ddpmon.tui.rank_marks import failed
 from ddpmon.tui.widgets.pane import Pane
 from ddpmon.tui.widgets.standstill import standstill
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rich.cells import cell_len
 
-from ddpmon.analysis.costs import cost_s
+from ddpmon.analysis.finding_cost import cost_s
 from ddpmon.analysis.words import counted
 from ddpmon.messages import Finding, Snapshot
 from ddpmon.tui import numbers

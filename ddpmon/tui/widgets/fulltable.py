@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 from ddpmon.messages import QUANTITIES, RankView, Snapshot, further
 from ddpmon.messages.quantities import MS
-from ddpmon.tui import numbers, standing
+from ddpmon.tui import numbers, rank_marks
 from ddpmon.tui.lines import Line, fit, padded, plain
 from ddpmon.tui.units import cell
 from ddpmon.tui.widgets.columns import HEALTH_WORDS, decimals, exit_text, how_far
@@ -21,7 +21,7 @@ Value = float | str | None
 
 
 @dataclass(frozen=True)
-class Field:
+class TableField:
     """One column: what it is sorted by, and how that is written."""
 
     head: str
@@ -51,13 +51,13 @@ class Field:
 
 def _measured(
     name: str, width: int, head: str = "", *, role: str = "text", up: bool = False, accused: bool = False
-) -> Field:
+) -> TableField:
     """The column of one of QUANTITIES."""
     row = QUANTITIES[name]
     if row.unit == MS and name != "gc":
-        return Field(head or row.heading, width, row.get, role=role, up=up, accused=accused)
+        return TableField(head or row.heading, width, row.get, role=role, up=up, accused=accused)
     text = cell(row.unit)
-    return Field(head or row.heading, width, row.get, lambda value, _: text(value), role, up, accused=accused)
+    return TableField(head or row.heading, width, row.get, lambda value, _: text(value), role, up, accused=accused)
 
 
 def _whole(value: float, _: int) -> str:
@@ -72,9 +72,9 @@ _MACHINE: dict[str, tuple[int, str]] = {
 }  # fmt: skip
 """Widths, and the head where it is another than the quantity's own."""
 FIELDS = (
-    Field("rank", 6, lambda rank: float(rank.rank), _whole, up=True, accused=True),
-    Field("host", 14, lambda rank: short_host(rank.host) or None, role="muted", up=True, left=True),
-    Field("exit", 9, lambda rank: exit_text(rank) or None, accused=True),
+    TableField("rank", 6, lambda rank: float(rank.rank), _whole, up=True, accused=True),
+    TableField("host", 14, lambda rank: short_host(rank.host) or None, role="muted", up=True, left=True),
+    TableField("exit", 9, lambda rank: exit_text(rank) or None, accused=True),
     _measured("own", 9, accused=True),
     _measured("over", 9, accused=True),
     _measured("wait", 8, role="comm", up=True),
@@ -88,13 +88,13 @@ FIELDS = (
     _measured("late", 9),
     _measured("last", 7),
     _measured("loss", 9),
-    Field("device", 8, lambda rank: plain(rank.device) if rank.health != "missing" else None, up=True, left=True),
+    TableField("device", 8, lambda rank: plain(rank.device) if rank.health != "missing" else None, up=True, left=True),
     *(_measured(name, *shape) for name, shape in _MACHINE.items()),
     *(_measured(row.name, max(8, len(row.heading) + 2)) for row in further(_MACHINE)),
-    Field("steps", 9, lambda rank: float(rank.steps) if rank.steps else None, lambda v, _: numbers.count(int(v))),
-    Field("pid", 9, lambda rank: float(rank.pid) if rank.pid else None, _whole, up=True),
-    Field("state", 15, lambda rank: HEALTH_WORDS.get(rank.health, plain(rank.health)), left=True, accused=True),
-    Field("how far", 23, how_far, left=True),
+    TableField("steps", 9, lambda rank: float(rank.steps) if rank.steps else None, lambda v, _: numbers.count(int(v))),
+    TableField("pid", 9, lambda rank: float(rank.pid) if rank.pid else None, _whole, up=True),
+    TableField("state", 15, lambda rank: HEALTH_WORDS.get(rank.health, plain(rank.health)), left=True, accused=True),
+    TableField("how far", 23, how_far, left=True),
 )
 HOST = next(place for place, field in enumerate(FIELDS) if field.head == "host")
 OWN = next(place for place, field in enumerate(FIELDS) if field.head == "own ms")
@@ -113,7 +113,7 @@ def ordered(ranks: list[RankView], by: int, *, backwards: bool) -> list[RankView
     having.sort(key=lambda rank: _comparable(field.value(rank)), reverse=field.up == backwards)
     in_order = having + without
     if by == OWN and not backwards:
-        in_order.sort(key=lambda rank: -grade if (grade := standing.grade(rank)[0]) >= 8 else 0)
+        in_order.sort(key=lambda rank: -grade if (grade := rank_marks.grade(rank)[0]) >= 8 else 0)
     return in_order
 
 
@@ -152,7 +152,7 @@ class FullTable(RankTable):
     def rows(self, snapshot: Snapshot, ranks: list[RankView], width: int) -> list[Line]:
         fields = self._fit(snapshot, width)
         digits = decimals(snapshot.ranks)
-        named = standing.accused(snapshot)
+        named = rank_marks.accused(snapshot)
         header: Line = [(" ", "text")]
         for field in fields:
             sorted_by = field.head == FIELDS[self._by].head
@@ -160,7 +160,7 @@ class FullTable(RankTable):
             header.append((field.place(field.head + arrow), "title" if sorted_by else "muted"))
         lines = [header]
         for rank in ranks:
-            glyph, alarm = standing.marker(rank, named)
+            glyph, alarm = rank_marks.marker(rank, named)
             under = "+select" if rank.rank == self.chosen else ""
             line: Line = [(glyph, alarm + under)]
             for field in fields:
@@ -169,7 +169,7 @@ class FullTable(RankTable):
             lines.append(fit(line, width, "text" + under) if under else line)
         return lines
 
-    def _fit(self, snapshot: Snapshot, width: int) -> list[Field]:
+    def _fit(self, snapshot: Snapshot, width: int) -> list[TableField]:
         """The columns in sight; also notes how many are out of it."""
         ranks = everyone(snapshot)
         filled = [place for place in filled_fields(ranks) if place]

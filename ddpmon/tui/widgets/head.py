@@ -5,7 +5,7 @@ from __future__ import annotations
 from ddpmon.analysis.processes.parallelism import short, with_ddp
 from ddpmon.messages import STAGES, Snapshot
 from ddpmon.tui import numbers
-from ddpmon.tui.frame import LOOKS, SEVERITY_ROLES, Frame
+from ddpmon.tui.frame import BADGES, SEVERITY_ROLES, Frame
 from ddpmon.tui.lines import Line, cut, cut_sentence, plain, size, wrap
 from ddpmon.tui.widgets.columns import STAGE_WORDS
 from ddpmon.tui.widgets.pane import Pane
@@ -46,14 +46,14 @@ def bar(share: float, width: int) -> Line:
 
 def state_line(frame: Frame, width: int) -> Line:
     """▲ SLOW  name  64 ranks  step 12,486/50,000 ━━──  25%  epoch 2/8  ETA 3h14m  up 1h02m."""
-    look, snapshot = frame.look, frame.snapshot
-    word = look.word
+    badge, snapshot = frame.badge, frame.snapshot
+    word = badge.word
     if frame.stale:
         word += f" {numbers.duration(frame.silent_s)}"
     elif snapshot is not None and snapshot.state == "stalled" and snapshot.verdict_since is not None:
         word += f" {numbers.duration(snapshot.at - snapshot.verdict_since)}"
     items: list[_Item] = _replay(frame, wide=width >= 110)
-    items.append((0, [(f"{look.glyph} {word:<7}", look.role)]))
+    items.append((0, [(f"{badge.glyph} {word:<7}", badge.role)]))
     if frame.behind_s is not None:
         items.append((1, [(f"‖ FROZEN {numbers.duration(frame.behind_s)}", "warn")]))
     if snapshot is not None:
@@ -63,15 +63,15 @@ def state_line(frame: Frame, width: int) -> Line:
 
 def _replay(frame: Frame, wide: bool) -> list[_Item]:
     """↺ REPLAY 2m14s ━━━━── 10m32s  x4, where a recording plays."""
-    cursor, look = frame.cursor, LOOKS["replay"]
+    cursor, badge = frame.cursor, BADGES["replay"]
     if cursor is None:
         return []
     share = cursor.at_s / cursor.length_s if cursor.length_s > 0 else 1.0
     speed = "paused" if cursor.paused else f"x{cursor.speed:g}"
     return [
-        (0, [(f"{look.glyph} {look.word} {numbers.duration(cursor.at_s):>6}", look.role)]),
+        (0, [(f"{badge.glyph} {badge.word} {numbers.duration(cursor.at_s):>6}", badge.role)]),
         (2, [_ATTACHED, *bar(share, 24 if wide else 10)]),
-        (1, [_ATTACHED, (f"{numbers.duration(cursor.length_s)} {speed:<6}", look.role)]),
+        (1, [_ATTACHED, (f"{numbers.duration(cursor.length_s)} {speed:<6}", badge.role)]),
     ]
 
 

@@ -27,7 +27,7 @@ from ddpmon.tui import numbers
 from ddpmon.tui.filters import spans
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut_sentence, fit, padded, size
-from ddpmon.tui.standing import GRADES
+from ddpmon.tui.rank_marks import GRADES
 from ddpmon.tui.widgets.heading import NO_RANK, Granted, heading
 from ddpmon.tui.widgets.pane import Pane
 from ddpmon.tui.widgets.worldmap import arriving, everyone, short_host

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ddpmon.analysis.words import counted
 from ddpmon.messages import HEAT_MOST, HEAT_STEPS, InspectWish, RankView, Snapshot
 from ddpmon.runs.logs import Log
-from ddpmon.tui import standing
+from ddpmon.tui import rank_marks
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut, fit, plain, size, title, wrap
 from ddpmon.tui.widgets.columns import HEALTH_WORDS, decimals, how_far
@@ -91,7 +91,7 @@ def _ending(rank: RankView, width: int) -> list[Line]:
     unsaid = "by an exception that nobody caught" if end.error or end.traceback else "gone without a word"
     lines: list[Line] = [
         title("how it ended", width),
-        [(f" {', '.join(how) or unsaid}", "bad" if standing.failed(rank) else "text")],
+        [(f" {', '.join(how) or unsaid}", "bad" if rank_marks.failed(rank) else "text")],
     ]
     trace = traceback_lines(end)
     for place, row in enumerate(trace):
@@ -141,7 +141,7 @@ def inspection(
         others = left
     if asked:
         return [*stack, *trouble, *times, *others, *process]
-    if rank.exit is not None and standing.failed(rank):
+    if rank.exit is not None and rank_marks.failed(rank):
         return [*trouble, *stack, *times, *others, *process]
     if rank.health in {"silent", "dead"} or snapshot.state == "stalled":
         return [*trouble, *stack, *process, *times, *others]

@@ -18,7 +18,7 @@ _LEAST = 36
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedKey:
     """A key in the bar: its first column, the column after its last, and what stands there."""
 
     first: int
@@ -27,9 +27,9 @@ class Placed:
     label: str
 
 
-def shown(frame: Frame, width: int) -> list[Placed]:
+def shown(frame: Frame, width: int) -> list[PlacedKey]:
     """The keys that fit, the digits of the screens as one group."""
-    placed: list[Placed] = []
+    placed: list[PlacedKey] = []
     column = 1
     if stands_read_only(frame, width):
         width -= len(_READ_ONLY) + 3  # two columns before it, one behind
@@ -39,13 +39,13 @@ def shown(frame: Frame, width: int) -> list[Placed]:
             if key is digits[0] and column + len(digits) + len(_SCREENS) <= width:
                 for place, digit in enumerate(digits):
                     last = _SCREENS if place == len(digits) - 1 else ""
-                    placed.append(Placed(column + place, column + place + 1, digit, last))
+                    placed.append(PlacedKey(column + place, column + place + 1, digit, last))
                 column += len(digits) + len(_SCREENS)
             continue
         text = keys.label(key, frame)
         end = column + len(key.shown) + 1 + len(text)
         if text and end <= width:
-            placed.append(Placed(column, end, key, f" {text}  "))
+            placed.append(PlacedKey(column, end, key, f" {text}  "))
             column = end + 2
     return placed
 

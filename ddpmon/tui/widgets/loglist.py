@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from textual import events
 
-from ddpmon.runs.logs import LAUNCHER, Entry, Log, who
+from ddpmon.runs.logs import LAUNCHER, FoldedLine, Log, who
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut, size, wrap
 from ddpmon.tui.widgets.heading import NO_RANK, heading
@@ -19,7 +19,7 @@ _MOST_ROWS = 6
 """Of one entry on the screen."""
 
 
-def entry_lines(entry: Entry, label: int, width: int, world_size: int) -> list[Line]:
+def entry_lines(entry: FoldedLine, label: int, width: int, world_size: int) -> list[Line]:
     """One entry: who printed it (stderr with a ! before it), and the text, in as many rows as it needs."""
     room = max(8, width - label - 4)
     name = cut(who(entry.ranks, world_size), label)
@@ -48,7 +48,7 @@ class LogList(Pane):
         self._end: int | None = None
         """Entries above the bottom of the screen, counted from the first there ever was; None: all, and follow."""
 
-    def _entries(self) -> tuple[int, list[Entry]]:
+    def _entries(self) -> tuple[int, list[FoldedLine]]:
         """(how many there were before the first, entries that are listed)."""
         if self.printed is None:
             return 0, []

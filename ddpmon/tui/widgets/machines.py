@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ddpmon.analysis.words import counted
 from ddpmon.messages import GPU_COUNTERS, RankView, Snapshot
-from ddpmon.tui import numbers, standing
+from ddpmon.tui import numbers, rank_marks
 from ddpmon.tui.frame import finite
 from ddpmon.tui.lines import plain
 from ddpmon.tui.widgets.columns import HEALTH_WORDS
@@ -50,7 +50,7 @@ def troubles(snapshot: Snapshot) -> dict[int, Trouble]:
         blamed |= dict.fromkeys(finding.ranks, Trouble(6, "▲", role, plain(mark.words), tuple(mark.columns)))
     trouble_of = {}
     for rank in everyone(snapshot):
-        order, glyph, role = standing.grade(rank)
+        order, glyph, role = rank_marks.grade(rank)
         if order >= 8:
             trouble_of[rank.rank] = Trouble(order, glyph, role, HEALTH_WORDS.get(rank.health, plain(rank.health)))
         elif rank.gpu is not None and rank.gpu.throttled:

@@ -11,7 +11,7 @@ from textual import events
 
 from ddpmon.analysis.words import rank_list
 from ddpmon.messages import STAGES, RankView, Snapshot
-from ddpmon.tui import standing
+from ddpmon.tui import rank_marks
 from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, fit, size
 from ddpmon.tui.sizes import WIDE
@@ -59,10 +59,10 @@ SORTS = (
 def ordered(snapshot: Snapshot, sort: Sort) -> list[RankView]:
     """All ranks in the order of `sort`; while they arrive, the least far first instead of the slowest."""
     early = sort.trouble_first and arriving(snapshot)
-    late = standing.accused(snapshot) if early else frozenset()
+    late = rank_marks.accused(snapshot) if early else frozenset()
 
     def key(rank: RankView) -> tuple[int, bool, float, int]:
-        trouble = standing.grade(rank)[0] if sort.trouble_first else 0
+        trouble = rank_marks.grade(rank)[0] if sort.trouble_first else 0
         if early:
             far = STAGES.index(rank.stage) if rank.stage in STAGES else len(STAGES)
             return -trouble if trouble >= 8 else -int(rank.rank in late), False, float(far), rank.rank
@@ -78,14 +78,14 @@ def table(snapshot: Snapshot, ranks: list[RankView], width: int, chosen: int | N
     split_room = _SPLIT_ROOM if measured and width >= WIDE - 1 else 0
     columns = choose(MEASURED if measured else ARRIVING, snapshot.ranks, width - 2 - split_room)
     digits = decimals(snapshot.ranks)
-    named = standing.accused(snapshot)
+    named = rank_marks.accused(snapshot)
     header: Line = [(" ", "text"), ("".join(column.cell(column.head) for column in columns), "muted")]
     room = width - size(header) - 1
     split = measured and room >= _SPLIT_LEAST
     lines = [[*header, *(fit(SPLIT_LEGEND, room, "muted") if split else [])]]
     longest = max((value for rank in snapshot.ranks if (value := finite(rank.step_ms)) is not None), default=0.0)
     for rank in ranks:
-        glyph, alarm = standing.marker(rank, named)
+        glyph, alarm = rank_marks.marker(rank, named)
         under = "+select" if rank.rank == chosen else ""
         line: Line = [(glyph, alarm + under)]
         for column in columns:

@@ -9,9 +9,9 @@ from textual import events
 
 from ddpmon.analysis.verdict import beside_state
 from ddpmon.redaction import redact_variables
-from ddpmon.source.listed import Listed, Verdict
+from ddpmon.source.listed import Listed, ListedVerdict
 from ddpmon.tui import numbers
-from ddpmon.tui.frame import LOOKS, Frame, Look
+from ddpmon.tui.frame import BADGES, Badge, Frame
 from ddpmon.tui.lines import Line, cut, cut_sentence, fit, padded, plain, size, title, wrap
 from ddpmon.tui.palette import Palette
 from ddpmon.tui.widgets.pane import Pane
@@ -23,11 +23,11 @@ _ABOUT_LINES, _WITH_ABOUT = 4, 13
 """Lines about the run under the cursor, and the height from which they are shown."""
 _NO_END = {"lost", "unknown"}
 """How long such a run took is not known."""
-_OTHER_LOOKS = {"stopping": Look("■", "STOPPING", "warn")}
+_OTHER_BADGES = {"stopping": Badge("■", "STOPPING", "warn")}
 
 
-def _look(listed: Listed) -> Look:
-    return _OTHER_LOOKS.get(listed.state) or LOOKS.get(listed.state) or Look("●", listed.state.upper(), "text")
+def _badge(listed: Listed) -> Badge:
+    return _OTHER_BADGES.get(listed.state) or BADGES.get(listed.state) or Badge("●", listed.state.upper(), "text")
 
 
 def _command(listed: Listed) -> str:
@@ -59,12 +59,12 @@ def _verdict_end(width: int) -> int:
     return width if width < _WITH_ID else width - max(54, width * 2 // 5)
 
 
-def run_line(listed: Listed, verdict: Verdict, now: float, width: int, *, mark: str, under: str) -> Line:
+def run_line(listed: Listed, verdict: ListedVerdict, now: float, width: int, *, mark: str, under: str) -> Line:
     """One run: its mark, state, name, ranks, age, what is to be said of it; with room, how long, id and command."""
-    run, look = listed.run, _look(listed)
+    run, badge = listed.run, _badge(listed)
     line: Line = [
         (mark, ("key" if mark == "A" else "info") + under),
-        (f" {look.glyph} {look.word:<9}", look.role + under),
+        (f" {badge.glyph} {badge.word:<9}", badge.role + under),
         (" " + padded(plain(run.name), _name_width(width), left=True), "strong" + under),
         (f" {run.world_size or '?':>5}", "text" + under),
         (f" {numbers.duration(now - run.created_at):>7}", "text" + under),
@@ -82,14 +82,14 @@ def run_line(listed: Listed, verdict: Verdict, now: float, width: int, *, mark: 
 
 def about(listed: Listed, verdict: str, now: float, width: int) -> list[Line]:
     """What there is to say about one run, in `_ABOUT_LINES` lines."""
-    run, look = listed.run, _look(listed)
+    run, badge = listed.run, _badge(listed)
     facts = [f"{run.world_size} rank{'s' if run.world_size != 1 else ''}" if run.world_size else "ranks not known"]
     if run.nnodes > 1:
         facts[0] += f" on {run.nnodes} nodes"
     facts += [] if listed.state in _NO_END else [f"{'took' if run.ended else 'up'} {_took(listed, now)}"]
     facts += [f"exit code {run.exit_code}"] if run.exit_code is not None else []
     facts.append(f"id {plain(run.id)}")
-    nothing = f"{look.word.lower()}; nothing more is known from here"
+    nothing = f"{badge.word.lower()}; nothing more is known from here"
     rows = wrap(plain(verdict or (listed.run.elsewhere() if listed.state in _NO_END else "") or nothing), width - 2)
     if len(rows) > 2:
         rows = [rows[0], cut_sentence(" ".join(rows[1:]), width - 2)]
@@ -108,7 +108,7 @@ class RunList(Pane):
     """The runs with a cursor, which stays on its run."""
 
     def __init__(
-        self, read: Callable[[], list[Listed]], verdict: Callable[[Listed], Verdict], *, id: str | None = None
+        self, read: Callable[[], list[Listed]], verdict: Callable[[Listed], ListedVerdict], *, id: str | None = None
     ) -> None:
         """read: all runs there are now. verdict: what the report of a run that has ended says."""
         super().__init__(id=id)
@@ -159,13 +159,13 @@ class RunList(Pane):
         chosen = self.chosen_run()
         watched = None if frame.snapshot is None else frame.snapshot.run
 
-        def verdict_of(each: Listed) -> Verdict:
+        def verdict_of(each: Listed) -> ListedVerdict:
             reported, snapshot = self._verdict(each), frame.snapshot
             if reported.sentence or snapshot is None or watched is None or each.run.id != watched.id:
                 return reported
             seconds = (watched.ended_at or snapshot.at) - watched.started_at
             brief = beside_state(snapshot.verdict, snapshot.state, snapshot.findings, snapshot.step, seconds)
-            return Verdict(snapshot.verdict, brief)
+            return ListedVerdict(snapshot.verdict, brief)
 
         lines = [title(heading, width), [(header(width), "muted")]]
         for each in self.listed[self._top : self._top + room]:

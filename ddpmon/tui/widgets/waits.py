@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ddpmon.messages import RankView, Snapshot
-from ddpmon.tui import numbers, standing
+from ddpmon.tui import numbers, rank_marks
 from ddpmon.tui.frame import finite
 from ddpmon.tui.lines import Line, fit, size
 from ddpmon.tui.widgets.columns import MEASURED, Column, choose, decimals
@@ -61,7 +61,7 @@ class Waits(RankTable):
         columns = [column for column in MEASURED if column.head in _SHOWN]
         columns = choose(tuple(columns), snapshot.ranks, width - 2 - _BAR_LEAST)
         digits = decimals(snapshot.ranks)
-        named = standing.accused(snapshot)
+        named = rank_marks.accused(snapshot)
         blocked = [both for rank in snapshot.ranks if (both := finite(_blocked(rank))) is not None]
         longest = max(blocked, default=0.0)
         header: Line = [(" ", "text"), ("".join(column.cell(column.head) for column in columns), "muted")]
@@ -70,7 +70,7 @@ class Waits(RankTable):
             header.append((f"  0{f'{longest:,.{digits}f} ms':>{room - 2}}", "muted"))
         lines: list[Line] = [header]
         for rank in ranks:
-            glyph, alarm = standing.marker(rank, named)
+            glyph, alarm = rank_marks.marker(rank, named)
             under = "+select" if rank.rank == self.chosen else ""
             line: Line = [(glyph, alarm + under)]
             line += [(_cell(column, rank, digits), _role(column, alarm, glyph) + under) for column in columns]

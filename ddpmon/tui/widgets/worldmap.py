@@ -9,12 +9,12 @@ from typing import TypeAlias
 from rich.cells import cell_len
 
 from ddpmon.messages import STAGES, RankView, Snapshot
-from ddpmon.tui import standing
+from ddpmon.tui import rank_marks
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, padded, plain, size, title
 from ddpmon.tui.widgets.pane import Pane
 
-Look: TypeAlias = Callable[[RankView], tuple[int, str, str]]
+Grading: TypeAlias = Callable[[RankView], tuple[int, str, str]]
 """(order, glyph, role) of a rank; where several share a glyph, the highest order is shown."""
 _GAP = 4
 _NOWHERE = "no host yet"
@@ -44,14 +44,14 @@ _FAR_LEGEND: Line = [("? not heard ○ importing ◔ imported ◑ group ◕ mode
 
 def how_far(rank: RankView) -> tuple[int, str, str]:
     """(order, glyph, role) of a rank on its way to the first step: the higher the order, the less far it is."""
-    order, glyph, role = standing.grade(rank)
+    order, glyph, role = rank_marks.grade(rank)
     if order >= 8 or rank.stage not in STAGES:
         return order + len(STAGES), glyph, role
     place = STAGES.index(rank.stage)
     return len(STAGES) - place, _FAR[place], "ok" if _FAR[place] == _FAR[-1] else "muted" if place == 0 else "info"
 
 
-def _glyphs(ranks: list[RankView], fold: int, grade_of: Look) -> Line:
+def _glyphs(ranks: list[RankView], fold: int, grade_of: Grading) -> Line:
     line: Line = []
     for start in range(0, len(ranks), fold):
         _, glyph, role = max((grade_of(rank) for rank in ranks[start : start + fold]), key=lambda grade: grade[0])
@@ -62,7 +62,7 @@ def _glyphs(ranks: list[RankView], fold: int, grade_of: Look) -> Line:
     return line
 
 
-def _by_host(ranks: list[RankView], width: int, most: int, grade_of: Look) -> list[Line] | None:
+def _by_host(ranks: list[RankView], width: int, most: int, grade_of: Grading) -> list[Line] | None:
     """A group per host, with its name; None when a group is wider than the screen, or they take too many lines."""
     groups: dict[str, list[RankView]] = {}
     for rank in ranks:
@@ -79,7 +79,7 @@ def _by_host(ranks: list[RankView], width: int, most: int, grade_of: Look) -> li
         if place % across == 0:
             lines.append([(" ", "text")])
         marks = _glyphs(group, 1, grade_of)
-        wrong = any(standing.grade(rank)[0] >= 6 and rank.health != "missing" for rank in group)
+        wrong = any(rank_marks.grade(rank)[0] >= 6 and rank.health != "missing" for rank in group)
         label: Line = [(padded(host, name, left=True) + " ", "strong" if wrong else "muted")]
         pad = cell - size(label) - size(marks) + _GAP
         lines[-1] += [*label, *marks, (" " * pad, "text")]
@@ -91,7 +91,7 @@ def world(snapshot: Snapshot, width: int, most: int) -> tuple[list[Line], int]:
     ranks = everyone(snapshot)
     if not ranks or width < 4 or most < 1:
         return [], 1
-    grade_of = how_far if arriving(snapshot) else standing.grade
+    grade_of = how_far if arriving(snapshot) else rank_marks.grade
     lines = _by_host(ranks, width, most, grade_of)
     if lines is not None:
         return lines, 1
@@ -119,4 +119,4 @@ class WorldMap(Pane):
         heading = "world: own time over the median"
         if fold > 1:
             heading += f", the worst of {fold} ranks each"
-        return [title(heading, width, standing.LEGEND), *lines]
+        return [title(heading, width, rank_marks.LEGEND), *lines]

@@ -39,7 +39,7 @@ class Signs:
     step_s: float | None = None
     """Median length of a step."""
     pause_s: float = 0.0
-    """The longest step that justifies another: see Pauses."""
+    """The longest step that justifies another: see LongestPauses."""
     start_still_s: float | None = None
     """Since when the first step stands still; None while it may come: see starts."""
     all_left: bool = False
@@ -48,7 +48,7 @@ class Signs:
     """Something found costs time."""
 
 
-class Pauses:
+class LongestPauses:
     """The longest steps of a run: an evaluation or a checkpoint makes a step long, and may come again."""
 
     def __init__(self) -> None:

@@ -32,7 +32,7 @@ def status(run: str | None, as_json: bool) -> int:
     not answer, or it cannot be seen from here), 2 failed or gone. A run whose supervisor was killed or stopped is
     watched over again first.
     """
-    from ddpmon.cli.finding import find
+    from ddpmon.cli.adopting import find
     from ddpmon.source import snapshot_now
 
     target = find(run)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from ddpmon.export.columns import columns, cut, wrapped
+from ddpmon.export.width import columns, cut, wrapped
 from ddpmon.plain import plain
 
 TEXTS = st.text(st.sampled_from("ab-é 日本語한\u0301\n\t\x1b[|"), max_size=200) | st.text(max_size=200)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ddpmon.probe import phaseclock
+from ddpmon.probe.device_timeline import DeviceTimeline, passed
 from ddpmon.probe.records import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER
 from ddpmon.probe.stepclock import StepClock
-from ddpmon.probe.timeline import Timeline, passed
 
 MS = 1_000_000
 
@@ -76,7 +76,7 @@ def one_step(clock: StepClock, gpu: Gpu, now: list[int], *, data_ms: float, redu
 
 def test_a_host_that_runs_ahead_does_not_hide_the_devices_work(now: list[int]) -> None:
     """The host needs 3 ms a step, the device 40: the step is the device's, and the data came for nothing."""
-    gpu, clock, timeline = Gpu(now), StepClock(), Timeline()
+    gpu, clock, timeline = Gpu(now), StepClock(), DeviceTimeline()
     clock.follow(gpu)
     for _ in range(4):
         one_step(clock, gpu, now, data_ms=2, reduce_ms=7)
@@ -92,7 +92,7 @@ def test_a_host_that_runs_ahead_does_not_hide_the_devices_work(now: list[int]) -
 
 
 def test_a_device_that_waits_for_data_shows_it(now: list[int]) -> None:
-    gpu, clock, timeline = Gpu(now), StepClock(), Timeline()
+    gpu, clock, timeline = Gpu(now), StepClock(), DeviceTimeline()
     clock.follow(gpu)
     for _ in range(4):
         one_step(clock, gpu, now, data_ms=100, reduce_ms=7)
@@ -106,7 +106,7 @@ def test_a_device_that_waits_for_data_shows_it(now: list[int]) -> None:
 
 
 def test_the_end_in_host_time_is_right_once_the_device_was_idle(now: list[int]) -> None:
-    gpu, clock, timeline = Gpu(now), StepClock(), Timeline()
+    gpu, clock, timeline = Gpu(now), StepClock(), DeviceTimeline()
     clock.follow(gpu)
     one_step(clock, gpu, now, data_ms=1, reduce_ms=7)
     gpu.reached_ms = float("inf")
@@ -126,7 +126,7 @@ def test_a_step_that_the_device_has_not_passed_waits(now: list[int]) -> None:
 
 
 def test_without_an_arrival_nothing_is_known_of_the_blocked_time(now: list[int]) -> None:
-    gpu, clock, timeline = Gpu(now), StepClock(), Timeline()
+    gpu, clock, timeline = Gpu(now), StepClock(), DeviceTimeline()
     clock.follow(gpu)
     clock.enter(BACKWARD)
     gpu.work(20)
@@ -140,7 +140,7 @@ def test_without_an_arrival_nothing_is_known_of_the_blocked_time(now: list[int])
 
 
 def test_batches_for_evaluation_are_other_on_the_device_too(now: list[int]) -> None:
-    gpu, clock, timeline = Gpu(now), StepClock(), Timeline()
+    gpu, clock, timeline = Gpu(now), StepClock(), DeviceTimeline()
     clock.follow(gpu)
     for iterator, duration, used in ((1, 50, clock.evaluated), (2, 3, clock.trained)):
         began = clock.enter(DATA)
@@ -156,7 +156,7 @@ def test_batches_for_evaluation_are_other_on_the_device_too(now: list[int]) -> N
 
 def test_a_collective_that_blocked_nobody_leaves_no_blocked_time(now: list[int]) -> None:
     """An asynchronous one, or one that raised: the mark of its beginning is taken back."""
-    gpu, clock, timeline = Gpu(now), StepClock(), Timeline()
+    gpu, clock, timeline = Gpu(now), StepClock(), DeviceTimeline()
     clock.follow(gpu)
     clock.enter(FORWARD)
     gpu.work(4)

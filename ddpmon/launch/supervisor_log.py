@@ -9,7 +9,7 @@ KEPT_BYTES = 65_536
 """Lines that are kept while they cannot be written; the oldest are dropped first."""
 
 
-class Journal:
+class SupervisorLog:
     """Lines for an open file, which is written to without buffers in between."""
 
     def __init__(self, file: int) -> None:

@@ -18,7 +18,7 @@ def passed(step: RawStep) -> bool:
     return all(mark.event.query() for mark in reversed(step.marks))
 
 
-class Timeline:
+class DeviceTimeline:
     """Follows one device: turns steps by the host's clock into steps by the device's."""
 
     def __init__(self) -> None:

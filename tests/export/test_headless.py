@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpmon.export.lines import Lines, state_line
+from ddpmon.export.headless import Lines, state_line
 from ddpmon.messages import Event, RunView, Snapshot, VerdictFacts
 
 RUN = RunView(id="20260101-000000-aaaa", name="mnist", world_size=4)

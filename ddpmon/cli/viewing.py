@@ -31,7 +31,7 @@ def attach(run: str | None, headless: bool, every: float, notify: str, once: boo
     Exit code: 0 after leaving, else the run's. With --once as that of ddpmon status.
     """
     from ddpmon.cli import reaching, watching
-    from ddpmon.cli.finding import find
+    from ddpmon.cli.adopting import find
     from ddpmon.remote.address import parse
 
     address = parse(run)
@@ -41,9 +41,9 @@ def attach(run: str | None, headless: bool, every: float, notify: str, once: boo
         return reaching.dashboard(address, every, notify, readonly=readonly)
     target = find(run)
     if once:
-        from ddpmon.cli import standing
+        from ddpmon.cli import checking
 
-        return standing.once(target)
+        return checking.once(target)
     if not headless and watching.interactive():
         return watching.dashboard(target, every, owns_run=False, notify=notify, readonly=readonly)
     with watching.Signals(owns_run=False) as signals:
@@ -165,7 +165,7 @@ def report(run: str | None, form: str) -> None:
     """
     import json
 
-    from ddpmon.cli.finding import find
+    from ddpmon.cli.adopting import find
     from ddpmon.export import markdown
     from ddpmon.export import report as reports
 
@@ -187,7 +187,7 @@ def logs(run: str | None, rank: int | None, follow: bool) -> None:
     "!" marks what went to stderr. Of a long log only the end is shown; the files are in the run's folder.
     """
     from ddpmon import runs
-    from ddpmon.cli.finding import find
+    from ddpmon.cli.adopting import find
     from ddpmon.errors import UsageError
     from ddpmon.runs.logs import Log, Reader, who
 
