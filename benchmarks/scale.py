@@ -1,0 +1,312 @@
+"""What a root hub takes for thousands of ranks, and whether it still tells the truth of them.
+
+    python benchmarks/scale.py                          64, 256 and 1,024 ranks, 40 s each
+    python benchmarks/scale.py --ranks 16384 --seconds 60
+    python benchmarks/scale.py --ranks 64 --seconds 20 --faults
+    python benchmarks/scale.py --ranks 1024 --viewer    with a viewer that takes every snapshot
+    python benchmarks/scale.py --ranks 1024 --profile   what the hub's time goes into
+
+A real root hub, as a process of its own, and node hubs in others (`scale_nodes.py`): 8 ranks each, real sockets with
+CURVE, real messages, every node's clock hours off. One rank becomes late by 12% of a step. With --faults one node's
+link is cut for a quarter of the time, every eighth link loses bundles, and all ranks are restarted once.
+
+CPU is the kernel's count of the hub's process, all threads, over the seconds after the first eight; memory its largest
+resident set; KB/s the bytes of the node hubs' messages for each rank. Then the run ends, and its report is compared
+with what was played: records, the least and largest own time of every rank, who is late, since when, what it gains.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import psutil
+
+from ddpmon import runs
+from ddpmon.hub import keys
+from ddpmon.messages import Card
+from ddpmon.recording.recorded import recorded_report
+from ddpmon.recording.recording import Recording
+
+sys.path.insert(0, str(Path(__file__).parent))
+from scale_nodes import Plan, Said
+from synthetic_ranks import Viewer
+
+PER_NODE = 8
+SETTLE_S = 8.0
+NODES_A_PROCESS = 1024
+PROFILED = """
+import atexit, cProfile, signal, sys
+from ddpmon.hub import hub
+profile = cProfile.Profile()
+profile.runcall(hub.main, sys.argv[1])
+profile.dump_stats(sys.argv[2])
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """What is to be measured."""
+
+    seconds: float = 40.0
+    rate: float = 10.0
+    faults: bool = False
+    viewer: bool = False
+    profile: str | None = None
+
+
+@dataclasses.dataclass
+class Result:
+    """What came of one world."""
+
+    ranks: int
+    cpu: float
+    """Of one core."""
+    peak_mb: float
+    seen: list[tuple[int, int]]
+    """When a viewer had a snapshot, CLOCK_MONOTONIC in µs, and the step it tells of."""
+    viewer_kb_per_s: float | None = None
+    kb_per_s_rank: float = 0.0
+    behind_s: float = 0.0
+    """How far the made-up nodes fell behind."""
+    latency_s: tuple[float, float] | None = None
+    """Step end to a viewer that has decoded the snapshot: median and 95th percentile."""
+    records: int = 0
+    lost: int = 0
+    bounds_wrong: int = 0
+    """Ranks whose least or largest own time is not in the recording."""
+    kinds: list[str] = dataclasses.field(default_factory=list)
+    """Of findings that are worth a warning."""
+    blamed: list[int] = dataclasses.field(default_factory=list)
+    since: tuple[int, int] | None = None
+    """Told and true."""
+    gain: tuple[float, float] | None = None
+    """Told and true."""
+    bytes_a_record: float = 0.0
+    """Of the recording."""
+    left_over: int = 0
+    """Nodes of which the root had not recorded all at the end."""
+
+
+def play(ranks: int, args: Wanted) -> Result:
+    """One world, from the start of its hub to its report."""
+    before = os.environ.get("DDPMON_HOME")
+    with tempfile.TemporaryDirectory(prefix="ddpmon-b") as home:
+        os.environ["DDPMON_HOME"] = home
+        try:
+            return _play(ranks, args, Path(home))
+        finally:
+            os.environ.pop("DDPMON_HOME")
+            if before is not None:
+                os.environ["DDPMON_HOME"] = before
+
+
+def _play(ranks: int, args: Wanted, home: Path) -> Result:
+    nodes = -(-ranks // PER_NODE)
+    supervisor = subprocess.Popen(["sleep", "3600"])
+    run = runs.Run(
+        id=runs.new_id(), name="scale", argv=["true"], script="train.py", script_args=[], cwd="/",
+        host=socket.gethostname(), boot_id=runs.boot_id(), created_at=time.time(), world_size=ranks, nnodes=nodes + 1,
+        supervisor=runs.Process.of(supervisor.pid),
+    )  # fmt: skip
+    folder = runs.create(run)
+    root, of_nodes = keys.fresh(), [keys.fresh() for _ in range(nodes)]
+    root.addresses = [f"tcp://127.0.0.1:{_free_port()}"]
+    root.admitted = {each.public: number + 1 for number, each in enumerate(of_nodes)}
+    root.save(folder)
+    log = folder / "logs" / "hub.log"
+    command = [sys.executable, "-m", "ddpmon.hub", run.id]
+    if args.profile:
+        command = [sys.executable, "-c", PROFILED, run.id, args.profile]
+    started = [supervisor]
+    with log.open("ab") as out:
+        hub = subprocess.Popen(command, stdout=out, stderr=out)
+    started.append(hub)
+    try:
+        viewer = Viewer(run)
+        viewer.next()
+        card = Card(root.public, run.id, root.addresses)
+        plans = [
+            Plan(
+                card, of_nodes, first, min(NODES_A_PROCESS, nodes - first), PER_NODE, ranks, args.rate, args.seconds,
+                late_rank=ranks // 2 + 1, late_after_s=max(4.0, args.seconds / 3) if not args.faults else 4.0,
+                said=str(home / f"said{first}"),
+                **(_faults(args.seconds, nodes) if args.faults else {}),
+            )
+            for first in range(0, nodes, NODES_A_PROCESS)
+        ]  # fmt: skip
+        players = []
+        for plan in plans:
+            path = home / f"plan{plan.first}"
+            path.write_bytes(msgspec.json.encode(plan))
+            players.append(subprocess.Popen([sys.executable, str(Path(__file__).with_name("scale_nodes.py")), path]))
+        started += players
+        _wait_for(lambda: all((home / f"plan{plan.first}.connected").exists() for plan in plans), players, log)
+        result = _measured(ranks, hub, viewer, players, args)
+        saids = [msgspec.json.decode((home / f"said{plan.first}").read_bytes(), type=Said) for plan in plans]
+        runs.save(dataclasses.replace(run, ended_at=time.time(), exit_code=0))
+        hub.send_signal(signal.SIGTERM)
+        if hub.wait(300) != 0:
+            raise SystemExit(f"the hub failed: {log.read_text()}")
+        _compare(result, runs.load(run.id), saids, args)
+        return result
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def _faults(seconds: float, nodes: int) -> dict[str, object]:
+    return {
+        "cut_node": nodes - 1,
+        "cut_s": (0.55 * seconds, 0.8 * seconds),
+        "lossy_every": 8 if nodes >= 8 else 2,
+        "restart_after_s": 0.2 * seconds,
+    }
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def _wait_for(there, players: list[subprocess.Popen], log: Path) -> None:
+    deadline = time.monotonic() + 180
+    while not there():
+        if time.monotonic() > deadline or any(player.poll() for player in players):
+            raise SystemExit(f"the nodes do not come: {log.read_text()}")
+        time.sleep(0.05)
+
+
+def _measured(
+    ranks: int, hub: subprocess.Popen, viewer: Viewer, players: list[subprocess.Popen], args: Wanted
+) -> Result:
+    """While it is played: what the hub takes."""
+    process = psutil.Process(hub.pid)
+    began = time.monotonic()
+    peak, seen = 0.0, []
+    at_first, cpu_first, at_last, cpu_last = began, 0.0, began, 0.0
+    sizes = []
+    while any(player.poll() is None for player in players):
+        if args.viewer:
+            frame, shot = viewer.next()
+            seen.append((time.monotonic_ns() // 1000, shot.step))
+            sizes.append(len(frame))
+        else:
+            time.sleep(0.25)
+        now = time.monotonic()
+        peak = max(peak, process.memory_info().rss / 1e6)
+        if now - began >= SETTLE_S and at_first == began:
+            at_first, cpu_first = now, sum(process.cpu_times()[:2])
+        if SETTLE_S < now - began < args.seconds:
+            at_last, cpu_last = now, sum(process.cpu_times()[:2])
+    if any(player.returncode for player in players):
+        raise SystemExit("the nodes failed")
+    viewer.close()
+    result = Result(ranks, (cpu_last - cpu_first) / max(at_last - at_first, 1e-9), peak, seen)
+    if args.viewer:
+        result.viewer_kb_per_s = sum(sizes) / (time.monotonic() - began) / 1e3
+    return result
+
+
+def _compare(result: Result, run: runs.Run, saids: list[Said], args: Wanted) -> None:
+    """What the root has of it, beside what was played."""
+    result.kb_per_s_rank = sum(said.sent_bytes for said in saids) / result.ranks / args.seconds / 1e3
+    result.behind_s = max(said.behind_s for said in saids)
+    result.left_over = sum(said.left_over for said in saids)
+    result.latency_s = _latency(result.seen, saids[0].ends_us)
+    bounds = [pair for said in saids for pair in said.own_us]
+    with Recording(run) as recording:
+        processes = recording.processes()
+        attempt = max(process.attempt for process in processes)
+        last = [process for process in processes if process.attempt == attempt]
+        result.records = sum(process.records for process in last)
+        result.bytes_a_record = recording.path.stat().st_size / max(1, sum(p.records for p in processes))
+        for process in last:
+            own = [
+                step.data_us + step.forward_us + step.backward_us + step.optimizer_us + step.other_us
+                for step in recording.steps(process.id, 2, 1 << 40)
+            ]
+            result.bounds_wrong += not own or (min(own), max(own)) != bounds[process.rank]
+    result.lost = sum(sum(said.records) for said in saids) - result.records
+    report = recorded_report(run)
+    late = result.ranks // 2 + 1
+    stragglers = [finding for finding in report["findings"] if finding["kind"] == "straggler"]
+    result.kinds = sorted({found["kind"] for found in report["findings"] if found["severity"] != "info"})
+    result.blamed = sorted({rank for finding in stragglers for rank in finding["ranks"]})
+    since = saids[0].late_since
+    gains = [row["gain"] for row in report["what_if"] if row["rank"] == late]
+    if since is None or result.blamed != [late] or not gains:
+        return
+    result.since = stragglers[0]["since_step"], since
+    first, end = report["steps"]["window"]
+    window = slice(first - 1, end)
+    result.gain = gains[0], sum(saids[0].step_us[window]) / sum(saids[0].mended_us[window])
+
+
+def _latency(seen: list[tuple[int, int]], ends_us: list[int]) -> tuple[float, float] | None:
+    """Of the steps that a viewer saw while it looked, from the end of each until a snapshot told of it."""
+    took, place = [], 0
+    for step, end in enumerate(ends_us, 1):
+        while place < len(seen) and seen[place][1] < step:
+            place += 1
+        if place < len(seen) and end > seen[0][0] + SETTLE_S * 1e6:
+            took.append((seen[place][0] - end) / 1e6)
+    return (float(np.median(took)), float(np.percentile(took, 95))) if took else None
+
+
+def line(result: Result) -> str:
+    """As a row of the table."""
+    since, gain, latency = result.since, result.gain, result.latency_s
+    words = [
+        f"{result.ranks:6,} {result.cpu:7.1%} {result.peak_mb:6,.0f} {result.kb_per_s_rank:8.2f}",
+        f"{result.bytes_a_record:8.0f}",
+        f"{latency[0]:6.2f} {latency[1]:5.2f} {result.viewer_kb_per_s:8,.0f}"
+        if latency
+        else f"{'–':>6} {'–':>5} {'–':>8}",
+        f"{result.records:10,} {result.lost:5} {result.bounds_wrong:6}",
+        f" rank {', '.join(map(str, result.blamed)) or '–'}",
+        f"since {since[0]} ({since[1]})" if since else "",
+        f"gain {gain[0]:.3f} ({gain[1]:.3f})" if gain else "",
+        ", ".join(kind for kind in result.kinds if kind != "straggler"),
+    ]
+    behind = f"  the made-up nodes fell {result.behind_s:.1f} s behind" if result.behind_s > 0.5 else ""
+    left = f"  {result.left_over} nodes were not heard to the end" if result.left_over else ""
+    return " ".join(words).rstrip() + behind + left
+
+
+HEAD = """                     KB/s a  bytes a   seconds to a   KB/s to             not  wrong
+ ranks     CPU     MB     rank   record  viewer   p95  a viewer   records  rec.  min/max  late: told (played)"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ranks", type=int, nargs="+", default=[64, 256, 1024])
+    parser.add_argument("--seconds", type=float, default=40.0, help="of each world")
+    parser.add_argument("--rate", type=float, default=10.0, help="steps a second")
+    parser.add_argument("--faults", action="store_true", help="cut, lossy and restarted")
+    parser.add_argument("--viewer", action="store_true", help="a viewer takes every snapshot")
+    parser.add_argument("--profile", help="write cProfile's statistics of the hub there")
+    args = vars(parser.parse_args())
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    ranks = args.pop("ranks")
+    print(HEAD, flush=True)
+    for count in ranks:
+        print(line(play(count, Wanted(**args))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

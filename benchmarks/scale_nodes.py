@@ -1,0 +1,365 @@
+"""Made-up hubs of nodes that tell a real root what real ones would, over TCP with CURVE: thousands of ranks.
+
+    python benchmarks/scale_nodes.py PLAN     play a plan (a file that scale.py writes) until its end
+
+Each node is a real `Uplink` with its own keys and connection. Its ranks step as one world does: each step is as long
+as the slowest rank's own time and the transfer behind it. Every node's monotonic clock is hours off the others'.
+What happens besides is in the plan: a rank that becomes late, a node whose link is cut for a while, links that lose
+one bundle in so many, all ranks restarted once. At the end every rank says goodbye, and what was said is written down.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+
+import msgspec
+import numpy as np
+import zmq
+
+from ddpmon.hub.keys import Keys
+from ddpmon.hub.uplink import Uplink
+from ddpmon.messages import (
+    PROTOCOL,
+    STAGE_TRAINING,
+    SYNC_GRADIENTS,
+    Batch,
+    Bye,
+    Card,
+    Hello,
+    Sample,
+    Step,
+    Sync,
+)
+
+PHASES_SHARE = (0.08, 0.22, 0.42, 0.03, 0.02)
+"""Of a step: the five phases of a rank that is as fast as all."""
+NOISE = 0.02
+TRANSFER_SHARE = 0.1
+LATE_SHARE = 0.12
+"""What the late rank takes longer in data."""
+HOUR_US = 3_600_000_000
+SAMPLE_S = 1.0
+SEND_S = 0.34
+"""How often a rank sends."""
+TICK_S = 0.05
+FLUSH_S = 60.0
+"""The most that the root may take to have all of it at the end."""
+
+
+class Plan(msgspec.Struct):
+    """What is to be played."""
+
+    root: Card
+    keys: list[Keys]
+    """Of each node's hub; the first is node 1's."""
+    first: int
+    """Of the nodes that this process plays, counted from 0."""
+    nodes: int
+    """That it plays."""
+    per_node: int
+    world_size: int
+    steps_per_s: float
+    seconds: float
+    late_rank: int | None = None
+    late_after_s: float = 0.0
+    cut_node: int | None = None
+    """Its link is cut from `cut_s[0]` to `cut_s[1]`."""
+    cut_s: tuple[float, float] = (0.0, 0.0)
+    lossy_every: int = 0
+    """Every n-th node loses one bundle in ten; 0: none does."""
+    restart_after_s: float | None = None
+    said: str = ""
+    """Where to write what was said."""
+
+
+class Said(msgspec.Struct):
+    """What a process played, for who compares it with what the root made of it."""
+
+    records: list[int] = msgspec.field(default_factory=list)
+    """Steps of each of its ranks in the last attempt."""
+    own_us: list[tuple[int, int]] = msgspec.field(default_factory=list)
+    """The least and the largest own time of each of its ranks in the last attempt, from the second step on."""
+    sent_bytes: int = 0
+    bundles: int = 0
+    late_since: int | None = None
+    """The first step in which the late rank is late."""
+    step_us: list[int] = msgspec.field(default_factory=list)
+    """The length of each step of the last attempt."""
+    mended_us: list[int] = msgspec.field(default_factory=list)
+    """The same, had the late rank not been late."""
+    ends_us: list[int] = msgspec.field(default_factory=list)
+    """When each ended, CLOCK_MONOTONIC of this machine."""
+    behind_s: float = 0.0
+    """How far this process fell behind at most: what it says of the root is worth nothing where that is long."""
+    left_over: int = 0
+    """Nodes of which the root had not recorded all at the end."""
+
+
+class World:
+    """The steps of all ranks, the same in every process that plays a part of them."""
+
+    def __init__(self, plan: Plan, attempt: int, start_us: int) -> None:
+        self._plan = plan
+        self._rng = np.random.default_rng(100 + attempt)
+        period_us = 1e6 / plan.steps_per_s
+        self._phases_us = np.array(PHASES_SHARE) * period_us
+        self._transfer_us = TRANSFER_SHARE * period_us
+        self._late_us = round(LATE_SHARE * period_us)
+        self._end_us = start_us
+        self._late_at = start_us + round(plan.late_after_s * 1e6)
+        self.step = 0
+        self.late_since: int | None = None
+        self.mended_us = 0
+        self._next: tuple[np.ndarray, int, int] | None = None
+        self.step_us: list[int] = []
+        self.mended_us_of: list[int] = []
+        self.ends_us: list[int] = []
+
+    def next(self, now_us: int) -> tuple[int, int, int, np.ndarray] | None:
+        """The next step once it has ended: its number, end and length, and [R, 5] phases; all in µs."""
+        if self._next is None:
+            noise = 1 + NOISE * np.abs(self._rng.standard_normal((self._plan.world_size, 5)))
+            own = (self._phases_us * noise).astype(np.int64)
+            mended = int(own.sum(axis=1).max())
+            late = self._plan.late_rank
+            if late is not None and self._end_us >= self._late_at:
+                self.late_since = self.late_since or self.step + 1
+                own[late, 0] += self._late_us
+            transfer = int(self._transfer_us * self._rng.uniform(0.9, 1.1))
+            self._next = own, int(own.sum(axis=1).max()) + transfer, mended + transfer
+        own, length, mended = self._next
+        if self._end_us + length > now_us:
+            return None
+        self._next = None
+        self._end_us += length
+        self.step += 1
+        self.step_us.append(length)
+        self.mended_us_of.append(mended)
+        self.ends_us.append(self._end_us)
+        return self.step, self._end_us, length, own
+
+
+@dataclass
+class Rank:
+    """A rank of a node, and what it has not sent yet."""
+
+    process: SimpleNamespace
+    offset_us: int
+    seq: int = 0
+    steps: list[Step] = field(default_factory=list)
+    sampled_at: float = 0.0
+
+
+class Link(Uplink):
+    """An uplink that counts what it sends, and loses some of it."""
+
+    sent_bytes = bundles = 0
+    lossy = cut = False
+
+    def _send(self, message: object) -> bool:
+        size = len(msgspec.msgpack.encode(message))
+        self.sent_bytes += size
+        self.bundles += 1
+        if self.cut or (self.lossy and self.bundles % 10 == 0):
+            return True  # on its way, and lost
+        return super()._send(message)  # type: ignore[arg-type]
+
+
+class Node:
+    """The hub of a node with its ranks."""
+
+    def __init__(self, context: zmq.Context, plan: Plan, number: int) -> None:
+        """number: from 0."""
+        self.plan, self.number = plan, number
+        self.host = f"node{number:04}"
+        self.registry = SimpleNamespace(host=self.host, seats={})
+        self.offset_us = (number % 97) * HOUR_US
+        self.ranks: list[Rank] = []
+        self.link = Link(context, plan.keys[number], self.registry, f"e{number}", _nothing, _nothing, _nothing)  # type: ignore[arg-type]
+        self.link.lossy = plan.lossy_every > 0 and number % plan.lossy_every == plan.lossy_every - 1
+        self.link.meet(plan.root)
+
+    def begin(self, attempt: int) -> None:
+        """Its ranks start, again perhaps."""
+        self.ranks = []
+        for local in range(self.plan.per_node):
+            rank = self.number * self.plan.per_node + local
+            pid = 1000 + local + attempt * 100
+            hello = Hello(
+                PROTOCOL, "theirs", rank, local, self.plan.world_size, self.number + 1, self.host, pid, STAGE_TRAINING,
+                restart=attempt, device=f"cuda:{local}", device_name="Made-up 80 GB", backend="nccl",
+                torch_version="2.13.0", parameters=124_000_000, gradient_bytes=1 << 26, cores=128, compute_threads=8,
+            )  # fmt: skip
+            process = SimpleNamespace(hello=hello, left=False)
+            self.registry.seats[rank] = process
+            self.ranks.append(Rank(process, self.offset_us))
+            self.link.add(process, hello)
+
+    def send(self, rank: Rank, step: int, now: float, rng: np.random.Generator) -> None:
+        """What a rank has to tell."""
+        samples = []
+        if now - rank.sampled_at >= SAMPLE_S:
+            rank.sampled_at = now
+            samples = [_sample(_us(now) + rank.offset_us, rng)]
+        rank.seq += 1
+        hello = rank.process.hello
+        steps, rank.steps = rank.steps, []
+        self.link.add(
+            rank.process,
+            Batch(hello.rank, hello.pid, rank.seq, _us(now) + rank.offset_us, STAGE_TRAINING, step, 0, steps=steps,
+                  samples=samples, total_steps=50_000, beats=step),
+        )  # fmt: skip
+
+    def leave(self) -> None:
+        for rank in self.ranks:
+            hello = rank.process.hello
+            self.link.add(rank.process, Bye(hello.rank, hello.pid, rank.seq))
+            rank.process.left = True
+
+
+def _nothing(*_: object) -> None:
+    """Nobody asks these ranks anything."""
+
+
+def _us(seconds: float) -> int:
+    return int(seconds * 1e6)
+
+
+def _sample(time_us: int, rng: np.random.Generator) -> Sample:
+    share = rng.random(9).tolist()
+    return Sample(
+        time_us, 90 + 20 * share[0], int(2e9 + 1e7 * share[1]), 80 + 20 * share[2], int(6e10 + 1e9 * share[3]),
+        80 << 30, 300 + 100 * share[4], 60 + 10 * share[5], 1700 + 50 * share[6], 0.01 * share[7], 0.0, 120 * share[8],
+        1e6 * share[8], 1e5 * share[0], 40, "", 4, True, 1e8 * share[1], 1e8 * share[2],
+    )  # fmt: skip
+
+
+class Player:
+    """Plays the nodes of one process."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        context = zmq.Context(io_threads=1)
+        context.set(zmq.MAX_SOCKETS, 2 * plan.nodes + 64)
+        self.nodes = [Node(context, plan, plan.first + place) for place in range(plan.nodes)]
+        self._rng = np.random.default_rng(7)
+        self.said = Said()
+        count = plan.nodes * plan.per_node
+        self._least, self._most = np.full(count, 1 << 60), np.zeros(count, np.int64)
+
+    def connect(self) -> None:
+        """Until the root has joined every node."""
+        deadline = time.monotonic() + 120
+        while not all(node.link.reached(time.monotonic()) for node in self.nodes):
+            self._turn(time.monotonic())
+            time.sleep(0.02)
+            if time.monotonic() > deadline:
+                raise SystemExit("the root does not answer every node")
+
+    def play(self) -> None:
+        plan = self.plan
+        began = time.monotonic()
+        attempt, world = 0, self._begin(0)
+        queue_at = 0.0
+        rank_count = plan.nodes * plan.per_node
+        sent_to = 0  # of all ranks, round after round
+        while (now := time.monotonic()) - began < plan.seconds:
+            if plan.restart_after_s is not None and attempt == 0 and now - began >= plan.restart_after_s:
+                self._send_all(world.step, now)
+                attempt, world = 1, self._begin(1)
+                queue_at, sent_to = 0.0, 0
+            while (step := world.next(_us(now))) is not None:
+                self._add(*step)
+            # Ranks send one after the other, as real ones do: each every SEND_S.
+            queue_at = queue_at or now
+            due = int((now - queue_at) / SEND_S * rank_count)
+            for place in range(sent_to, min(due, sent_to + rank_count)):
+                node, local = divmod(place % rank_count, plan.per_node)
+                self.nodes[node].send(self.nodes[node].ranks[local], world.step, now, self._rng)
+            self.said.behind_s = max(self.said.behind_s, (due - sent_to) / rank_count * SEND_S - SEND_S)
+            sent_to = max(sent_to, due)
+            cut = plan.cut_s[0] <= now - began < plan.cut_s[1]
+            for node in self.nodes:
+                node.link.cut = cut and node.number == plan.cut_node
+            self._turn(now)
+            time.sleep(max(0.0, now + TICK_S - time.monotonic()))
+        self._end(world)
+
+    def _begin(self, attempt: int) -> World:
+        for node in self.nodes:
+            node.begin(attempt)
+        self._least[:], self._most[:] = 1 << 60, 0
+        return World(self.plan, attempt, _us(time.monotonic()))
+
+    def _add(self, number: int, end_us: int, length: int, phases: np.ndarray) -> None:
+        first = self.plan.first * self.plan.per_node
+        mine = phases[first : first + self.plan.nodes * self.plan.per_node]
+        own = mine.sum(axis=1)
+        if number > 1:
+            np.minimum(self._least, own, out=self._least)
+            np.maximum(self._most, own, out=self._most)
+        losses = 1 + 3 * np.exp(-number / 400) + 0.1 * self._rng.standard_normal(len(own))
+        losses = losses.astype(np.float32).tolist()
+        rows, arrivals = mine.tolist(), own.tolist()
+        place = 0
+        for node in self.nodes:
+            for rank in node.ranks:
+                sync = Sync(SYNC_GRADIENTS, arrivals[place], length, 1 << 26)
+                rank.steps.append(
+                    Step(number, end_us + rank.offset_us, length, *rows[place], [sync], losses[place], 64,
+                         learning_rate=1e-3)
+                )  # fmt: skip
+                place += 1
+
+    def _turn(self, now: float) -> None:
+        for node in self.nodes:
+            if not node.link.cut:
+                node.link.receive(now)
+            node.link.turn(now, stopping=False)
+
+    def _send_all(self, step: int, now: float) -> None:
+        for node in self.nodes:
+            for rank in node.ranks:
+                node.send(rank, step, now, self._rng)
+
+    def _end(self, world: World) -> None:
+        self._send_all(world.step, time.monotonic())
+        for node in self.nodes:
+            node.link.cut = node.link.lossy = False
+            node.leave()
+        deadline = time.monotonic() + FLUSH_S
+        open_nodes = list(self.nodes)
+        while open_nodes and time.monotonic() < deadline:
+            open_nodes = [node for node in open_nodes if not node.link.finish(time.monotonic())]
+            time.sleep(0.05)
+        said = self.said
+        said.left_over = len(open_nodes)
+        said.records = [world.step] * (self.plan.nodes * self.plan.per_node)
+        said.own_us = list(zip(self._least.tolist(), self._most.tolist(), strict=True))
+        said.sent_bytes = sum(node.link.sent_bytes for node in self.nodes)
+        said.bundles = sum(node.link.bundles for node in self.nodes)
+        said.late_since = world.late_since
+        said.step_us, said.mended_us, said.ends_us = world.step_us, world.mended_us_of, world.ends_us
+        draft = Path(f"{self.plan.said}.new")
+        draft.write_bytes(msgspec.json.encode(said))
+        draft.replace(self.plan.said)
+
+
+def main(path: str) -> None:
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection takes several files
+    player = Player(msgspec.json.decode(Path(path).read_bytes(), type=Plan))
+    player.connect()
+    Path(f"{path}.connected").touch()
+    player.play()
+    os._exit(0)  # thousands of connections are let go by the kernel
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
