@@ -34,7 +34,7 @@ import numpy as np
 import psutil
 
 from ddpmon import runs
-from ddpmon.hub import keys
+from ddpmon.hub import curve_keys
 from ddpmon.messages import Card
 from ddpmon.recording.recorded import recorded_report
 from ddpmon.recording.recording import Recording
@@ -121,7 +121,7 @@ def _play(ranks: int, args: Wanted, home: Path) -> Result:
         supervisor=runs.Process.of(supervisor.pid),
     )  # fmt: skip
     folder = runs.create(run)
-    root, of_nodes = keys.fresh(), [keys.fresh() for _ in range(nodes)]
+    root, of_nodes = curve_keys.fresh(), [curve_keys.fresh() for _ in range(nodes)]
     root.addresses = [f"tcp://127.0.0.1:{_free_port()}"]
     root.admitted = {each.public: number + 1 for number, each in enumerate(of_nodes)}
     root.save(folder)

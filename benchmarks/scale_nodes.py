@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 import zmq
 
-from ddpmon.hub.keys import Keys
+from ddpmon.hub.curve_keys import Keys
 from ddpmon.hub.uplink import Uplink
 from ddpmon.messages import (
     PROTOCOL,
