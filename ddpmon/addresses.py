@@ -27,9 +27,9 @@ def bracketed(host: str) -> str:
 def own_towards(host: str, port: int, family: int = socket.AF_UNSPEC) -> str:
     """This machine's address on the way to a host. OSError: there is no way. Connecting a UDP socket sends nothing."""
     try:
-        found, kind, _, _, address = socket.getaddrinfo(host, port, family, socket.SOCK_DGRAM)[0]
+        chosen_family, kind, _, _, address = socket.getaddrinfo(host, port, family, socket.SOCK_DGRAM)[0]
     except UnicodeError:
         raise OSError(errno.EINVAL, "no host has such a name") from None
-    with socket.socket(found, kind) as probe:
+    with socket.socket(chosen_family, kind) as probe:
         probe.connect(address)
         return str(probe.getsockname()[0])

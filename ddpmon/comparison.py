@@ -8,18 +8,16 @@ from typing import Any
 
 from ddpmon.analysis.compare import FEWEST_STEPS, FIRST_STEPS, Comparison, Side, compare
 from ddpmon.analysis.difference import notes, sentence
-from ddpmon.analysis.report import reported
+from ddpmon.analysis.report import json_number, reported
 from ddpmon.analysis.statistics.resampling import Ratio
 from ddpmon.analysis.steps.world import World
-from ddpmon.analysis.words import counted
+from ddpmon.analysis.words import MOST_FINDINGS, NO_VALUE, counted
 from ddpmon.errors import UsageError
 from ddpmon.messages import PHASES, Finding
 from ddpmon.recording.recorded import recorded_store
 from ddpmon.runs import Run
 
 SCHEMA = 1
-UNKNOWN = "–"
-MOST_FINDINGS = 8
 CERTAINTY = "95% is chance within each run (block bootstrap over its steps), not how far two runs of the same differ"
 
 
@@ -38,7 +36,7 @@ def _read(run: Run) -> tuple[World, list[Finding]]:
 
 
 def diff(a: Run, b: Run, comparison: Comparison) -> dict[str, Any]:
-    """A comparison as plain values. What is not known is None."""
+    """A comparison as plain values. What was not measured is None."""
     losses = comparison.losses
     return {
         "schema": SCHEMA,
@@ -79,24 +77,19 @@ def _side(run: Run, side: Side) -> dict[str, Any]:
         "state": run.state(),
         "world_size": side.ranks,
         "steps": {"compared": side.steps, "window": list(side.window), "left_out": side.left_out},
-        "step_ms": {"p50": _number(side.step_ms_p50), "mean": _number(side.step_ms_mean)},
-        "samples_per_step": _number(side.samples) if side.samples else None,
-        "tokens_per_step": _number(side.tokens) if side.tokens else None,
-        "samples_per_s": _number(side.per_s(side.samples)),
-        "tokens_per_s": _number(side.per_s(side.tokens)),
-        "phases_ms": {name: _number(ms) for name, ms in zip(PHASES, side.phases_ms.tolist(), strict=True)},
-        "critical_path_ms": {name: _number(ms) for name, ms in zip(PHASES, side.path_ms.tolist(), strict=True)},
-        "critical": {"rank": side.critical_rank, "share": _number(side.critical_share)},
+        "step_ms": {"p50": json_number(side.step_ms_p50), "mean": json_number(side.step_ms_mean)},
+        "samples_per_step": json_number(side.samples) if side.samples else None,
+        "tokens_per_step": json_number(side.tokens) if side.tokens else None,
+        "samples_per_s": json_number(side.per_s(side.samples)),
+        "tokens_per_s": json_number(side.per_s(side.tokens)),
+        "phases_ms": {name: json_number(ms) for name, ms in zip(PHASES, side.phases_ms.tolist(), strict=True)},
+        "critical_path_ms": {name: json_number(ms) for name, ms in zip(PHASES, side.path_ms.tolist(), strict=True)},
+        "critical": {"rank": side.critical_rank, "share": json_number(side.critical_share)},
     }
 
 
 def _ratio(ratio: Ratio) -> dict[str, float | None]:
-    return {"value": _number(ratio.value), "low": _number(ratio.low), "high": _number(ratio.high)}
-
-
-def _number(value: float | None) -> float | None:
-    """A number as JSON can hold it."""
-    return None if value is None or not math.isfinite(value) else round(value, 4)
+    return {"value": json_number(ratio.value), "low": json_number(ratio.low), "high": json_number(ratio.high)}
 
 
 def _loss_number(value: float) -> float | None:
@@ -104,8 +97,8 @@ def _loss_number(value: float) -> float | None:
     return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
-def what(side: dict[str, Any]) -> str:
-    """Which run it is, and which of its steps were compared."""
+def title(side: dict[str, Any]) -> str:
+    """Which run it is, how it stands, and which of its steps were compared."""
     steps = side["steps"]
     ranks = counted(side["world_size"], "rank")
     window = f"{counted(steps['compared'], 'step')} compared, {steps['window'][0]:,} to {steps['window'][1]:,}"
@@ -146,7 +139,7 @@ def _row(name: str, a: float | None, b: float | None, formatter: Callable[..., s
 
 def _quantity(value: float | None, sign: str = "") -> str:
     if value is None:
-        return UNKNOWN
+        return NO_VALUE
     size = abs(value)
     if size >= 1e7:
         return f"{value:{sign}.2e}"
@@ -161,11 +154,11 @@ def _count(value: float | None, sign: str = "") -> str:
 
 
 def _loss(value: float | None, sign: str = "") -> str:
-    return UNKNOWN if value is None else f"{value:{sign}.4g}"
+    return NO_VALUE if value is None else f"{value:{sign}.4g}"
 
 
-def facts(made: dict[str, Any]) -> list[tuple[str, str]]:
-    """Critical ranks, findings and notes, each sentence under its word: Who, Gone, New, Both, Note."""
+def sentences(made: dict[str, Any]) -> list[tuple[str, str]]:
+    """What people read after the numbers, labelled: who is last ("Who"), findings ("Gone", "New", "Both"), "Note"."""
     critical_ranks = []
     for name in ("a", "b"):
         critical = made[name]["critical"]

@@ -136,13 +136,13 @@ def _effect(speed: Ratio) -> float:
     return log(speed.low) if speed.low > 1 else log(speed.high)
 
 
-def compare(a: World, b: World, found_a: Sequence[Finding] = (), found_b: Sequence[Finding] = ()) -> Comparison:
+def compare(a: World, b: World, findings_a: Sequence[Finding] = (), findings_b: Sequence[Finding] = ()) -> Comparison:
     """Compare two runs, each with at least FIRST_STEPS + FEWEST_STEPS steps."""
     one, other = side(a), side(b)
     unit, work = _work(one, other)
     median = ratio(one.drawn.median, one.drawn.medians, other.drawn.median, other.drawn.medians)
     mean = ratio(one.drawn.mean, one.drawn.means, other.drawn.mean, other.drawn.means)
-    gone, new, kept = _changes(found_a, found_b)
+    gone, new, kept = _changes(findings_a, findings_b)
     return Comparison(
         one, other, unit, median.times(work), mean.times(work), _losses(a, b, one, other), gone, new, kept
     )
@@ -218,9 +218,9 @@ def _changes(
     return sorted(gone, key=_cost), sorted(new, key=_cost), sorted(kept, key=lambda pair: _cost(pair[1]))
 
 
-def _by_what(found: Sequence[Finding]) -> dict[Hashable, Finding]:
+def _by_what(findings: Sequence[Finding]) -> dict[Hashable, Finding]:
     """Findings by what they are about: a kind of trouble of the world, or of one rank and phase."""
-    return {kind_of(f).difference(f): f for f in reversed(found) if f.severity != "info"}
+    return {kind_of(f).difference(f): f for f in reversed(findings) if f.severity != "info"}
 
 
 def _cost(finding: Finding) -> float:
@@ -261,7 +261,7 @@ def _losses(a: World, b: World, one: Side, other: Side) -> Losses | None:
 
 def _loss_by_step(world: World) -> tuple[Floats, Floats]:
     """Steps in which ranks told a loss, and its mean over them."""
-    known = world.has_loss.sum(axis=1)
-    rows = known > 0
+    ranks_with_loss = world.has_loss.sum(axis=1)
+    rows = ranks_with_loss > 0
     sums = np.where(world.has_loss, world.loss, 0.0).sum(axis=1)
-    return world.step[rows].astype(np.float64), sums[rows] / known[rows]
+    return world.step[rows].astype(np.float64), sums[rows] / ranks_with_loss[rows]

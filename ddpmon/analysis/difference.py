@@ -20,48 +20,54 @@ _PATH = {
 }
 
 
-def sentence(found: Comparison) -> str:
+def sentence(comparison: Comparison) -> str:
     """What people read first."""
-    speed, where = found.speed, _where(found)
-    if found.outcome == "same":
-        told = f"B is {times(speed.value)}x as fast as A{where}, {interval(speed)}"
+    speed, where = comparison.speed, _where(comparison)
+    if comparison.outcome == "same":
+        measured = f"B is {times(speed.value)}x as fast as A{where}, {interval(speed)}"
         if speed.certain:
-            return f"as fast, to within {ALIKE.enter:.0%}: {told}" + _learned(found)
-        steps = f"{found.a.steps:,} and {found.b.steps:,}" if found.a.steps != found.b.steps else f"{found.a.steps:,}"
-        return f"no difference that these {steps} steps can show ({told})" + _learned(found)
-    if found.outcome == "faster":
+            return f"as fast, to within {ALIKE.enter:.0%}: {measured}" + _learned(comparison)
+        steps = (
+            f"{comparison.a.steps:,} and {comparison.b.steps:,}"
+            if comparison.a.steps != comparison.b.steps
+            else f"{comparison.a.steps:,}"
+        )
+        return f"no difference that these {steps} steps can show ({measured})" + _learned(comparison)
+    if comparison.outcome == "faster":
         head = f"B is {times(speed.value)}x as fast as A{where} ({interval(speed)})"
     else:
         slow = Ratio(1 / speed.value, 1 / speed.high, 1 / speed.low)
         head = f"B is {times(slow.value)}x as slow as A{where} ({interval(slow)})"
-    why = _why(found)
-    return head + (f": {why}" if why else "") + _learned(found)
+    why = _why(comparison)
+    return head + (f": {why}" if why else "") + _learned(comparison)
 
 
-def notes(found: Comparison) -> list[str]:
+def notes(comparison: Comparison) -> list[str]:
     """What has to be known to read the comparison."""
-    a, b = found.a, found.b
-    told = []
-    if found.unit != "steps":
-        mine, theirs = (a.tokens, b.tokens) if found.unit == "tokens" else (a.samples, b.samples)
-        told.append(f"a step has {mine:,.0f} {found.unit} in A and {theirs:,.0f} in B: {found.unit}/s are compared")
+    a, b = comparison.a, comparison.b
+    lines = []
+    if comparison.unit != "steps":
+        mine, theirs = (a.tokens, b.tokens) if comparison.unit == "tokens" else (a.samples, b.samples)
+        lines.append(
+            f"a step has {mine:,.0f} {comparison.unit} in A and {theirs:,.0f} in B: {comparison.unit}/s are compared"
+        )
     elif a.ranks != b.ranks and not (a.samples and b.samples):
-        told.append(
+        lines.append(
             f"A has {counted(a.ranks, 'rank')} and B {b.ranks}; how many samples a step has is not known:"
             " steps are compared"
         )
-    told += [
+    lines += [
         f"{name} ran unevenly: the median step took {first:.1f} ms in its first half, {second:.1f} ms in its second"
         for name, (first, second) in (("A", a.halves_ms), ("B", b.halves_ms))
         if max(first, second) > (1 + DRIFT.enter) * min(first, second)
     ]
-    if found.by_mean:
-        told.append(
-            f"the median is {times(found.median.value)}x as fast: the difference is in few steps that take long"
+    if comparison.by_mean:
+        lines.append(
+            f"the median is {times(comparison.median.value)}x as fast: the difference is in few steps that take long"
         )
-    if found.losses is None:
-        told.append("losses cannot be compared: none are known at the same step of both")
-    return told
+    if comparison.losses is None:
+        lines.append("losses cannot be compared: none are known at the same step of both")
+    return lines
 
 
 def times(value: float) -> str:
@@ -76,20 +82,20 @@ def interval(speed: Ratio) -> str:
     return f"95% {speed.low:,.{digits}f} to {speed.high:,.{digits}f}"
 
 
-def _where(found: Comparison) -> str:
-    work = "" if found.unit == "steps" else f" in {found.unit}/s"
-    return f"{work}, in the mean of all steps" if found.by_mean else work
+def _where(comparison: Comparison) -> str:
+    work = "" if comparison.unit == "steps" else f" in {comparison.unit}/s"
+    return f"{work}, in the mean of all steps" if comparison.by_mean else work
 
 
-def _why(found: Comparison) -> str:
-    faster = found.outcome == "faster"
-    a, b = found.a, found.b
-    if found.unit != "steps":
-        mine, theirs = (a.tokens, b.tokens) if found.unit == "tokens" else (a.samples, b.samples)
-        length = b.step_ms_mean / a.step_ms_mean if found.by_mean else b.step_ms_p50 / a.step_ms_p50
-        return f"a step has {times(theirs / mine)}x the {found.unit} and takes {times(length)}x as long"
+def _why(comparison: Comparison) -> str:
+    faster = comparison.outcome == "faster"
+    a, b = comparison.a, comparison.b
+    if comparison.unit != "steps":
+        mine, theirs = (a.tokens, b.tokens) if comparison.unit == "tokens" else (a.samples, b.samples)
+        length = b.step_ms_mean / a.step_ms_mean if comparison.by_mean else b.step_ms_p50 / a.step_ms_p50
+        return f"a step has {times(theirs / mine)}x the {comparison.unit} and takes {times(length)}x as long"
     saved = (a.path_ms - b.path_ms) * (1 if faster else -1)
-    for finding in found.gone if faster else found.new:
+    for finding in comparison.gone if faster else comparison.new:
         cost = finding.cost_ms
         if kind_of(finding).slows and cost is not None and cost >= _EXPLAINS.enter * float(saved.sum()):
             return f"{_named(finding)}, {cost:.1f} ms a step in {'A, is gone' if faster else 'B, is new'}"
@@ -106,9 +112,9 @@ def _named(finding: Finding) -> str:
     return kind_of(finding).slows.format(rank=rank, phase=finding.phase or "steps")
 
 
-def _learned(found: Comparison) -> str:
+def _learned(comparison: Comparison) -> str:
     """What is to be said of the loss: that faster is not better where less was learned."""
-    losses = found.losses
+    losses = comparison.losses
     if losses is None or not losses.higher:
         return ""
     at = f"step {losses.step_b:,}" if losses.same == "step" else "the same number of samples"

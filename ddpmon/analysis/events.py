@@ -47,7 +47,7 @@ class News:
     """
 
     def __init__(self) -> None:
-        self._told: dict[Hashable, tuple[Finding, float]] = {}
+        self._announced: dict[Hashable, tuple[Finding, float]] = {}
         """As it was when last told, or when it had settled after that; and when it was told, in seconds."""
         self._gone: dict[Hashable, tuple[str, float]] = {}
         """That they are gone, not told yet: in words, and since when in seconds."""
@@ -73,26 +73,26 @@ class News:
         for key, (sentence, since) in list(self._gone.items()):
             if not 0 <= seconds - since < AWAY_S.enter:
                 del self._gone[key]
-                self._told.pop(key, None)
+                self._announced.pop(key, None)
                 if sentence:
                     events.append(Announcement("info", sentence))
         return events
 
     def _of_lasting(self, key: Hashable, finding: Finding, seconds: float) -> list[Announcement]:
         back = self._gone.pop(key, None)
-        told, at = self._told.get(key, (None, seconds))
+        last, at = self._announced.get(key, (None, seconds))
         text, cost = finding.text, finding.cost_ms or 0.0
-        if back and told and told.phase != finding.phase:
-            told = None  # something else is the matter
-        if told is not None and GRAVEST_FIRST.index(finding.severity) >= GRAVEST_FIRST.index(told.severity):
-            was = told.cost_ms or 0.0
+        if back and last and last.phase != finding.phase:
+            last = None  # something else is the matter
+        if last is not None and GRAVEST_FIRST.index(finding.severity) >= GRAVEST_FIRST.index(last.severity):
+            was = last.cost_ms or 0.0
             if not seconds - at >= SETTLED_S:  # what few steps tell of a cost is not what it is
-                self._told[key] = replace(told, cost_ms=max(was, cost)), at
+                self._announced[key] = replace(last, cost_ms=max(was, cost)), at
                 return []
             if finding.severity == "info" or not was or not WORSE.reached(cost / was):
                 return []
             text = f"worse: {text}"
-        self._told[key] = finding, seconds
+        self._announced[key] = finding, seconds
         return [Announcement(finding.severity, text, finding)] if kind_of(finding).is_announced else []
 
 

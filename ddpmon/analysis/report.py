@@ -62,7 +62,7 @@ def report(
             "nnodes": run.nnodes,
             "state": snapshot.state if ended else "running",
             "live_state": None if ended or stale_s is not None else snapshot.state,
-            "stale_s": _number(stale_s, 1),
+            "stale_s": json_number(stale_s, 1),
             "exit_code": run.exit_code,
             "started_at": run.started_at,
             "ended_at": run.ended_at,
@@ -79,32 +79,34 @@ def report(
             "epochs": snapshot.training_epochs,
             "window": list(summary.window) if summary else None,
             "step_ms": {
-                "mean": _number(summary.step_ms_mean if summary else None),
-                "p50": _number(summary.step_ms_p50 if summary else None),
-                "p95": _number(summary.step_ms_p95 if summary else None),
-                "max": _number(summary.step_ms_max if summary else None),
+                "mean": json_number(summary.step_ms_mean if summary else None),
+                "p50": json_number(summary.step_ms_p50 if summary else None),
+                "p95": json_number(summary.step_ms_p95 if summary else None),
+                "max": json_number(summary.step_ms_max if summary else None),
             },
-            "samples_per_s": _number(snapshot.samples_per_s),
+            "samples_per_s": json_number(snapshot.samples_per_s),
             "records_lost": snapshot.records_lost,
             "refused": [msgspec.structs.asdict(one) for one in snapshot.refused],
             "accumulation": snapshot.accumulation,
         },
         "time": _times(snapshot.times, _run_seconds(snapshot)),
         "ranks": [_rank(view, snapshot.window) for view in snapshot.ranks],
-        "efficiency": {name: _number(getattr(waits.efficiency, name) if waits else None) for name in EFFICIENCIES},
+        "efficiency": {name: json_number(getattr(waits.efficiency, name) if waits else None) for name in EFFICIENCIES},
         "efficiency_since_start": _since_start(waits, since_start) if waits and since_start else None,
         "all_reduce": {
             "bytes_per_step": round(gradients.gradient_bytes) if gradients else None,
-            "wait_ms": _number(gradients.exposed_wait_ms if gradients else None),
-            "transfer_ms": _number(gradients.exposed_ms - gradients.exposed_wait_ms if gradients else None),
-            "exposed_share": _number(gradients.exposed_ms / max(gradients.step_ms_mean, 1e-9) if gradients else None),
-            "bus_bandwidth_gb_s": _number(snapshot.bus_bandwidth_gb_s),
+            "wait_ms": json_number(gradients.exposed_wait_ms if gradients else None),
+            "transfer_ms": json_number(gradients.exposed_ms - gradients.exposed_wait_ms if gradients else None),
+            "exposed_share": json_number(
+                gradients.exposed_ms / max(gradients.step_ms_mean, 1e-9) if gradients else None
+            ),
+            "bus_bandwidth_gb_s": json_number(snapshot.bus_bandwidth_gb_s),
             "buckets": [msgspec.to_builtins(bucket) for bucket in snapshot.buckets],
         },
         "collectives": {
-            "wait_ms": _number(collectives.wait_ms),
-            "transfer_ms": _number(collectives.transfer_ms),
-            "share": _number(collectives.exposed_share),
+            "wait_ms": json_number(collectives.wait_ms),
+            "transfer_ms": json_number(collectives.transfer_ms),
+            "share": json_number(collectives.exposed_share),
         }
         if collectives
         else None,
@@ -132,13 +134,13 @@ def _times(times: TimesView | None, seconds: float) -> dict[str, Any] | None:
     if times is None:
         return None
     return {
-        "start_s": _number(times.start_s, 1),
-        "training_s": _number(times.training_s, 1),
+        "start_s": json_number(times.start_s, 1),
+        "training_s": json_number(times.training_s, 1),
         "pauses": {
             kind: {
-                "seconds": _number(spent, 1),
+                "seconds": json_number(spent, 1),
                 "count": times.counts.get(kind, 0),
-                "share": _number(_share(spent, seconds)),
+                "share": json_number(_share(spent, seconds)),
             }
             for kind, spent in times.paused_s.items()
         },
@@ -154,7 +156,7 @@ def _since_start(summary: Summary, sums: Sums) -> dict[str, Any] | None:
     if summary.window[0] <= sums.first:
         return None
     tree = efficiency_since(sums)
-    return {"window": [sums.first, sums.last]} | {name: _number(getattr(tree, name)) for name in EFFICIENCIES}
+    return {"window": [sums.first, sums.last]} | {name: json_number(getattr(tree, name)) for name in EFFICIENCIES}
 
 
 def _rank(view: RankView, window: tuple[int, int] | None) -> dict[str, Any]:
@@ -165,28 +167,28 @@ def _rank(view: RankView, window: tuple[int, int] | None) -> dict[str, Any]:
         "device": view.device if view.pid else None,
         "steps": view.steps,
         "window": list(view.window or window or ()) or None if view.own_ms is not None else None,
-        "own_ms": _number(view.own_ms),
-        "phases_ms": {name: _number(view.phase_ms(name)) for name in PHASES},
-        "critical_share": _number(view.critical_share),
-        "late_ms": _number(view.late_ms),
-        "loss": _number(view.loss, 6),
-        "samples_per_s": _number(view.samples_per_s),
+        "own_ms": json_number(view.own_ms),
+        "phases_ms": {name: json_number(view.phase_ms(name)) for name in PHASES},
+        "critical_share": json_number(view.critical_share),
+        "late_ms": json_number(view.late_ms),
+        "loss": json_number(view.loss, 6),
+        "samples_per_s": json_number(view.samples_per_s),
         "gpu": msgspec.to_builtins(view.gpu) if view.gpu else None,
         "exit": {"code": view.exit.code, "signal": view.exit.signal, "error": view.exit.error} if view.exit else None,
-        "tokens_per_s": _number(view.tokens_per_s),
+        "tokens_per_s": json_number(view.tokens_per_s),
         "learning_rate": view.learning_rate,
-        "gc_ms": _number(view.gc_ms),
+        "gc_ms": json_number(view.gc_ms),
         **{row.field: _measured(row, view) for row in SAMPLED if row.where != GPU},
-        "named_ms": {name: _number(value) for name, value in view.named_ms.items()},
+        "named_ms": {name: json_number(value) for name, value in view.named_ms.items()},
     }
 
 
 def _measured(row: Quantity, view: RankView) -> float | None:
     value = row.get(view)
-    return value if row.unit.whole else _number(value)
+    return value if row.unit.whole else json_number(value)
 
 
-def _what_if(world: World, summary: Summary, found: Sequence[Finding]) -> list[dict[str, Any]]:
+def _what_if(world: World, summary: Summary, findings: Sequence[Finding]) -> list[dict[str, Any]]:
     """Gains of the ranks with the most own time, each phase of the first one, late ranks together, and of the world.
 
     Without a rank: all ranks at the median (phase None), nobody waiting (phase "wait"), every transfer at its median.
@@ -198,7 +200,7 @@ def _what_if(world: World, summary: Summary, found: Sequence[Finding]) -> list[d
     gains.sort(key=lambda entry: -entry["gain"])
     first = world.ranks.index(gains[0]["rank"])
     gains += [{"rank": world.ranks[first], "phase": phase, "gain": gain(world, first, phase)} for phase in OWN_PHASES]
-    late = sorted({f.ranks[0] for f in found if "with_ranks" in f.evidence} & set(world.ranks))
+    late = sorted({f.ranks[0] for f in findings if "with_ranks" in f.evidence} & set(world.ranks))
     if len(late) > 1:
         together = gain(world, [world.ranks.index(rank) for rank in late])
         gains.append({"rank": None, "ranks": late, "phase": None, "gain": together})
@@ -208,6 +210,6 @@ def _what_if(world: World, summary: Summary, found: Sequence[Finding]) -> list[d
     return [entry | {"gain": round(entry["gain"], 4)} for entry in gains]
 
 
-def _number(value: float | None, digits: int = 4) -> float | None:
+def json_number(value: float | None, digits: int = 4) -> float | None:
     """A number as JSON can hold it."""
     return None if value is None or not math.isfinite(value) else round(value, digits)

@@ -7,9 +7,13 @@ from collections.abc import Sequence
 WIDTH = 76
 """Columns of a verdict: the head of the smallest terminal, 80, less its frame."""
 MIB, GIB = 1 << 20, 1 << 30
-"""Bytes: memory is told in powers of two, as torch and nvidia-smi do."""
+"""Bytes: memory is counted in powers of two, as torch and nvidia-smi do."""
+NO_VALUE = "–"
+"""Stands where a table has no number."""
+MOST_FINDINGS = 8
+"""Findings that a text names; all of them are in its JSON."""
 MB = 1e6
-"""Bytes: what disks and links move is told in powers of ten, as their makers do."""
+"""Bytes: what disks and links move is counted in powers of ten, as their makers do."""
 
 
 def fitting(head: str, *more: str) -> str:

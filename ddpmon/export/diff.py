@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ddpmon.comparison import CERTAINTY, facts, numbers, phases, what
+from ddpmon.comparison import CERTAINTY, numbers, phases, sentences, title
 from ddpmon.export import markdown
 from ddpmon.export.width import columns, cut, wrapped
 
@@ -14,22 +14,22 @@ def text(made: dict[str, Any], width: int = 80) -> str:
     lines = wrapped(f"{made['verdict']}.", width)
     lines.append("")
     for name in ("a", "b"):
-        lines += wrapped(what(made[name]), width, f"{name.upper():<5}", " " * 5)
+        lines += wrapped(title(made[name]), width, f"{name.upper():<5}", " " * 5)
     lines += ["", _cells(("", "A", "B", "B - A"), width), *(_cells(row, width) for row in numbers(made))]
     lines += ["", _cells(("ms a step", "A", "B", "B - A", "crit. A", "crit. B", "B - A"), width)]
     lines += [*(_cells(row, width) for row in phases(made)), ""]
-    lines += [line for word, text in facts(made) for line in wrapped(text, width, f"{word:<5}", " " * 5)]
+    lines += [line for word, text in sentences(made) for line in wrapped(text, width, f"{word:<5}", " " * 5)]
     return "\n".join([*lines, "", *wrapped(CERTAINTY, width)])
 
 
 def text_markdown(made: dict[str, Any]) -> str:
     """The same in Markdown."""
     lines = [f"**{markdown.escaped(made['verdict'])}.**", ""]
-    lines += [f"- {name.upper()}: {markdown.escaped(what(made[name]))}" for name in ("a", "b")]
+    lines += [f"- {name.upper()}: {markdown.escaped(title(made[name]))}" for name in ("a", "b")]
     lines += ["", *markdown.table(("", "A", "B", "B - A"), numbers(made), words={0})]
     head = ("ms a step", "A", "B", "B - A", "critical rank A", "critical rank B", "B - A")
     lines += ["", *markdown.table(head, phases(made), words={0}), ""]
-    lines += [f"- **{word}:** {markdown.escaped(sentence)}" for word, sentence in facts(made)]
+    lines += [f"- **{word}:** {markdown.escaped(sentence)}" for word, sentence in sentences(made)]
     return "\n".join([*lines, "", markdown.escaped(CERTAINTY)])
 
 

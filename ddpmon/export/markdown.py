@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from ddpmon.analysis.words import MOST_FINDINGS, NO_VALUE
 from ddpmon.export import report as reports
 from ddpmon.plain import plain
 
@@ -54,13 +55,13 @@ def report(made: dict[str, Any]) -> str:
 
 
 def _findings(made: dict[str, Any]) -> list[tuple[str, ...]]:
-    shown = made["findings"][: reports.MOST_FINDINGS]
+    shown = made["findings"][:MOST_FINDINGS]
     rows: list[tuple[str, ...]] = [
         (
             finding["kind"],
             finding["severity"],
-            reports.UNKNOWN if finding["since_step"] is None else f"{finding['since_step']:,}",
-            reports.UNKNOWN if finding["cost_ms"] is None else f"{finding['cost_ms']:.1f}",
+            NO_VALUE if finding["since_step"] is None else f"{finding['since_step']:,}",
+            NO_VALUE if finding["cost_ms"] is None else f"{finding['cost_ms']:.1f}",
             finding["text"],
         )
         for finding in shown

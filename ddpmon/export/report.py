@@ -9,7 +9,7 @@ from typing import Any
 from ddpmon import runs
 from ddpmon.analysis.kinds import kind_named
 from ddpmon.analysis.processes.failures import headline
-from ddpmon.analysis.words import counted, duration, rank_list
+from ddpmon.analysis.words import MOST_FINDINGS, NO_VALUE, counted, duration, rank_list
 from ddpmon.errors import DdpmonError
 from ddpmon.export.width import columns, cut, wrapped
 from ddpmon.messages import END_STATES, PHASES, Snapshot
@@ -20,11 +20,8 @@ from ddpmon.source import snapshot_now
 MOST_RANKS = 32
 """More are folded into the worst and the median."""
 WORST_RANKS = 16
-MOST_FINDINGS = 8
-"""That the text tells; all are in the JSON."""
 COLUMNS = ("rank", "own ms", "vs med", "data", "fwd", "bwd", "opt", "other", "wait", "transf", "crit", "loss")
 _WIDTHS = (5, 7, 7, 7, 7, 7, 6, 7, 7, 7, 5, 8)
-UNKNOWN = "–"
 
 
 def build(run: Run) -> dict[str, Any]:
@@ -130,7 +127,7 @@ def facts(report: dict[str, Any]) -> list[str]:
         f"{counted_steps}, {_means_over(steps['window'])}; lost {steps['records_lost']:,}",
         (
             f"step ms mean {_ms(step['mean'])}  p50 {_ms(step['p50'])}  p95 {_ms(step['p95'])}  max {_ms(step['max'])}"
-            f"  samples/s {UNKNOWN if rate is None else f'{rate:,.1f}' if rate < 1000 else f'{rate:,.0f}'}"
+            f"  samples/s {NO_VALUE if rate is None else f'{rate:,.1f}' if rate < 1000 else f'{rate:,.0f}'}"
         ),
         *_blocked(report),
         *_since_start(report.get("efficiency_since_start")),
@@ -286,7 +283,7 @@ def _cells(row: tuple[str, ...], width: int) -> str:
 def _ms(value: float | None, sign: str = "") -> str:
     """Milliseconds in at most five characters and a sign: 1.42, 53.0, 12345, 2e+06."""
     if value is None:
-        return UNKNOWN
+        return NO_VALUE
     size = abs(value)
     if size >= 99_999.5:
         return f"{value:{sign}.0e}"
@@ -296,7 +293,7 @@ def _ms(value: float | None, sign: str = "") -> str:
 def _loss(value: float | None) -> str:
     """A loss in at most seven characters."""
     if value is None:
-        return UNKNOWN
+        return NO_VALUE
     return next(
         (formatted for form in (".4g", ".3g", ".1e") if len(formatted := f"{value:{form}}") <= 7), f"{value:.0e}"
     )
@@ -304,5 +301,5 @@ def _loss(value: float | None) -> str:
 
 def _share(value: float | None) -> str:
     if value is None:
-        return UNKNOWN
+        return NO_VALUE
     return f"{value:.0%}" if abs(value) < 9.995 else ">999%"

@@ -51,7 +51,7 @@ class Histories:
     @property
     def names(self) -> list[str]:
         """What there is to show."""
-        recorded = self._steps.known | self._samples.known
+        recorded = self._steps.recorded | self._samples.recorded
         listed = [name for name in (*STEP_SERIES, *SAMPLE_SERIES) if name in recorded]
         return listed + [LOGGED + name for name in self._logged]
 
@@ -169,7 +169,7 @@ class Histories:
     def logged_of(self, other: Histories, seconds: float) -> None:
         """Take what another holds of logged values up to a moment."""
         cut = {name: history.until(seconds) for name, history in other._logged.items()}
-        self._logged = {name: history for name, history in cut.items() if history.known}
+        self._logged = {name: history for name, history in cut.items() if history.recorded}
 
     def until(self, seconds: float) -> Histories:
         """As they were at an earlier moment, as far as that is still known."""

@@ -7,7 +7,7 @@ import bisect
 import msgspec
 import numpy as np
 
-from ddpmon.analysis.over_time.heat import BEYOND, HOT, NOTHING, code, fold, folded, hot_since, worst
+from ddpmon.analysis.over_time.heat import BEYOND, HOT, code, fold, folded, hot_since, worst
 from ddpmon.analysis.steps.timeline import timeline
 from ddpmon.messages import (
     HEAT_JUDGED,
@@ -24,6 +24,7 @@ from ddpmon.messages import (
     TimelineWish,
     Wish,
 )
+from ddpmon.messages.cells import NOTHING
 from ddpmon.store.costs import cost_view
 from ddpmon.store.inspecting import inspect_view, stack_views
 from ddpmon.store.store import Store

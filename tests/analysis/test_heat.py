@@ -12,10 +12,6 @@ from ddpmon.analysis.over_time.heat import (
     BINS,
     BY_CHANCE,
     HOT,
-    LEAST,
-    MOST,
-    NOT_FINITE,
-    NOTHING,
     Heat,
     code,
     fold,
@@ -24,6 +20,7 @@ from ddpmon.analysis.over_time.heat import (
     worst,
 )
 from ddpmon.messages import OWN_PHASES
+from ddpmon.messages.cells import LEAST, MOST, NOT_FINITE, NOTHING
 from tests.worlds import own_times, records, world_of
 
 

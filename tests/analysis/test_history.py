@@ -108,7 +108,7 @@ def test_steps_without_a_value_do_not_disturb_the_others():
     series = history_of(flat(4 * BINS), known=known, batch=4 * BINS).series("own")
     assert {value for value in series.median if value is not None} == {2.0}
     never = history_of(flat(10), known=np.zeros((10, 3), bool), batch=10)
-    assert never.known == set()
+    assert never.recorded == set()
     assert never.series("own").median == [None] * 10
 
 
@@ -175,7 +175,7 @@ def test_what_is_saved_comes_back():
     history = history_of(np.random.default_rng(0).normal(size=(9_999, 3)))
     again = History.restored(history.saved(), ["own"])
     assert again.view("own", 77.0, None, 300) == history.view("own", 77.0, None, 300)
-    assert again.known == {"own"}
+    assert again.recorded == {"own"}
     less = History.restored(history.saved(BINS // 4), ["own"]).series("own")
     assert less.seconds[-1] == history.series("own").seconds[-1]
     assert len(less.seconds) > BINS / 16
@@ -188,7 +188,7 @@ def test_what_another_version_saved_comes_back_by_name():
     both.add(rows_of(numbers * 0.1, numbers, [spread(wait, ranks=(0, 1, 2)), spread(own, ranks=(0, 1, 2))]))
     again = History.restored(both.saved(), ["own", "power"])
     assert again.names == ("own", "power")
-    assert again.known == {"own"}
+    assert again.recorded == {"own"}
     assert again.view("own", None, None, 100) == both.view("own", None, None, 100)
     power = again.view("power", None, None, 100)
     assert set(power.median) == set(power.worst) == {None}

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from ddpmon.analysis.over_time import past
-from ddpmon.analysis.over_time.past import BINS, MOST, NOT_FINITE, NOTHING, Past
+from ddpmon.analysis.over_time.past import BINS, Past
 from ddpmon.messages import HEAT_STEPS, PHASES
+from ddpmon.messages.cells import MOST, NOT_FINITE, NOTHING
 from tests.worlds import OWN, own_times, records, world_of
 
 

@@ -8,32 +8,31 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ddpmon.analysis.over_time.cells import Bytes, holds_since, quantise
 from ddpmon.analysis.over_time.utilization import Overlaps, Utilization
-from ddpmon.analysis.statistics.arrays import Floats, Ints
+from ddpmon.analysis.statistics.arrays import Ints
 from ddpmon.analysis.statistics.excess import over_peers
 from ddpmon.analysis.statistics.scan import ScanResult, Values, scan
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import HEAT_LEVELS, HEAT_METRICS, HEAT_STEPS, OWN_PHASES
+from ddpmon.messages.cells import LEAST, MOST, NOTHING
 
 BINS = 256
-"""Kept of each resolution."""
-NOTHING, LEAST, MOST, NOT_FINITE = 0, 1, 254, 255
-"""What a cell holds: nothing is known, the lower to the upper end of the scale, a value that is no number."""
+"""Kept of each resolution: as many columns as a wide terminal shows, in bounded memory."""
 OVER = (-0.25, 1.0)
-"""Scale of what is told as over or below a median: a quarter below to twice as much."""
+"""Scale of values over or below a median, as shares: a quarter below to twice as much."""
 HOT = 0.05
 """Over the median by so much: what the map's lowest mark stands for."""
 IDLE = (0.0, 1.0)
-"""Scale of GPU utilization, told as the share of time in which the GPU did nothing, so that more is worse."""
+"""Scale of GPU utilization, as the share of time in which the GPU was idle, so that more is worse."""
 BY_CHANCE, BEYOND = 1, 2
 """What a cell holds of what exceeds chance: it does not; it does, and by less than the second of HEAT_LEVELS."""
 FEW = 64
 """Of so many ranks, each one's bins are compared with those of its peers alone; of more, with all, as good as that."""
 CLEAR = 1.5
 """So many times what would show in the bins themselves is not taken from longer ones, whose edges are coarse."""
-Bytes = NDArray[np.uint8]
 _SUMMED = tuple(metric for metric in HEAT_METRICS if metric != "gpu")
-"""Known of every step when it comes. GPU utilization is sampled by the second, and comes after it."""
+"""What every step brings with it. GPU utilization is sampled by the second, and comes after the step."""
 _OWN, _WAIT, _STEP, _LOSS = (_SUMMED.index(name) for name in ("own", "wait", "step", "loss"))
 _PHASES = slice(_SUMMED.index(OWN_PHASES[0]), _SUMMED.index(OWN_PHASES[-1]) + 1)
 
@@ -92,7 +91,7 @@ class _Judged:
     """The step, or the bin, up to which it is judged."""
     numbers: Ints
     """[S] Of the bins."""
-    found: ScanResult
+    scan: ScanResult
 
 
 class _Level:
@@ -107,7 +106,7 @@ class _Level:
         self.count: Ints = np.zeros(BINS, np.int64)
         self.losses = np.zeros((BINS, ranks), np.int32)
         self.idle: NDArray[np.float32] | None = None
-        """Sums of the samples that overlap a bin; None: no GPU was told of."""
+        """Sums of the samples that overlap a bin; None: no GPU was sampled."""
         self.samples = np.zeros((0, ranks), np.int32)
         self.judged: _Judged | None = None
         """The latest that was asked for."""
@@ -132,19 +131,19 @@ class _Level:
         self.losses[slots] += part.losses[-BINS:]
         return part
 
-    def overlay(self, told: Overlaps) -> None:
+    def overlay(self, samples: Overlaps) -> None:
         """Add samples to the bins that they overlap, as far as those are kept."""
         if self.idle is None:
             self.idle = np.zeros(self.sums.shape[:2], np.float32)
             self.samples = np.zeros(self.sums.shape[:2], np.int32)
-        last = told.last // self.steps
-        first = np.maximum(told.first // self.steps, last - BINS + 1)
+        last = samples.last // self.steps
+        first = np.maximum(samples.first // self.steps, last - BINS + 1)
         count = last - first + 1
         sample = np.repeat(np.arange(len(count)), count)
         bins = first[sample] + np.arange(len(sample)) - np.repeat(np.cumsum(count) - count, count)
-        slots, column = bins % BINS, told.column[sample]
+        slots, column = bins % BINS, samples.column[sample]
         kept = self.number[slots] == bins
-        np.add.at(self.idle, (slots[kept], column[kept]), 1 - told.busy[sample[kept]])
+        np.add.at(self.idle, (slots[kept], column[kept]), 1 - samples.busy[sample[kept]])
         np.add.at(self.samples, (slots[kept], column[kept]), 1)
 
 
@@ -163,10 +162,10 @@ class Heat:
 
     def lay(self) -> None:
         """Lay the samples over the steps that they overlap, as far as those have come."""
-        told = self._utilization.overlaps(self.ranks)
-        if told is not None:
+        samples = self._utilization.overlaps(self.ranks)
+        if samples is not None:
             for level in self._levels.values():
-                level.overlay(told)
+                level.overlay(samples)
 
     def append(self, part: World, ahead_us: Ints | None = None) -> None:
         """Take further steps. ahead_us: [R] by how much the clock of their ends is ahead of each rank's own."""
@@ -205,19 +204,19 @@ class Heat:
         sums, counts = self._of(level, metric, slots)
         with np.errstate(divide="ignore", invalid="ignore"):
             values = sums / counts
-        known = (counts > 0) & there[:, None] & np.ones_like(values, bool)
+        has_value = (counts > 0) & there[:, None] & np.ones_like(values, bool)
         low, high = OVER
         if metric == "wait":
             low, high = 0.0, 1.0
         elif metric == "gpu":
             low, high = IDLE
         elif metric == "step":
-            middle = np.median(values[known]) if known.any() else 1.0
+            middle = np.median(values[has_value]) if has_value.any() else 1.0
             values = values / max(float(middle), 1e-9) - 1
         elif metric == "loss":
-            finite = values[known & np.isfinite(values)]
+            finite = values[has_value & np.isfinite(values)]
             low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
-        return Grid(_quantise(values, known, low, high).T, int(numbers[0]), steps, low, high, self.last_step)
+        return Grid(quantise(values, has_value, low, high).T, int(numbers[0]), steps, low, high, self.last_step)
 
     def beyond_chance(self, metric: str, steps: int, bins: int) -> Grid | None:
         """The latest bins of a metric, as `grid` has them, by how far they exceed what chance explains.
@@ -231,7 +230,7 @@ class Heat:
             return None
         last = self.last_step // steps
         judged = self._judged(level, metric, last, self.last_step)
-        over = judged.found.over
+        over = judged.scan.over
         wider = next((each for length, each in self._levels.items() if length > steps), None)
         if wider is not None and (ended := (self.last_step + 1) // wider.steps - 1) >= 0:
             coarse = self._judged(wider, metric, ended, ended)
@@ -239,8 +238,8 @@ class Heat:
                 # The bin that has not ended yet goes on as the one before it.
                 wanted = np.minimum(judged.numbers * steps // wider.steps, coarse.numbers[-1])
                 place = np.searchsorted(coarse.numbers, wanted).clip(max=len(coarse.numbers) - 1)
-                more = coarse.found.over[place] * (coarse.numbers[place] == wanted)[:, None]
-                over = np.maximum(over, np.where(more < CLEAR * judged.found.least, more, 0))
+                more = coarse.scan.over[place] * (coarse.numbers[place] == wanted)[:, None]
+                over = np.maximum(over, np.where(more < CLEAR * judged.scan.least, more, 0))
         numbers = np.arange(max(0, last - min(bins, BINS) + 1), last + 1)
         there = np.isin(numbers, judged.numbers)
         over = over[np.isin(judged.numbers, numbers)]
@@ -253,7 +252,7 @@ class Heat:
         if level.judged is None or (level.judged.metric, level.judged.until) != (metric, until):
             numbers = np.sort(level.number[(level.number > last - BINS) & (level.number <= last) & (level.number >= 0)])
             slots = numbers % BINS
-            level.judged = _Judged(metric, until, numbers, _found(level, metric, slots))
+            level.judged = _Judged(metric, until, numbers, _scanned(level, metric, slots))
         return level.judged
 
     @staticmethod
@@ -269,7 +268,7 @@ class Heat:
         return (sums, level.losses[slots]) if place == _LOSS else (sums, level.count[slots, None])
 
 
-def _found(level: _Level, metric: str, slots: Ints) -> ScanResult:
+def _scanned(level: _Level, metric: str, slots: Ints) -> ScanResult:
     """What exceeds chance: each rank's means over the peers', and those of all over what is usual."""
     count = level.count[slots, None].astype(np.float32)
     usual = level.usual[slots] / count
@@ -290,14 +289,6 @@ def _found(level: _Level, metric: str, slots: Ints) -> ScanResult:
     usually = max(float(np.median(whole)), 1e-9)
     together = scan((everyone[:, None] - np.median(everyone)) / usually * full)
     return ScanResult(np.maximum(ranks.over, together.over), ranks.least)
-
-
-def _quantise(values: Floats, known: NDArray[np.bool_], low: float, high: float) -> Bytes:
-    span = max(high - low, 1e-12)
-    with np.errstate(invalid="ignore", over="ignore"):
-        scaled = np.clip((values - low) / span, 0.0, 1.0) * (MOST - LEAST) + LEAST
-    cells = np.where(np.isfinite(values), np.nan_to_num(scaled), NOT_FINITE)
-    return np.where(known, cells, NOTHING).astype(np.uint8)
 
 
 def code(grid: Grid, value: float) -> int:
@@ -341,17 +332,13 @@ def worst(cells: Bytes, row: RankGroup) -> int:
 
 
 def hot_since(cells: Bytes, least: int) -> tuple[float, int | None]:
-    """Share of a row's known bins that are at least `least`, and since which place in it all are; None: they are not.
+    """Share of a row's bins with a value that are at least `least`, and since which place they are; None: not now.
 
-    cells: [bins]. Of twenty bins at the end, one may be below.
+    cells: [bins].
     """
-    known = np.flatnonzero(cells != NOTHING)
-    if not len(known):
+    filled = np.flatnonzero(cells != NOTHING)
+    if not len(filled):
         return 0.0, None
-    hot = cells[known] >= least
-    if not hot[-1]:
-        return float(hot.mean()), None
-    below = np.cumsum(~hot[::-1])
-    length = np.arange(1, len(hot) + 1)
-    fits = np.flatnonzero((below <= length / 20) & hot[::-1])
-    return float(hot.mean()), int(known[len(hot) - 1 - int(fits[-1])])
+    hot = cells[filled] >= least
+    since = holds_since(hot)
+    return float(hot.mean()), None if since is None else int(filled[since])

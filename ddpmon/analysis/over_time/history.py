@@ -1,9 +1,9 @@
 """Quantities of all ranks over the whole run in bounded memory: fine of late, coarser the longer ago.
 
 The last BINS rows are kept as they came. Four neighbours also become one row of a coarser level, of which again the
-last BINS are kept, and so on: what is a million steps ago is told by the thousand. A window that reaches back to some
-moment is shown from the finest level that still knows that moment, so it has at least BINS / 4 rows, as far as there
-were so many.
+last BINS are kept, and so on: of a million steps ago there is one row for a thousand of them. A window that reaches
+back to some moment is shown from the finest level that still reaches that moment, so it has at least BINS / 4 rows, as
+far as there were so many.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ LOW_IS_WORST = frozenset(name for name in (*STEP_SERIES, *SAMPLE_SERIES) if QUAN
 """Of whom the rank with the least is the one to look at: who waits least holds the others back."""
 Rows = NDArray[np.void]
 """`seconds` since the run began and `step`, both of the last that is in a row; of each quantity `low`, `median` (the
-mean of medians where rows were merged), `high`, the `worst` rank (-1: not known) and `weight`, the number of steps that
-told a value. A NaN counts as the largest value, so that it stays visible."""
+mean of medians where rows were merged), `high`, the `worst` rank (-1: unknown) and `weight`, the number of steps that
+have a value. A NaN counts as the largest value, so that it stays visible."""
 
 
 def row_type(quantities: int) -> np.dtype[np.void]:
@@ -41,7 +41,7 @@ def row_type(quantities: int) -> np.dtype[np.void]:
 
 @dataclass(frozen=True)
 class Spread:
-    """Low, median and high over ranks, row by row, and which rank is worst (-1: nobody told a value)."""
+    """Low, median and high over ranks, row by row, and which rank is worst (-1: nobody had a value)."""
 
     low: Floats
     median: Floats
@@ -55,19 +55,19 @@ def rows_of(seconds: Floats, step: Ints, spreads: Sequence[Spread]) -> Rows:
     rows = np.zeros(len(seconds), row_type(len(spreads)))
     rows["seconds"], rows["step"] = seconds, step
     with np.errstate(over="ignore"):
-        for place, told in enumerate(spreads):
+        for place, each in enumerate(spreads):
             for name in ("low", "median", "high", "worst", "weight"):
-                rows[name][:, place] = getattr(told, name)
+                rows[name][:, place] = getattr(each, name)
     return rows
 
 
 def spread(
-    values: Floats, known: Bools | None = None, ranks: Sequence[int] = (), *, low_is_worst: bool = False
+    values: Floats, has_value: Bools | None = None, ranks: Sequence[int] = (), *, low_is_worst: bool = False
 ) -> Spread:
     """Of each row of [S, R]. A NaN is larger than all others. ranks: of the columns; none: no rank is named."""
-    count = np.full(len(values), values.shape[1]) if known is None else known.sum(axis=1)
-    if known is not None:
-        values = np.where(known, values, np.nan)  # sorted to the end, where the count leaves it out
+    count = np.full(len(values), values.shape[1]) if has_value is None else has_value.sum(axis=1)
+    if has_value is not None:
+        values = np.where(has_value, values, np.nan)  # sorted to the end, where the count leaves it out
     ordered = np.sort(values, axis=1)
     last = np.maximum(count - 1, 0)
     place = np.arange(len(values))
@@ -76,7 +76,7 @@ def spread(
     worst = np.full(len(values), -1, np.int64)
     if len(ranks) > 1:
         least = np.where(np.isnan(values), np.inf, values)
-        most = values if known is None else np.where(known, values, -np.inf)  # argmax takes the first NaN
+        most = values if has_value is None else np.where(has_value, values, -np.inf)  # argmax takes the first NaN
         worst = np.asarray(ranks)[least.argmin(axis=1) if low_is_worst else most.argmax(axis=1)]
         worst[count == 0] = -1
     return Spread(ordered[:, 0], median, ordered[place, last], worst, count > 0)
@@ -90,17 +90,19 @@ def merged(rows: Rows, begins: Ints, low_is_worst: Bools) -> Rows:
     lasts = np.append(begins[1:], len(rows)) - 1
     result["seconds"], result["step"] = rows["seconds"][lasts], rows["step"][lasts]
     low, high, weight = rows["low"], rows["high"], rows["weight"].astype(np.float64)
-    known = weight > 0
+    has_value = weight > 0
     total = np.add.reduceat(weight, begins)
     result["weight"] = total
-    result["low"] = np.fmin.reduceat(np.where(known, low, np.nan), begins)
-    result["high"] = np.maximum.reduceat(np.where(known, high, -np.inf), begins)
+    result["low"] = np.fmin.reduceat(np.where(has_value, low, np.nan), begins)
+    result["high"] = np.maximum.reduceat(np.where(has_value, high, -np.inf), begins)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        result["median"] = np.add.reduceat(np.where(known, rows["median"] * weight, 0.0), begins) / total
+        result["median"] = np.add.reduceat(np.where(has_value, rows["median"] * weight, 0.0), begins) / total
     badness = np.where(low_is_worst, -low, high)
-    badness = np.where(known, np.where(np.isnan(badness), np.where(low_is_worst, -np.inf, np.inf), badness), -np.inf)
+    badness = np.where(
+        has_value, np.where(np.isnan(badness), np.where(low_is_worst, -np.inf, np.inf), badness), -np.inf
+    )
     most = np.repeat(np.maximum.reduceat(badness, begins), lasts - begins + 1, axis=0)
-    result["worst"] = np.maximum.reduceat(np.where(known & (badness == most), rows["worst"], -1), begins)
+    result["worst"] = np.maximum.reduceat(np.where(has_value & (badness == most), rows["worst"], -1), begins)
     return result
 
 
@@ -130,18 +132,18 @@ class SavedHistory(msgspec.Struct):
 
 
 class History:
-    """Quantities that are told at the same moments, from the run's start on."""
+    """Quantities that are measured at the same moments, from the run's start on."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)
-        self.known: set[str] = set()
+        self.recorded: set[str] = set()
         """Those that ever had a value."""
         self._levels: list[Level] = []
         self._low_is_worst: Bools = np.array([name in LOW_IS_WORST for name in names])
 
     def add(self, rows: Rows) -> None:
         """Take further rows, in the order of time."""
-        self._know(rows)
+        self._note_recorded(rows)
         rows["seconds"] = np.maximum.accumulate(np.maximum(rows["seconds"], self.last_s))
         place = 0
         while len(rows):
@@ -155,18 +157,18 @@ class History:
             begins = np.arange(len(together) // MERGED) * MERGED
             rows = merged(together[: len(begins) * MERGED], begins, self._low_is_worst)
 
-    def _know(self, rows: Rows) -> None:
-        told: list[bool] = np.any(rows["weight"] > 0, axis=0).tolist()
-        self.known |= {name for name, there in zip(self.names, told, strict=True) if there}
+    def _note_recorded(self, rows: Rows) -> None:
+        has_value: list[bool] = np.any(rows["weight"] > 0, axis=0).tolist()
+        self.recorded |= {name for name, there in zip(self.names, has_value, strict=True) if there}
 
     @property
     def last_s(self) -> float:
-        """When the last row was told; -inf: none was."""
+        """When the last row ends; -inf: there is none."""
         seconds = self._levels[0].rows["seconds"] if self._levels else np.zeros(0)
         return float(seconds[-1]) if len(seconds) else -math.inf
 
     def between(self, begin_s: float, end_s: float, points: int) -> tuple[Rows, int]:
-        """What is known of a stretch in at most `points` rows and two beside it, and how many first rows one is of."""
+        """A stretch in at most `points` rows and two beside it, and how many of the finest rows each is made of."""
         if not self._levels:
             return np.zeros(0, row_type(len(self.names))), 1
         place = next((i for i, level in enumerate(self._levels) if _reaches(level, begin_s)), 0)
@@ -188,7 +190,7 @@ class History:
     def series(self, name: str) -> Series:
         """A quantity over the whole run."""
         rows, _ = self.between(-math.inf, math.inf, POINTS)
-        low, median, high = (_told(rows, each, self.names.index(name)) for each in ("low", "median", "high"))
+        low, median, high = (_values(rows, each, self.names.index(name)) for each in ("low", "median", "high"))
         return Series(np.round(rows["seconds"], 3).tolist(), low, median, high)
 
     def view(self, name: str, span_s: float | None, end_s: float | None, points: int) -> SeriesView:
@@ -198,7 +200,7 @@ class History:
         end_s = self.last_s if end_s is None else end_s
         begin_s = -math.inf if span_s is None else end_s - span_s
         rows, merges = self.between(begin_s, end_s, points)
-        low, median, high = (_told(rows, each, place) for each in ("low", "median", "high"))
+        low, median, high = (_values(rows, each, place) for each in ("low", "median", "high"))
         worst = [int(rank) if rank >= 0 else None for rank in rows["worst"][:, place]]
         return SeriesView(
             name, np.round(rows["seconds"], 3).tolist(), rows["step"].tolist(), low, median, high, worst, merges,
@@ -206,7 +208,7 @@ class History:
         )  # fmt: skip
 
     def until(self, seconds: float) -> History:
-        """As it was at an earlier moment, as far as that is still known."""
+        """As it was at an earlier moment, as far as it still reaches back."""
         cut = History(self.names)
         above = 0
         for level in reversed(self._levels):
@@ -216,7 +218,7 @@ class History:
                 kept, count = 0, above * MERGED
             if count:
                 cut._levels.insert(0, Level(level.rows[:kept], count))
-                cut._know(level.rows[:kept])
+                cut._note_recorded(level.rows[:kept])
             above = count
         return cut
 
@@ -234,13 +236,13 @@ class History:
         """
         history = cls(names)
         kind = row_type(len(saved.names))
-        for count, told in saved.levels:
-            rows = np.frombuffer(told, kind)
+        for count, content in saved.levels:
+            rows = np.frombuffer(content, kind)
             if not len(rows) <= min(count, BINS):
                 raise ValueError(f"a history of {count} rows holds {len(rows)}")
             rows = _of_quantities(rows, saved.names, names)
             history._levels.append(Level(rows, count))
-            history._know(rows)
+            history._note_recorded(rows)
         return history
 
 
@@ -261,9 +263,9 @@ def _reaches(level: Level, begin_s: float) -> bool:
     return level.whole or (len(level.rows) > 0 and float(level.rows[0]["seconds"]) <= begin_s)
 
 
-def _told(rows: Rows, name: str, place: int) -> list[float | None]:
-    """Values of a quantity; None where nobody told one."""
-    known = rows["weight"][:, place] > 0
+def _values(rows: Rows, name: str, place: int) -> list[float | None]:
+    """Values of a quantity; None where nobody had one."""
+    has_value = rows["weight"][:, place] > 0
     return [
-        value if there else None for value, there in zip(rows[name][:, place].tolist(), known.tolist(), strict=True)
+        value if there else None for value, there in zip(rows[name][:, place].tolist(), has_value.tolist(), strict=True)
     ]

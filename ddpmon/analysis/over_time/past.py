@@ -12,20 +12,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ddpmon.analysis.over_time.cells import holds_since, quantise
 from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import HEAT_STEPS, OWN_PHASES, PHASES, PastRow, Phase
 
 BINS = 256
-"""Kept of each resolution."""
+"""Kept of each resolution: as many columns as a wide terminal shows, in bounded memory."""
 LEAST_EXCESS = Threshold(
     0.05,
     of="share of the peers' median own time by which a phase of one rank is longer",
-    why="A judgement: who looks at one rank wants to see what comes before it is told of (8%), above noise.",
+    why="A judgement: who looks at one rank wants to see what comes before it is reported (8%), above noise.",
 )
-NOTHING, LEAST, MOST, NOT_FINITE = 0, 1, 254, 255
-"""What a cell holds: nothing is known, the lower to the upper end of the scale, a value that is no number."""
 _LOSS, _OWN, _STEP = range(len(PHASES), len(PHASES) + 3)
 """Columns behind the phases; own time and the step are those of medians alone."""
 _LONG = ("own", *OWN_PHASES)
@@ -74,7 +73,7 @@ class _Level:
         self.losses[slots] += np.add.reduceat(has_loss.astype(np.int32), begins, axis=0)
 
     def means(self, numbers: Ints, ranks: slice) -> NDArray[np.float32]:
-        """[bins, ranks, phases and loss]; NaN where nothing is known. ranks: their columns."""
+        """[bins, ranks, phases and loss]; NaN where there is none. ranks: their columns."""
         slots = numbers % BINS
         there = self.number[slots] == numbers
         means = self.sums[slots, ranks]
@@ -147,7 +146,7 @@ class Past:
         means = np.delete(level.means(wanted, slice(None)), place, axis=1)
         own, step = means[..., : Phase.WAIT].sum(axis=2), means[..., :_LOSS].sum(axis=2)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # a bin without peers is not known, which NaN says
+            warnings.simplefilter("ignore", RuntimeWarning)  # a bin without peers becomes NaN
             medians = np.median(np.concatenate([means, own[..., None], step[..., None]], axis=2), axis=1)
             if np.isnan(medians[:, _LOSS]).any():  # some rank has no loss, or one that is not finite
                 medians[:, _LOSS] = np.nanmedian(means[..., _LOSS], axis=1)
@@ -171,50 +170,45 @@ def _phase(name: str, mine: Floats, peers: Floats, begins: Ints, steps: int) -> 
     if name in _LONG:
         over = values - others > LEAST_EXCESS.enter * peers[:, _OWN]
         longer = _since(over, ~np.isnan(values) & ~np.isnan(others), begins, steps)
-    known = ~np.isnan(step)
-    return PastRow(
-        name, 0.0, high, _cells(values, known, 0.0, high), _cells(others, ~np.isnan(others), 0.0, high), longer
-    )
+    return PastRow(name, 0.0, high, _cells(values, ~np.isnan(step), 0.0, high), _peers_cells(others, 0.0, high), longer)
 
 
 def _loss(mine: Floats, peers: Floats, has_loss: Bools) -> PastRow:
     values, others = mine[:, _LOSS], peers[:, _LOSS]
     finite = np.concatenate([values[np.isfinite(values)], others[np.isfinite(others)]])
     low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
-    return PastRow("loss", low, high, _cells(values, has_loss, low, high), _cells(others, ~np.isnan(others), low, high))
+    return PastRow("loss", low, high, _cells(values, has_loss, low, high), _peers_cells(others, low, high))
 
 
 def _usual(values: Floats) -> float:
     """The highest value worth a scale: one slow step must not press the others flat."""
-    known = np.sort(values[np.isfinite(values)])
-    if not len(known):
+    ordered = np.sort(values[np.isfinite(values)])
+    if not len(ordered):
         return 0.0
-    usual, most = float(known[int(0.95 * (len(known) - 1))]), float(known[-1])
-    return most if most <= 2 * usual or len(known) < 20 else 1.5 * usual
+    usual, most = float(ordered[int(0.95 * (len(ordered) - 1))]), float(ordered[-1])
+    return most if most <= 2 * usual or len(ordered) < 20 else 1.5 * usual
 
 
-def _cells(values: Floats, known: Bools, low: float, high: float) -> bytes:
-    with np.errstate(invalid="ignore", over="ignore"):
-        share = np.clip((values - low) / max(high - low, 1e-12), 0.0, 1.0)
-    cells = np.where(np.isfinite(values), np.nan_to_num(share) * (MOST - LEAST) + LEAST, NOT_FINITE)
-    return np.where(known, cells, NOTHING).astype(np.uint8).tobytes()
+def _cells(values: Floats, has_value: Bools, low: float, high: float) -> bytes:
+    return quantise(values, has_value, low, high).tobytes()
 
 
-def _since(over: Bools, known: Bools, begins: Ints, steps: int) -> str:
-    """Since when a phase takes longer, in words; empty if it does not, or not steadily. One bin in twenty may be less.
+def _peers_cells(values: Floats, low: float, high: float) -> bytes:
+    return _cells(values, ~np.isnan(values), low, high)
+
+
+def _since(over: Bools, has_value: Bools, begins: Ints, steps: int) -> str:
+    """Since when a phase takes longer, in words; empty if it does not.
 
     The last bin may have only just begun: it counts where it agrees.
     """
-    places = np.flatnonzero(known)
+    places = np.flatnonzero(has_value)
     if len(places) > 1 and not over[places[-1]]:
         places = places[:-1]
-    if not len(places) or not over[places[-1]]:
+    since = holds_since(over[places])
+    if since is None:
         return ""
-    back = over[places][::-1]
-    short = np.cumsum(~back)
-    fits = np.flatnonzero((short <= np.arange(1, len(back) + 1) / 20) & back)
-    length = int(fits[-1]) + 1
-    if length == len(places):
-        return "in all of these steps" if length > 1 else ""
-    first = max(1, int(begins[places[len(places) - length]]))
+    if since == 0:
+        return "in all of these steps" if len(places) > 1 else ""
+    first = max(1, int(begins[places[since]]))
     return f"since step {first:,}" if steps == 1 else f"since about step {first:,}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,11 +30,20 @@ class Overlaps:
     """Share of its time in which the GPU worked, 0 to 1."""
 
 
+class _Sample(NamedTuple):
+    """What a GPU did between two moments of its rank's own clock."""
+
+    rank: int
+    since_us: int
+    at_us: int
+    percent: float
+
+
 class Utilization:
     """Takes samples of a world's ranks and its steps, in whatever order they come."""
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[int, int, int, float]] = []
+        self._waiting: list[_Sample] = []
         self.forget()
 
     def forget(self) -> None:
@@ -45,7 +55,7 @@ class Utilization:
 
     def sample(self, rank: int, since_us: int, at_us: int, percent: float) -> None:
         """What a GPU did between two moments of its rank's own clock."""
-        self._waiting.append((rank, since_us, at_us, percent))
+        self._waiting.append(_Sample(rank, since_us, at_us, percent))
 
     def append(self, part: World, ahead_us: Ints) -> None:
         """Take further steps.
@@ -61,15 +71,15 @@ class Utilization:
     def overlaps(self, ranks: Sequence[int]) -> Overlaps | None:
         """Samples that were taken up to the end of the last step. Those of before the first step are forgotten."""
         columns = {rank: column for column, rank in enumerate(ranks)} if len(self._step) else {}
-        waiting = [told for told in self._waiting if told[0] in columns]
+        waiting = [sample for sample in self._waiting if sample.rank in columns]
         if not waiting:
             self._waiting = []
             return None
-        column, since, at = np.array([(columns[told[0]], *told[1:3]) for told in waiting], np.int64).T
-        percent = np.array([told[3] for told in waiting], np.float32)
+        column, since, at = np.array([(columns[one.rank], one.since_us, one.at_us) for one in waiting], np.int64).T
+        percent = np.array([sample.percent for sample in waiting], np.float32)
         since, at = since + self._ahead_us[column], at + self._ahead_us[column]
         due = at <= self._end_us[-1]
-        later = [told for told, taken in zip(waiting, due.tolist(), strict=True) if not taken]
+        later = [sample for sample, taken in zip(waiting, due.tolist(), strict=True) if not taken]
         self._waiting = later[-WAITING_MOST * len(ranks) :]
         first = np.searchsorted(self._end_us, since, side="right")
         last = np.searchsorted(self._begin_us, at, side="left") - 1

@@ -23,15 +23,15 @@ def same_words(one: str, other: str) -> bool:
 
 
 def alike(one: Failure, other: Failure) -> bool:
-    """Whether two ranks raised the same at the same place. A place that is not known is any."""
+    """Whether two ranks raised the same at the same place. An unknown place is the same as any."""
     here, there = _place(one.traceback), _place(other.traceback)
     return same_words(one.error, other.error) and (here is None or there is None or here == there)
 
 
-def together(told: list[Failure]) -> list[list[Failure]]:
-    """Failures in groups that are alike, each in the order in which they were told."""
+def together(failures: list[Failure]) -> list[list[Failure]]:
+    """Failures in groups that are alike, each in the order in which they came."""
     groups: list[list[Failure]] = []
-    for failure in told:
+    for failure in failures:
         group = next((group for group in groups if alike(group[0], failure)), None)
         if group is None:
             groups.append([failure])

@@ -1,6 +1,6 @@
 """What the processes and devices of ranks did over the last seconds, and what of it sets a late rank apart.
 
-A cause is told only where it sets the rank apart from its peers and can account for half of what makes it late.
+A cause is named only where it sets the rank apart from its peers and can account for half of what makes it late.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class Conditions:
     gpu_throttled: tuple[str, ...] = ()
     """Why its GPU held its clocks down for at least half of the time."""
     cores: int = 0
-    """That it may run on; 0: not known."""
+    """That it may run on; 0: unknown."""
     loader_workers: int | None = None
     """Of the DataLoader that it read most."""
     loader_pinned: bool | None = None
-    """Whether that one's batches lie in pinned memory; None: not for a GPU, or not known."""
+    """Whether that one's batches lie in pinned memory; None: not for a GPU, or unknown."""
     means: Mapping[str, float] = field(default_factory=dict)
     """Of what kinds of findings name as evidence, by name of the quantity; without what is not measured."""
 
@@ -85,14 +85,14 @@ class Lateness:
     step_ms: float
 
 
-def cause(late: Lateness, known: Mapping[int, Conditions], peers: Sequence[int]) -> Cause | None:
+def cause(late: Lateness, by_rank: Mapping[int, Conditions], peers: Sequence[int]) -> Cause | None:
     """What sets a late rank apart from its peers, ranks that are not late; the surest first."""
-    mine = known.get(late.rank)
-    others = [known[rank] for rank in peers if rank in known]
+    mine = by_rank.get(late.rank)
+    others = [by_rank[rank] for rank in peers if rank in by_rank]
     if mine is None:
         return None
-    looks = (_slow_gpu, _no_core, _fewer_workers, _disk)
-    return next((found for look in looks if (found := look(late, mine, others))), None)
+    causes = (of(late, mine, others) for of in (_slow_gpu, _no_core, _fewer_workers, _disk))
+    return next((cause for cause in causes if cause is not None), None)
 
 
 def _slow_gpu(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cause | None:
@@ -191,17 +191,17 @@ def with_means(finding: Finding, quantities: Sequence[str], conditions: Mapping[
     return finding if len(evidence) == len(finding.evidence) else replace(finding, evidence=evidence)
 
 
-def lone_host(late: Sequence[int], known: Mapping[int, Conditions]) -> tuple[str, int] | None:
+def lone_host(late: Sequence[int], by_rank: Mapping[int, Conditions]) -> tuple[str, int] | None:
     """The host that all late ranks are on, and how many ranks it has, if all of its ranks are late and others not."""
-    hosts = {known[rank].host for rank in late if rank in known}
-    everywhere = {one.host for one in known.values()}
-    if len(hosts) != 1 or len(everywhere) < 2 or not all(rank in known for rank in late):
+    hosts = {by_rank[rank].host for rank in late if rank in by_rank}
+    everywhere = {one.host for one in by_rank.values()}
+    if len(hosts) != 1 or len(everywhere) < 2 or not all(rank in by_rank for rank in late):
         return None
     (host,) = hosts
-    there = [one.rank for one in known.values() if one.host == host]
+    there = [one.rank for one in by_rank.values() if one.host == host]
     return (host, len(there)) if host and set(there) == set(late) else None
 
 
 def _median(values: Iterable[float | None]) -> float | None:
-    told = [value for value in values if value is not None]
-    return float(np.median(told)) if told else None
+    measured = [value for value in values if value is not None]
+    return float(np.median(measured)) if measured else None

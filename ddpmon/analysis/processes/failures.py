@@ -101,8 +101,8 @@ def read_table(text: str) -> list[Ended]:
 
 
 def read_falls(text: str) -> dict[int, Ended]:
-    """Whom torchrun saw fail first in each attempt that its output tells of, by pid. The rank is the local one."""
-    rows = ({name: int(value) for name, value in found.groupdict().items()} for found in FALL.finditer(text))
+    """Whom torchrun saw fail first in each attempt that its output mentions, by pid. The rank is the local one."""
+    rows = ({name: int(value) for name, value in match.groupdict().items()} for match in FALL.finditer(text))
     return {row["pid"]: Ended(row["local"], row["local"], row["pid"], row["code"], root=True) for row in rows}
 
 
@@ -115,20 +115,20 @@ def first(
 ) -> FirstFailure | None:
     """The first cause: an exception's own time counts, except where it only says that a peer has gone.
 
-    last_lines: the last line each rank left on stderr, for a rank that could not tell of its exception.
+    last_lines: the last line each rank left on stderr, for a rank that could not report its exception.
     memory_kills: as in `Run`.
     common_line: the last line of what ranks wrote where their output is not kept apart.
     """
     memory = _MEMORY.get(memory_kills, "")
     by_rank = {row.rank: row for row in ended}
-    told = sorted(failures, key=lambda failure: failure.time_us)
-    causes = [failure for failure in told if not is_consequence(failure)]
+    reported = sorted(failures, key=lambda failure: failure.time_us)
+    causes = [failure for failure in reported if not is_consequence(failure)]
     killed = [row for row in ended if row.signal and row.signal not in _HARMLESS]
-    silent = [row for row in ended if row.code and all(row.rank != failure.rank for failure in told)]
-    lost_peers = len({failure.rank for failure in told} - {failure.rank for failure in causes})
+    silent = [row for row in ended if row.code and all(row.rank != failure.rank for failure in reported)]
+    lost_peers = len({failure.rank for failure in reported} - {failure.rank for failure in causes})
     if causes:
         ranks = {failure.rank for failure in causes if alike(causes[0], failure)}
-        ranks |= _saying(causes[0].error, last_lines) - {failure.rank for failure in told}
+        ranks |= _saying(causes[0].error, last_lines) - {failure.rank for failure in reported}
         return _of_failure(causes[0], by_rank, memory, ranks, lost_peers)
     if killed:
         row = min(killed, key=lambda row: (row.signal == "SIGABRT", not row.root, row.rank))
@@ -136,7 +136,7 @@ def first(
         cause = _because(f"killed by {row.signal}", memory, row.signal == "SIGKILL")
         out_of: OutOf = "host" if memory and row.signal == "SIGKILL" else ""
         return FirstFailure(row.rank, cause, "", tuple(sorted({row.rank, *same})), lost_peers, out_of)
-    if silent and (not told or any(row.root for row in silent)):
+    if silent and (not reported or any(row.root for row in silent)):
         row = min(silent, key=lambda row: (not row.root, row.rank))
         words = last_lines.get(row.rank, "")
         ranks = _saying(words, last_lines) & set(by_rank) if words else set()
@@ -145,8 +145,8 @@ def first(
             ranks = {other.rank for other in silent if words and other.code == row.code} - set(last_lines)
         alike_ranks = tuple(sorted(ranks | {row.rank}))
         return FirstFailure(row.rank, *_said(words, row.code), alike_ranks, lost_peers, _gpu(words))
-    if told:
-        return _of_failure(told[0], by_rank, memory, {told[0].rank}, 0)
+    if reported:
+        return _of_failure(reported[0], by_rank, memory, {reported[0].rank}, 0)
     return None
 
 
@@ -195,10 +195,10 @@ def advice(rank: int, out_of: OutOf, resident: Mapping[int, int]) -> str | None:
     others = [size for other, size in resident.items() if other != rank]
     held = f"Rank {rank} last held {resident[rank] / GIB:.1f} GiB" if rank in resident else ""
     beside = f", the others {max(others) / GIB:.1f} at most" if held and others else ""
-    told = f"{held}{beside}; DataLoader workers, which come on top, were not measured. " if held else ""
+    measured = f"{held}{beside}; DataLoader workers, which come on top, were not measured. " if held else ""
     return (
-        f"{told}Fewer ranks or DataLoader workers on this host need less, smaller batches too; what is kept from step"
-        " to step (losses with their graph, lists of outputs, a dataset's cache) grows until it is full."
+        f"{measured}Fewer ranks or DataLoader workers on this host need less, smaller batches too; what is kept from"
+        " step to step (losses with their graph, lists of outputs, a dataset's cache) grows until it is full."
     )
 
 
@@ -244,18 +244,18 @@ def who_failed(ranks: Sequence[int], world_size: int) -> str:
     return f"rank {ranks[0]} failed:" if len(ranks) < 2 else f"{_ranks(ranks, world_size)} failed alike:"
 
 
-def events(told: Sequence[Failure], world_size: int) -> list[tuple[str, str]]:
-    """Severity and sentence of what was just told: one for all that is alike, one for all that lost their peers."""
-    causes = [failure for failure in told if not is_consequence(failure)]
-    found = []
+def events(failures: Sequence[Failure], world_size: int) -> list[tuple[str, str]]:
+    """Severity and sentence of failures: one for those that are alike, one for all that lost their peers."""
+    causes = [failure for failure in failures if not is_consequence(failure)]
+    sentences = []
     for group in together(causes):
         ranks = sorted({failure.rank for failure in group})
-        found.append(("critical", headline(ranks, group[0].error, world_size)))
-    lost = sorted({failure.rank for failure in told} - {failure.rank for failure in causes})
+        sentences.append(("critical", headline(ranks, group[0].error, world_size)))
+    lost = sorted({failure.rank for failure in failures} - {failure.rank for failure in causes})
     if lost:
         who = f"rank {lost[0]} lost its" if len(lost) == 1 else f"{_ranks(lost, world_size)} lost their"
-        found.append(("warn", f"{who} peers and failed too"))
-    return found
+        sentences.append(("warn", f"{who} peers and failed too"))
+    return sentences
 
 
 def _ranks(ranks: Sequence[int], world_size: int) -> str:

@@ -41,7 +41,7 @@ class Standstill:
 
 
 def missing(stacks: Mapping[int, Stack]) -> list[int]:
-    """Ranks that did not arrive where the others wait; empty if that cannot be told.
+    """Ranks that did not arrive where the others wait; empty if that is uncertain.
 
     A rank that is not blocked has not arrived. Among several, and where all or none are blocked, torch's own count
     tells: in some process group they have issued fewer collectives than another rank. Messages from rank to rank count
@@ -101,29 +101,33 @@ def who_of(ranks: Sequence[int], world_size: int) -> str:
     return f"rank {listed}" if len(ranks) == 1 else "all ranks" if listed == "all" else f"ranks {listed}"
 
 
-def _silent(found: Standstill) -> tuple[Held | None, list[int]]:
+def _silent(standstill: Standstill) -> tuple[Held | None, list[int]]:
     """How the kernel keeps silent ranks from running, the worst first, and which; None: it does not."""
-    held = next((found.held[rank] for rank in found.silent if rank in found.held), None)
-    ranks = [rank for rank in found.silent if not held or (rank in found.held and found.held[rank].how == held.how)]
+    held = next((standstill.held[rank] for rank in standstill.silent if rank in standstill.held), None)
+    ranks = [
+        rank
+        for rank in standstill.silent
+        if not held or (rank in standstill.held and standstill.held[rank].how == held.how)
+    ]
     return held, ranks
 
 
-def silence_line(found: Standstill) -> str | None:
-    """Where ranks are that fell silent while nothing outside of them keeps them from running; None: not known."""
-    held, ranks = _silent(found)
-    if held or found.over:
+def silence_line(standstill: Standstill) -> str | None:
+    """Where ranks are that fell silent while nothing outside of them keeps them from running; None: no stack says."""
+    held, ranks = _silent(standstill)
+    if held or standstill.over:
         return None
-    return next((line_of(found.stacks[rank]) for rank in ranks if rank in found.stacks), None)
+    return next((line_of(standstill.stacks[rank]) for rank in ranks if rank in standstill.stacks), None)
 
 
-def silence(found: Standstill) -> tuple[str, str]:
-    """What is known of ranks that are not heard though their processes live, and what to do about it."""
-    held, ranks = _silent(found)
-    who = who_of(ranks, found.world_size)
+def silence(standstill: Standstill) -> tuple[str, str]:
+    """Why ranks are silent though their processes live, and what to do about it."""
+    held, ranks = _silent(standstill)
+    who = who_of(ranks, standstill.world_size)
     alone = len(ranks) == 1
     be = "is" if alone else "are"
     if held and held.how == "stopped":
-        pids = " ".join(str(found.held[rank].pid) for rank in ranks)
+        pids = " ".join(str(standstill.held[rank].pid) for rank in ranks)
         return f"{who} {be} stopped (SIGSTOP or Ctrl-Z)", f"Have {'it' if alone else 'them'} go on: kill -CONT {pids}"
     if held and held.how == "traced":
         return f"{who} {be} held by a debugger", f"Let the debugger of process {held.pid} go on."
@@ -133,9 +137,9 @@ def silence(found: Standstill) -> tuple[str, str]:
             f"{who} {'hangs' if alone else 'hang'} in the kernel{inside}, where no signal reaches",
             "Look at the disk or network file system that it reads, and at the kernel's log (dmesg).",
         )
-    if found.over:
+    if standstill.over:
         return f"{who} {'was' if alone else 'were'} not heard any more", f"Look at the last output of {who}."
     text = f"{who} {be} not heard though {'its process lives' if alone else 'their processes live'}"
-    if line := silence_line(found):
+    if line := silence_line(standstill):
         return text, f"Look at the compiled code called in {line}: it keeps Python's lock (the GIL)."
     return text, f"Look for compiled code on {who} that keeps Python's lock (the GIL)."

@@ -10,38 +10,38 @@ from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.words import counted
 
 
-def advice(data_ms: float, step_ms: float, known: Sequence[Conditions]) -> str:
+def advice(data_ms: float, step_ms: float, conditions: Sequence[Conditions]) -> str:
     """What would hide the time that all ranks wait for data, in a step of which they do.
 
     Without workers a batch takes what is waited for. With W of them that cannot keep up one comes a step, so that each
     worker takes W steps for its own; n workers are enough once n batches are ready in that time.
     """
     rest = max(step_ms - data_ms, 1e-3)
-    told = Counter(one.loader_workers for one in known if one.loader_workers is not None)
-    pinned = _pinning(known)
-    if not told:
+    counts = Counter(one.loader_workers for one in conditions if one.loader_workers is not None)
+    pinned = _pinning(conditions)
+    if not counts:
         return (
             f"A batch takes {data_ms:.1f} ms longer to load than training hides. Without DataLoader workers:"
             f" num_workers={ceil(data_ms / rest)} would hide it; with W of them: {step_ms / rest:.1f} x W."
             f" {_UNKNOWN}{pinned}"
         )
-    workers = told.most_common(1)[0][0]
+    workers = counts.most_common(1)[0][0]
     if workers == 0:
         enough = ceil(data_ms / rest)
         has = f"The DataLoader has no workers: training waits {data_ms:.1f} ms for each batch to be loaded."
     else:
         enough = max(workers + 1, ceil(workers * step_ms / rest))
         has = f"{workers} DataLoader worker{'s' if workers > 1 else ''} a rank cannot keep up with training."
-    return f"{has} num_workers={enough} would hide it{_cores(enough, known)}. {_UNKNOWN}{pinned}"
+    return f"{has} num_workers={enough} would hide it{_cores(enough, conditions)}. {_UNKNOWN}{pinned}"
 
 
 _UNKNOWN = "Whether disk, decoding or collating takes the time was not measured."
 
 
-def _cores(workers: int, known: Sequence[Conditions]) -> str:
+def _cores(workers: int, conditions: Sequence[Conditions]) -> str:
     """What it takes on the host with the fewest cores for a rank."""
     hosts: dict[str, list[Conditions]] = {}
-    for one in known:
+    for one in conditions:
         if one.cores:
             hosts.setdefault(one.host, []).append(one)
     if not hosts:
@@ -57,8 +57,8 @@ def _cores(workers: int, known: Sequence[Conditions]) -> str:
     )
 
 
-def _pinning(known: Sequence[Conditions]) -> str:
-    if not any(one.loader_pinned is False for one in known):
+def _pinning(conditions: Sequence[Conditions]) -> str:
+    if not any(one.loader_pinned is False for one in conditions):
         return ""
     return (
         " Its batches are not pinned: pin_memory=True and .to(device, non_blocking=True) also let their copy to the GPU"

@@ -41,31 +41,31 @@ class Sameness:
     step: int
     """Steps finished by then."""
     updates: int
-    """Optimizer steps on gradients that DDP never reduced by then, as far as is known; 0: none is known of."""
+    """Optimizer steps on gradients that DDP never reduced by then, those that were noticed."""
 
 
 @dataclass
 class Replicas:
     """Compares digests of ranks as they come in."""
 
-    _told: dict[_Model, dict[_Moment, dict[int, int]]] = field(default_factory=dict)
+    _digests: dict[_Model, dict[_Moment, dict[int, int]]] = field(default_factory=dict)
 
     def add(self, rank: int, digests: Sequence[Digest]) -> None:
-        """Take what a rank told."""
+        """Take a rank's digests."""
         for digest in digests:
-            moments = self._told.setdefault((digest.group, digest.model), {})
+            moments = self._digests.setdefault((digest.group, digest.model), {})
             moments.setdefault((digest.sequence, digest.step, digest.updates), {})[rank] = digest.value
             if len(moments) > KEPT:
                 del moments[min(moments)]
 
     def difference(self) -> Difference | None:
         """Of the model whose replicas were seen to differ first, if they still did when they were last compared."""
-        found = [one for key, moments in self._told.items() if (one := _difference(key[1], moments))]
-        return min(found, key=lambda one: one.step, default=None)
+        differences = [one for key, moments in self._digests.items() if (one := _difference(key[1], moments))]
+        return min(differences, key=lambda one: one.step, default=None)
 
     def same(self) -> Sameness | None:
         """None while nothing was compared, or replicas of some model are not the same."""
-        compared = [moment for moments in self._told.values() for moment in moments if len(moments[moment]) > 1]
+        compared = [moment for moments in self._digests.values() for moment in moments if len(moments[moment]) > 1]
         if not compared or self.difference() is not None:
             return None
         return Sameness(max(step for _, step, _ in compared), max(updates for *_, updates in compared))
@@ -80,5 +80,5 @@ def _difference(model: int, moments: Mapping[_Moment, Mapping[int, int]]) -> Dif
     values = compared[-1][1]
     (value, most), *others = Counter(values.values()).most_common()
     majority = most > max(count for _, count in others)
-    ranks = tuple(sorted(rank for rank, told in values.items() if not majority or told != value))
+    ranks = tuple(sorted(rank for rank, digest in values.items() if not majority or digest != value))
     return Difference(model, first, same[-1] if same else None, ranks, len(values))

@@ -47,9 +47,9 @@ class Starting:
     """A rank that has not finished a step."""
 
     still_s: float
-    """Since it came on, as far as is known."""
+    """Since it last came on."""
     idle: bool = False
-    """It and its children did nothing for START_S; False also where that is not known."""
+    """It and its children did nothing for START_S; False also where that was not measured."""
     has_model: bool = False
     gone: bool = False
     """It has left or died."""

@@ -1,7 +1,7 @@
 """Processes of a run that have torch loaded while the probe is not armed in them: nobody watches what they do.
 
 Torch takes a while to import, and the probe is armed right after it; a script whose interpreter ignores the environment
-may still call `ddpmon.init()`. So a process is told of only after some time, sooner where its own start tells why.
+may still call `ddpmon.init()`. So a process is reported only after some time, sooner where its own start says why.
 """
 
 from __future__ import annotations

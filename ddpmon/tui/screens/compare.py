@@ -31,14 +31,14 @@ def comparison_lines(made: dict[str, Any], width: int) -> list[Line]:
     lines += [[(" " + row, "strong")] for row in wrap(f"{plain(made['verdict'])}.", width - 2)]
     lines.append([])
     for name in ("a", "b"):
-        rows = wrap(plain(comparison.what(made[name])), width - 5)
+        rows = wrap(plain(comparison.title(made[name])), width - 5)
         lines += [[(f" {name.upper() if not i else ' '}  ", "key"), (row, "text")] for i, row in enumerate(rows)]
     lines += [[], title("speed and loss", width), _cells(("", "A", "B", "B - A"), "muted")]
     lines += [_cells(row) for row in comparison.numbers(made)]
     lines += [[], title("ms a step: mean of all ranks, and of the critical rank, which makes its length", width)]
     lines += _phases(made, width)
     lines += [[], title("why", width)]
-    for word, sentence in comparison.facts(made):
+    for word, sentence in comparison.sentences(made):
         rows = wrap(plain(sentence), width - 9)
         lines += [[(f" {word if not i else '':<6} ", "key"), (row, "text")] for i, row in enumerate(rows)]
     return [*lines, [], *([(" " + row, "muted")] for row in wrap(comparison.CERTAINTY, width - 2))]

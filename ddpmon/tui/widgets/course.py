@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ddpmon.messages import OWN_PHASES, QUANTITIES, InspectView, PastRow, Quantity, RankView, Snapshot, chosen
+from ddpmon.messages.cells import LEAST, MOST, NOT_FINITE, NOTHING
 from ddpmon.messages.quantities import MS
 from ddpmon.tui import numbers
 from ddpmon.tui.frame import finite
@@ -18,7 +19,6 @@ _OVER = 9
 LABEL = NAME + 2 * NUMBER + _OVER + 2
 """Columns of the name and the numbers."""
 LEVELS = "▁▂▃▄▅▆▇█"
-_NOTHING, _LEAST, _MOST, _NOT_FINITE = 0, 1, 254, 255
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ _ROWS = (
 
 def cell(value: int) -> str:
     """The block that stands for a cell of a course."""
-    if value == _NOTHING:
+    if value == NOTHING:
         return " "
-    return "✖" if value == _NOT_FINITE else LEVELS[min(7, (value - _LEAST) * 8 // (_MOST - _LEAST + 1))]
+    return "✖" if value == NOT_FINITE else LEVELS[min(7, (value - LEAST) * 8 // (MOST - LEAST + 1))]
 
 
 def strip(row: PastRow, over: float | None, width: int) -> tuple[Line, Line, bool]:
@@ -47,15 +47,15 @@ def strip(row: PastRow, over: float | None, width: int) -> tuple[Line, Line, boo
 
     over: from so many milliseconds more than the peers on, a column is marked; None: it never is.
     """
-    unit = (row.high - row.low) / (_MOST - _LEAST)
+    unit = (row.high - row.low) / (MOST - LEAST)
     mine: Line = []
     marked = False
     for place in range(max(0, len(row.mine) - width), len(row.mine)):
         value, peer = row.mine[place], row.peers[place] if place < len(row.peers) else 0
         role = "calm"
-        if value == _NOT_FINITE:
+        if value == NOT_FINITE:
             role = "bad"
-        elif over is not None and _NOTHING < peer < _NOT_FINITE and (value - peer) * unit > over:
+        elif over is not None and NOTHING < peer < NOT_FINITE and (value - peer) * unit > over:
             role, marked = "warn", True
         if mine and mine[-1][1] == role:
             mine[-1] = (mine[-1][0] + cell(value), role)
