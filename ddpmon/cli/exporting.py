@@ -20,6 +20,8 @@ HELP = """What was recorded of a run, for other tools.
 
     \b
     csv          one row a rank and step
+    parquet      the same for pandas, Polars and DuckDB
+                 (pip install 'ddpmon[parquet]')
     perfetto     a trace for ui.perfetto.dev: a track for each rank, phases as
                  slices; --last 1000 keeps it small
     openmetrics  how the run stands now, for Prometheus
@@ -31,7 +33,7 @@ HELP = """What was recorded of a run, for other tools.
 
 @click.command(help=HELP)
 @run_argument("run", required=False)
-@click.option("--format", "form", type=click.Choice(["csv", "openmetrics", "perfetto"]), required=True)
+@click.option("--format", "form", type=click.Choice(["csv", "openmetrics", "parquet", "perfetto"]), required=True)
 @click.option(
     "-o",
     "--output",
@@ -46,13 +48,16 @@ def export(run: str | None, form: str, output: Path | None, last: int | None) ->
     from ddpmon.errors import UsageError
 
     if last is not None and form == "openmetrics":
-        raise UsageError("--last is for csv and perfetto: openmetrics tells how the run stands now")
+        raise UsageError("--last is for steps: openmetrics tells how the run stands now")
+    if output is None and form == "parquet":
+        raise UsageError("--format parquet goes into a file: --output FILE")
     target = runs.find(run)
-    with _opened(output) as file:
+    with _drafted(output) as draft:
         if form == "openmetrics":
-            _write_state(target, file)
+            with _opened(draft) as file:
+                _write_state(target, file)
         else:
-            _write_steps(target, form, last, file)
+            _write_steps(target, form, last, draft)
 
 
 def _write_state(run: Run, file: TextIO) -> None:
@@ -68,9 +73,9 @@ def _write_state(run: Run, file: TextIO) -> None:
     file.write(openmetrics.text(snapshot))
 
 
-def _write_steps(run: Run, form: str, last: int | None, file: TextIO) -> None:
+def _write_steps(run: Run, form: str, last: int | None, output: Path | None) -> None:
     from ddpmon.analysis.words import counted
-    from ddpmon.export import spreadsheet, trace
+    from ddpmon.export import parquet, spreadsheet, trace
     from ddpmon.export.steps import pieces
     from ddpmon.recording.merged import Merged
     from ddpmon.recording.recording import Recording
@@ -83,28 +88,41 @@ def _write_steps(run: Run, form: str, last: int | None, file: TextIO) -> None:
                 file=sys.stderr,
             )
         piece_iterator = pieces(recording, last)
-        if form == "csv":
-            spreadsheet.write(piece_iterator, recording.clock, file)
+        if form == "parquet" and output is not None:
+            parquet.write(piece_iterator, recording.clock, output)
         else:
-            trace.write(piece_iterator, run.name, file)
+            with _opened(output) as file:
+                if form == "csv":
+                    spreadsheet.write(piece_iterator, recording.clock, file)
+                else:
+                    trace.write(piece_iterator, run.name, file)
     if recording.damaged:
         print(f"ddpmon: {recording.path} is damaged: what could not be read is left out", file=sys.stderr)
 
 
 @contextlib.contextmanager
-def _opened(output: Path | None) -> Iterator[TextIO]:
-    """Standard output, or a file that is there whole or not at all."""
+def _opened(path: Path | None) -> Iterator[TextIO]:
+    """Standard output, or a file for text."""
+    if path is None:
+        yield sys.stdout
+    else:
+        with path.open("w", encoding="utf-8") as file:
+            yield file
+
+
+@contextlib.contextmanager
+def _drafted(output: Path | None) -> Iterator[Path | None]:
+    """A file beside the one that is asked for, which takes its place once it is whole; None: standard output."""
     from ddpmon.errors import UsageError
 
     if output is None:
-        yield sys.stdout
+        yield None
         return
     if not output.name:
         raise UsageError("--output '': a file's name")
     draft = output.with_name(f"{output.name}.part")
     try:
-        with draft.open("w", encoding="utf-8") as file:
-            yield file
+        yield draft
         draft.replace(output)
     except OSError as error:
         raise UsageError(f"cannot write {output}: {error.strerror}") from None

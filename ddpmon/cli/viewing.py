@@ -156,12 +156,13 @@ def _duration(seconds: float) -> str:
 
 @click.command()
 @run_argument("run", required=False)
-@click.option("--format", "form", type=click.Choice(["text", "json", "md"]), default="text", show_default=True)
+@click.option("--format", "form", type=click.Choice(["text", "json", "md", "html"]), default="text", show_default=True)
 @over_ssh
 def report(run: str | None, form: str) -> None:
     """What happened in a run, and what to do about it.
 
-    json has everything; md is Markdown for a pull request or a chat.
+    json has everything; md is Markdown for a pull request or a chat; html is a page with charts that needs no network
+    (pip install 'ddpmon[html]'): ddpmon report --format html > run.html
     """
     import json
 
@@ -169,7 +170,13 @@ def report(run: str | None, form: str) -> None:
     from ddpmon.export import markdown
     from ddpmon.export import report as reports
 
-    built = reports.build(find(run))
+    target = find(run)
+    if form == "html":
+        from ddpmon.export import page
+
+        print(page.of(target))
+        return
+    built = reports.build(target)
     if form == "json":
         print(json.dumps(built, indent=1))
     else:

@@ -1,0 +1,143 @@
+"""The report as a page: whole without a network, safe to open, and drawn by a real browser."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import pytest
+
+from ddpmon.cli.replaying import unpack
+from ddpmon.export import page, report
+from ddpmon.export.page import charts
+from tests.in_process import called
+
+HOSTILE = "</script><script>alert('ran')</script><img src=x onerror=alert(1)>\x1b[31m"
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """The run that ships with ddpmon."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DDPMON_HOME", str(tmp_path_factory.mktemp("page") / "home"))
+        yield unpack()
+
+
+@pytest.fixture(scope="module")
+def parts(demo):
+    """What its page is made from: the report, and what it has charts of."""
+    from ddpmon.recording.recorded import recorded_state
+
+    return report.build(demo), page.views(*recorded_state(demo))
+
+
+class Elements(HTMLParser):
+    """Elements and text of a page, without what its scripts hold."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.linked: list[str] = []
+        self.text = ""
+        self.feed(source)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.linked += [value or "" for name, value in attributes if name in {"src", "href"}]
+
+    def handle_data(self, data: str) -> None:
+        if self.cdata_elem is None:
+            self.text += data
+
+
+def test_it_tells_verdict_findings_and_ranks_and_asks_no_network_for_anything(demo):
+    elements = Elements(page.of(demo))
+    assert "done: 1,248 steps" in elements.text
+    assert "rank 2 was slow from step 450 to 800: +30.1 ms data a step" in elements.text
+    assert "Own time over the median of all ranks" in elements.text
+    assert elements.tags.count("tr") == 1 + 4
+    assert not elements.linked
+
+
+def test_every_quantity_that_the_run_has_is_charted(parts):
+    names = [series.name for series in parts[1].series]
+    assert names[:5] == ["own", "loss", "step", "wait", "transfer"]
+    assert parts[1].heat is not None
+    assert len(parts[1].heat.rows) == 4
+
+
+def test_text_from_outside_stays_text(parts):
+    built, views = parts
+    hostile = {**built, "verdict": HOSTILE, "run": {**built["run"], "name": HOSTILE}}
+    hostile["findings"] = [{**built["findings"][0], "text": HOSTILE, "advice": HOSTILE, "evidence": {HOSTILE: HOSTILE}}]
+    source = page.page(hostile, views)
+    elements = Elements(source)
+    safe = Elements(page.page(built, views))
+    assert sorted(elements.tags) == sorted(safe.tags)
+    assert "alert('ran')" in elements.text
+    assert "\x1b" not in source.replace(charts.script(), "")
+
+
+def test_a_name_that_a_script_logged_under_cannot_leave_its_chart(parts):
+    built, views = parts
+    logged = [
+        type(series)(**{**{name: getattr(series, name) for name in series.__struct_fields__}, "name": f"log:{HOSTILE}"})
+        for series in views.series[:1]
+    ]
+    elements = Elements(page.page(built, page.Views(logged)))
+    assert "img" not in elements.tags
+
+
+def test_a_run_without_steps_has_a_page_without_charts(parts):
+    built, _ = parts
+    ranks = [{**rank, "own_ms": None} for rank in built["ranks"]]
+    nothing = {**built, "ranks": ranks, "findings": [], "steps": {**built["steps"], "window": None}}
+    elements = Elements(page.page(nothing, page.Views()))
+    assert "Where each rank's step goes" not in elements.text
+
+
+def test_of_very_many_ranks_those_with_the_most_own_time_have_bars(parts):
+    some = parts[0]["ranks"][0]
+    ranks = [{**some, "rank": rank, "own_ms": float(rank)} for rank in range(1024)]
+    chart = charts.phases(ranks)
+    assert "the 64 with the most own time of 1,024" in chart.title
+    assert "rank 1023" in chart.html
+    assert "rank 0\\u0022" not in chart.html
+
+
+def test_without_its_libraries_one_line_says_how_to_get_them(demo, monkeypatch):
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    answer = called("report", "--format", "html")
+    assert answer.returncode == 2
+    assert answer.stderr == "ddpmon: report --format html needs Plotly and Jinja: pip install 'ddpmon[html]'\n"
+
+
+POINT = """<script>window.addEventListener("load", () => {
+    const charts = document.querySelectorAll(".js-plotly-plot");
+    document.title = charts.length + " charts drawn";
+    Plotly.Fx.hover(charts[0], [{curveNumber: 0, pointNumber: 1}]);
+});</script></body>"""
+
+
+def test_a_browser_draws_its_charts_and_tells_what_is_pointed_at(demo, tmp_path):
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("no Chromium here")
+    file = tmp_path / "run.html"
+    file.write_text(page.of(demo).replace("</body>", POINT))
+    quiet = ("--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run")
+    drawn = subprocess.run(
+        [
+            browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", *quiet,
+            f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=20000", "--dump-dom", file.as_uri(),
+        ],
+        capture_output=True, text=True, timeout=150, check=True,
+    ).stdout  # fmt: skip
+    charted = page.of(demo).count('class="chart"')
+    assert charted >= 7
+    assert f"<title>{charted} charts drawn</title>" in drawn
+    assert len(re.findall(r'class="main-svg"', drawn)) >= charted
+    assert re.search(r"rank 2: data (11|12)\.\d\d ms", drawn)
