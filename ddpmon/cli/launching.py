@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ddpmon.cli.options import Within, lines, notifications
+
+if TYPE_CHECKING:
+    from ddpmon.launch.spec import Spec
+    from ddpmon.runs.jobs import Job
 
 EXIT_CODES = """
     \b
@@ -159,44 +163,56 @@ def run(
     help=f"""Run any command line with the probe armed in every Python under it.
 
     For launchers of your own: ddpmon exec -- python train.py --world_size 2 --rank 0. The run ends with CMD.
+
+    A launcher may also start one for each rank, as srun ddpmon exec -- python train.py or mpirun do: those of one job
+    on one machine are one run. The first starts it, the others join it, and each ends as its own CMD does.
     {OUTPUT}{EXIT_CODES}""",
 )
 @_watch_options
+@click.option(
+    "--apart",
+    is_flag=True,
+    help="A run of its own, though this is one of several tasks of a job: where each trains a model of its own.",
+)
 @click.argument("cmd", nargs=-1, type=click.UNPROCESSED, required=True)
 def exec_(
     name: str | None, grace: float, buckets: bool, on_alert: list[str], headless: bool, every: float, notify: str,
-    cmd: tuple[str, ...],
+    apart: bool, cmd: tuple[str, ...],
 ) -> int:  # fmt: skip
     """Run a command line of the user's own."""
+    import os
     import shutil
 
     from ddpmon import runs
     from ddpmon.errors import UsageError
-    from ddpmon.launch import spec
+    from ddpmon.launch import joining, spec
 
     if shutil.which(cmd[0]) is None:
         raise UsageError(f"no program {cmd[0]}")
     script = next((word for word in cmd if word.endswith(".py")), cmd[0])
     run_name = runs.check_name(name) if name is not None else spec.name_for(script)
+    its = None if apart else joining.place(os.environ)
     launch_spec = spec.Spec(
-        list(cmd), run_name, cmd[0], list(cmd[1:]), grace_s=grace, buckets=buckets, on_alert=on_alert
-    )
-    return _start(launch_spec, runs.new_id(), headless, every, notify)
+        list(cmd), run_name, cmd[0], list(cmd[1:]), grace_s=grace, buckets=buckets, on_alert=on_alert,
+        job=its.job if its else "", job_rank=its.rank if its else None,
+    )  # fmt: skip
+    with joining.joined_or_first(launch_spec, its) as job:
+        return _start(launch_spec, runs.new_id(), headless, every, notify, job)
 
 
-def _start(launch_spec: Any, run_id: str, headless: bool, every: float, notify: str) -> int:
+def _start(launch_spec: Spec, run_id: str, headless: bool, every: float, notify: str, job: Job | None = None) -> int:
     from ddpmon import runs
     from ddpmon.cli import watching
     from ddpmon.errors import RunNotFoundError
-    from ddpmon.launch.start import start
+    from ddpmon.launch import joining
     from ddpmon.launch.stop import request
 
     _make_room()
     if headless or not watching.interactive():
         with watching.Signals(owns_run=True) as signals:
-            return watching.follow(start(launch_spec, run_id), every, signals)
+            return watching.follow(joining.begin(launch_spec, run_id, job), every, signals)
     try:
-        return watching.dashboard(start(launch_spec, run_id), every, owns_run=True, notify=notify)
+        return watching.dashboard(joining.begin(launch_spec, run_id, job), every, owns_run=True, notify=notify)
     except KeyboardInterrupt:
         # before the dashboard could take the key: whoever just started this wants it gone
         with contextlib.suppress(RunNotFoundError):

@@ -19,6 +19,8 @@ from ddpmon.source import Source, attach
 
 LOOK_S = 0.2
 STOPPED = 130
+OTHERS_S = 5.0
+"""How long a command that failed waits for the others of its job: most of them end with it, and so does the run."""
 _WISHES = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _FOR_RANKS = (signal.SIGUSR1, signal.SIGUSR2)
 _UNABLE = {"", "dumb", "unknown"}
@@ -111,6 +113,7 @@ def follow(run: runs.Run, every_s: float, signals: Signals) -> int:
         _say(f"{run.name} ({run.id}): {' '.join([run.script, *run.script_args])}")
     lines = Lines(every_s)
     stops_sent = 0
+    alone_since: float | None = None
     run, source = _attached(run)
     try:
         while True:
@@ -128,6 +131,11 @@ def follow(run: runs.Run, every_s: float, signals: Signals) -> int:
                 continue
             if ended and (_is_final(snapshot) or not run.supervised()):
                 break
+            if run.command_code and signals.owns_run and not ended:
+                alone_since = alone_since or time.monotonic()
+                if time.monotonic() - alone_since >= OTHERS_S:  # its launcher is to know, and may end the others
+                    _say(f"{run.name} ({run.id}) goes on: this command ended with {run.command_code}")
+                    return run.command_code
             if signals.hung_up or (signals.stops and not signals.owns_run):
                 return 128 + signal.SIGHUP if signals.hung_up else STOPPED
             if (stops := signals.stops) > stops_sent:  # while one is asked for, the next may come

@@ -18,10 +18,11 @@ PASS_ON_S = 2.0
 class RunProcesses:
     """Everything that a run started and that still lives, but its hub and its drain."""
 
-    def __init__(self, run_id: str, say: Callable[[str], None], takes_over: bool) -> None:
+    def __init__(self, run_id: str, say: Callable[[str], None], elsewhere: bool) -> None:
+        """elsewhere: some of it is not below this process, but below one before it, or below others' launchers."""
         self._run_id = run_id
         self._say = say
-        self._takes_over = takes_over
+        self._elsewhere = elsewhere
         self._passing_on: tuple[signal.Signals, float] | None = None
         """The signal that the launcher is to hand to its ranks, and when it was sent; None once that is checked."""
         self._terminated: set[Process] = set()
@@ -31,7 +32,7 @@ class RunProcesses:
     def remaining(self, *ours: Process | None) -> list[tuple[int, Process]]:
         """Every process of the run that still lives, with its parent's pid; none of ours: the hub, the drain."""
         alive = processes.descendants(os.getpid())
-        if self._takes_over:
+        if self._elsewhere:
             listed = {process for _, process in alive}
             alive += [
                 (proc.parent(process.pid), process) for process in remains.of_run(self._run_id) if process not in listed
@@ -39,21 +40,28 @@ class RunProcesses:
         own = {os.getpid(), *(process.pid for process in ours if process)}
         return [(parent, process) for parent, process in alive if process.pid not in own]
 
-    def ask(self, remaining: list[tuple[int, Process]], agent: Process | None, grace_s: float) -> None:
+    def ask(
+        self, remaining: list[tuple[int, Process]], agent: Process | None, members: list[Process], grace_s: float
+    ) -> None:
         """SIGTERM where somebody listens to it (to save a checkpoint), else SIGINT, as Ctrl-C would be.
 
         torchrun hands either one to its ranks. It must never get SIGUSR1: that kills it and leaves its ranks.
+        members: who joined the run, each the head of processes of its own.
         """
         alive = agent is not None and agent.alive()
-        listeners = ranks(remaining) or ([agent] if agent and alive else [process for _, process in remaining])
+        heads = [*([agent] if agent and alive else []), *members]
+        listeners = ranks(remaining) or heads or [process for _, process in remaining]
         catch = any(proc.catches(process.pid, signal.SIGTERM) for process in listeners)
         number = signal.SIGTERM if catch else signal.SIGINT
         self._say(f"stop: {number.name}, {grace_s:g} s of grace")
-        if agent is None or not alive:
+        below = () if catch else processes.descendants(*(member.pid for member in members))
+        for process in (*members, *(process for _, process in below)):  # as Ctrl-C would: their group is others' too
+            processes.send(process, number)
+        if not heads:
             for process in listeners:
                 processes.send(process, number)
             self._terminated.update(listeners if catch else ())
-        else:
+        elif agent is not None and alive:
             if catch:  # to the launcher alone: a rank in its group needs its DataLoader workers while it saves
                 processes.send(agent, number)
             else:

@@ -42,6 +42,9 @@ class Spec:
     """What was asked for and cannot be had, a line each."""
     on_alert: list[str] = field(default_factory=list)
     """The program, with its arguments, that is run when the run needs a look; empty: none."""
+    job: str = ""
+    job_rank: int | None = None
+    """See `Run`."""
 
 
 def check_script(path: str, cwd: str | None = None) -> None:

@@ -44,6 +44,8 @@ def start(spec: Spec, run_id: str) -> runs.Run:
         on_alert=spec.on_alert,
         environment=dict(spec.environment),
         notes=spec.notes,
+        job=spec.job,
+        job_rank=spec.job_rank,
     )
     runs.make_socket_dir(run_id)
     try:

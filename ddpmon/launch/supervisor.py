@@ -35,7 +35,7 @@ from ddpmon.launch.run_file import RunFile
 from ddpmon.launch.run_processes import RunProcesses
 from ddpmon.launch.run_processes import ranks as ranks_of
 from ddpmon.launch.supervisor_log import SupervisorLog
-from ddpmon.runs import Process
+from ddpmon.runs import Process, jobs
 
 STOPS = {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT}
 SIGNALS = STOPS | {signal.SIGCHLD}
@@ -62,7 +62,7 @@ class Supervisor:
         self.life = Life(file.run.grace_s)
         self.hub = HubKeeper(file.run.id, say)
         self.drain = Draining(file.run.id, say)
-        self.processes = RunProcesses(file.run.id, say, takes_over)
+        self.processes = RunProcesses(file.run.id, say, takes_over or bool(file.run.job))
         self.exit_code: int | None = None
         agent = file.run.agent if takes_over else None
         self._command = unseen.Stranger(agent) if agent and agent.alive() else None
@@ -70,6 +70,8 @@ class Supervisor:
         self._goodbyes_tell = True
         """Whether a command that nobody saw end ended well if its ranks did: nobody asked them to end."""
         self._last_fault = ""
+        self._goes_on_without = False
+        """The command has ended, and members of the job have not."""
 
     @property
     def run(self) -> runs.Run:
@@ -107,7 +109,9 @@ class Supervisor:
         # a launcher that was gone before its ranks was killed
         self._goodbyes_tell = not run.stopping and (self._command is not None or not alive)
         grace_left_s = run.grace_left_s()
-        self.life.take_over(self._command is None, None if grace_left_s is None else time.monotonic() + grace_left_s)
+        self._goes_on_without = self._command is None and bool(self._members())
+        ended = self._command is None and not self._goes_on_without
+        self.life.take_over(ended, None if grace_left_s is None else time.monotonic() + grace_left_s)
         say(f"took over from a supervisor that was killed; {len(alive)} processes are left")
         return over_since
 
@@ -155,6 +159,8 @@ class Supervisor:
         if self._command and not self.life.command_ended and not self._command.alive():
             # torchrun ends after its ranks, unless it is killed
             self._ended(now, by_signal=bool(ranks_of(self._alive())))
+        if self._goes_on_without and not self._members():
+            self._ended(now, by_signal=False)
         counts_processes = self.life.state != "running" or self.life.command_ended
         alive = self._alive() if counts_processes else []
         ranks = ranks_of(alive)
@@ -204,6 +210,8 @@ class Supervisor:
             if agent and pid == agent.pid:
                 say(f"command ended with {code}")
                 self.exit_code = _shell_code(code)
+                if self._members():  # for who waits for this command alone
+                    self.file.change(command_code=self.exit_code)
                 self._ended(at, by_signal=code < 0)
             elif self.hub.process and pid == self.hub.process.pid:
                 self.hub.ended(at, code)
@@ -211,7 +219,25 @@ class Supervisor:
                 self.drain.ended(at, code)
 
     def _ended(self, at: float, *, by_signal: bool) -> None:
-        self._do(self.life.ended(at, by_signal))
+        """The command has ended: so has the run, unless others have joined it."""
+        self._goes_on_without = not self._lets_nobody_join()
+        if not self._goes_on_without:
+            self._do(self.life.ended(at, by_signal))
+
+    def _members(self) -> list[Process]:
+        return [process for process, _ in jobs.members(self.run.id)] if self.run.job else []
+
+    def _lets_nobody_join(self) -> bool:
+        """Whether nobody is left who joined the run, and nobody will."""
+        if not self.run.job:
+            return True
+        try:
+            with contextlib.closing(jobs.Job(self.run.job, wait=False)) as job:
+                return job.end(self.run.id)
+        except BlockingIOError:  # somebody who may be about to join
+            return False
+        except (DdpmonError, OSError):  # no folder of sockets: who comes starts a run of its own
+            return not self._members()
 
     def _alive(self) -> list[tuple[int, Process]]:
         return self.processes.remaining(self.hub.process, self.drain.process)
@@ -219,7 +245,7 @@ class Supervisor:
     def _do(self, do: Do) -> None:
         self._goodbyes_tell &= do in {Do.NOTHING, Do.FINISH, Do.TERMINATE}
         if do is Do.ASK:
-            self.processes.ask(self._alive(), self.run.agent, self.run.grace_s)
+            self.processes.ask(self._alive(), self.run.agent, self._members(), self.run.grace_s)
         elif do is Do.ASK_RANKS:
             alive = self._alive()
             self.processes.terminate(do, ranks_of(alive) or [process for _, process in alive])
@@ -234,6 +260,8 @@ class Supervisor:
         """The exit code of a command that was no child: by the kernel's word, else by what the run left behind."""
         if self._command and (code := self._command.exit_code()) is not None:
             return _shell_code(code)
+        if self.run.command_code is not None:
+            return self.run.command_code
         if not self._goodbyes_tell:
             return None
         deadline = time.monotonic() + GOODBYES_S

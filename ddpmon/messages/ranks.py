@@ -302,7 +302,7 @@ class Meeting(msgspec.Struct, array_like=True, tag="meeting"):
     rank: int
     pid: int
     node: int
-    """Its own: torchrun's GROUP_RANK."""
+    """Its own: torchrun's GROUP_RANK, or as it was counted."""
     nodes: int
     towards: str = ""
     """A host that every node reaches: MASTER_ADDR."""

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from ddpmon.messages import PROTOCOL, STAGE_CONNECTED, Hello
+from ddpmon.tasks import task
 
 NOTES = 32
 NOTE_CHARACTERS = 300
@@ -45,6 +46,10 @@ class Identity:
             "missing": {},
             "cores": len(os.sched_getaffinity(0)),
         }
+
+    @property
+    def run_id(self) -> str:
+        return str(self._facts["run_id"])
 
     @property
     def rank(self) -> int:
@@ -85,11 +90,15 @@ class Identity:
 
     def take_group(self) -> None:
         """The process group is up: take rank and world size from it."""
-        rank = dist.get_rank()
+        rank, size = dist.get_rank(), dist.get_world_size()
+        its = task(os.environ)
+        if its is not None and (its.rank, its.size) != (rank, size):
+            its = None  # of the launcher of this rank's launcher
         self._change(
             rank=rank,
-            world_size=dist.get_world_size(),
-            local_rank=_number("LOCAL_RANK", rank),
+            world_size=size,
+            local_rank=_number("LOCAL_RANK", rank if its is None or its.local_rank is None else its.local_rank),
+            node_rank=_number("GROUP_RANK", (its.node if its else None) or 0),
             backend=str(dist.get_backend()),
         )
 

@@ -4,6 +4,9 @@ Rank 0 puts there where its hub listens and with what public key; the first rank
 there, and reads that of rank 0's hub once it lets this one in. Whoever can write to that store can ruin the training
 anyway. The store is torch's and private: where it is not to be had, each machine shows its own ranks, and says so.
 
+torchrun tells its ranks which node is theirs. Where nobody does, ranks that speak to the same hub are a node: the first
+of them that comes to the store speaks for it, and has it numbered there, unless it turns out to be rank 0's.
+
 All of it happens on a thread of its own, on a connection of its own to the store, and nothing waits there for a value.
 """
 
@@ -26,6 +29,10 @@ LATER_S = 2.0
 """How often after PATIENCE_S: a node may train without ddpmon, or come late."""
 PATIENCE_S = 60.0
 ROOT = "ddpmon/root"
+FIRST = "ddpmon/first"
+"""Which hub is that of rank 0, where nobody tells ranks their node."""
+COUNT, COME = "ddpmon/nodes", "ddpmon/come"
+"""How many other hubs there are by now, and how many ranks have come to count theirs."""
 ALONE = "the hubs of other machines cannot be found, each shows its own ranks only"
 
 
@@ -37,17 +44,21 @@ def node_key(node: int) -> str:
 class Exchange(threading.Thread):
     """Reads and writes until every hub that has to be known is. `message` says what is known so far."""
 
-    def __init__(self, identity: Identity, node: int, nodes: int) -> None:
+    def __init__(self, identity: Identity, node: int | None, nodes: int = 1) -> None:
+        """node: of how many it is; None: this is to be found out."""
         super().__init__(name="ddpmon-nodes", daemon=True)
         self._identity = identity
-        self._node, self._nodes = node, nodes
+        self._numbered = node is not None
+        self._node, self._nodes = node or 0, nodes
         self._ending = threading.Event()
+        self._all_came = self._numbered
+        """Whether every node is counted."""
         self._card: Card | None = None
         """What this node's hub wants the others to read."""
         self._root: Card | None = None
         self._keys: dict[int, str] = {}
-        self.version = 1
-        """Rises with all that is learnt."""
+        self.version = int(self._numbered)
+        """Rises with all that is learnt; 0: nothing that the hub should hear of."""
 
     def offer(self, card: Card) -> None:
         """Take what this node's hub says of itself."""
@@ -69,13 +80,22 @@ class Exchange(threading.Thread):
         try:
             self._exchange(distributed_c10d._get_default_store().clone())
         except Exception as error:  # the group or the store is gone, or they are others than those we know
-            if not self._ending.is_set():
+            if not self._ending.is_set() and self._nodes > 1:
                 self._identity.note(f"{ALONE}: {type(error).__name__}: {str(error).splitlines()[0][:80]}")
 
     def _exchange(self, store: Any) -> None:
         written: Card | None = None
         waited_s = 0.0
+        if not self._numbered and self._identity.rank != 0:
+            if store.add(f"ddpmon/hub/{self._identity.run_id}", 1) != 1:
+                store.add(COME, 1)
+                return  # another rank speaks for this node
+        elif not self._numbered:
+            store.set(FIRST, self._identity.run_id)
+            store.add(COME, 1)
         while not self._ending.is_set():
+            if not self._numbered and self._counted(store):
+                return
             if self._card is not None and self._card != written:
                 written = self._card
                 store.set(ROOT if self._identity.rank == 0 else node_key(self._node), encode(written))
@@ -85,6 +105,26 @@ class Exchange(threading.Thread):
             waited_s += every_s
             self._ending.wait(every_s)
 
+    def _counted(self, store: Any) -> bool:
+        """Count the nodes that nobody told of; whether there is nothing to be exchanged."""
+        if self._identity.rank != 0:
+            if not store.check([FIRST]):
+                return False
+            self._numbered = True
+            alone = bool(store.get(FIRST) == self._identity.run_id.encode())
+            if not alone:
+                self._node = store.add(COUNT, 1)
+                self._nodes = self._node + 1
+                self.version += 1
+            store.add(COME, 1)
+            return alone
+        self._all_came = store.add(COME, 0) >= self._identity.world_size  # before the nodes: these are complete then
+        nodes = 1 + store.add(COUNT, 0)
+        if nodes > self._nodes:
+            self._nodes = nodes
+            self.version += 1
+        return self._all_came and nodes == 1
+
     def _learnt(self, store: Any, written: Card) -> bool:
         """Read what is new; whether nothing more is to be read or written."""
         if self._identity.rank == 0:
@@ -92,7 +132,7 @@ class Exchange(threading.Thread):
                 if node not in self._keys and (card := _read(store, node_key(node))):
                     self._keys[node] = card.key
                     self.version += 1
-            return len(written.admits) == self._nodes - 1
+            return self._all_came and len(written.admits) == self._nodes - 1
         root = _read(store, ROOT)
         if root is None or self._node not in root.admits:
             return False
@@ -102,14 +142,21 @@ class Exchange(threading.Thread):
 
 
 def exchange(identity: Identity) -> Exchange | None:
-    """Begin, if this is the first rank of its node in a process group of several; None otherwise."""
+    """Begin, if this rank may have to speak for its node in a process group of several; None otherwise."""
+    size = identity.world_size
     node, nodes = (os.environ.get(name, "") for name in ("GROUP_RANK", "GROUP_WORLD_SIZE"))
-    if os.environ.get("LOCAL_RANK") != "0" or not (node.isdecimal() and nodes.isdecimal()) or int(nodes) < 2:
+    by_torchrun = bool(nodes)
+    if size < 2 or os.environ.get("LOCAL_WORLD_SIZE") == str(size):
+        return None
+    if by_torchrun and not (node.isdecimal() and nodes.isdecimal() and int(nodes) > 1):
+        return None
+    if by_torchrun and os.environ.get("LOCAL_RANK") != "0":
         return None
     if not hasattr(distributed_c10d, "_get_default_store") or not hasattr(distributed_c10d.Store, "clone"):
-        identity.note(f"torch {torch.__version__} has no store of the process group to share: {ALONE}")
+        if by_torchrun:
+            identity.note(f"torch {torch.__version__} has no store of the process group to share: {ALONE}")
         return None
-    begun = Exchange(identity, int(node), int(nodes))
+    begun = Exchange(identity, int(node), int(nodes)) if by_torchrun else Exchange(identity, None)
     begun.start()
     return begun
 

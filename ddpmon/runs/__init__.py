@@ -11,6 +11,7 @@ A run lives in `$DDPMON_HOME/runs/<id>/` (or `~/.local/state/ddpmon/runs/<id>/`)
     node.key       by which the hubs of other machines know this run's hub, where it runs on several
     logs/          each rank's stdout and stderr, and what supervisor and hub had to say
     report.json    the report, once the run has ended
+    members/       who joined it, where `ddpmon exec` was started for each rank
     stacks/, tail/ what ranks leave there for a hub that cannot hear them; gone once it is taken in
 
 Its sockets are in `/tmp/ddpmon-<uid>/<id>/` (or `$DDPMON_RUNTIME_DIR/<id>/`), because a socket's path holds at

@@ -49,6 +49,12 @@ class Run:
     """When it was asked for first, Unix seconds; the ranks have the grace from then on."""
     ended_at: float | None = None
     exit_code: int | None = None
+    job: str = ""
+    """Of which this run is one machine's part, where `ddpmon exec` is started for each of its ranks; "": it is not."""
+    job_rank: int | None = None
+    """The rank that its own command is in that job; the others joined it."""
+    command_code: int | None = None
+    """With what its own command ended while members of its job went on."""
     error: str | None = None
     """Why it never started, one line."""
     memory_kills: str = ""
@@ -161,6 +167,8 @@ def _check_values(run: Run, run_id: str) -> None:
         "world_size": (run.world_size, 0, (1 << 17) + 1),
         "nnodes": (run.nnodes, 1, (1 << 17) + 1),
         "exit_code": (run.exit_code, -(1 << 31), 1 << 31),
+        "command_code": (run.command_code, -(1 << 31), 1 << 31),
+        "job_rank": (run.job_rank, 0, 1 << 31),
         "grace_s": (run.grace_s, 0, 1e9),
     }
     for name, process in (("supervisor", run.supervisor), ("hub", run.hub), ("agent", run.agent)):

@@ -48,6 +48,11 @@ class Registry:
         return len(self.seats) >= self.world_size and not set(self.unheard).difference(ranks)
 
     @property
+    def nodes(self) -> int:
+        """How many nodes the ranks are on that were heard, by the hubs that they speak to."""
+        return len({process.hello.through for process in self.seats.values()})
+
+    @property
     def unheard(self) -> list[int]:
         """Ranks of the world of which nothing was heard in this attempt, or not lately though they have not ended."""
         heard_at = max((process.heard_at for process in self.seats.values()), default=0.0) - UNHEARD_S

@@ -64,7 +64,7 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
             id=run.id,
             name=run.name,
             world_size=registry.world_size or run.world_size,
-            nnodes=run.nnodes,
+            nnodes=max(run.nnodes, registry.nodes),
             script=utf8(run.script),
             started_at=run.created_at,
             ended_at=run.ended_at,

@@ -96,6 +96,17 @@ class Host:
             ddpmon_program(), "run", "--headless", "--nproc", "2", "--name", self.name, str(TRAIN), **step, **variables
         )
 
+    def train_as_srun_tasks(self, **variables: str) -> None:
+        """Two tasks of a job step of one task a rank, `srun ddpmon exec -- …`, whose script asks Slurm for its rank."""
+        root = f"{self.address.rpartition('.')[0]}.1"
+        for local in range(2):
+            rank = str(2 * self.number + local)
+            step = {"SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NUM_TASKS": "4", "SLURM_NODEID": str(self.number),
+                    "SLURM_PROCID": rank, "SLURM_LOCALID": str(local), "SLURM_JOB_ID": "41878", "SLURM_STEP_ID": "0",
+                    "MASTER_ADDR": root, "MASTER_PORT": str(PORT)}  # fmt: skip
+            script = f"export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_STEP_NUM_TASKS; exec {sys.executable} {TRAIN}"
+            self.start(ddpmon_program(), "exec", "--name", self.name, "--", "sh", "-c", script, **step, **variables)
+
     def log(self) -> str:
         return "\n".join(path.read_text(errors="replace") for path in sorted(self.folder.glob("log*")))
 

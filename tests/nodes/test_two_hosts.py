@@ -40,11 +40,11 @@ def events(host):
     return host.log()
 
 
-def kill(host, word):
-    """End every process of a host's run with a word in its command line, at once."""
-    home = f"DDPMON_HOME={host.folder / 'home'}"
+def kill(host, word, variable=""):
+    """End every process of a host's run with a word in its command line, and with a variable, at once."""
+    wanted = {f"DDPMON_HOME={host.folder / 'home'}", variable} - {""}
     for process in psutil.process_iter(["cmdline"]):
-        if word in (process.info["cmdline"] or []) and home in _environment(process):
+        if word in (process.info["cmdline"] or []) and wanted.issubset(_environment(process)):
             process.kill()
 
 
@@ -112,3 +112,21 @@ def test_weights_are_the_same_to_the_bit_and_all_is_recorded_at_the_end(hosts):
     assert [rank["steps"] for rank in told["ranks"]] == [60] * 4
     assert told["steps"]["records_lost"] == 0
     assert told["run"]["state"] == report(two)["run"]["state"] == "done"
+
+
+def test_one_ddpmon_a_rank_under_srun_is_one_run_on_each_host_and_one_dashboard(hosts):
+    one, two = hosts.hosts
+    for host in (two, one):
+        host.train_as_srun_tasks(LATE="3")
+    for host in (one, two):
+        assert "4 ranks on 2 nodes" in says(host, "rank 3 is slow")
+        (run,) = json.loads(host.cli("ls", "--json").stdout)
+        assert run["name"] == host.name
+    assert [(rank["rank"], rank["host"]) for rank in report(two)["ranks"]] == [
+        (0, "host0"), (1, "host0"), (2, "host1"), (3, "host1"),
+    ]  # fmt: skip
+    kill(two, str(TRAIN), "RANK=3")
+    for host in (one, two):
+        for started in host.started:
+            assert started.wait(LAUNCH_S) != 0, host.log()
+        wait_for(lambda host=host: report(host)["run"]["state"] == "failed", 60)

@@ -17,8 +17,8 @@ ADDRESS = "tcp://10.0.0.1:40000"
 class Rank:
     """What an exchange asks of a rank's identity."""
 
-    def __init__(self, rank):
-        self.rank = rank
+    def __init__(self, rank, run_id="", world_size=2):
+        self.rank, self.run_id, self.world_size = rank, run_id, world_size
         self.notes = []
 
     def note(self, text):
@@ -89,12 +89,55 @@ def test_a_store_that_fails_is_said_once_and_hurts_nobody(monkeypatch, exchanges
 
 @pytest.mark.parametrize(
     "variables",
-    [{}, {"GROUP_WORLD_SIZE": "1"}, {"GROUP_WORLD_SIZE": "2", "LOCAL_RANK": "1"}, {"GROUP_WORLD_SIZE": "many"}],
+    [
+        {"LOCAL_WORLD_SIZE": "2"},
+        {"GROUP_WORLD_SIZE": "1"},
+        {"GROUP_WORLD_SIZE": "2", "LOCAL_RANK": "1"},
+        {"GROUP_WORLD_SIZE": "many"},
+    ],
     ids=str,
 )
 def test_ranks_of_one_machine_and_all_but_the_first_of_each_leave_the_store_alone(variables, monkeypatch):
     monkeypatch.setattr(os, "environ", {"GROUP_RANK": "0", "LOCAL_RANK": "0"} | variables)
     assert meeting.exchange(Rank(0)) is None
+
+
+def begin_unnumbered(exchanges, rank, run_id, world_size):
+    exchanges.append(meeting.Exchange(Rank(rank, run_id, world_size), None))
+    exchanges[-1].start()
+    return exchanges[-1]
+
+
+@pytest.mark.parametrize("order", [range(6), (5, 1, 3, 4, 2, 0)], ids=str)
+def test_where_nobody_tells_nodes_each_hub_is_one_and_one_of_its_ranks_speaks_for_it(store, exchanges, order):
+    hubs = ["a", "a", "b", "c", "b", "c"]
+    begun = {rank: begin_unnumbered(exchanges, rank, hubs[rank], 6) for rank in order}
+    root = begun[0]
+    wait_for(lambda: sum(each.version > 0 for each in begun.values()) == 3, 20)
+    speakers = [each for rank, each in begun.items() if rank and each.version]
+    assert {each._identity.run_id for each in speakers} == {"b", "c"}
+    for each in speakers:
+        each.offer(Card(each._identity.run_id * 40, "node"))
+    root.offer(Card(ROOT_KEY, "root", [ADDRESS]))
+    wait_for(lambda: len(root.message().keys) == 2, 20)
+    assert sorted(root.message().keys.values()) == ["b" * 40, "c" * 40]
+    root.offer(Card(ROOT_KEY, "root", [ADDRESS], sorted(root.message().keys)))
+    for each in begun.values():
+        each.join(20)
+        assert not each.is_alive()
+    for each in speakers:
+        assert each.message().root is not None
+        assert root.message().keys[each.message().node] == each._identity.run_id * 40
+        assert isinstance(decode_from_rank(encode(each.message())), Meeting)
+
+
+def test_ranks_of_one_hub_find_that_out_and_their_hub_hears_of_no_other(store, exchanges):
+    begun = [begin_unnumbered(exchanges, rank, "a", 3) for rank in (2, 0, 1)]
+    for each in begun:
+        each.join(20)
+        assert not each.is_alive()
+        assert each.version == 0
+        assert not each._identity.notes
 
 
 def test_a_torch_without_what_is_needed_is_named(monkeypatch):

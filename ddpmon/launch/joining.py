@@ -1,0 +1,110 @@
+"""Several `ddpmon exec` of one job on one machine: the first starts a run, the others join it.
+
+Who joins becomes its own command, so that signals and the exit code are between that and its launcher, as if ddpmon
+were not there; the run only knows of it (`runs.jobs`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from typing import NoReturn
+
+from ddpmon import runs
+from ddpmon.errors import DdpmonError
+from ddpmon.launch import env, spool
+from ddpmon.launch.spec import Spec
+from ddpmon.launch.start import start
+from ddpmon.runs import Run, jobs
+from ddpmon.runs.jobs import Job
+from ddpmon.tasks import Task, task
+
+FIRST_S = 3.0
+"""How long the others of a machine leave it to its first task to start the run, whose lines that prints then."""
+LOOK_S = 0.05
+DRAIN_S = 5.0
+"""How long the run's drain may take to begin."""
+
+
+def place(environment: Mapping[str, str]) -> Task | None:
+    """This command's place among several of a job; None where it has none, or that is not to be told."""
+    parent = runs.Process.of(os.getppid())
+    its = task(environment, f"{parent.pid} {parent.start_ticks}" if parent else "")
+    return its if its is not None and its.job else None
+
+
+@contextlib.contextmanager
+def joined_or_first(spec: Spec, its: Task | None) -> Iterator[Job | None]:
+    """Nobody else of the job begins its run here until `begin` has. Where there is one already, this does not return.
+
+    DdpmonError where that cannot be asked for.
+    """
+    if its is None:
+        yield None
+        return
+    deadline = time.monotonic() + (FIRST_S if its.local_rank else 0.0)
+    while True:
+        try:
+            job = Job(its.job)
+        except OSError as error:
+            text = f"{runs.socket_dir('jobs')}: {error.strerror}; set DDPMON_RUNTIME_DIR elsewhere, or give --apart"
+            raise DdpmonError(text) from None
+        try:
+            if (run := job.run(its.rank)) is not None:
+                _join(run, spec, its)
+            if time.monotonic() >= deadline:
+                yield job
+                return
+        finally:
+            job.close()
+        time.sleep(LOOK_S)
+
+
+def begin(spec: Spec, run_id: str, job: Job | None) -> Run:
+    """Start a run, and let others of its job join it."""
+    run = start(spec, run_id)
+    if job is not None:
+        job.begin(run.id)
+        job.close()
+    return run
+
+
+def _join(run: Run, spec: Spec, its: Task) -> NoReturn:
+    jobs.join(run.id, its.rank)
+    print(f"ddpmon: rank {its.rank} joins {run.name} ({run.id}), the run of this job here", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # it prints where its launcher listens
+        _print_into_the_run(run.id)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execvpe(spec.command[0], spec.command, env.armed(run.id, os.environ, buckets=run.buckets))
+    except OSError as error:
+        raise DdpmonError(f"cannot start {spec.command[0]}: {error.strerror}") from None
+
+
+def _print_into_the_run(run_id: str) -> None:
+    """Have the command print where the run's own does. OSError where that is not possible."""
+    made = spool.make(run_id, "launcher.log")
+    drain = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        deadline = time.monotonic() + DRAIN_S
+        while True:
+            try:
+                drain.connect(str(runs.socket_dir(run_id) / "drain.sock"))
+            except OSError:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(LOOK_S)
+            else:
+                break
+        socket.send_fds(drain, [b"\0"], [made])
+        for descriptor in (1, 2):
+            os.dup2(made, descriptor)
+    finally:
+        drain.close()
+        os.close(made)

@@ -1,0 +1,104 @@
+"""Several `ddpmon exec` of one job on one machine are one run: which one that is, and who belongs to it.
+
+Under a lock in the folder of sockets the first of them starts the run and notes its id; those that come while it goes
+on join it, each with a file in the run's `members`. Standard library only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+from pathlib import Path
+
+from ddpmon.errors import RunNotFoundError
+from ddpmon.runs.folders import private_dir, run_dir, socket_dir
+from ddpmon.runs.here import Sight
+from ddpmon.runs.process import Process
+from ddpmon.runs.run import Run, load
+
+_MEMBER = re.compile(r"(\d{1,10})-(\d{1,19})-(\d{1,9})")
+
+
+class Job:
+    """Which run is that of a job on this machine: nobody else's to say until `close`."""
+
+    def __init__(self, name: str, *, wait: bool = True) -> None:
+        """name: of the job, as `tasks.Task` has it. wait: else BlockingIOError where somebody else has it.
+
+        UnsafePathError, OSError where its file cannot be had.
+        """
+        self._path = socket_dir("jobs") / hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()[:16]
+        private_dir(self._path.parent.parent)
+        private_dir(self._path.parent)
+        self._file = self._locked(fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _locked(self, how: int) -> int:
+        while True:
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                fcntl.flock(file, how)
+                if os.fstat(file).st_nlink:
+                    return file
+            except BaseException:
+                os.close(file)
+                raise
+            os.close(file)  # it was taken away meanwhile
+
+    def close(self) -> None:
+        """Let others have it."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def run(self, rank: int) -> Run | None:
+        """The run that this rank is to join; None: it begins one."""
+        run_id = os.pread(self._file, 64, 0).decode(errors="replace")
+        if not re.fullmatch(r"[0-9a-f-]+", run_id):
+            return None
+        try:
+            run = load(run_id)
+        except RunNotFoundError:
+            return None
+        if run.ended or run.stopping or run.sight is not Sight.PIDS or not run.supervised():
+            return None
+        # ranks of the job that was before this one on the same port may still be ending
+        return None if any(taken == rank for _, taken in members(run_id)) or run.job_rank == rank else run
+
+    def begin(self, run_id: str) -> None:
+        """The run that was started for it."""
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, run_id.encode(), 0)
+
+    def end(self, run_id: str) -> bool:
+        """Have nobody join the run any more; False: somebody who did is still there."""
+        if members(run_id):
+            return False
+        if os.pread(self._file, 64, 0) == run_id.encode():
+            self._path.unlink(missing_ok=True)
+        return True
+
+
+def join(run_id: str, rank: int) -> None:
+    """Become a member of a run, with all that this process will be. OSError where that cannot be written down."""
+    myself = Process.of(os.getpid())
+    assert myself is not None  # noqa: S101  it runs
+    folder = _folder(run_id)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    os.close(os.open(folder / f"{myself.pid}-{myself.start_ticks}-{rank}", os.O_WRONLY | os.O_CREAT, 0o600))
+
+
+def members(run_id: str) -> list[tuple[Process, int]]:
+    """Who joined a run and lives, each with its rank."""
+    try:
+        names = os.listdir(_folder(run_id))
+    except OSError:
+        return []
+    joined = (parts for name in names if (parts := _MEMBER.fullmatch(name)))
+    found = [(Process(int(pid), int(ticks)), int(rank)) for pid, ticks, rank in (parts.groups() for parts in joined)]
+    return [(process, rank) for process, rank in found if process.alive()]
+
+
+def _folder(run_id: str) -> Path:
+    return run_dir(run_id) / "members"
