@@ -3,14 +3,15 @@
     python benchmarks/calibration.py                                    a table in some minutes: 8 ranks, steps of 46 ms
     python benchmarks/calibration.py --ranks 1024 --count 1
     python benchmarks/calibration.py --noise "wandering 5%" --faults late --sizes 0.1 0.25 --count 20 --seed 1000
-    python benchmarks/calibration.py --faults none --steps 80000        an hour of training at a time, without a fault
+    python benchmarks/calibration.py --faults none --hours 5 --jobs 2   hours of each noise without a fault
 
 Each run unfolds through the hub's own window, findings, events and sentence, twice a second of the run (--every: so
 many steps). Thresholds were chosen on seeds below 1000; figures are reported of seeds from 1000 on (--seed 1000), each
 version's of seeds that none before it was reported of.
 
-false/h: events above info an hour that name a rank to which no fault was given, or tell again what was told. turns/h:
-events that ranks take turns. worth: runs in which the fault costs 2% or more, without which it is not to be told.
+hours: of training. false/h: events above info an hour that name a rank to which no fault was given, or tell again what
+was told; below: what they are fewer than with 95% certainty (of none, three in all: the rule of three). turns/h: events
+that ranks take turns. worth: runs in which the fault costs 2% or more, without which it is not to be told.
 named: those of them in which kind, rank and nobody else is named at their end. told after: steps
 from the fault's first one until it is told, median and largest. onset: how far since_step is off, median and 95% of
 runs; its largest move once it was told. gain: predicted over simulated, 90% of runs. flaps: events that a rank keeps up
@@ -22,12 +23,13 @@ from __future__ import annotations
 import argparse
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from math import inf
+from math import ceil, exp, factorial, inf
 
 import numpy as np
-from calibration_worlds import EXPECTED, FIRST, NOISES, Fault, Noise, run
+from calibration_worlds import EXPECTED, FIRST, NOISES, Fault, run
 
 from ddpmon.analysis.events import News
 from ddpmon.analysis.evidence import Evidence
@@ -107,6 +109,11 @@ class Score:
         if fault.kind != "none":
             self._of_fault(told, ill, well, fault, memory)
 
+    def join(self, other: Score) -> None:
+        """Take in another one's runs."""
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + value)
+
     def _of_fault(self, told: Told, ill: World, well: World, fault: Fault, memory: float) -> None:
         kind, since = EXPECTED[fault.kind], FIRST + fault.begin
         end = min(FIRST + fault.end, int(ill.step[-1]) + 1)
@@ -140,7 +147,8 @@ class Score:
 
     def row(self) -> str:
         hours = self.seconds / 3600
-        head = f"{len(self.heads):4}  {self.accused:4}  {self.false / hours:7.1f}  {self.turns / hours:6.1f}"
+        head = f"{len(self.heads):4}  {hours:5.2f}  {self.accused:4}  {self.false / hours:7.2f}"
+        head += f"  {fewer_than(self.false) / hours:6.2f}  {self.turns / hours:7.2f}"
         head += f"  {np.mean(self.heads):5.1f}"
         if not self.worth:
             return head
@@ -157,9 +165,19 @@ class Score:
 
 
 HEAD = (
-    f"{'noise':16} {'fault':14} {'runs':>4}  {'bad':>4}  {'false/h':>7}  {'turns/h':>6} {'head':>6}"
-    f"  {'worth':>5}  {'named':>5}  {'told after':>11}  {'onset, moved':>17}  {'gain':>6}  {'flaps':>4}"
+    f"{'noise':16} {'fault':14} {'runs':>4}  {'hours':>5}  {'bad':>4}  {'false/h':>7}  {'below':>6}  {'turns/h':>7}"
+    f" {'head':>6}  {'worth':>5}  {'named':>5}  {'told after':>11}  {'onset, moved':>17}  {'gain':>6}  {'flaps':>4}"
 )
+
+
+def fewer_than(events: int) -> float:
+    """What the expected number of events is below with 95% certainty, where so many came (Poisson; of none: 3.0)."""
+    low, high = 0.0, 3.0 * events + 5.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        chance = sum(middle**k / factorial(k) for k in range(events + 1)) * exp(-middle)
+        low, high = (middle, high) if chance > 0.05 else (low, middle)
+    return high
 
 
 def false_events(told: Told, fault: Fault, memory: float) -> tuple[int, int]:
@@ -194,16 +212,34 @@ def fault_of(kind: str, size: float, seed: int, args: argparse.Namespace) -> Fau
     return Fault(name, size, tuple(ranks), PHASES[seed % 5], begin, ends.get(kind, 1 << 60))
 
 
-def score(noise: Noise, kind: str, size: float, args: argparse.Namespace) -> Score:
-    every = args.every or max(1, round(JUDGED_S * 1e3 / args.step_ms))
+@dataclass(frozen=True)
+class One:
+    """A run to be made, as it travels to a process."""
+
+    noise: str
+    kind: str
+    size: float
+    seed: int
+    args: argparse.Namespace
+
+
+def score_of(one: One) -> tuple[Score, str]:
+    """Of one run, and what was told of it."""
+    noise, args = NOISES[one.noise], one.args
+    fault = fault_of(one.kind, one.size, one.seed, args)
+    ill, well = run(noise, fault, args.ranks, args.steps, args.step_ms, one.seed)
+    told = judged(ill, args.every or max(1, round(JUDGED_S * 1e3 / args.step_ms)))
+    score = Score()
+    score.add(told, ill, well, fault, noise.memory)
+    return score, "".join(f"    {one.seed}: step {step:5} {how:5} {text}\n" for step, how, text in told.events)
+
+
+def joined(scored: Iterable[tuple[Score, str]], verbose: bool) -> Score:
     total = Score()
-    for seed in range(args.seed, args.seed + args.count):
-        fault = fault_of(kind, size, seed, args)
-        ill, well = run(noise, fault, args.ranks, args.steps, args.step_ms, seed)
-        told = judged(ill, every)
-        if args.verbose:
-            print("\n".join(f"    {seed}: step {step:5} {how:5} {text}" for step, how, text in told.events))
-        total.add(told, ill, well, fault, noise.memory)
+    for score, text in scored:
+        total.join(score)
+        if verbose:
+            print(text, end="", flush=True)
     return total
 
 
@@ -221,18 +257,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--begin", type=int, default=700, help="the fault's first step")
     parser.add_argument("--every", type=int, default=0, help="steps from one judgement to the next")
     parser.add_argument("--count", type=int, default=4, help="runs of each kind")
+    parser.add_argument("--hours", type=float, default=0.0, help="of training without a fault, in place of --count")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that make runs at the same time")
     parser.add_argument("--seed", type=int, default=0, help="of the first")
     parser.add_argument("--verbose", action="store_true", help="print what was told")
     args = parser.parse_args(arguments)
     began = time.monotonic()
+    if args.hours:
+        args.count = ceil(args.hours * 3.6e6 / args.step_ms / args.steps)
     print(f"{args.ranks} ranks, {args.steps:,} steps of {args.step_ms:g} ms; seeds {args.seed} to"
           f" {args.seed + args.count - 1}\n{HEAD}", flush=True)  # fmt: skip
-    for name in args.noise:
-        for kind in args.faults:
-            for size in args.sizes if kind != "none" else [0.0]:
-                total = score(NOISES[name], kind, size, args)
-                what = f"{kind} {size:.0%}" if size else "none"
-                print(f"{name:16} {what:14} {total.row()}", flush=True)
+    with ProcessPoolExecutor(args.jobs) as pool:
+        for name in args.noise:
+            for kind in args.faults:
+                for size in args.sizes if kind != "none" else [0.0]:
+                    seeds = range(args.seed, args.seed + args.count)
+                    ones = [One(name, kind, size, seed, args) for seed in seeds]
+                    total = joined(pool.map(score_of, ones) if args.jobs > 1 else map(score_of, ones), args.verbose)
+                    what = f"{kind} {size:.0%}" if size else "none"
+                    print(f"{name:16} {what:14} {total.row()}", flush=True)
     print(f"{time.monotonic() - began:.0f} s")
 
 

@@ -19,7 +19,7 @@ from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, covers_wh
 from ddpmon.analysis.kinds.late import Late
 from ddpmon.analysis.kinds.own_time import forward_may_be, other_may_be_forward
 from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, STAYS
-from ddpmon.analysis.statistics.arrays import Floats, medians
+from ddpmon.analysis.statistics.arrays import Floats, median, medians
 from ddpmon.analysis.statistics.change_points import onset
 from ddpmon.analysis.steps.stragglers import OVER_PEERS
 from ddpmon.analysis.steps.summary import efficiency
@@ -263,19 +263,19 @@ def _critical(world: World) -> Floats:
 def _stands_apart(own: Floats, scale: float) -> bool:
     """Whether in most steps one rank is late by itself, and it changes who."""
     ranks = own.shape[1]
-    typical = float(np.median(own[:: max(1, len(own) // 60)]))
+    typical = median(own[:: max(1, len(own) // 60)].ravel())
     if ranks == 2:
         apart = np.ptp(own, axis=1)
-        middle = float(np.median(apart))
+        middle = median(apart)
         same = float((apart < middle / 2).mean())
         return bool(middle >= scale * LATE.enter * typical and same <= TOGETHER.enter / scale and _changes(own) >= 0.2)
     top = np.partition(own, (ranks - 2, ranks - 1), axis=1)
     gap = top[:, -1] - top[:, -2]
     rest = top[:, -2] - medians(own) if ranks > 8 else top[:, -2] - own.min(axis=1)
-    middle = float(np.median(gap))
+    middle = median(gap)
     return bool(
         middle >= scale * LATE.enter * typical
-        and middle >= scale * APART.enter * float(np.median(rest))
+        and middle >= scale * APART.enter * median(rest)
         and _changes(own) >= 0.5 * (1 - 1 / ranks)
     )
 

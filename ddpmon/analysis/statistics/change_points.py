@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
-
 import numpy as np
 
 from ddpmon.analysis.statistics.arrays import Floats, median
@@ -19,6 +17,8 @@ HEAVY = 0.8
 """Of the mean square of all innovations, outlying ones and the step's own included: at least that is their variance."""
 OUTLYING = 4.0
 """Standard deviations of an innovation beyond which a single long step counts as its neighbours."""
+NOTHING = 1e-18
+"""What is left of a value when no sum shows it any more."""
 
 
 def onset(excess: Floats, inside: int, near: int = NEAR, per_step: float = 0.0) -> int:
@@ -101,5 +101,10 @@ def _against_steps(values: Floats, settled: float, decay: float) -> Floats:
 
 
 def _decaying(values: Floats, decay: float) -> Floats:
-    """[S] Each value, and what is left of those before it."""
-    return np.array(list(accumulate(values.tolist(), lambda before, value: value + decay * before)))
+    """[S] Each value, and what is left of those before it: of one, of two, of four of them, and so on."""
+    left = values.copy()
+    reach = 1
+    while reach < len(left) and decay > NOTHING:
+        left[reach:] += decay * left[:-reach]
+        reach, decay = 2 * reach, decay**2
+    return left

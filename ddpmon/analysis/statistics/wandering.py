@@ -16,7 +16,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from ddpmon.analysis.statistics.arrays import Floats, Ints, running_total
+from ddpmon.analysis.statistics.arrays import Floats, Ints, median, running_total
 
 BLOCK = 8
 """Steps of a block; fewer in a window too short for FEWEST_BLOCKS of them."""
@@ -155,7 +155,7 @@ def _seen(means: Floats) -> tuple[Floats, Floats]:
         of_normal = (1 - 2 / (9 * count)) ** 3  # a median of means of so many squares (Wilson and Hilferty, 1931)
         high = 1 + SPREAD * (2 / (count * means.shape[1])) ** 0.5
         lengths.append(float(length))
-        values.append(float(np.median(squares)) / of_normal * high)
+        values.append(median(squares) / of_normal * high)
     return np.array(lengths), np.array(values)
 
 
@@ -177,31 +177,27 @@ def _tail(values: Floats) -> float:
     third = np.partition(np.abs(np.diff(values, axis=0)), count - 4, axis=0)[count - 4]
     usual = _half_square(values, 1) * 2
     normal = NormalDist().inv_cdf(1 - 2.625 / (count - 0.75) / 2)  # of the third largest (Blom, 1958)
-    ratio = float(np.median(third / np.sqrt(np.maximum(usual, 1e-30)))) / normal
+    ratio = median(third / np.sqrt(np.maximum(usual, 1e-30))) / normal
     return float(max(1.0, ratio) ** (EXPONENT if values.shape[1] >= SEVERAL else EXPONENT_OF_FEW))
 
 
 def _fits(lags: Ints, together: Floats, freedom: Floats, plausible: float = PLAUSIBLE) -> tuple[Floats, Floats, Floats]:
     """Nuggets, wandering parts, and how long those last, of all fits that are plausible."""
     weight = freedom / np.maximum(2 * np.square(together), 1e-60)
-    found = []
-    for lasts in LASTING:
-        rise = 1 - np.exp(-lags / lasts)
-        for nugget, wanders in _least_squares(rise, together, weight):
-            off = float((weight * np.square(together - nugget - wanders * rise)).sum())
-            found.append((off, nugget, wanders, lasts))
-    best = min(found)[0]
-    kept = np.array([one for one in found if one[0] <= best + plausible])
-    return kept[:, 1], kept[:, 2], kept[:, 3]
-
-
-def _least_squares(rise: Floats, values: Floats, weight: Floats) -> list[tuple[float, float]]:
-    """Nugget and wandering part, neither below zero, that fit best."""
-    w, wx, wy = float(weight.sum()), float(weight @ rise), float(weight @ values)
-    wxx, wxy = float(weight @ rise**2), float(weight @ (rise * values))
+    lasts = np.array(LASTING)
+    rise = 1 - np.exp(-lags / lasts[:, None])
+    # Weighted least squares of a line for each; neither part is below zero, so that where the line's is, one is none.
+    w, wy = float(weight.sum()), float(weight @ together)
+    wx, wxx, wxy = rise @ weight, np.square(rise) @ weight, rise @ (weight * together)
     determinant = w * wxx - wx * wx
-    if len(rise) > 1 and determinant > 1e-12 * w * wxx:
-        nugget, wanders = (wxx * wy - wx * wxy) / determinant, (w * wxy - wx * wy) / determinant
-        if nugget >= 0 and wanders >= 0:
-            return [(nugget, wanders)]
-    return [(wy / w, 0.0), (0.0, wxy / wxx)]
+    line = (determinant > 1e-12 * w * wxx) & (len(lags) > 1)
+    over = np.where(line, determinant, 1.0)
+    nugget, wanders = (wxx * wy - wx * wxy) / over, (w * wxy - wx * wy) / over
+    line &= (nugget >= 0) & (wanders >= 0)
+    none = np.zeros(len(lasts))
+    nuggets = np.concatenate([np.where(line, nugget, wy / w), none])
+    parts = np.concatenate([np.where(line, wanders, none), wxy / wxx])
+    off = np.square(together - nuggets[:, None] - parts[:, None] * np.vstack([rise, rise])) @ weight
+    off[len(lasts) :][line] = np.inf
+    kept = off <= off.min() + plausible
+    return nuggets[kept], parts[kept], np.concatenate([lasts, lasts])[kept]

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
+from ddpmon.analysis.statistics.arrays import median
 from ddpmon.analysis.statistics.excess import Chance, deviations, noisier, restless
 from ddpmon.analysis.steps.stretches import EDGE, Late
 from ddpmon.analysis.steps.world import World
@@ -46,10 +47,10 @@ def certain(
         usual, beyond = restless(world.excess_ms), deviations(len(world.ranks))
         bounds = {n: noise.of_a_rank(column, noisier(excess[-n:], usual)).bound_ms(n, beyond)[0] for n in shown}
         shown = [n for n in shown if excess[-n:].mean() >= bounds[n]]
-    if not shown or column in skip or np.median(excess[-steps:]) < least_ms:
+    if not shown or column in skip or median(excess[-steps:]) < least_ms:
         return []
     short = np.flatnonzero(over < over[-shown[-1] :].min() / 2)
     begin = int(short[-1]) + 1 if len(short) else 0
     if column in known:
         begin = max(0, known[column])
-    return [Late(column, begin, len(excess) - 1, float(np.median(excess[begin:])), begin <= EDGE)]
+    return [Late(column, begin, len(excess) - 1, median(excess[begin:]), begin <= EDGE)]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ddpmon.analysis.statistics.arrays import Floats, running_total
+from ddpmon.analysis.statistics.arrays import Floats, median, running_total
 from ddpmon.analysis.statistics.excess import Chance, chance, over_peers, some_of, steady
 from ddpmon.analysis.statistics.wandering import FEW
 from ddpmon.analysis.steps.world import World
@@ -62,7 +62,6 @@ def in_each_phase(world: World, columns: Sequence[int], least_ms: float) -> Iter
         return
     columns = list(columns[:MOST])
     chosen = [*columns, *some_of(np.delete(np.arange(len(world.ranks)), columns)).tolist()]
-    typical_ms = float(np.median(world.typical_ms))
     own = world.own_ms[:, chosen]
     for phase in range(len(OWN_PHASES)):
         values = world.phases_ms[:, chosen, phase]
@@ -74,7 +73,7 @@ def in_each_phase(world: World, columns: Sequence[int], least_ms: float) -> Iter
         if max(excess[-steps:, : len(columns)].mean(axis=0).max() for steps in LATELY) >= least:
             smooth = steady(excess)
             total = running_total(smooth)
-            yield PhaseExcess(columns, excess, smooth, total, chance(total, typical_ms), least)
+            yield PhaseExcess(columns, excess, smooth, total, chance(total, world.usual_ms), least)
 
 
 def _shared(excess: Floats, rest: Floats) -> float:
@@ -91,6 +90,6 @@ def _shared(excess: Floats, rest: Floats) -> float:
     )
     together = (of_phase * of_rest).sum(axis=0)
     of_phase, of_rest = (np.square(each).sum(axis=0) + 1e-12 for each in (of_phase, of_rest))
-    if np.median(together / np.sqrt(of_phase * of_rest)) < ALIKE:
+    if median(together / np.sqrt(of_phase * of_rest)) < ALIKE:
         return 0.0
-    return float(np.median(together / of_rest))
+    return median(together / of_rest)

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from math import comb
+from math import log, log1p
 
 import numpy as np
 
-from ddpmon.analysis.statistics.arrays import Floats, Ints, running_total
+from ddpmon.analysis.statistics.arrays import Floats, Ints, median, running_total
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
 
@@ -71,6 +71,9 @@ PERIODS = 20
 """Rhythms of a column that are tried, the shortest: each one makes chance likelier to be one of them."""
 MANY = 200
 """Places of which the binomial tail is summed, at most: more would take time and decide nothing else."""
+LOG_FACTORIAL: Floats = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, MANY + 1)))])
+FAR = 64
+"""Times as many steps between the first and the last of them as there are long ones, from which on those are few."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ def rhythms(world: World, known: Collection[int] = ()) -> list[Rhythm]:
     """The columns with a rhythm, worst first. known: those that had one when last looked at."""
     if len(world.ranks) < 2 or len(world) < 2 * FEWEST.enter:
         return []
-    least = [max(1.0, share.enter * float(np.median(world.typical_ms))) for share in (VERY_LONG, LONG)]
+    least = [max(1.0, share.enter * world.usual_ms) for share in (VERY_LONG, LONG)]
     columns = np.union1d(_may_gain(world, min(least)), np.array(list(known), np.int64))
     found: dict[int, Rhythm] = {}
     for least_ms in least if len(columns) else ():  # among fewer long steps a rhythm stands out better
@@ -134,9 +137,9 @@ def _rhythms(world: World, columns: Ints, least_ms: float, known: Collection[int
         rhythm = _rhythm(world.step, np.flatnonzero(long[:, place]), float(share[place]), most)
         if rhythm is not None:
             every, kept = rhythm
-            over = float(np.median(excess[kept, place]) - usual[place])
+            over = median(excess[kept, place]) - float(usual[place])
             own = _over_neighbours(world.own_ms[:, [column]])[kept, 0]
-            if np.median(own) < over / 2:
+            if median(own) < over / 2:
                 continue  # the others are short in its rhythm
             yield Rhythm(column, every, kept, over)
 
@@ -153,32 +156,50 @@ def _rhythm(steps: Ints, at: Ints, share: float, missed: float) -> tuple[int, In
 
     missed: it is over if more of the last places, as many as make a rhythm, had no long step.
     """
-    numbers = steps[at]
-    gaps = numbers[:, None] - numbers[None, :]
-    seen = np.bincount(gaps[gaps > 1], minlength=2)
+    numbers, lost = steps[at], int(steps[-1] - steps[0]) + 1 - len(steps)
+    seen = _distances(numbers)
     lags = np.arange(len(seen))
     pairs = np.maximum(FEWEST.enter - 1, (numbers[-1] - numbers[0]) / np.maximum(lags, 1) - 1)
     candidates = lags[seen >= PAIRS.enter * pairs]
     for every in candidates[candidates > 1][:PERIODS].tolist():
         phase = int(np.bincount(numbers % every).argmax())
         in_time = numbers % every == phase
-        places = int(((steps % every) == phase)[at[in_time][0] : at[in_time][-1] + 1].sum())
-        hits = int(in_time.sum())
-        if hits < FEWEST.enter or hits < KEPT.enter * places:
+        kept = at[in_time]
+        hits, first, last = len(kept), int(steps[kept[0]]), int(steps[kept[-1]])
+        if hits < FEWEST.enter or hits < KEPT.enter * ((last - first) // every + 1 - lost):
             continue
-        first, last = numbers[in_time][[0, -1]]
+        places = int((steps[kept[0] : kept[-1] + 1] % every == phase).sum())
+        if hits < KEPT.enter * places:
+            continue
         beside = int(((numbers >= first) & (numbers <= last)).sum()) - hits
         others = int(((steps >= first) & (steps <= last)).sum()) - places
         by_chance = _at_least(hits - 1, places - 1, share) * (1 - _at_least(beside + 1, others, share))
         tried = min(every, len(numbers)) * PERIODS
         if tried * by_chance < FALSE_ALARMS.enter:
-            last = np.isin(steps[steps % every == phase][-FEWEST.enter :], numbers)
-            return (every, at[in_time]) if last.sum() >= len(last) - missed else None  # and so its multiples are over
+            latest = np.isin(steps[steps % every == phase][-FEWEST.enter :], numbers)
+            return (every, kept) if latest.sum() >= len(latest) - missed else None  # and so its multiples are over
     return None
+
+
+def _distances(numbers: Ints) -> Ints:
+    """How many pairs of these rising numbers lie so far apart, by distance: their autocorrelation."""
+    span = int(numbers[-1] - numbers[0]) + 1
+    if span > FAR * len(numbers):  # steps were lost, or are few: pair by pair
+        gaps = numbers[:, None] - numbers[None, :]
+        return np.bincount(gaps[gaps > 0], minlength=2)
+    there = np.zeros(span)
+    there[numbers - numbers[0]] = 1.0
+    spectrum = np.fft.rfft(there, 1 << (2 * span - 1).bit_length())
+    seen: Ints = np.rint(np.fft.irfft(np.square(np.abs(spectrum)))[:span]).astype(np.int64)
+    return seen
 
 
 def _at_least(hits: int, places: int, share: float) -> float:
     """Probability of at least so many hits; of more than MANY places as many as those would have."""
     if places > MANY:
         hits, places = round(hits * MANY / places), MANY
-    return float(sum(comb(places, k) * share**k * (1 - share) ** (places - k) for k in range(hits, places + 1)))
+    if hits <= 0 or not 0 < share < 1:
+        return float(hits <= 0 or (share >= 1 and hits <= places))
+    k = np.arange(hits, places + 1)
+    ways = LOG_FACTORIAL[places] - LOG_FACTORIAL[k] - LOG_FACTORIAL[places - k]
+    return float(np.exp(ways + k * log(share) + (places - k) * log1p(-share)).sum())

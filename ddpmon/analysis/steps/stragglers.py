@@ -85,7 +85,7 @@ def late(
     if not FEWEST_STEPS.reached(len(world)):
         return certain(world, known, skip, EXCESS_MS.enter)
     excess, smooth, sums = world.excess_ms, world.smooth_ms, world.total_ms
-    typical = float(np.median(world.typical_ms))
+    typical = world.usual_ms
     noise = chance(sums, typical)
     plain = certain(world, known, skip, EXCESS_MS.enter, noise)
     least = max(EXCESS_MS.enter, OVER_PEERS.enter * typical)
@@ -179,7 +179,7 @@ def _last_means(sums: Floats, over: Mapping[int, int]) -> tuple[list[int], Float
     n = np.array(lengths)
     means: Floats = (sums[-1] - sums[steps - n]) / n[:, None]
     if means.shape[1] > MANY:  # noise that is skewed has all ranks above the median of their peers
-        means -= np.maximum(np.median(means, axis=1, keepdims=True), 0.0)
+        means -= np.maximum(medians(means)[:, None], 0.0)
     for column, last in over.items():
         means[n > steps - last - 1, column] = 0.0
     return lengths, means
@@ -212,7 +212,7 @@ def _late_in_one_phase(world: World, columns: list[int], asked: _Asked) -> list[
                 one = jump(phase.excess_ms[:, place], place, after, least, shares, since)
             if one is None:
                 continue
-            own = float(np.median(world.excess_ms[one.first : one.last + 1, column]))
+            own = median(world.excess_ms[one.first : one.last + 1, column])
             if own < max(asked.least_ms * asked.share[column], one.over_ms / 2):
                 continue  # other phases of it are as much shorter
             if one.over and one.over_ms < own / 2:
@@ -289,9 +289,9 @@ def _against_the_rest(world: World, now: list[Late], noise: Chance, known: Mappi
         over = world.own_ms[:, stretch.column] - typical
         length = stretch.last + 1 - stretch.first
         begin = begin_of(over, stretch.last, length, noise.per_step(stretch.column), known.get(stretch.column))
-        level = float(np.median(over[begin:]))
+        level = median(over[begin:])
         if stretch.last + 1 - begin < RECENT[0]:
-            begin, level = stretch.first, float(np.median(over[stretch.first :]))
+            begin, level = stretch.first, median(over[stretch.first :])
         better.append(Late(stretch.column, begin, stretch.last, level, begin <= EDGE))
     return better
 

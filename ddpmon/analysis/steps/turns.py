@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ddpmon.analysis.statistics.arrays import median, medians
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
 
@@ -64,11 +65,11 @@ def turns(world: World, without: Collection[int], *, held: bool) -> Turns | None
     total = world.total_ms
     count = (len(total) - 1) // TURN_BLOCK
     means = np.diff(total[len(total) - 1 - count * TURN_BLOCK :: TURN_BLOCK][:, columns], axis=0) / TURN_BLOCK
-    strays = means - np.median(means, axis=1, keepdims=True)
-    strays -= np.median(strays, axis=0)  # who is late for good takes no turns
+    strays = means - medians(means)[:, None]
+    strays -= medians(strays.T)  # who is late for good takes no turns
     # Of the typical one: a rank that is late from some step on is alike for long as well, and is alone in it.
     each = (strays[1:] * strays[:-1]).sum(axis=0) / np.maximum(np.square(strays).sum(axis=0), 1e-30)
-    alike = float(np.median(each))
+    alike = median(each)
     last = means.argmax(axis=1)
     changes = int((np.diff(last) != 0).sum())
     steps = round(count * TURN_BLOCK / (changes + 1))
@@ -80,5 +81,5 @@ def turns(world: World, without: Collection[int], *, held: bool) -> Turns | None
     ):
         return None
     # Of single steps' noise that is left in a block's mean the next block has nothing.
-    over = float((strays.max(axis=1) - np.median(strays, axis=1)).mean()) * alike
+    over = float((strays.max(axis=1) - medians(strays)).mean()) * alike
     return Turns(columns[np.unique(last)].tolist(), steps, over)

@@ -10,7 +10,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints, middles, running_total
+from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints, median, middles, running_total
 from ddpmon.analysis.statistics.excess import SMOOTHED, over_peers, steady
 
 
@@ -77,6 +77,11 @@ class World:
     def typical_ms(self) -> Floats:
         """[S] The median own time."""
         return self._middles[1]
+
+    @cached_property
+    def usual_ms(self) -> float:
+        """The median of these: a typical own time."""
+        return median(self.typical_ms)
 
     @cached_property
     def excess_ms(self) -> Floats:
