@@ -17,7 +17,7 @@ from ddpmon.messages.ranks import Stack
 from ddpmon.messages.viewers import Series, Snapshot
 from ddpmon.messages.vocabulary import HEAT_MOST
 from ddpmon.messages.wire import WireError, check_stack, decode, encode
-from ddpmon.messages.wished import HeatView, InspectView, SeriesView, TimelineView
+from ddpmon.messages.wished import Course, HeatView, InspectView, SeriesView, TimelineView
 
 _snapshot = msgspec.msgpack.Decoder(Snapshot)
 
@@ -36,6 +36,8 @@ def decode_snapshot(frame: bytes) -> Snapshot:
         _check_timeline(shot.timeline)
     if shot.inspect is not None:
         _check_inspected(shot.inspect)
+    if shot.samples is not None:
+        _check_courses(shot.samples.courses, shot.samples.columns)
     for view in shot.stacks:
         _check_stack(view.stack)
     return shot
@@ -93,6 +95,11 @@ def _check_heat(heat: HeatView) -> None:
 
 def _check_timeline(timeline: TimelineView) -> None:
     _check(timeline.ranks >= len(timeline.rows), f"last steps of {timeline.ranks} ranks")
+
+
+def _check_courses(courses: list[Course], columns: int) -> None:
+    _check(columns <= HEAT_MOST, f"courses in {columns} columns")
+    _check(all(len(course.cells) == columns for course in courses), "courses of several lengths")
 
 
 def _check_inspected(inspect: InspectView) -> None:

@@ -18,6 +18,7 @@ from ddpmon.messages.wished import (
     EfficiencyView,
     HeatView,
     InspectView,
+    SamplesView,
     SeriesView,
     StackView,
     TimelineView,
@@ -248,3 +249,5 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     """Why BUCKETS or GPU_COUNTERS are not there, of the first rank that says so."""
     verdict_facts: VerdictFacts | None = None
     """Of the verdict; None: its words are all that is known of it."""
+    samples: SamplesView | None = None
+    """Where it is wished for."""

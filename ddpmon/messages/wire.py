@@ -27,6 +27,7 @@ from ddpmon.messages.ranks import (
 )
 from ddpmon.messages.vocabulary import (
     COST_WINDOWS,
+    DEVICE_COURSES,
     HEAT_METRICS,
     HEAT_MOST,
     HEAT_STEPS,
@@ -44,11 +45,12 @@ from ddpmon.messages.vocabulary import (
     OWN_PHASES,
     PAUSES,
     PHASES,
+    SAMPLE_SECONDS,
     SERIES_MOST,
     STAGES,
     SYNC_KINDS,
 )
-from ddpmon.messages.wishes import Ask, FromViewer, RankSpans, SeriesWish
+from ddpmon.messages.wishes import Ask, FromViewer, RankSpans, SamplesWish, SeriesWish
 
 _encoder = msgspec.msgpack.Encoder()
 _from_rank: msgspec.msgpack.Decoder[FromRank] = msgspec.msgpack.Decoder(FromRank)
@@ -143,6 +145,8 @@ def decode_from_viewer(frame: bytes) -> FromViewer:
         _check(request.wish.cost.over in COST_WINDOWS, "steps that the cost is of", request.wish.cost.over[:40])
     if request.wish.series is not None:
         _check_series(request.wish.series)
+    if request.wish.samples is not None:
+        _check_samples(request.wish.samples)
     if inspect is not None:
         _check(0 <= inspect.rank < MAX_WORLD, "rank", inspect.rank)
         _check(inspect.steps in HEAT_STEPS, "steps in a column", inspect.steps)
@@ -155,6 +159,20 @@ def _check_series(wish: SeriesWish) -> None:
     _check(wish.span_s is None or 0 < wish.span_s < MAX_US, "span of a series", wish.span_s)
     _check(wish.end_s is None or 0 <= wish.end_s < MAX_US, "end of a series", wish.end_s)
     _check(0 < wish.points <= SERIES_MOST, "points of a series", wish.points)
+
+
+def _check_samples(wish: SamplesWish) -> None:
+    _check(set(wish.names) <= set(DEVICE_COURSES), "quantities", wish.names[:8])
+    _check(len(wish.names) <= len(DEVICE_COURSES), "quantities", len(wish.names))
+    _check(wish.seconds in SAMPLE_SECONDS, "seconds in a column", wish.seconds)
+    _check(0 < wish.columns <= HEAT_MOST, "columns", wish.columns)
+    _check_few(wish.ranks)
+
+
+def _check_few(spans: RankSpans) -> None:
+    """No more ranks than a screen has lines."""
+    _check_spans(spans)
+    _check(sum(last - first + 1 for first, last in spans) <= HEAT_MOST, "ranks", spans[:4])
 
 
 def _check_spans(spans: RankSpans | None) -> None:

@@ -180,6 +180,26 @@ class PastRow(msgspec.Struct, array_like=True, frozen=True):
     """Since when it takes longer than its peers, in words; empty: it does not."""
 
 
+class Course(msgspec.Struct, array_like=True, frozen=True):
+    """One quantity of a rank through time. A cell a column, the newest last. 0: nothing known; 255: not finite."""
+
+    rank: Rank
+    name: Text
+    low: float
+    """What a cell of 1 stands for, and one of 254."""
+    high: float
+    cells: bytes
+
+
+class SamplesView(msgspec.Struct, frozen=True):
+    """What processes and devices of some ranks did, second by second."""
+
+    seconds: Count
+    """In a column."""
+    columns: Count
+    courses: list[Course]
+
+
 class InspectView(msgspec.Struct, frozen=True):
     """One rank through time, and where it is."""
 

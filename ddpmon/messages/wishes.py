@@ -56,6 +56,17 @@ class InspectWish(msgspec.Struct, array_like=True, frozen=True):
     columns: int = 40
 
 
+class SamplesWish(msgspec.Struct, array_like=True, frozen=True):
+    """What a viewer that shows devices through time wants of them."""
+
+    names: tuple[str, ...] = ()
+    """Of DEVICE_COURSES."""
+    seconds: int = 1
+    """In a column: one of SAMPLE_SECONDS."""
+    columns: int = 64
+    ranks: RankSpans = ()
+
+
 class SeriesWish(msgspec.Struct, array_like=True, frozen=True):
     """What a viewer that shows a quantity over time wants of it."""
 
@@ -79,6 +90,15 @@ class Wish(msgspec.Struct, array_like=True, frozen=True):
     stacks: bool = False
     """Where every rank was last."""
     series: SeriesWish | None = None
+    samples: SamplesWish | None = None
+
+
+def together(*wishes: Wish) -> Wish:
+    """All that any of these wants; of what several want, as the last wants it."""
+    wanted = {
+        name: value for wish in wishes for name in Wish.__struct_fields__ if (value := getattr(wish, name))
+    }  # fmt: skip
+    return Wish(**wanted)
 
 
 class Next(msgspec.Struct, array_like=True, tag="next"):

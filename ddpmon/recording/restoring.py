@@ -14,6 +14,8 @@ from ddpmon.store.histories import Histories
 from ddpmon.store.intake import WINDOW_S, WINDOW_STEPS
 from ddpmon.store.store import Store
 
+SAMPLES_S, SAMPLES_MOST = 4096, 200_000
+"""Samples that Devices shows through time: of the last seconds, and no more of all ranks together."""
 REPORT_RECORDS = 400_000
 """A report covers the last steps with at most so many records: about two seconds of reading."""
 CHUNK_STEPS = 2000
@@ -87,6 +89,11 @@ def _restore_histories(recording: Recording, store: Store, saved: Checkpoint | N
     A recording of an older ddpmon holds none of them: unless it is long, it is gone through from its first step.
     """
     seats = store.registry.seats
+    reach_us = min(SAMPLES_S, SAMPLES_MOST // max(1, len(seats))) * 1_000_000
+    for rank, process in seats.items():
+        if process.sample is not None:
+            after_us = process.sample.time_us - reach_us
+            store.sampled.add(rank, process.hello.host, recording.samples(process.id, after_us, MAX_US))
     if saved and saved.histories:
         store.histories = Histories.restored(saved.histories)
     whole = saved is None or (saved.histories is None and last * len(seats) <= REPORT_RECORDS)

@@ -13,6 +13,7 @@ from ddpmon.analysis import verdict
 from ddpmon.analysis.evidence import BadLoss
 from ddpmon.analysis.over_time.heat import Heat
 from ddpmon.analysis.over_time.past import Past
+from ddpmon.analysis.over_time.sampled import Sampled
 from ddpmon.analysis.processes.replicas import Replicas
 from ddpmon.analysis.run_state import LongestPauses
 from ddpmon.analysis.since_change import since_change
@@ -86,6 +87,7 @@ class Intake:
         self.since_start = SinceStart()
         self.pause_filter = PauseFilter()
         self.past = Past()
+        self.sampled = Sampled()
         self.history_step = 0
         """The last step that is in the histories."""
         self.damaged = False
@@ -169,6 +171,7 @@ class Intake:
         """Take samples of a rank that were not taken before."""
         if not self.registry.is_seated(process):
             return
+        self.sampled.add(process.rank, process.hello.host, samples)
         if (behind_us := process.clock_behind_us) is not None:
             run_began_us = self.clock.us_at(self.run.created_at) - behind_us
             self.histories.add_samples(process.rank, samples, run_began_us)

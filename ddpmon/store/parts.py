@@ -15,6 +15,8 @@ from ddpmon.messages import (
     HeatView,
     HeatWish,
     RankSpans,
+    SamplesView,
+    SamplesWish,
     SeriesView,
     SeriesWish,
     Snapshot,
@@ -45,11 +47,21 @@ def with_parts(shot: Snapshot, store: Store, wish: Wish) -> Snapshot:
         inspect=inspect_view(store, wish.inspect) if wish.inspect else None,
         stacks=stack_views(store) if wish.stacks else [],
         series=_series(store, wish.series) if wish.series else None,
+        samples=_samples(store, wish.samples) if wish.samples else None,
     )
 
 
 def _series(store: Store, wish: SeriesWish) -> SeriesView | None:
     return store.histories.view(wish.name, wish.span_s, wish.end_s, wish.points)
+
+
+def _samples(store: Store, wish: SamplesWish) -> SamplesView:
+    ranks = [rank for first, last in wish.ranks for rank in range(first, last + 1)]
+    seats = [store.registry.seats[rank] for rank in ranks if rank in store.registry.seats]
+    memories = [p.sample.gpu_memory_total_bytes or 0 for p in seats if p.sample]
+    full = {"gpu": 100.0, "cpu": 100.0, "starved": 1.0, "gpu_memory": max(memories, default=0) or 1e-9}
+    courses = store.sampled.courses(ranks, wish.names, wish.seconds, wish.columns, full)
+    return SamplesView(wish.seconds, len(courses[0].cells) if courses else 0, courses)
 
 
 def _host(store: Store, rank: int) -> str:

@@ -143,6 +143,7 @@ KEYS = (
     Key("w", "w", "screen.do('window')", "window", "more or fewer steps", views=_TIMELINE),
     Key("w", "w", "screen.do('window')", "window",
         "cost and efficiencies of the analysed window, the last 50, all steps", views=_COMM),
+    Key("w", "w", "screen.do('window')", "window", "through time: 1 or 16 seconds a column", views=_DEVICES),
     Key("percent_sign", "%", "screen.do('scale')", "percent", "what exceeds chance, or fixed percentages", views=_HEAT),
     Key("f", "f", "screen.do('fold')", "fold", "a row per host, or every rank", views=_HEAT),
     Key("slash", "/", "app.filter", "filter", "show some ranks: rank:0-7 host:n1 own>40 slow !dead",

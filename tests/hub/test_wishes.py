@@ -6,7 +6,17 @@ import pytest
 import zmq
 
 from ddpmon import runs
-from ddpmon.messages import HeatWish, Next, TimelineWish, WireError, Wish, decode_from_viewer, decode_snapshot, encode
+from ddpmon.messages import (
+    HeatWish,
+    Next,
+    SamplesWish,
+    TimelineWish,
+    WireError,
+    Wish,
+    decode_from_viewer,
+    decode_snapshot,
+    encode,
+)
 from ddpmon.source import LiveSource, RecordedSource
 from ddpmon.source.replay import ReplaySource
 from tests.conftest import wait_for
@@ -68,6 +78,30 @@ def test_a_live_source_is_granted_a_new_wish_and_goes_on_being_so_after_the_end(
     recorded = RecordedSource(runs.load(stage.run.id))
     recorded.wish(LAST)
     assert recorded.snapshot().timeline.steps[-1].step == 50
+
+
+def test_a_recording_tells_what_devices_did_second_by_second(home):
+    run = record(own_times(300, 2))
+    wish = Wish(samples=SamplesWish(("cpu", "rss"), 1, 8, ((0, 1),)))
+    source = RecordedSource(run)
+    source.wish(wish)
+    view = source.snapshot().samples
+    assert [(each.rank, each.name, each.high) for each in view.courses] == [
+        (0, "cpu", 100.0), (1, "cpu", 100.0), (0, "rss", 1 << 30), (1, "rss", 1 << 30),
+    ]  # fmt: skip
+    assert all(cell for each in view.courses for cell in each.cells[-4:])
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        SamplesWish(("loss",)), SamplesWish(seconds=2), SamplesWish(columns=0), SamplesWish(columns=513),
+        SamplesWish(ranks=((3, 2),)), SamplesWish(ranks=((0, 512),)),
+    ],
+)  # fmt: skip
+def test_devices_through_time_are_wished_for_in_the_size_of_a_screen(wish):
+    with pytest.raises(WireError):
+        decode_from_viewer(encode(Next(wish=Wish(samples=wish))))
 
 
 def test_a_replay_shows_the_heat_of_the_moment(home):

@@ -20,6 +20,7 @@ from ddpmon.messages import (
     HeatWish,
     InspectWish,
     PausingView,
+    SamplesWish,
     SeriesWish,
     Snapshot,
     TimelineWish,
@@ -78,10 +79,11 @@ def true_snapshots() -> list[Snapshot]:
         inspect=InspectWish(5),
         stacks=True,
         series=SeriesWish("own"),
+        samples=SamplesWish(("gpu", "cpu"), 1, 40, ((0, 7),)),
     )
     parts = {
         name: getattr(with_parts(through.plain, through.store, every), name)
-        for name in ("heat", "timeline", "cost", "inspect", "stacks", "series")
+        for name in ("heat", "timeline", "cost", "inspect", "stacks", "series", "samples")
     }
     more = {
         "quantities": [*STEP_SERIES, *SAMPLE_SERIES, "log:accuracy"],

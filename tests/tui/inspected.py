@@ -118,6 +118,25 @@ def late(steps=600, ranks=4, begin=400, rank=2, extra_ms=9.0, *, gpu=False, phas
     return source
 
 
+def at_work(ranks=8, *, gpu=True, seconds=240):
+    """Ranks whose GPUs, one after the other, do nothing for some seconds each minute."""
+    source = late(300, ranks, begin=200, gpu=gpu)
+    for rank, process in source.store.registry.seats.items():
+        last = process.samples[-1]
+        samples = []
+        for second in range(seconds):
+            idle = (second + 5 * rank) % 60 < 8
+            samples.append(
+                msgspec.structs.replace(
+                    last, time_us=last.time_us + second * 1_000_000, cpu_percent=30.0 + 70.0 * idle,
+                    gpu_percent=4.0 if idle else 92.0, starved_share=0.4 if idle else 0.01,
+                )
+            )  # fmt: skip
+        source.store.sampled.add(rank, HOST, samples)
+    source.renew()
+    return source
+
+
 def standing(ranks=4, rank=2):
     """No rank comes on, because one does not come to the all-reduce."""
     source = Inspected(store_of(own_times(200, ranks, noise=0.01, seed=3)))

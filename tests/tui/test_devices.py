@@ -10,8 +10,8 @@ from ddpmon.source import FakeSource
 from ddpmon.tui import lines
 from ddpmon.tui.widgets import gauges, machines
 from tests.findings import finding
-from tests.tui import golden, measured, odd, snapshots
-from tests.tui.driving import drive
+from tests.tui import golden, inspected, measured, odd, snapshots
+from tests.tui.driving import drive, until
 
 SIZES = ((80, 24), (160, 50))
 sizes = pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
@@ -228,3 +228,39 @@ def test_a_column_shows_whatever_a_finding_says_of_machines():
     shown = {gauge.name for gauge in gauges.GAUGES}
     for kind in KINDS:
         assert kind.device is None or set(kind.device.columns) <= shown, kind.name
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "world"),
+    [
+        ("gpus", (120, 40), {"ranks": 8}),
+        ("cores", (80, 24), {"ranks": 4, "gpu": False}),
+        ("beside", (240, 24), {"ranks": 32}),
+    ],
+)
+def test_every_gpu_and_core_through_time(name, size, world):
+    source = inspected.at_work(**world)
+    _, text = drive(source, "6", until(lambda _: source.current.samples is not None), "j", "k", size=size)
+    golden.check(f"devices-lanes-{name}-{size[0]}x{size[1]}", text)
+
+
+def test_lanes_wish_for_what_fits_and_w_widens_their_columns():
+    source = inspected.at_work(4)
+    there = until(lambda _: source.wished.samples is not None)
+    drive(source, "6", there, size=(160, 50))
+    wish = source.wished.samples
+    assert (wish.names, wish.seconds, wish.ranks) == (("gpu", "gpu_memory", "cpu"), 1, ((0, 3),))
+    source = inspected.at_work(4)
+    wider = until(lambda _: source.wished.samples is not None and source.wished.samples.seconds == 16)
+    _, text = drive(source, "6", there, "w", wider, lambda app, _: app.tick(), size=(160, 50))
+    assert "through time, the last 24 min" in text
+    source = inspected.at_work(4)
+    drive(source, "6", there, "1", until(lambda _: source.wished.samples is None))
+
+
+def test_a_lane_of_which_nothing_is_known_says_so():
+    source = inspected.at_work(4)
+    source.store.sampled._ranks.pop(1)
+    _, text = drive(source, "6", until(lambda _: source.current.samples is not None), "j", "k", size=(120, 40))
+    rows = [row.split() for row in text.splitlines()]
+    assert ["1", "–", "1", "–"] in rows

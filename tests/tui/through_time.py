@@ -8,8 +8,9 @@ import numpy as np
 
 from ddpmon.analysis.over_time.heat import Heat
 from ddpmon.analysis.over_time.past import Past
+from ddpmon.analysis.over_time.sampled import Sampled
 from ddpmon.analysis.steps.since_start import SinceStart
-from ddpmon.messages import Finding
+from ddpmon.messages import Finding, Sample
 from ddpmon.source import FakeSource
 from ddpmon.store.histories import Histories
 from ddpmon.store.parts import with_parts
@@ -30,6 +31,11 @@ def store_of(own, *, per_host=8, loss=None, findings=(), gpu=None):
         for rank in world.ranks:
             heat.sample(rank, (second - 1) * 1_000_000, second * 1_000_000, gpu(rank, second))
     heat.lay()
+    sampled = Sampled()
+    for rank in world.ranks if gpu else ():
+        seconds = range(2, int(world.end_us[-1] / 1e6) + 1)
+        told = [Sample(second * 1_000_000, cpu_percent=101.0, gpu_percent=gpu(rank, second)) for second in seconds]
+        sampled.add(rank, f"node{rank // per_host:02}", told)
     past = Past()
     past.append(world)
     histories = Histories()
@@ -37,13 +43,13 @@ def store_of(own, *, per_host=8, loss=None, findings=(), gpu=None):
     seats = {
         rank: SimpleNamespace(
             hello=SimpleNamespace(host=f"node{rank // per_host:02}", through=0), stack=None, asked_at=None,
-            unanswered=False, held=None, left=False, dead=False,
+            unanswered=False, held=None, left=False, dead=False, sample=None,
         )
         for rank in range(own.shape[1])
     }  # fmt: skip
     return SimpleNamespace(
         since_start=since_start, last_steps=world.last, parallelism="DDP", unmeasured=[],
-        heat=heat, past=past, histories=histories, world=world, findings=list(findings),
+        heat=heat, past=past, sampled=sampled, histories=histories, world=world, findings=list(findings),
         registry=SimpleNamespace(seats=seats, world_size=len(seats), host="node00"),
     )  # fmt: skip
 

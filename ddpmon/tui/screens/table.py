@@ -1,4 +1,4 @@
-"""All screens: one row for each that is one pane between head and keys, and the two that share out more."""
+"""All screens: one row for each that is a pane and its blocks, and the two that share out more."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from ddpmon.source.place import Place
 from ddpmon.tui import keys
 from ddpmon.tui.charted import Choice
 from ddpmon.tui.screens.comm import Comm
-from ddpmon.tui.screens.view import OnePane, View
+from ddpmon.tui.screens.view import Blocks, View
 from ddpmon.tui.screens.world import World
 from ddpmon.tui.views import ViewName
 from ddpmon.tui.widgets.bigchart import BigChart
+from ddpmon.tui.widgets.blockpane import BlockPane
+from ddpmon.tui.widgets.devicelanes import DeviceLanes
 from ddpmon.tui.widgets.devicelist import DeviceList
 from ddpmon.tui.widgets.findinglist import FindingList
 from ddpmon.tui.widgets.fulltable import FullTable
@@ -45,7 +47,7 @@ def _nothing(_: Pane) -> Wish:
 
 @dataclass(frozen=True)
 class Row(Generic[PaneType]):
-    """A screen with one pane."""
+    """A screen with one pane, and blocks around it."""
 
     name: ViewName
     pane: Callable[[Shared], PaneType]
@@ -53,6 +55,8 @@ class Row(Generic[PaneType]):
     """What its keys do beside moving, by the name in their `screen.do(…)`."""
     wish: Callable[[PaneType], Wish] = _nothing
     """What it needs from the hub that other screens do not."""
+    blocks: tuple[Callable[[], BlockPane], ...] = ()
+    """What stands below or beside the pane where there is room, in the order of worth."""
 
 
 ROWS: tuple[Row[Any], ...] = (
@@ -74,6 +78,7 @@ ROWS: tuple[Row[Any], ...] = (
     ),
     Row[DeviceList](
         ViewName.DEVICES, lambda _: DeviceList(), {"sort": DeviceList.cycle_sort, "fold": DeviceList.fold},
+        blocks=(DeviceLanes,),
     ),
     Row[LogList](ViewName.LOGS, lambda _: LogList(), {"step": LogList.step}),
     Row[RunList](ViewName.RUNS, lambda shared: RunList(shared.place.read, shared.place.verdict)),
@@ -94,15 +99,15 @@ ROWS: tuple[Row[Any], ...] = (
 
 
 # Textual reads the keys of a screen from its class.
-_KINDS: dict[ViewName, type[OnePane]] = {
-    row.name: type(row.name.capitalize(), (OnePane,), {"BINDINGS": keys.bindings(row.name)}) for row in ROWS
+_KINDS: dict[ViewName, type[Blocks]] = {
+    row.name: type(row.name.capitalize(), (Blocks,), {"BINDINGS": keys.bindings(row.name)}) for row in ROWS
 }
 
 
 def _one_pane(row: Row[Any], shared: Shared, ask: Callable[[], None]) -> View:
     pane = row.pane(shared)
     deeds = {name: partial(deed, pane) for name, deed in row.deeds.items()}
-    return _KINDS[row.name](ask, pane, partial(row.wish, pane), deeds)
+    return _KINDS[row.name](ask, pane, partial(row.wish, pane), deeds, [block() for block in row.blocks])
 
 
 def views(place: Place, ask: Callable[[], None]) -> dict[ViewName, View]:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol, runtime_checkable
 
 from textual import events
 from textual.app import ComposeResult
-from textual.containers import Vertical
+from textual.containers import Container, Vertical
 from textual.screen import Screen
 
-from ddpmon.messages import Wish
+from ddpmon.messages import Wish, together
+from ddpmon.tui.blocks import Block, Box, arrange
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.palette import Palette
 from ddpmon.tui.sizes import LEAST_HEIGHT, LEAST_WIDTH
+from ddpmon.tui.widgets.blockpane import BlockPane
 from ddpmon.tui.widgets.head import Head
 from ddpmon.tui.widgets.keybar import KeyBar
 from ddpmon.tui.widgets.pane import Pane
@@ -45,6 +47,14 @@ class RankCursor(Cursor, Protocol):
 
     def choose(self, rank: int) -> None:
         """Put the cursor on a rank."""
+
+
+@runtime_checkable
+class RankLister(Protocol):
+    """A pane that lists ranks."""
+
+    def lines_in_sight(self) -> list[int | None]:
+        """The rank on each of its lines below the title; None: the line is of no rank."""
 
 
 class View(Screen[None], metaclass=Abstract):
@@ -116,26 +126,45 @@ class View(Screen[None], metaclass=Abstract):
             self._ask()
 
 
-class OnePane(View):
-    """A screen with one pane between head and keys."""
+class Blocks(View):
+    """A screen of one pane between head and keys, and of blocks that stand below or beside it where there is room."""
+
+    DEFAULT_CSS = """
+    Blocks #body { width: 1fr; height: 1fr; overflow: hidden hidden; }
+    Blocks #body Pane { position: absolute; }
+    """
 
     def __init__(
-        self, ask: Callable[[], None], pane: Pane, wish: Callable[[], Wish], deeds: Mapping[str, Deed]
+        self,
+        ask: Callable[[], None],
+        pane: Pane,
+        wish: Callable[[], Wish],
+        deeds: Mapping[str, Deed],
+        blocks: Sequence[BlockPane] = (),
     ) -> None:
-        """pane: it moves, too. wish: what the pane needs. deeds: what keys do beside moving."""
+        """pane: it moves, too. wish: what it needs. deeds: what keys do beside moving. blocks: as in `arrange`."""
         super().__init__(ask)
         if not isinstance(pane, Cursor):
             raise TypeError(f"{type(pane).__name__} has nothing to move")
         self.pane, self._cursor = pane, pane
+        self.blocks = tuple(blocks)
+        for block in self.blocks:
+            if isinstance(pane, RankCursor):
+                block.chosen_rank = pane.chosen_rank
+            if isinstance(pane, RankLister):
+                block.in_sight = pane.lines_in_sight
+            self.deeds = {**self.deeds, **block.deeds}
         self._wish = wish
+        self._body = Container(self.pane, *self.blocks, id="body")
+        self._boxes: list[Box | None] = []
         self.deeds = {**self.deeds, **deeds}
 
     def compose(self) -> ComposeResult:
-        yield Vertical(self.head, self.pane, self.keys)
+        yield Vertical(self.head, self._body, self.keys)
 
     @property
     def wish(self) -> Wish:
-        return self._wish()
+        return together(self._wish(), *(block.wish for block in self.blocks if block.display))
 
     @property
     def cursor(self) -> Cursor:
@@ -143,13 +172,51 @@ class OnePane(View):
 
     @property
     def panes(self) -> tuple[Pane, ...]:
-        return self.head, self.pane, self.keys
+        return self.head, self.pane, *self.blocks, self.keys
 
     def share_out(self) -> None:
         width, height = self.app.size
         whole = width >= LEAST_WIDTH and height >= LEAST_HEIGHT
         keys = int(whole or height >= 5)
-        for part, lines in ((self.head, 3 if whole else max(1, height - keys)), (self.keys, keys)):
+        head = 3 if whole else max(1, height - keys)
+        for part, lines in ((self.head, head), (self.keys, keys)):
             part.display = lines > 0
             part.styles.height = lines
-        self.pane.display = whole
+        self._body.display = whole
+        boxes = self._arranged(width, height - head - keys, whole=whole)
+        if boxes == self._boxes:
+            return
+        self._boxes = boxes
+        for block, box in zip((self.pane, *self.blocks), boxes, strict=True):
+            block.display = box is not None
+            if box is not None:
+                block.styles.width, block.styles.height = box.width, box.height
+                block.styles.offset = (box.x, box.y)
+        for block, box in zip(self.blocks, boxes[1:], strict=True):
+            block.beside = box is not None and box.x > 0 and box.y == 0
+        if self.blocks:
+            self.call_after_refresh(self._ask)  # what fits has become another
+
+    def _arranged(self, width: int, height: int, *, whole: bool) -> list[Box | None]:
+        if not whole:
+            return [None] * (1 + len(self.blocks))
+        frame = self.shown
+        first = self.pane.needs(frame, width, height) if isinstance(self.pane, BlockPane) else None
+        needs = [first or Block(LEAST_WIDTH, 1), *(block.needs(frame, width, height) for block in self.blocks)]
+        there = iter(arrange([need for need in needs if need is not None], width, height))
+        return [None if need is None else next(there) for need in needs]
+
+    def action_do(self, name: str, *numbers: int) -> None:
+        super().action_do(name, *numbers)
+        self.share_out()
+        self._follow()
+
+    def on_click(self) -> None:
+        self._follow()
+        if self.blocks:
+            self._ask()
+
+    def _follow(self) -> None:
+        """The blocks show what is under the cursor now."""
+        for block in self.blocks:
+            block.redraw()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ddpmon.messages import QUANTITIES, RankView, Snapshot
+from ddpmon.tui.blocks import Block
 from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, cut, fit, padded, size
 from ddpmon.tui.widgets import gauges
@@ -20,6 +21,8 @@ _FOLD_FROM = 2
 """Screenfuls of ranks from which hosts are folded."""
 _WORST = " the lowest busy% and MHz of each host, and the highest of everything else"
 _WORDS_MOST = 24
+_LEAST_WIDTH = 104
+"""Columns with which what a GPU tells stands beside each other, and what is wrong with it."""
 _WRONG_MOST = 2
 """Ranks in trouble that a folded host shows by themselves; of more, it shows the worst and the count."""
 
@@ -65,6 +68,28 @@ class DeviceList(RankTable):
         self._follow = False
         """The cursor moved: it must be in sight."""
 
+    def needs(self, frame: Frame, width: int, height: int) -> Block | None:
+        snapshot = frame.snapshot
+        if snapshot is None:
+            return Block(_LEAST_WIDTH, 2, _LEAST_WIDTH, 2)
+        above = 2 + len(self._lines_above(snapshot, width, height))
+        self._room = max(1, height - above)
+        lines = max(1, len(self.entries(snapshot, troubles(snapshot))))
+        return Block(_LEAST_WIDTH, 3, _LEAST_WIDTH, above + lines + 2 * self._folded)
+
+    def lines_in_sight(self) -> list[int | None]:
+        snapshot = self.frame.snapshot
+        listed = [] if snapshot is None else self.entries(snapshot, troubles(snapshot))
+        ranks = [None if each.rank is None else each.rank.rank for each in listed[self._top : self._top + self._room]]
+        return [*[None] * (self._above - 1), *ranks]
+
+    @staticmethod
+    def _lines_above(snapshot: Snapshot, width: int, height: int) -> list[Line]:
+        why = why_no_gpu(snapshot)
+        hosts = len({rank.host for rank in snapshot.ranks if rank.host})
+        above = [_facts(facts(everyone(snapshot), hosts=hosts), width)] if hosts > 1 and height >= 6 else []
+        return above + ([[(cut(f" {why}", width), "muted")]] if why and height >= 6 else [])
+
     def _groups(self, snapshot: Snapshot, trouble_of: Mapping[int, Trouble]) -> list[Machine]:
         order = self.orders[self.order]
 
@@ -103,10 +128,7 @@ class DeviceList(RankTable):
         if snapshot is None or height < 3:
             return [self.heading(snapshot, width)]
         trouble_of = troubles(snapshot)
-        why = why_no_gpu(snapshot)
-        hosts = len({rank.host for rank in snapshot.ranks if rank.host})
-        above = [_facts(facts(everyone(snapshot), hosts=hosts), width)] if hosts > 1 and height >= 6 else []
-        above += [[(cut(f" {why}", width), "muted")]] if why and height >= 6 else []
+        above = self._lines_above(snapshot, width, height)
         self._above = len(above) + 2
         self._room = max(1, height - self._above)
         listed = self.entries(snapshot, trouble_of)

@@ -12,12 +12,13 @@ from textual import events
 from ddpmon.analysis.words import rank_list
 from ddpmon.messages import STAGES, RankView, Snapshot
 from ddpmon.tui import rank_marks
+from ddpmon.tui.blocks import ALL, Block
 from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, fit, size
-from ddpmon.tui.sizes import WIDE
+from ddpmon.tui.sizes import LEAST_WIDTH, WIDE
+from ddpmon.tui.widgets.blockpane import BlockPane
 from ddpmon.tui.widgets.columns import ARRIVING, MEASURED, SPLIT_LEGEND, choose, decimals, split_bar
 from ddpmon.tui.widgets.heading import heading, no_rank
-from ddpmon.tui.widgets.pane import Pane
 from ddpmon.tui.widgets.worldmap import arriving, everyone
 
 _SPLIT_LEAST = 24
@@ -104,7 +105,7 @@ def table(snapshot: Snapshot, ranks: list[RankView], width: int, chosen: int | N
     return lines
 
 
-class RankTable(Pane):
+class RankTable(BlockPane):
     """The rank table with its cursor and scrolling. The cursor stays on its rank when the order changes."""
 
     orders: ClassVar[tuple[Sort, ...]] = SORTS
@@ -115,6 +116,15 @@ class RankTable(Pane):
         self.order = 0
         """Index into `orders`."""
         self._top = 0
+
+    def needs(self, frame: Frame, width: int, height: int) -> Block | None:
+        ranks = 0 if frame.snapshot is None else max(frame.snapshot.run.world_size, len(frame.snapshot.ranks))
+        return Block(LEAST_WIDTH, 3, ALL, max(1, ranks) + 2)
+
+    def lines_in_sight(self) -> list[int | None]:
+        """The rank on each of its lines below the title; None: the line is of no rank."""
+        ranks = [] if self.frame.snapshot is None else self.listed(self.frame.snapshot)
+        return [None, *(rank.rank for rank in ranks[self._top : self._top + max(1, self.size.height - 2)])]
 
     def listed(self, snapshot: Snapshot) -> list[RankView]:
         """The ranks that are listed, in their order."""

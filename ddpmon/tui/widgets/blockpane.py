@@ -1,0 +1,47 @@
+"""A pane that says how much room it needs, so that it can share a screen with others."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+
+from ddpmon.messages import Wish
+from ddpmon.tui.blocks import Block
+from ddpmon.tui.frame import Frame
+from ddpmon.tui.widgets.pane import Pane
+
+
+def nobody() -> int | None:
+    """No rank is under a cursor."""
+    return None
+
+
+def none_in_sight() -> list[int | None]:
+    """No ranks are listed."""
+    return []
+
+
+class BlockPane(Pane):
+    """A block of a screen."""
+
+    chosen_rank: Callable[[], int | None] = staticmethod(nobody)
+    """The rank under the cursor of the screen."""
+
+    in_sight: Callable[[], list[int | None]] = staticmethod(none_in_sight)
+    """The rank on each line of the screen's first block below its title; None: the line is of no rank."""
+    beside = False
+    """It stands beside the first block, and not below."""
+
+    @abstractmethod
+    def needs(self, frame: Frame, width: int, height: int) -> Block | None:
+        """Of a screen of that size; None: there is nothing to show."""
+
+    @property
+    def deeds(self) -> Mapping[str, Callable[..., None]]:
+        """What keys of the screen do to it, by the name in their `screen.do(…)`."""
+        return {}
+
+    @property
+    def wish(self) -> Wish:
+        """What it needs in a snapshot to fill its place."""
+        return Wish()

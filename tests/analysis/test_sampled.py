@@ -1,0 +1,80 @@
+"""What each rank's process and GPU did second by second."""
+
+import pytest
+
+from ddpmon.analysis.over_time.sampled import BINS, Sampled
+from ddpmon.messages import Sample
+
+SECOND = 1_000_000
+FULL = {"gpu": 100.0, "cpu": 100.0}
+
+
+def gpus(*percents, first=1_000):
+    """One sample a second; None: there is none."""
+    return [
+        Sample((first + place) * SECOND, gpu_percent=percent)
+        for place, percent in enumerate(percents)
+        if percent != "gap"
+    ]
+
+
+def cells(sampled, *ranks, name="gpu", seconds=1, columns=8):
+    return {each.rank: list(each.cells) for each in sampled.courses(ranks, [name], seconds, columns, FULL)}
+
+
+def test_a_second_is_a_column_from_nothing_to_the_whole_scale():
+    sampled = Sampled()
+    sampled.add(0, "a", gpus(0.0, 100.0, 50.0))
+    assert cells(sampled, 0) == {0: [0, 0, 0, 0, 0, 1, 254, 127]}
+    (course,) = sampled.courses([0], ["gpu"], 1, 3, FULL)
+    assert (course.name, course.low, course.high) == ("gpu", 0.0, 100.0)
+
+
+def test_ranks_of_a_host_stand_below_one_another_and_one_that_fell_silent_ends_earlier():
+    sampled = Sampled()
+    sampled.add(0, "a", gpus(100.0, 100.0, 100.0, 100.0, 100.0))
+    sampled.add(1, "a", gpus(100.0, 100.0))
+    assert cells(sampled, 0, 1, columns=5) == {0: [254] * 5, 1: [254, 254, 0, 0, 0]}
+
+
+def test_another_hosts_clock_does_not_matter():
+    sampled = Sampled()
+    sampled.add(0, "a", gpus(100.0, 100.0))
+    sampled.add(8, "b", gpus(100.0, 100.0, first=77))
+    assert cells(sampled, 0, 8, columns=3) == {0: [0, 254, 254], 8: [0, 254, 254]}
+
+
+def test_a_sample_that_came_a_little_late_leaves_no_gap_and_a_silence_does():
+    sampled = Sampled()
+    sampled.add(0, "a", gpus(100.0, "gap", 100.0, "gap", "gap", 100.0))
+    assert cells(sampled, 0, columns=6) == {0: [254, 254, 254, 0, 0, 254]}
+
+
+def test_wide_columns_are_means_and_reach_back_further():
+    sampled = Sampled()
+    sampled.add(0, "a", gpus(*[0.0, 100.0] * 400, first=1_600))
+    assert cells(sampled, 0, seconds=16, columns=50)[0] == [127] * 50
+    assert set(cells(sampled, 0, seconds=1, columns=BINS)[0]) == {1, 254}
+
+
+def test_samples_that_were_taken_before_count_once():
+    sampled = Sampled()
+    sampled.add(0, "a", gpus(*[100.0] * 16, first=1_600))
+    sampled.add(0, "a", gpus(*[0.0] * 16, first=1_600))
+    assert cells(sampled, 0, seconds=16, columns=1) == {0: [254]}
+
+
+def test_what_nobody_measured_has_no_course_and_a_rank_on_another_host_begins_anew():
+    sampled = Sampled()
+    sampled.add(0, "a", gpus(100.0, 100.0))
+    assert cells(sampled, 0, name="rss") == {}
+    assert cells(sampled, 5) == {}
+    sampled.add(0, "b", gpus(100.0, first=3))
+    assert cells(sampled, 0, columns=2) == {0: [0, 254]}
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), None])
+def test_what_is_no_number_is_not_known(value):
+    sampled = Sampled()
+    sampled.add(0, "a", gpus(value, 100.0))
+    assert cells(sampled, 0, columns=2) == {0: [0, 254]}

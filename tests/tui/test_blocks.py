@@ -1,0 +1,64 @@
+"""How blocks share out a screen: nothing overlaps or sticks out, and the first block is whole."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddpmon.tui.blocks import AIR, ALL, Block, Box, arrange
+
+sizes = st.integers(0, 260)
+wishes = st.one_of(st.integers(1, 300), st.just(ALL))
+blocks = st.builds(Block, st.integers(1, 200), st.integers(1, 60), wishes, wishes)
+TABLE = Block(60, 3, 160, 6)
+DETAIL = Block(50, 8, ALL, 30)
+SIDE = Block(40, 4, 40, 10)
+
+
+@given(st.lists(blocks, min_size=1, max_size=6), sizes, st.integers(0, 80))
+def test_blocks_stay_inside_do_not_overlap_and_have_what_they_need(wanted, width, height):
+    boxes = arrange(wanted, width, height)
+    assert len(boxes) == len(wanted)
+    placed = [box for box in boxes if box is not None]
+    for box in placed:
+        assert 0 <= box.x <= box.x + box.width <= width
+        assert 0 <= box.y <= box.y + box.height <= height
+    for place, one in enumerate(placed):
+        for other in placed[:place]:
+            apart = one.x >= other.x + other.width + AIR or other.x >= one.x + one.width + AIR
+            assert apart or one.y >= other.y + other.height or other.y >= one.y + one.height
+    for block, box in zip(wanted[1:], boxes[1:], strict=True):
+        if box is not None:
+            assert box.width >= block.least_width
+            assert box.height >= min(block.least_height, block.height)
+
+
+@given(st.lists(blocks, min_size=1, max_size=6), sizes, st.integers(0, 80))
+def test_the_first_block_is_always_whole(wanted, width, height):
+    first = arrange(wanted, width, height)[0]
+    assert first.height == min(height, wanted[0].height)
+    assert first.width >= min(width, wanted[0].least_width)
+    assert (first.x, first.y) == (0, 0)
+
+
+@given(st.lists(blocks, min_size=1, max_size=6), sizes, st.integers(0, 80))
+def test_where_there_is_room_for_nothing_else_the_first_has_all_of_the_width(wanted, width, height):
+    boxes = arrange(wanted, width, height)
+    if not any(boxes[1:]):
+        assert boxes[0].width == width
+
+
+def test_what_is_asked_next_stands_below_where_the_first_leaves_lines():
+    assert arrange([TABLE, DETAIL], 160, 46) == [Box(0, 0, 160, 6), Box(0, 6, 160, 30)]
+    assert arrange([TABLE, DETAIL, SIDE], 160, 46) == [Box(0, 0, 160, 6), Box(0, 6, 84, 30), Box(85, 6, 75, 10)]
+
+
+def test_it_stands_beside_a_first_block_that_takes_all_lines_and_is_not_there_where_it_is_too_narrow():
+    long = Block(60, 3, 160, 1024)
+    assert arrange([long, DETAIL], 240, 66) == [Box(0, 0, 160, 66), Box(161, 0, 79, 30)]
+    assert arrange([long, DETAIL], 120, 36) == [Box(0, 0, 69, 36), Box(70, 0, 50, 30)]
+    assert arrange([long, DETAIL], 110, 36) == [Box(0, 0, 110, 36), None]
+
+
+def test_the_last_in_the_list_is_the_first_to_go():
+    assert arrange([TABLE, DETAIL, DETAIL], 80, 23)[1:] == [Box(0, 6, 80, 9), Box(0, 15, 80, 8)]
+    assert arrange([TABLE, DETAIL, DETAIL], 80, 21)[1:] == [Box(0, 6, 80, 15), None]
+    assert arrange([TABLE, DETAIL, SIDE], 80, 18)[1:] == [Box(0, 6, 80, 8), Box(0, 14, 80, 4)]
