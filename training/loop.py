@@ -69,8 +69,14 @@ def train(
     state = stopping.read(args, here)
     if state:
         stopping.restore(state, model, optimizer)
-        step, before_s = state["step"], state["seconds"]
-        here.say(f"goes on after step {step} of {total}, from {args.checkpoint}")
+        before_s = state["seconds"]
+        if stopping.is_of(state, here):
+            step = state["step"]
+            here.say(f"goes on after step {step} of {total}, from {args.checkpoint}")
+        else:
+            ranks, step = state["run"]["world_size"], state["epochs"] * len(loader)
+            state = None  # its random numbers are other ranks'
+            here.say(f"goes on at step {step} of {total} with the weights of {ranks} ranks, from {args.checkpoint}")
 
     started = time.perf_counter()
     sums: dict[str, torch.Tensor | float] = defaultdict(float)
@@ -108,7 +114,7 @@ def train(
                     summed = 0
                 if stop.agreed(step) and step < total:
                     seconds = before_s + time.perf_counter() - started
-                    stopping.write(args, here, model, optimizer, step, seconds)
+                    stopping.write(args, here, model, optimizer, step, step // len(loader), seconds)
                     here.say(f"stopped after step {step} of {total}, in {args.checkpoint}: run again to go on")
                     return Trained(False, step, seconds)
     if here.rank == 0:

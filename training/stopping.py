@@ -79,9 +79,10 @@ def write(
     model: DistributedDataParallel,
     optimizer: torch.optim.Optimizer,
     step: int,
+    epochs: int,
     seconds: float,
 ) -> None:
-    """Write the checkpoint; every rank calls this. step: steps done; seconds: training took so far."""
+    """Write the checkpoint; every rank calls this. step, epochs: finished; seconds: training took so far."""
     # Weights and optimizer are equal on all ranks, random numbers are not. Of BatchNorm's running statistics
     # rank 0's count: DistributedDataParallel hands them to the others before each forward.
     random: list[Any] | None = [None] * here.world_size if here.rank == 0 else None
@@ -93,6 +94,7 @@ def write(
                 "model": model.module.state_dict(),
                 "optimizer": optimizer.state_dict(),
                 "step": step,
+                "epochs": epochs,
                 "seconds": seconds,
                 "random": random,
             },
@@ -103,14 +105,15 @@ def write(
 def read(args: argparse.Namespace, here: Here) -> dict[str, Any] | None:
     """The checkpoint to go on from, the same on every rank, or None. Every rank calls this.
 
-    Rank 0 alone reads it: its machine is the only one that must have the file.
+    Rank 0 alone reads it: its machine is the only one that must have the file. A run of as many ranks goes on at the
+    step; one of another number of ranks, whose steps are others, with the weights and at the beginning of the epoch.
     """
     found: list[Any] = [None, None]
     if here.rank == 0 and not args.fresh and args.checkpoint.exists():
         try:
             found[0] = torch.load(args.checkpoint, map_location="cpu", weights_only=True)
             there, now = found[0]["run"], _identity(args)
-            differing = [name for name in now if there.get(name) != now[name]]
+            differing = [name for name in now if there.get(name) != now[name] and name != "world_size"]
             if differing:
                 what = ", ".join(f"{name} {there.get(name)} (here {now[name]})" for name in differing)
                 found[1] = f"is of a run with {what}"
@@ -122,10 +125,18 @@ def read(args: argparse.Namespace, here: Here) -> dict[str, Any] | None:
     return found[0]
 
 
+def is_of(state: dict[str, Any], here: Here) -> bool:
+    """Whether a checkpoint was written by as many ranks: then all goes on as if it had not stopped."""
+    return bool(state["run"]["world_size"] == here.world_size)
+
+
 def restore(state: dict[str, Any], model: DistributedDataParallel, optimizer: torch.optim.Optimizer) -> None:
-    """Put the weights and the optimizer's state of a checkpoint back."""
+    """Put the weights and the optimizer's state of a checkpoint back; the rate stays, which grows with the ranks."""
     model.module.load_state_dict(state["model"])
+    rates = [group["lr"] for group in optimizer.param_groups]
     optimizer.load_state_dict(state["optimizer"])
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
 
 
 def restore_random(state: dict[str, Any], here: Here) -> None:

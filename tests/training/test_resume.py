@@ -14,6 +14,7 @@ pytestmark = pytest.mark.e2e
 # Two epochs of 93 steps: a stop after the first printed line, step 100, lies inside an epoch. The next twenty steps
 # take their time, so that the signal comes while there are some left.
 RUN = ("--epochs", 2, "--batch-size", 8, "--seed", 7)
+CHECKPOINT = "checkpoints/linear_regression.pt"
 STOPPED = (*RUN, "--slow", "other:0:100:100-119", "--save", "weights.pt")
 
 
@@ -72,7 +73,7 @@ def test_ctrl_c_in_one_of_two_ranks_started_by_hand_stops_both_and_both_go_on(st
     assert_equal(torch.load(tmp_path / "weights.pt"), never_stopped)
 
 
-def test_dataloader_workers_outlive_the_signal_that_torchrun_sends_to_the_whole_process_group(start, run, tmp_path):
+def test_workers_outlive_a_signal_to_the_process_group_and_other_ranks_go_on_with_the_weights(start, run, tmp_path):
     eight = ("--epochs", 8, "--workers", 1)
     code, output = run("linear_regression.py", *eight, "--save", "expected.pt", nproc=2)
     assert code == 0, output
@@ -84,17 +85,29 @@ def test_dataloader_workers_outlive_the_signal_that_torchrun_sends_to_the_whole_
     assert "stopped after step" in first.output
     assert "DataLoader" not in first.output
 
+    stopped = (tmp_path / CHECKPOINT).read_bytes()
     code, output = run("linear_regression.py", *eight, "--save", "weights.pt", nproc=2)
     assert code == 0, output
     assert "goes on after step" in output
     assert_equal(torch.load(tmp_path / "weights.pt"), torch.load(tmp_path / "expected.pt"))
 
+    for path in (CHECKPOINT, "stopped.pt"):
+        (tmp_path / path).write_bytes(stopped)
+    code, output = run("linear_regression.py", *eight[:2], "--save", "alone.pt")
+    assert code == 0, output
+    epochs = torch.load(tmp_path / "stopped.pt")["epochs"]
+    assert epochs >= 1
+    step, total = re.search(r"goes on at step (\d+) of (\d+) with the weights of 2 ranks", output).groups()
+    assert int(step) * 8 == epochs * int(total)
+    assert f"epoch {epochs}/8" not in output
+    assert f"epoch {epochs + 1}/8" in output
+
 
 @pytest.fixture
 def checkpoint(tmp_path):
-    path = tmp_path / "checkpoints" / "linear_regression.pt"
+    path = tmp_path / CHECKPOINT
     path.parent.mkdir()
-    torch.save({"run": {"world_size": 4, "batch_size": 32, "seed": 0, "lr": 0.01}}, path)
+    torch.save({"run": {"world_size": 4, "batch_size": 64, "seed": 0, "lr": 0.01}}, path)
     return path
 
 
@@ -103,7 +116,7 @@ def test_a_checkpoint_of_another_run_is_refused_in_one_line_and_kept(run, checkp
     code, output = run("linear_regression.py")
     assert code == 1
     assert output.splitlines()[1] == (
-        "checkpoints/linear_regression.pt is of a run with world_size 4 (here 1): "
+        "checkpoints/linear_regression.pt is of a run with batch_size 64 (here 32): "
         "--fresh starts anew, --checkpoint PATH keeps it"
     )
     assert checkpoint.read_bytes() == before
