@@ -129,16 +129,16 @@ def _groups(facts: Waiting, without: AbstractSet[int | None] = frozenset()) -> d
     return {what: ranks for what, ranks in groups.items() if ranks}
 
 
-def running(found: Sequence[Finding], summary: Summary | None) -> Verdict:
+def running(findings: Sequence[Finding], summary: Summary | None) -> Verdict:
     """While all goes its way: the worst finding, or that there is none."""
-    worst = _worst(found)
+    worst = _worst(findings)
     if worst:
         return of_finding(worst)
     if summary is None:
         return Verdict("training has begun; too few steps to compare ranks", topic=("begun",))
     if len(summary.ranks) == 1:
         return Verdict(f"one rank; a step takes {summary.step_ms_p50:.1f} ms", topic=("one rank",))
-    over = max((f for f in found if f.until_step is not None), key=lambda f: f.until_step or 0, default=None)
+    over = max((f for f in findings if f.until_step is not None), key=lambda f: f.until_step or 0, default=None)
     if over:
         return _added(Verdict("all ranks keep up", topic=("keep up",)), over)
     behind = float(abs(summary.over_median).max())
@@ -227,7 +227,7 @@ def stalled(idle_s: float, steps: dict[int, int], phases: dict[int, str], world_
 
 def ended(
     state: str,
-    found: Sequence[Finding],
+    findings: Sequence[Finding],
     steps: int,
     seconds: float | None,
     failure: tuple[str, str] | None,
@@ -261,29 +261,29 @@ def ended(
     if not steps:
         lead = f"done{took}:"
         return Verdict(f"{lead} no training step was seen", "warn", topic, len(lead))
-    worst, lead = _worst_in(found), "done:"
+    worst, lead = _worst_in(findings), "done:"
     done = f"{lead} {counted(steps, 'step')}{took}"
     if worst is None:
         return Verdict(done, "info", topic, len(lead))
     return Verdict(f"{done}; {worst.text}", worst.severity, topic, len(lead), (worst,))
 
 
-def beside_state(sentence: str, state: str, found: Sequence[Finding], steps: int, seconds: float) -> str:
+def beside_state(sentence: str, state: str, findings: Sequence[Finding], steps: int, seconds: float) -> str:
     """What is told of a run that is over where its state stands beside it. sentence: what `ended` tells.
 
     Of one that is done, what was found in it, and only if that is nothing how many steps it took.
     """
     if state != "done" or not steps:
         return sentence
-    worst = _worst_in(found)
+    worst = _worst_in(findings)
     return worst.text if worst else f"{counted(steps, 'step')} in {duration(seconds)}"
 
 
-def _worst_in(found: Sequence[Finding]) -> Finding | None:
+def _worst_in(findings: Sequence[Finding]) -> Finding | None:
     """Of a run that is done: that a rank failed is not what it came to."""
-    return _worst([f for f in found if f.explains != "failed"])
+    return _worst([f for f in findings if f.explains != "failed"])
 
 
-def _worst(found: Sequence[Finding]) -> Finding | None:
-    above = [finding for finding in found if finding.severity != "info"]
+def _worst(findings: Sequence[Finding]) -> Finding | None:
+    above = [finding for finding in findings if finding.severity != "info"]
     return min(above, key=lambda finding: finding.severity != "critical", default=None)

@@ -61,11 +61,12 @@ def _cgroup_files(proc: Path) -> list[Path]:
     files: list[Path] = []
     for line in _read(proc / "self/mountinfo").splitlines():
         mount, _, after_dash = line.partition(" - ")
-        fields, (kind, _, options, *_) = mount.split(), [*after_dash.split(), "", "", ""]
-        if kind not in paths or len(fields) < 5 or (kind == "cgroup" and "memory" not in options.split(",")):
+        (_, _, _, root, mounted, *_), (kind, _, options, *_) = (
+            [*part.split(), "", "", "", "", ""] for part in (mount, after_dash)
+        )
+        if kind not in paths or not mounted or (kind == "cgroup" and "memory" not in options.split(",")):
             continue
-        root, top = fields[3], Path(fields[4])
-        inside = Path(paths[kind])
+        inside, top = Path(paths[kind]), Path(mounted)
         folder = top / inside.relative_to(root) if inside.is_relative_to(root) else top
         if kind == "cgroup":
             files.insert(0, folder / "memory.oom_control")  # there, no other file counts memory

@@ -16,7 +16,17 @@ from ddpmon.probe.iteration import Iteration
 from ddpmon.probe.journal import Journal
 from ddpmon.probe.loops import Loops, Progress
 from ddpmon.probe.parallelism import Parallelism
-from ddpmon.probe.records import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER, DeviceEvent
+from ddpmon.probe.records import (
+    BACKWARD,
+    DATA,
+    FED_CALLS,
+    FED_SAMPLES,
+    FED_TOKENS,
+    FORWARD,
+    OPTIMIZER,
+    OTHER,
+    DeviceEvent,
+)
 from ddpmon.probe.stepclock import StepClock
 
 SCALARS = 10_000
@@ -163,9 +173,9 @@ class Account:
         again = clock.base == OPTIMIZER and self._closures
         if model >= 0 and clock.marked_samples is None and not again:
             fed = clock.fed.setdefault(model, [0, 0, 0])
-            fed[0] += samples
-            fed[1] += tokens
-            fed[2] += 1
+            fed[FED_SAMPLES] += samples
+            fed[FED_TOKENS] += tokens
+            fed[FED_CALLS] += 1
 
     def forward_ends(self, *_: object) -> None:
         """A forward returned."""
@@ -210,11 +220,11 @@ class Account:
             if loss is not None and not again:
                 clock.losses.append(loss)
 
-    def bucket_launched(self, noted: list[int], *_: object) -> None:
-        """A bucket's all-reduce was handed over: its layout, launch and end; the end is written once it is known."""
+    def bucket_launched(self, bucket: list[int], *_: object) -> None:
+        """A bucket's all-reduce was handed over: its layout, launch and end; the end is filled in when it has ended."""
         if self.clock.buckets is None:
             self.clock.buckets = []
-        self.clock.buckets.append(noted)
+        self.clock.buckets.append(bucket)
 
     def arrived(self, *_: object) -> None:
         """The note after this one is of gradients that were ready, on the device's timeline, where this one lies."""

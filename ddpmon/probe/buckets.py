@@ -20,6 +20,7 @@ from ddpmon.messages import BUCKETS, Layout
 from ddpmon.probe.account import Account
 from ddpmon.probe.hearing import Hearing
 from ddpmon.probe.interception import replace
+from ddpmon.probe.records import BUCKET_END
 
 NAMES_CHARS = 8000
 CPU_ONLY = "buckets: recorded for models on the CPU only"
@@ -180,9 +181,9 @@ class Hook:
         return int(joining.result()[0].item())
 
     def _note(self, bucket: Any, launch: int, future: Any) -> None:
-        noted = [self._layout(bucket), launch, 0]
-        self._buckets.listener.pen.note((Account.bucket_launched, launch, None, noted, None, None))
-        future.add_done_callback(functools.partial(_ended, noted))
+        times = [self._layout(bucket), launch, 0]
+        self._buckets.listener.pen.note((Account.bucket_launched, launch, None, times, None, None))
+        future.add_done_callback(functools.partial(_ended, times))
 
     def _layout(self, bucket: Any) -> int:
         buffer = bucket.buffer()
@@ -203,8 +204,8 @@ def _first(future: Any) -> Any:
     return future.value()[0]
 
 
-def _ended(noted: list[int], _future: Any) -> None:
-    noted[2] = monotonic_ns()
+def _ended(bucket: list[int], _future: Any) -> None:
+    bucket[BUCKET_END] = monotonic_ns()
 
 
 def _on_gpu(model: Any) -> bool:

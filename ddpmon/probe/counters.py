@@ -10,6 +10,12 @@ import os
 from typing import NamedTuple
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_THREADS, _RSS_PAGES = 17, 21
+"""Fields of /proc/PID/stat, counted from the state on (proc(5))."""
+_RECEIVED, _SENT = 0, 8
+"""Fields of /proc/net/dev behind a card's name."""
+_RUN_DELAY = 1
+"""Field of schedstat: nanoseconds in which the thread could run and got no core."""
 _MOST_BYTES = 65_536
 """Of a file: as much as a host with hundreds of network cards has."""
 
@@ -26,7 +32,7 @@ def process() -> ProcessCounters | None:
     stat = _read("/proc/self/stat")
     try:
         fields = stat[stat.rindex(b")") + 2 :].split()  # its name comes before, and may hold anything
-        return ProcessCounters(int(fields[17]), int(fields[21]) * _PAGE_BYTES)
+        return ProcessCounters(int(fields[_THREADS]), int(fields[_RSS_PAGES]) * _PAGE_BYTES)
     except (IndexError, ValueError):
         return None
 
@@ -46,21 +52,21 @@ def network_bytes() -> dict[str, tuple[int, int]]:
     for line in _read("/proc/self/net/dev").decode(errors="replace").splitlines()[2:]:
         name, _, counts = line.rpartition(":")
         fields = counts.split()
-        if len(fields) > 8:
-            cards[name.strip()] = int(fields[8]), int(fields[0])
+        if len(fields) > _SENT:
+            cards[name.strip()] = int(fields[_SENT]), int(fields[_RECEIVED])
     return cards
 
 
 def run_delay_ns(thread: int) -> int | None:
     """How long a thread of this process could run and got no core, since it began."""
     try:
-        return int(_read(f"/proc/self/task/{thread}/schedstat").split()[1])
+        return int(_read(f"/proc/self/task/{thread}/schedstat").split()[_RUN_DELAY])
     except (IndexError, ValueError):
         return None
 
 
 def _read(path: str) -> bytes:
-    """A file of the kernel's, from one look at it; empty where there is none."""
+    """A file of the kernel's, read at once; empty where there is none."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

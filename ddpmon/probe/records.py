@@ -1,6 +1,6 @@
 """What the training thread leaves for the sending thread: parts of steps, their synchronisations, pauses and marks.
 
-Times are CLOCK_MONOTONIC nanoseconds. On a GPU, marks tell of the device's own timeline.
+Times are CLOCK_MONOTONIC nanoseconds. On a GPU, marks are moments of the device's own timeline.
 
 Several of these are made in every step: as msgspec's structs they are made in a third of the time that named tuples
 take, and the collector, which would stop the training thread too, never visits them.
@@ -18,6 +18,10 @@ PAUSED = 5
 """Time that belongs to no phase of a step: an evaluation, a checkpoint, a compilation."""
 BLOCKED = 6
 """The code of a mark where a synchronisation begins."""
+FED_SAMPLES, FED_TOKENS, FED_CALLS = range(3)
+"""Indices into an entry of `RawStep.fed`."""
+BUCKET_LAYOUT, BUCKET_LAUNCH, BUCKET_END = range(3)
+"""Indices into an entry of `RawStep.buckets`."""
 
 
 class DeviceEvent(Protocol):

@@ -63,7 +63,7 @@ class Whereabouts:
         """Whether the hub asked for the stack alone, without the Flight Recorder: the run makes progress."""
         self._listener = listener
         self._longest_ns = 0
-        self._told_at = 0.0
+        self._reported_at = 0.0
         self._last: tuple[list[str], dict[str, int]] = ([], {})
         self._recorded: tuple[Collective | None, bool] | None = None
         self._place = 0
@@ -92,7 +92,7 @@ class Whereabouts:
 
     def due(self, now: float) -> bool:
         """Whether to tell: the hub asked, or the step takes far longer than one ever did."""
-        return self._asked or (now - self._told_at >= EVERY_S and self._overdue())
+        return self._asked or (now - self._reported_at >= EVERY_S and self._overdue())
 
     def _overdue(self) -> bool:
         so_far = time.monotonic_ns() - self._listener.clock.start
@@ -109,7 +109,7 @@ class Whereabouts:
         frames, own, library = _walk(sys._current_frames().get(listener.thread or 0))
         issued = collectives.issued()
         if not brief:
-            self._told_at = now
+            self._reported_at = now
         # Asking the Flight Recorder stops the process for a moment. It is done once for a thread that stands still.
         if (frames, issued) != self._last:
             self._last = (frames, issued)

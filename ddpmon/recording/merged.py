@@ -193,11 +193,11 @@ class Merged:
             middle = (low + high) // 2
             clauses = "WHERE process = ? AND begin_us >= ? ORDER BY begin_us LIMIT 1"
             rows = self._recording.database.read(tier, ("begin_us", column), clauses, process, middle)
-            first_row = rows[0] if rows and all(isinstance(value, int) for value in rows[0]) else None
-            if first_row is None or first_row[1] >= least:
+            begin_us, value = rows[0] if rows else (None, None)
+            if not isinstance(begin_us, int) or not isinstance(value, int) or value >= least:
                 high = middle
             else:
-                low = first_row[0] + 1
+                low = begin_us + 1
         clauses = f"WHERE process = ? AND begin_us >= ? ORDER BY begin_us LIMIT {SPANS}"
         while spans := self._read(tier, clauses, process, low):
             yield from spans

@@ -118,8 +118,8 @@ def _spans(rows: Rows, world: World, width_us: int, *, complete: bool) -> list[t
                 np.maximum.reduceat(us, first, axis=0).tolist(),
             ]
         else:
-            unknown = [[None] * shape[1] for _ in first]
-            columns += [np.zeros_like(count).tolist(), unknown, unknown]
+            no_waits = [[None] * shape[1] for _ in first]
+            columns += [np.zeros_like(count).tolist(), no_waits, no_waits]
     critical = (world.critical[:, None] == np.arange(shape[1])) & complete
     losses = summed(finite.astype(np.int64))
     columns += [

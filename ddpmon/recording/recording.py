@@ -134,16 +134,17 @@ class Recording:
         seconds = max(0.0, (self.run.ended_at or time.time()) - self.run.created_at)
         limit = checked.last_possible(process, seconds, [length for (length,) in first])
         self._limits[process.id] = limit
-        counters = process.last_step, process.steps, process.records
+        records_counted = process.records
+        most = max(process.last_step, process.steps, records_counted)
         beyond = self.database.read("steps", ("step",), "WHERE process = ? AND step > ? LIMIT 1", process.id, limit)
-        if max(counters) > limit:
+        if most > limit:
             process.last_step = process.steps = self.last_step(process.id)
         if "steps" not in self.database.tables:
             process.records = 0
-        elif self.database.salvaged or beyond or max(counters) > limit:
+        elif self.database.salvaged or beyond or most > limit:
             whole = self.database.count("steps", "WHERE process = ? AND step <= ?", process.id, limit)
             process.records = whole + self._merged(process.id, limit)
-            self.database.damaged |= process.records != counters[2]
+            self.database.damaged |= process.records != records_counted
 
     def _merged(self, process: int, last: int) -> int:
         """How many of a process's steps, up to `last`, are kept merged by the second, the minute or the hour."""

@@ -14,6 +14,8 @@ from ddpmon.recording import schema
 from ddpmon.recording.pages import Cell, Pages, Value
 from ddpmon.recording.tables import KEYS, TABLES
 
+_ROW_NUMBER = "INTEGER PRIMARY KEY"
+"""How a column is declared that is the row's number: a record does not hold it."""
 _NONE = type(None)
 _ANY = (_NONE, int, float, str, bytes)
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -83,19 +85,17 @@ class _Shape:
     """What a row of a table looks like on a page."""
 
     def __init__(self, table: str) -> None:
-        columns = [(each.name, each.kind.split()) for each in TABLES[table]]
+        kinds = {column.name: column.kind for column in TABLES[table]}
         keys = list(KEYS.get(table, ()))
-        names = [name for name, _ in columns]
         self.keyed = len(keys)
         """Columns of the key; 0: rows have numbers."""
-        self.order = keys + [name for name in names if name not in keys]
+        self.order = keys + [name for name in kinds if name not in keys]
         """Columns as they lie in a record."""
-        kinds = dict(columns)
-        self.types = [_TYPES.get(" ".join(kinds[name][:1]), _ANY) for name in self.order]
-        self.numbered = next((i for i, (_, kind) in enumerate(columns) if kind == ["INTEGER", "PRIMARY", "KEY"]), None)
+        self.types = [_TYPES.get(kinds[name].partition(" ")[0], _ANY) for name in self.order]
+        self.numbered = next((i for i, kind in enumerate(kinds.values()) if kind == _ROW_NUMBER), None)
         """The column that is the row's number."""
-        columns_known = ", ".join(f'"{name}"' for name in (*([] if keys else ["rowid"]), *self.order))
-        self.columns = columns_known if self.numbered is None else columns_known.replace('"rowid", ', "", 1)
+        has_rowid = not keys and self.numbered is None
+        self.columns = ", ".join(f'"{name}"' for name in (*(["rowid"] if has_rowid else []), *self.order))
 
     def fits(self, cell: Cell) -> bool:
         """Whether a row can be one of the table."""

@@ -61,13 +61,13 @@ def is_local(path: Path, mounts: Path = MOUNTS) -> bool:
     except OSError:
         return False
     real = Path(os.path.realpath(path))
-    mounted = Path(), ""
+    mounted_at, file_system = Path(), ""
     for line in lines:
-        fields = line.split()
-        if len(fields) < 3:
+        _, place, kind, *_ = [*line.split(), "", "", ""]
+        if not kind:
             continue
-        top = Path(fields[1].replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\"))
+        top = Path(place.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\"))
         # the later of two at one place hides the earlier
-        if real.is_relative_to(top) and len(top.parts) >= len(mounted[0].parts):
-            mounted = top, fields[2]
-    return mounted[1] in _LOCAL
+        if real.is_relative_to(top) and len(top.parts) >= len(mounted_at.parts):
+            mounted_at, file_system = top, kind
+    return file_system in _LOCAL

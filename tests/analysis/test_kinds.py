@@ -1,19 +1,22 @@
 """What holds for every kind of finding."""
 
+import ast
 import importlib
 import pkgutil
 from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import groupby
+from pathlib import Path
 
 import pytest
 
+import ddpmon
 from ddpmon.analysis import findings as finding
 from ddpmon.analysis import kinds
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
 from ddpmon.analysis.kinds import KINDS, gpu_memory, kind_of
 from ddpmon.analysis.kinds.kind import Detection, Kind, Words, evidence, for_words
-from ddpmon.messages import SAMPLED, Finding
+from ddpmon.messages import QUANTITIES, SAMPLED, Finding, Sample, Step
 from tests.worlds import own_times, records, world_of
 
 
@@ -31,6 +34,29 @@ def test_what_a_kind_says_of_others_is_said_of_kinds_that_there_are():
         family = [other for other in KINDS if other.family == kind.family] if kind.family else [kind]
         assert any(other.detect for other in family), kind.name
         assert len({other.gone for other in family}) == 1, "its end is told by whatever name it went last"
+
+
+def names_of_kinds(source):
+    """Lines that name a kind by a string; one that a measured value or a cause of lateness is called by is no sign."""
+    metrics = {row.metric for row in QUANTITIES.values()}
+    values = {*QUANTITIES, *metrics, *Sample.__struct_fields__, *Step.__struct_fields__, "cpu_starved"}
+    names = {kind.name for kind in KINDS} - values
+    return [
+        f"{node.lineno}: {node.value}"
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in names
+    ]
+
+
+def test_nobody_but_the_kinds_themselves_names_one():
+    """Whoever treats kinds differently asks for a field of Kind."""
+    package = Path(ddpmon.__file__).parent
+    others = [path for path in package.rglob("*.py") if Path(kinds.__file__).parent not in path.parents]
+    assert {path: lines for path in others if (lines := names_of_kinds(path.read_text()))} == {}
+
+
+def test_a_kind_that_is_named_is_seen():
+    assert names_of_kinds('if finding.kind in {"hang", "gpu_memory"}: pass') == ["1: hang"]
 
 
 def test_what_a_kind_says_of_machines_it_says_of_quantities_that_there_are():

@@ -134,7 +134,7 @@ def silence(standstill: Standstill) -> tuple[str, str]:
     if held:
         inside = f" ({held.where})" if held.where else ""
         return (
-            f"{who} {'hangs' if alone else 'hang'} in the kernel{inside}, where no signal reaches",
+            f"{who} hang{'s' * alone} in the kernel{inside}, where no signal reaches",
             "Look at the disk or network file system that it reads, and at the kernel's log (dmesg).",
         )
     if standstill.over:

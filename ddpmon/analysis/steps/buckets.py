@@ -24,7 +24,7 @@ class _Means:
 
 @dataclass
 class BucketTimes:
-    """What is known of the buckets of some steps."""
+    """The buckets of some steps."""
 
     buckets: list[BucketView] = field(default_factory=list)
     """In the order in which DDP hands them over, model by model."""
@@ -58,14 +58,14 @@ def _add(means: dict[tuple[int, int], _Means], row: Mapping[int, Step], layouts:
         for bucket in step.buckets:
             layout = layouts.get(rank, {}).get(bucket.layout)
             if layout is None:
-                continue  # told of in a batch that was lost
+                continue  # it came in a batch that was lost
             key = (layout.model, layout.index)
-            known = means.get(key)
-            if known is None or known.layout.parameters != layout.parameters:
-                known = means[key] = _Means(layout)  # laid out anew: what was before is of other buckets
-            known.count += 1
-            known.launch_us += bucket.launch_us
-            known.end_us += bucket.end_us
+            total = means.get(key)
+            if total is None or total.layout.parameters != layout.parameters:
+                total = means[key] = _Means(layout)  # laid out anew: what was before is of other buckets
+            total.count += 1
+            total.launch_us += bucket.launch_us
+            total.end_us += bucket.end_us
             took = bucket.end_us - bucket.launch_us
             shortest[key] = min(took, shortest.get(key, took))
     for key, took in shortest.items():
@@ -79,8 +79,8 @@ def _whole(row: Mapping[int, Step], layouts: Layouts) -> tuple[int, int]:
     A step ends at the same moment everywhere, so that times before its end compare ranks whose clocks differ.
     """
     rank, step = max(row.items(), key=lambda item: max(b.launch_us for b in item[1].buckets) - item[1].length_us)
-    known = layouts.get(rank, {})
-    payload = sum(known[bucket.layout].payload_bytes for bucket in step.buckets if bucket.layout in known)
+    of_rank = layouts.get(rank, {})
+    payload = sum(of_rank[bucket.layout].payload_bytes for bucket in step.buckets if bucket.layout in of_rank)
     first = min(bucket.launch_us for bucket in step.buckets)
     return payload, max(bucket.end_us for bucket in step.buckets) - first
 

@@ -24,13 +24,13 @@ BLOCK = 64
 """Steps that share a fit: a drift of 100 millionths is 0.6 ms in 6 s."""
 FEWEST = Threshold(
     32,
-    of="ends of gradient synchronisations that two hosts both told",
+    of="ends of gradient synchronisations that two hosts both sent",
     why="A judgement: fewer tell an offset, but no drift; their slope would be that of a thread that was woken late.",
 )
 MOST_DRIFT = 1e-3
 """A fitted drift is cut to that: no clock that is disciplined at all is as far off."""
 JUMPED = 8
-"""Ends in a row that tell a jump of the clock: one may be told late, eight by chance are not."""
+"""Ends in a row that tell a jump of the clock: one may be late, eight by chance are not."""
 JUMP_US = Threshold(
     100_000,
     of="µs that each of the last ends is off the line",
@@ -50,9 +50,9 @@ class Clocks:
         """[N, 2] By host: when synchronisations ended by its clock, and what to add to that."""
 
     def offsets_us(self, rows: Rows, hosts: Mapping[int, str]) -> Ints | None:
-        """[S, R] What to add to times that ranks told, by their hosts; None where all share a clock.
+        """[S, R] What to add to the times of ranks, by their hosts; None where all share a clock.
 
-        Rows must come in the order of their steps: they are learned from.
+        Rows must come in the order of their steps: the fit follows them.
         """
         names = [hosts.get(rank, "") for rank in rows.ranks]
         if len(set(names)) < 2:
@@ -68,8 +68,8 @@ class Clocks:
             block = rows.steps[first : first + BLOCK]
             ends = _ends(block, names)
             for host in ends.keys() - {self.reference}:
-                known = self._points.get(host, np.empty((0, 2), np.int64))
-                points = self._points[host] = _learned(known, ends[host], ends[self.reference])
+                earlier = self._points.get(host, np.empty((0, 2), np.int64))
+                points = self._points[host] = _with_pairs(earlier, ends[host], ends[self.reference])
                 if len(points):
                     at = np.array([[row[column].end_us for column in columns[host]] for row in block], np.int64)
                     offsets[first : first + len(block), columns[host]] = _line(points).at(at)
@@ -97,12 +97,12 @@ def _ends(block: Sequence[Sequence[Step]], names: Sequence[str]) -> dict[str, li
             if last is not None:
                 end = step.end_us - step.length_us + last
                 first[name] = min(end, first.get(name, end))
-        for name, told in ends.items():
-            told.append(first.get(name))
+        for name, of_host in ends.items():
+            of_host.append(first.get(name))
     return ends
 
 
-def _learned(points: Ints, ends: Sequence[int | None], reference: Sequence[int | None]) -> Ints:
+def _with_pairs(points: Ints, ends: Sequence[int | None], reference: Sequence[int | None]) -> Ints:
     """The points with the differences of two hosts' ends, without the old ones where the clock has jumped."""
     pairs = zip(ends, reference, strict=True)
     new = [(mine, theirs - mine) for mine, theirs in pairs if mine is not None and theirs is not None]
@@ -118,11 +118,11 @@ def _line(table: Ints) -> _Line:
     """The line through [N, 2] points, at least one."""
     origin, base = int(table[-1, _AT]), int(table[-1, _ADDED])
     at: Floats = (table[:, _AT] - origin).astype(np.float64)
-    told: Floats = (table[:, _ADDED] - base).astype(np.float64)
+    added: Floats = (table[:, _ADDED] - base).astype(np.float64)
     drift = 0.0
     half = len(table) // 2
     if FEWEST.reached(len(table)):
         run = at[half:] - at[: len(at) - half]
-        rise = told[half:] - told[: len(told) - half]
+        rise = added[half:] - added[: len(added) - half]
         drift = float(np.clip(np.median(rise[run > 0] / run[run > 0]), -MOST_DRIFT, MOST_DRIFT)) if run.any() else 0.0
-    return _Line(origin, base, float(np.median(told - drift * at)), drift)
+    return _Line(origin, base, float(np.median(added - drift * at)), drift)

@@ -26,7 +26,7 @@ FEWEST = Threshold(
 )
 TIMES = Threshold(
     10.0,
-    of="times as long as usual that a step takes without a pause that was told",
+    of="times as long as usual that a step takes without a pause that was reported",
     why="A judgement: no training step is that long by chance; it did something else as well.",
 )
 LEAST_US = Threshold(
@@ -85,7 +85,7 @@ class PauseFilter:
     """Takes steps as they are aligned, hands on those of training, and counts the time of all."""
 
     def __init__(self, times: Times | None = None) -> None:
-        """times: what was counted before, by a version that knew other kinds perhaps; ValueError if it cannot be."""
+        """times: what was counted before, perhaps by a version with other kinds; ValueError if it cannot be."""
         self.times = times or Times()
         if len(self.times.paused_s) != len(self.times.counts):
             raise ValueError("seconds of other kinds of pauses than counted")
@@ -93,11 +93,11 @@ class PauseFilter:
         self.times.paused_s = [*self.times.paused_s, *[0.0] * missing][: len(PAUSES)]
         self.times.counts = [*self.times.counts, *[0] * missing][: len(PAUSES)]
         self.for_events: list[Pause] = []
-        """Pauses that are worth an event, for whoever tells of them to take."""
+        """Pauses that are worth an event; whoever makes the events takes them away."""
         self._usual: deque[int] = deque(maxlen=RECENT)
         """Lengths of the latest training steps."""
         self._paused: deque[bool] = deque(maxlen=RECENT)
-        """Of the latest steps: whether a rank told of a pause in it."""
+        """Of the latest steps: whether a rank reported a pause in it."""
         self._long: deque[bool] = deque(maxlen=RECENT)
         """Of the latest steps: whether it took far longer than usual."""
 
@@ -111,8 +111,8 @@ class PauseFilter:
         paused = any(record.pauses for record in row)
         self._paused.append(paused)
         if paused:
-            told = {rank: record.pauses for rank, record in zip(ranks, row, strict=True)}
-            pauses = _pauses(told, row[0].step)
+            by_rank = {rank: record.pauses for rank, record in zip(ranks, row, strict=True)}
+            pauses = _pauses(by_rank, row[0].step)
             self._count(row[0].step, length, pauses)
             return len(self._paused) >= 2 * FEWEST.enter and sum(self._paused) > MOSTLY.enter * len(self._paused)
         usual = statistics.median(self._usual) if len(self._usual) >= FEWEST.enter else float(length)
@@ -145,21 +145,21 @@ class PauseFilter:
         times.latest = [*times.latest, *pauses][-KEPT:] if pauses else times.latest
 
 
-def _pauses(told: Mapping[int, Sequence[wire.Pause]], step: int) -> list[Pause]:
+def _pauses(by_rank: Mapping[int, Sequence[wire.Pause]], step: int) -> list[Pause]:
     """The pauses before a step, by rank: one of each kind, as long as on the rank that took longest."""
-    found: dict[int, tuple[float, list[int]]] = {}
-    for rank, pauses in told.items():
+    by_kind: dict[int, tuple[float, list[int]]] = {}
+    for rank, pauses in by_rank.items():
         spent: dict[int, int] = {}
         for pause in pauses:
             spent[pause.kind] = spent.get(pause.kind, 0) + pause.end_us - pause.start_us
         for kind, us in spent.items():
-            longest, those = found.get(kind, (0.0, []))
-            found[kind] = max(longest, us / 1e6), [*those, rank]
-    return [Pause(PAUSES[kind], step, seconds, tuple(those)) for kind, (seconds, those) in sorted(found.items())]
+            longest, those = by_kind.get(kind, (0.0, []))
+            by_kind[kind] = max(longest, us / 1e6), [*those, rank]
+    return [Pause(PAUSES[kind], step, seconds, tuple(those)) for kind, (seconds, those) in sorted(by_kind.items())]
 
 
 def _unknown(row: list[Step], ranks: tuple[int, ...], over_us: float) -> Pause:
-    """A pause that nothing was heard of: whose own time it was."""
+    """A pause that no rank reported, with the rank whose own time it was."""
     phases = [[getattr(record, f"{phase}_us") for phase in OWN_PHASES] for record in row]
     most = max(range(len(row)), key=lambda column: sum(phases[column]))
     longest = max(range(len(OWN_PHASES)), key=lambda phase: phases[most][phase])

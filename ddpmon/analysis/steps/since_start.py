@@ -44,12 +44,12 @@ class SinceStart:
         self.sums = sums
 
     def append(self, part: World) -> None:
-        """Take further steps; those that it knows already are left out."""
-        known = self.sums
-        if known is not None and known.ranks == part.ranks:
-            part = part.between(int(np.searchsorted(part.step, known.last, side="right")), len(part))
+        """Take further steps; those that are counted already are left out."""
+        before = self.sums
+        if before is not None and before.ranks == part.ranks:
+            part = part.between(int(np.searchsorted(part.step, before.last, side="right")), len(part))
         else:
-            known = None
+            before = None
         if not len(part):
             return
         own = part.own_ms.sum(axis=0)
@@ -64,10 +64,10 @@ class SinceStart:
         totals = {name: float(values.mean(axis=1).sum()) for name, values in new.items()}
         totals |= {"longest_ms": float(part.step_ms.sum()), "slowest_ms": float(part.slowest_ms.sum())}
         first, steps = int(part.step[0]), len(part)
-        if known is not None:
-            own = own + known.own_ms
-            totals = {name: value + getattr(known, name) for name, value in totals.items()}
-            first, steps = known.first, known.steps + steps
+        if before is not None:
+            own = own + before.own_ms
+            totals = {name: value + getattr(before, name) for name, value in totals.items()}
+            first, steps = before.first, before.steps + steps
         self.sums = Sums(part.ranks, first, int(part.step[-1]), steps, own.tolist(), **totals)
 
 

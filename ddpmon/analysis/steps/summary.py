@@ -69,7 +69,7 @@ class Summary:
     """The latest."""
     has_loss: list[bool]
     samples_per_s: Floats
-    """NaN where the samples are not known."""
+    """NaN where samples were not counted."""
     tokens_per_s: Floats
     """NaN where there are no tokens."""
     gc_ms: Floats
@@ -147,11 +147,10 @@ def efficiency_of(own_ms: Floats, slowest: float, step: float) -> Efficiency:
 
 
 def _latest_loss(world: World) -> tuple[Floats, list[bool]]:
-    """Each rank's last known loss in the window."""
-    known: Bools = np.any(world.has_loss, axis=0)
+    """Each rank's last loss in the window, and whether it has one."""
+    has_loss: Bools = np.any(world.has_loss, axis=0)
     last = len(world) - 1 - world.has_loss[::-1].argmax(axis=0)
-    has_loss: list[bool] = known.tolist()
-    return world.loss[last, np.arange(world.loss.shape[1])], has_loss
+    return world.loss[last, np.arange(world.loss.shape[1])], has_loss.tolist()
 
 
 def loss_trend(world: World, steps: int = 20) -> tuple[float | None, bool | None]:

@@ -62,7 +62,7 @@ class _TorchFinder:
     def _watch(self, name, spec):
         """Have the loader of a module notice when the module has been executed."""
         loader = None if spec is None else spec.loader
-        if loader is None or isinstance(loader, type) or any(loader is known for known, _ in self._watched):
+        if loader is None or isinstance(loader, type) or any(loader is watched for watched, _ in self._watched):
             return
         own, execute = vars(loader), loader.exec_module
         before = own.get("exec_module")
