@@ -31,6 +31,9 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 gc.freeze()  # what is imported stays
 gc.set_threshold(50_000, 20, 20)  # a fifth of the suite's time otherwise: tests leave little behind
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a script; children would ignore it too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 pytest_plugins = ["tests.order", "tests.quick", "tests.second_tries"]
 
 
@@ -44,10 +47,15 @@ def _nothing_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
         yield
 
 
+def short_folder() -> Path:
+    """A new folder with a short path, as a socket's path holds 107 bytes; its name says whose tests made it."""
+    return Path(tempfile.mkdtemp(prefix=f"dm-{os.getpid()}-", dir="/tmp"))
+
+
 @pytest.fixture
 def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A home for runs of this test's own; afterwards nothing that was started with it may still live."""
-    folder = Path(tempfile.mkdtemp(prefix="dm-", dir="/tmp"))  # short: a socket's path holds 107 bytes
+    folder = short_folder()
     monkeypatch.setenv("DDPMON_HOME", str(folder / "home"))
     monkeypatch.setenv("DDPMON_RUNTIME_DIR", str(folder / "s"))
     (folder / "s").mkdir(mode=0o700)

@@ -7,6 +7,7 @@ closing line counts them, and the summary names each.
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Iterator
@@ -56,7 +57,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 def _logs_since(item: pytest.Item, began: float) -> Iterator[Path]:
     """What processes of this test, or of the fixtures it is the first to use, have printed into files."""
-    homes = Path("/tmp").glob("dm-*")  # as the fixture `home` names them
+    homes = Path("/tmp").glob(f"dm-{os.getpid()}-*")  # of this worker, as tests.conftest names them
     folders = [item.config._tmp_path_factory.getbasetemp(), *homes]  # pytest has no other door to it
     for folder in folders:
         for log in folder.rglob("*.log"):

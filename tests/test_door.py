@@ -7,7 +7,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from ddpmon import runs, source
 from ddpmon.errors import UnsafePathError
 from ddpmon.messages import Batch, Bye, Hello, encode
 from ddpmon.messages.door import Door, wrong
+from tests.conftest import short_folder
 from tests.probe.conftest import SCRIPTS, Ear, environment
 
 STRANGER = """
@@ -66,7 +66,7 @@ class Stranger:
 @pytest.fixture
 def place() -> Iterator[Path]:
     """Where anybody may make a folder, as in /tmp."""
-    folder = Path(tempfile.mkdtemp(prefix="dm-", dir="/tmp"))
+    folder = short_folder()
     folder.chmod(0o777)
     (folder / "s").mkdir(mode=0o700)
     yield folder / "s"

@@ -1,5 +1,7 @@
 """A replay is a source with a cursor: keys move it, and the snapshot follows."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from ddpmon.errors import RecordingError
@@ -24,17 +26,32 @@ def shown(source, condition):
     return wait_for(lambda: (s := source.snapshot()) is not None and condition(s) and s)
 
 
-def test_it_begins_just_before_the_first_step_and_plays_to_the_end(home):
-    source = ReplaySource(record(), speed=1024.0)
+class Paced(ReplaySource):
+    """A replay whose clock is in the hands of the test: how fast this machine is does not matter."""
+
+    now_s = 0.0
+
+    def pass_s(self, seconds):
+        with self._turn:
+            Paced.now_s += seconds
+            self._turn.notify()  # a clock that stands looks like a pause, which is waited for the end of
+
+
+def test_it_begins_just_before_the_first_step_and_plays_to_the_end(home, monkeypatch):
+    monkeypatch.setattr(replay, "time", SimpleNamespace(monotonic=lambda: Paced.now_s))
+    source = Paced(record(), speed=1024.0)
     assert not source.stoppable
-    assert shown(source, lambda s: True).step <= 200
+    assert shown(source, lambda s: True).step == 0
+    source.pass_s(replay.LEAD_S / 1024)
+    assert shown(source, lambda s: s.step > 0).step <= 2
+    source.pass_s(0.01)
+    assert 100 < shown(source, lambda s: s.step > 2).step < 1800
+    source.pass_s(1.0)
     assert shown(source, lambda s: s.state == "done").step == 1800
-    wait_for(lambda: source.cursor.paused)
+    assert source.cursor.paused
     assert source.cursor.at_s == source.cursor.length_s
-    for _ in range(10):
-        source.faster(-1)
     source.toggle()
-    shown(source, lambda s: s.state != "done")
+    assert shown(source, lambda s: s.state != "done").step == 0
     source.close()
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
 import sys
+import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -10,64 +15,86 @@ import pytest
 pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).parents[1]
+ABORT = "terminate called after throwing an instance of 'gloo::IoException'"
 
 
 @pytest.fixture
-def outcomes(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):
-    """Run a test file with the plugin; how many of each outcome."""
+def summary(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):
+    """Run a test file with the plugin; each (outcome, test) that the summary lists, and its last line."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
-    def run(source: str) -> dict[str, int]:
+    def run(source: str) -> tuple[list[tuple[str, str]], str]:
         pytester.makepyfile(source)
-        options = ["-p", "tests.second_tries", "--max-suite-reruns", "5", "-p", "no:cacheprovider", "-raR"]
+        options = ["-p", "tests.second_tries", "--max-suite-reruns", "5", "-p", "no:cacheprovider", "-rAR"]
         result = pytester.run(sys.executable, "-m", "pytest", *options)
-        return result.parseoutcomes()
+        listed = [re.match(r"(FAILED|PASSED|RERUN|ERROR) \S+::(\w+)", line) for line in result.outlines]
+        return sorted({found.groups() for found in listed if found}), result.outlines[-1]
 
     return run
 
 
-def test_a_wrong_diagnosis_is_not_tried_again(outcomes):
-    assert outcomes("def test_it(): assert 'rank 1 is slow' == 'rank 0 is slow'") == {"failed": 1}
+@pytest.fixture
+def home_of_another_worker():
+    """What its ranks print now says nothing about these tests."""
+    folder = Path(tempfile.mkdtemp(prefix="dm-1-", dir="/tmp"))
+    log = folder / "rank0.log"
+    log.write_text(ABORT)
+    os.utime(log, (time.time() + 600,) * 2)
+    yield
+    shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("words", ["not within 60 s: it", "the file was never written"])
-def test_what_waited_in_vain_is_tried_again(outcomes, words):
-    source = f"""
-        tries = []
-
-        def test_it():
-            tries.append(1)
-            assert len(tries) > 1, {words!r}
-    """
-    assert outcomes(source) == {"passed": 1, "rerun": 1}
-
-
-@pytest.mark.parametrize("where", ["printed", "in a log"])
-def test_what_gloo_aborted_is_tried_again(outcomes, where):
-    source = f"""
-        import sys
+def test_what_gloo_aborted_or_waited_in_vain_is_tried_again_and_a_wrong_diagnosis_is_not(
+    summary, home_of_another_worker
+):
+    listed, last = summary(f"""
+        import os, pathlib, shutil, sys, tempfile
+        import pytest
 
         tries = []
 
-        def test_it(tmp_path):
-            said = "terminate called after throwing an instance of 'gloo::IoException'"
-            tries.append(1)
-            if {where!r} == "printed":
-                print(said, file=sys.stderr)
-            else:
-                (tmp_path / "logs").mkdir()
-                (tmp_path / "logs" / "rank0.log").write_text(said)
-            assert len(tries) > 1
-    """
-    assert outcomes(source) == {"passed": 1, "rerun": 1}
+        @pytest.fixture(autouse=True)
+        def second(request):
+            tries.append(request.node.name)
+            return tries.count(request.node.name) > 1
+
+        def test_wrong(second): assert 'rank 1 is slow' == 'rank 0 is slow'
+
+        def test_waited(second): assert second, "not within 60 s: it"
+
+        def test_never_written(second): assert second, "the file was never written"
+
+        def test_printed(second):
+            print({ABORT!r}, file=sys.stderr)
+            assert second
+
+        def test_in_a_log(second, tmp_path):
+            (tmp_path / "logs").mkdir()
+            (tmp_path / "logs" / "rank0.log").write_text({ABORT!r})
+            assert second
+
+        @pytest.fixture
+        def home():
+            folder = pathlib.Path(tempfile.mkdtemp(prefix=f"dm-{{os.getpid()}}-", dir="/tmp"))
+            yield folder
+            shutil.rmtree(folder)
+
+        def test_in_a_home(second, home):
+            (home / "rank0.log").write_text({ABORT!r})
+            assert second
+    """)
+    again = ("in_a_home", "in_a_log", "never_written", "printed", "waited")
+    expected = [("FAILED", "test_wrong"), *((how, f"test_{one}") for how in ("PASSED", "RERUN") for one in again)]
+    assert listed == expected
+    assert "1 failed, 5 passed, 5 rerun" in last
 
 
-def test_a_run_has_at_most_five_and_counts_them(outcomes):
-    source = """
+def test_a_run_has_at_most_five_and_counts_them(summary):
+    _, last = summary("""
         import pytest
 
         @pytest.mark.parametrize("number", range(8))
         def test_it(number):
             raise AssertionError("not within 1 s: it")
-    """
-    assert outcomes(source) == {"failed": 8, "rerun": 5}
+    """)
+    assert "8 failed, 5 rerun" in last

@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,7 @@ import pytest
 
 from ddpmon import runs
 from ddpmon.launch import processes, stop
-from tests.conftest import ddpmon_program, wait_for
+from tests.conftest import ddpmon_program, short_folder, wait_for
 from tests.in_process import called
 
 SCRIPT = Path(__file__).parent / "script.py"
@@ -28,7 +27,7 @@ class Training:
     """Starts one, and tells how it stands: by its own files, and by what `ddpmon status` says of it."""
 
     def __init__(self, disk: Path) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="dm-", dir="/tmp"))
+        self.folder = short_folder()
         self._patch = pytest.MonkeyPatch()
         self._patch.setenv("DDPMON_HOME", str(disk / "home"))
         self._patch.setenv("DDPMON_RUNTIME_DIR", str(self.folder / "s"))

@@ -7,9 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
 
 import pytest
 import zmq
@@ -29,6 +27,7 @@ from ddpmon.messages import (
     decode_to_rank,
     encode,
 )
+from tests.conftest import short_folder
 from tests.in_process import cli
 
 __all__ = ["cli"]  # a fixture
@@ -117,7 +116,7 @@ class RankProcess(Rank):
 
     def __init__(self, context, run, rank, world_size=4, environment=None, before=()):
         """before: what its command line begins with."""
-        self.folder = Path(tempfile.mkdtemp(prefix="dm-", dir="/tmp"))
+        self.folder = short_folder()
         self.socket = context.socket(zmq.PAIR)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.bind(f"ipc://{self.folder}/s")

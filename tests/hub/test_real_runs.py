@@ -46,7 +46,7 @@ def test_a_rank_with_slow_data_is_named_with_what_fixing_it_would_gain(cli):
     layers = [f"layers.{number}.{what}" for number in (0, 1, 3) for what in ("bias", "weight")]
     assert sorted(bucket["parameters"]) == layers
     assert bucket["payload_bytes"] == made["all_reduce"]["bytes_per_step"] == 4 * (33 * 64 + 2 * 64 + 65 * 10)
-    assert 0 < bucket["transfer_ms"] <= bucket["end_ms"] - bucket["launch_ms"]
+    assert 0 < bucket["transfer_ms"] <= bucket["end_ms"] - bucket["launch_ms"] + 0.002  # each is rounded to 1 µs
     assert made["all_reduce"]["bus_bandwidth_gb_s"] > 0
     assert made["ranks"][0]["learning_rate"] == 0.1
     assert made["ranks"][0]["cpu_starved_share"] is None or 0 <= made["ranks"][0]["cpu_starved_share"] <= 1

@@ -8,13 +8,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import ddpmon_program
+from tests.conftest import ddpmon_program, short_folder
 
 TRAIN = Path(__file__).with_name("train.py")
 PORT = 29_571
@@ -170,7 +169,7 @@ class Cable:
 
 def cable():
     """For a fixture: two hosts, skipped where they cannot be."""
-    folder = Path(tempfile.mkdtemp(prefix="dm-", dir="/tmp"))
+    folder = short_folder()
     made = Cable(folder)
     try:
         if not made.lay():

@@ -22,6 +22,8 @@ _ASKS_FOR_SYNCHRONISED = b"\x1b[?2026$p"
 _HAS_SYNCHRONISED = b"\x1b[?2026;2$y"
 _CUT_OFF = re.compile(rb"\x1b(\[[0-9;<>=?$]*)?\Z")
 """The beginning of a sequence whose rest is still to come."""
+_DEFAULTS = "; ".join(f"signal.signal(signal.{name}, signal.SIG_DFL)" for name in ("SIGHUP", "SIGINT", "SIGQUIT"))
+"""As a login leaves them: tests under nohup or in the background of a script ignore some, and so do their children."""
 
 
 class Terminal:
@@ -52,7 +54,7 @@ class Terminal:
         self.before = termios.tcgetattr(slave)
         self._synchronised = synchronised
         command = [*program, *arguments]
-        login = f"import os; os.login_tty(0); os.execvp({command[0]!r}, {command!r})"
+        login = f"import os, signal; os.login_tty(0); {_DEFAULTS}; os.execvp({command[0]!r}, {command!r})"
         # readline, which some tool has imported before, says in the environment how large it thinks the terminal is.
         given = {**os.environ, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", **(environment or {})}
         given = {name: value for name, value in given.items() if value and name not in {"COLUMNS", "LINES"}}
