@@ -17,13 +17,13 @@ def find(name: str | None) -> Run:
 
 
 def adopted(run: Run) -> Run:
-    """The run as it is then. What had to be done for it, or could not be done, is a line on stderr."""
+    """The run after that. What was done for it, or could not be done, is a line on stderr."""
     from ddpmon.errors import DdpmonError
     from ddpmon.launch import adoption
 
     try:
         return adoption.adopt(run, _print_notice)
-    except DdpmonError as error:  # it can be looked at all the same
+    except DdpmonError as error:  # it can be shown all the same
         _print_notice(str(error))
         return run
 

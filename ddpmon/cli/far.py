@@ -1,4 +1,4 @@
-"""What ddpmon on another machine is told to do over ssh; people do not type these."""
+"""Commands that ddpmon runs on another machine over ssh; people do not type these."""
 
 from __future__ import annotations
 

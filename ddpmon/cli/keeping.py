@@ -61,9 +61,9 @@ def rm(run: str, yes: bool, force: bool) -> int:
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def prune(keep: str | None, dry_run: bool, yes: bool) -> int:
-    """Delete the oldest runs, until what is kept is no larger or no older than told.
+    """Delete the oldest runs, until what is kept is within the bound.
 
-    Asks first. Only runs that have ended go; one that runs, or of which that cannot be known here, stays. With
+    Asks first. Only runs that have ended go; one that runs, or of which that cannot be seen from here, stays. With
     DDPMON_KEEP set, ddpmon run does the same at its start, says so, and warns from 80% on.
     """
     import sys

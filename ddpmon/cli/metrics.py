@@ -27,9 +27,9 @@ def _address(_context: click.Context, _param: click.Parameter, value: str) -> tu
     help="Where to answer; port 0 takes a free one.",
 )
 def metrics(listen: tuple[str, int]) -> None:
-    """Tell Prometheus how all your runs on this machine stand, until Ctrl-C.
+    """Serve the state of all your runs on this machine to Prometheus, until Ctrl-C.
 
-    One endpoint for all of them, those included that begin later; a run that has ended is told for 15 more minutes.
+    One endpoint for all of them, those included that begin later; a run that has ended stays for 15 more minutes.
     The metrics are those of ddpmon export --format openmetrics. docs/grafana.json is a dashboard for them.
     """
     from ddpmon import runs

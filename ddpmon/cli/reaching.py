@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ddpmon.remote.address import Address
     from ddpmon.remote.source import RemoteSource
 
-LOOK_S = 0.2
+POLL_S = 0.2
 STOPPED = 130
 
 
@@ -78,7 +78,7 @@ def _lines_until_ended(source: RemoteSource, every_s: float) -> None:
                 print(text, flush=True)
             if shot.state in END_STATES:
                 return
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
 
 
 def _conclude(source: RemoteSource, last: Snapshot) -> int:

@@ -1,4 +1,4 @@
-"""ddpmon attach, ls, logs and report: look at what runs and what ran."""
+"""ddpmon attach, ls, logs and report: what runs, and what ran."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from ddpmon.messages import END_STATES, Snapshot
 from ddpmon.plain import plain
 from ddpmon.source import Source, attach
 
-LOOK_S = 0.2
+POLL_S = 0.2
 STOPPED = 130
 OTHERS_S = 5.0
 """How long a command that failed waits for the others of its job: most of them end with it, and so does the run."""
@@ -143,7 +143,7 @@ def follow(run: runs.Run, every_s: float, signals: Signals) -> int:
                 stops_sent = stops
             while signals.for_ranks:
                 _hand_on(run, signals.for_ranks.pop(0))
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
             run = runs.load(run.id)
     finally:
         source.close()

@@ -25,9 +25,9 @@ ANSWER_S = 2.0
 AT_ONCE = 32
 """Hubs that are asked at the same time: as many that do not answer cost one wait, not one each."""
 ENDED_S = 900.0
-"""How long a run that has ended is told, so that whoever is to be alarmed by its failure has the time to be."""
+"""How long a run that has ended stays in the answer, so that an alert on its failure has the time to fire."""
 AGAIN_S = 1.0
-"""Who asks sooner gets the same answer again."""
+"""Requests within this time get the same answer."""
 
 
 class Runs:
@@ -40,7 +40,7 @@ class Runs:
         self._ended: dict[str, Snapshot] = {}
 
     def collect(self) -> list[Metric]:
-        """What there is to tell now."""
+        """The metrics of all runs now."""
         with self._lock:
             if time.monotonic() - self._asked_at >= AGAIN_S:
                 self._metrics = self._gathered()

@@ -13,7 +13,7 @@ _MARKS = {"info": "·", "warn": "!", "critical": "!!"}
 
 
 def state_line(snapshot: Snapshot) -> str:
-    """One line: how it stands, how far it is, how fast; what is not known is left out."""
+    """One line: state, progress and speed; what was not measured is left out."""
     parts = [f"{_clock(snapshot.at)}  {plain(snapshot.state):<7}"]
     if snapshot.step:
         total = f"/{snapshot.total_steps:,}" if snapshot.total_steps else ""

@@ -29,7 +29,7 @@ class LastWords:
 def last_words(run: runs.Run, rank: int | None = None) -> LastWords:
     """What the rank that failed first wrote last; without such a rank, what the command itself wrote.
 
-    rank: the one that is known to have failed first; torchrun's own opinion otherwise.
+    rank: the one that failed first, as far as the recording says; else the one that torchrun names.
     """
     logs = runs.run_dir(run.id) / "logs"
     launcher = logs / "launcher.log"
@@ -49,6 +49,6 @@ def _stderr_of(ranks: Path, local_rank: int) -> Path | None:
 
 
 def _last(path: Path) -> list[str]:
-    """The last lines that say something."""
+    """The last lines that are not empty."""
     written = (plain(line).rstrip() for line in re.split(r"[\r\n]+", tail(path, _TAIL_BYTES)))
     return [line for line in written if line][-_LINES:]

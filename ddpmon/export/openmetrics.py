@@ -24,7 +24,7 @@ class SnapshotMetrics:
         self._snapshots = list(snapshots)
 
     def collect(self) -> list[Metric]:
-        """A family for each quantity, its samples labelled with the run; what is not known is left out."""
+        """A family for each quantity, its samples labelled with the run; what was not measured is left out."""
         metrics: dict[str, Metric] = {}
         for shot in self._snapshots:
             run = {"run": plain(shot.run.name), "run_id": shot.run.id}
@@ -85,7 +85,7 @@ def _samples(row: Quantity, ranks: list[RankView]) -> list[Sample]:
     label: dict[str, object] = dict([row.metric_label] if row.metric_label else [])
     values = [(rank, value * row.unit.scale) for rank in ranks if (value := row.get(rank)) is not None]
     if row.where == HOST:
-        hosts = {rank.host: value for rank, value in reversed(values)}  # any of its ranks tells it
+        hosts = {rank.host: value for rank, value in reversed(values)}  # each of its ranks measures it
         return [({"host": host, **label}, hosts[host]) for host in sorted(hosts)]
     return [({"rank": rank.rank, **label}, value) for rank, value in values]
 

@@ -27,7 +27,7 @@ _WIDTHS = (5, 7, 7, 7, 7, 7, 6, 7, 7, 7, 5, 8)
 def build(run: Run) -> dict[str, Any]:
     """The report of a run that ended or still runs, schema 1. RecordingError if there is nothing to tell.
 
-    One that still runs is told as its hub sees it now, where the hub answers.
+    Of a run that still runs it is what its hub says now, where the hub answers.
     """
     live = _hub_snapshot(run)
     if live is not None and live.state in END_STATES:  # it ended meanwhile, and its recording is whole
@@ -148,14 +148,14 @@ def _time(time: dict[str, Any] | None, accumulation: int) -> list[str]:
 
 
 def _of_how_many(steps: dict[str, Any]) -> str:
-    """As much as is known of: of 5,000 (epoch 2 of 3)."""
+    """As in: of 5,000 (epoch 2 of 3), with what of that is known."""
     total, epoch, epochs = (steps.get(name) for name in ("total", "epoch", "epochs"))
     of_epochs = f" of {epochs:,}" if epochs else ""
     return (f" of {total:,}" if total else "") + (f" (epoch {epoch:,}{of_epochs})" if epoch else "")
 
 
 def _blocked(report: dict[str, Any]) -> list[str]:
-    """What ranks are blocked in, and the efficiency that leaves; nothing where nobody's wait is measured."""
+    """What ranks are blocked in, and the parallel efficiency; nothing where waits are not measured."""
     reduce, collectives = report["all_reduce"], report.get("collectives")
     if "wait" in report["run"].get("unmeasured", ()):
         return []
@@ -179,7 +179,7 @@ def _efficiency(tree: dict[str, Any]) -> str:
 
 
 def _since_start(tree: dict[str, Any] | None) -> list[str]:
-    """Of all steps, where the means are of fewer."""
+    """The same of all steps, where the other means are of fewer."""
     return [f"of all steps {tree['window'][0]:,} to {tree['window'][1]:,}: {_efficiency(tree)}"] if tree else []
 
 
@@ -198,7 +198,7 @@ def rows(ranks: list[dict[str, Any]]) -> list[tuple[tuple[str, ...], dict[str, A
 
 
 def earlier(report: dict[str, Any]) -> list[str]:
-    """Whose means are of earlier steps than the others', by these steps."""
+    """Ranks whose means are of earlier steps than the others', by those steps."""
     window = report["steps"]["window"]
     groups: dict[tuple[int, int], list[int]] = {}
     for rank in report["ranks"]:

@@ -1,4 +1,4 @@
-"""Every recorded step of a run, its ranks side by side, a piece at a time: for what leaves for other tools."""
+"""Every recorded step of a run, its ranks side by side, a piece at a time: for exports."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from ddpmon.recording.recording import Recording
 from ddpmon.store.processes import RankProcess
 
 RECORDS = 20_000
-"""Read at once, about."""
+"""About as many records are read at once."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Consecutive steps of the same ranks: `records[i][j]` is what `world.ranks[j]` told of the i-th step."""
+    """Consecutive steps of the same ranks: `records[i][j]` is the record of `world.ranks[j]` of the i-th step."""
 
     attempt: int
     """0, and one more each time the ranks were restarted."""
     records: list[list[Step]]
     world: World
     complete: bool
-    """Every rank told of them. Else nobody's wait can be known, and the world's wait and transfer mean nothing."""
+    """Whether records of every rank are there; without, wait and transfer of the world mean nothing."""
     unmeasured: frozenset[str] = frozenset()
     """Of PHASES, those of which nothing is measured in this kind of training."""
 

@@ -1,4 +1,4 @@
-"""Lets in the hubs whose keys were told, and nobody else (ZAP, rfc.zeromq.org/spec/27)."""
+"""Lets in the hubs whose keys were given to it, and nobody else (ZAP, rfc.zeromq.org/spec/27)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Admission:
         self.socket.bind("inproc://zeromq.zap.01")  # a name that ZeroMQ gives it
         self._admitted = admitted
         self.refused: list[str] = []
-        """Addresses of those that were not let in, since somebody last looked."""
+        """Addresses of those that were not let in; whoever reads them empties the list."""
 
     def answer(self) -> None:
         """Answer all that ask. The node becomes the User-Id of what comes by the connection."""

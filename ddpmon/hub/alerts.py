@@ -32,7 +32,7 @@ MOST_AN_HOUR = 20
 MOST_WAITING = 20
 HOUR_S = 3600.0
 _ALARMING = {"stalled", "failed", "lost"}
-"""States that need a look, whatever was found."""
+"""States that are worth an alert by themselves, whatever the findings."""
 _PRINTED_BYTES = 4096
 """Bytes of what the program prints that are kept."""
 _LINE_CHARS = 200
@@ -40,7 +40,7 @@ _LINE_CHARS = 200
 
 
 class Alerts:
-    """Looks at a run after each judgement, and tells the program what is new. Nothing here raises."""
+    """Compares each judgement of a run with the one before, and tells the program what is new. Nothing here raises."""
 
     def __init__(self, command: Sequence[str], store: Store, add_event: Callable[[float, str, str], None]) -> None:
         """command: the program and its arguments; empty: no alerts. add_event: adds an event to the run."""
@@ -49,14 +49,14 @@ class Alerts:
         self._add_event = add_event
         self._state = store.state
         self._may_repeat = store.step > 0
-        """Whether a hub before this one may have told what the first check finds."""
+        """Whether a hub before this one may have sent the alerts of the first check."""
         self._waiting: deque[bytes] = deque()
         self._started: deque[float] = deque()
         self._dropped = 0
         self._program: _Program | None = None
 
     def check(self, now: float, unix: float) -> None:
-        """Queue what has become worth a look since the last time, start the next program, end one that takes long."""
+        """Queue what is worth an alert since the last time, start the next program, end one that takes long."""
         if not self._command:
             return
         new = self._new()
@@ -67,7 +67,7 @@ class Alerts:
         self._advance(now, unix)
 
     def finish(self, unix: float) -> None:
-        """The run is over: tell what waits, but do not keep anybody waiting for it."""
+        """The run is over: send the alerts that wait, but hold nobody up for that."""
         deadline = time.monotonic() + END_S
         while (self._waiting or self._program) and (now := time.monotonic()) < deadline:
             self._advance(now, unix)
@@ -76,7 +76,7 @@ class Alerts:
             self._program.close()
 
     def _new(self) -> list[tuple[str, str, Finding | None]]:
-        """Severity, sentence and finding of what is worse than at the last look."""
+        """Severity, sentence and finding of what is worse than at the last check."""
         store = self._store
         announced = [event for event in store.announced if event.finding and event.severity != "info"]
         new = [(event.severity, event.text, event.finding) for event in announced]

@@ -15,7 +15,7 @@ GIVE_UP_S = 6.0
 
 
 class Asking:
-    """Knows who was asked when. ask(process): asks a rank that its sending thread can answer."""
+    """Remembers which rank was asked when. ask(process): sends a rank the question; its sending thread answers."""
 
     def __init__(self, registry: Registry, ask: Callable[[RankProcess], None]) -> None:
         self._registry = registry
@@ -23,7 +23,7 @@ class Asking:
         self._last: dict[int, float] = {}
 
     def ask(self, ranks: Sequence[int], now: float) -> None:
-        """Ask these ranks, or all of them if there is none. Those that are gone and those that do not exist are not."""
+        """Ask these ranks, or all if none is named. Ranks that are gone or do not exist are passed over."""
         seats = self._registry.seats
         for rank in dict.fromkeys(ranks) if ranks else list(seats):
             process = seats.get(rank)
@@ -43,7 +43,7 @@ class Asking:
         return asked_at is not None and now - asked_at >= UNHEARD_S and process.heard_at < asked_at
 
     def drop_overdue(self, now: float) -> bool:
-        """Wait no longer for who does not answer; says whether there was one."""
+        """Give up on ranks that do not answer; says whether there was one."""
         gave_up = False
         for process in self._registry.seats.values():
             if process.asked_at is not None and (process.gone or now - process.asked_at >= GIVE_UP_S):

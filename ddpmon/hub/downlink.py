@@ -1,4 +1,4 @@
-"""The root hub's end of the ways to the hubs of other nodes: takes in what their ranks say as if they had connected."""
+"""The root's end of the links to other nodes' hubs: takes in what their ranks send as if they had connected here."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ class Downlink:
         return (self.nodes.get(int(parts[1])), parts[2]) if parts else (None, b"")
 
     def tick(self, now: float, unix: float, *, recorded: bool, stopping: bool) -> None:
-        """Tell nodes what is recorded and to stop; tell of nodes that are silent. recorded: all that came is."""
+        """Tell nodes what is recorded, and to stop; make events of silent nodes. recorded: all that came is on disk."""
         for node in self.nodes.values():
             if recorded and node.recorded < node.seq:
                 node.recorded, node.beat_at = node.seq, float("-inf")

@@ -29,7 +29,7 @@ from zmq.utils.monitor import recv_monitor_message
 from ddpmon.hub.receiving import Receiver, Socket
 from ddpmon.runs import Process, proc
 
-LOOK_S = 0.03
+POLL_S = 0.03
 IDLE_S = 15.0
 GROWTH_BYTES = 24 << 20
 """Memory that the hub may gain within CALM_S."""
@@ -42,7 +42,7 @@ CUTS_MOST = 16
 """Connections that are closed for one fast growth; it may be the hub's own."""
 CLOSING_S = 0.25
 NOTICES_MOST = 50
-"""Cuts that are told of, at most: who is cut off may come back as another process."""
+"""Cuts that are reported, at most: whoever is cut off may come back as another process."""
 EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED
 
 
@@ -119,11 +119,11 @@ class Floods(threading.Thread):
         for monitor in self._monitors:
             poller.register(monitor, zmq.POLLIN)
         while not self._ending.is_set():
-            self._follow(poller, LOOK_S)
+            self._follow(poller, POLL_S)
             self._check(time.monotonic())
 
     def _follow(self, poller: zmq.Poller, seconds: float) -> None:
-        """Hear which connections came and went."""
+        """Take notice of connections that came and went."""
         for monitor, _ in poller.poll(int(seconds * 1e3)):
             while monitor.poll(0):
                 event = recv_monitor_message(monitor)

@@ -144,7 +144,7 @@ class Hub:
             self._nodes.ended(process)
             if process.dead and not any(process.failed_of(f) for f in store.failures):
                 store.add_event(unix, "critical", f"rank {process.rank} (pid {process.hello.pid}) is gone")
-        self._processes.look_for_ranks(now)
+        self._processes.find_ranks(now)
         if now - self._mended_at >= MEND_S:
             self._mended_at = now
             if self._sockets.mend():
@@ -152,7 +152,7 @@ class Hub:
         self._collector.add_failure_events(now, unix)
         self._add_refusal_events(unix)
         store.digest()
-        if self._processes.look_at_silent(now):
+        if self._processes.examine_silent(now):
             self._viewers.hurry()
         store.judge(now, unix)
         self._alerts.check(now, unix)

@@ -64,14 +64,14 @@ class Nodes:
         self._polled: list[Socket] = []
 
     def begin(self, viewers: Viewers) -> None:
-        """Take the place that is known already. viewers: of this hub."""
+        """Take the place that an earlier hub of this node had. viewers: of this hub."""
         self._viewers = viewers
         store = self._store
         if not zmq.has("curve"):
             if store.run.nnodes > 1:
                 store.add_event(time.time(), "warn", "this ZeroMQ was built without CURVE: this machine's ranks only")
         elif store.run.nnodes > 1 and not (self._keys and self._keys.addresses):
-            self._begin_uplink()  # what ranks say before it is known where the root is waits for it
+            self._begin_uplink()  # messages of ranks wait until the root's address is known
         elif self._keys and self._keys.addresses:
             self._begin_downlink(self._keys.addresses)
 
@@ -172,7 +172,7 @@ class Nodes:
         return self._down is not None and self._down.show(viewer, frame)
 
     def turn(self, now: float) -> None:
-        """Hear and say what is due."""
+        """Receive and send what is due."""
         if self._down is not None:
             self._down.receive(now, time.time())
         if self._up is not None:
@@ -191,7 +191,7 @@ class Nodes:
                 self._store.add_event(unix, "warn", MISSED)
 
     def notes(self, now: float) -> list[str]:
-        """What viewers should know of it."""
+        """Notes for viewers."""
         if self._up is None:
             return []
         lines = [] if self._up.reached(now) else [MISSED]

@@ -1,4 +1,4 @@
-"""What /proc tells of a run's processes that do not say it themselves: before the first step, and when they hang."""
+"""What /proc shows of ranks that do not report themselves: before the first step, and when they hang."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ddpmon.hub.working import Working
 from ddpmon.recording.recorder import Recorder
 from ddpmon.store.store import Store
 
-LOOK_S = 1.0
-"""How often the processes of a run that waits for its ranks are looked at."""
+SEARCH_S = 1.0
+"""How often /proc is read while a run waits for its ranks."""
 
 
 class Processes:
@@ -27,14 +27,14 @@ class Processes:
         self._silent = Silent(runs.run_dir(store.run.id))
         self._working = Working(START_S.enter)
         self._unwatched = Unwatched(speaks_at_once=store.run.world_size > 0)
-        self._looked_at = time.monotonic()
+        self._searched_at = time.monotonic()
 
-    def look_for_ranks(self, now: float) -> None:
+    def find_ranks(self, now: float) -> None:
         """While the run waits: which ranks were started, and which of them run without the probe."""
         store, run = self._store, self._store.run
-        if store.state != "waiting" or now - self._looked_at < LOOK_S:
+        if store.state != "waiting" or now - self._searched_at < SEARCH_S:
             return
-        self._looked_at = now
+        self._searched_at = now
         unarmed = self._unwatched.find(run.agent, store.registry.everyone, now) if run.agent else []
         store.waiting = Waiting(
             store.registry.world_size or run.world_size,
@@ -45,8 +45,8 @@ class Processes:
         )
         self._recorder.unarmed(unarmed)
 
-    def look_at_silent(self, now: float) -> bool:
-        """Ranks that do not come on or do not answer; says whether a viewer waits for what was learnt."""
+    def examine_silent(self, now: float) -> bool:
+        """Examine ranks that make no progress or do not answer; says whether a viewer waits for the result."""
         self._measure_work(now)
         store = self._store
         since = store.stands_since

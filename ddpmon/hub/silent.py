@@ -1,4 +1,4 @@
-"""Finds out where ranks of this machine are that are not heard though their processes live.
+"""Finds out where silent ranks of this machine are whose processes live.
 
 The kernel tells which of them it does not let run. Another may hold the GIL in compiled code, so that the thread that
 would tell of it does not run: it is sent STACK_SIGNAL, which a handler in C answers. Sent to a process that does not
@@ -32,7 +32,7 @@ DUMP_BYTES = 1 << 20
 
 @dataclass
 class _Query:
-    """What was seen of a silent rank last, and when it was signalled."""
+    """The last observation of a silent rank, and when it was signalled."""
 
     state: str = ""
     at: float | None = None
@@ -40,14 +40,14 @@ class _Query:
 
 
 class Silent:
-    """Looks at ranks that are not heard. run_dir: where they leave their answers."""
+    """Examines silent ranks. run_dir: where they leave their answers."""
 
     def __init__(self, run_dir: Path) -> None:
         self._folder = run_dir / STACKS
         self._queries: dict[int, _Query] = {}
 
     def check(self, process: RankProcess, now: float, since_us: int) -> bool:
-        """Look at a silent rank, take its answer, ask it; says whether there was a stack.
+        """Examine a silent rank: take its answer, or ask it; says whether there was a stack.
 
         since_us: when the step it is in began. A process is asked when it was silent the last time too: a hub that was
         held up itself hears its ranks again at once.
@@ -85,7 +85,7 @@ class Silent:
         except OSError:
             return False
         try:
-            # The handle first: what is found out below is true of the process that it stands for.
+            # The handle first: everything below is then about the process that it stands for.
             if not process.alive() or not proc.catches(process.pid, STACK_SIGNAL):
                 return False
             os.truncate(offer, 0)

@@ -18,7 +18,7 @@ REPLY_KIB = 64
 FRAME_BYTES = 1 << 20
 LAST_WORDS_MS = 500
 RANK_MESSAGES, VIEWER_MESSAGES = 100, 20
-"""Of one connection, that wait for the hub: what a rank has beyond them waits in the rank."""
+"""Messages of one connection that wait for the hub; further ones wait in the rank."""
 
 
 class HeldError(DdpmonError):

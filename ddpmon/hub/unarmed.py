@@ -1,4 +1,4 @@
-"""Finds the processes of a run that have torch loaded and no probe, by what /proc tells of them."""
+"""Finds the processes of a run that have torch loaded and no probe, through /proc."""
 
 from __future__ import annotations
 

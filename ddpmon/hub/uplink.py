@@ -75,7 +75,7 @@ class Uplink:
         self._heard_at = self._tried_at = self._sent_at = float("-inf")
 
     def meet(self, root: Card) -> None:
-        """Learn who the root is, where it listens and with what key it answers."""
+        """Set who the root is, where it listens and with what key it answers."""
         if self._root is not None:
             if (root.key, root.addresses) == (self._root.key, self._root.addresses):
                 return
@@ -131,7 +131,7 @@ class Uplink:
             self._sent_at = now
 
     def receive(self, now: float) -> None:
-        """Hear what the root says."""
+        """Take the root's messages."""
         while True:
             try:
                 message = decode_to_node(self.socket.recv(zmq.NOBLOCK))
@@ -173,7 +173,7 @@ class Uplink:
         self.socket.close()
 
     def _introduced(self, hello: Hello) -> Hello:
-        """As the root is to know a rank: of its run, on the machine as it calls it."""
+        """A rank's Hello as the root needs it: of the root's run, with the root's name for this machine."""
         assert self._root is not None  # noqa: S101  it is joined
         host = self._host if hello.host == self._registry.host else hello.host
         return msgspec.structs.replace(hello, run_id=self._root.run_id, host=host)

@@ -33,7 +33,7 @@ def _no_other(_viewer: bytes, _frame: bytes) -> bool:
 
 
 class Viewers:
-    """Knows who waits for what. A viewer that does not ask costs nothing.
+    """Keeps who waits for what. A viewer that does not ask costs nothing.
 
     build(version): makes the snapshot of this moment. with_parts(snapshot, wish): adds what a viewer wishes for.
     ask(ranks): asks ranks where they are, all of them if there is none in it. relay(viewer, request): has another hub

@@ -11,12 +11,12 @@ from ddpmon.analysis.processes.starts import BUSY_BYTES_PER_S, BUSY_CORES, BUSY_
 from ddpmon.runs import proc
 from ddpmon.store.processes import RankProcess
 
-LOOK_S = 2.0
+POLL_S = 2.0
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class Used(NamedTuple):
-    """What a process and those below it had used at a moment."""
+    """What a process and those below it have used up to a moment."""
 
     at: float
     cpu_s: float
@@ -34,8 +34,8 @@ class Working:
         self._used: dict[int, deque[Used]] = {}
 
     def measure(self, pids: Iterable[int], now: float) -> None:
-        """Look at processes, every LOOK_S at most: it reads the whole process table."""
-        if now - self._measured_at < LOOK_S:
+        """Sample the processes, every POLL_S at most: it reads the whole process table."""
+        if now - self._measured_at < POLL_S:
             return
         self._measured_at = now
         children = proc.children()
@@ -46,7 +46,7 @@ class Working:
                 used.popleft()
 
     def idle(self, process: RankProcess) -> bool:
-        """Whether it did nothing over the window; False also where that is not known for so long."""
+        """Whether it did nothing over the window; False also where it was not sampled for so long."""
         used = self._used.get(process.hello.pid)
         if not used or used[-1].at - used[0].at < self._window_s or used[0].pids != used[-1].pids:
             return False

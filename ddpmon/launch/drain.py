@@ -33,7 +33,7 @@ from ddpmon.launch.spool import Spool
 from ddpmon.runs import Run, proc
 
 PAUSE_S = 0.1
-LOOK_S = 1.0
+POLL_S = 1.0
 """How often it looks for files that torchrun has opened."""
 ALONE_S = 2.0
 """How often one without a supervisor looks whether anybody still prints."""
@@ -71,11 +71,11 @@ class Drain:
     def run(self) -> None:
         """Drain until told to end, or until nobody is left to print."""
         self._find()
-        look_at = release_at = alone_at = 0.0
+        scan_at = release_at = alone_at = 0.0
         while True:
             now = time.monotonic()
-            if now >= look_at:
-                look_at = now + LOOK_S
+            if now >= scan_at:
+                scan_at = now + POLL_S
                 self._open_new_spools()
             if now >= release_at:
                 release_at = now + RELEASE_S

@@ -14,7 +14,7 @@ from ddpmon.launch import processes, spool
 from ddpmon.runs import Process
 
 READY_S = 5.0
-_LOOK_S = 0.02
+_POLL_S = 0.02
 END_S = 10.0
 """How long the drain may take to write the rest once nobody prints any more."""
 FIRST_PAUSE_S = 0.2
@@ -50,7 +50,7 @@ class Draining:
         self.keep(at)
         deadline = at + READY_S
         while self.process and self.process.alive() and not ready.exists() and time.monotonic() < deadline:
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
     def keep(self, at: float) -> None:
         """Have one run: start it if none does, wake it if somebody stopped it."""

@@ -26,7 +26,7 @@ from ddpmon.tasks import Task, task
 
 FIRST_S = 3.0
 """How long the others of a machine leave it to its first task to start the run, whose lines that prints then."""
-LOOK_S = 0.05
+POLL_S = 0.05
 DRAIN_S = 5.0
 """How long the run's drain may take to begin."""
 
@@ -62,7 +62,7 @@ def joined_or_first(spec: Spec, its: Task | None) -> Iterator[Job | None]:
                 return
         finally:
             job.close()
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
 
 
 def begin(spec: Spec, run_id: str, job: Job | None) -> Run:
@@ -99,7 +99,7 @@ def _print_into_the_run(run_id: str) -> None:
             except OSError:
                 if time.monotonic() >= deadline:
                     raise
-                time.sleep(LOOK_S)
+                time.sleep(POLL_S)
             else:
                 break
         socket.send_fds(drain, [b"\0"], [made])

@@ -43,7 +43,7 @@ from ddpmon.runs.logs import KEPT, Reader, Said
 from ddpmon.source import Source, attach
 from ddpmon.source.listed import AllRuns, Listed
 
-LOOK_S = 0.05
+POLL_S = 0.05
 PRINTED_S = 0.5
 RUNS_S = 2.0
 MOST_RUNS = 500
@@ -94,7 +94,7 @@ class Relay:
         """Until nobody is there any more."""
         self._send(About(self._run.id, self._run.name, ddpmon.__version__))
         while True:
-            if select.select([self._incoming], [], [], LOOK_S)[0]:
+            if select.select([self._incoming], [], [], POLL_S)[0]:
                 data = os.read(self._incoming, _CHUNK)
                 if not data:
                     return

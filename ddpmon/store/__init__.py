@@ -1,1 +1,1 @@
-"""What is known of a run at one moment: its processes, their steps, samples and histories, and the view of them."""
+"""A run at one moment: its processes, their steps, samples and histories, and the view of them."""

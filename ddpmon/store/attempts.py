@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def earlier_attempts(store: Store) -> list[Attempt]:
-    """Oldest first; none where ranks were never restarted. What the logs tell of them is known at the run's end."""
+    """Oldest first; none where ranks were never restarted. What the logs say of them is added at the run's end."""
     ranks: dict[int, list[RankProcess]] = {}
     for process in store.registry.everyone.values():
         if 0 <= process.attempt < store.registry.attempt:

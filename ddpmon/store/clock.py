@@ -1,4 +1,4 @@
-"""When things happened, by this machine's clocks."""
+"""Converts between this machine's monotonic clock and Unix time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all-reduce costs over the steps that a viewer wishes for."""
+"""What all-reduce costs over the steps that a viewer asks for."""
 
 from __future__ import annotations
 

@@ -17,15 +17,15 @@ from ddpmon.runs.rotated import tail
 TAIL_BYTES = 262_144
 LINE_WIDTH = 300
 _LAUNCHER_SAYS = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d")
-"""How torchrun's own lines begin."""
+"""The beginning of a line that torchrun itself prints."""
 _RANK_SAYS = re.compile(r"(?:\[rank\d+\]:\s*)+")
-"""How torch begins the lines of an exception in a rank."""
+"""What torch puts before each line of a rank's exception."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 
 
 @dataclass(frozen=True)
 class Ending:
-    """How the run's processes ended, as the logs tell."""
+    """How the run's processes ended, as far as its logs say."""
 
     rows: Sequence[Ended] = ()
     last_lines: dict[int, str] | None = None
@@ -33,13 +33,13 @@ class Ending:
     launcher_line: str = ""
     """The last line that the command itself said."""
     common_line: str = ""
-    """The last line of ranks whose output is not kept apart, before torchrun's word of their failure."""
+    """The last line of ranks that share one log, before torchrun's report of their failure."""
     falls: Mapping[int, Ended] = field(default_factory=dict)
     """Whom torchrun saw fail first in each attempt, by pid."""
 
 
 def read_ending(run: Run) -> Ending:
-    """What the logs tell now; empty where they tell nothing."""
+    """What the logs say so far; empty where they say nothing."""
     logs = runs.run_dir(run.id) / "logs"
     launcher = tail(logs / "launcher.log", TAIL_BYTES)
     table = read_table(launcher)
@@ -73,7 +73,7 @@ def last_written(logs: Path, rank: int | None = None) -> Path:
 
 
 def _of_ranks(launcher: str) -> str:
-    """What ranks wrote whose output is not kept apart: what comes before torchrun's word of their failure."""
+    """The output of ranks that share one log: what comes before torchrun's report of their failure."""
     lines = launcher.splitlines()
     end = next((place for place, line in enumerate(lines) if FALL.search(line)), 0)
     return "\n".join(line for line in lines[:end] if not _LAUNCHER_SAYS.match(line))

@@ -23,7 +23,7 @@ PENDING = 4096
 """Steps whose logged values wait for the step to end, of each name."""
 _Values = tuple[float | None, ...]
 _values: Callable[[Sample], _Values] = attrgetter(*(QUANTITIES[name].sample_field for name in SAMPLE_SERIES))
-"""What a sample tells of SAMPLE_SERIES."""
+"""The values of a sample, in the order of SAMPLE_SERIES."""
 
 
 class SavedHistories(msgspec.Struct):
@@ -35,7 +35,7 @@ class SavedHistories(msgspec.Struct):
 
 
 class Histories:
-    """Low, median, high and the worst rank of every quantity, from the run's start on. Times: seconds since then."""
+    """Low, median, high and the worst rank of every quantity since the run's start; times are seconds since then."""
 
     def __init__(self) -> None:
         self._steps = History(STEP_SERIES)
@@ -50,7 +50,7 @@ class Histories:
 
     @property
     def names(self) -> list[str]:
-        """What there is to show."""
+        """Quantities that have at least one value."""
         recorded = self._steps.recorded | self._samples.recorded
         listed = [name for name in (*STEP_SERIES, *SAMPLE_SERIES) if name in recorded]
         return listed + [LOGGED + name for name in self._logged]
@@ -167,12 +167,12 @@ class Histories:
             pending.clear()
 
     def logged_of(self, other: Histories, seconds: float) -> None:
-        """Take what another holds of logged values up to a moment."""
+        """Copy another's logged values up to a moment."""
         cut = {name: history.until(seconds) for name, history in other._logged.items()}
         self._logged = {name: history for name, history in cut.items() if history.recorded}
 
     def until(self, seconds: float) -> Histories:
-        """As they were at an earlier moment, as far as that is still known."""
+        """As they were at an earlier moment, as far as they still reach back."""
         cut = Histories()
         cut._steps, cut._samples = self._steps.until(seconds), self._samples.until(seconds)
         cut._second = int(max(cut._samples.last_s, 0.0)) - 1
@@ -191,7 +191,7 @@ class Histories:
 
     @classmethod
     def restored(cls, saved: SavedHistories) -> Histories:
-        """What `saved` made. ValueError if it did not."""
+        """The inverse of `saved`. ValueError if this is not from there."""
         histories = cls()
         histories._steps = History.restored(saved.steps, STEP_SERIES)
         histories._samples = History.restored(saved.samples, SAMPLE_SERIES)

@@ -23,7 +23,7 @@ def stack_views(store: Store) -> list[StackView]:
 
 
 def stack_view(store: Store, rank: int) -> StackView:
-    """Where a rank was last, or why it cannot tell."""
+    """Where a rank was last, or why there is no stack of it."""
     process = store.registry.seats.get(rank)
     if process is None:
         return StackView(rank, why=why_no_stack(rank, heard=False))

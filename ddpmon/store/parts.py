@@ -32,7 +32,7 @@ from ddpmon.store.inspecting import inspect_view, stack_views
 from ddpmon.store.store import Store
 
 _HOT = {"wait": 0.5, "gpu": 0.5}
-"""A wait of half of the step; a GPU that does nothing for half of the time."""
+"""Share from which on a cell counts as hot: waiting for half of the step, a GPU idle for half of the time."""
 
 
 def with_parts(shot: Snapshot, store: Store, wish: Wish) -> Snapshot:

@@ -1,9 +1,9 @@
-"""Who is at the other end of a connection, by the kernel's word: a process can only speak for itself.
+"""Who is at the other end of a connection, as the kernel says: a process can only speak for itself.
 
-The kernel notes who connects to a unix socket. The pid that a rank says is its own is believed if it is that of the
-peer, as this hub sees it or as the peer's own pid namespace does. Three cases are left to others' word:
+The kernel notes who connects to a unix socket. The pid that a rank gives is believed if it is that of the peer, in
+this hub's pid namespace or in the peer's own. In three cases the kernel cannot be asked:
 
-- A peer that cannot be seen from here (pid 0: its pid namespace is none of ours) is taken for whom it says it is.
+- A peer that cannot be seen from here (pid 0: its pid namespace is none of ours) is believed.
 - A rank that says it is on another host than this hub is in a container with a host name of its own: its pid is a mere
   name there, which belongs to the process that used it first.
 - What the hub of another node passes on, that hub has checked in this way: the key it speaks with was admitted.
@@ -32,7 +32,7 @@ class Peer:
         return process_key(pid, self.through)
 
     def has_pid(self, pid: int) -> bool:
-        """Whether that is its pid, here or in its own pid namespace."""
+        """Whether `pid` is its own, here or in its own pid namespace."""
         return self.through > 0 or self.pid == pid or (self.pid > 0 and proc.innermost_pid(self.pid) == pid)
 
     def launched_as(self, run_id: str, rank: int) -> bool:

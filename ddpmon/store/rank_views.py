@@ -12,7 +12,7 @@ from ddpmon.messages import END_STATES, GPU, SAMPLED, STAGES, Environment, Exit,
 from ddpmon.store.store import Store
 
 _RECENT_MEANS = tuple((row.field, attrgetter(row.sample_field)) for row in SAMPLED if row.mean)
-"""Of a rank, what is the mean of its samples of the last seconds, and how it is read."""
+"""Fields of a row that are means of the rank's samples of the last seconds, and how each is read."""
 _LATEST = tuple(row for row in SAMPLED if row.where != GPU and not row.mean)
 _FIELDS = tuple(row.field for row in _LATEST)
 _read_latest = attrgetter(*(row.sample_field for row in _LATEST))
@@ -21,7 +21,7 @@ _NO_GPU = (None,) * len(Gpu.__struct_fields__)
 
 
 def rank_views(store: Store, summary: Summary | None, now: float) -> list[RankView]:
-    """A row for each rank of the world, also for those that were never heard."""
+    """A row for each rank of the world, also for those that never connected."""
     seats = store.registry.seats
     means = dict(zip(summary.ranks, _means(summary), strict=True)) if summary else {}
     for rank, earlier, column in store.departed:
@@ -110,7 +110,7 @@ def _environment(hello: Hello, sample: Sample | None) -> Environment:
 
 
 def _sampled(sample: Sample, conditions: Conditions) -> dict[str, Any]:
-    """What seconds tell of a rank, as RankView names it: each row's latest value, or its mean."""
+    """A rank's sampled quantities by their names in RankView: each one's latest value, or its mean."""
     values = dict(zip(_FIELDS, _read_latest(sample), strict=True))
     for field, read in _RECENT_MEANS:
         values[field] = read(conditions)
@@ -120,7 +120,7 @@ def _sampled(sample: Sample, conditions: Conditions) -> dict[str, Any]:
 
 
 def _exits(store: Store) -> dict[int, Exit]:
-    """How ranks ended, as far as torchrun, the ranks themselves or the run's success tell."""
+    """How ranks ended, as far as torchrun, the ranks themselves or the run's success say."""
     seats = store.registry.seats
     exits: dict[int, Exit] = {}
     if store.state == "done":  # torchrun ends with 0 only if every rank did

@@ -1,4 +1,4 @@
-"""Counts what could not be and was left out, and tells of each kind once."""
+"""Counts values that cannot be true and were left out, and makes a sentence for each kind once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ddpmon.messages import Refusal
 
 MOST = 256
-"""Kinds that are told apart, over all ranks."""
+"""Kinds that are counted apart, over all ranks."""
 STRANGER = "message of a process that is no rank of this run"
 NO_KEY = "connection of a hub whose key was not admitted"
 NO_MESSAGE = "frame that is no message of ddpmon"
@@ -15,7 +15,7 @@ REST = "of further kinds"
 
 
 class Refusals:
-    """How often what was refused, by rank. None: of nobody who is known as one."""
+    """How often what was refused, by rank; None: from a process that is no rank."""
 
     def __init__(self, rows: Iterable[Refusal] = ()) -> None:
         self._counts = {(row.rank, row.what): row.count for row in rows}
@@ -32,7 +32,7 @@ class Refusals:
         self._counts[key] = self._counts.get(key, 0) + 1
 
     def of(self, kind: str) -> int:
-        """How often something was refused, of whomever."""
+        """How often something was refused, from anyone."""
         return sum(count for (_, named), count in self._counts.items() if named == kind)
 
     def rows(self) -> list[Refusal]:

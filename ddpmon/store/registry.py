@@ -12,7 +12,7 @@ from ddpmon.store.processes import RankProcess
 from ddpmon.store.refusals import STRANGER, Refusals
 
 STANDS_S = 10.0
-"""Ranks that were heard so lately are no earlier attempt's while their processes live."""
+"""A rank that was heard within this time belongs to no earlier attempt as long as its process lives."""
 UNHEARD_S = 2.5
 """A rank beats every second; steps are handed on without one that did not tell of them for three."""
 UNSEATED_MOST = 1024
@@ -25,7 +25,7 @@ class Registry:
 
     run_id: str
     world_size: int
-    """0: not known before the ranks say it."""
+    """0: unknown until the ranks say it."""
     host: str
     attempt: int = 0
     restart: int = 0
@@ -34,14 +34,14 @@ class Registry:
     everyone: dict[int, RankProcess] = field(default_factory=dict)
     """By `key`: those of this machine by pid."""
     refusals: Refusals = field(default_factory=Refusals)
-    """What could not come from a rank of this run, and what ranks told that cannot be."""
+    """Messages that cannot come from a rank of this run, and values of ranks that cannot be true."""
     _speakers: dict[bytes, int] = field(default_factory=dict)
     _last_id: int = 0
 
     def covers_all(self, ranks: Sequence[int]) -> bool:
-        """Whether steps of these ranks are those of all that train: the rest has ended, or is heard and does not step.
+        """Whether these ranks are all that train: the others have ended, or are heard and do not step.
 
-        A rank that nothing is heard of may train on, and the others wait for it.
+        A silent rank may train on, and the others wait for it.
         """
         if len(ranks) >= self.world_size:
             return True
@@ -112,7 +112,7 @@ class Registry:
         return rank_process
 
     def _refuse(self, why: str) -> RankProcess | None:
-        """Count it; None, as who it is is not known."""
+        """Count the refusal; None, for the caller to return as the unknown process."""
         self.refusals.count(STRANGER, why=why)
         return None
 
@@ -123,7 +123,7 @@ class Registry:
         return Process.of(peer.pid) if peer.pid else None
 
     def _has_room(self) -> bool:
-        """Whether one more process may be known; those that never were a rank and are gone make room."""
+        """Whether there is room for one more process; those that never were a rank and are gone make room."""
         unseated = [key for key, process in self.everyone.items() if process.attempt < 0]
         if len(unseated) < UNSEATED_MOST:
             return True
@@ -134,7 +134,7 @@ class Registry:
         return False
 
     def speaker(self, identity: bytes, rank: int, pid: int, now: float, peer: Peer | None = None) -> RankProcess | None:
-        """Who sent a message that is no Hello; None: unknown to this hub, or not who it says it is."""
+        """The sender of a message that is no Hello; None: it never said hello to this hub, or is somebody else."""
         process = self.everyone.get(_key(pid, peer))
         if process is None or not process.greeted:
             return None
@@ -211,7 +211,7 @@ class Registry:
         impostor.attempt = -1
 
     def restore(self, processes: Iterable[RankProcess]) -> None:
-        """Take over what an earlier hub knew."""
+        """Take over the processes of an earlier hub's recording."""
         for process in processes:
             self.everyone[process.key] = process
             self._last_id = max(self._last_id, process.id)
@@ -256,11 +256,11 @@ class Registry:
             process.identity = identity
 
     def mark_dead(self) -> list[RankProcess]:
-        """Look whether the seated processes of this machine live; returns those newly found dead."""
+        """Check whether the seated processes of this machine live; returns those that have died since."""
         fallen = []
         for process in self.seats.values():
             if process.process and not process.left and not process.dead and not process.process.alive():
-                # One that had told all it had may have found no time for its goodbye.
+                # One that had sent everything may not have had the time for its goodbye.
                 process.left = process.stage == STAGE_ENDED
                 process.dead = not process.left
                 fallen.append(process)

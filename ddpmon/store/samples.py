@@ -1,4 +1,4 @@
-"""What the samples of a rank say, in the words of the analysis."""
+"""The samples of a rank as conditions, which the analysis asks."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ FEW = 10
 """Samples, up to which each new one counts."""
 _NAMED = {name for kind in KINDS for name in kind.quantities}
 _OF_KINDS = tuple((row.name, attrgetter(row.sample_field)) for row in SAMPLED if row.name in _NAMED)
-"""What kinds of findings name as evidence."""
+"""Quantities that kinds of findings give as evidence."""
 
 
 @dataclass(frozen=True)
 class Recent:
-    """What the samples of the latest seconds come to, of a rank."""
+    """A rank's samples of the latest seconds, summarised."""
 
     time_us: int
     """Of the latest sample."""
@@ -38,13 +38,13 @@ class Recent:
 
 
 class RecentSamples:
-    """What each rank's latest samples come to, worked out anew every AGAIN_US: a thousand ranks have thirty each."""
+    """Each rank's latest samples summarised, anew every AGAIN_US: a thousand ranks have thirty each."""
 
     def __init__(self) -> None:
         self._by_process: dict[int, Recent] = {}
 
     def of(self, process: RankProcess) -> Recent:
-        """What a rank's come to."""
+        """The summary of a rank."""
         cached, last = self._by_process.get(process.id), process.sample
         if cached is None or last is None or not 0 <= last.time_us - cached.time_us < self._again_us(process):
             cached = self._by_process[process.id] = _recent(process)
@@ -86,7 +86,7 @@ def _conditions(process: RankProcess, samples: Sequence[Sample], starved: Sequen
 
 
 def _means(samples: Sequence[Sample]) -> Iterator[tuple[str, float]]:
-    """Of what kinds of findings name as evidence, as far as it is measured."""
+    """Of those quantities, as far as they were measured."""
     for name, read in _OF_KINDS:
         values = [value for value in map(read, samples) if value is not None]
         if values:

@@ -1,4 +1,4 @@
-"""Where the ranks of a run are that stands still, from what they told last and what was found out about them."""
+"""Where the ranks of a run that stands still are, from their last stacks and from what /proc shows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def start_stands_s(registry: Registry, idle: AbstractSet[int], now: float) -> fl
 
 
 def standstill(registry: Registry, signs: Signs, now: float) -> Standstill | None:
-    """Where every rank is, if none comes on, or if none did when the run was ended. None while steps go on."""
+    """Where every rank is, if none makes progress, or if none did when the run was ended. None while steps go on."""
     seats, run_state = registry.seats, state(signs)
     if run_state == "stalled":
         return _now(registry, signs.idle_s if signs.steps else signs.start_still_s or 0.0, now)
@@ -55,7 +55,7 @@ def standstill(registry: Registry, signs: Signs, now: float) -> Standstill | Non
 
 
 def next_timeout(registry: Registry, now: float, unix: float) -> Wait | None:
-    """The wait that a process group's timeout ends first; None where nobody waits or no timeout is known."""
+    """The wait that a process group's timeout ends first; None where nobody waits or the timeout is unknown."""
     waits = [
         (now - since, stack.timeout_s)
         for process in registry.seats.values()
@@ -71,7 +71,7 @@ def next_timeout(registry: Registry, now: float, unix: float) -> Wait | None:
 
 
 def _waits_since(process: RankProcess) -> float | None:
-    """When the wait in a collective began that its latest stack told of, by the hub's clock; None: there is none.
+    """When the wait in a collective began that its latest stack shows, by the hub's clock; None: it shows none.
 
     Its training thread was heard last just before it, or was seen elsewhere after that.
     """
@@ -91,9 +91,9 @@ def _now(registry: Registry, idle_s: float, now: float) -> Standstill:
 
 
 def _latest(process: RankProcess, now: float) -> Stack | None:
-    """Where a rank is now, as far as is known."""
+    """Where a rank is now: its latest stack, unless it is out of date."""
     stack = process.stack
     if stack is None or stack.step < process.steps or now - process.stack_at >= STACK_S:
         return None
-    # What a silent rank itself said last was before it fell silent; only its answer to a signal came after that.
+    # The last stack that a silent rank sent itself is from before it fell silent; only its answer to a signal is newer.
     return stack if process.health(now) == "ok" or process.stack_at > process.heard_at else None

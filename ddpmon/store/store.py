@@ -1,4 +1,4 @@
-"""All that is known of a run at one moment. Live, it is fed by sockets; from a recording, by the recording."""
+"""A run at one moment. Live, it is fed by sockets; from a recording, by the recording."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from ddpmon.store.standstill import next_timeout, standstill, start_stands_s
 
 
 class Store(Intake):
-    """All that is known of a run, and what it comes to: findings, state and verdict."""
+    """A run: what was received of it, and what follows from that: findings, state and verdict."""
 
     verdict = Verdict()
     verdict_since: float | None = None
     unwritable = ""
-    """Why what is learnt cannot be recorded, while it cannot."""
+    """Why nothing can be recorded, while that is so."""
     first_failure: failing.FirstFailure | None = None
     announced: Sequence[Announcement] = ()
     """Events of findings that the last judgement added."""
@@ -117,7 +117,7 @@ class Store(Intake):
         )
 
     def _bad_losses(self) -> list[BadLoss]:
-        """None before every rank that goes on has told of the first such step: others may have begun with it."""
+        """None before every rank that goes on has sent its first such step: others may have had it earlier."""
         first = min((loss.step for loss in self.bad_losses.values()), default=0)
         all_past = all(process.last_step >= first or process.gone for process in self.registry.seats.values())
         aligned = self.world is not None and self.world.step[-1] >= first
@@ -125,7 +125,7 @@ class Store(Intake):
         return list(self.bad_losses.values()) if all_past or aligned or over else []
 
     def failures_of(self, attempt: int) -> list[Failure]:
-        """What ranks of an attempt failed of; a process that was never seated counts as of the current one."""
+        """The failures of an attempt's ranks; a process that never got a rank counts as of the current attempt."""
         everyone = self.registry.everyone
         attempts = {(p.rank, p.hello.pid): p.attempt for p in everyone.values() if p.attempt >= 0}
         return [f for f in self.failures if attempts.get((f.rank, f.pid), self.registry.attempt) == attempt]
@@ -164,7 +164,7 @@ class Store(Intake):
         return verdict.pausing(pausing, self.registry.world_size, runs)
 
     def _why_failed(self) -> tuple[str, str]:
-        """Its beginning that says who failed, and all of it."""
+        """The part of the sentence that says who failed, and the whole sentence."""
         run, first, size = self.run, self.first_failure, self.registry.world_size
         if run.error:
             return "", utf8(run.error)
@@ -176,13 +176,13 @@ class Store(Intake):
         )
 
     def _news_of(self, current: Sequence[Finding], *, over: bool) -> list[Announcement]:
-        """over: the run is, and nothing that is gone comes back."""
+        """over: the run has ended, so that no finding comes back."""
         last_step = self.summary.window[1] if self.summary else None
         seconds = float(self.world.end_us[-1]) / 1e6 if self.world is not None else 0.0
         return self._news.of(self.findings, current, last_step, inf if over else seconds)
 
     def _add_state_event(self, before: str, unix: float, announcements: Sequence[Finding]) -> None:
-        """announcements: findings whose own words were an event just now."""
+        """announcements: findings whose words became an event just now."""
         current = self.verdict
         if self.state == "stalled" or self.state in END_STATES:
             if current.topic or not any(finding in announcements for finding in current.findings):

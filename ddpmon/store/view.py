@@ -1,4 +1,4 @@
-"""Builds the snapshot that viewers show, from all that is known."""
+"""Builds the snapshot that viewers show."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ddpmon.store.refusals import STRANGER
 from ddpmon.store.store import Store
 
 _STEP_MEANS = ("window", "samples_per_s", "all_reduce", "buckets", "bus_bandwidth_gb_s")
-"""Of a snapshot, what is worked out over the steps of a window."""
+"""Fields of a snapshot that are means over the steps of a window."""
 _RANK_STEP_MEANS = (
     *("step_ms", "own_ms", "over_median", "phases_ms", "late_ms", "critical_share", "loss", "samples_per_s"),
     *("tokens_per_s", "gc_ms", "named_ms", "window"),
@@ -159,7 +159,7 @@ def _epoch(store: Store) -> tuple[int | None, int | None]:
 
 
 def counts_collectives(store: Store) -> bool:
-    """Whether collectives are what ranks wait for each other in, instead of DDP's all-reduce."""
+    """Whether ranks wait for each other in collectives of the script instead of DDP's all-reduce."""
     return not with_ddp(store.parallelism) and "wait" not in store.unmeasured
 
 
@@ -206,7 +206,7 @@ def efficiency_view(efficiency: Efficiency) -> EfficiencyView:
 
 
 def _verdict_facts(store: Store) -> VerdictFacts:
-    """What the verdict tells, without its words."""
+    """The verdict as facts, without its words."""
     current = store.verdict
     topic = [*current.topic, *(part for finding in current.findings for part in kind_of(finding).topic(finding))]
     return VerdictFacts(
@@ -215,7 +215,7 @@ def _verdict_facts(store: Store) -> VerdictFacts:
 
 
 def _missing(store: Store) -> dict[str, str]:
-    """Why what viewers look for is not there, of each the first reason."""
+    """Why something that viewers show is missing: of each the first reason."""
     reasons: dict[str, str] = {}
     for process in store.registry.seats.values():
         for quantity, reason in process.hello.missing.items():
