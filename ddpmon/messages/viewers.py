@@ -21,6 +21,7 @@ from ddpmon.messages.wished import (
     SamplesView,
     SeriesView,
     StackView,
+    StripsView,
     TimelineView,
 )
 
@@ -250,4 +251,6 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     verdict_facts: VerdictFacts | None = None
     """Of the verdict; None: its words are all that is known of it."""
     samples: SamplesView | None = None
+    """Where it is wished for."""
+    strips: StripsView | None = None
     """Where it is wished for."""

@@ -147,6 +147,11 @@ def decode_from_viewer(frame: bytes) -> FromViewer:
         _check_series(request.wish.series)
     if request.wish.samples is not None:
         _check_samples(request.wish.samples)
+    strips = request.wish.strips
+    if strips is not None:
+        _check(strips.steps in HEAT_STEPS, "steps in a column", strips.steps)
+        _check(0 < strips.columns <= HEAT_MOST, "columns", strips.columns)
+        _check_few(strips.ranks)
     if inspect is not None:
         _check(0 <= inspect.rank < MAX_WORLD, "rank", inspect.rank)
         _check(inspect.steps in HEAT_STEPS, "steps in a column", inspect.steps)

@@ -191,6 +191,16 @@ class Course(msgspec.Struct, array_like=True, frozen=True):
     cells: bytes
 
 
+class StripsView(msgspec.Struct, frozen=True):
+    """Own time of some ranks through time, on one scale."""
+
+    steps: Count
+    """In a column."""
+    columns: Count
+    last_step: Count
+    courses: list[Course]
+
+
 class SamplesView(msgspec.Struct, frozen=True):
     """What processes and devices of some ranks did, second by second."""
 

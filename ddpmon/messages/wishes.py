@@ -56,6 +56,15 @@ class InspectWish(msgspec.Struct, array_like=True, frozen=True):
     columns: int = 40
 
 
+class StripsWish(msgspec.Struct, array_like=True, frozen=True):
+    """What a viewer that shows own time of several ranks through time wants of it."""
+
+    steps: int = 1
+    """In a column: one of HEAT_STEPS."""
+    columns: int = 24
+    ranks: RankSpans = ()
+
+
 class SamplesWish(msgspec.Struct, array_like=True, frozen=True):
     """What a viewer that shows devices through time wants of them."""
 
@@ -91,6 +100,7 @@ class Wish(msgspec.Struct, array_like=True, frozen=True):
     """Where every rank was last."""
     series: SeriesWish | None = None
     samples: SamplesWish | None = None
+    strips: StripsWish | None = None
 
 
 def together(*wishes: Wish) -> Wish:

@@ -20,6 +20,8 @@ from ddpmon.messages import (
     SeriesView,
     SeriesWish,
     Snapshot,
+    StripsView,
+    StripsWish,
     TimelineRow,
     TimelineStep,
     TimelineView,
@@ -47,6 +49,7 @@ def with_parts(shot: Snapshot, store: Store, wish: Wish) -> Snapshot:
         inspect=inspect_view(store, wish.inspect) if wish.inspect else None,
         stacks=stack_views(store) if wish.stacks else [],
         series=_series(store, wish.series) if wish.series else None,
+        strips=_strips(store, wish.strips) if wish.strips else None,
         samples=_samples(store, wish.samples) if wish.samples else None,
     )
 
@@ -55,8 +58,17 @@ def _series(store: Store, wish: SeriesWish) -> SeriesView | None:
     return store.histories.view(wish.name, wish.span_s, wish.end_s, wish.points)
 
 
+def _listed(spans: RankSpans) -> list[int]:
+    return [rank for first, last in spans for rank in range(first, last + 1)]
+
+
+def _strips(store: Store, wish: StripsWish) -> StripsView:
+    courses = store.past.own_courses(_listed(wish.ranks), wish.steps, wish.columns)
+    return StripsView(wish.steps, len(courses[0].cells) if courses else 0, store.past.last_step, courses)
+
+
 def _samples(store: Store, wish: SamplesWish) -> SamplesView:
-    ranks = [rank for first, last in wish.ranks for rank in range(first, last + 1)]
+    ranks = _listed(wish.ranks)
     seats = [store.registry.seats[rank] for rank in ranks if rank in store.registry.seats]
     memories = [p.sample.gpu_memory_total_bytes or 0 for p in seats if p.sample]
     full = {"gpu": 100.0, "cpu": 100.0, "starved": 1.0, "gpu_memory": max(memories, default=0) or 1e-9}

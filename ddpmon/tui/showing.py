@@ -34,6 +34,7 @@ from ddpmon.tui.views import ViewName
 from ddpmon.tui.watched import Watched
 from ddpmon.tui.widgets.inspection import Inspection
 from ddpmon.tui.widgets.loglist import LogList
+from ddpmon.tui.widgets.rankdetail import RankDetail
 from ddpmon.tui.widgets.runlist import RunList
 
 FRAME_S = 0.5
@@ -72,6 +73,7 @@ class ShowingApp(App[None]):
         for name, view in self.views.items():
             self.add_mode(name, partial(_same, view))
         self._inspection = pane_of(self.views, Inspection)
+        self._detail = pane_of(self.views, RankDetail)
         self._output = pane_of(self.views, LogList)
         self._runs = pane_of(self.views, RunList)
         self.stopping = Stopping(self, self.watched, self._run_under_cursor, readonly=readonly, owns_run=owns_run)
@@ -155,8 +157,8 @@ class ShowingApp(App[None]):
             self._driver.write(sequence(self._notify, newest, os.environ))
 
     def show(self) -> None:
-        if self.view_name in {ViewName.LOGS, ViewName.INSPECT} and self.passage.held is None:
-            self._output.printed = self._inspection.printed = self.passage.source.logs()
+        if self.view_name in {ViewName.LOGS, ViewName.INSPECT, ViewName.RANKS} and self.passage.held is None:
+            self._output.printed = self._inspection.printed = self._detail.printed = self.passage.source.logs()
             self._output.printed.poll()
         self.view.show(self.frame, self.palette)
 

@@ -167,3 +167,18 @@ def test_few_medians_are_kept():
     for rank in range(12):
         made.courses(rank, 1, 20)
     assert len(made._peers) <= past._CACHED
+
+
+def test_own_times_of_ranks_stand_on_one_scale_that_begins_below_what_is_usual():
+    own = np.full((200, 3, 5), 2.0)
+    own[100:, 1, 0] += 10.0
+    past = Past()
+    past.append(world_of(records(own, first=1)))
+    courses = past.own_courses([1, 2, 7], 8, 25)
+    assert [course.rank for course in courses] == [1, 2]
+    assert {(course.name, course.low, course.high) for course in courses} == {("own", 9.0, 20.0)}
+    late, even = (list(course.cells) for course in courses)
+    assert set(even) == {24}
+    assert (late[0], late[-2]) == (24, 254)
+    assert past.own_courses([1], 7, 25) == []
+    assert Past().own_courses([0], 1, 10) == []

@@ -23,6 +23,7 @@ from ddpmon.messages import (
     SamplesWish,
     SeriesWish,
     Snapshot,
+    StripsWish,
     TimelineWish,
     TimesView,
     WireError,
@@ -80,10 +81,11 @@ def true_snapshots() -> list[Snapshot]:
         stacks=True,
         series=SeriesWish("own"),
         samples=SamplesWish(("gpu", "cpu"), 1, 40, ((0, 7),)),
+        strips=StripsWish(8, 24, ((0, 7),)),
     )
     parts = {
         name: getattr(with_parts(through.plain, through.store, every), name)
-        for name in ("heat", "timeline", "cost", "inspect", "stacks", "series", "samples")
+        for name in ("heat", "timeline", "cost", "inspect", "stacks", "series", "samples", "strips")
     }
     more = {
         "quantities": [*STEP_SERIES, *SAMPLE_SERIES, "log:accuracy"],

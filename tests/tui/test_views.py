@@ -1,5 +1,7 @@
 """The screens beside World: each at both sizes, what its keys do, and what it shows when there is little to show."""
 
+from itertools import takewhile
+
 import pytest
 
 from ddpmon.messages import Collective, Finding, Stack
@@ -17,6 +19,7 @@ sizes = pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{siz
 def first_column(text: str) -> list[int]:
     """The ranks in a rank table, in their order."""
     rows = text.split("─ranks,", maxsplit=1)[1].splitlines()[2:-1]
+    rows = list(takewhile(lambda row: not row.startswith("─"), rows))  # below them stands more of one rank
     return [int(row[1:].split()[0]) for row in rows if row[1:].split()]
 
 

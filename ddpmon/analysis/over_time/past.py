@@ -7,6 +7,7 @@ for the rank that someone looks at.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,7 @@ from ddpmon.analysis.over_time.cells import holds_since, quantise
 from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.messages import HEAT_STEPS, OWN_PHASES, PHASES, PastRow, Phase
+from ddpmon.messages import HEAT_STEPS, OWN_PHASES, PHASES, Course, PastRow, Phase
 
 BINS = 256
 """Kept of each resolution: as many columns as a wide terminal shows, in bounded memory."""
@@ -33,6 +34,8 @@ _FLOOR = 0.05
 """Of the step: the least that a scale of milliseconds spans, so that a tiny phase's noise looks like nothing."""
 _AIR = 1.3
 """What a scale leaves above what is usual, so that a slow step is seen."""
+_BAND = 0.1
+"""Share of the median own time that a scale of own times spans below and above it at least: noise stays small."""
 _CACHED = 8
 """Ranks, times resolutions, whose peers' medians are kept: those that people switch between."""
 
@@ -132,6 +135,27 @@ class Past:
         if not np.isnan(mine[:, _LOSS]).all() or level.losses[:, place].any():
             rows.append(_loss(mine, peers, level.losses[numbers % BINS, place] > 0))
         return Courses(steps, len(numbers), self.last_step, rows)
+
+    def own_courses(self, ranks: Sequence[int], steps: int, columns: int) -> list[Course]:
+        """Own time of some ranks through the latest bins, on one scale; those that are not in the world are left out.
+
+        The scale begins below what is usual, not at 0: what sets ranks apart is a few percent.
+        """
+        level = self._levels.get(steps)
+        places = [self.ranks.index(rank) for rank in ranks if rank in self.ranks]
+        if level is None or not self.last_step or not places:
+            return []
+        last = self.last_step // steps
+        numbers = np.arange(max(0, last - min(columns, BINS) + 1), last + 1)
+        own = level.means(numbers, slice(None))[:, places, : Phase.WAIT].sum(axis=2).astype(np.float64)
+        seen = own[np.isfinite(own)]
+        middle = float(np.median(seen)) if len(seen) else 0.0
+        low = max(0.0, min(float(seen.min(initial=middle)), (1 - _BAND) * middle))
+        high = max(_usual(own.ravel()), (1 + _BAND) * middle, 1e-6)
+        return [
+            Course(self.ranks[place], "own", low, high, _cells(own[:, column], ~np.isnan(own[:, column]), low, high))
+            for column, place in enumerate(places)
+        ]
 
     def _medians(self, level: _Level, place: int, numbers: Ints) -> Floats:
         """[bins, phases, loss, own and step] Of all ranks but one; NaN where there are none."""

@@ -26,6 +26,7 @@ from ddpmon.tui.widgets.inspection import Inspection
 from ddpmon.tui.widgets.laststeps import LastSteps
 from ddpmon.tui.widgets.loglist import LogList
 from ddpmon.tui.widgets.pane import Pane
+from ddpmon.tui.widgets.rankdetail import RankDetail
 from ddpmon.tui.widgets.runlist import RunList
 
 PaneType = TypeVar("PaneType", bound=Pane)
@@ -63,6 +64,7 @@ ROWS: tuple[Row[Any], ...] = (
     Row[FullTable](
         ViewName.RANKS, lambda _: FullTable(),
         {"sort": FullTable.cycle_sort, "reverse": FullTable.reverse, "pan": FullTable.pan},
+        lambda pane: pane.wish, (RankDetail,),
     ),
     Row[HeatMap](
         ViewName.HEAT, lambda _: HeatMap(),

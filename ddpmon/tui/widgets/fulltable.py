@@ -8,12 +8,17 @@ from dataclasses import dataclass, replace
 
 from rich.cells import cell_len
 
-from ddpmon.messages import QUANTITIES, RankView, Snapshot, further
+from ddpmon.messages import QUANTITIES, Course, RankView, Snapshot, StripsWish, Wish, further
 from ddpmon.messages.quantities import MS
 from ddpmon.tui import numbers, rank_marks
+from ddpmon.tui.blocks import Block
+from ddpmon.tui.filters import runs_of
+from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, fit, padded, plain
 from ddpmon.tui.units import cell
 from ddpmon.tui.widgets.columns import HEALTH_WORDS, decimals, exit_text, how_far
+from ddpmon.tui.widgets.course import cell as cell_glyph
+from ddpmon.tui.widgets.inspection import usual_steps
 from ddpmon.tui.widgets.ranktable import RankTable
 from ddpmon.tui.widgets.worldmap import everyone, short_host
 
@@ -96,6 +101,10 @@ FIELDS = (
     TableField("state", 15, lambda rank: HEALTH_WORDS.get(rank.health, plain(rank.health)), left=True, accused=True),
     TableField("how far", 23, how_far, left=True),
 )
+_STRIP_FROM, _STRIP_LEAST, _STRIP_MOST = 117, 29, 56
+"""Columns of the table from which on own time through time stands in it, and those that it takes."""
+_LEAST_BESIDE = 98
+"""Columns of the table beside which there is a place for more of one rank."""
 HOST = next(place for place, field in enumerate(FIELDS) if field.head == "host")
 OWN = next(place for place, field in enumerate(FIELDS) if field.head == "own ms")
 
@@ -103,6 +112,13 @@ OWN = next(place for place, field in enumerate(FIELDS) if field.head == "own ms"
 def filled_fields(ranks: list[RankView]) -> list[int]:
     """Places in FIELDS of the columns that some rank has a value for."""
     return [place for place, field in enumerate(FIELDS) if any(field.value(rank) is not None for rank in ranks)]
+
+
+def own_strip(course: Course | None, width: int) -> str:
+    """Own time through time as blocks, the newest on the right."""
+    if course is None:
+        return numbers.NONE
+    return "".join(cell_glyph(value) for value in course.cells[-width:]).rjust(width)
 
 
 def ordered(ranks: list[RankView], by: int, *, backwards: bool) -> list[RankView]:
@@ -150,7 +166,9 @@ class FullTable(RankTable):
         return self.title(f"ranks, {order} ", snapshot, width, legend)
 
     def rows(self, snapshot: Snapshot, ranks: list[RankView], width: int) -> list[Line]:
-        fields = self._fit(snapshot, width)
+        strips = self._strips(snapshot) if self._strip_width(width) else {}
+        strip_width = self._strip_width(width) if strips else 0
+        fields = self._fit(snapshot, width - strip_width)
         digits = decimals(snapshot.ranks)
         named = rank_marks.accused(snapshot)
         header: Line = [(" ", "text")]
@@ -158,6 +176,8 @@ class FullTable(RankTable):
             sorted_by = field.head == FIELDS[self._by].head
             arrow = ("▴" if field.up != self._backwards else "▾") if sorted_by else ""
             header.append((field.place(field.head + arrow), "title" if sorted_by else "muted"))
+        if strip_width:
+            header = [*fit(header, width - strip_width), (self._strip_head(snapshot, strip_width), "muted")]
         lines = [header]
         for rank in ranks:
             glyph, alarm = rank_marks.marker(rank, named)
@@ -166,8 +186,44 @@ class FullTable(RankTable):
             for field in fields:
                 role = alarm if field.accused and glyph != " " else field.role
                 line.append((field.cell(rank, digits), role + under))
+            if strip_width:
+                strip = own_strip(strips.get(rank.rank), strip_width - 1)
+                line = [*fit(line, width - strip_width, "text" + under), (" ", "text" + under)]
+                line.append((strip, (alarm if glyph != " " else "compute") + under))
             lines.append(fit(line, width, "text" + under) if under else line)
         return lines
+
+    def needs(self, frame: Frame, width: int, height: int) -> Block | None:
+        needs = super().needs(frame, width, height)
+        return None if needs is None else replace(needs, least_width=_LEAST_BESIDE)
+
+    @staticmethod
+    def _strip_width(width: int) -> int:
+        """Columns for own time through time; none where they would take the place of numbers that belong together."""
+        return 0 if width < _STRIP_FROM else min(_STRIP_MOST, _STRIP_LEAST + (width - _STRIP_FROM) // 4)
+
+    @property
+    def wish(self) -> Wish:
+        """Own time through time of the ranks in sight."""
+        width = self._strip_width(self.size.width - 1)
+        ranks = [rank for rank in self.lines_in_sight() if rank is not None]
+        if not width or not ranks or self.frame.snapshot is None or not self.frame.snapshot.step:
+            return Wish()
+        return Wish(strips=StripsWish(usual_steps(self.frame.snapshot), width - 1, runs_of(ranks)))
+
+    @staticmethod
+    def _strips(snapshot: Snapshot) -> dict[int, Course]:
+        return {} if snapshot.strips is None else {course.rank: course for course in snapshot.strips.courses}
+
+    @staticmethod
+    def _strip_head(snapshot: Snapshot, width: int) -> str:
+        """The scale, and how many steps it is of."""
+        view = snapshot.strips
+        if view is None or not view.courses:
+            return ""
+        low, high = (numbers.ms(value) for value in (view.courses[0].low, view.courses[0].high))
+        steps = min(view.columns * view.steps, view.last_step)
+        return padded(f" own {low}–{high} ms, {numbers.count(steps)} steps", width, left=True)
 
     def _fit(self, snapshot: Snapshot, width: int) -> list[TableField]:
         """The columns in sight; also notes how many are out of it."""

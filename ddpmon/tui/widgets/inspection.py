@@ -25,6 +25,12 @@ _FEW_STEPS = 100
 """Of a run: up to there a column is one step."""
 
 
+def usual_steps(snapshot: Snapshot | None) -> int:
+    """In a column of a course, where nobody asks for others."""
+    done = 0 if snapshot is None else snapshot.step
+    return HEAT_STEPS[int(done >= _FEW_STEPS)]
+
+
 def _process(rank: RankView, width: int) -> list[Line]:
     facts = [HEALTH_WORDS.get(rank.health, plain(rank.health))]
     if rank.health != "missing":
@@ -173,8 +179,7 @@ class Inspection(Pane):
     @property
     def steps(self) -> int:
         """In a column of its course."""
-        done = 0 if self.frame.snapshot is None else self.frame.snapshot.step
-        return self._steps or HEAT_STEPS[int(done >= _FEW_STEPS)]
+        return self._steps or usual_steps(self.frame.snapshot)
 
     def widen(self) -> None:
         """More steps in a column; after the most, one again."""

@@ -1,0 +1,55 @@
+"""Ranks where they are few: own time through time in each row, and more of the rank under the cursor below."""
+
+import pytest
+
+from ddpmon.messages import InspectWish, StripsWish
+from tests.tui import golden, inspected, snapshots
+from tests.tui.driving import drive, until
+
+THERE = until(lambda app: app.passage.source.current.inspect is not None)
+NEXT_FRAME = lambda app, _: app.tick()
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 50)], ids=lambda size: f"{size[0]}x{size[1]}")
+def test_few_ranks(size):
+    source = inspected.late()
+    _, text = drive(source, "2", THERE, NEXT_FRAME, size=size)
+    golden.check(f"ranks-few-{size[0]}x{size[1]}", text)
+
+
+def test_the_detail_follows_the_cursor():
+    source = inspected.late()
+    follows = until(lambda _: source.wished.inspect is not None and source.wished.inspect.rank == 0)
+    _, text = drive(source, "2", THERE, "G", "k", "j", "up", follows, NEXT_FRAME, size=(120, 40))
+    assert "─rank 0 · node00 · cpu" in text
+    assert "the others wait for it" not in text
+
+
+def test_it_wishes_for_the_ranks_in_sight_and_the_one_under_the_cursor():
+    source = inspected.late(ranks=6)
+    drive(source, "2", until(lambda _: source.wished.strips == StripsWish(8, 38, ((0, 5),))), size=(160, 50))
+    assert source.wished.inspect == InspectWish(2, 8, 33)
+    source = inspected.late(ranks=6)
+    drive(source, "2", THERE, size=(100, 40))
+    assert source.wished.strips is None
+
+
+def test_where_the_table_fills_the_screen_there_is_no_detail_unless_beside_it():
+    assert "all of it" not in drive(snapshots.slow(), "2", size=(120, 40))[1]
+    beside = drive(snapshots.slow(), "2", size=(240, 70))[1]
+    assert "all of it" in beside.splitlines()[3]
+
+
+def test_what_it_printed_last_stands_there():
+    source = inspected.late()
+    _, text = drive(source, "2", THERE, NEXT_FRAME, NEXT_FRAME, size=(160, 50))
+    assert "the data loader has to decode very large images" in text
+
+
+def test_a_rank_whose_own_time_is_not_known_says_so():
+    source = inspected.late()
+    cut = source.store.past.own_courses
+    source.store.past.own_courses = lambda ranks, *more: cut([rank for rank in ranks if rank != 3], *more)
+    _, text = drive(source, "2", until(lambda _: source.current.strips is not None), "j", size=(160, 50))
+    row = next(row for row in text.splitlines() if row.split()[:1] == ["3"])
+    assert row.rstrip().endswith("–")
