@@ -6,6 +6,7 @@ import ast
 import importlib
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import ddpmon.analysis
 from ddpmon.analysis.threshold import Threshold
@@ -46,18 +47,25 @@ def _of(path: Path) -> Iterator[str]:
     """A file's heading, its first line, and a row for each of its thresholds; nothing where it has none."""
     parts = ("ddpmon", "analysis", *path.relative_to(FILES).with_suffix("").parts)
     code = importlib.import_module(".".join(parts).removesuffix(".__init__"))
-    targets = [node.targets[0] for node in ast.parse(path.read_text()).body if isinstance(node, ast.Assign)]
+    if rows := list(rows_of(code)):
+        yield f"### {path.stem}\n\n{(code.__doc__ or '').splitlines()[0]}\n"
+        yield from rows
+        yield ""
+
+
+def rows_of(code: ModuleType) -> Iterator[str]:
+    """A table of the thresholds that a file holds itself; nothing where it has none."""
+    source = Path(code.__file__ or "").read_text()
+    targets = [node.targets[0] for node in ast.parse(source).body if isinstance(node, ast.Assign)]
     values = {target.id: getattr(code, target.id) for target in targets if isinstance(target, ast.Name)}
     thresholds = {name: value for name, value in values.items() if isinstance(value, Threshold)}
     if not thresholds:
         return
-    yield f"### {path.stem}\n\n{(code.__doc__ or '').splitlines()[0]}\n"
     yield "| name | what it is of | true from | stays true to | why |\n| --- | --- | --- | --- | --- |"
     for name, one in thresholds.items():
         edge = "at most " if one.below else ""
         stays = "–" if one.stay == one.enter else edge + _number(one.stay)
         yield f"| `{name}` | {one.of} | {edge}{_number(one.enter)} | {stays} | {one.why} |"
-    yield ""
 
 
 def _number(value: float) -> str:

@@ -1,0 +1,176 @@
+"""Writes the pages of docs/reference that are made from the code's own tables: python docs/reference.py
+
+commands.md from the commands, keys.md from the dashboard's keys, metrics.md from the quantities, findings.md from the
+kinds of findings and their thresholds, environment.md from the table here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import runpy
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+
+import ddpmon.analysis.kinds
+from ddpmon.analysis.kinds import KINDS
+from ddpmon.cli import commands
+from ddpmon.messages.quantities import QUANTITIES, STEP, Quantity
+from ddpmon.tui.keys import KEYS, Key
+from ddpmon.tui.views import DESCRIBED, ViewName
+
+FOLDER = Path(__file__).with_name("reference")
+MADE = "This page is made from the code: `python docs/reference.py`.\n"
+WIDTH = 80
+
+VARIABLES = {
+    "DDPMON_HOME": "Where runs are kept; `~/.local/state/ddpmon` otherwise.",
+    "DDPMON_RUNTIME_DIR": "Where sockets lie; `/tmp/ddpmon-UID` otherwise. Short: a socket's path holds 107 bytes.",
+    "DDPMON_KEEP": "How much of all runs to keep, as `20GB` or `90d`; the oldest go when a run starts.",
+    "DDPMON_LOGS": "How much of a run's output to keep, as `2G`; 256 MB otherwise.",
+    "DDPMON_NOTIFY": "`bell`, `desktop` or `both`: how a dashboard says that a run needs a look or has ended.",
+    "DDPMON_ON_ALERT": "A program that is run when a run needs a look, stalls or fails: as `--on-alert`.",
+    "DDPMON_THEME": "`dark`, `light` or `ansi` (the terminal's own sixteen colours).",
+    "NO_COLOR": "Set to anything: no colours.",
+    "DDPMON_SSH": "The ssh command with its options, as `ssh -F config`.",
+    "DDPMON_REMOTE": "What ddpmon is called on the other machine, as `~/project/.venv/bin/ddpmon`.",
+}
+"""What people set."""
+INNER = {
+    "DDPMON_SOCKET": "Where the hub of the run listens; what arms the probe in a rank.",
+    "DDPMON_RUN_ID": "The run that a rank belongs to.",
+    "DDPMON_RUN_DIR": "The folder of that run.",
+    "DDPMON_BUCKETS": "1: the probe records each bucket's all-reduce.",
+    "DDPMON_AGENT_PID": "The torchrun that a rank was started by.",
+}
+"""What ddpmon sets for its own processes. `ddpmon exec` and launchers must pass these on."""
+
+WHAT_TO_DO = {
+    "rank_failed": "Read the exception and its line: it is the first cause. `ddpmon logs --rank K` has what came before.",
+    "hang": "Look at the line of the rank that did not arrive, not at those that wait. `ddpmon stack` asks again.",
+    "timeout_near": "Let that rank go on, or give `init_process_group(timeout=…)` more, before the run is ended.",
+    "loss_not_finite": "Look at the rank and step it began on: its batch, a rate that is too high, half precision.",
+    "replicas_differ": "Some rank changes weights outside of DDP, or skips a step. Restart from a checkpoint before it.",
+    "gradients_not_synchronised": "Call the DDP wrapper, not `model.module`, and leave `no_sync` before the last backward.",
+    "periodic_straggler": "Look for what that rank does every so many steps: logging, a checkpoint, a metric on rank 0.",
+    "straggler": "Look into the phase that is named, and at what sets the rank apart; move it to another machine if nothing.",
+    "load_imbalance": "Sort batches by length, or cut them to equal numbers of tokens, so that ranks have as much to do.",
+    "slow_link": "Look at that rank's network card, cable or PCIe lane; `ddpmon run --buckets` shows the bandwidth.",
+    "moving_straggler": "No machine is at fault: even out batches, give ranks cores of their own, load ahead.",
+    "data_bound": "More DataLoader workers (the text says how many would keep up), a faster format, decoded once.",
+    "gc_pauses": "`gc.freeze()` after setting up, and `gc.disable()` with a `gc.collect()` every so many steps.",
+    "loss_diverged": "One rank sees other data than the rest, or its batches are broken: look at its part of the data.",
+    "communication_bound": "Larger batches or accumulation, half precision, fewer bytes a step; then a faster network.",
+    "loss_spiked": "Look at the batches of that step; a lower rate or clipped gradients make it rarer.",
+    "overhead_bound": "Larger batches, or `torch.compile`: the steps are too small to keep anything busy.",
+    "gap": "Load in a DataLoader with workers, and copy with `non_blocking=True`, so that it happens beside the step.",
+    "pauses": "Evaluate and save more rarely, or from one rank on a copy; look at the line of a pause without a name.",
+    "cpu_starved": "Fewer ranks, threads (`OMP_NUM_THREADS`) or workers than cores; nothing else on the machine.",
+    "gpu_throttled": "Look at its temperature and power limit: `nvidia-smi -q -d PERFORMANCE`, then at its fans.",
+    "memory_growth": "Something keeps what it should let go: losses with their graphs, lists in the dataset, caches.",
+    "gpu_memory": "A smaller batch, activation checkpointing, or `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`.",
+    "telemetry_lost": "The numbers have gaps, the training has none: look whether the machine has cores left.",
+}
+"""In a line, for someone who has not seen the run; what a finding says itself knows more."""
+
+
+METRICS = """What ddpmon measures of each rank, and by which word it is found: over columns, in the filter (`/`), in
+charts (`m`), and as a metric of `ddpmon metrics` and `ddpmon export --format openmetrics`. Those of a step are means
+over the last steps; the others are read once a second."""
+FINDINGS = """The kinds of findings, in the order in which they are listed: what each means, what to do, and from which value
+on it is one. A run that is well has none above `info`. The names are those of `kind` in `ddpmon report --format json`.
+[Thresholds](../thresholds.md) has those that several kinds share."""
+
+
+def command_page() -> str:
+    """Each command's own help."""
+    parts = ["# Commands\n", MADE]
+    for name, command in commands.commands.items():
+        if not command.hidden:
+            context = click.Context(command, info_name=f"ddpmon {name}", terminal_width=WIDTH, max_content_width=WIDTH)
+            parts.append(f"## {name}\n\n```text\n{command.get_help(context)}\n```\n")
+    return "\n".join(parts)
+
+
+def key_page() -> str:
+    """The keys of each screen, those that all have first."""
+    everywhere = [key for key in KEYS if set(key.views) == set(ViewName)]
+    parts = ["# Keys\n", MADE, "## On every screen\n", *_key_rows(everywhere)]
+    for name in ViewName:
+        rows = [key for key in KEYS if name in key.views and key not in everywhere]
+        view = DESCRIBED[name]
+        parts += [
+            f"## {view.title or name.title()}\n",
+            *([f"{view.question}\n"] if view.question else []),
+            *_key_rows(rows),
+        ]
+    return "\n".join(parts)
+
+
+def _key_rows(keys: list[Key]) -> Iterator[str]:
+    yield "| key | does |\n| --- | --- |"
+    for key in keys:
+        when = " (replays)" if key.replay else " (not in replays)" if key.replay is False else ""
+        yield f"| `{key.shown.replace('|', chr(92) + '|')}` | {key.help.replace('|', chr(92) + '|')}{when} |"
+    yield ""
+
+
+def metric_page() -> str:
+    """Every quantity that a rank has a number of."""
+    head = (
+        "# Quantities and metrics\n",
+        f"{METRICS}\n",
+        MADE,
+        "| quantity | what it is | of | unit | column | filter | metric |\n| --- | --- | --- | --- | --- | --- | --- |",
+    )
+    return "\n".join([*head, *(_metric_row(row) for row in QUANTITIES.values())]) + "\n"
+
+
+def _metric_row(row: Quantity) -> str:
+    where = "a step" if row.where == STEP else row.where
+    metric = row.metric_name + ('{{{}="{}"}}'.format(*row.metric_label) if row.metric_label else "")
+    cells = (row.name, row.meaning, where, row.unit.words or "–", row.label or row.name, row.word or row.name)
+    return f"| {' | '.join(cells)} | `{metric}` |"
+
+
+def finding_page() -> str:
+    """Each kind of finding: what it means, from when on it is one, what to do."""
+    rows_of = runpy.run_path(str(Path(__file__).with_name("thresholds.py")))["rows_of"]
+    parts = [
+        "# Findings\n",
+        f"{FINDINGS}\n",
+        MADE,
+    ]
+    for kind in KINDS:
+        code = importlib.import_module(f"{ddpmon.analysis.kinds.__name__}.{kind.name}")
+        parts += [
+            f"## {kind.name}\n",
+            f"{(code.__doc__ or '').strip()}\n",
+            f"**What to do.** {WHAT_TO_DO[kind.name]}\n",
+        ]
+        if rows := list(rows_of(code)):
+            parts += [*rows, ""]
+    return "\n".join(parts)
+
+
+def environment_page() -> str:
+    """What people set, and what is set for ranks."""
+    parts = ["# Environment variables\n", MADE]
+    for heading, variables in (("What you may set", VARIABLES), ("What ddpmon sets for its own processes", INNER)):
+        rows = [f"| `{name}` | {meaning} |" for name, meaning in variables.items()]
+        parts += [f"## {heading}\n", "| variable | what it does |\n| --- | --- |", *rows, ""]
+    return "\n".join(parts)
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "commands.md": command_page,
+    "environment.md": environment_page,
+    "findings.md": finding_page,
+    "keys.md": key_page,
+    "metrics.md": metric_page,
+}
+
+if __name__ == "__main__":
+    for name, made in PAGES.items():
+        (FOLDER / name).write_text(made().rstrip() + "\n")

@@ -1,0 +1,140 @@
+"""README and docs say what is so: pages made from code are up to date, links hold, commands are commands."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from ddpmon.analysis.kinds import KINDS
+from ddpmon.cli import commands
+from ddpmon.cli.replaying import unpack
+from ddpmon.export import report
+from tests.in_process import called
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+REFERENCE = runpy.run_path(str(DOCS / "reference.py"))
+PAGES = [ROOT / "README.md", ROOT / "training" / "README.md", *sorted(DOCS.rglob("*.md"))]
+READ = {"diff", "export", "logs", "ls", "report", "status"}
+"""Commands that a recording is enough for: they are run. The others start, watch or stop runs, which tests/cli,
+tests/remote, tests/launch and tests/test_main_job.py do."""
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """The run that ships with ddpmon."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DDPMON_HOME", str(tmp_path_factory.mktemp("docs") / "home"))
+        yield unpack()
+
+
+@pytest.mark.parametrize("name", sorted(REFERENCE["PAGES"]))
+def test_pages_that_are_made_from_code_are_up_to_date(name):
+    made = REFERENCE["PAGES"][name]().rstrip() + "\n"
+    assert (DOCS / "reference" / name).read_text() == made, "python docs/reference.py brings it up to date"
+
+
+def test_every_kind_of_finding_says_what_to_do():
+    assert {kind.name for kind in KINDS} == REFERENCE["WHAT_TO_DO"].keys()
+
+
+def test_every_variable_that_ddpmon_reads_or_sets_is_in_the_table():
+    code = "\n".join(path.read_text() for path in (ROOT / "ddpmon").rglob("*.py"))
+    named = set(re.findall(r"\b(?<!_)DDPMON_[A-Z_]*[A-Z]\b", code)) - {"DDPMON_COMPLETE"}  # click's own
+    assert named == {name for name in REFERENCE["VARIABLES"] | REFERENCE["INNER"] if name.startswith("DDPMON_")}
+
+
+def fields(built: Any, path: str = "") -> Iterator[str]:
+    """The fields of a report; those whose names are the run's own are one field."""
+    own_names = {"ranks[].named_ms", "findings[].evidence", "time.pauses", "ranks[].gpu", "run.attempts"}
+    if isinstance(built, dict) and path not in own_names:
+        for name, value in built.items():
+            yield from fields(value, f"{path}.{name}" if path else name)
+    elif isinstance(built, list) and built and isinstance(built[0], dict) and path not in own_names:
+        yield from fields(built[0], f"{path}[]")
+    else:
+        yield path
+
+
+def test_every_field_of_the_report_is_described_and_every_described_one_is_there(demo):
+    page = (DOCS / "reference" / "report.md").read_text()
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    described = set(re.findall(r"`([^`]+)`", " ".join(rows)))
+    there = set(fields(report.build(demo)))
+    phases = {name for name in there if ".phases_ms." in name}
+    assert {"ranks[].phases_ms.data", "ranks[].phases_ms.transfer"} <= described & phases
+    assert described - phases == there - phases
+
+
+def test_the_site_builds_with_every_link_in_place(tmp_path):
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(tmp_path / "site")],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert built.returncode == 0, built.stdout + built.stderr
+    assert (tmp_path / "site" / "reference" / "findings" / "index.html").exists()
+
+
+def test_links_of_the_readme_lead_somewhere():
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / "README.md").read_text()):
+        assert "://" in target or (ROOT / target).exists(), target
+
+
+def blocks(page: Path) -> Iterator[str]:
+    """The lines of its blocks of code, fenced or indented; what is no longer one after a text is none."""
+    fenced, before = False, ""
+    for line in page.read_text().splitlines():
+        if line.startswith("```"):
+            fenced = not fenced
+        elif fenced or (line.startswith("    ") and (not before.strip() or before.startswith("    "))):
+            yield line.strip()
+        before = line
+
+
+def lines() -> list[tuple[str, str]]:
+    """(page, command line) of every line in a block of code that begins with ddpmon."""
+    commands = [
+        (str(page.relative_to(ROOT)), re.split(r"\s{2,}#", line)[0])
+        for page in PAGES
+        for line in blocks(page)
+        if line.startswith("ddpmon ")
+    ]
+    return [each for each in dict.fromkeys(commands) if not {"…", "|", "["} & set(each[1])]
+
+
+def parsed(words: list[str]) -> click.Context:
+    """Its options and arguments, as the command would get them; raises click's error for what it does not take."""
+    name, *rest = words
+    assert name in commands.commands, f"no command {name}"
+    return commands.commands[name].make_context(name, list(rest))
+
+
+def test_there_are_commands_on_the_pages():
+    assert len(lines()) > 30
+
+
+@pytest.mark.parametrize(("page", "line"), [pytest.param(*each, id=" ".join(each)) for each in lines()])
+def test_a_command_on_a_page_is_one(page, line, demo, tmp_path, monkeypatch):
+    monkeypatch.setenv("PET_NPROC_PER_NODE", "1")
+    words = shlex.split(line)[1:]
+    if "--on-alert" in words:
+        words[words.index("--on-alert") + 1] = sys.executable
+    context = parsed(words)
+    runs = [value for name, value in context.params.items() if name in {"run", "a", "b"} and value]
+    if words[0] not in READ or any(":" in run for run in runs):
+        return
+    monkeypatch.chdir(tmp_path)
+    here = [demo.name if word in runs else word for word in words]
+    if "--output" in here:
+        here[here.index("--output") + 1] = "output"
+    answer = called(*here)
+    assert answer.returncode == 0, answer.stderr
