@@ -22,6 +22,7 @@ BINS = 256
 JITTER_S = 2
 """A second without a sample between two that have one was sampled a little too late."""
 _SECOND_US = 1_000_000
+"""In which samples are counted: one a second."""
 _Values = tuple[float | None, ...]
 _values: Callable[[Sample], _Values] = attrgetter(*(QUANTITIES[name].sample_field for name in DEVICE_COURSES))
 
