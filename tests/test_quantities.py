@@ -86,7 +86,8 @@ def test_what_is_sampled_can_be_charted(row, shown):
         assert not row.chart
         return
     assert row.name in shot.quantities
-    assert histories.view(row.name, None, None, 9).median == [pytest.approx(value_of(row))]
+    median = (value_of(row) + value_of(row, 1)) / 2  # each host's clock is its own, and both ranks are in the chart
+    assert histories.view(row.name, None, None, 9).median == [pytest.approx(median)]
     assert charted.quantity(row.name) is row
 
 

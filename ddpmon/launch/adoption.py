@@ -26,8 +26,8 @@ def adopt(run: Run, say: Callable[[str], None] | None = None) -> Run:
     """Give a run that goes on from here a supervisor and a hub that are awake; the run as it is then.
 
     say: takes a line on what had to be done. A run that is over, or of another machine or boot, is left as it is. Where
-    nothing is left of a lost run, it waits until what is known of its end is written down. DdpmonError if a successor
-    cannot start.
+    nothing is left of a lost run, it waits until its end is written down as far as it was seen. DdpmonError if a
+    successor cannot start.
     """
     run = runs.load(run.id)
     if run.ended or run.sight is not Sight.PIDS:

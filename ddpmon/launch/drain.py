@@ -34,9 +34,9 @@ from ddpmon.runs import Run, proc
 
 PAUSE_S = 0.1
 POLL_S = 1.0
-"""How often it looks for files that torchrun has opened."""
+"""How often it searches for files that torchrun has opened."""
 ALONE_S = 2.0
-"""How often one without a supervisor looks whether anybody still prints."""
+"""How often one without a supervisor checks whether anybody still prints."""
 RELEASE_S = 60.0
 """How often it lets go of spools into which nobody can print any more."""
 HELD_BYTES = 16 << 20

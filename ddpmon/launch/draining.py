@@ -37,13 +37,13 @@ class Draining:
         self._pause_s = FIRST_PAUSE_S
 
     def start(self, at: float) -> None:
-        """Start it for a command that is yet to be started: what that is to print into must be there to be found."""
+        """Start it before the command is started, whose output it must be ready to take."""
         with contextlib.suppress(OSError):  # the command's start will say so
             self.output()
         self.keep(at)
 
     def take_over(self, at: float) -> None:
-        """Start it for a run whose supervisor was killed, and wait until it has found what is still printed into."""
+        """Start it for a run whose supervisor was killed, and wait until it has opened what the run prints into."""
         ready = runs.socket_dir(self._run_id) / "drain.sock"
         with contextlib.suppress(OSError):
             ready.unlink(missing_ok=True)

@@ -101,7 +101,7 @@ class Life:
 
     def _terminate(self, at: float) -> Do:
         self.state = "terminating"
-        # a rank that is not known as one, outlived its launcher and listens to SIGTERM has all of the grace too
+        # whatever outlived its launcher and listens to SIGTERM may be a rank: it has all of the grace too
         self._deadline = max(at + TERMINATE_S, self._grace_until)
         return Do.TERMINATE
 

@@ -1,4 +1,4 @@
-"""Whether the kernel killed processes for want of memory, as its counters tell. Standard library only.
+"""Whether the kernel killed processes for want of memory, by its counters. Standard library only.
 
 A killed process is told nothing: it ends by SIGKILL, as if somebody had done it by hand. The counters are `oom_kill` in
 `memory.events` of a cgroup (version 2) or in `memory.oom_control` (version 1), and of all of the host in /proc/vmstat:

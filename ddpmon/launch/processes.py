@@ -118,7 +118,7 @@ def send_group(process: Process, number: signal.Signals) -> None:
 
 
 def _send(process: Process, number: signal.Signals, otherwise: Callable[[], None], flags: int = 0) -> None:
-    """Signal through a pidfd: what was looked at is what is signalled, though its pid be given to another meanwhile.
+    """Signal through a pidfd: it reaches the process that was meant even if its pid has gone to another one meanwhile.
 
     otherwise: for a kernel without pidfds, or without the flags.
     """

@@ -17,7 +17,7 @@ from ddpmon.runs import Run
 VARIABLE = "DDPMON_KEEP"
 GRAMMAR = "a size (20GB, 500MB, 2TB) or an age (90d, 12w, 36h)"
 NEAR = 0.8
-"""Share of the bound from which on people are told that it comes near."""
+"""Share of the bound from which on a line warns that it comes near."""
 _BOUND = re.compile(r"(\d+(?:\.\d+)?) *(MB|GB|TB|h|d|w)", re.IGNORECASE)
 _BYTES = {"mb": 10**6, "gb": 10**9, "tb": 10**12}
 _SECONDS = {"h": 3600, "d": 86_400, "w": 7 * 86_400}
@@ -79,7 +79,7 @@ def from_environment() -> Bound | None:
 
 
 def plan(bound: Bound) -> Pruning:
-    """Which runs a bound lets go: the oldest that have ended. Never one that runs, or of which that is not known."""
+    """Which runs a bound lets go: the oldest that have ended. Never one that runs, or of which that cannot be seen."""
     now = time.time()
     stored_runs = sorted(_stored(), key=lambda stored: stored.ended_at)
     total = sum(stored.size_bytes for stored in stored_runs) + sum(

@@ -29,7 +29,7 @@ class Spec:
     """What people know it by: the script, the module, or the command of `ddpmon exec`."""
     script_args: list[str] = field(default_factory=list)
     world_size: int = 0
-    """0: not known before the ranks say so (`ddpmon exec`)."""
+    """0: unknown until the ranks say so (`ddpmon exec`)."""
     nnodes: int = 1
     grace_s: float = 20.0
     buckets: bool = False
@@ -95,7 +95,7 @@ def _find(name: str, path: list[str] | None) -> importlib.machinery.ModuleSpec |
 
 
 def check_torch() -> None:
-    """torch is where the ranks will look for it. Looks, does not import."""
+    """Check that the ranks will find torch, without importing it."""
     if importlib.util.find_spec("torch") is None:
         raise UsageError(
             f"no torch for {sys.executable}; install ddpmon where your training's torch is, "

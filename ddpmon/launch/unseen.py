@@ -23,7 +23,7 @@ _TAIL_BYTES = 262_144
 
 
 class Stranger:
-    """A process that is no child of this one: its end has to be found out."""
+    """A process that is no child of this one, so that nothing reports its end."""
 
     def __init__(self, process: Process) -> None:
         self._process = process

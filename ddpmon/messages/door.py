@@ -1,4 +1,4 @@
-"""The way to a socket of a run for whoever connects to it: through a folder that is this user's alone, or not at all.
+"""Connects to a socket of a run: through a folder that is this user's alone, or not at all.
 
 The folder lies where cleaners remove and strangers make what they like. So it is opened, looked at through that
 descriptor, and the socket is reached through the descriptor too: whatever comes to stand under the path later, a

@@ -1,4 +1,4 @@
-"""Decodes a message of a rank of which a part cannot be: that part alone is left out.
+"""Decodes a message of a rank in which some value is impossible: that value alone is left out.
 
 A field of another type than ours, or out of its range, gets its default; a record that cannot do without it is left
 out of its batch. What a message cannot be read without (who sent it, its number) is never made up.
@@ -57,7 +57,7 @@ _RECORDS: dict[str, tuple[type[msgspec.Struct], Callable[[Any], None], str]] = {
     "layouts": (Layout, check_layout, "layout"),
     "rest": (Pause, check_pause, "pause"),
 }
-"""The lists of a batch: of what, how one is checked, and what people call it."""
+"""The lists of a batch: the type of a record, its check, and what people call it."""
 
 
 def decode_what_can_be(frame: bytes) -> tuple[FromRank, list[str]]:
@@ -87,7 +87,7 @@ def decode_what_can_be(frame: bytes) -> tuple[FromRank, list[str]]:
 
 
 def _records(name: str, field: msgspec.Raw, left_out: list[str]) -> list[Any]:
-    """Those of a list that can be."""
+    """The records of a list that are possible."""
     kind, check, called = _RECORDS[name]
     items = _items(field, MAX_STEPS_PER_BATCH)
     if items is None:
@@ -119,7 +119,7 @@ def _mended(
     left_out: list[str],
     beside: frozenset[str],
 ) -> _Struct | None:
-    """A struct with those of its fields that can be; None if it lacks one that it must have.
+    """A struct with those of its fields that are possible; None if it lacks one that it must have.
 
     beside: fields that the caller sees to.
     """

@@ -1,4 +1,4 @@
-"""What the hub of a node and the root hub tell each other, over TCP with CURVE.
+"""Messages between the hub of a node and the root hub, over TCP with CURVE.
 
 The node's: Join, then Roster, then bundles; requests of its viewers. The root's: Joined, Recorded, SendAgain, Locate,
 ViewerSnapshot, Stop.
@@ -38,7 +38,7 @@ class Roster(msgspec.Struct, array_like=True, tag="roster"):
 
 
 class Item(msgspec.Struct, array_like=True):
-    """What one process said, as the node's hub has checked it."""
+    """One message of a rank, checked by the node's hub."""
 
     pid: int
     frame: bytes
@@ -48,7 +48,7 @@ class Item(msgspec.Struct, array_like=True):
 
 
 class Bundle(msgspec.Struct, array_like=True, tag="bundle"):
-    """What the ranks of a node said since the last one; an empty one is the node's heartbeat."""
+    """Messages of a node's ranks since the last bundle; an empty one is the node's heartbeat."""
 
     seq: int
     """Counts from 1 per hub."""

@@ -1,4 +1,4 @@
-"""Every quantity that a rank has a number of: one row each, from which all places choose by name.
+"""Every quantity that is measured of a rank: one row each, from which all places choose by name.
 
 A row says what a quantity is, where it is measured, which end of it is worse, how it is summarised and what people call
 it. Columns of screens, filters, charts, what recordings keep, reports and exports ask the row; how wide a column is and
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from ddpmon.messages.rank_view import RankView
 
 STEP, PROCESS, GPU, HOST = "step", "process", "gpu", "host"
-"""Where a quantity is measured: in each step; or once a second of the rank's process, of its GPU, of its host, of which
-all ranks of that host tell the same."""
+"""Where a quantity is measured: in each step; or once a second of the rank's process, of its GPU, of its host, which
+is the same for all ranks of that host."""
 LOG = "log"
-"""Where scripts tell a value themselves."""
+"""Values that scripts log themselves."""
 
 
 class Unit(msgspec.Struct, frozen=True):
@@ -64,10 +64,10 @@ NUMBER = Unit("")
 
 
 class Quantity(msgspec.Struct, frozen=True, dict=True):
-    """Something that a rank has a number of."""
+    """Something that is measured of a rank."""
 
     name: str
-    """By which it is chosen, and wished for over time."""
+    """By which places choose it, and viewers ask for its history."""
     unit: Unit
     meaning: str
     """For documents and HELP, without the unit and the full stop."""
@@ -100,7 +100,7 @@ class Quantity(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def get(self) -> Callable[[RankView], float | None]:
-        """Reads it of a rank; None: not known."""
+        """Its value of a rank; None: not measured."""
         field, _, entry = self.field.partition(".")
         if field == "phases_ms":
             return lambda rank: rank.phase_ms(entry)
@@ -118,7 +118,7 @@ class Quantity(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def sample_field(self) -> str:
-        """The field of `Sample` that tells it."""
+        """The field of `Sample` that holds it."""
         return self.sampled or self.field.replace(".", "_")
 
     @property
@@ -251,11 +251,11 @@ _ROWS = (
 QUANTITIES = {row.name: row for row in _ROWS}
 """All of them, by name."""
 SAMPLED = tuple(row for row in _ROWS if row.where != STEP)
-"""Those that a second tells, each a field of `Sample`."""
+"""Those that are measured once a second, each a field of `Sample`."""
 STEP_SERIES = tuple(row.name for row in _ROWS if row.chart and row.where == STEP)
-"""What every step tells of each rank over time."""
+"""Charts of quantities that are measured in every step."""
 SAMPLE_SERIES = tuple(row.name for row in SAMPLED if row.chart)
-"""What each second tells of each rank over time."""
+"""Charts of quantities that are measured once a second."""
 
 
 def chosen(*names: str) -> tuple[Quantity, ...]:
@@ -264,5 +264,5 @@ def chosen(*names: str) -> tuple[Quantity, ...]:
 
 
 def further(names: Collection[str]) -> tuple[Quantity, ...]:
-    """What each second tells besides these: what a place shows after those that it chose itself."""
+    """Sampled rows other than these: what a place shows after those that it chose itself."""
     return tuple(row for row in SAMPLED if row.chart and row.name not in names)

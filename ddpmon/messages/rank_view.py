@@ -36,10 +36,10 @@ class Exit(msgspec.Struct, frozen=True):
 
 
 class Environment(msgspec.Struct, array_like=True, frozen=True):
-    """What a rank runs on and with, as it said itself. Empty or 0: not known."""
+    """What a rank runs on and with, as its Hello says. Empty or 0: it does not say."""
 
     device_name: Text = ""
-    """The GPU's own name."""
+    """The name of the GPU's model."""
     cores: Count = 0
     """That the process may run on."""
     compute_threads: Count = 0
@@ -56,7 +56,7 @@ class Environment(msgspec.Struct, array_like=True, frozen=True):
 
 
 class RankView(msgspec.Struct, frozen=True):
-    """One rank over the current window. None: not known."""
+    """One rank over the current window. None: not measured."""
 
     rank: Rank
     host: Text = ""
@@ -103,7 +103,7 @@ class RankView(msgspec.Struct, frozen=True):
     unmeasured: list[Text] = msgspec.field(default_factory=list)
     """Phases of which nothing is measured in this kind of training: their numbers in `phases_ms` mean nothing."""
     window: tuple[Count, Count] | None = None
-    """First and last step that its means are of, where it told of none since and they are not the snapshot's."""
+    """First and last step that its means are of, where it has had none since and they are not the snapshot's."""
     minor_faults_per_s: float | None = None
     sent_bytes_per_s: float | None = None
     """Over the network, by its whole host."""

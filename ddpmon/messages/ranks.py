@@ -144,7 +144,7 @@ class Collective(msgspec.Struct, array_like=True, frozen=True):
     """"all_reduce", or what it is to DDP: "DDP's gradient all-reduce"."""
     group: str = ""
     sequence: int | None = None
-    """Counts the collectives of its process group; None: not known here."""
+    """Its number among the collectives of its process group; None: torch does not say."""
 
 
 class Stack(msgspec.Struct, array_like=True, tag="stack"):
@@ -163,7 +163,7 @@ class Stack(msgspec.Struct, array_like=True, tag="stack"):
     own: int | None = None
     """Index of the innermost frame that is no library's."""
     collective: Collective | None = None
-    """The one it is blocked in, else the last one it issued, as far as is known."""
+    """The one it is blocked in, else the last one it issued, as far as torch says."""
     blocked: bool = False
     """It waits inside a collective for the others."""
     issued: dict[str, int] = msgspec.field(default_factory=dict)

@@ -161,7 +161,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class VerdictFacts(msgspec.Struct, frozen=True):
-    """What a verdict tells, for whoever must not read its words."""
+    """A verdict as data: nobody has to read its words."""
 
     topic: list[Text]
     """Of two verdicts with the same one nothing but figures differs."""
@@ -245,11 +245,11 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     measured: Text = ""
     """One sentence: what is measured then and what is not; "" where all is, with DDP."""
     refused: list[Refusal] = msgspec.field(default_factory=list)
-    """What the hub did not take, because it cannot be."""
+    """Values that the hub refused as impossible."""
     missing: dict[Text, Text] = msgspec.field(default_factory=dict)
     """Why BUCKETS or GPU_COUNTERS are not there, of the first rank that says so."""
     verdict_facts: VerdictFacts | None = None
-    """Of the verdict; None: its words are all that is known of it."""
+    """Of the verdict; None: a hub of another version sent its words alone."""
     samples: SamplesView | None = None
     """Where it is wished for."""
     strips: StripsView | None = None

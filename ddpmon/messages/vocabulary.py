@@ -61,7 +61,7 @@ HEAT_METRICS = ("own", *OWN_PHASES, "wait", "step", "loss", "gpu")
 """What the heat map can show: own time over the step's median, each phase over the peers' as a share of own time, wait
 as a share of the step, the step's length over the median, loss, GPU utilization."""
 HEAT_JUDGED = ("own", *OWN_PHASES, "step")
-"""Those of which it can be told what exceeds chance."""
+"""Those of which the hub can say what exceeds chance."""
 HEAT_LEVELS = (0.0, 0.05, 0.10, 0.15)
 """By how much at least, as a share: what its marks stand for there."""
 HEAT_STEPS = (1, 8, 64, 512)
@@ -73,7 +73,7 @@ DEVICE_COURSES = ("gpu", "gpu_memory", "cpu", "starved", "rss")
 SAMPLE_SECONDS = (1, 16)
 """Seconds that a column of them may stand for."""
 COST_WINDOWS = ("window", "last", "start")
-"""Steps that costs are told of: those that all means are of, the last COST_STEPS, all since the run's start."""
+"""Steps that costs may be of: those that all means are of, the last COST_STEPS, all since the run's start."""
 COST_STEPS = 50
 
 LOGGED = "log:"
@@ -82,7 +82,7 @@ SERIES_MOST = 2048
 """Points that a viewer may ask for."""
 
 BUCKETS, GPU_COUNTERS = "buckets", "gpu"
-"""What viewers look for and may miss: `Hello.missing` says why."""
+"""What may be missing on screens: `Hello.missing` says why."""
 REASONS_JOIN = ", "
 """Between the reasons why a GPU holds its clocks down; none of them has it in itself."""
 

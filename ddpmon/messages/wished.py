@@ -1,4 +1,4 @@
-"""What a snapshot holds only where a screen wishes for it, and what costs come to, which is told either way."""
+"""Parts of a snapshot that are there only where a screen asks for them, and costs, which are always there."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class AllReduceView(msgspec.Struct, frozen=True):
     beside_ms: float | None = None
     """Blocked in other synchronisations of a step: buffers, collectives that the script calls."""
     kind: Text = SYNC_KINDS[SYNC_GRADIENTS]
-    """Of SYNC_KINDS: where DDP synchronises no gradients, what all collectives cost, whose bytes are not known."""
+    """Of SYNC_KINDS: where DDP synchronises no gradients, what all collectives cost, whose bytes are not counted."""
 
 
 class EfficiencyView(msgspec.Struct, frozen=True):
@@ -47,7 +47,7 @@ class SeriesView(msgspec.Struct, frozen=True):
     seconds: list[Seconds]
     """Since the run started, of the last step in each point."""
     steps: list[Count]
-    """The number of that step; 0: not known."""
+    """The number of that step; 0: none."""
     low: list[float | None]
     median: list[float | None]
     """Of a point of several steps: the mean of their medians."""
@@ -57,7 +57,7 @@ class SeriesView(msgspec.Struct, frozen=True):
     merged: Count = 1
     """So many steps are in a point, or seconds of samples."""
     first_s: Seconds = 0.0
-    """When the quantity was first told of, and last."""
+    """When the quantity had its first value, and its last."""
     last_s: Seconds = 0.0
 
 
@@ -153,7 +153,7 @@ class CostView(msgspec.Struct, frozen=True):
 
 
 class StackView(msgspec.Struct, frozen=True):
-    """Where a rank's training thread was last, as far as it told."""
+    """Where a rank's training thread was last, by its latest stack."""
 
     rank: Rank
     stack: Stack | None = None
@@ -162,7 +162,7 @@ class StackView(msgspec.Struct, frozen=True):
     asked: bool = False
     """A viewer asked, and it has not answered yet."""
     why: Text = ""
-    """Why it cannot tell, in words; empty: nothing is in its way."""
+    """Why there is no stack, in words; empty: nothing is in its way."""
 
 
 class PastRow(msgspec.Struct, array_like=True, frozen=True):

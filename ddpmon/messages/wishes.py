@@ -104,7 +104,7 @@ class Wish(msgspec.Struct, array_like=True, frozen=True):
 
 
 def together(*wishes: Wish) -> Wish:
-    """All that any of these wants; of what several want, as the last wants it."""
+    """All that any of these wants; where several want the same part, the last one decides."""
     wanted = {
         name: value for wish in wishes for name in Wish.__struct_fields__ if (value := getattr(wish, name))
     }  # fmt: skip

@@ -1,1 +1,1 @@
-"""telemetry.db: how what ranks send is taken in and written, how it is thinned, read, salvaged and played."""
+"""telemetry.db: takes in and writes what ranks send; thins, reads, salvages and plays it."""

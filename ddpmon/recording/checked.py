@@ -41,7 +41,7 @@ from ddpmon.store.processes import RankProcess
 from ddpmon.store.silences import Silence
 
 UNREADABLE = (msgspec.MsgspecError, TypeError, ValueError, ArithmeticError, LookupError, RecursionError)
-"""What reading a recording raises where something in it cannot be."""
+"""Errors of reading a recording in which some value is impossible."""
 PROCESSES_MOST = 1 << 16
 """Processes that are read: the latest."""
 TYPICAL_STEPS = 100
@@ -66,7 +66,7 @@ PROCESSES = (
 
 
 def parse_rows(rows: Iterable[Any], make: Callable[[Any], _T]) -> tuple[list[_T], int]:
-    """What could be made of rows, and of how many nothing could."""
+    """Records made of rows, and how many rows could not be read."""
     made, bad = [], 0
     for row in rows:
         try:
@@ -113,7 +113,7 @@ def scalar(row: Sequence[Any]) -> Scalar:
 
 def digest(row: Sequence[Any]) -> Digest:
     """From a digest's fields."""
-    made = msgspec.convert((*row[:-1], row[-1] or 0), Digest)  # an older version told of no updates
+    made = msgspec.convert((*row[:-1], row[-1] or 0), Digest)  # an older version had no updates
     check_digest(made)
     return made
 
@@ -157,7 +157,7 @@ def event(row: Sequence[Any]) -> Event:
 
 
 def checkpoint(row: Sequence[Any]) -> Checkpoint:
-    """From its blob; what was worked out must be such that it can be gone on with."""
+    """From its blob; ValueError if a hub could not go on from it."""
     (blob,) = row
     made = msgspec.msgpack.decode(blob, type=Checkpoint)
     SinceStart(made.since_start)
@@ -196,7 +196,7 @@ class _Row:
         return otherwise
 
     def optional_count(self, name: str) -> int | None:
-        """None where it was not known."""
+        """None where nothing was recorded."""
         return None if self._values[name] is None else self.count(name) or None
 
     def difference(self, name: str) -> int | None:

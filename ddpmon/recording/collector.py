@@ -34,7 +34,7 @@ MENDED_BYTES = 4096
 ASK_AGAIN_S = 1.0
 """A rank is asked at most so often for what is missing."""
 ALIKE_S = 1.0
-"""How long a failure waits to be told as an event: the same one of other ranks is a moment behind it."""
+"""How long a failure waits to become an event: the same one of other ranks is a moment behind it."""
 
 Answer = Callable[[bytes, ToRank], None]
 """Sends a message to the rank of a connection."""
@@ -60,7 +60,7 @@ class Collector:
         self._recorder = recorder
         self._epoch = epoch
         self.stack_reported_at = float("-inf")
-        """When a rank last told where it is."""
+        """When a rank last sent its stack."""
         self._unreported: list[tuple[float, Failure]] = []
         """Failures that are no event yet, and when they came."""
 
@@ -145,7 +145,7 @@ class Collector:
         self._answer(process.identity, Welcome(self._epoch))
 
     def _reached(self, process: RankProcess) -> int:
-        """The number up to which nothing is missing of what it sent: an exception that it told of has one too."""
+        """The number up to which nothing that it sent is missing: reports of exceptions are numbered too."""
         return process.seq + any(process.failed_of(failure) for failure in self._store.failures)
 
     def _misses(self, process: RankProcess, batch: Batch, now: float) -> bool:
@@ -163,9 +163,9 @@ class Collector:
     def _batch(
         self, process: RankProcess, batch: Batch, now: float, left_out: list[str], *, from_file: bool = False
     ) -> bool:
-        """Whether it is news, and was taken in."""
+        """Whether the batch was new, and was taken in."""
         if batch.seq <= process.seq:
-            # Sent again, known already: only the word of it was lost.
+            # It was taken in already and is sent again: only the acknowledgement was lost.
             left_out.clear()
             process.introduced = False
             self._answer(process.identity, Ack(self._recorder.recorded(process)))
@@ -235,7 +235,7 @@ class Collector:
         self._unreported.append((now, failure))
 
     def add_failure_events(self, now: float, unix: float, *, final: bool = False) -> None:
-        """Make events of what ranks failed of: one of what is alike. final: no further rank will tell."""
+        """Make events of ranks' failures, one for those that are alike. final: no further failure will come."""
         if not self._unreported:
             return
         seats = self._store.registry.seats.values()

@@ -21,7 +21,7 @@ SPANS = 64
 
 
 class Span(msgspec.Struct, array_like=True):
-    """What a row of a tier tells of the steps that were merged into it; `tables` says what each value is."""
+    """A row of a tier: sums over the steps that were merged into it; `tables` says what each value is."""
 
     begin_us: Count
     end_us: Count
@@ -80,7 +80,7 @@ class Span(msgspec.Struct, array_like=True):
             )
         )
         arrival = data + forward + backward + optimizer + other
-        # Where a rank was missing, how long its peers were blocked is known, but not for whom.
+        # Where a rank was missing, its peers' blocked time is there, but not for whom they waited.
         if self.waits:
             blocked = (self.wait_us_sum + self.transfer_us_sum) // self.waits
         else:

@@ -43,7 +43,7 @@ class Seat:
 
 
 def seats(db: sqlite3.Connection, attempt: int) -> list[Seat]:
-    """The processes of an attempt that told of steps, by rank."""
+    """The processes of an attempt that have steps, by rank."""
     query = f"SELECT id, hello FROM processes WHERE attempt = ? AND {TRAINED} ORDER BY rank, id"  # noqa: S608  ours
     rows = db.execute(query, (attempt,))
     hellos = [(process, msgspec.msgpack.decode(hello, type=Hello)) for process, hello in rows]
@@ -86,7 +86,7 @@ def merge_steps(
 
 
 def _spans(rows: Rows, world: World, width_us: int, *, complete: bool) -> list[tuple[int, tuple[Any, ...]]]:
-    """Rows of a tier without their process, each with the column of its rank. complete: every rank told of them."""
+    """Rows of a tier without their process, each with the column of its rank. complete: of every rank."""
     begin = world.end_us // width_us * width_us
     first = np.concatenate([[0], np.flatnonzero(np.diff(begin)) + 1])
     last = np.append(first[1:], len(begin)) - 1

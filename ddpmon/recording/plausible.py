@@ -1,7 +1,7 @@
-"""What a rank tells is bound to what can be at this moment: a wild number is left out, and harms nobody else.
+"""Checks that values of a rank are possible at this moment: a wild number is left out, and harms nobody else.
 
 Steps count without holes, and a rank says when it had to throw records away. So a step that is not the next one is
-taken where records are known to be lost before it, or where the next batch goes on from it; and never where more steps
+taken where records before it were lost, or where the next batch goes on from it; and never where more steps
 would have ended than time can have held.
 """
 
@@ -16,7 +16,7 @@ from ddpmon.store.processes import RankProcess
 LEAST_STEP_US = 10
 """No training step is as short as this."""
 AHEAD_US = 2_000_000
-"""A time may lie so far in the future: of a batch that is told by another clock than the step."""
+"""A time may lie so far in the future: a batch and its step may be timed by different clocks."""
 STEPS_AHEAD = 100_000
 """Steps that may have ended of which no record came yet, at most."""
 LAYOUTS_MOST = 8192
@@ -57,7 +57,7 @@ def _possible(records: list[_Record], fits: Sequence[bool], called: str, left_ou
 
 
 def _steps(process: RankProcess, steps: list[Step], latest: int, left_out: list[str]) -> list[Step]:
-    """Those that can be. Ones that are known already are left in: they are no news."""
+    """Those that are possible. Ones that are recorded already stay: they change nothing."""
     possible = []
     last, end_us = process.last_step, process.last_end_us
     doubted, process.doubted = process.doubted, 0

@@ -33,9 +33,9 @@ from ddpmon.store.store import Store
 from ddpmon.store.view import snapshot
 
 TICK_S = 0.5
-"""How often findings are looked at, as in a live hub."""
+"""How often findings are judged, as in a live hub."""
 TICKS_MOST = 100
-"""Ticks in one move: over a longer stretch findings are looked at less often."""
+"""Ticks in one move: over a longer stretch findings are judged less often."""
 LEAD_RECORDS = 24_000
 """Records that are read before the moment that is jumped to, at most: a fraction of a second."""
 MARK_S = 5.0
@@ -60,7 +60,7 @@ class _AsItRan(Run):
 
 @dataclass(frozen=True)
 class _Mark:
-    """What only the past tells of a moment: from here playing can go on without it."""
+    """A mark: the parts of a store that follow from the past alone, so that playing can begin here."""
 
     at: float
     findings: list[Finding]
@@ -73,7 +73,7 @@ class Player:
     """A recording and a place in it. Times are Unix seconds; no clock of its own.
 
     Going forward plays what lies between. Going back, or far ahead, starts from a mark that was set in passing, or a
-    few thousand records before the place: what was found is then told as if it began there.
+    few thousand records before the place: findings then seem to begin there.
     """
 
     def __init__(self, run: Run) -> None:
@@ -157,7 +157,7 @@ class Player:
 
     @contextlib.contextmanager
     def _readable(self) -> Iterator[None]:
-        """What is in a recording but cannot be is told in one line."""
+        """Turns errors over impossible values into a RecordingError of one line."""
         try:
             yield
         except UNREADABLE as error:
@@ -174,7 +174,7 @@ class Player:
         return self.events[: bisect.bisect_right(self.events, unix, key=lambda event: event.at)]
 
     def _how_exactly(self, store: Store) -> list[Event]:
-        """That steps of this moment are means by now, if they are."""
+        """A note where the steps of this moment were merged to means; none where they were not."""
         first = min(store.registry.seats.values(), key=lambda process: process.rank, default=None)
         tier = self._merged.tier_at(first.id, first.last_step) if first else ""
         if not tier:
@@ -233,7 +233,7 @@ class Player:
         stages = {rank: process.stage for rank, process in store.registry.seats.items()}
         store.waiting = Waiting(store.registry.world_size, launcher=True, stages=stages)
         store.judge(to, to)
-        store.new_events.clear()  # what happened is told by the recording
+        store.new_events.clear()  # the recording has its own events
         place = bisect.bisect_right(self._marks, to, key=lambda mark: mark.at)
         if not place or to - self._marks[place - 1].at >= self._mark_s:
             mark = _Mark(to, store.findings, store.state, store.verdict_since, dict(store.bad_losses))
@@ -253,7 +253,7 @@ class Player:
                 registry.seats[at_end.rank] = registry.everyone[process.key] = process
 
     def _feed(self, store: Store, until_us: int) -> None:
-        """Give the store what its ranks had told by a moment, all of them side by side."""
+        """Feed the store what its ranks had sent by a moment, all of them side by side."""
         seats = store.registry.seats
         pairs = [(track, seats[track.at_end.rank]) for track in self._tracks if _sits(track, seats)]
         more = True

@@ -1,4 +1,4 @@
-"""A run as its recording tells it at its end, or so far: its last snapshot, its state, its report."""
+"""A run from its recording, at its end or so far: its last snapshot, its state, its report."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EPOCH = "recording"
 
 
 def recorded_snapshot(run: Run) -> Snapshot:
-    """What the dashboard of a run showed last. RecordingError if it cannot be told."""
+    """What the dashboard of a run showed last. RecordingError if the recording cannot be read."""
     return recorded_state(run)[0]
 
 
@@ -35,7 +35,7 @@ def recorded_state(run: Run) -> tuple[Snapshot, Store]:
 
 
 def recorded_report(run: Run, live: Snapshot | None = None) -> dict[str, Any]:
-    """The report of a run. RecordingError if it cannot be told.
+    """The report of a run. RecordingError if the recording cannot be read.
 
     live: what the hub of a run that goes on shows now. State, verdict and findings are then the hub's, which knows
     more than it has recorded; the means are of the recording's steps. Without it the report says how old it is.
@@ -52,7 +52,7 @@ def recorded_report(run: Run, live: Snapshot | None = None) -> dict[str, Any]:
 
 
 def recorded_store(run: Run) -> Store:
-    """All that a report covers: many of a run's last steps, and what was found in them and at its end."""
+    """All that a report covers: many of a run's last steps, findings in them and at its end."""
     store = _judged(run, REPORT_RECORDS)
     late = _judged(run, None)
     # What held the run back at its end need not show over all of it.

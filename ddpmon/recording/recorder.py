@@ -51,7 +51,7 @@ class Checkpoint(msgspec.Struct):
 
 
 class _Entry(NamedTuple):
-    """A batch that is to be written."""
+    """A batch that waits to be written."""
 
     process: RankProcess
     batch: Batch
@@ -167,7 +167,7 @@ class Recorder:
         self._checkpoints["history"] = msgspec.msgpack.encode(saved)
 
     def unarmed(self, processes: list[Unarmed]) -> None:
-        """Keep which processes ran torch without the probe, as far as the verdict of the run may tell of them."""
+        """Keep which processes ran torch without the probe, as far as the verdict of the run may name them."""
         reported = worth_telling(processes, over=True)
         if (
             reported
@@ -177,13 +177,13 @@ class Recorder:
             self._checkpoints["unarmed"] = msgspec.msgpack.encode(reported)
 
     def refused(self, rows: list[Refusal]) -> None:
-        """Keep what was not taken because it cannot be."""
+        """Keep the counts of values that were refused as impossible."""
         if rows != self._refused:
             self._refused = rows
             self._checkpoints["refused"] = msgspec.msgpack.encode(rows)
 
     def recorded(self, process: RankProcess) -> int:
-        """Up to which batch a process's are settled."""
+        """The number of the batch up to which all of a process's are written or given up."""
         return next((e.batch.seq - 1 for e in self._queue if e.process is process), process.seq)
 
     @property

@@ -100,14 +100,14 @@ class Recording:
         self.close()
 
     def registry(self) -> Registry:
-        """The processes as they were last known."""
+        """The ranks of the latest attempt, as they were last recorded."""
         registry = Registry(self.run.id, self.run.world_size, self.run.host)
         registry.restore(self.processes())
         registry.refusals = Refusals(self.refused())
         return registry
 
     def processes(self) -> list[RankProcess]:
-        """Every process that said it is a rank, as it was last known."""
+        """Every process that said it is a rank, as it was last recorded."""
         rows = self.database.read("processes", checked.PROCESSES, "ORDER BY id DESC LIMIT ?", checked.PROCESSES_MOST)
         by_identity: dict[tuple[object, ...], RankProcess] = {}
         for process, whole in self._readable(rows, lambda row: checked.process(row, self.run)):
@@ -252,7 +252,7 @@ class Recording:
         return self._readable(reversed(rows), checked.digest)
 
     def checkpoint(self) -> Checkpoint | None:
-        """What a hub had worked out; None: none did, or it cannot be read and is worked out anew from the rows."""
+        """The latest checkpoint of a hub; None: there is none, or it cannot be read and the rows must do."""
         checkpoints = self._readable(
             self.database.read("checkpoints", ("value",), "WHERE name = 'history'"), checked.checkpoint
         )
@@ -264,7 +264,7 @@ class Recording:
         return lists[0] if lists else []
 
     def refused(self) -> list[Refusal]:
-        """What the hub did not take because it cannot be."""
+        """The values that the hub refused as impossible."""
         lists = self._readable(self.database.read("checkpoints", ("value",), "WHERE name = 'refused'"), checked.refused)
         return lists[0] if lists else []
 

@@ -1,4 +1,4 @@
-"""Rebuilds all that the hub knew at the end of a recording, through the same analysis."""
+"""Rebuilds the hub's store as it was at the end of a recording, through the same analysis."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHUNK_STEPS = 2000
 
 
 def restored_store(recording: Recording, records: int | None = None) -> Store:
-    """All that the hub knew at the end. records: look at the last steps with so many records, not at a window.
+    """The hub's store at the end. records: of the last steps with so many records, instead of a window of them.
 
     RecordingError if what is in it cannot be.
     """

@@ -1,7 +1,7 @@
 """Makes of a damaged telemetry.db one that can be read: every row that is whole, whatever else is gone.
 
 SQLite refuses a file that was cut, though all but its last page be there. Here each page is looked at by itself: rows
-of a table are found from its root down, and those of pages that nothing leads to any more by their shape.
+of a table are reached from its root down, and those of pages that nothing leads to any more by their shape.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class _Shape:
         return all(map(isinstance, record, self.types))
 
     def evidence(self, cell: Cell) -> int:
-        """How much speaks for it, of several tables that it fits."""
+        """How well a row fits, to choose between several tables that it could be of."""
         matching = sum(value is not None and kind != _ANY for value, kind in zip(cell.record, self.types, strict=False))
         return matching - 2 * abs(len(cell.record) - len(self.order))
 

@@ -25,7 +25,7 @@ def _numbered(words: tuple[str, ...]) -> str:
     return ", ".join(f"{number} {word}" for number, word in enumerate(words))
 
 
-_PROCESS = Column("process", "INTEGER", "`processes.id` of who told it.")
+_PROCESS = Column("process", "INTEGER", "`processes.id` of who sent it.")
 _MERGED_TIMES = (*OWN_PHASES, "wait", "transfer")
 
 
@@ -45,7 +45,7 @@ def _tier() -> tuple[Column, ...]:
         Column("last_step", "INTEGER", "Number of its last step."),
         Column("steps", "INTEGER", "Count of its steps: those that ended in it and were not lost."),
         *times,
-        Column("waits", "INTEGER", "Count of those whose wait is known: every rank told of them."),
+        Column("waits", "INTEGER", "Count of those whose wait is known: records of every rank are there."),
         Column("critical", "INTEGER", "Count of those in which this was the critical rank: the one that waited least."),
         Column("losses", "INTEGER", "Count of finite losses."),
         Column("loss_sum", "REAL", "Sum of the finite losses."),
@@ -121,7 +121,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("left", "INTEGER", "1: it said goodbye."),
         Column("dead", "INTEGER", "1: it is gone without a goodbye."),
         Column("unsynchronised", "INTEGER", "Count of optimizer steps on gradients that DDP never reduced."),
-        Column("unsynchronised_at", "INTEGER", "Steps it had finished when the latest of them was told of."),
+        Column("unsynchronised_at", "INTEGER", "Steps it had finished when the latest of them was reported."),
         Column("stack", "BLOB", "Where it stood in a standstill, msgpack of `ddpmon.messages.Stack`."),
         Column("epoch", "INTEGER", "The epoch that runs, from 1; NULL: not known."),
         Column("epochs", "INTEGER", "Epochs that it means to do; NULL: not known."),

@@ -1,4 +1,4 @@
-"""Takes in what ranks left in the run's folder because no hub took it before they ended."""
+"""Takes in the files that ranks left in the run's folder because no hub took their records before they ended."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class UnreadTails:
         messages = [decode_what_can_be(frame)[0] for _, frame in self.frames]
         batch_us = [message.now_us for message in messages if isinstance(message, Batch)]
         self.clock = Clock(max(batch_us), _written_at(files)) if batch_us else None
-        """Where nothing was recorded that tells it: the last that was told, and when it was written."""
+        """The end of a rank whose recording has none: the last record that it left, and when that was written."""
 
     def take(self, run: Run, db: sqlite3.Connection, clock: Clock, registry: Registry) -> None:
         """Record it in an open recording, as a hub would that knows of `registry`."""

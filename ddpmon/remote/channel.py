@@ -31,7 +31,7 @@ BEAT_S = 1.0
 
 
 class About(msgspec.Struct, array_like=True, tag="about"):
-    """The run that was found there."""
+    """The run that the far side shows."""
 
     run_id: str
     name: str
@@ -55,7 +55,7 @@ class Shot(msgspec.Struct, array_like=True, tag="shot"):
 
 
 class Beat(msgspec.Struct, array_like=True, tag="beat"):
-    """The far side is there; what its own source says beside snapshots."""
+    """The heartbeat of the far side, with what its source says beside snapshots."""
 
     silent_s: float
     stoppable: bool
@@ -96,7 +96,7 @@ class Taken(msgspec.Struct, array_like=True, tag="taken"):
 
 
 class Want(msgspec.Struct, array_like=True, tag="want"):
-    """What is looked at here, and is to be sent from now on."""
+    """What the near side shows, and is to be sent from now on."""
 
     wish: Wish = Wish()
     printed: bool = False
@@ -175,7 +175,7 @@ _from_here: msgspec.msgpack.Decoder[FromHere] = msgspec.msgpack.Decoder(FromHere
 
 
 def from_there(message: bytes) -> FromThere:
-    """What the far side said; WireError if it is nothing that is known here: a newer one may say more."""
+    """A message of the far side; WireError if it is none of ours: a newer one may have others."""
     try:
         return _from_there.decode(message)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -183,7 +183,7 @@ def from_there(message: bytes) -> FromThere:
 
 
 def from_here(message: bytes) -> FromHere:
-    """What the near side said; WireError if it is nothing that is known here."""
+    """A message of the near side; WireError if it is none of ours."""
     try:
         return _from_here.decode(message)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

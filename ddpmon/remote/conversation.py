@@ -1,4 +1,4 @@
-"""The near side of one line: what ddpmon there says, message by message, and what is said to it."""
+"""The near side of one line: messages to and from ddpmon there."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Conversation:
 
     @property
     def pending(self) -> bool:
-        """Whether `messages` need not wait, though nothing comes from the line."""
+        """Whether `messages` can go on without anything new from the line."""
         return bool(self._unread) or self.line.early
 
     def messages(self) -> Iterator[FromThere]:
-        """What ddpmon there said; waits for it."""
+        """The messages that came; waits for the first."""
         unread, self._unread = self._unread or self._read(), []
         for encoded in unread:
             message = _decoded(encoded)
@@ -54,7 +54,7 @@ class Conversation:
                 yield message
 
     def send(self, message: FromHere) -> None:
-        """Say something; the line is cut if it does not take it at once."""
+        """Send a message; the line is cut if it does not take it at once."""
         frame = self._framer.frame(message)
         try:
             written = os.write(self.line.stdin, frame)

@@ -34,7 +34,7 @@ class Differ:
         self._made_bytes = 0
 
     def patch(self, shot: Snapshot) -> str:
-        """What turns the snapshot before into this one; the first one whole."""
+        """The patch from the snapshot before to this one; the first one whole."""
         tree = msgspec.to_builtins(shot)
         tree["ranks"] = _rounded(tree["ranks"])
         new = _columns(tree)
@@ -95,7 +95,7 @@ def _columns(value: Any) -> Any:
 
 
 def _rows(value: Any) -> Any:
-    """What `_columns` was given."""
+    """The inverse of `_columns`."""
     if not isinstance(value, dict):
         return value
     plain = {key: _rows(each) for key, each in value.items() if key != _COLUMNS}

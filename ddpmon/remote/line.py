@@ -18,11 +18,11 @@ from ddpmon.remote.address import NOT_THERE, Address, command
 from ddpmon.remote.channel import GREETING, GREETING_MOST, PROTOCOL
 
 HELD_S = 0.3
-"""A line of ssh's waits so long for ssh to go on: if it ends instead, the line is its reason and is said once."""
+"""What ssh prints is held back so long: if ssh ends meanwhile, it is the reason and is printed once, with the error."""
 END_S = 2.0
 GENTLE_S = 0.5
 _LAST_WORDS_S = 0.2
-"""Until all is read that it said: another process (ControlPersist) may hold its standard error open."""
+"""How long its standard error is read after its end: another process (ControlPersist) may hold it open."""
 _SSH_FAILED = 255
 _FROM_SSH = re.compile(
     r"ssh|kex_|Connection |client_loop|Timeout, server|Host key|Bad configuration|.*: Permission denied"
@@ -49,7 +49,7 @@ class Line:
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._early = b""
-        """What came with the greeting, after it."""
+        """Bytes that came behind the greeting."""
         started = command(address.host, words, unattended=unattended)
         try:
             self._ssh = subprocess.Popen(
@@ -58,7 +58,7 @@ class Line:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 bufsize=0,
-                start_new_session=unattended,  # what the terminal sends is none of its business
+                start_new_session=unattended,  # ssh must not read what is typed into the dashboard
             )
         except OSError as error:
             raise UnreachableError(
@@ -95,11 +95,11 @@ class Line:
 
     @property
     def there(self) -> bool:
-        """Whether ddpmon there has spoken."""
+        """Whether the greeting of ddpmon there has come."""
         return self._has_greeted
 
     def read(self) -> bytes:
-        """What ddpmon there says next; b"": nothing more comes."""
+        """The next bytes from ddpmon there; b"": nothing more comes."""
         if self._early:
             early, self._early = self._early, b""
             return early
@@ -107,7 +107,7 @@ class Line:
 
     @property
     def early(self) -> bool:
-        """Whether there is something to read that came before."""
+        """Whether bytes are buffered here, which `select` cannot see."""
         return bool(self._early)
 
     def exit_code(self) -> int:
@@ -188,7 +188,7 @@ class Line:
             self._passes_on = False
 
     def hang_up(self) -> None:
-        """End ssh, from any thread; who reads meanwhile reads to the end."""
+        """End ssh, from any thread; a thread that reads meanwhile meets the end of the stream."""
         with contextlib.suppress(ProcessLookupError):
             self._ssh.terminate()
             self._ssh.send_signal(signal.SIGCONT)  # one that was stopped ends too

@@ -48,9 +48,9 @@ PRINTED_S = 0.5
 RUNS_S = 2.0
 MOST_RUNS = 500
 LEAST_LINES = 50
-"""Of one rank at once, however many ranks there are, if they are not too long."""
+"""Lines of one rank that are sent at once, however many ranks there are, if they are not too long."""
 PRINTED_LETTERS = 2 << 20
-"""Of all ranks at once."""
+"""Lines of all ranks that are sent at once."""
 _CHUNK = 1 << 16
 
 
@@ -74,7 +74,7 @@ def serve(name: str | None, incoming: int, outgoing: int) -> None:
 
 
 class Relay:
-    """Passes a source on: its snapshots against credits, and beside them what is looked at."""
+    """Passes a source on: its snapshots against credits, and beside them logs and runs that the near side shows."""
 
     def __init__(self, run: runs.Run, source: Source, framer: Framer, incoming: int, outgoing: int) -> None:
         self._run, self._source = run, source
@@ -91,7 +91,7 @@ class Relay:
         self._due = {"beat": 0.0, "printed": 0.0, "runs": 0.0}
 
     def pump(self) -> None:
-        """Until nobody is there any more."""
+        """Run until the near side is gone."""
         self._send(About(self._run.id, self._run.name, ddpmon.__version__))
         while True:
             if select.select([self._incoming], [], [], POLL_S)[0]:

@@ -44,11 +44,11 @@ from ddpmon.source.listed import Listed, ListedVerdict
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 """Before each new try, the last one again and again."""
 HELD_S = 10.0
-"""After a line that held so long the pauses begin anew."""
+"""After a line that held so long, the pauses between tries begin anew."""
 GIVE_UP_S = 30.0
 """A line on which nothing came for so long is cut: a beat is due every second."""
 LOOKED_AT_S = 5.0
-"""What was not read for so long is not looked at any more."""
+"""A list that was not read for so long is not sent any more."""
 _POLL_S = 0.25
 
 
@@ -57,7 +57,7 @@ class RemoteSource:
 
     tape = None
     refused = ""
-    """What cannot be a snapshot is refused there, where the hub is."""
+    """Always "": the far side, where the hub is, refuses what cannot be a snapshot."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -78,7 +78,7 @@ class RemoteSource:
         self._trouble = ""
         self._news: deque[str] = deque(maxlen=8)
         self._versions = ""
-        """What is to be said where ddpmon there is of another version."""
+        """The notice where ddpmon there is of another version."""
         self._outgoing: deque[FromHere] = deque()
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -93,7 +93,7 @@ class RemoteSource:
 
     @classmethod
     def open(cls, address: Address, line: Line) -> RemoteSource:
-        """The run at the other end of a line that was called, once it is found there.
+        """The run at the other end of a line, once ddpmon there has found it.
 
         UnreachableError, or whatever ddpmon there has to say against it.
         """
@@ -140,7 +140,7 @@ class RemoteSource:
         return since if since > 2 * BEAT_S else self._beat.silent_s
 
     def trouble(self) -> str:
-        """Why nothing is heard, where that is the line's fault."""
+        """Why nothing comes, where that is the line's fault."""
         if self._trouble:
             return self._trouble
         if time.monotonic() - self._beat_at > 2 * BEAT_S:
@@ -235,7 +235,7 @@ class RemoteSource:
             conversation.line.close()
 
     def _connect(self) -> Conversation:
-        """Log in again, to the same run, and ask for what was looked at."""
+        """Log in again, to the same run, and ask for what was shown."""
         conversation = Conversation(Line(self.address, _words(self.run_id or None), unattended=True))
         with self._lock:
             self._conversation = conversation

@@ -34,7 +34,7 @@ class Sight(Enum):
 
 @dataclass(frozen=True)
 class PidSpace:
-    """Where pids mean something: a machine, one boot of it, and a pid namespace there; "" for what is not known."""
+    """Where pids mean something: a machine, one boot of it, and a pid namespace there; "": unknown."""
 
     host: str
     boot_id: str
@@ -55,7 +55,7 @@ def here() -> PidSpace:
 
 
 def is_local(path: Path, mounts: Path = MOUNTS) -> bool:
-    """Whether a path is on a file system that no other machine can write to, as far as this can be told."""
+    """Whether a path is on a file system that no other machine can write to, as far as its type says."""
     try:
         lines = mounts.read_text(errors="surrogateescape").splitlines()
     except OSError:

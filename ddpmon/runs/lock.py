@@ -44,7 +44,7 @@ def hold(run_id: str) -> int:
 
 
 def held(run_id: str) -> bool:
-    """Whether a supervisor of a run is known to live, wherever it runs."""
+    """Whether a supervisor of a run certainly lives, wherever it runs."""
     return bool(lock_held(run_id))
 
 

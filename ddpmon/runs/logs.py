@@ -5,7 +5,8 @@
     <run>/logs/launcher.log                                                        whatever started the ranks
 
 A rank's lines keep their order; between ranks nothing tells which line came first but when it was seen. Memory is
-bounded: the last `KEPT` lines, each cut, and of a file that grew by more than `CHUNK` between two looks only its end.
+bounded: the last `KEPT` lines, each cut, and of a file that grew by more than `CHUNK` between two readings only its
+end.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ CHUNK = 64 * 1024
 LONGEST = 1_000
 _BREAK = re.compile(r"\r\n|\n")
 _AHEAD = 64
-"""Lines that are looked through for one to fold into."""
+"""Lines among which one of the same text is searched, to fold into."""
 LAUNCHER = -1
 """Stands for whatever started the ranks, where ranks stand."""
 STREAMS = ("out", "err", "launcher")
-"""In the order in which what was printed between two looks is told."""
+"""In the order in which lines of one interval are shown: which stream came first is unknown."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def fold(before: list[FoldedLine], new: list[Said]) -> list[FoldedLine]:
     """The entries that `new` adds after `before`, whose entries may gain ranks.
 
     A line joins the next entry of the same text that its rank has not passed; else it becomes an entry of its own,
-    before the next one that its rank will join. Which stream came first is not known: they are folded one by one.
+    before the next one that its rank will join. Which stream came first is unknown: they are folded one by one.
     """
     entries = list(before)
     first = len(before)
@@ -113,7 +114,7 @@ def _is_of(entry: FoldedLine, key: tuple[int, str]) -> bool:
 
 
 class _File:
-    """One log, read from where the last look ended."""
+    """One log, each time read on from where the last reading ended."""
 
     def __init__(self, path: Path, rank: int, stream: str) -> None:
         self.path, self.rank, self.stream = path, rank, stream
@@ -145,12 +146,12 @@ class _File:
         return Said(self.rank, self.stream, lines) if lines else None
 
     def _new(self) -> tuple[bytes, int]:
-        """What was written since the last look, and how many bytes before it are left out."""
+        """What was written since the last reading, and how many bytes before it are left out."""
         with contextlib.ExitStack() as files:
             file = files.enter_context(self.path.open("rb"))
             status = os.fstat(file.fileno())
             parts = [(file, self._offset)]
-            if status.st_ino != self._inode:  # the first look, or the log was rotated
+            if status.st_ino != self._inode:  # the first reading, or the log was rotated
                 parts = [(file, 0)]
                 with contextlib.suppress(OSError):
                     before = files.enter_context(older(self.path).open("rb"))
@@ -220,10 +221,10 @@ class Log:
         self.changes = 0
         """Grows whenever there is something new."""
         self._newest = 0
-        """Entries of the last look: later lines of other ranks may still fold into them."""
+        """Entries of the last reading: later lines of other ranks may still fold into them."""
 
     def poll(self) -> list[FoldedLine]:
-        """Look for new lines; the entries that are new."""
+        """Read new lines; returns the entries that are new."""
         printed = self._read()
         if not printed:
             return []
@@ -236,7 +237,7 @@ class Log:
         return new
 
     def clear(self) -> None:
-        """Forget the lines, because all of them are told again."""
+        """Forget the lines, because all of them come again."""
         self.entries.clear()
         self._newest = 0
         self.changes += 1

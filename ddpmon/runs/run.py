@@ -58,7 +58,7 @@ class Run:
     error: str | None = None
     """Why it never started, one line."""
     memory_kills: str = ""
-    """Where the kernel killed for want of memory while it ran: in its "cgroup", on its "host", or "": nowhere known."""
+    """Where the kernel killed for want of memory while it ran: in its "cgroup", on its "host", or "": nowhere."""
     grace_s: float = 20.0
     """How long the ranks may take to end after a stop was asked for."""
     buckets: bool = False
@@ -91,7 +91,7 @@ class Run:
         return PidSpace(self.host, self.boot_id, self.pid_namespace).sight()
 
     def supervised(self) -> bool:
-        """Whether its supervisor is known to live, here or elsewhere."""
+        """Whether its supervisor certainly lives, here or elsewhere."""
         ours = self.sight is Sight.PIDS and self.supervisor is not None and self.supervisor.alive()
         return ours or held(self.id)
 
@@ -100,7 +100,7 @@ class Run:
         return not self.ended and self.state() == "lost"
 
     def state(self) -> str:
-        """How it stands, as far as can be told from here: "running", "done", "failed", "stopped", "lost" or "unknown".
+        """How it stands, as far as can be seen from here: "running", "done", "failed", "stopped", "lost" or "unknown".
 
         Lost is a run that did not end and whose supervisor is known to be gone, or whose end nobody saw. Unknown is one
         of which that cannot be seen from here: see `elsewhere`.

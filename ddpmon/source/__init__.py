@@ -1,4 +1,4 @@
-"""The doors of viewers: a live run, a recording, a replay or a made-up one look the same from here."""
+"""Where viewers get a run from: live, recorded, replayed or made up, all through one interface."""
 
 from ddpmon.source.attaching import attach, snapshot_now
 from ddpmon.source.fake import FakeSource

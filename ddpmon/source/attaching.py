@@ -1,4 +1,4 @@
-"""The door to a run, whether it runs or is over."""
+"""Opens the source of a run, whether it runs or is over."""
 
 from __future__ import annotations
 

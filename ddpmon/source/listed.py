@@ -32,11 +32,11 @@ class Listed:
 
 @dataclass(frozen=True)
 class ListedVerdict:
-    """What is to be said of a run that has ended; "": nothing is known."""
+    """The verdict of a run that has ended; "": it left no report."""
 
     sentence: str = ""
     brief: str = ""
-    """Where the state stands beside it."""
+    """A shorter one, for where the state stands beside it."""
 
 
 class _ReportedRun(msgspec.Struct):
@@ -90,7 +90,7 @@ class AllRuns:
         return listed
 
     def verdict(self, listed: Listed) -> ListedVerdict:
-        """What the report of a run that has ended says of it; nothing where there is none."""
+        """The verdict in the report of a run that has ended; empty where there is no report."""
         run = listed.run
         if listed.runs:
             return ListedVerdict()

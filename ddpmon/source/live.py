@@ -1,4 +1,4 @@
-"""A run that runs here, as its hub tells it; once it is over, its recording."""
+"""A run of this machine: what its hub sends; once it is over, its recording."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ POLL_MS = 250
 ASK_AGAIN_S = 3.0
 """A live hub answers every second; a request that this long went unanswered met no hub."""
 SEE_TO_S = 5.0
-"""How often a viewer looks whether its run's supervisor lives."""
+"""How often a viewer checks whether its run's supervisor lives."""
 LARGEST_BYTES = 1 << 28
 """Of a snapshot: one of the largest world takes half of it."""
 
@@ -52,7 +52,7 @@ class LiveSource(LocalSource):
         self._questions: deque[Ask] = deque()
         self._news: deque[str] = deque()
         self._asking, self._asked_for = socketpair()
-        """What wakes the thread when someone asks or wishes, and where it hears it."""
+        """Two ends of a pair: a byte into the first wakes the thread, which polls the second."""
         self._closing = threading.Event()
         self._wished = threading.Event()
         self._thread = threading.Thread(target=self._read, name="ddpmon-source", daemon=True)
@@ -129,7 +129,7 @@ class LiveSource(LocalSource):
         self._grant_from_the_recording()
 
     def _grant_from_the_recording(self) -> None:
-        """Once the run has ended nobody answers: what is wished for then comes from its recording."""
+        """Once the run has ended nobody answers: further parts of the snapshot come from its recording."""
         from ddpmon.recording.recorded import recorded_state
         from ddpmon.store.parts import with_parts
 
@@ -168,7 +168,7 @@ class LiveSource(LocalSource):
         try:
             socket.send(encode(request), zmq.NOBLOCK)
         except zmq.Again:
-            pass  # earlier requests wait for a hub already
+            pass  # earlier requests are queued for the hub already
 
     def _pass_on(self, socket: zmq.Socket[bytes]) -> None:
         """Send what was asked. Where no hub takes it, nobody waits for it later."""

@@ -1,4 +1,4 @@
-"""The machine whose runs are looked at: this one, or another."""
+"""The machine whose runs are listed: this one, or another."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Place(Protocol):
         """All runs there, the latest first."""
 
     def verdict(self, listed: Listed) -> ListedVerdict:
-        """What is to be said of a run that has ended."""
+        """The verdict of a run that has ended."""
 
     def attach(self, run: Run) -> Source:
         """Where to get a run's snapshots."""

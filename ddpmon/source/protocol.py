@@ -1,4 +1,4 @@
-"""What every viewer asks of a run, wherever what it shows comes from."""
+"""The interface through which every viewer gets a run: live, recorded or from afar."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Source(Protocol):
 
     @property
     def refused(self) -> str:
-        """Why the last answer is not shown, in words: it cannot be a snapshot of a run. "": it is."""
+        """Why the last answer is not shown, in words: it cannot be a snapshot of a run. "": it is shown."""
 
     def silent_for(self) -> float:
         """Seconds since the hub was last heard while it should speak; 0.0 for a recording or an ended run."""
@@ -80,7 +80,7 @@ class Source(Protocol):
 
     @property
     def askable(self) -> bool:
-        """Whether ranks can be asked where they are: not those of a recording, which tells what they said then."""
+        """Whether ranks can be asked where they are: those of a recording cannot, it has their stacks of then."""
 
     def ask(self, ranks: Sequence[int] = ()) -> None:
         """Ask ranks, or all of them, where they are now; the answers come with the stacks that are wished for."""
@@ -93,7 +93,7 @@ class Source(Protocol):
 
 
 class LocalSource:
-    """What is said by sources of this machine: nothing stands between them and the run."""
+    """Answers of all sources of this machine: nothing stands between them and the run."""
 
     def trouble(self) -> str:
         return ""
@@ -103,7 +103,7 @@ class LocalSource:
 
 
 class EndedSource(LocalSource):
-    """What is said by sources of runs that have ended: nobody is there to answer or to be stopped."""
+    """Answers of all sources of runs that have ended: nobody is there to answer or to be stopped."""
 
     stoppable = False
     askable = False

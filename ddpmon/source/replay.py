@@ -1,4 +1,4 @@
-"""A recording played through time: the same door as a live run's, with a cursor."""
+"""A recording played through time: the same interface as a live run's, with a cursor."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ReplaySource(EndedSource):
         self._wish = Wish()
         self._keys: list[tuple[str, int]] = []
         self._pressed = True
-        """A key was, so that what it did is shown at once."""
+        """Set when a key moved the cursor, so that the snapshot there is shown at once."""
         self._closing = False
         self._turn = threading.Condition()
         self._thread = threading.Thread(target=self._play, name="ddpmon-replay", daemon=True)
@@ -93,7 +93,7 @@ class ReplaySource(EndedSource):
                 self._turn.notify()
 
     def logs(self) -> Log:
-        """All that was printed: lines carry no time."""
+        """All that was printed, at any place of the cursor: lines carry no time."""
         return self._log
 
     def close(self) -> None:
@@ -170,7 +170,7 @@ class ReplaySource(EndedSource):
         )
 
     def _as_it_ended(self) -> Snapshot:
-        """What there is to show where nothing was shown yet; as little as its name where that cannot be told either."""
+        """A snapshot to show where there was none yet; with the run's name alone where the recording gives no more."""
         try:
             return checked(self._player.at(self._end))
         except (RecordingError, WireError):

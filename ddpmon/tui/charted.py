@@ -14,7 +14,7 @@ _CHARTED = frozenset((*STEP_SERIES, *SAMPLE_SERIES))
 
 
 def quantity(name: str) -> Quantity:
-    """One of a snapshot's `quantities`. Of what scripts log nobody knows the unit, or which end is worse."""
+    """One of a snapshot's `quantities`. A value that a script logs has no unit, and no end of it is worse."""
     if name in _CHARTED:
         return QUANTITIES[name]
     logged = plain(name.removeprefix(LOGGED))
@@ -23,7 +23,7 @@ def quantity(name: str) -> Quantity:
 
 
 def measured_each(shown: Quantity) -> str:
-    """What tells a value: a "step", a "second", or each "value" that is logged."""
+    """What a point of it comes from: a "step", a "second", or each "value" that is logged."""
     return {STEP: "step", LOG: "value"}.get(shown.where, "second")
 
 

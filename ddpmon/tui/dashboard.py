@@ -1,4 +1,4 @@
-"""What the parts of the dashboard may ask of the whole: to say, to ask and to show something."""
+"""The interface through which parts of the dashboard use the app: to say, to ask and to show something."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Then = Callable[[Reply | None], None] | Callable[[Reply | None], Awaitable[None]
 
 
 class Dashboard(Protocol):
-    """The app, as far as its parts know it."""
+    """The app, as its parts see it."""
 
     @property
     def palette(self) -> Palette:

@@ -47,14 +47,14 @@ class Filter:
 
 
 def spans(rank_filter: Filter | None, ranks: Iterable[RankView]) -> RankSpans | None:
-    """The ranks that a filter lets through, as a hub is told of them; None: no filter."""
+    """The ranks that a filter lets through, as spans for the hub; None: no filter."""
     if rank_filter is None:
         return None
     return runs_of(rank.rank for rank in ranks if rank_filter.lets(rank))
 
 
 def runs_of(ranks: Iterable[int]) -> RankSpans:
-    """Ranks as a hub is told of them."""
+    """Ranks as spans for the hub."""
     ranges: list[tuple[int, int]] = []
     for number in sorted(ranks):
         if ranges and number == ranges[-1][1] + 1:

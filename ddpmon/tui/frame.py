@@ -1,4 +1,4 @@
-"""What the screens show at one moment: a snapshot, and what this viewer knows beside it."""
+"""What the screens show at one moment: a snapshot, and the viewer's own state."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Frame:
     where: str = ""
     """The machine of the run; "": this one."""
     trouble: str = ""
-    """Why nothing is heard, where that is not the hub's fault."""
+    """Why nothing comes, where that is not the hub's fault."""
 
     @property
     def ended(self) -> bool:

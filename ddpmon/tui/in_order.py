@@ -57,7 +57,7 @@ class InOrder:
             await self._give_next()
 
     async def give_up_waiting(self) -> None:
-        """Give out the next key if the one before it is nowhere to be seen; to be called every `GIVE_UP_S`."""
+        """Give out the next key if the one before it got lost on its way; to be called every `GIVE_UP_S`."""
         if self._under_way_since is not None and time.monotonic() - self._under_way_since > GIVE_UP_S:
             await self._give_next()
 

@@ -54,7 +54,7 @@ class Inspecting:
         await self._go(self._chosen_on)
 
     def ask_stack(self) -> None:
-        """Ask the rank where it is. It changes nothing, so that who may only look may ask too."""
+        """Ask the rank where it is. That changes nothing: it is there with --readonly too."""
         source = self._passage.source
         if self._passage.held is not None:
             self._dashboard.say("the screen is held: space goes on, then p asks")

@@ -93,7 +93,7 @@ class Launching:
             self._dashboard.say(f"{run.id} is now {run.name}")
 
     def delete(self) -> None:
-        """Ask whether to delete the run under the cursor, once it is known how much that is."""
+        """Ask whether to delete the run under the cursor, once its size has been measured."""
         listed = self._changeable("deleted")
         if listed is None:
             return

@@ -6,14 +6,14 @@ SHOWN_FRAMES = 6
 
 
 class Notice:
-    """What the last key did, or the source had to tell."""
+    """What the last key did, or a line from the source."""
 
     def __init__(self) -> None:
         self._text = ""
         self._frames_left = 0
 
     def say(self, text: str) -> None:
-        """Show a text for a few frames; "": what was said last no more."""
+        """Show a text for a few frames; "": take the last one away."""
         self._text, self._frames_left = text, SHOWN_FRAMES
 
     def next_frame(self) -> None:

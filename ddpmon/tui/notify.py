@@ -13,7 +13,7 @@ from ddpmon.plain import plain
 
 WAYS = ("off", "bell", "desktop", "both")
 QUIET_S = 60.0
-"""A run that was as bad so lately is not told of again."""
+"""A run that was as bad within this time is not announced again."""
 MOST = 200
 """Characters of a notification."""
 _WELL, _LOOK, _GRAVE, _STALLED, _OVER = range(5)

@@ -101,7 +101,7 @@ _LIGHT_BACKGROUNDS = {"7", "15"}
 def chosen_theme(environment: Mapping[str, str]) -> str | None:
     """The theme that a person chose for good in $DDPMON_THEME, else the light one if the terminal says it is light.
 
-    Some terminals (rxvt, Konsole, iTerm2) set COLORFGBG to "foreground;background". None: nothing is known. UsageError:
+    Some terminals (rxvt, Konsole, iTerm2) set COLORFGBG to "foreground;background". None: neither says. UsageError:
     there is no such theme.
     """
     choice = environment.get(VARIABLE, "").strip().lower()

@@ -1,4 +1,4 @@
-"""The way through time: the newest snapshot, one that is held still, an earlier one, or a recording that plays."""
+"""Which moment is shown: the newest snapshot, one that is held, an earlier one, or a recording that plays."""
 
 from __future__ import annotations
 

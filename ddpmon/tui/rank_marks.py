@@ -35,7 +35,7 @@ def heard(rank: RankView) -> bool:
 
 
 def grade(rank: RankView) -> tuple[int, str, str]:
-    """(order, glyph, role): the higher the order, the more it needs a look."""
+    """(order, glyph, role): the higher the order, the more it needs attention."""
     if failed(rank):
         return (8, "✖", "muted") if dragged_along(rank) else (9, "✖", "bad")
     if not heard(rank):

@@ -41,8 +41,8 @@ FRAME_S = 0.5
 FIRST_FRAME_S = 0.05
 """Until the first snapshot: the screen fills as soon as there is something to show."""
 POLL_S = 0.02
-LOOKS = 50
-"""How often, and how many times, the source is looked at for what a key has asked of it."""
+POLLS = 50
+"""After a key that asked the source for something: how often, and how many times, the source is polled for it."""
 SWITCH_S = 0.01
 """From one screen to another: a new one is drawn at once."""
 
@@ -136,7 +136,7 @@ class ShowingApp(App[None]):
     def _await_answer(self) -> None:
         if self._answer is not None:
             self._answer.stop()
-        self._answer = self.set_interval(POLL_S, self._poll_passage, repeat=LOOKS)
+        self._answer = self.set_interval(POLL_S, self._poll_passage, repeat=POLLS)
 
     def _wish_anew(self) -> None:
         """Ask for what the screen wishes for now that it was shown a frame: its wish follows from that."""
