@@ -29,12 +29,13 @@ from dataclasses import dataclass, field
 from math import ceil, exp, factorial, inf
 
 import numpy as np
-from calibration_worlds import EXPECTED, FIRST, NOISES, Fault, run
+from calibration_worlds import EXPECTED, FIRST, NOISES, Fault, host_ranks, run
 
 from ddpmon.analysis.events import News
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
 from ddpmon.analysis.kinds.own_time import WORTH
+from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.steps.summary import past_warm_up, summarise
 from ddpmon.analysis.steps.window import Window
 from ddpmon.analysis.steps.world import World
@@ -62,12 +63,15 @@ class Told:
 
 def judged(world: World, every: int) -> Told:
     """A run, as the hub would have told it."""
+    size = host_ranks(len(world.ranks))
+    where = [Conditions(rank, f"host{rank // size}") for rank in world.ranks]
+    evidence = Evidence(world_size=len(world.ranks), conditions=where)
     window, told, before, head, news = Window(WINDOW_STEPS), Told(), [], "", News()
     told.seconds = float(world.step_ms.sum()) / 1e3
     for first in range(0, len(world), every):
         window.append(world.between(first, first + every))
         now = window.world(WINDOW_S)
-        found = findings(now, Evidence(world_size=len(world.ranks)), before, window.world())
+        found = findings(now, evidence, before, window.world())
         step = int(now.step[-1])
         seconds = inf if first + every >= len(world) else float(now.end_us[-1]) / 1e6
         told.events += [(step, event.severity, event.text) for event in news.of(before, found, step, seconds)]
@@ -126,7 +130,11 @@ class Score:
             lasts = {one for one in lasts if one[0] != EXPECTED["moving"]}
         if fault.kind == "moving":
             lasts = {(f[0],) for f in lasts}
-        meant = {(kind, rank) for rank in fault.ranks} if fault.ranks else {(kind,)}
+        if fault.kind == "host":
+            lasts = {(f[0], f[1]) for f in lasts}
+        meant = (
+            {(kind, rank) for rank in fault.ranks[: 1 if fault.kind == "host" else None]} if fault.ranks else {(kind,)}
+        )
         costs = float(ill.step_ms[fault.begin : fault.end].sum() / well.step_ms[fault.begin : fault.end].sum())
         self.worth.append(WORTH.reached(costs))
         if self.worth[-1]:
@@ -191,13 +199,16 @@ def false_events(told: Told, fault: Fault, memory: float) -> tuple[int, int]:
         if severity == "info":
             continue
         said = FIGURES.sub("#", text.split(":")[0])
-        who = re.match(r"rank (\d+)", text)
-        if who is None:
+        who = re.match(r"(rank |host)(\d+)", text)
+        if who is not None and who[1] == "host":
+            right = fault.kind == "host" and text.startswith(f"host{fault.ranks[0] // len(fault.ranks)} ")
+            false += not right or step < FIRST + fault.begin or (said, who[0]) in seen
+        elif who is None:
             turns += 1
             false += said in seen or (memory <= 1 and fault.kind != "moving")
         else:
-            false += int(who[1]) not in fault.ranks or step < FIRST + fault.begin or (said, who[1]) in seen
-        seen |= {said} if who is None else {(said, who[1])}
+            false += int(who[2]) not in fault.ranks or step < FIRST + fault.begin or (said, who[0]) in seen
+        seen |= {said} if who is None else {(said, who[0])}
     return false, turns
 
 
@@ -205,7 +216,9 @@ def fault_of(kind: str, size: float, seed: int, args: argparse.Namespace) -> Fau
     if kind == "none":
         return Fault()
     rank = seed * 7 % args.ranks
-    ranks = {"moving": (), "two": (rank, (rank + 3) % args.ranks)}.get(kind, (rank,))
+    there = host_ranks(args.ranks)
+    host = range(rank // there * there, min(args.ranks, rank // there * there + there))
+    ranks = {"moving": (), "two": (rank, (rank + 3) % args.ranks), "host": host}.get(kind, (rank,))
     begin = args.begin if args.begin < args.steps else args.steps // 2
     ends = {"transient": begin + max(60, (args.steps - begin) // 3)}
     name = "late" if kind == "two" else kind
@@ -247,7 +260,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--noise", nargs="+", choices=NOISES, default=list(NOISES))
     parser.add_argument(
-        "--faults", nargs="+", choices=("none", "late", "two", "transient", "moving", "periodic", "uneven"),
+        "--faults", nargs="+", choices=("none", "late", "two", "host", "transient", "moving", "periodic", "uneven"),
         default=["none", "late"],
     )  # fmt: skip
     parser.add_argument("--sizes", type=float, nargs="+", default=[0.1, 0.25], help="of a step")

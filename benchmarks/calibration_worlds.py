@@ -22,6 +22,11 @@ BATCH = 64
 HOST_RANKS = 8
 
 
+def host_ranks(ranks: int) -> int:
+    """How many ranks a host has, in a world of so many: there are two hosts at least."""
+    return min(HOST_RANKS, max(1, ranks // 2))
+
+
 @dataclass(frozen=True)
 class Noise:
     """How own times stray. share: of a phase or of the own time; lasts: steps over which it stays alike."""
@@ -91,7 +96,7 @@ class Fault:
                 added[now, rank] = own[now, rank] * self.size
             elif self.kind == "periodic":
                 added[now & ((steps - self.begin) % 10 == 0), rank, place] = self.size * step_ms * 10
-            elif self.kind in {"late", "transient"}:
+            elif self.kind in {"late", "transient", "host"}:
                 added[now, rank, place] = self.size * step_ms
         return added
 
@@ -99,6 +104,7 @@ class Fault:
 EXPECTED = {
     "late": "straggler",
     "transient": "straggler",
+    "host": "slow_host",
     "moving": "moving_straggler",
     "periodic": "periodic_straggler",
     "uneven": "load_imbalance",
@@ -210,7 +216,7 @@ def _shared(rng: np.random.Generator, noise: Noise, step_ms: float, shape: tuple
 
 
 def _host(rng: np.random.Generator, noise: Noise, step_ms: float, shape: tuple[int, int]) -> Floats:
-    size = min(HOST_RANKS, max(1, shape[1] // 2))
+    size = host_ranks(shape[1])
     together = np.repeat(keeps(rng, noise.lasts, shape[0], -(-shape[1] // size)), size, axis=1)[:, : shape[1]]
     return _even(rng, 0.03, step_ms, shape) * (1 + noise.share * together)[..., None]
 

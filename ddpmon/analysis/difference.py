@@ -109,7 +109,7 @@ def _why(comparison: Comparison) -> str:
 
 def _named(finding: Finding) -> str:
     rank = finding.ranks[0] if finding.ranks else "?"
-    return kind_of(finding).slows.format(rank=rank, phase=finding.phase or "steps")
+    return kind_of(finding).slows.format(rank=rank, host=finding.subject, phase=finding.phase or "steps")
 
 
 def _learned(comparison: Comparison) -> str:

@@ -49,8 +49,8 @@ class News:
     def __init__(self) -> None:
         self._announced: dict[Hashable, tuple[Finding, float]] = {}
         """As it was when last told, or when it had settled after that; and when it was told, in seconds."""
-        self._gone: dict[Hashable, tuple[str, float]] = {}
-        """That they are gone, not told yet: in words, and since when in seconds."""
+        self._gone: dict[Hashable, tuple[str, float, Finding]] = {}
+        """That they are gone, not told yet: in words, since when in seconds, and what it was."""
 
     def of(
         self, before: Sequence[Finding], now: Sequence[Finding], last_step: int | None, seconds: float
@@ -69,9 +69,13 @@ class News:
         for key, finding in _lasting(before).items():
             if key not in lasting:
                 ended = [f for f in now if f.until_step is not None and _identity(f) == key]
-                self._gone[key] = _words_of_end(max(ended, key=_end, default=finding), finding, last_step), seconds
-        for key, (sentence, since) in list(self._gone.items()):
-            if not 0 <= seconds - since < AWAY_S.enter:
+                sentence = _words_of_end(max(ended, key=_end, default=finding), finding, last_step)
+                self._gone[key] = sentence, seconds, finding
+        for key, (sentence, since, was) in list(self._gone.items()):
+            if any(_has_in_it(whole, was) for whole in lasting.values()):
+                del self._gone[key]
+                self._told.pop(key, None)
+            elif not 0 <= seconds - since < AWAY_S.enter:
                 del self._gone[key]
                 self._announced.pop(key, None)
                 if sentence:
@@ -106,6 +110,12 @@ def _was_there(over: Finding, before: Sequence[Finding]) -> bool:
     return any(f.until_step is None or _end(f) >= (over.since_step or 0) for f in same)
 
 
+def _has_in_it(whole: Finding, part: Finding) -> bool:
+    """Whether what was told of one rank goes on, and is told of more of them: of all ranks of its host."""
+    family = kind_of(part).family
+    return bool(family) and kind_of(whole).family == family and set(part.ranks) < set(whole.ranks)
+
+
 def _end(finding: Finding) -> int:
     return finding.until_step or 0
 
@@ -117,7 +127,8 @@ def _lasting(findings: Sequence[Finding]) -> dict[Hashable, Finding]:
 
 def _words_of_end(ended: Finding, was: Finding, last_step: int | None) -> str:
     """That it is gone, and what it cost: "rank 3 keeps up again; it cost 12.3 s". "": its kind tells nothing of it."""
-    sentence = kind_of(was).gone.format(ranks=" ".join(map(str, was.ranks)))
+    ranks = " ".join(map(str, was.ranks))
+    sentence = kind_of(was).gone.format(ranks=ranks, who=was.subject or f"rank {ranks}")
     seconds = cost_s(ended, last_step)
     if not sentence or seconds is None:
         return sentence

@@ -200,7 +200,8 @@ def _what_if(world: World, summary: Summary, findings: Sequence[Finding]) -> lis
     gains.sort(key=lambda entry: -entry["gain"])
     first = world.ranks.index(gains[0]["rank"])
     gains += [{"rank": world.ranks[first], "phase": phase, "gain": gain(world, first, phase)} for phase in OWN_PHASES]
-    late = sorted({f.ranks[0] for f in findings if "with_ranks" in f.evidence} & set(world.ranks))
+    several = [f for f in findings if f.until_step is None and f.evidence.keys() & {"with_ranks", "host_ranks"}]
+    late = sorted({rank for f in several for rank in f.ranks} & set(world.ranks))
     if len(late) > 1:
         together = gain(world, [world.ranks.index(rank) for rank in late])
         gains.append({"rank": None, "ranks": late, "phase": None, "gain": together})

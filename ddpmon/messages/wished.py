@@ -132,7 +132,11 @@ class TimelineView(msgspec.Struct, frozen=True):
     ranks: Rank
     """In the world, of those that were wished for."""
     mended: Rank | None = None
-    """The rank that holds the others back, whose own time is its peers' in `mended_ms`."""
+    """The rank that holds the others back, whose own time is its peers' in `mended_ms`; of a host the first."""
+    mended_ranks: list[Rank] = msgspec.field(default_factory=list)
+    """All of them."""
+    mended_host: Text = ""
+    """The host that holds the others back; "": it is one rank."""
 
 
 class CostView(msgspec.Struct, frozen=True):

@@ -143,5 +143,5 @@ def _timeline(store: Store, wish: TimelineWish) -> TimelineView | None:
         )
         for i in range(len(world))
     ]
-    mended = None if view.mended is None else world.ranks[view.mended]
-    return TimelineView(steps, rows, len(order), mended)
+    mended = [world.ranks[column] for column in view.mended]
+    return TimelineView(steps, rows, len(order), mended[0] if mended else None, mended, view.host)

@@ -23,18 +23,18 @@ def test_the_late_rank_comes_first_and_mending_it_gives_the_others_step():
     assert len(told.world) == 5
     assert told.order[0] == 2
     assert sorted(told.order) == [0, 1, 2, 3]
-    assert told.mended == 2
+    assert told.mended == [2]
     assert told.world.step_ms == pytest.approx([45.0] * 5)
     assert told.mended_ms == pytest.approx([33.0] * 5)
 
 
 def test_without_a_finding_only_a_rank_that_was_last_every_time_is_mended():
-    assert timeline(world(12.0), 5, []).mended == 2
+    assert timeline(world(12.0), 5, []).mended == [2]
     own = own_times(6, 3)
     for step in range(6):
         own[step, step % 3, 0] += 5.0
     told = timeline(world_of(records(own)), 1, [])
-    assert told.mended is None
+    assert told.mended == []
     assert told.mended_ms == [None]
 
 
@@ -42,7 +42,7 @@ def test_without_a_finding_only_a_rank_that_was_last_every_time_is_mended():
     "told", [finding(9), finding(2, until_step=12), Finding("data_bound", "warn", "", [0, 1, 2, 3], cost_ms=1.0)]
 )
 def test_a_finding_that_is_over_or_of_no_one_rank_mends_nobody(told):
-    assert timeline(world(0.0), 4, [told]).mended is None
+    assert timeline(world(0.0), 4, [told]).mended == []
 
 
 def test_a_rank_that_was_faster_in_a_step_is_not_made_slower():
@@ -56,8 +56,19 @@ def test_a_rank_that_was_faster_in_a_step_is_not_made_slower():
 
 def test_one_rank_alone_is_told_of_and_never_mended():
     told = timeline(world(0.0, late=0, ranks=1), 4, [finding(0)])
-    assert (told.mended, told.order) == (None, [0])
+    assert (told.mended, told.order) == ([], [0])
 
 
 def test_more_steps_than_there_are_gives_those_there_are():
     assert len(timeline(world(1.0, steps=3), 99, []).world) == 3
+
+
+def test_a_host_is_mended_with_all_of_its_late_ranks():
+    own = own_times(20, 4)
+    own[:, 2:, 0] += 12.0
+    told = Finding("slow_host", "warn", "", [2, 3], cost_ms=12.0, subject="b", evidence={"host": "b"})
+    view = timeline(world_of(records(own)), 5, [told])
+    assert (view.mended, view.host) == ([2, 3], "b")
+    assert view.mended_ms == pytest.approx([33.0] * 5)
+    everywhere = Finding("slow_host", "warn", "", [0, 1, 2, 3], cost_ms=12.0, subject="b", evidence={"host": "b"})
+    assert timeline(world_of(records(own)), 5, [everywhere]).mended == []

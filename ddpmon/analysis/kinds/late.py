@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.kinds.kind import Detection, Words, for_words
 from ddpmon.analysis.kinds.late_ranks import LateRank
 from ddpmon.analysis.kinds.own_time import WORTH, forward_may_be, other_may_be_forward
+from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import fitting, rank_list
 
@@ -85,10 +87,14 @@ def is_worth_telling(one: LateRank) -> bool:
     """
     if one.held:
         return True
-    columns = [one.column, *one.partners]
-    chance = len(columns) / len(one.world.ranks)
-    leads = float(np.isin(one.part.critical, columns).mean())
-    return WORTH.reached(one.together) and leads >= min(LEADS.enter * chance, (1 + chance) / 2)
+    return WORTH.reached(one.together) and leads(one.part, [one.column, *one.partners])
+
+
+def leads(part: World, columns: Sequence[int]) -> bool:
+    """Whether the world waits for these more than it would by chance."""
+    chance = len(columns) / len(part.ranks)
+    share = float(np.isin(part.critical, columns).mean())
+    return share >= min(LEADS.enter * chance, (1 + chance) / 2)
 
 
 def cost_ms(one: LateRank) -> float:

@@ -74,11 +74,13 @@ def late_ranks(
     conditions: Mapping[int, Conditions],
     had_more_work: Collection[int],
     skip: Collection[int],
+    besides: Sequence[Late] = (),
 ) -> Iterator[LateRank]:
     """Each rank that is late now, worst first, then those that were a while ago.
 
     held, over: findings of last time about late ranks, those that last and those that are over. conditions: by rank.
-    had_more_work: ranks of which that was said last time. skip: columns whose lateness is told otherwise.
+    had_more_work: ranks of which that was said last time. skip: columns whose lateness is told otherwise. besides: what
+    of that is late now.
     """
     columns = {rank: column for column, rank in enumerate(world.ranks)}
     lasting = {f.ranks[0]: f for f in held}
@@ -86,9 +88,9 @@ def late_ranks(
     for f in over:
         column, last = columns[f.ranks[0]], int(np.searchsorted(world.step, f.until_step or 0))
         ended[column] = max(last, ended.get(column, 0))
-    since = {columns[rank]: _index(world, f.since_step) for rank, f in lasting.items()}
-    stretches = late(world, since, skip, ended)
-    now = [stretch for stretch in stretches if not stretch.over]
+    since = {columns[rank]: index_of(world, f.since_step) for rank, f in lasting.items()}
+    stretches = late(world, since, [*skip, *(other.column for other in besides)], ended)
+    now = [*(stretch for stretch in stretches if not stretch.over), *besides]
     for stretch in stretches:
         partners = [] if stretch.over else [other for other in now if other is not stretch]
         rank = world.ranks[stretch.column]
@@ -97,7 +99,7 @@ def late_ranks(
             yield one
 
 
-def _index(world: World, step: int | None) -> int:
+def index_of(world: World, step: int | None) -> int:
     """Of a step; of one before the window, or of nobody knows which, -1."""
     return -1 if step is None or step < world.step[0] else int(np.searchsorted(world.step, step))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.kinds import load_imbalance
+from ddpmon.analysis.kinds import load_imbalance, slow_host
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.kinds.late import (
     Late,
@@ -54,7 +54,10 @@ class Straggler(Late):
 
 
 def detect(moment: Moment) -> Iterator[Detection[Any] | Finding]:
-    """Each rank that is late, worst first, then those that were; those with more work are of that kind."""
+    """Hosts that are late, then each rank that is by itself, worst first, then those that were.
+
+    Those with more work, and hosts, are of their own kinds.
+    """
     world = moment.longer or moment.world
     if len(world.ranks) < 2:
         return
@@ -62,7 +65,11 @@ def detect(moment: Moment) -> Iterator[Detection[Any] | Finding]:
     over = [f for f in held if f.until_step is not None and f.until_step >= world.step[0]]
     lasting = [f for f in held if f.until_step is None]
     had_more_work = {f.ranks[0] for f in lasting if f.kind == load_imbalance.KIND.name}
-    for one in late_ranks(world, lasting, over, moment.conditions, had_more_work, moment.rhythmic):
+    hosts = slow_host.late_now(moment, world)
+    besides = [stretch for host in hosts for stretch in host.as_ranks]
+    ranks = list(late_ranks(world, lasting, over, moment.conditions, had_more_work, moment.rhythmic, besides))
+    yield from slow_host.detected(moment, hosts, [one.column for one in ranks if not one.stretch.over])
+    for one in ranks:
         if not is_worth_telling(one):
             continue
         if one.more_work:
@@ -168,7 +175,7 @@ KIND = Kind(
     "straggler",
     subject="rank",
     family="late",
-    gone="rank {ranks} keeps up again",
+    gone="{who} keeps up again",
     words=words,
     detect=detect,
     fewest_steps=SOME_STEPS,

@@ -5,6 +5,7 @@ A cause is named only where it sets the rank apart from its peers and can accoun
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,6 +60,8 @@ class Conditions:
     """Of the DataLoader that it read most."""
     loader_pinned: bool | None = None
     """Whether that one's batches lie in pinned memory; None: not for a GPU, or unknown."""
+    device_name: str = ""
+    """Its GPU's; "": it has none."""
     means: Mapping[str, float] = field(default_factory=dict)
     """Of what kinds of findings name as evidence, by name of the quantity; without what is not measured."""
 
@@ -83,16 +86,62 @@ class Lateness:
     over_ms: float
     own_ms: float
     step_ms: float
+    host: str = ""
+    """All ranks of it are late, and what sets it apart from other hosts is asked; "": of a rank."""
+
+    @property
+    def who(self) -> str:
+        """Begins a sentence."""
+        return f"A rank of {self.host}" if self.host else f"Rank {self.rank}"
+
+    @property
+    def others(self) -> str:
+        """Those that it is compared with."""
+        return "those of other hosts" if self.host else "its peers"
+
+    @property
+    def of_others(self) -> str:
+        """What is theirs."""
+        return "those of other hosts" if self.host else "its peers'"
 
 
 def cause(late: Lateness, by_rank: Mapping[int, Conditions], peers: Sequence[int]) -> Cause | None:
     """What sets a late rank apart from its peers, ranks that are not late; the surest first."""
     mine = by_rank.get(late.rank)
-    others = [by_rank[rank] for rank in peers if rank in by_rank]
-    if mine is None:
-        return None
-    causes = (of(late, mine, others) for of in (_slow_gpu, _no_core, _fewer_workers, _disk))
+    return None if mine is None else _sets_apart(late, mine, [by_rank[rank] for rank in peers if rank in by_rank])
+
+
+def host_cause(
+    late: Lateness, ranks: Sequence[int], by_rank: Mapping[int, Conditions], peers: Sequence[int]
+) -> Cause | None:
+    """What sets the late ranks of a host apart from ranks elsewhere; the surest first."""
+    there = [by_rank[rank] for rank in ranks if rank in by_rank]
+    return _sets_apart(late, _typical(there), [by_rank[rank] for rank in peers if rank in by_rank]) if there else None
+
+
+def _sets_apart(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cause | None:
+    causes = (of(late, mine, others) for of in (_slow_gpu, _no_core, _fewer_workers, _disk, _other_gpu))
     return next((cause for cause in causes if cause is not None), None)
+
+
+def _typical(them: Sequence[Conditions]) -> Conditions:
+    """Ranks of a host as one: medians, and what half of them have."""
+    throttled = Counter(one.gpu_throttled for one in them if one.gpu_throttled).most_common(1)
+    workers = [one.loader_workers for one in them if one.loader_workers is not None]
+    names = {one.device_name for one in them}
+    return Conditions(
+        them[0].rank,
+        them[0].host,
+        _median(one.starved_share for one in them),
+        major_faults_per_s=_median(one.major_faults_per_s for one in them),
+        read_bytes_per_s=_median(one.read_bytes_per_s for one in them),
+        gpu_clock_mhz=_median(one.gpu_clock_mhz for one in them),
+        gpu_temperature_c=_median(one.gpu_temperature_c for one in them),
+        gpu_throttled=throttled[0][0] if throttled and 2 * throttled[0][1] >= len(them) else (),
+        cores=min(one.cores for one in them),
+        loader_workers=max(workers) if workers else None,
+        device_name=names.pop() if len(names) == 1 else "",
+    )
 
 
 def _slow_gpu(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cause | None:
@@ -102,23 +151,25 @@ def _slow_gpu(late: Lateness, mine: Conditions, others: Sequence[Conditions]) ->
     why = f" ({reasons})" if reasons else ""
     hot = f", at {mine.gpu_temperature_c:.0f} °C" if mine.gpu_temperature_c is not None else ""
     theirs = _median(one.gpu_clock_mhz for one in others)
+    whose = f"{late.host}'s GPUs run" if late.host else f"Rank {late.rank}'s GPU runs"
+    alone = f"{late.host}'s GPUs alone hold their" if late.host else f"Rank {late.rank}'s GPU alone holds its"
+    mending = f"{'their' if late.host else 'its'} cooling and power limit (nvidia-smi -q -d PERFORMANCE)"
     if mine.gpu_clock_mhz and theirs is not None:
         slower = theirs / mine.gpu_clock_mhz - 1
         if slower < SLOWER_CLOCK.enter or slower * late.own_ms < EXPLAINS.enter * late.over_ms:
             return None
         return Cause(
             "gpu_clock",
-            f", its GPU at {mine.gpu_clock_mhz:,.0f} of {theirs:,.0f} MHz",
-            f"Rank {late.rank}'s GPU runs at {mine.gpu_clock_mhz:,.0f} MHz{why}{hot}, its peers' at {theirs:,.0f}: look"
-            " at its cooling and power limit (nvidia-smi -q -d PERFORMANCE), or take another GPU.",
+            f", its {'GPUs' if late.host else 'GPU'} at {mine.gpu_clock_mhz:,.0f} of {theirs:,.0f} MHz",
+            f"{whose} at {mine.gpu_clock_mhz:,.0f} MHz{why}{hot}, {late.of_others} at"
+            f" {theirs:,.0f}: look at {mending}, or take another {'machine' if late.host else 'GPU'}.",
             {"gpu_clock_mhz": mine.gpu_clock_mhz, "peers_gpu_clock_mhz": theirs, "gpu_throttled": reasons},
         )
     if mine.gpu_throttled and others and not any(one.gpu_throttled for one in others):
         return Cause(
             "gpu_throttled",
-            f", its GPU throttled: {reasons}",
-            f"Rank {late.rank}'s GPU alone holds its clocks down{why}{hot}: look at its cooling and power limit"
-            " (nvidia-smi -q -d PERFORMANCE).",
+            f", its {'GPUs' if late.host else 'GPU'} throttled: {reasons}",
+            f"{alone} clocks down{why}{hot}: look at {mending}.",
             {"gpu_throttled": reasons},
         )
     return None
@@ -128,13 +179,15 @@ def _no_core(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> 
     if mine.starved_share is None:
         return None
     theirs = _median(one.starved_share for one in others) or 0.0
+    waits = "its ranks wait" if late.host else "waits"
     if (mine.starved_share - theirs) * late.step_ms < EXPLAINS.enter * late.over_ms:
         return None
     return Cause(
         "cpu_starved",
-        f", waits {mine.starved_share:.0%} of the time for a core",
-        f"It waits {mine.starved_share:.0%} of the time for a core, its peers {theirs:.0%}: that alone can be it. Look"
-        f" at what else runs on {mine.host or 'its machine'}, and at the cores that the rank is bound to.",
+        f", {waits} {mine.starved_share:.0%} of the time for a core",
+        f"{'Its ranks wait' if late.host else 'It waits'} {mine.starved_share:.0%} of the time for a core,"
+        f" {late.others} {theirs:.0%}: that alone can be it. Look at what else runs on"
+        f" {mine.host or 'its machine'}, and at the cores that {'they are' if late.host else 'the rank is'} bound to.",
         {"starved_share": mine.starved_share, "peers_starved_share": theirs},
     )
 
@@ -146,7 +199,7 @@ def _fewer_workers(late: Lateness, mine: Conditions, others: Sequence[Conditions
     return Cause(
         "loader_workers",
         f", {counted(mine.loader_workers or 0, 'loader worker')}, peers {min(theirs)}",
-        f"Rank {late.rank}'s DataLoader has {counted(mine.loader_workers or 0, 'worker')}, its peers' {min(theirs)} or"
+        f"{late.who}'s DataLoader has {counted(mine.loader_workers or 0, 'worker')}, {late.of_others} {min(theirs)} or"
         " more: give it as many.",
         {"loader_workers": mine.loader_workers, "peers_loader_workers": min(theirs)},
     )
@@ -160,7 +213,7 @@ def _disk(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cau
             return Cause(
                 "page_faults",
                 f", {mine.major_faults_per_s:,.0f} page faults/s from disk",
-                f"Rank {late.rank} waits for a disk at {mine.major_faults_per_s:,.0f} page faults a second, its peers"
+                f"{late.who} waits for a disk at {mine.major_faults_per_s:,.0f} page faults a second, {late.others}"
                 f" at {faults:,.0f}: its memory is paged out, or it maps files that are not in the page cache.",
                 {"major_faults_per_s": mine.major_faults_per_s, "peers_major_faults_per_s": faults},
             )
@@ -172,10 +225,25 @@ def _disk(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cau
     return Cause(
         "reads",
         f", reads {mine.read_bytes_per_s / MB:,.0f} MB/s from disk",
-        f"Rank {late.rank} reads {mine.read_bytes_per_s / MB:,.1f} MB/s from storage, its peers {reads / MB:,.1f}: they"
+        f"{late.who} reads {mine.read_bytes_per_s / MB:,.1f} MB/s from storage, {late.others} {reads / MB:,.1f}: they"
         " find in the page cache what it has to fetch, or its share of the files is larger. DataLoader workers read"
         " besides.",
         {"read_bytes_per_s": mine.read_bytes_per_s, "peers_read_bytes_per_s": reads},
+    )
+
+
+def _other_gpu(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cause | None:
+    names = {one.device_name for one in others}
+    if late.phase not in {"forward", "backward", "optimizer"} or not mine.device_name or mine.device_name in names:
+        return None
+    if len(names) != 1 or not (theirs := names.pop()):
+        return None
+    return Cause(
+        "gpu",
+        f", on {mine.device_name}, {'others' if late.host else 'peers'} {theirs}",
+        f"{late.who} computes on {mine.device_name}, {late.others} on {theirs}: equal work takes each its own time."
+        " Take equal GPUs, or give it smaller batches.",
+        {"gpu": mine.device_name, "peers_gpu": theirs},
     )
 
 

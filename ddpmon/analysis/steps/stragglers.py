@@ -272,10 +272,12 @@ def _bursts(sums: Floats, noise: Chance, least: float) -> list[tuple[int, int]]:
 def _stands_out(world: World, found: Late, noise: Chance) -> bool:
     """Whether a stretch that is over is beyond chance, of a rank as noisy as it is in that stretch."""
     first, end = max(0, found.first - EDGE), found.last + 1 - EDGE
+    if not SHORTEST.reached(end - first):
+        return False
     times = noisier(world.excess_ms[found.first : found.last + 1, found.column], restless(world.excess_ms))
     bound = noise.of_a_rank(times=times).bound_ms(end - first, deviations(world.smooth_ms.size))[0]
     mean = float(world.smooth_ms[first:end, found.column].mean())
-    return bool(SHORTEST.reached(end - first) and mean >= bound)
+    return bool(mean >= bound)
 
 
 def _against_the_rest(world: World, now: list[Late], noise: Chance, known: Mapping[int, int]) -> list[Late]:

@@ -22,39 +22,43 @@ class Timeline:
     """The steps that are told of, alone."""
     order: list[int]
     """Columns, the latest to arrive first."""
-    mended: int | None
-    """The column whose own time is its peers' in `mended_ms`; None: nobody is late for long."""
+    mended: list[int]
+    """The columns whose own time is their peers' in `mended_ms`; none: nobody is late for long."""
     mended_ms: list[float | None]
+    host: str = ""
+    """Whose ranks they are, where it is the host that is late."""
 
 
 def timeline(world: World, steps: int, findings: Sequence[Finding]) -> Timeline:
     """The last steps of a world.
 
-    Who arrives last has waited least; the order is that of the mean wait over these steps. The rank that is mended is
-    the first that a finding holds late, else the one that was last in each of the last LOOKED_AT steps.
+    Who arrives last has waited least; the order is that of the mean wait over these steps. The rank that is mended, or
+    the host, is the first that a finding holds late, else the rank that was last in each of the last LOOKED_AT steps.
     """
     part = world.last(steps)
     order = np.argsort(part.wait_ms.mean(axis=0), kind="stable").tolist()
-    mended = _late(world.last(max(steps, LOOKED_AT)), findings)
-    return Timeline(part, order, mended, _without(part, mended))
+    mended, host = _late(world.last(max(steps, LOOKED_AT)), findings)
+    return Timeline(part, order, mended, _without(part, mended), host)
 
 
-def _late(part: World, findings: Sequence[Finding]) -> int | None:
+def _late(part: World, findings: Sequence[Finding]) -> tuple[list[int], str]:
+    """Columns, and the host whose they are together."""
     if len(part.ranks) < 2:
-        return None
+        return [], ""
     for finding in findings:
-        if finding.cost_ms is not None and finding.until_step is None and len(finding.ranks) == 1:
-            rank = finding.ranks[0]
-            return part.ranks.index(rank) if rank in part.ranks else None
+        host = finding.subject if finding.evidence.get("host") == finding.subject else ""
+        if finding.cost_ms is not None and finding.until_step is None and (host or len(finding.ranks) == 1):
+            columns = [part.ranks.index(rank) for rank in finding.ranks if rank in part.ranks]
+            return (columns, host) if len(columns) < len(part.ranks) else ([], "")
     last = set(part.critical.tolist())
-    return last.pop() if len(last) == 1 and -1 not in last else None
+    return ([last.pop()] if len(last) == 1 and -1 not in last else []), ""
 
 
-def _without(part: World, mended: int | None) -> list[float | None]:
-    """Length of each step if one rank's own time were the median of its peers'."""
-    if mended is None:
+def _without(part: World, mended: list[int]) -> list[float | None]:
+    """Length of each step if some ranks' own time were the median of their peers'."""
+    if not mended:
         return [None] * len(part)
     peers = np.delete(part.own_ms, mended, axis=1)
-    own = np.maximum(peers.max(axis=1), np.minimum(np.median(peers, axis=1), part.own_ms[:, mended]))
+    own = np.maximum(peers.max(axis=1), np.minimum(np.median(peers, axis=1), part.own_ms[:, mended].max(axis=1)))
     rest = part.step_ms - part.own_ms.max(axis=1)
     return [float(value) for value in own + rest]

@@ -88,8 +88,9 @@ def what_if(view: TimelineView) -> str:
     if mended <= 0:
         return ""
     gain = real / mended
+    whose = short_host(view.mended_host) if view.mended_host else f"rank {view.mended}"
     return (
-        f"with rank {view.mended} as its peers these steps take {numbers.ms(mended)} ms instead of "
+        f"with {whose} as its peers these steps take {numbers.ms(mended)} ms instead of "
         f"{numbers.ms(real)}: {gain:.2f}x"
     )
 
@@ -169,7 +170,7 @@ class LastSteps(Pane):
         air = int(2 * len(view.rows) <= height - 2 - _BELOW)
         for place, (row, name) in enumerate(zip(view.rows, names, strict=True)):
             under = "+select" if place + self._first == self.place else ""
-            mark = "▲" if row.rank == view.mended else " "
+            mark = "▲" if row.rank == view.mended or row.rank in view.mended_ranks else " "
             line: Line = [(f"{mark}{name}", ("warn" if mark != " " else "text") + under)]
             lines += [line + self._bars(view, row, scale, each), *[[]] * air]
         return [*lines[: height - _BELOW], [], *self._real_and_mended(view, scale, each, width)]
@@ -203,8 +204,9 @@ class LastSteps(Pane):
                 line += fit([("━" * max(0, min(each - 1, round(length * scale))), role)], each)
             return line
 
-        name = f"rank {view.mended} mended"
-        name = name if len(name) < _LABEL else f"{view.mended} mended"
+        short = short_host(view.mended_host)
+        name = f"{short or f'rank {view.mended}'} mended"
+        name = name if len(name) < _LABEL else f"{short or view.mended} mended"
         return [row("as it was", "warn", "real"), row(name, "ok", "mended"), words]
 
     def move(self, by: int | None = None, *, to: int | None = None) -> None:
