@@ -74,7 +74,7 @@ class News:
         for key, (sentence, since, was) in list(self._gone.items()):
             if any(_has_in_it(whole, was) for whole in lasting.values()):
                 del self._gone[key]
-                self._told.pop(key, None)
+                self._announced.pop(key, None)
             elif not 0 <= seconds - since < AWAY_S.enter:
                 del self._gone[key]
                 self._announced.pop(key, None)

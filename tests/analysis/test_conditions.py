@@ -78,11 +78,22 @@ def test_a_cause_that_only_the_late_rank_was_measured_for_is_not_compared():
     assert "cause" not in straggler([Conditions(1, gpu_clock_mhz=600.0, read_bytes_per_s=9e9)]).evidence
 
 
-def test_a_host_all_of_whose_ranks_are_late_is_named():
-    conditions = everyone(6, host=["a", "b", "b", "c", "c", "c"])
-    finding = straggler(conditions, ranks=6, late=(1, 2))
+def test_a_host_whose_only_rank_is_late_is_named():
+    finding = straggler(everyone(6, host=["a", "b", "c", "c", "c", "c"]), ranks=6)
     assert finding.evidence["host"] == "b"
-    assert "All 2 ranks of b" in finding.advice
+    assert "It is the only rank on b" in finding.advice
+
+
+def test_all_ranks_of_a_host_that_are_late_in_phases_of_their_own_stay_with_it_each():
+    own = own_times(120, 6, noise=0.02)
+    own[:, 1, 1] += 8
+    own[:, 2, 4] += 8
+    conditions = everyone(6, host=["a", "b", "b", "c", "c", "c"])
+    found = findings(world_of(records(own)), Evidence(world_size=6, conditions=conditions))
+    assert {(finding.kind, finding.phase, *finding.ranks) for finding in found} == {
+        ("straggler", "forward", 1), ("straggler", "other", 2),
+    }  # fmt: skip
+    assert all(finding.evidence["host"] == "b" and "All 2 ranks of b" in finding.advice for finding in found)
 
 
 @pytest.mark.parametrize("hosts", [["a"] * 6, ["a", "b", "c", "b", "c", "c"], ["a", "b", "b", "b", "a", "a"]])

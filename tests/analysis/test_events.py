@@ -139,7 +139,14 @@ def test_of_a_kind_that_ranks_have_each_for_themselves_every_rank_is_told_and_it
 
 def test_every_kind_says_who_it_is_about_in_what_is_told_at_its_end():
     of_ranks = [kind for kind in KINDS if kind.subject == "rank" and kind.is_announced]
-    assert [kind.name for kind in of_ranks if "{ranks}" not in kind.gone] == []
+    assert [kind.name for kind in of_ranks if "{ranks}" not in kind.gone and "{who}" not in kind.gone] == []
+
+
+def test_the_end_of_what_a_host_had_names_the_host():
+    late = Finding("slow_host", "warn", "host1 is slow", [2, 3], "data", 10, cost_ms=1.0, subject="host1")
+    ((severity, text),) = changes([late], [])
+    assert severity == "info"
+    assert text.startswith("host1 keeps up again")
 
 
 def test_a_rise_of_the_loss_that_is_over_is_told_once():

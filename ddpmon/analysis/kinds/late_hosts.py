@@ -38,8 +38,9 @@ MOST = Threshold(
 )
 SHARES = Threshold(
     0.5,
-    of="share of what the median rank of a late host is late that a rank of it must be, and one part of at most",
-    why="A judgement: a rank that is late by less than half, or by more than twice as much, is another matter.",
+    of="share of what the median rank of a late host is late that a rank must be, in its phase, to be late with it",
+    why="A judgement: who is late by less than half, by more than twice as much, or elsewhere in the step, has a reason"
+    " of its own.",
 )
 
 
@@ -63,12 +64,14 @@ class LateHost:
         over = self._over_ms(self.part.own_ms, columns)
         middle = float(np.median(over))
         shares = (over >= SHARES.enter * middle) & (over * SHARES.enter <= middle) if middle > 0 else over < -np.inf
+        phases = np.array([self._over_ms(self.part.phases_ms[..., i], columns) for i in range(len(OWN_PHASES))])
+        most = int(np.median(phases[:, shares], axis=1).argmax()) if shares.any() else 0
+        shares &= phases[most] >= SHARES.enter * phases.max(axis=0)
         self.columns = [column for column, is_late in zip(columns, shares.tolist(), strict=True) if is_late]
-        """Of its ranks that are late with it."""
+        """Of its ranks that are late with it, in the same phase."""
         self.over_ms = float(np.median(over[shares])) if self.columns else 0.0
-        phases = [self._over_ms(self.part.phases_ms[..., i], self.columns) for i in range(len(OWN_PHASES))]
-        self.phases_ms: Floats = np.median(phases, axis=1) if self.columns else np.zeros(len(OWN_PHASES))
-        self.phase = OWN_PHASES[int(self.phases_ms.argmax())]
+        self.phases_ms: Floats = np.median(phases[:, shares], axis=1) if self.columns else np.zeros(len(OWN_PHASES))
+        self.phase = OWN_PHASES[most]
 
     def _over_ms(self, values: Floats, columns: Sequence[int]) -> Floats:
         """Of each column, in the median step, over the median of ranks elsewhere."""
@@ -181,7 +184,7 @@ def late_hosts(
     for stretch in late(by_host(world, list(columns.values())), since, left_out, ended):
         name = hosts[stretch.column]
         one = LateHost(name, world, columns[name], stretch, conditions)
-        one.held = None if stretch.over else lasting.get(name)
+        one.held = lasting.get(name)
         if name in several and one.is_one(held=one.held is not None):
             made.append(one)
     return made

@@ -51,6 +51,19 @@ def late_now(moment: Moment, world: World) -> list[LateHost]:
     return late_hosts(world, lasting, over, moment.conditions, moment.rhythmic)
 
 
+def over_of_ranks(moment: Moment, hosts: Sequence[LateHost]) -> list[Finding]:
+    """For each rank of hosts that were late for a while: that it is over for it, too."""
+    past = [(host.ranks, host.until) for host in hosts if host.stretch.over]
+    past += [(f.ranks, f.until_step) for f in moment.held(KIND) if f.until_step is not None]
+    ranks = set((moment.longer or moment.world).ranks)
+    return [
+        Finding(KIND.name, "info", "", [rank], until_step=until)
+        for each, until in past
+        for rank in each
+        if rank in ranks
+    ]
+
+
 def detected(
     moment: Moment, hosts: Sequence[LateHost], late_ranks: Sequence[int]
 ) -> Iterator[Detection[SlowHost] | Finding]:

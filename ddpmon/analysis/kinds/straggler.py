@@ -66,8 +66,9 @@ def detect(moment: Moment) -> Iterator[Detection[Any] | Finding]:
     lasting = [f for f in held if f.until_step is None]
     had_more_work = {f.ranks[0] for f in lasting if f.kind == load_imbalance.KIND.name}
     hosts = slow_host.late_now(moment, world)
-    besides = [stretch for host in hosts for stretch in host.as_ranks]
-    ranks = list(late_ranks(world, lasting, over, moment.conditions, had_more_work, moment.rhythmic, besides))
+    besides = [stretch for host in hosts if not host.stretch.over for stretch in host.as_ranks]
+    past = [*over, *slow_host.over_of_ranks(moment, hosts)]
+    ranks = list(late_ranks(world, lasting, past, moment.conditions, had_more_work, moment.rhythmic, besides))
     yield from slow_host.detected(moment, hosts, [one.column for one in ranks if not one.stretch.over])
     for one in ranks:
         if not is_worth_telling(one):

@@ -179,12 +179,13 @@ def _no_core(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> 
     if mine.starved_share is None:
         return None
     theirs = _median(one.starved_share for one in others) or 0.0
-    waits = "its ranks wait" if late.host else "waits"
     if (mine.starved_share - theirs) * late.step_ms < EXPLAINS.enter * late.over_ms:
         return None
     return Cause(
         "cpu_starved",
-        f", {waits} {mine.starved_share:.0%} of the time for a core",
+        f", {mine.starved_share:.0%} without a free core"
+        if late.host
+        else f", waits {mine.starved_share:.0%} of the time for a core",
         f"{'Its ranks wait' if late.host else 'It waits'} {mine.starved_share:.0%} of the time for a core,"
         f" {late.others} {theirs:.0%}: that alone can be it. Look at what else runs on"
         f" {mine.host or 'its machine'}, and at the cores that {'they are' if late.host else 'the rank is'} bound to.",

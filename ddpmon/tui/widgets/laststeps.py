@@ -90,8 +90,7 @@ def what_if(view: TimelineView) -> str:
     gain = real / mended
     whose = short_host(view.mended_host) if view.mended_host else f"rank {view.mended}"
     return (
-        f"with {whose} as its peers these steps take {numbers.ms(mended)} ms instead of "
-        f"{numbers.ms(real)}: {gain:.2f}x"
+        f"with {whose} as its peers these steps take {numbers.ms(mended)} ms instead of {numbers.ms(real)}: {gain:.2f}x"
     )
 
 
