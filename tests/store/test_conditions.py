@@ -30,7 +30,7 @@ def test_they_are_means_of_the_seconds_of_training():
     assert made.gpu_clock_mhz == pytest.approx(1600)
     assert made.read_bytes_per_s == pytest.approx(2e6)
     assert made.major_faults_per_s is None
-    assert made.means == {}
+    assert made.means == {"gpu_clock": pytest.approx(1600), "read": pytest.approx(2e6)}
     assert of(before + samples(4, gpu_power_w=300.0) + samples(4, 24, gpu_power_w=400.0)).means == {"gpu_power": 350.0}
     assert made.gpu_throttled == ()
 
