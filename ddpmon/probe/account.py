@@ -40,7 +40,7 @@ class Account:
 
     def __init__(self, identity: Identity, parallelism: Parallelism, journal: Journal) -> None:
         self.beats = 0
-        """Rises with what is heard of the training thread."""
+        """Rises with every note of the training thread: a heartbeat."""
         self.clock = StepClock(journal.moment)
         self.iteration = Iteration(self.clock, lambda key: self._names.get(key, "model"))
         self.loops = Loops(identity.note)
@@ -58,7 +58,7 @@ class Account:
         self._models = False
         """Whether there was a DDP model at the last optimizer step."""
         self._forwards = False
-        """Whether a forward with gradients was ever heard."""
+        """Whether there ever was a forward with gradients."""
         self._begun = False
         """Whether something was fetched or a marked step was entered since the last set-up."""
         self._marked = False
@@ -69,7 +69,7 @@ class Account:
         self._fetch_began = 0
         self._arrival = 0
         self._arrived: DeviceEvent | None = None
-        """The moment on the device's timeline when the gradients were ready that the next note is of."""
+        """When, on the device's timeline, the gradients of the next note were ready."""
         self._reduced: list[tuple[int, int, DeviceEvent | None]] = []
         """Of each model whose gradients were reduced in the backward that ends: when they were ready, by the host's
         clock, their bytes, and when on the device's timeline."""
@@ -82,7 +82,7 @@ class Account:
         self._undecided = False
         """Whether the last forward was of a model in evaluation mode, with gradients."""
         self._trains_in_eval = False
-        """Whether a model in evaluation mode was trained: then the mode tells nothing."""
+        """Whether a model in evaluation mode was trained: then the mode means nothing."""
 
     # --- set-up ------------------------------------------------------------------------------------------------
 
@@ -103,7 +103,7 @@ class Account:
                 self.clock.begin(self._journal.now)
 
     def follow_device(self, *_: object) -> None:
-        """From here on, steps lie on the GPU's timeline."""
+        """From here on, steps are measured on the GPU's timeline."""
         self._on_device = True
         self.clock.follow(self._journal)
 
@@ -131,7 +131,7 @@ class Account:
         self._fetch_began = self.clock.enter(DATA)
 
     def fetch_ends(self, iterator: int, samples: int, tokens: int) -> None:
-        """It is there. iterator: the id of the loader's. samples, tokens: in the batch."""
+        """The batch came. iterator: the id of the loader's. samples, tokens: in the batch."""
         self.beats += 1
         self.clock.fetched(iterator, self._fetch_began, samples, tokens)
 
@@ -157,7 +157,7 @@ class Account:
         self.beats += 1
         self._forwards = True
         self._undecided = not self._trains_in_eval and self.clock.pausing is not None
-        if not self._undecided:  # else a backward will tell
+        if not self._undecided:  # else a backward decides
             self._trains(model, samples, tokens)
 
     def forward_without_gradients(self, held_out: bool, *_: object) -> None:
@@ -190,7 +190,7 @@ class Account:
     # --- synchronisations --------------------------------------------------------------------------------------
 
     def synchronisation_begins(self, *_: object) -> None:
-        """The training thread arrives at one."""
+        """The training thread arrives at a synchronisation."""
         self._arrival = self.clock.block()
 
     def synchronisation_was_none(self, *_: object) -> None:
@@ -199,7 +199,7 @@ class Account:
         self.clock.block_not()
 
     def synchronised(self, kind: int, payload_bytes: int, _none: None) -> None:
-        """It is over."""
+        """The synchronisation is over."""
         self.beats += 1
         self.clock.unblock(kind, self._arrival, payload_bytes)
 
@@ -210,7 +210,7 @@ class Account:
         clock = self.clock
         if accumulates:
             self._trains_in_eval = self._trains_in_eval or self._undecided
-            clock.trained()  # without DDP no forward is heard
+            clock.trained()  # without DDP there is no note of a forward
         clock.enter_after_gap(BACKWARD, 1)
         if accumulates and single:
             again = False
@@ -233,7 +233,8 @@ class Account:
     def reduced(self, payload_bytes: int, ready: Sequence[int], expected_at: int) -> None:
         """The backward that ends reduced a model's gradients.
 
-        ready: when each was ready, in ns after `expected_at`; where that is not known, none: when the backward ended.
+        ready: when each was ready, in ns after `expected_at`; empty where torch does not say: then the backward's end
+        counts.
         """
         arrival = expected_at + max(ready) if ready else self._journal.now
         self._reduced.append((arrival, payload_bytes, self._arrived))
@@ -325,7 +326,7 @@ class Account:
         self.clock.begin_pause(kind)
 
     def pause_ends(self, *_: object) -> None:
-        """And goes on."""
+        """The script trains again."""
         self.beats += 1
         self.clock.end_pause()
 

@@ -1,4 +1,4 @@
-"""What tqdm's progress bars know: how many steps there will be, and which epoch of how many this is.
+"""Reads tqdm's progress bars: how many steps there will be, and which epoch of how many this is.
 
 Nobody says which bar is the training's: it is the one that advances with the steps, one item a step, or some (the
 micro-batches that gradients are accumulated over, the samples of a batch), or one in some steps (epochs). A bar counts
@@ -32,10 +32,10 @@ _EPOCH_OF = re.compile(r"epoch\W{0,3}(\d{1,7}) ?(?:/|of) ?(\d{1,7})", re.IGNOREC
 
 
 class BarReading(NamedTuple):
-    """What a bar says at one moment."""
+    """The state of a bar at one moment."""
 
     bar: object
-    """tqdm's own weak reference to the bar, which tells one bar from another."""
+    """tqdm's own weak reference to the bar, by which bars are told apart."""
     n: float
     total: float
     position: int
@@ -51,7 +51,7 @@ class BarReading(NamedTuple):
 
 
 def readings() -> list[BarReading]:
-    """The bars that live and know their total. Those that were told to show nothing know nothing either."""
+    """The bars that live and have a total. Disabled ones (disable=True) count nothing and are left out."""
     instances = getattr(getattr(sys.modules.get("tqdm.std"), "tqdm", None), "_instances", None)
     references = getattr(instances, "data", None)
     if not isinstance(references, set):
@@ -84,21 +84,21 @@ def _is_number(value: object) -> bool:
 
 
 class _Observation(NamedTuple):
-    """A bar's count, and the steps that were finished then."""
+    """One observation: a bar's count, and the steps that were finished then."""
 
     step: int
     n: float
 
 
 class _Bar:
-    """One bar, as far as it was followed."""
+    """What was observed of one bar."""
 
     def __init__(self, reading: BarReading, before: int, step: int, at: float) -> None:
         self.last = reading
         self.first = min(reading.n, reading.initial)
         """The count with which it began."""
         self.ratio: tuple[int, int] | None = None
-        """(items, the steps in which they are done); one of the two is 1. None: not known."""
+        """(items, the steps in which they are done); one of the two is 1. None: undecided."""
         self.counted: float | None = None
         """Its count when a bar inside it was last taken for the training's."""
         self.stands_still = False
@@ -114,7 +114,7 @@ class _Bar:
         self._exact = False
 
     def follow(self, reading: BarReading, step: int, at: float) -> None:
-        """Take in what the bar says now."""
+        """Take in the bar's present state."""
         self.last = reading
         if self._observed and self._observed[-1] == (step, reading.n):
             return
@@ -162,7 +162,7 @@ class _Bar:
                 self._forget()
             return
         apart = fitting[-1] - fitting[0] + 2 * (stride - 1)
-        # Of many steps, and of epochs, which are few, it need not be known to the last one.
+        # Of many steps, and of epochs, which are few, it need not be exact to the last one.
         allowed = 0.1 if several and steps >= _MANY_STEPS else 0.0 if several else 0.2
         if apart <= allowed * fitting[0]:
             first, last = self._changes
@@ -278,7 +278,7 @@ class Bars:
             outer.counted = outer.last.n
             done = done * int(outer.last.total) + int(outer.last.n)
             passes *= int(outer.last.total)
-        if before is bar:  # its ratio is another than was thought
+        if before is bar:  # its ratio has changed
             self._end = step + bar.steps(bar.last.total - bar.last.n)
         else:
             self._end = bar.place(whole * done, self._end) + bar.steps(bar.last.total - bar.first)

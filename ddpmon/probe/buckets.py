@@ -1,6 +1,6 @@
 """Every bucket's all-reduce, on request (--buckets): when DDP handed it over, when it was done, what is in it.
 
-DDP tells of its buckets only to a comm hook. So one is registered that does bit for bit what DDP does without any, or,
+DDP shows its buckets only to a comm hook. So one is registered that does bit for bit what DDP does without any, or,
 if the script has one of its own, stands around it. It costs what every comm hook costs: one more pass over gradients.
 """
 
@@ -173,7 +173,7 @@ class Hook:
         return self._group.allreduce([buffer]).get_future().then(_first)
 
     def _divisor(self) -> int:
-        """By how many ranks DDP divides: all, unless Join was told to count those that still have inputs."""
+        """By how many ranks DDP divides: all, unless Join has it count those that still have inputs."""
         model = self._model()
         joining = self._buckets.joining
         if joining is None or model is None or getattr(model, "_divide_by_initial_world_size", True):

@@ -1,7 +1,7 @@
 """How far this rank's process groups have come, as torch itself counts: no call of the script is counted for it.
 
 torch keeps a number per process group, and its Flight Recorder the last calls of all of them. Both are its private
-side, so whatever is not there, or answers otherwise, counts as not known.
+side, so whatever is not there, or answers otherwise, counts as unknown.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MOST_GROUPS = 64
 
 
 def position(group: Any) -> tuple[str, int]:
-    """Name of a process group, the same on all its ranks, and the number of its last collective; 0: not known."""
+    """Name of a process group, the same on all its ranks, and the number of its last collective; 0: unknown."""
     try:
         return str(group.group_name), int(group._get_sequence_number_for_group())
     except Exception:

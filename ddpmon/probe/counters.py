@@ -1,7 +1,7 @@
 """What the kernel counts of this process, its threads and its host's network, read from /proc.
 
 Every rank reads it once a second, in caches that training has emptied: there this takes half of what psutil takes.
-None where the kernel, or a container, does not tell.
+None where the kernel does not say, or a container hides it.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from ddpmon.probe.records import BLOCKED, Mark, RawStep, RawSync
 
 def passed(step: RawStep) -> bool:
     """Whether the device has passed every mark of a step."""
-    # The last one first: on one stream it tells for all of them.
+    # The last one first: on one stream it answers for all of them.
     return all(mark.event.query() for mark in reversed(step.marks))
 
 
@@ -25,7 +25,7 @@ class DeviceTimeline:
         self._elapsed = 0.0
         """Nanoseconds of device time since the first mark."""
         self._offset: float | None = None
-        """Host time of the first mark, as far as is known."""
+        """Host time of the first mark, as closely as was observed so far."""
 
     def place(self, step: RawStep) -> RawStep:
         """The same step by the device's clock. Its marks must all have been passed.

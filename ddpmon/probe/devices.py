@@ -28,7 +28,7 @@ LOOPBACK = frozenset({"lo", "lo0"})
 class Sampler:
     """Takes samples; what is not there is None, and is noted once.
 
-    training_thread: its id as the kernel counts threads. cuda_uuid: the rank's GPU, once it is known. loader: workers
+    training_thread: its id as the kernel counts threads. cuda_uuid: the rank's GPU, once there is one. loader: workers
     of the DataLoader that was read last, and whether it pins its batches.
     """
 
@@ -99,7 +99,7 @@ class Sampler:
         sample.received_bytes_per_s = None if received is None else max(0.0, received)
 
     def _find_gpu(self) -> None:
-        """Look for this rank's GPU once it is known which one it is."""
+        """Open this rank's GPU in NVML once the rank has one."""
         if self._gpu_sought:
             return
         uuid = self._cuda_uuid()
@@ -141,7 +141,7 @@ class Sampler:
 
 
 class Rates:
-    """Turns counters that only rise into what they rose by in a second, since they were last looked at."""
+    """Turns counters that only rise into rates: by how much they rose a second since they were last read."""
 
     def __init__(self) -> None:
         self._now = 0

@@ -2,7 +2,7 @@
 
 DDP's replicas are bit-identical after every step, and nothing in torch says so when they are not. Every rank takes the
 same elements after as many synchronised backward calls; the hub compares. Where an optimizer steps on gradients that
-DDP never reduced, they are taken after such steps too: without DDP's forward there is no other moment, and they tell
+DDP never reduced, they are taken after such steps too: without DDP's forward there is no other moment, and they show
 whether it did any harm.
 """
 

@@ -52,7 +52,7 @@ class EveryStep(ScriptCalls):
         self._digests_at = FIRST[0]
         """After how many of them digests are due next."""
         self._unsynchronised = 0
-        """Optimizer steps on gradients of which no reducer was told, though there is a DDP model."""
+        """Optimizer steps on gradients that no reducer was prepared for, though there is a DDP model."""
 
     # --- data --------------------------------------------------------------------------------------------------
 
@@ -125,7 +125,7 @@ class EveryStep(ScriptCalls):
         pen.note((_FORWARD_ENDS, monotonic_ns(), pen.events and pen.events.event(), None, None, None))
 
     def backward_expected(self, _result: object, reducer: object) -> None:
-        """DDP's reducer was told that the next backward is one whose gradients it reduces.
+        """DDP's reducer was prepared: it reduces the gradients of the next backward.
 
         DDP says so itself at the end of a forward, some scripts and frameworks later. The reducer's times of ready
         gradients count from here.
@@ -193,7 +193,7 @@ class EveryStep(ScriptCalls):
     # --- optimizer ---------------------------------------------------------------------------------------------
 
     def hear_of(self, optimizer: Any) -> None:
-        """There is an optimizer; torch tells of most when they are made."""
+        """There is an optimizer; most are seen when they are made."""
         optimizers = self.pen.optimizers
         if id(optimizer) not in optimizers:
             optimizers[id(optimizer)] = ""
@@ -219,7 +219,7 @@ class EveryStep(ScriptCalls):
         pen.note((_OPTIMIZER_BEGINS, monotonic_ns(), event, id(optimizer), rate, None))
 
     def _examine(self, optimizer: Any) -> None:
-        """Look at an optimizer that may tell something new."""
+        """Note what an optimizer updates, and whether it steps in hooks of backward, where that is new."""
         self.start()
         self.hear_of(optimizer)
         self.parallelism.steps(optimizer)

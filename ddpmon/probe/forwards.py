@@ -1,4 +1,4 @@
-"""Where forwards are heard that are not DDP's: FSDP's, DeepSpeed's, DataParallel's.
+"""Hooks on forwards that are not DDP's: FSDP's, DeepSpeed's, DataParallel's.
 
 Nothing is imported here that the script has not imported itself: when something is set up, what trains with it is there
 already. Names inside these libraries are looked for, never assumed.

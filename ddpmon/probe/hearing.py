@@ -1,6 +1,6 @@
-"""The training thread of this process: which one it is, whether it is heard, its notes, models and their account.
+"""The training thread of this process: which one it is, whether the probe listens, its notes, models and account.
 
-What every part of the probe that hears or reads the training thread stands on.
+The base of every part of the probe that listens to the training thread or reads its notes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Reader = Callable[[Account, Any, Any, Any], object]
 
 
 class Pen:
-    """What is looked up at the calls of every step: in one place of memory, as caches are cold then."""
+    """Everything that the calls of every step look up, in one object: caches are cold then."""
 
     __slots__ = (
         "besides",
@@ -47,7 +47,7 @@ class Pen:
     def begin(self, note: Callable[[Iterable[Any]], None], loss: Loss) -> None:
         """Start from nothing: a new process."""
         self.thread: int | None = threading.main_thread().ident
-        """The thread that is heard; 0: none any more."""
+        """The thread that the probe listens to; 0: none any more."""
         self.note = note
         """Takes a note of the training thread's; see `journal`."""
         self.events: Events | None = None
@@ -57,13 +57,13 @@ class Pen:
         self.fetching = 0
         """The id of the iterator that was fetched from last."""
         self.besides = False
-        """Whether something else than its digest is to be seen to before a forward."""
+        """Whether there is work before a forward other than its digest."""
         self.depth = 0
         """How many backward calls are inside of each other."""
         self.expecting: list[Replica] = []
         """Models whose next backward reduces gradients."""
         self.unreduced = False
-        """Whether a backward since the last optimizer step left gradients that no reducer was told of."""
+        """Whether a backward since the last optimizer step left gradients that no reducer was prepared for."""
         self.optimizers: dict[int, str] = {}
         """Those that live, by their id: a name for what each updates, "" before its first step."""
 

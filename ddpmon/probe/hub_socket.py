@@ -56,7 +56,7 @@ class HubSocket:
         self._door.keep()
 
     def close(self) -> None:
-        """What is not sent by now is lost."""
+        """Close; what was not sent is lost."""
         self._door.close()
         self._socket.close()
         self._context.term()
@@ -68,7 +68,7 @@ class HubSocket:
             self.outbox.send_again()
 
     def receive(self) -> list[Where]:
-        """Hear what the hub says; what it asks of this rank."""
+        """Take the hub's messages; returns what it asks of this rank."""
         asked: list[Where] = []
         heard = 0
         while True:
@@ -124,7 +124,7 @@ class HubSocket:
         return False
 
     def introduce_nodes(self) -> None:
-        """Tell the hub what the process group's store says of the hubs of other nodes."""
+        """Tell the hub which hubs of other nodes the process group's store names."""
         if not self._in_group and self._identity.stage >= STAGE_GROUP:
             self._in_group = True
             self._exchange = exchange(self._identity)

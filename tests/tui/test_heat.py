@@ -6,7 +6,7 @@ import pytest
 from ddpmon.messages import HEAT_LEVELS, HEAT_METRICS, HEAT_STEPS, HeatRow, HeatView, HeatWish, Wish
 from ddpmon.store.parts import with_parts
 from ddpmon.tui.rank_marks import GRADES
-from ddpmon.tui.widgets.heatmap import cell_looks, in_words, labels, sweep
+from ddpmon.tui.widgets.heatmap import cell_glyphs, in_words, labels, sweep
 from tests.tui import golden, snapshots, through_time
 from tests.tui.driving import drive, seen
 from tests.worlds import own_times, records, world_of
@@ -110,7 +110,7 @@ def view(cells, *, first=0, metric="own", low=-0.25, high=1.0, beyond_chance=Fal
 
 
 def swept(shown, width):
-    return "".join(text for text, _ in sweep(shown, 0, width, cell_looks(shown)))
+    return "".join(text for text, _ in sweep(shown, 0, width, cell_glyphs(shown)))
 
 
 def test_the_newest_column_moves_and_what_is_old_stays_where_it_was():
@@ -132,17 +132,17 @@ def test_every_step_is_shown_once_in_its_own_column():
 
 
 def test_marks_tell_how_far_over_the_median():
-    looks = cell_looks(view([0]))
-    assert len(looks) == 256
-    over = [looks[1 + round((value + 0.25) / 1.25 * 253)][0] for value in (-0.2, 0.0, 0.04, 0.06, 0.11, 0.2, 1.0)]
+    glyphs = cell_glyphs(view([0]))
+    assert len(glyphs) == 256
+    over = [glyphs[1 + round((value + 0.25) / 1.25 * 253)][0] for value in (-0.2, 0.0, 0.04, 0.06, 0.11, 0.2, 1.0)]
     assert over == ["·", "·", "·", "▃", "▆", "█", "█"]
-    assert (looks[0], looks[255]) == ((" ", "text"), ("✖", "bad"))
+    assert (glyphs[0], glyphs[255]) == ((" ", "text"), ("✖", "bad"))
 
 
 def test_marks_tell_how_far_beyond_chance():
-    looks = cell_looks(view([0], beyond_chance=True))
-    assert len(looks) == 256
-    marks = [glyph for glyph, _ in looks[: 2 + len(HEAT_LEVELS)]]
+    glyphs = cell_glyphs(view([0], beyond_chance=True))
+    assert len(glyphs) == 256
+    marks = [glyph for glyph, _ in glyphs[: 2 + len(HEAT_LEVELS)]]
     assert marks == [" ", "·", "▁", "▃", "▆", "█"]  # each another one: colours are not needed
     assert (0.0, *sorted(least for least, _, _ in GRADES)) == HEAT_LEVELS
 

@@ -18,9 +18,9 @@ def share(cell: int) -> float:
 
 
 def area(cells: bytes, width: int, height: int, role: Callable[[int], str]) -> list[Line]:
-    """The newest moments, the newest on the right. What is known is at least a thin line; a gap is unknown.
+    """The newest moments, the newest on the right. A value is at least a thin line; a gap has none.
 
-    role: of a column, by its lowest cell that is known.
+    role: of a column, by its lowest cell that has a value.
     """
     shown = cells[-MOMENTS * width :] if width > 0 else b""
     shown = bytes(MOMENTS * width - len(shown)) + shown

@@ -64,7 +64,7 @@ class BigChart(Pane):
 
     @property
     def _columns(self) -> int:
-        return max(1, self.app.size.width - LABEL)  # known before the first layout
+        return max(1, self.app.size.width - LABEL)  # needed before the first layout
 
     def _extent(self, series: ChartSeries) -> tuple[float, float]:
         """When the quantity was measured first and last."""
@@ -93,7 +93,7 @@ class BigChart(Pane):
         cursor = None if place is None else curves.column(series.seconds[place], span, dots) // 2
         heading = self._heading(series, span)
         style = style_of(choice, frame)
-        if isinstance(series, SeriesView) and all(rank is None for rank in series.worst):  # one rank tells it
+        if isinstance(series, SeriesView) and all(rank is None for rank in series.worst):  # one rank logs it
             style = replace(style, roles=(None, "info"))
         lines = [title(heading, width, self._legend(style, width - size([(heading, "")]) - 4))]
         cells = drawn(series, style, width, height - 1 - _BELOW, span, cursor)
@@ -113,7 +113,7 @@ class BigChart(Pane):
         return f"{text}, {which_part}{numbers.span(span[1] - span[0])} of {numbers.span(last - first)}"
 
     def _legend(self, style: Style, width: int) -> Line:
-        """What the curves are: as many of them as there is room for, those that are least plain first."""
+        """The legend: as many of the curves as there is room for, those first that explain themselves least."""
         entries = [("━", "muted" if style.smoothing else style.roles[1], "median"), (" ", "text+band", "low to high")]
         if style.roles[0] is not None:
             entries.insert(0, ("━", style.roles[0], f"{style.worst}est"))

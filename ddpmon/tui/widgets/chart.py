@@ -199,13 +199,13 @@ def _power(exponent: float) -> float:
 
 
 def wished(frame: Frame, choice: Choice) -> SeriesView | Series | None:
-    """What is known of the chosen quantity; None: nothing came yet."""
+    """The chosen quantity so far; None: nothing came yet."""
     if frame.series is not None and frame.series.name == choice.name:
         return frame.series
-    return always_told(frame, choice)
+    return in_every_snapshot(frame, choice)
 
 
-def always_told(frame: Frame, choice: Choice) -> Series | None:
+def in_every_snapshot(frame: Frame, choice: Choice) -> Series | None:
     """The chosen quantity over the whole run, if every snapshot has it."""
     if frame.snapshot is None or choice.name not in ALWAYS_TOLD:
         return None
@@ -268,7 +268,7 @@ class ChosenChart(WholeRun):
         style = style_of(choice, frame)
         if choice.name == "loss":
             style = replace(style, roles=(None, "info"))
-        series = always_told(frame, choice) or wished(frame, choice)
+        series = in_every_snapshot(frame, choice) or wished(frame, choice)
         empty = "coming…" if series is None else nothing(frame.snapshot, choice.name)
         name = quantity(choice.name).chart
         curves_shown = f": {style.worst}est, median"

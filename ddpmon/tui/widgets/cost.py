@@ -245,7 +245,7 @@ class Cost(Pane):
     """What all-reduce costs, and why."""
 
     over = COST_WINDOWS[0]
-    """Of which steps it is told: one of COST_WINDOWS."""
+    """Of which steps it is: one of COST_WINDOWS."""
 
     @property
     def wish(self) -> CostWish | None:

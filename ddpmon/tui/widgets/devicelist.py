@@ -22,7 +22,7 @@ _FOLD_FROM = 2
 _WORST = " the lowest busy% and MHz of each host, and the highest of everything else"
 _WORDS_MOST = 24
 _LEAST_WIDTH = 104
-"""Columns with which what a GPU tells stands beside each other, and what is wrong with it."""
+"""Columns from which a GPU's numbers and what is wrong with it stand beside each other."""
 _WRONG_MOST = 2
 """Ranks in trouble that a folded host shows by themselves; of more, it shows the worst and the count."""
 

@@ -1,4 +1,4 @@
-"""What happened to the run, newest first."""
+"""The events of a run, newest first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a run does not go on: how the first failing rank ended, or where every rank stands while none comes on."""
+"""Why a run does not go on: how the first failing rank ended, or where ranks are while none makes progress."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _cause(exit_: Exit | None) -> tuple[bool, bool]:
 
 
 def failed_alike(snapshot: Snapshot) -> list[int]:
-    """Ranks that failed of the same as the first one, itself among them; empty where it alone did."""
+    """Ranks that failed with the same error as the first one, itself among them; empty where it alone did."""
     ranks = next((finding.ranks for finding in snapshot.findings if finding.explains == "failed"), [])
     return ranks if len(ranks) > 1 else []
 
@@ -69,7 +69,7 @@ _CHARTS_LEAST = 8
 
 
 def trouble(snapshot: Snapshot | None, width: int, height: int) -> list[Line]:
-    """Why the run does not go on, in at most `height` lines; empty while it does, or where nothing is known."""
+    """Why the run does not go on, in at most `height` lines; empty while it does, or without a reason."""
     if snapshot is not None and snapshot.state == "stalled":
         return standstill(snapshot, width, height)
     if snapshot is None or snapshot.state != "failed" or (rank := first_failed(snapshot)) is None:
@@ -84,7 +84,7 @@ def failure_lines(snapshot: Snapshot | None, width: int, room: int) -> int:
 
 
 class FailurePane(Pane):
-    """Stands where the charts are once a rank has failed, and while none comes on."""
+    """Stands where the charts are once a rank has failed, and while none makes progress."""
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         return trouble(frame.snapshot, width, height)

@@ -36,7 +36,7 @@ _UNIT_ENDS = ("_per_s", "_bytes", "_mhz", "_ms", "_gb_s", "_s", "_c")
 
 
 def evidence_words(evidence: Mapping[str, object]) -> list[str]:
-    """What a finding rests on: a name and a value each, what is not known left out."""
+    """The evidence of a finding: a name and a value each, without those that have no value."""
     pairs = ((_name(name), _value(name, value)) for name, value in evidence.items())
     return [f"{name} {value}" for name, value in pairs if value]
 
@@ -74,7 +74,7 @@ def _several(texts: list[str]) -> str:
 
 
 def when_and_cost(finding: Finding, last_step: int) -> str:
-    """Since which step, for how many, and what that took; "": nobody knows."""
+    """Since which step, for how many, and what that took; "": it has no first step."""
     facts = []
     if finding.since_step is not None:
         end = last_step if finding.until_step is None else finding.until_step

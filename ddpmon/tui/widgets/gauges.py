@@ -30,14 +30,14 @@ class Gauge:
     full: Get | None = None
     """What fills the bar, of a rank; 0: the largest value of all ranks does. None: no bar."""
     always_bar: bool = False
-    """The bar is as dear as the number; where no column has such a one, all bars are."""
+    """The bar stays as long as the number; where no column has such a bar, all of them stay."""
     low_is_worse: bool = False
     names: bool = False
-    """It says which one it is: nothing to compare."""
+    """It identifies something (the number of a GPU): there is nothing to compare."""
     name: str = ""
     """Of its quantity."""
     least: float = 0.0
-    """A bar without a measure is never full of less."""
+    """The least value that fills a bar whose measure is the largest value of all ranks."""
 
     def worst(self, ranks: Sequence[RankView]) -> RankView | None:
         """The rank whose value is the worst of these."""
@@ -112,7 +112,7 @@ class Placed:
         return f"{self.gauge.head:>{self.gauge.width}}" + " " * (self.bar + (self.bar > 0))
 
     def cell(self, rank: RankView | None, role: str, under: str) -> Line:
-        """Number and bar of a rank; None: nothing is known."""
+        """Number and bar of a rank; None: it has no value."""
         value = None if rank is None else self.gauge.value(rank)
         text = numbers.NONE if value is None else self.gauge.text(value)
         line: Line = [(f"{plain(text):>{self.gauge.width}}", role + under)]

@@ -114,7 +114,7 @@ def _progress(snapshot: Snapshot, frame: Frame, wide: bool) -> list[_Item]:
 
 
 def _stand_in(frame: Frame) -> tuple[str, str] | None:
-    """(what stands in for the verdict, its role); None: nothing does."""
+    """(the sentence shown in place of the verdict, its role); None: the verdict is shown."""
     snapshot = frame.snapshot
     if frame.refused and not frame.ended:
         return plain(frame.refused), "bad"
@@ -147,7 +147,7 @@ def sentence(frame: Frame) -> tuple[str, str, str]:
 
 
 def verdict_line(frame: Frame, width: int) -> Line:
-    """The verdict, cut at a sensible place, and what else is known to be wrong."""
+    """The verdict, cut at a sensible place, and how many further findings and lost records there are."""
     lead, rest, role = sentence(frame)
     tail: Line = []
     if frame.snapshot is not None:

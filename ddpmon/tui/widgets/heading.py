@@ -18,7 +18,7 @@ def no_rank(frame: Frame) -> Line:
 
 
 class Granted:
-    """Knows the filter that a hub's rows were made for: a screen that is held still gets no others."""
+    """Remembers the filter that the hub's rows were made for: a screen that is held gets no others."""
 
     def __init__(self) -> None:
         self._filter = ""

@@ -50,7 +50,7 @@ _WORDS = {
     "wait": "half of the step",
     "gpu": "under 50% busy",
 }
-"""What a row is told to be; else over the median."""
+"""What the values of a row are called; else they are over the median."""
 _EIGHTHS = "▁▂▃▄▅▆▇█"
 _ROLES = {"wait": "comm", "loss": "info"}
 _TALLEST = 3
@@ -64,20 +64,20 @@ _SCALE = 253
 _Cell = tuple[str, str]
 
 
-def cell_looks(view: HeatView) -> list[_Cell]:
+def cell_glyphs(view: HeatView) -> list[_Cell]:
     """(glyph, role) of each value that a cell may have."""
-    looks: list[_Cell] = [(" ", "text")]
+    glyphs: list[_Cell] = [(" ", "text")]
     if view.beyond_chance:
-        return [*looks, *_JUDGED, *[_JUDGED[-1]] * (_SCALE + 2 - len(_JUDGED))]
+        return [*glyphs, *_JUDGED, *[_JUDGED[-1]] * (_SCALE + 2 - len(_JUDGED))]
     for code in range(_SCALE + 1):
         share = code / _SCALE
         if view.metric in _ROLES:
-            looks.append((_EIGHTHS[min(7, int(share * 8))], _ROLES[view.metric]))
+            glyphs.append((_EIGHTHS[min(7, int(share * 8))], _ROLES[view.metric]))
         else:
             value = view.low + share * (view.high - view.low)
             grades = _IDLE if view.metric == "gpu" else GRADES
-            looks.append(next(((glyph, role) for least, glyph, role in grades if value >= least), ("·", "ok")))
-    return [*looks, ("✖", "bad")]
+            glyphs.append(next(((glyph, role) for least, glyph, role in grades if value >= least), ("·", "ok")))
+    return [*glyphs, ("✖", "bad")]
 
 
 def legend(view: HeatView, *, wide: bool = False) -> Line:
@@ -95,7 +95,7 @@ def legend(view: HeatView, *, wide: bool = False) -> Line:
 
 
 def labels(rows: list[HeatRow], width: int, *, meant: bool = False) -> list[str]:
-    """Host and ranks of each row; the host only where it changes. meant: and how many of folded ranks are."""
+    """Host and ranks of each row; the host only where it changes. meant: add how many of folded ranks stand out."""
     hosts, before = [], ""
     for row in rows:
         first, last = (short_host(host) or numbers.NONE for host in row.hosts)
@@ -129,7 +129,7 @@ def hosts_end(rows: Sequence[HeatRow]) -> set[int]:
     return ends - {len(rows) - 1} if len(ends) < len(rows) else set()
 
 
-def sweep(view: HeatView, place: int, width: int, looks: list[_Cell]) -> Line:
+def sweep(view: HeatView, place: int, width: int, glyphs: list[_Cell]) -> Line:
     """A row in `width` columns, of which one marks where the newest ends and the oldest begins."""
     newest = view.first + view.columns - 1
     cells = view.cells[place * view.columns : (place + 1) * view.columns]
@@ -140,7 +140,7 @@ def sweep(view: HeatView, place: int, width: int, looks: list[_Cell]) -> Line:
             glyph, role = "│", "rule"
         else:
             at = view.columns - 1 - back
-            glyph, role = looks[cells[at]] if at >= 0 else (" ", "text")
+            glyph, role = glyphs[cells[at]] if at >= 0 else (" ", "text")
         if line and line[-1][1] == role:
             line[-1] = (line[-1][0] + glyph, role)
         else:
@@ -148,14 +148,14 @@ def sweep(view: HeatView, place: int, width: int, looks: list[_Cell]) -> Line:
     return line
 
 
-def in_words(view: HeatView, row: HeatRow, *, known: bool = True) -> str:
-    """What a row says: whose it is, how often, since when. known: there is something to tell."""
+def in_words(view: HeatView, row: HeatRow, *, has_value: bool = True) -> str:
+    """A row in words: whose it is, how often it is hot, since when. has_value: any cell has one."""
     host = short_host(row.hosts[0]) or "no host"
     who = f"rank {row.worst} on {host}" if row.count == 1 else f"rank {row.worst}, worst of {_span(row)}"
     if row.count > 1 and row.meant:
         among = " alone" if row.meant == 1 else f", worst of {row.meant}"
         who = f"rank {row.worst}{among} of {row.count} ({_span(row)})"
-    if not known:
+    if not has_value:
         return f"{who}: nothing known"
     if view.metric == "loss":
         return who
@@ -186,7 +186,7 @@ class HeatMap(Pane):
 
     @property
     def metrics(self) -> list[str]:
-        """What there is to show: phases that are measured, GPU utilization where a rank has a GPU that tells."""
+        """Metrics that can be shown: phases that are measured, GPU utilization where a rank has it."""
         ranks = [] if self.frame.snapshot is None else self.frame.snapshot.ranks
         gpu = any(rank.gpu is not None and rank.gpu.percent is not None for rank in ranks)
         without = {name for rank in ranks for name in rank.unmeasured} | ({"gpu"} if not gpu else set())
@@ -224,7 +224,7 @@ class HeatMap(Pane):
         self.redraw()
 
     def _view(self, snapshot: Snapshot | None) -> HeatView | None:
-        """What there is to show, if it is what was asked for."""
+        """The map in the snapshot, if it is the one that this pane asked for."""
         heat = None if snapshot is None or not self._granted.fits(self.frame) else snapshot.heat
         return heat if heat is not None and (heat.metric, heat.steps) == (self.metric, self.steps) else None
 
@@ -233,28 +233,28 @@ class HeatMap(Pane):
         a_column = f"{self.steps} step{'s' * (self.steps > 1)}/column"
         judged = self.beyond_chance if view is None else view.beyond_chance
         titles = TITLES | BEYOND_CHANCE if judged else TITLES
-        told = f"heat{' by host' * self.by_host}: {titles[self.metric]}, {a_column}"
+        title = f"heat{' by host' * self.by_host}: {titles[self.metric]}, {a_column}"
         if view is None or not view.rows or height < 4:
             early = frame.snapshot is None or arriving(frame.snapshot)
             said = "no step yet" if early else "coming…" if frame.behind_s is None else "not kept; space goes on"
             none = frame.filter is not None and view is not None and not view.rows
-            return [heading(told, frame, width), NO_RANK if none else [(f" {said}", "muted")]]
+            return [heading(title, frame, width), NO_RANK if none else [(f" {said}", "muted")]]
         names = labels(view.rows, width * 2 // 5, meant=view.beyond_chance)
         room = width - len(names[0]) - 2
         first = max(1, (view.first + max(0, view.columns - room + 1)) * view.steps)
-        signs = legend(view, wide=len(told) + size(legend(view, wide=True)) + 4 <= width)
+        signs = legend(view, wide=len(title) + size(legend(view, wide=True)) + 4 <= width)
         span = f", steps {numbers.count(first)}-{numbers.count(view.last_step)} "
-        if len(told) + len(span) + size(signs) + 4 <= width and frame.filter is None:
-            told += span
+        if len(title) + len(span) + size(signs) + 4 <= width and frame.filter is None:
+            title += span
         high = height - 1 - _BELOW
         ends = hosts_end(view.rows)
         ends = ends if len(view.rows) + len(ends) <= high else set()
         tall = max(1, min(_TALLEST, (high - len(ends)) // len(view.rows)))
-        looks, chosen = cell_looks(view), self._place(view)
+        glyphs, chosen = cell_glyphs(view), self._place(view)
         lines: list[Line] = []
         self._places = []
         for place in range(min(len(view.rows), high)):
-            row = sweep(view, place, room, looks)
+            row = sweep(view, place, room, glyphs)
             under = "+select" if place == chosen else ""
             for line in range(tall):
                 name = names[place] if line == tall // 2 else " " * len(names[0])
@@ -263,10 +263,10 @@ class HeatMap(Pane):
             if place in ends:
                 lines.append([("─" * width, "rule")])
                 self._places.append(-1)
-        known = any(view.cells[chosen * view.columns : (chosen + 1) * view.columns])
-        said = in_words(view, view.rows[chosen], known=known)
+        has_value = any(view.cells[chosen * view.columns : (chosen + 1) * view.columns])
+        said = in_words(view, view.rows[chosen], has_value=has_value)
         return [
-            heading(told, frame, width, signs),
+            heading(title, frame, width, signs),
             *lines,
             self._now(view, len(names[0]) + 2, room),
             fit([(" " + cut_sentence(said, width - 1), "text")], width),

@@ -119,7 +119,7 @@ def inspection(
 ) -> list[Line]:
     """Everything about one rank, without the title; as long as it needs to be, what is most wanted first.
 
-    height: what it may fill. asked: someone wants to know where it is. answers: it can say so now. missing: said where
+    height: what it may fill. asked: where it is was asked for. answers: the rank can be asked now. missing: said where
     its course through time is not there. printed: what the ranks print.
     """
     beside_each_other = width >= SIDE_BY_SIDE
@@ -163,7 +163,7 @@ class Inspection(Pane):
         self._top = 0
         self.printed: Log | None = None
         self._asked = False
-        """Someone wants to know where it is."""
+        """Where the rank is was asked for."""
         self._steps: int | None = None
         """In a column of its course; None: as fits the run."""
 

@@ -20,7 +20,7 @@ _OF_CLOCKS = ("gpu_temperature", "gpu_clock")
 
 @dataclass(frozen=True)
 class Trouble:
-    """What is wrong with a rank's machine; the higher the order, the more it needs a look."""
+    """What is wrong with a rank's machine; the higher the order, the more it needs attention."""
 
     order: int = 0
     glyph: str = " "

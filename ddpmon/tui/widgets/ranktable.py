@@ -136,7 +136,7 @@ class RankTable(BlockPane):
         return ranks if rank_filter is None else [rank for rank in ranks if rank_filter.lets(rank)]
 
     def title(self, text: str, snapshot: Snapshot | None, width: int, legend: Line | None = None) -> Line:
-        """The title, with the filter in it, and where a change that is known is why the means tell of few steps."""
+        """The title, with the filter in it, and the step since which means are taken where a change cut them short."""
         since = _since_change(snapshot) + _earlier(snapshot)
         text = text.rstrip() + since if since else text
         return heading(text, replace(self.frame, snapshot=snapshot), width, legend)
