@@ -55,6 +55,7 @@ WHAT_TO_DO = {
     "gradients_not_synchronised": "Call the DDP wrapper, not `model.module`, and leave `no_sync` before the last backward.",
     "periodic_straggler": "Look for what that rank does every so many steps: logging, a checkpoint, a metric on rank 0.",
     "straggler": "Look into the phase that is named, and at what sets the rank apart; move it to another machine if nothing.",
+    "slow_host": "Look at what all ranks of that host share: its clocks, its cores, its disk, its network card.",
     "load_imbalance": "Sort batches by length, or cut them to equal numbers of tokens, so that ranks have as much to do.",
     "slow_link": "Look at that rank's network card, cable or PCIe lane; `ddpmon run --buckets` shows the bandwidth.",
     "moving_straggler": "No machine is at fault: even out batches, give ranks cores of their own, load ahead.",
@@ -75,6 +76,8 @@ WHAT_TO_DO = {
 """In a line, for someone who has not seen the run; what a finding says itself knows more."""
 
 
+RUN = """RUN is a name, the beginning of an id, or nothing for the latest run; for some commands also `HOST:RUN`, a run on
+another machine."""
 METRICS = """What ddpmon measures of each rank, and by which word it is found: over columns, in the filter (`/`), in
 charts (`m`), and as a metric of `ddpmon metrics` and `ddpmon export --format openmetrics`. Those of a step are means
 over the last steps; the others are read once a second."""
@@ -85,11 +88,12 @@ on it is one. A run that is well has none above `info`. The names are those of `
 
 def command_page() -> str:
     """Each command's own help."""
-    parts = ["# Commands\n", MADE]
-    for name, command in commands.commands.items():
-        if not command.hidden:
-            context = click.Context(command, info_name=f"ddpmon {name}", terminal_width=WIDTH, max_content_width=WIDTH)
-            parts.append(f"## {name}\n\n```text\n{command.get_help(context)}\n```\n")
+    shown = {name: command for name, command in commands.commands.items() if not command.hidden}
+    rows = [f"| [{name}](#{name}) | {command.get_short_help_str(WIDTH)} |" for name, command in shown.items()]
+    parts = ["# Commands\n", f"{RUN}\n", MADE, "| command | does |\n| --- | --- |", *rows, ""]
+    for name, command in shown.items():
+        context = click.Context(command, info_name=f"ddpmon {name}", terminal_width=WIDTH, max_content_width=WIDTH)
+        parts.append(f"## {name}\n\n```text\n{command.get_help(context)}\n```\n")
     return "\n".join(parts)
 
 
