@@ -103,7 +103,7 @@ def blocks(page: Path) -> Iterator[str]:
 def lines() -> list[tuple[str, str]]:
     """(page, command line) of every line in a block of code that begins with ddpmon."""
     commands = [
-        (str(page.relative_to(ROOT)), re.split(r"\s{2,}#", line)[0])
+        (str(page.relative_to(ROOT)), re.split(r"\s{2,}#|\s>\s", line)[0])
         for page in PAGES
         for line in blocks(page)
         if line.startswith("ddpmon ")
