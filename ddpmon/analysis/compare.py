@@ -60,7 +60,7 @@ class Side:
     halves_ms: tuple[float, float]
     """Median step of the first and of the second half."""
     samples: float
-    """A step; 0: not known."""
+    """A step; 0: not counted."""
     tokens: float
     phases_ms: Floats
     """[7] In the order of PHASES, mean over ranks and steps."""
@@ -228,7 +228,7 @@ def _cost(finding: Finding) -> float:
 
 
 def _losses(a: World, b: World, one: Side, other: Side) -> Losses | None:
-    """None where no losses are known, or the runs have no stretch in common."""
+    """None where one run has no losses, or the runs have no stretch in common."""
     by_samples = one.samples > 0 and other.samples > 0 and abs(other.samples / one.samples - 1) > ALIKE.enter
     steps_a, loss_a = _loss_by_step(a)
     steps_b, loss_b = _loss_by_step(b)
@@ -260,7 +260,7 @@ def _losses(a: World, b: World, one: Side, other: Side) -> Losses | None:
 
 
 def _loss_by_step(world: World) -> tuple[Floats, Floats]:
-    """Steps in which ranks told a loss, and its mean over them."""
+    """Steps in which ranks have a loss, and its mean over them."""
     ranks_with_loss = world.has_loss.sum(axis=1)
     rows = ranks_with_loss > 0
     sums = np.where(world.has_loss, world.loss, 0.0).sum(axis=1)

@@ -1,4 +1,4 @@
-"""What happened to the findings: found, clearly worse, gone, and what they had cost by then."""
+"""Events of findings: when one comes, when it is clearly worse, when it is gone, and what it had cost by then."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from ddpmon.messages import Finding
 GRAVEST_FIRST = ("critical", "warn", "info")
 WORSE = Threshold(
     2.0,
-    of="times what a finding cost when it was last told, to be told again",
+    of="times what a finding cost when it was last announced, to be announced again",
     why="A judgement: what costs twice as much may be worth acting on where it was not; noise alone doubles nothing.",
 )
 AWAY_S = Threshold(
     60.0,
-    of="seconds of the run without a finding after which that it is gone is told",
+    of="seconds of the run without a finding after which its end is announced",
     why="A judgement: what comes back within a minute was not mended, and two lines about it would be noise.",
 )
 
 
 SETTLED_S = 60.0
-"""Seconds of the run after which what a finding costs is known well enough to call it worse."""
+"""Seconds of the run after which the cost of a finding is certain enough to call it worse."""
 
 
 @dataclass(frozen=True)
@@ -40,15 +40,15 @@ class Announcement:
 
 
 class News:
-    """What was told of findings, so that each is told when it comes, when it is clearly worse, and when it stays away.
+    """Remembers which findings were announced: each is when it comes, when it is clearly worse, and when it is gone.
 
-    A finding is the same as long as its kind says that it is about the same. It is over when it has a last step, or is
-    found no more.
+    Findings of equal identity (`Kind.identity`) are the same one. It is over when it has a last step, or is not there
+    any more.
     """
 
     def __init__(self) -> None:
         self._announced: dict[Hashable, tuple[Finding, float]] = {}
-        """As it was when last told, or when it had settled after that; and when it was told, in seconds."""
+        """As it was when last announced, or when it had settled after that; and when that was, in seconds."""
         self._gone: dict[Hashable, tuple[str, float, Finding]] = {}
         """That they are gone, not told yet: in words, since when in seconds, and what it was."""
 
@@ -90,7 +90,7 @@ class News:
             last = None  # something else is the matter
         if last is not None and GRAVEST_FIRST.index(finding.severity) >= GRAVEST_FIRST.index(last.severity):
             was = last.cost_ms or 0.0
-            if not seconds - at >= SETTLED_S:  # what few steps tell of a cost is not what it is
+            if not seconds - at >= SETTLED_S:  # a cost over few steps strays
                 self._announced[key] = replace(last, cost_ms=max(was, cost)), at
                 return []
             if finding.severity == "info" or not was or not WORSE.reached(cost / was):
@@ -105,7 +105,7 @@ def _identity(finding: Finding) -> Hashable:
 
 
 def _was_there(over: Finding, before: Sequence[Finding]) -> bool:
-    """Whether a stretch that is over was found before, while it lasted or after."""
+    """Whether a stretch that is over was a finding before, while it lasted or after."""
     same = [f for f in before if _identity(f) == _identity(over)]
     return any(f.until_step is None or _end(f) >= (over.since_step or 0) for f in same)
 
@@ -126,7 +126,7 @@ def _lasting(findings: Sequence[Finding]) -> dict[Hashable, Finding]:
 
 
 def _words_of_end(ended: Finding, was: Finding, last_step: int | None) -> str:
-    """That it is gone, and what it cost: "rank 3 keeps up again; it cost 12.3 s". "": its kind tells nothing of it."""
+    """That it is gone, and what it cost: "rank 3 keeps up again; it cost 12.3 s". "": its kind announces no end."""
     ranks = " ".join(map(str, was.ranks))
     sentence = kind_of(was).gone.format(ranks=ranks, who=was.subject or f"rank {ranks}")
     seconds = cost_s(ended, last_step)

@@ -20,7 +20,7 @@ from ddpmon.messages import Finding
 OVERTAKES = Threshold(
     1.3,
     of="times what the first of the costly findings costs that another one does, to be first",
-    why="A judgement: which of two alike is told first changes nothing that a person would do.",
+    why="A judgement: which of two alike comes first changes nothing that a person would do.",
 )
 
 

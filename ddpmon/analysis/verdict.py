@@ -50,7 +50,7 @@ class Waiting:
     """What a run that has no step yet waits for."""
 
     world_size: int
-    """0 where a launcher other than torchrun decides it: not known before the first rank is heard."""
+    """0 where a launcher other than torchrun decides it: unknown until the first rank is heard."""
     launcher: bool = False
     """The command (torchrun) runs."""
     stages: dict[int, int] = field(default_factory=dict)
@@ -194,7 +194,7 @@ def gone(ranks: Sequence[int], world_size: int) -> Verdict:
 
 
 def pausing(now: Pausing, world_size: int, besides: Verdict) -> Verdict:
-    """What goes on while no rank finishes a step, though all is well. besides: what is told of the steps before."""
+    """What goes on while no rank finishes a step, though all is well. besides: what is said of the steps before."""
     who = "" if len(now.ranks) == world_size else f" on rank {rank_list(now.ranks, world_size)}"
     others = "; the others wait" if who else ""
     lead = f"{now.kind}{who} for {duration(now.seconds)}{others}"
@@ -233,7 +233,7 @@ def ended(
     failure: tuple[str, str] | None,
     waited: Waiting | None = None,
 ) -> Verdict:
-    """Of a run that is over. failure: what is known of why it failed: its beginning that says who, and all of it.
+    """Of a run that is over. failure: why it failed: the beginning of the sentence that says who, and all of it.
 
     waited: what it waited for last; it matters where no step was seen.
     """
@@ -269,9 +269,9 @@ def ended(
 
 
 def beside_state(sentence: str, state: str, findings: Sequence[Finding], steps: int, seconds: float) -> str:
-    """What is told of a run that is over where its state stands beside it. sentence: what `ended` tells.
+    """The verdict of a run that is over for where its state stands beside it. sentence: that of `ended`.
 
-    Of one that is done, what was found in it, and only if that is nothing how many steps it took.
+    Of one that is done, its gravest finding; without any, how many steps it took.
     """
     if state != "done" or not steps:
         return sentence

@@ -96,8 +96,8 @@ def members(run_id: str) -> list[tuple[Process, int]]:
     except OSError:
         return []
     joined = (parts for name in names if (parts := _MEMBER.fullmatch(name)))
-    found = [(Process(int(pid), int(ticks)), int(rank)) for pid, ticks, rank in (parts.groups() for parts in joined)]
-    return [(process, rank) for process, rank in found if process.alive()]
+    members = [(Process(int(pid), int(ticks)), int(rank)) for pid, ticks, rank in (parts.groups() for parts in joined)]
+    return [(process, rank) for process, rank in members if process.alive()]
 
 
 def _folder(run_id: str) -> Path:

@@ -18,7 +18,7 @@ from ddpmon.analysis.statistics.arrays import Floats, medians
 from ddpmon.analysis.statistics.excess import some_of
 from ddpmon.analysis.steps.by_host import by_host, columns_by_host
 from ddpmon.analysis.steps.stragglers import late
-from ddpmon.analysis.steps.stretches import Late
+from ddpmon.analysis.steps.stretches import LateStretch
 from ddpmon.analysis.steps.what_if import gain
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
@@ -48,7 +48,12 @@ class LateHost:
     """One host whose ranks are late together, with all that is known of it."""
 
     def __init__(
-        self, name: str, world: World, columns: Sequence[int], stretch: Late, conditions: Mapping[int, Conditions]
+        self,
+        name: str,
+        world: World,
+        columns: Sequence[int],
+        stretch: LateStretch,
+        conditions: Mapping[int, Conditions],
     ) -> None:
         """columns: of all its ranks. stretch: of the host among hosts."""
         self.name, self.world, self.stretch, self.conditions = name, world, stretch, conditions
@@ -147,7 +152,7 @@ class LateHost:
         return host_cause(lateness, self.ranks, self.conditions, [self.world.ranks[column] for column in self.peers])
 
     @property
-    def as_ranks(self) -> list[Late]:
+    def as_ranks(self) -> list[LateStretch]:
         """Its late ranks, each late for the same stretch."""
         return [replace(self.stretch, column=column, over_ms=self.over_ms) for column in self.columns]
 

@@ -13,7 +13,7 @@ from ddpmon.analysis.statistics.arrays import Floats, medians
 from ddpmon.analysis.statistics.excess import EXPLAINS, some_of
 from ddpmon.analysis.steps.even_work import even_batches
 from ddpmon.analysis.steps.stragglers import late
-from ddpmon.analysis.steps.stretches import Late
+from ddpmon.analysis.steps.stretches import LateStretch
 from ddpmon.analysis.steps.what_if import gain
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
@@ -74,7 +74,7 @@ def late_ranks(
     conditions: Mapping[int, Conditions],
     had_more_work: Collection[int],
     skip: Collection[int],
-    besides: Sequence[Late] = (),
+    besides: Sequence[LateStretch] = (),
 ) -> Iterator[LateRank]:
     """Each rank that is late now, worst first, then those that were a while ago.
 
@@ -110,8 +110,8 @@ class LateRank:
     def __init__(
         self,
         world: World,
-        stretch: Late,
-        partners: list[Late],
+        stretch: LateStretch,
+        partners: list[LateStretch],
         held: Finding | None,
         conditions: Mapping[int, Conditions],
         *,

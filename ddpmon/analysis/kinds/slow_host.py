@@ -84,7 +84,7 @@ def detected(
 def _detection(host: LateHost, evidence: Evidence) -> Detection[SlowHost]:
     part, why = host.part, host.cause
     starved = [host.conditions[rank].starved_share for rank in host.ranks]
-    known = [share for share in starved if share is not None]
+    shares = [share for share in starved if share is not None]
     facts = SlowHost(
         own_ms=float(np.median(part.own_ms[:, host.columns].mean(axis=0))),
         over_median_ms=host.over_ms,
@@ -95,7 +95,7 @@ def _detection(host: LateHost, evidence: Evidence) -> Detection[SlowHost]:
         steps=len(part),
         with_ranks=host.with_ranks or None,
         gain_together=host.together if host.partners else None,
-        starved_share=float(np.median(known)) if known else None,
+        starved_share=float(np.median(shares)) if shares else None,
         host=host.name,
         from_the_start=host.since <= BEGINNING,
         world_size=len(part.ranks),

@@ -52,7 +52,7 @@ class _Ring:
                 self._mean[place] = value if count == 1 else mean + (value - mean) / count
 
     def means(self, last: int, columns: int) -> Floats:
-        """[columns, quantities] Of the bins up to the one of the second `last`; NaN where nothing is known."""
+        """[columns, quantities] Of the bins up to the one of the second `last`; NaN where there is no value."""
         numbers = np.arange(last // self.seconds - columns + 1, last // self.seconds + 1)
         slots = numbers % BINS
         means = np.array(np.frombuffer(self._mean, np.float32).reshape(BINS, -1)[slots], np.float64)

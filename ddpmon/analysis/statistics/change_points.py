@@ -43,10 +43,10 @@ def onset(excess: Floats, inside: int, near: int = NEAR, per_step: float = 0.0) 
         noise = float(np.square(np.diff(score)).mean()) / 2 if len(score) > 1 else 0.0
         fallen = np.maximum.accumulate(sums) - sums > 6 * reach + 3 * max(noise, per_step) / reach
         end = int(fallen.argmax()) if fallen.any() else len(sums)
-        found = inside - int(sums[:end].argmax()) if end else inside
-        if found == begin:
+        moved = inside - int(sums[:end].argmax()) if end else inside
+        if moved == begin:
             break
-        begin = found
+        begin = moved
     return begin
 
 

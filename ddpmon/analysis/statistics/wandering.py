@@ -161,12 +161,12 @@ def _seen(means: Floats) -> tuple[Floats, Floats]:
 
 def _tails(means: Floats) -> Floats:
     """Of a typical rank, for each length of TAILS, if there are enough blocks."""
-    found: list[float] = []
+    tails: list[float] = []
     for length in TAILS:
         count = len(means) // length
         joined = means[len(means) - count * length :].reshape(count, length, -1).mean(axis=1)
-        found.append(_tail(joined) if count >= FEWEST_TAIL or not found else found[-1])
-    return np.array(found)
+        tails.append(_tail(joined) if count >= FEWEST_TAIL or not tails else tails[-1])
+    return np.array(tails)
 
 
 def _tail(values: Floats) -> float:

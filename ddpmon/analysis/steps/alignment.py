@@ -10,7 +10,7 @@ from ddpmon.messages import Step
 
 LATE_US = Threshold(
     3_000_000,
-    of="µs that another rank is past a step, by its own clock, of which a rank has not told",
+    of="µs that another rank is past a step, by its own clock, of which a rank has sent no record",
     why="A judgement: ranks send several times a second, so that its record is lost; the step is handed on without it.",
 )
 PENDING = 4096
@@ -24,17 +24,17 @@ PARTIAL_ROWS = Threshold(
 
 @dataclass(frozen=True)
 class Rows:
-    """Consecutive steps of the same ranks: `steps[i][j]` is what `ranks[j]` told of the i-th step."""
+    """Consecutive steps of the same ranks: `steps[i][j]` is the record of `ranks[j]` of the i-th step."""
 
     ranks: tuple[int, ...]
     steps: list[list[Step]]
 
 
 class Aligner:
-    """Collects records by step number; hands out steps once every rank that is still heard has told of them.
+    """Collects records by step number; hands out steps once every rank that is still heard has sent its record.
 
-    Records of one rank must come in the order of their steps. A step that a rank never told of (a lost record, a
-    rank that left) is left out, because nobody's wait can be known in it. If the same ranks are absent from many
+    Records of one rank must come in the order of their steps. A step without the record of some rank (it was lost,
+    or the rank left) is left out, because nobody's wait can be computed in it. If the same ranks are absent from many
     steps in a row, the rest becomes the world.
     """
 

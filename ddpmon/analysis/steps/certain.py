@@ -8,7 +8,7 @@ import numpy as np
 
 from ddpmon.analysis.statistics.arrays import median
 from ddpmon.analysis.statistics.excess import Chance, deviations, noisier, restless
-from ddpmon.analysis.steps.stretches import EDGE, Late
+from ddpmon.analysis.steps.stretches import EDGE, LateStretch
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
 
@@ -29,12 +29,12 @@ MANY = 3
 
 
 def certain(
-    world: World, known: Mapping[int, int], skip: Collection[int], least_ms: float, noise: Chance | None = None
-) -> list[Late]:
-    """The rank that is the last in each of the last steps, each time by so much that few steps tell it.
+    world: World, was_late: Mapping[int, int], skip: Collection[int], least_ms: float, noise: Chance | None = None
+) -> list[LateStretch]:
+    """The rank that is the last in each of the last steps, each time by so much that few steps suffice.
 
-    known: by column that was late when last looked at, the index of its first step. least_ms: that it is late by.
-    noise: what is known of it, if that is anything: where it stays alike for long, many steps in a row are one.
+    was_late: by column that was late at the last judgement, the index of its first step. least_ms: by so much at
+    least. noise: None where steps are too few to estimate it; where it stays alike for long, many steps count as one.
     """
     last = world.own_ms[-CERTAIN_STEPS[-1] :].argmax(axis=1)
     column = int(last[-1])
@@ -43,7 +43,9 @@ def certain(
     excess = world.excess_ms[:, column]
     over = excess / np.maximum(world.typical_ms if len(world.ranks) > 2 else world.own_ms.min(axis=1), 1e-9)
     shown = [n for n in CERTAIN_STEPS if n <= steps and over[-n:].min() >= CERTAIN.enter / n]
-    if shown and noise and column not in known and len(world.ranks) > MANY:  # of few, a late one is most of the noise
+    if (
+        shown and noise and column not in was_late and len(world.ranks) > MANY
+    ):  # of few, a late one is most of the noise
         usual, beyond = restless(world.excess_ms), deviations(len(world.ranks))
         bounds = {n: noise.of_a_rank(column, noisier(excess[-n:], usual)).bound_ms(n, beyond)[0] for n in shown}
         shown = [n for n in shown if excess[-n:].mean() >= bounds[n]]
@@ -51,6 +53,6 @@ def certain(
         return []
     short = np.flatnonzero(over < over[-shown[-1] :].min() / 2)
     begin = int(short[-1]) + 1 if len(short) else 0
-    if column in known:
-        begin = max(0, known[column])
-    return [Late(column, begin, len(excess) - 1, median(excess[begin:]), begin <= EDGE)]
+    if column in was_late:
+        begin = max(0, was_late[column])
+    return [LateStretch(column, begin, len(excess) - 1, median(excess[begin:]), begin <= EDGE)]

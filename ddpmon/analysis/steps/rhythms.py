@@ -88,17 +88,17 @@ class Rhythm:
     """By how much a long step exceeds the usual."""
 
 
-def rhythms(world: World, known: Collection[int] = ()) -> list[Rhythm]:
-    """The columns with a rhythm, worst first. known: those that had one when last looked at."""
+def rhythms(world: World, had_one: Collection[int] = ()) -> list[Rhythm]:
+    """The columns with a rhythm, worst first. had_one: columns that had one at the last judgement."""
     if len(world.ranks) < 2 or len(world) < 2 * FEWEST.enter:
         return []
     least = [max(1.0, share.enter * world.usual_ms) for share in (VERY_LONG, LONG)]
-    columns = np.union1d(_may_gain(world, min(least)), np.array(list(known), np.int64))
-    found: dict[int, Rhythm] = {}
+    columns = np.union1d(_may_gain(world, min(least)), np.array(list(had_one), np.int64))
+    by_column: dict[int, Rhythm] = {}
     for least_ms in least if len(columns) else ():  # among fewer long steps a rhythm stands out better
-        for rhythm in _rhythms(world, columns, least_ms, known):
-            found.setdefault(rhythm.column, rhythm)
-    return sorted(found.values(), key=lambda rhythm: -rhythm.over_ms / rhythm.every)
+        for rhythm in _rhythms(world, columns, least_ms, had_one):
+            by_column.setdefault(rhythm.column, rhythm)
+    return sorted(by_column.values(), key=lambda rhythm: -rhythm.over_ms / rhythm.every)
 
 
 def _may_gain(world: World, least_ms: float) -> Ints:
@@ -120,7 +120,7 @@ def _may_gain(world: World, least_ms: float) -> Ints:
     return np.unique(whose[since > (1 - 1 / TOLD.enter) * step_since])
 
 
-def _rhythms(world: World, columns: Ints, least_ms: float, known: Collection[int]) -> Iterator[Rhythm]:
+def _rhythms(world: World, columns: Ints, least_ms: float, had_one: Collection[int]) -> Iterator[Rhythm]:
     """Those of steps that are long by at least so many ms."""
     excess = world.excess_ms[:, columns]
     over_neighbours = _over_neighbours(excess)
@@ -133,7 +133,7 @@ def _rhythms(world: World, columns: Ints, least_ms: float, known: Collection[int
     share = long.mean(axis=0)
     for place in np.flatnonzero((long.sum(axis=0) >= FEWEST.enter) & (share <= 0.6)).tolist():
         column = int(columns[place])
-        most = MISSED.asked(column in known)
+        most = MISSED.asked(column in had_one)
         rhythm = _rhythm(world.step, np.flatnonzero(long[:, place]), float(share[place]), most)
         if rhythm is not None:
             every, kept = rhythm

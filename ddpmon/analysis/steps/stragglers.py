@@ -5,8 +5,8 @@ typical own time, and exceeds chance: z standard errors (`excess.chance`, with t
 share of false alarms of FALSE_ALARMS over all ranks and stretches looked at together (Bonferroni). Where noise hides
 that in the own time, one phase may show it (`one_phase`) that has no more than twice as much, or a step up as noise
 that wanders does not make (`change_points.step_up`). A rank that is the last in each of a few steps, by far, needs less
-of that. What was found before stays until it is seen to end (`stretches`). What comes after a stretch that is over is
-judged by itself.
+of that. What was reported before stays until it is seen to end (`stretches`). What comes after a stretch that is over
+is judged by itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ddpmon.analysis.steps.stretches import (
     RECENT,
     SHORTEST,
     STAYS,
-    Late,
+    LateStretch,
     begin_of,
     burst,
     ended,
@@ -70,51 +70,51 @@ FADES, FADED = 24, 0.75
 
 def late(
     world: World,
-    known: Mapping[int, int] | None = None,
+    was_late: Mapping[int, int] | None = None,
     skip: Collection[int] = (),
     over: Mapping[int, int] | None = None,
-) -> list[Late]:
+) -> list[LateStretch]:
     """Columns that are late now, worst first, then those that were for a while.
 
-    known: late when last looked at: by column, the index of the first step that was told, which may lie before the
-    window. over: by column, the last index of a stretch that is known to be over.
+    was_late: at the last judgement: by column, the index of the first step that was reported, which may lie before the
+    window. over: by column, the last index of a stretch that has ended.
     """
     if len(world.ranks) < 2 or len(world) < FEWEST_CERTAIN.enter:
         return []
-    known = known or {}
+    was_late = was_late or {}
     if not FEWEST_STEPS.reached(len(world)):
-        return certain(world, known, skip, EXCESS_MS.enter)
+        return certain(world, was_late, skip, EXCESS_MS.enter)
     excess, smooth, sums = world.excess_ms, world.smooth_ms, world.total_ms
     typical = world.usual_ms
     noise = chance(sums, typical)
-    plain = certain(world, known, skip, EXCESS_MS.enter, noise)
+    plain = certain(world, was_late, skip, EXCESS_MS.enter, noise)
     least = max(EXCESS_MS.enter, OVER_PEERS.enter * typical)
 
     share = np.ones(smooth.shape[1])
-    share[list(known)] = STAYS
+    share[list(was_late)] = STAYS
     over = over or {}
-    stretches = _stretches(world, noise, _Asked(least, share, known, over, skip))
+    stretches = _stretches(world, noise, _Asked(least, share, was_late, over, skip))
     taken = {stretch.column for stretch in stretches}
     stretches += [stretch for stretch in plain if stretch.column not in taken]
     now = [stretch for stretch in stretches if not stretch.over and stretch.over_ms >= least * STAYS]
     past = [stretch for stretch in stretches if stretch.over]
     if len(now) > (len(world.ranks) + 1) // 2:
         now = []  # what most ranks do is the rule, and the few that are faster hold nobody back
-    now = _against_the_rest(world, _dated(world, now, known, over), noise, known)
+    now = _against_the_rest(world, _dated(world, now, was_late, over), noise, was_late)
     taken = {stretch.column for stretch in now} | set(skip)
     past = [stretch for stretch in past if stretch.column not in taken and stretch.over_ms >= least]
     taken |= {stretch.column for stretch in past}
-    for column in set(known) - taken:
+    for column in set(was_late) - taken:
         after = over.get(column, -1) + 1
-        gone = ended(excess[after:, column], smooth[after:, column], column, known[column] - after)
+        gone = ended(excess[after:, column], smooth[after:, column], column, was_late[column] - after)
         if gone is not None and gone.over_ms >= least * STAYS:
             past.append(gone.moved(after))
-    taken |= set(known) | set(over)
+    taken |= set(was_late) | set(over)
     for column, inside in _bursts(sums, noise, least):
         if column not in taken:
-            found = burst(excess[:, column], column, inside)
-            if found.last < len(world) - 1 - EDGE and found.over_ms >= least and _stands_out(world, found, noise):
-                past.append(found)
+            late = burst(excess[:, column], column, inside)
+            if late.last < len(world) - 1 - EDGE and late.over_ms >= least and _stands_out(world, late, noise):
+                past.append(late)
     order = lambda stretch: -stretch.over_ms
     return sorted(now, key=order) + sorted(past, key=order)
 
@@ -137,36 +137,36 @@ class _Asked:
         return self.over.get(column, -1) + 1
 
 
-def _stretches(world: World, noise: Chance, asked: _Asked) -> list[Late]:
+def _stretches(world: World, noise: Chance, asked: _Asked) -> list[LateStretch]:
     """One of each rank that is late: by a mean of its last steps, by one phase, by a step up, or because it was."""
     excess, smooth = world.excess_ms, world.smooth_ms
     lengths, means = _last_means(world.total_ms, asked.over)
 
-    def stretch(column: int, length: int) -> Late | None:
+    def stretch(column: int, length: int) -> LateStretch | None:
         since = asked.since.get(column)
         return stretch_after(asked.after(column), excess, smooth, noise, column, length, since)
 
     tries = len(world.ranks)
     exceeding = dict(_exceeding(excess, smooth, lengths, means, noise, asked.least_ms, asked.share, tries))
-    found = {column: stretch(column, length) for column, length in exceeding.items() if column not in asked.skip}
+    by_column = {column: stretch(column, length) for column, length in exceeding.items() if column not in asked.skip}
     hidden = [c for c in _over_least(means, asked.least_ms * asked.share) if c not in exceeding and c not in asked.skip]
     lately = smooth[-FADES:].mean(axis=0)
     for column in asked.since:
-        one = found.get(column)
+        one = by_column.get(column)
         if column not in asked.skip and column not in hidden and (not one or lately[column] < FADED * one.over_ms):
             hidden.append(column)
     for one in _late_in_one_phase(world, hidden, asked):
-        if one.over or not found.get(one.column):
-            found[one.column] = one
+        if one.over or not by_column.get(one.column):
+            by_column[one.column] = one
     for column in hidden[:MOST]:
-        if not found.get(column):
+        if not by_column.get(column):
             share = float(asked.share[column]) * noise.tail**2
             since, after = asked.since.get(column), asked.after(column)
-            found[column] = jump(excess[:, column], column, after, asked.least_ms, share, since)
+            by_column[column] = jump(excess[:, column], column, after, asked.least_ms, share, since)
     for column in asked.since:
-        if not found.get(column) and column not in asked.skip:
-            found[column] = stretch(column, RECENT[0])
-    return [one for one in found.values() if one]
+        if not by_column.get(column) and column not in asked.skip:
+            by_column[column] = stretch(column, RECENT[0])
+    return [one for one in by_column.values() if one]
 
 
 def _last_means(sums: Floats, over: Mapping[int, int]) -> tuple[list[int], Floats]:
@@ -191,9 +191,9 @@ def _over_least(means: Floats, least: Floats) -> list[int]:
     return [column for column in np.argsort(-times).tolist() if times[column] >= 1.0]
 
 
-def _late_in_one_phase(world: World, columns: list[int], asked: _Asked) -> list[Late]:
+def _late_in_one_phase(world: World, columns: list[int], asked: _Asked) -> list[LateStretch]:
     """Stretches that one phase shows, of columns whose own time is late by enough, but not beyond chance."""
-    found: dict[int, Late] = {}
+    by_column: dict[int, LateStretch] = {}
     for phase in in_each_phase(world, columns, asked.least_ms * STAYS):
         least = phase.least_ms / STAYS
         share = np.ones(phase.excess_ms.shape[1])
@@ -217,9 +217,9 @@ def _late_in_one_phase(world: World, columns: list[int], asked: _Asked) -> list[
                 continue  # other phases of it are as much shorter
             if one.over and one.over_ms < own / 2:
                 continue  # it was late in another one
-            if column not in found or own > found[column].over_ms:
-                found[column] = replace(one, column=column, over_ms=own)
-    return list(found.values())
+            if column not in by_column or own > by_column[column].over_ms:
+                by_column[column] = replace(one, column=column, over_ms=own)
+    return list(by_column.values())
 
 
 def _exceeding(
@@ -269,18 +269,20 @@ def _bursts(sums: Floats, noise: Chance, least: float) -> list[tuple[int, int]]:
     return [(column, middle) for column, (_, middle) in best.items()]
 
 
-def _stands_out(world: World, found: Late, noise: Chance) -> bool:
+def _stands_out(world: World, stretch: LateStretch, noise: Chance) -> bool:
     """Whether a stretch that is over is beyond chance, of a rank as noisy as it is in that stretch."""
-    first, end = max(0, found.first - EDGE), found.last + 1 - EDGE
+    first, end = max(0, stretch.first - EDGE), stretch.last + 1 - EDGE
     if not SHORTEST.reached(end - first):
         return False
-    times = noisier(world.excess_ms[found.first : found.last + 1, found.column], restless(world.excess_ms))
+    times = noisier(world.excess_ms[stretch.first : stretch.last + 1, stretch.column], restless(world.excess_ms))
     bound = noise.of_a_rank(times=times).bound_ms(end - first, deviations(world.smooth_ms.size))[0]
-    mean = float(world.smooth_ms[first:end, found.column].mean())
+    mean = float(world.smooth_ms[first:end, stretch.column].mean())
     return bool(mean >= bound)
 
 
-def _against_the_rest(world: World, now: list[Late], noise: Chance, known: Mapping[int, int]) -> list[Late]:
+def _against_the_rest(
+    world: World, now: list[LateStretch], noise: Chance, was_late: Mapping[int, int]
+) -> list[LateStretch]:
     """The same with levels over those ranks that are not late: of several, each makes the others look less late."""
     if len(now) < 2:
         return now
@@ -290,28 +292,30 @@ def _against_the_rest(world: World, now: list[Late], noise: Chance, known: Mappi
     for stretch in now:
         over = world.own_ms[:, stretch.column] - typical
         length = stretch.last + 1 - stretch.first
-        begin = begin_of(over, stretch.last, length, noise.per_step(stretch.column), known.get(stretch.column))
+        begin = begin_of(over, stretch.last, length, noise.per_step(stretch.column), was_late.get(stretch.column))
         level = median(over[begin:])
         if stretch.last + 1 - begin < RECENT[0]:
             begin, level = stretch.first, median(over[stretch.first :])
-        better.append(Late(stretch.column, begin, stretch.last, level, begin <= EDGE))
+        better.append(LateStretch(stretch.column, begin, stretch.last, level, begin <= EDGE))
     return better
 
 
-def _dated(world: World, now: list[Late], known: Mapping[int, int], over: Mapping[int, int]) -> list[Late]:
+def _dated(
+    world: World, now: list[LateStretch], was_late: Mapping[int, int], over: Mapping[int, int]
+) -> list[LateStretch]:
     """The same, begun where the phase that carries a rank's lateness shows it: without the noise of its others."""
     end = len(world) - 1
     dated = {one.column: one for one in now}
-    undecided = [one.column for one in now if not is_settled(known.get(one.column), end)]
+    undecided = [one.column for one in now if not is_settled(was_late.get(one.column), end)]
     least = min((dated[column].over_ms for column in undecided), default=0.0) * EXPLAINS.enter / IN_ONE_PHASE.enter
     for phase in in_each_phase(world, undecided, least):
         for place, column in enumerate(phase.columns):
-            one, since, after = dated[column], known.get(column), over.get(column, -1) + 1
+            one, since, after = dated[column], was_late.get(column), over.get(column, -1) + 1
             own, excess = world.excess_ms[after:, column], phase.excess_ms[after:, place]
             rough = max(0, (one.first if since is None else since) - after)
             if median(excess[rough:]) >= EXPLAINS.enter * median(own[rough:]):
                 before = None if since is None else since - after
                 begin = begin_of(excess, end - after, end + 1 - after - rough, phase.noise.per_step(place), before)
                 level = median(own[begin:])
-                dated[column] = Late(column, begin, end - after, level, begin <= EDGE).moved(after)
+                dated[column] = LateStretch(column, begin, end - after, level, begin <= EDGE).moved(after)
     return list(dated.values())

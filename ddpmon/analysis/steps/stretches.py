@@ -56,7 +56,7 @@ EDGE = SMOOTHED // 2
 
 
 @dataclass(frozen=True)
-class Late:
+class LateStretch:
     """A stretch of steps, by index in the window, over which a column's own time exceeds its peers'."""
 
     column: int
@@ -68,7 +68,7 @@ class Late:
     over: bool = False
     """The rank keeps up again."""
 
-    def moved(self, by: int) -> Late:
+    def moved(self, by: int) -> LateStretch:
         """The same in a window that begins so many steps earlier."""
         if not by:
             return self
@@ -77,14 +77,16 @@ class Late:
 
 def stretch_after(
     after: int, excess: Floats, smooth: Floats, noise: Chance, column: int, length: int, since: int | None = None
-) -> Late | None:
+) -> LateStretch | None:
     """The `_stretch` of a column, in what comes from an index on."""
     before = None if since is None else since - after
-    found = _stretch(excess[after:, column], smooth[after:, column], noise, column, length, before)
-    return found and found.moved(after)
+    late = _stretch(excess[after:, column], smooth[after:, column], noise, column, length, before)
+    return late and late.moved(after)
 
 
-def _stretch(excess: Floats, smooth: Floats, noise: Chance, column: int, length: int, since: int | None) -> Late | None:
+def _stretch(
+    excess: Floats, smooth: Floats, noise: Chance, column: int, length: int, since: int | None
+) -> LateStretch | None:
     """The stretch that reaches to the end of the window, or that has just ended. length: steps that show it."""
     end = len(excess) - 1
     begin = begin_of(excess, end, length, noise.per_step(column), since)
@@ -93,7 +95,7 @@ def _stretch(excess: Floats, smooth: Floats, noise: Chance, column: int, length:
         begin = since
         last = _last_before_a_drop(excess, begin)
     if last is not None:
-        return Late(column, begin, last, median(excess[begin : last + 1]), begin <= EDGE, over=True)
+        return LateStretch(column, begin, last, median(excess[begin : last + 1]), begin <= EDGE, over=True)
     level = median(excess[begin:])
     before = float(smooth[: max(1, begin - EDGE)].mean()) if begin > 2 * EDGE else 0.0
     typical = max(level, float(np.quantile(smooth, 0.75)) if begin > end - 2 * RECENT[0] else level)
@@ -106,7 +108,7 @@ def _stretch(excess: Floats, smooth: Floats, noise: Chance, column: int, length:
             return ended(excess, smooth, column, since or 0)
     if end + 1 - begin < RECENT[0] and level < before:
         return None
-    return Late(column, begin, end, level, begin <= EDGE)
+    return LateStretch(column, begin, end, level, begin <= EDGE)
 
 
 def _last_before_a_drop(excess: Floats, begin: int) -> int | None:
@@ -147,7 +149,7 @@ def begin_of(excess: Floats, end: int, length: int, noise: float, since: int | N
     return begin
 
 
-def jump(excess: Floats, column: int, after: int, least: float, asked: float, since: int | None) -> Late | None:
+def jump(excess: Floats, column: int, after: int, least: float, asked: float, since: int | None) -> LateStretch | None:
     """A rank whose level rose at once, from index `after` on, as noise that wanders does not, and stays up.
 
     asked: of what is asked for. since: what was told of it last time.
@@ -166,22 +168,22 @@ def jump(excess: Floats, column: int, after: int, least: float, asked: float, si
     if since is None and _last_before_a_drop(excess, begin) is not None:
         return None  # it is down again
     begin = begin if since is None else since - after
-    return Late(column, begin, end, level, from_the_start=False).moved(after)
+    return LateStretch(column, begin, end, level, from_the_start=False).moved(after)
 
 
-def ended(excess: Floats, smooth: Floats, column: int, since: int = 0) -> Late | None:
+def ended(excess: Floats, smooth: Floats, column: int, since: int = 0) -> LateStretch | None:
     """The stretch around the latest steps, if it has ended. since: what was told of its first step."""
     since = max(0, since - EDGE)
     if len(smooth) - since < SHORTEST.enter:
         return None
     highest = int(np.convolve(smooth[since:], np.ones(SHORTEST.enter), "valid").argmax())
     inside = since + highest + SHORTEST.enter // 2 + EDGE
-    found = burst(excess, column, inside)
-    return found if found.last < len(excess) - 1 - EDGE and SHORTEST.reached(found.last - found.first + 1) else None
+    late = burst(excess, column, inside)
+    return late if late.last < len(excess) - 1 - EDGE and SHORTEST.reached(late.last - late.first + 1) else None
 
 
-def burst(excess: Floats, column: int, inside: int) -> Late:
+def burst(excess: Floats, column: int, inside: int) -> LateStretch:
     """The stretch that is over and holds index `inside`."""
     first, last = onset(excess, inside), ending(excess, inside)
     level = median(excess[first : last + 1])
-    return Late(column, first, last, level, first <= EDGE, over=True)
+    return LateStretch(column, first, last, level, first <= EDGE, over=True)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ddpmon.analysis.statistics.arrays import Floats, running_total
 from ddpmon.analysis.statistics.excess import SMOOTHED, steady
-from ddpmon.analysis.steps.world import ARRAYS, FOLLOWING, MEANED, World, with_known
+from ddpmon.analysis.steps.world import ARRAYS, FOLLOWING, MEANED, World, with_following
 
 FEWEST = 40
 """Steps that are looked at together at least, however long they take: fewer follow single odd ones, and most kinds of
@@ -88,14 +88,14 @@ class Window:
             ends = self._buffers["end_us"][first : self._end]
             recent = first + int(np.searchsorted(ends, ends[-1] - int(seconds * 1e6)))
             first = max(first, min(recent, self._end - at_least))
-        known = {name: self._buffers[name][first + cut : self._end] for name, cut in FOLLOWING.items()}
+        following = {name: self._buffers[name][first + cut : self._end] for name, cut in FOLLOWING.items()}
         last, steps = self._end - 1, self._end - first
         means = {
             # None of them is below zero, nor may what sums round away make it so.
             name: np.maximum(sums[last] - sums[first] + self._buffers[name][first], 0.0) / steps
             for name, sums in self._sums.items()
         }
-        return with_known(self._world(first, self._end), known, means)
+        return with_following(self._world(first, self._end), following, means)
 
     def _world(self, first: int, end: int) -> World:
         return World(ranks=self.ranks, **{name: self._buffers[name][first:end] for name in ARRAYS})

@@ -1,4 +1,4 @@
-"""What is known of a stretch of steps, all ranks side by side, and what follows from it step by step."""
+"""A stretch of steps as arrays, all ranks side by side, and what follows from them step by step."""
 
 from __future__ import annotations
 
@@ -119,10 +119,10 @@ class World:
         """The same world, steps `first` to before `end` by index. Views, no copies."""
         first, end = max(0, min(first, len(self))), max(0, min(end, len(self)))
         part = dataclasses.replace(self, **{name: getattr(self, name)[first:end] for name in ARRAYS})
-        known = {
+        following = {
             name: values[first : end - FOLLOWING[name]] for name, values in vars(self).items() if name in FOLLOWING
         }
-        return with_known(part, known) if end - first > SMOOTHED else part
+        return with_following(part, following) if end - first > SMOOTHED else part
 
 
 ARRAYS = tuple(field.name for field in dataclasses.fields(World) if field.name != "ranks")
@@ -142,9 +142,11 @@ MEANED = (
 """Whose means a Window keeps."""
 
 
-def with_known(world: World, known: Mapping[str, NDArray[Any]], means: Mapping[str, Floats] | None = None) -> World:
+def with_following(
+    world: World, following: Mapping[str, NDArray[Any]], means: Mapping[str, Floats] | None = None
+) -> World:
     """The same world, with values of FOLLOWING and means that were computed before."""
-    vars(world).update(known)
+    vars(world).update(following)
     if means:
         vars(world)["_means"] = dict(means)
     return world

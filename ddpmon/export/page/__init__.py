@@ -96,8 +96,8 @@ def _steps_of_a_column(steps: int) -> int:
 
 def _severity(report: dict[str, Any]) -> str:
     """The gravest of what is found: "critical", "warn", "info"."""
-    found = {finding["severity"] for finding in report["findings"]}
-    return next((severity for severity in ("critical", "warn") if severity in found), "info")
+    severities = {finding["severity"] for finding in report["findings"]}
+    return next((severity for severity in ("critical", "warn") if severity in severities), "info")
 
 
 def _check_libraries() -> None:
