@@ -140,6 +140,7 @@ def decode_from_viewer(frame: bytes) -> FromViewer:
             0 < timeline.steps <= HEAT_MOST and 0 < timeline.rows <= HEAT_MOST, "size of the timeline", timeline.rows
         )
         _check(0 <= timeline.first < MAX_WORLD, "first rank", timeline.first)
+        _check(0 <= timeline.step <= MAX_STEP, "step", timeline.step)
         _check_spans(timeline.ranks)
     if request.wish.cost is not None:
         _check(request.wish.cost.over in COST_WINDOWS, "steps that the cost is of", request.wish.cost.over[:40])

@@ -122,6 +122,19 @@ class TimelineRow(msgspec.Struct, array_like=True, frozen=True):
     """Of each step, in the order of PHASES."""
 
 
+class LongStep(msgspec.Struct, array_like=True, frozen=True):
+    """One of the longest steps of a run."""
+
+    step: Count
+    length_ms: float
+    rank: Rank
+    """That arrived last, or else did most."""
+    phase: Text
+    """Of PHASES, the one that is longest over what is usual on it."""
+    over_ms: float
+    """By so much."""
+
+
 class TimelineView(msgspec.Struct, frozen=True):
     """The last steps, rank by rank."""
 
@@ -137,6 +150,10 @@ class TimelineView(msgspec.Struct, frozen=True):
     """All of them."""
     mended_host: Text = ""
     """The host that holds the others back; "": it is one rank."""
+    longest: list[LongStep] = msgspec.field(default_factory=list)
+    """The longest first, where they are wished for."""
+    longest_since: Count = 0
+    """The first step that was looked at for them."""
 
 
 class CostView(msgspec.Struct, frozen=True):

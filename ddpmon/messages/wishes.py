@@ -38,6 +38,10 @@ class TimelineWish(msgspec.Struct, array_like=True, frozen=True):
     """So many ranks are left out before them."""
     ranks: RankSpans | None = None
     """Only these; None: all."""
+    longest: bool = False
+    """With a list of the run's longest steps."""
+    step: int = 0
+    """One of these instead of the last steps; 0: the last ones."""
 
 
 class CostWish(msgspec.Struct, array_like=True, frozen=True):

@@ -12,6 +12,7 @@ import numpy as np
 from ddpmon.analysis import verdict
 from ddpmon.analysis.evidence import BadLoss
 from ddpmon.analysis.over_time.heat import Heat
+from ddpmon.analysis.over_time.longest import LongestSteps
 from ddpmon.analysis.over_time.past import Past
 from ddpmon.analysis.over_time.sampled import Sampled
 from ddpmon.analysis.processes.replicas import Replicas
@@ -88,6 +89,7 @@ class Intake:
         self.pause_filter = PauseFilter()
         self.past = Past()
         self.sampled = Sampled()
+        self.longest_steps = LongestSteps()
         self.history_step = 0
         """The last step that is in the histories."""
         self.damaged = False
@@ -240,6 +242,7 @@ class Intake:
             self.heat.append(part, part.end_us[-1] - ends)  # a step ends at the same moment everywhere
             self.since_start.append(part)
             self.past.append(part)
+            self.longest_steps.append(part)
             self._named.append(rows)
             if rows.steps[-1][0].buckets:
                 self._reduced.extend(dict(zip(rows.ranks, row, strict=True)) for row in rows.steps)

@@ -9,11 +9,14 @@ import numpy as np
 
 from ddpmon.analysis.over_time.heat import BEYOND, HOT, code, fold, folded, hot_since, worst
 from ddpmon.analysis.steps.timeline import timeline
+from ddpmon.analysis.steps.world import World
 from ddpmon.messages import (
     HEAT_JUDGED,
+    PHASES,
     HeatRow,
     HeatView,
     HeatWish,
+    LongStep,
     RankSpans,
     SamplesView,
     SamplesWish,
@@ -124,7 +127,8 @@ def within(rank: int, spans: RankSpans) -> bool:
 def _timeline(store: Store, wish: TimelineWish) -> TimelineView | None:
     if store.world is None:
         return None
-    view = timeline(store.world, wish.steps, store.findings)
+    chosen = store.longest_steps.of(wish.step) if wish.step else None
+    view = timeline(store.world if chosen is None else chosen, wish.steps, store.findings)
     world = view.world
     phases = [world.phases_ms, world.wait_ms[..., None], world.transfer_ms[..., None]]
     rows = []
@@ -144,4 +148,29 @@ def _timeline(store: Store, wish: TimelineWish) -> TimelineView | None:
         for i in range(len(world))
     ]
     mended = [world.ranks[column] for column in view.mended]
-    return TimelineView(steps, rows, len(order), mended[0] if mended else None, mended, view.host)
+    return TimelineView(
+        steps, rows, len(order), mended[0] if mended else None, mended, view.host,
+        _longest(store, store.world) if wish.longest else [], store.longest_steps.since,
+    )  # fmt: skip
+
+
+def _longest(store: Store, world: World) -> list[LongStep]:
+    """The longest steps, and what of each was longest over the means of the window."""
+    usual = {
+        rank: [*own, wait, transfer]
+        for rank, own, wait, transfer in zip(
+            world.ranks, world.phases_ms.mean(axis=0), world.wait_ms.mean(axis=0), world.transfer_ms.mean(axis=0),
+            strict=True,
+        )
+    }  # fmt: skip
+    longest = []
+    for kept in store.longest_steps.steps:
+        critical = int(kept.critical[0])
+        column = critical if critical >= 0 else int(kept.own_ms[0].argmax())
+        rank = kept.ranks[column]
+        phases = [*kept.phases_ms[0, column], kept.wait_ms[0, column], kept.transfer_ms[0, column]]
+        over = [value - mean for value, mean in zip(phases, usual.get(rank, [0.0] * len(phases)), strict=True)]
+        worst = max(range(len(over)), key=over.__getitem__)
+        length_ms = round(float(kept.step_ms[0]), 3)
+        longest.append(LongStep(int(kept.step[0]), length_ms, rank, PHASES[worst], round(float(over[worst]), 3)))
+    return longest

@@ -8,26 +8,37 @@ from ddpmon.tui.widgets import laststeps
 from ddpmon.tui.widgets.laststeps import IN_TIME, LAST, bar, what_if
 from tests.tui import golden, snapshots, through_time
 from tests.tui.driving import drive
+from tests.worlds import own_times
 
 SIZES = ((80, 24), (160, 50))
 sizes = pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 
 
+async def tick(app, pilot):
+    """Frames until what fits on the screen, now that every pane has its size, is asked for and shown."""
+    for _ in range(20):
+        app.tick()
+        await pilot.pause()
+        if app.passage.source.wished == app.view.wish:
+            break
+    app.tick()
+
+
 @sizes
 def test_slow(size):
-    golden.check(f"timeline-slow-{size[0]}x{size[1]}", drive(through_time.slow(), "5", size=size)[1])
+    golden.check(f"timeline-slow-{size[0]}x{size[1]}", drive(through_time.slow(), "5", tick, tick, size=size)[1])
 
 
 @sizes
 def test_even(size):
     source = through_time.slow(4, late=1, extra_ms=0.0)
     source.store.findings = []
-    golden.check(f"timeline-even-{size[0]}x{size[1]}", drive(source, "5", size=size)[1])
+    golden.check(f"timeline-even-{size[0]}x{size[1]}", drive(source, "5", tick, tick, size=size)[1])
 
 
 @sizes
 def test_many(size):
-    _, text = drive(through_time.slow(1024, late=813, steps=40, begin=30, per_host=8), "5", size=size)
+    _, text = drive(through_time.slow(1024, late=813, steps=40, begin=30, per_host=8), "5", tick, tick, size=size)
     golden.check(f"timeline-many-{size[0]}x{size[1]}", text)
     assert text.splitlines()[5].startswith("▲node101")
 
@@ -61,7 +72,7 @@ def test_what_mending_gains_in_words():
 
 
 def test_the_latest_to_arrive_is_marked_and_the_mended_step_is_shorter():
-    _, text = drive(through_time.slow(), "5", size=(80, 40))
+    _, text = drive(through_time.slow(), "5", size=(80, 24))
     rows = [row for row in text.splitlines() if LAST in row and "last" not in row]
     assert [row.count(LAST) for row in rows] == [2]
     assert rows[0].startswith("▲ node01      5")
@@ -71,12 +82,13 @@ def test_the_latest_to_arrive_is_marked_and_the_mended_step_is_shorter():
 
 def test_more_and_fewer_steps():
     def headings(*keys):
-        return drive(through_time.slow(), "5", *keys, size=(160, 50))[1].splitlines()[4].count(" ms")
+        shown = drive(through_time.slow(), "5", tick, *keys, tick, size=(160, 50))[1]
+        return shown.splitlines()[4][:119].count(" ms")
 
-    assert headings() == 4
-    assert headings("w") == 9
-    assert headings("w", "w") == 2
-    assert headings("w", "w", "w") == 4
+    assert headings() == 3
+    assert headings("w") == 6
+    assert headings("w", "w") == 1
+    assert headings("w", "w", "w") == 3
 
 
 def test_the_cursor_reaches_every_rank_and_inspects_it():
@@ -88,11 +100,6 @@ def test_the_cursor_reaches_every_rank_and_inspects_it():
     app, _ = drive(source, "5", "j", "j", "g", "enter", "escape")
     assert app.current_mode == "timeline"
     assert app.views["inspect"].pane.rank == 5
-
-
-def tick(app, _):
-    """Ask once more, now that every pane surely has its size."""
-    app.tick()
 
 
 def test_the_filter_holds_here():
@@ -139,6 +146,7 @@ def steps_shown(text):
 @pytest.mark.parametrize(("calm_s", "stays"), [(60.0, True), (0.0, False)])
 def test_bars_of_a_running_run_stay_long_enough_to_be_read(monkeypatch, calm_s, stays):
     monkeypatch.setattr(laststeps, "CALM_S", calm_s)
+    monkeypatch.setattr(laststeps, "CALM_MANY_S", calm_s)
     source = through_time.slow()
 
     def later(app, _):
@@ -152,8 +160,60 @@ def test_bars_of_a_running_run_stay_long_enough_to_be_read(monkeypatch, calm_s, 
         )
         app.tick()
 
-    _, before = drive(through_time.slow(), "5", size=(160, 50))
-    _, after = drive(source, "5", later, size=(160, 50))
+    _, before = drive(through_time.slow(), "5", tick, size=(160, 50))
+    _, after = drive(source, "5", tick, later, size=(160, 50))
     assert (steps_shown(after) == steps_shown(before)) is stays
-    _, asked = drive(source, "5", later, "w", "w", size=(160, 50))
+    _, asked = drive(source, "5", tick, later, "w", "w", size=(160, 50))
     assert steps_shown(asked) != steps_shown(before)
+
+
+def few(size, *steps, long=(40, 90)):
+    """Four ranks, of whose steps two take much longer, because of rank 1's data and rank 3's backward."""
+    own = own_times(120, 4)
+    own[long[0], 1, 0] += 50.0
+    own[long[1], 3, 2] += 80.0
+    source = through_time.GrantingSource(snapshots.four_on_cpu(), through_time.store_of(own))
+    return source, drive(source, "5", tick, *steps, tick, tick, size=size)[1]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 50)], ids=lambda size: f"{size[0]}x{size[1]}")
+def test_steps_of_few_ranks_stand_below_one_another(size):
+    golden.check(f"timeline-few-{size[0]}x{size[1]}", few(size)[1])
+
+
+def test_all_steps_in_sight_are_on_one_scale():
+    source, text = few((160, 50), long=(110, 118))
+    rows = [row for row in text.splitlines() if row[1:].startswith(" node00") or row[1:].startswith("node00")]
+    assert len(rows) == 4 * 7
+    assert sum(step.length_ms for step in source.current.timeline.steps) > 21 * 30
+    longest = max(source.current.timeline.steps, key=lambda step: step.length_ms)
+    assert longest.step == 119
+    assert longest.length_ms > 2.5 * source.current.timeline.steps[0].length_ms
+
+
+def test_v_goes_through_the_longest_steps_of_the_run_and_back_to_the_last():
+    source, text = few((160, 50), "v")
+    assert "step 91, one of the longest" in text
+    assert [step.step for step in source.current.timeline.steps] == [91]
+    assert source.current.timeline.mended == 3
+    assert "step 41, one of the longest" in few((160, 50), "v", tick, "v")[1]
+    assert "the last 21 steps" in few((160, 50), "v", tick, "V")[1]
+
+
+def test_what_was_long_in_them_is_told():
+    _, text = few((160, 50))
+    long = [row[119:].split() for row in text.splitlines() if " ms  rank " in row][:2]
+    assert [row[:1] + row[3:6] for row in long] == [["91", "rank", "3", "backward"], ["41", "rank", "1", "data"]]
+    assert [float(row[6]) for row in long] == [pytest.approx(80.0, abs=1.0), pytest.approx(50.0, abs=1.0)]
+
+
+def test_the_mean_step_stands_beside_the_rank_under_the_cursor():
+    source = through_time.slow(4, late=1, extra_ms=12.0)
+    _, text = drive(source, "5", tick, size=(160, 50))
+    rows = {row[119:].split()[1]: row[119:].split() for row in text.splitlines()[5:12]}
+    shot = source.current
+    chosen = next(rank for rank in shot.ranks if rank.rank == source.current.timeline.rows[0].rank)
+    for name in PHASES:
+        assert float(rows[name][3]) == pytest.approx(chosen.phase_ms(name), abs=0.06)
+        usual = sum(rank.phase_ms(name) for rank in shot.ranks) / len(shot.ranks)
+        assert float(rows[name][2]) == pytest.approx(usual, abs=0.06)

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from ddpmon.analysis.over_time.heat import Heat
+from ddpmon.analysis.over_time.longest import LongestSteps
 from ddpmon.analysis.over_time.past import Past
 from ddpmon.analysis.over_time.sampled import Sampled
 from ddpmon.analysis.steps.since_start import SinceStart
@@ -38,6 +39,8 @@ def store_of(own, *, per_host=8, loss=None, findings=(), gpu=None):
         sampled.add(rank, f"node{rank // per_host:02}", told)
     past = Past()
     past.append(world)
+    longest_steps = LongestSteps()
+    longest_steps.append(world)
     histories = Histories()
     histories.add_steps(world, world.end_us / 1e6)
     seats = {
@@ -49,7 +52,8 @@ def store_of(own, *, per_host=8, loss=None, findings=(), gpu=None):
     }  # fmt: skip
     return SimpleNamespace(
         since_start=since_start, last_steps=world.last, parallelism="DDP", unmeasured=[],
-        heat=heat, past=past, sampled=sampled, histories=histories, world=world, findings=list(findings),
+        heat=heat, past=past, sampled=sampled, longest_steps=longest_steps, histories=histories, world=world,
+        findings=list(findings),
         registry=SimpleNamespace(seats=seats, world_size=len(seats), host="node00"),
     )  # fmt: skip
 

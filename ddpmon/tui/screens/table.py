@@ -25,6 +25,8 @@ from ddpmon.tui.widgets.heatmap import HeatMap
 from ddpmon.tui.widgets.inspection import Inspection
 from ddpmon.tui.widgets.laststeps import LastSteps
 from ddpmon.tui.widgets.loglist import LogList
+from ddpmon.tui.widgets.longeststeps import LongestSteps
+from ddpmon.tui.widgets.meanstep import MeanStep
 from ddpmon.tui.widgets.pane import Pane
 from ddpmon.tui.widgets.rankdetail import RankDetail
 from ddpmon.tui.widgets.runlist import RunList
@@ -75,8 +77,8 @@ ROWS: tuple[Row[Any], ...] = (
         lambda pane: Wish(heat=pane.wish),
     ),
     Row[LastSteps](
-        ViewName.TIMELINE, lambda _: LastSteps(), {"window": LastSteps.next_width},
-        lambda pane: Wish(timeline=pane.wish),
+        ViewName.TIMELINE, lambda _: LastSteps(), {"window": LastSteps.next_width, "longest": LastSteps.next_longest},
+        lambda pane: pane.wish, (MeanStep, LongestSteps),
     ),
     Row[DeviceList](
         ViewName.DEVICES, lambda _: DeviceList(), {"sort": DeviceList.cycle_sort, "fold": DeviceList.fold},

@@ -6,14 +6,15 @@ import time
 
 from textual import events
 
-from ddpmon.messages import HEAT_MOST, PHASES, Snapshot, TimelineRow, TimelineStep, TimelineView, TimelineWish
+from ddpmon.messages import HEAT_MOST, PHASES, Snapshot, TimelineStep, TimelineView, TimelineWish, Wish
 from ddpmon.tui import numbers
+from ddpmon.tui.blocks import Block
 from ddpmon.tui.filters import spans
 from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, cut, cut_sentence, fit, padded
 from ddpmon.tui.sizes import WIDE
+from ddpmon.tui.widgets.blockpane import BlockPane
 from ddpmon.tui.widgets.heading import NO_RANK, Granted, heading
-from ddpmon.tui.widgets.pane import Pane
 from ddpmon.tui.widgets.worldmap import arriving, everyone, short_host
 
 IN_TIME = (
@@ -27,12 +28,15 @@ IN_TIME = (
 )
 """A step opens with the optimizer's update from the last gradients."""
 LAST = "◆"
-CALM_S = 0.9
-"""Seconds that the bars of a running run stay: nobody reads a screenful faster, and new ones are a lot to send."""
+CALM_S, CALM_MANY_S = 0.9, 1.9
+"""Seconds that the bars of a running run stay: nobody reads a screenful faster, and new ones are a lot to send. The
+second where steps stand below one another."""
 WIDTHS = (30, 15, 60)
 """Columns of a step, about."""
 _BELOW = 4
 _LABEL = 16
+_LEAST_WIDTH = 78
+"""Columns beside which there is a place for the mean step and the longest ones."""
 _ORDER = tuple(PHASES.index(name) for name, _, _ in IN_TIME)
 
 
@@ -94,7 +98,12 @@ def what_if(view: TimelineView) -> str:
     )
 
 
-class LastSteps(Pane):
+def _asked_alike(one: TimelineView, other: TimelineView) -> bool:
+    """Whether two answers are to the same wish, as far as can be seen."""
+    return (len(one.steps), len(one.rows)) == (len(other.steps), len(other.rows))
+
+
+class LastSteps(BlockPane):
     """The timeline with its cursor."""
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -103,6 +112,8 @@ class LastSteps(Pane):
         self.place = 0
         """Of the rank under the cursor, in the order of arrival."""
         self._first = 0
+        self.step = 0
+        """The one of the run's longest steps that is shown; 0: the last steps are."""
         self._granted = Granted()
         self._filtered = ""
         """The filter that `place` counts in."""
@@ -111,21 +122,37 @@ class LastSteps(Pane):
         self._last_wish: tuple[float, TimelineWish | None] = 0.0, None
         """Since when it is wished for, and what is."""
 
+    def needs(self, frame: Frame, width: int, height: int) -> Block | None:
+        return Block(_LEAST_WIDTH, 3)
+
     @property
     def rows(self) -> int:
         """Ranks that fit."""
         return max(1, self.size.height - 2 - _BELOW)
 
     @property
-    def wish(self) -> TimelineWish:
+    def bands(self) -> int:
+        """How often all ranks fit below one another, each time with further steps."""
+        snapshot = self.frame.snapshot
+        ranks = 0 if snapshot is None else len(everyone(snapshot))
+        fit_in = (self.size.height - 2) // (ranks + 2)
+        return fit_in if fit_in > 1 and ranks and not self.step else 1
+
+    @property
+    def wish(self) -> Wish:
         """What it needs to fill its place."""
+        return Wish(timeline=self._timeline_wish())
+
+    def _timeline_wish(self) -> TimelineWish:
         steps = max(1, (self.size.width - _LABEL) // self.width_of_a_step)
         rank_filter = self.frame.filter
         if self._filtered != ("" if rank_filter is None else rank_filter.text):
             self._filtered = "" if rank_filter is None else rank_filter.text
             self.place = self._first = 0
         ranks = spans(rank_filter, [] if self.frame.snapshot is None else everyone(self.frame.snapshot))
-        wish = TimelineWish(min(HEAT_MOST, steps), min(HEAT_MOST, self.rows), self._first, ranks)
+        wish = TimelineWish(
+            min(HEAT_MOST, steps * self.bands), min(HEAT_MOST, self.rows), self._first, ranks, True, self.step
+        )  # fmt: skip
         if wish != self._last_wish[1]:
             self._last_wish = time.monotonic(), wish
         return wish
@@ -133,6 +160,13 @@ class LastSteps(Pane):
     def next_width(self) -> None:
         """Wider or narrower steps."""
         self.width_of_a_step = WIDTHS[(WIDTHS.index(self.width_of_a_step) + 1) % len(WIDTHS)]
+
+    def next_longest(self, by: int) -> None:
+        """The next of the run's longest steps, or the one before; beyond their ends the last steps again."""
+        timeline = None if self.frame.snapshot is None else self.frame.snapshot.timeline
+        places = [0, *(each.step for each in timeline.longest)] if timeline is not None else [0]
+        place = places.index(self.step) if self.step in places else 0
+        self.step = places[(place + by) % len(places)]
 
     def _view(self, snapshot: Snapshot | None) -> TimelineView | None:
         timeline = None if snapshot is None or not self._granted.fits(self.frame) else snapshot.timeline
@@ -145,8 +179,9 @@ class LastSteps(Pane):
         runs_on = self.frame.cursor is None and self.frame.behind_s is None and not self.frame.ended
         now = time.monotonic()
         since, old = self._stays
-        alike = old is not None and old.mended == new.mended
-        if old is None or not (alike and runs_on and now - since < CALM_S < now - self._last_wish[0]):
+        calm_s = CALM_MANY_S if self.bands > 1 else CALM_S
+        alike = old is not None and _asked_alike(old, new) and old.mended == new.mended
+        if old is None or not (alike and runs_on and now - since < calm_s and now - self._last_wish[0] > CALM_S):
             self._stays = since, old = (now if old is not new else since), new
         return old
 
@@ -158,39 +193,52 @@ class LastSteps(Pane):
             timeline = None if frame.snapshot is None or not self._granted.fits(frame) else frame.snapshot.timeline
             none = timeline is not None and bool(timeline.steps) and not timeline.ranks
             return [heading("the last steps", frame, width), NO_RANK if none else [(f" {reason}", "muted")]]
-        heading_text = "the last step" if len(view.steps) == 1 else f"the last {len(view.steps)} steps"
+        across = max(1, min(len(view.steps), (width - _LABEL) // self.width_of_a_step))
+        shown = range(max(0, len(view.steps) - across * self.bands), len(view.steps))
+        heading_text = "the last step" if len(shown) == 1 else f"the last {len(shown)} steps"
+        if self.step and [step.step for step in view.steps] == [self.step]:
+            heading_text = f"step {numbers.count(self.step)}, one of the longest"
         signs = legend(width)
         self.place = max(0, min(self.place, view.ranks - 1))
-        names = [f"{padded(short_host(row.host), _LABEL - 9)} {row.rank:>6} " for row in view.rows]
-        each = (width - _LABEL) // len(view.steps)
-        longest = max(_length(step, "real") for step in view.steps)
+        each = (width - _LABEL) // across
+        longest = max(_length(view.steps[at], "real") for at in shown)
         scale = (each - 1) / longest if longest > 0 else 0.0
-        lines = [heading(heading_text, frame, width, signs), self._heads(view, each)]
-        air = int(2 * len(view.rows) <= height - 2 - _BELOW)
-        for place, (row, name) in enumerate(zip(view.rows, names, strict=True)):
+        bands = [range(begin, min(shown.stop, begin + across)) for begin in range(shown.start, shown.stop, across)]
+        lines: list[Line] = [heading(heading_text, frame, width, signs)]
+        air = int(2 * len(view.rows) <= height - 2 - _BELOW and len(bands) == 1)
+        for band in bands:
+            lines += [self._heads(view, band, each), *self._rows_of(view, band, scale, each, air)]
+            lines += [[]] * (len(bands) > 1)
+        if len(bands) > 1:
+            return [*lines[: height - 1], [(" " + cut_sentence(what_if(view), width - 1), "text")]]
+        return [*lines[: height - _BELOW], [], *self._real_and_mended(view, shown, scale, each, width)]
+
+    def _rows_of(self, view: TimelineView, band: range, scale: float, each: int, air: int) -> list[Line]:
+        """Some steps of every rank, a line a rank and so many empty ones."""
+        lines: list[Line] = []
+        for place, row in enumerate(view.rows):
             under = "+select" if place + self._first == self.place else ""
             mark = "▲" if row.rank == view.mended or row.rank in view.mended_ranks else " "
+            name = f"{padded(short_host(row.host), _LABEL - 9)} {row.rank:>6} "
             line: Line = [(f"{mark}{name}", ("warn" if mark != " " else "text") + under)]
-            lines += [line + self._bars(view, row, scale, each), *[[]] * air]
-        return [*lines[: height - _BELOW], [], *self._real_and_mended(view, scale, each, width)]
+            for at in band:
+                last = view.steps[at].critical == row.rank
+                line += fit(bar(row.phases_ms[at], scale, each - 1, last=last), each) if at < len(row.phases_ms) else []
+            lines += [line, *[[]] * air]
+        return lines
 
     @staticmethod
-    def _heads(view: TimelineView, each: int) -> Line:
+    def _heads(view: TimelineView, band: range, each: int) -> Line:
         line: Line = [(" " * _LABEL, "text")]
-        for step in view.steps:
+        for step in view.steps[band.start : band.stop]:
             label = f"step {numbers.count(step.step)}  {numbers.ms(step.length_ms)} ms"
             label = label if len(label) < each else f"{numbers.ms(step.length_ms)} ms"
             line.append((f"{cut(label, each - 1):<{each}}", "muted"))
         return line
 
-    @staticmethod
-    def _bars(view: TimelineView, row: TimelineRow, scale: float, each: int) -> Line:
-        line: Line = []
-        for step, phases in zip(view.steps, row.phases_ms, strict=False):
-            line += fit(bar(phases, scale, each - 1, last=step.critical == row.rank), each)
-        return line
-
-    def _real_and_mended(self, view: TimelineView, scale: float, each: int, width: int) -> list[Line]:
+    def _real_and_mended(
+        self, view: TimelineView, shown: range, scale: float, each: int, width: int
+    ) -> list[Line]:  # fmt: skip
         """The steps as they were, and as they would have been."""
         words: Line = [(" " + cut_sentence(what_if(view), width - 1), "text")]
         if view.mended is None:
@@ -198,7 +246,7 @@ class LastSteps(Pane):
 
         def row(name: str, role: str, of: str) -> Line:
             line: Line = [(f" {cut(name, _LABEL - 1):<{_LABEL - 1}}", role)]
-            for step in view.steps:
+            for step in view.steps[shown.start : shown.stop]:
                 length = _length(step, of)
                 line += fit([("━" * max(0, min(each - 1, round(length * scale))), role)], each)
             return line
@@ -241,9 +289,12 @@ class LastSteps(Pane):
         view = self._view(self.frame.snapshot)
         if view is None or event.y < 2:
             return
-        air = int(2 * len(view.rows) <= self.size.height - 2 - _BELOW)
-        place = (event.y - 2) // (1 + air)
-        if place < len(view.rows):
+        across = max(1, min(len(view.steps), (self.size.width - _LABEL) // self.width_of_a_step))
+        several = len(view.steps) > across
+        air = int(2 * len(view.rows) <= self.size.height - 2 - _BELOW and not several)
+        line = (event.y - 1) % (len(view.rows) + 2) if several else event.y - 1
+        place = (line - 1) // (1 + air)
+        if 0 <= place < len(view.rows):
             self.move(to=self._first + place)
 
 

@@ -1,0 +1,47 @@
+"""The longest steps of the run, and what was long in each: where to look."""
+
+from __future__ import annotations
+
+from ddpmon.messages import TimelineView
+from ddpmon.tui import numbers
+from ddpmon.tui.blocks import Block
+from ddpmon.tui.frame import Frame
+from ddpmon.tui.lines import Line, fit, plain, title
+from ddpmon.tui.widgets.blockpane import BlockPane
+
+_LEAST_WIDTH, _MOST = 41, 12
+
+
+def longest_steps(view: TimelineView, width: int, height: int) -> list[Line]:
+    """A line a step, the longest first; the one that is shown is marked."""
+    shown = view.steps[0].step if len(view.steps) == 1 else 0
+    lines: list[Line] = []
+    for each in view.longest[:height]:
+        under = "+select" if each.step == shown else ""
+        line: Line = [
+            (f" {numbers.count(each.step):>9} {numbers.ms(each.length_ms):>6} ms", "text" + under),
+            (f"  rank {each.rank}", "text" + under),
+        ]
+        if each.over_ms > 0:
+            line.append((f" {plain(each.phase)} +{numbers.ms(each.over_ms)}", "muted" + under))
+        lines.append(fit(line, width, "text" + under) if under else line)
+    return lines
+
+
+class LongestSteps(BlockPane):
+    """The block."""
+
+    def needs(self, frame: Frame, width: int, height: int) -> Block | None:
+        begun = frame.snapshot is not None and frame.snapshot.step > 0
+        return Block(_LEAST_WIDTH, 4, _LEAST_WIDTH + 15, 1 + _MOST) if begun else None
+
+    def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
+        view = None if frame.snapshot is None else frame.snapshot.timeline
+        legend: Line = [(" v ", "key"), ("shows one ", "muted")]
+        if view is None or not view.longest:
+            return [
+                title("the longest steps ", width, legend),
+                [(" coming…" if view is None else " none yet", "muted")],
+            ]
+        since = f" since step {numbers.count(view.longest_since)}" if view.longest_since > 2 else ""
+        return [title(f"the longest steps{since} ", width, legend), *longest_steps(view, width, height - 1)]
