@@ -82,9 +82,9 @@ class step:  # noqa: N801  reads as a statement: with ddpmon.step(samples=64):
 class phase:  # noqa: N801  reads as a statement: with ddpmon.phase("augment"):
     """Name part of a step: `with ddpmon.phase("augment"):`.
 
-    Each rank's mean time in it is shown beside its peers', and a straggler that loses its time there is told so.
-    Names nest, and the outer one's time holds the inner one's; time blocked in a synchronisation belongs to none. Only
-    the training thread is heard: not DataLoader workers, not threads of the script.
+    Each rank's mean time in it is shown beside its peers', and a finding about a straggler names where it loses its
+    time. Names nest, and the outer one's time holds the inner one's; time blocked in a synchronisation belongs to none.
+    Only the training thread is heard: not DataLoader workers, not threads of the script.
 
     name: 1 to 64 printable characters, the same in every step; at most 16 names a step are kept.
     """

@@ -44,7 +44,7 @@ def _ctype_at_start() -> str | None:
 def in_ascii(environ: Mapping[str, str]) -> bool:
     """Whether the terminal shows no more than ASCII, as its name and the locale say.
 
-    No locale at all says nothing, but to tmux and screen: what they are not told is UTF-8 they take for single bytes.
+    No locale at all decides nothing, but in tmux and screen: without a locale of UTF-8 they take text for single bytes.
     """
     if environ.get("TERM") == "linux":
         return True

@@ -14,7 +14,7 @@ class Task:
     """One of several processes that a launcher started."""
 
     job: str
-    """The same for all tasks of a job, for those of no other on this machine; "": not to be told."""
+    """The same for all tasks of a job, for those of no other on this machine; "": the launcher gives none."""
     rank: int
     size: int
     local_rank: int | None = None

@@ -50,7 +50,7 @@ class News:
         self._announced: dict[Hashable, tuple[Finding, float]] = {}
         """As it was when last announced, or when it had settled after that; and when that was, in seconds."""
         self._gone: dict[Hashable, tuple[str, float, Finding]] = {}
-        """That they are gone, not told yet: in words, since when in seconds, and what it was."""
+        """Ends of findings that are not announced yet: the words, since when in seconds, and what it was."""
 
     def of(
         self, before: Sequence[Finding], now: Sequence[Finding], last_step: int | None, seconds: float
@@ -111,7 +111,7 @@ def _was_there(over: Finding, before: Sequence[Finding]) -> bool:
 
 
 def _has_in_it(whole: Finding, part: Finding) -> bool:
-    """Whether what was told of one rank goes on, and is told of more of them: of all ranks of its host."""
+    """Whether a finding about one rank goes on as one about all ranks of its host."""
     family = kind_of(part).family
     return bool(family) and kind_of(whole).family == family and set(part.ranks) < set(whole.ranks)
 

@@ -62,7 +62,7 @@ class Unsynchronised:
     rank: int
     count: int
     last_at: int
-    """Steps it had finished when the latest of them was told of."""
+    """Steps it had finished when the latest of them was reported."""
     steps: int
     """Steps finished so far."""
 

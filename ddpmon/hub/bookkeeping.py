@@ -108,5 +108,5 @@ class Bookkeeping:
         try:
             write(runs.run_dir(run.id) / "report.json", recorded_report(run))
         except (OSError, RecordingError) as error:
-            with contextlib.suppress(OSError):  # the disk may be full: viewers are told all the same
+            with contextlib.suppress(OSError):  # the disk may be full: viewers still learn that the run ended
                 print(f"no report.json: {error}", flush=True)

@@ -218,7 +218,7 @@ class Hub:
 
     def _end(self) -> None:
         """Take what is on its way; if the run is over, write down how it ended and tell it to viewers."""
-        self._floods.finish()  # what is read and told below takes memory
+        self._floods.finish()  # the reading and sending below takes memory
         deadline = time.monotonic() + DRAIN_S
         while time.monotonic() < deadline and self._sockets.ingest.poll(20):
             self._receive(time.monotonic())

@@ -83,7 +83,7 @@ class Draining:
         return self._spool
 
     def ended(self, at: float, code: int) -> None:
-        """The drain ended, as waitpid told it."""
+        """The drain ended, by waitpid's answer."""
         self.process = None
         if self._ending:
             return

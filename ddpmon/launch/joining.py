@@ -32,7 +32,7 @@ DRAIN_S = 5.0
 
 
 def place(environment: Mapping[str, str]) -> Task | None:
-    """This command's place among several of a job; None where it has none, or that is not to be told."""
+    """This command's place among several of a job; None where it has none, or that cannot be seen."""
     parent = runs.Process.of(os.getppid())
     its = task(environment, f"{parent.pid} {parent.start_ticks}" if parent else "")
     return its if its is not None and its.job else None

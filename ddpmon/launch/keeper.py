@@ -63,7 +63,7 @@ class HubKeeper:
             return processes.spawn(command, dict(os.environ), Path(os.devnull), ignored=processes.SCHEDULERS)
 
     def ended(self, at: float, code: int | None) -> None:
-        """The hub ended, as waitpid told it; None: the code is unknown."""
+        """The hub ended, by waitpid's answer; None: the code is unknown."""
         self.process = None
         # so that a socket is there only while a hub listens on it
         with contextlib.suppress(OSError):

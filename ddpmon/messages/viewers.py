@@ -154,7 +154,7 @@ class Refusal(msgspec.Struct, frozen=True):
     """What came from outside and could not be: it was left out, and nothing else suffered from it."""
 
     rank: int | None
-    """Of the rank that told it; None: of no rank of this run."""
+    """Of the rank that sent it; None: of no rank of this run."""
     what: str
     """"total_steps", "samples of a step", "a step", or a whole message of some kind."""
     count: int

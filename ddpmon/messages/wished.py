@@ -164,7 +164,7 @@ class CostView(msgspec.Struct, frozen=True):
     window: tuple[Count, Count]
     """The first and the last step."""
     steps: Count
-    """That are told of."""
+    """That the costs are of."""
     all_reduce: AllReduceView | None
     efficiency: EfficiencyView | None
     slowest: Rank | None = None

@@ -24,7 +24,7 @@ class Iteration:
     """Finishes a clock's steps: hears of synchronisations and of optimizers that take their gradients."""
 
     def __init__(self, clock: StepClock, name_of: Callable[[Any], str]) -> None:
-        """name_of: a name for the model that an optimizer updates. Optimizers are told by any key of theirs."""
+        """name_of: a name for the model that an optimizer updates. Optimizers are given by any hashable key."""
         self._clock = clock
         self._name_of = name_of
         self._numbers: dict[Hashable, int] = {}

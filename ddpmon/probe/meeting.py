@@ -106,7 +106,7 @@ class Exchange(threading.Thread):
             self._ending.wait(every_s)
 
     def _counted(self, store: Any) -> bool:
-        """Count the nodes that nobody told of; whether there is nothing to be exchanged."""
+        """Count the nodes where no launcher gives their number; whether there is nothing to be exchanged."""
         if self._identity.rank != 0:
             if not store.check([FIRST]):
                 return False

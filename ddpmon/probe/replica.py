@@ -48,7 +48,7 @@ class Replica:
         self.gradient_bytes = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
         self.buffer_bytes = sum(b.numel() * b.element_size() for b in model.modules_buffers)
         self.expected_at = 0
-        """When the reducer was told that the next backward is to be synchronised."""
+        """When the reducer was prepared for the next backward."""
         self.event: DeviceEvent | None = None
         """On the GPU's timeline: the moment the gradient that was last in the step before was ready in this one."""
         self.digest_in: bool | None = None
@@ -82,7 +82,7 @@ class Replica:
         self._events = events
 
     def reduced(self) -> Sequence[int] | None:
-        """When each gradient was ready, in ns after the reducer was told to expect the backward that just ended.
+        """When each gradient was ready, in ns after the reducer was prepared for the backward that just ended.
 
         None: it reduced no gradients. The reducer notes when each gradient is ready; the list keeps its old values
         until the next synchronised backward. A static graph notes none in its first one, where it only examines the

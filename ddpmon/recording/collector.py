@@ -53,7 +53,7 @@ class Collector:
     def __init__(
         self, store: Store, recorder: Recorder, epoch: str, answer: Answer, accepted: Accepted | None = None
     ) -> None:
-        """accepted: is told of each message once it is taken in, of a batch without what could not be."""
+        """accepted: is called with each message once it is taken in, with a batch without what was refused."""
         self._answer = answer
         self._accepted = accepted
         self._store = store

@@ -203,7 +203,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
     ),
     "silences": (
         Column("attempt", "INTEGER", "As in `processes`."),
-        Column("first_step", "INTEGER", "The first of some steps that the other ranks told of meanwhile."),
+        Column("first_step", "INTEGER", "The first of some steps that the other ranks sent meanwhile."),
         Column("last_step", "INTEGER", "The last of them."),
         Column("ranks", "BLOB", "The ranks of which nothing was heard, msgpack: any of them may have arrived last."),
     ),

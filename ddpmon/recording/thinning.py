@@ -3,7 +3,7 @@
 A recording of at most WHOLE_BYTES is left as it is: every step for ever. Above, a little of what is oldest is merged at
 a time, so that the file does not grow any more: SQLite uses the pages again that this frees. Steps reach back as far as
 there is room for them, seconds and minutes so many times as far, hours to the beginning. What a script logged becomes
-minutes with the steps, and samples are merged where steps are no longer told by the second. Events, with the findings
+minutes with the steps, and samples are merged where steps are no longer kept by the second. Events, with the findings
 in them, are kept whole.
 """
 

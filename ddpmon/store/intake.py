@@ -63,7 +63,7 @@ BUCKET_STEPS = 50
 """Steps whose buckets are kept for a live view; of a recording those of its window, BUCKET_STEPS_MOST at most."""
 BUCKET_STEPS_MOST = 2000
 HUGE_LOSSES = np.errstate(over="ignore", invalid="ignore")
-"""A loss of 1e300 has no variance that a float can hold: nothing that people need to be told on stderr."""
+"""A loss of 1e300 has no variance that a float can hold: no warning on stderr is needed."""
 
 
 class Intake:
@@ -262,7 +262,7 @@ class Intake:
             self.first_step = split(rows, Clocks(self.registry.host).offsets_us(rows, hosts), own_clocks)
 
     def _whole(self, rows: Rows) -> Bools:
-        """[S] Whether all that train have told of each step. Who is silent is noted: later everyone was heard once."""
+        """[S] Whether records of all that train are there. Who is silent is noted: later everyone was heard once."""
         steps = [row[0].step for row in rows.steps]
         if self.registry.covers_all(rows.ranks):
             return self.silences.whole(self.registry.attempt, steps, rows.ranks)

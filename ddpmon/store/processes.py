@@ -1,4 +1,4 @@
-"""A process that said it is a rank: what it told of itself, and how it is."""
+"""A process that said it is a rank: its Hello, its state and its latest records."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ class RankProcess:
             self.still_since, self.elsewhere_at = now, before_at
 
     def stands(self, stack: Stack, now: float) -> None:
-        """While no rank comes on, it is still where this stack told."""
+        """While no rank makes progress, it is still where this stack shows it."""
         elapsed_us = round((now - self.stack_at) * 1e6)
         self.stood = msgspec.structs.replace(stack, time_us=stack.time_us + elapsed_us)
 

@@ -16,7 +16,7 @@ MOST = 10_000
 
 @dataclass(frozen=True)
 class Silence:
-    """Steps that the others told of while nothing was heard of some ranks, any of which may have arrived last."""
+    """Steps of the others while some ranks were silent, any of which may have arrived last."""
 
     attempt: int
     first_step: int
@@ -50,7 +50,7 @@ class Silences:
         return changed
 
     def whole(self, attempt: int, steps: Sequence[int], ranks: Sequence[int]) -> Bools:
-        """[S] Whether no rank was silent in each of some steps, of which these ranks have told."""
+        """[S] Whether no rank was silent in each of some steps, of which these ranks sent records."""
         whole = np.ones(len(steps), bool)
         place = max(0, bisect.bisect_right(self._all, (attempt, steps[0]), key=_begin) - 1)
         for silence in self._all[place:]:

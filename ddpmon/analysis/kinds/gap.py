@@ -13,7 +13,7 @@ from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import fitting
 
 NAMES = {"before forward": "before forward", "before backward": "between forward and backward"}
-"""What the probe calls such a gap, and how it is told."""
+"""The probe's name of such a gap, and how sentences call it."""
 SHARE = Threshold(
     0.1,
     of="share of a step that most ranks spend outside of what is measured, before a forward or its backward",

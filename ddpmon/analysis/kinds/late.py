@@ -83,7 +83,7 @@ def severity(one: LateRank) -> Literal["info", "warn"]:
 def is_worth_telling(one: LateRank) -> bool:
     """Whether mending it, or all that are late with it, gains enough, and the world waits for them more than by chance.
 
-    What was told stays: how it ends is told otherwise.
+    A finding of last time stays what it was: its end is another matter.
     """
     if one.held:
         return True

@@ -27,7 +27,7 @@ from ddpmon.messages import OWN_PHASES, Finding
 FEWEST_RANKS = Threshold(
     2,
     of="ranks of a host",
-    why="Of one rank it cannot be told whether it or its machine is slow: the rank is named, and its host with it.",
+    why="With one rank it is undecided whether it or its machine is slow: the rank is named, and its host with it.",
 )
 MOST = Threshold(
     0.75,
@@ -167,7 +167,7 @@ def late_hosts(
     """Hosts that are late now, worst first, then those that were for a while; none in a run of one host.
 
     held, over: findings of last time about hosts, those that last and those that are over. conditions: by rank.
-    skip: columns of ranks whose lateness is told otherwise: their hosts are left out.
+    skip: columns of ranks whose lateness is another kind's: their hosts are left out.
     """
     names = [conditions[rank].host if rank in conditions else "" for rank in world.ranks]
     columns = columns_by_host(names)

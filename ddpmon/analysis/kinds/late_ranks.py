@@ -79,7 +79,7 @@ def late_ranks(
     """Each rank that is late now, worst first, then those that were a while ago.
 
     held, over: findings of last time about late ranks, those that last and those that are over. conditions: by rank.
-    had_more_work: ranks of which that was said last time. skip: columns whose lateness is told otherwise. besides: what
+    had_more_work: ranks of which that was said last time. skip: columns whose lateness is another kind's. besides: what
     of that is late now.
     """
     columns = {rank: column for column, rank in enumerate(world.ranks)}

@@ -33,7 +33,7 @@ from ddpmon.messages import OWN_PHASES, Finding
 FEW, MANY = 24, 60
 """Last steps that are looked at: where it is plain two dozen tell it."""
 BEGINS = {FEW: 2.0, MANY: 1.2}
-"""How many times what is asked for they must show for it to be told: few steps tell it badly."""
+"""By how many times they must exceed what is asked for: few steps are weak evidence."""
 APART = Threshold(
     2.5,
     of="times as far as the others lie apart that the last one stands apart, in the median step",
@@ -202,7 +202,7 @@ def _in_turns(world: World, moment: Moment) -> Detection[MovingStraggler] | None
     """Ranks that are late for many steps, each in its turn: noise that wanders, or what goes from one to the next."""
     held = moment.held_one(KIND)
     is_held = held is not None and "turn_steps" in held.evidence
-    # A rank of which something is told is late for a reason of its own, and would be alike for long as well.
+    # A rank with a finding of its own is late for a reason of its own, and would be alike for long as well.
     single = [world.ranks.index(finding.ranks[0]) for finding in moment.findings if finding.kind in ONE_RANKS]
     rotation = turns(world, single, held=is_held)
     if rotation is None:

@@ -36,7 +36,7 @@ FIXED = Threshold(
     keeps=STAYS,
 )
 RATHER = frozenset(each.KIND.name for each in (communication_bound, data_bound, gc_pauses, loss_diverged, loss_spiked))
-"""What is told instead of a hint."""
+"""Kinds that are reported instead of this hint."""
 
 
 @dataclass(frozen=True)

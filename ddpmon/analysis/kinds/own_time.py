@@ -10,14 +10,14 @@ SOME_STEPS = 1
 WORTH = Threshold(
     1.02,
     of="times as fast if the rank were as fast as its peers",
-    why="A judgement: less is told, but no reason to act. Gains are predicted to within 1.6% in nine of ten runs with"
+    why="A judgement: less is shown, but no reason to act. Gains are predicted to within 1.6% in nine of ten runs with"
     " steps of 100 ms (benchmarks/diagnosis.py).",
     stay=1.01,
 )
 
 
 def forward_may_be(phase: str, evidence: Evidence) -> bool:
-    """Whether what is told of a phase may be forward's, because that is not measured and counts as other."""
+    """Whether time of this phase may be forward's, because forward is not measured and counts as other."""
     return phase == "other" and "forward" in evidence.unmeasured
 
 

@@ -84,7 +84,7 @@ def _worth_telling(
 
 
 def words(detection: Detection[PeriodicStraggler]) -> Words:
-    """How often, by how much, and where to look."""
+    """How often, by how much, and what to examine."""
     facts, rank, phase = detection.facts, detection.ranks[0], detection.phase or ""
     advice = (
         f"Look at what rank {rank} does every {facts.every} steps in {phase}"

@@ -1,4 +1,4 @@
-"""All ranks of a host, or most, are late together: it is the machine, and told once."""
+"""All ranks of a host, or most, are late together: it is the machine, and one finding."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOOK = {
     "optimizer": "its GPUs' clocks, power and cooling, its cores, and what else runs there",
     "other": "where it writes its logs and checkpoints, its cores, and what else runs there",
 }
-"""Where to look, by phase, as long as nothing tells more."""
+"""Advice by phase, where there is no better evidence."""
 EVIDENCE = (
     *("starved", "major_faults", "read", "written", "sent", "received"),
     *("gpu_clock", "gpu_temperature", "gpu_power"),
@@ -67,7 +67,7 @@ def over_of_ranks(moment: Moment, hosts: Sequence[LateHost]) -> list[Finding]:
 def detected(
     moment: Moment, hosts: Sequence[LateHost], late_ranks: Sequence[int]
 ) -> Iterator[Detection[SlowHost] | Finding]:
-    """The hosts of which it is worth telling, worst first, then those that were told and are over.
+    """The hosts for which it is worth a finding, worst first, then those of last time that are over.
 
     late_ranks: columns of ranks that are late by themselves.
     """

@@ -22,7 +22,7 @@ from ddpmon.analysis.words import fitting, rank_list
 FEWEST_RANKS = Threshold(
     3,
     of="ranks",
-    why="Of two it cannot be told whose link it is.",
+    why="Of two it is undecided whose link it is.",
 )
 SHARE = Threshold(
     0.05,
@@ -85,7 +85,7 @@ def detect(moment: Moment) -> Iterator[Detection[SlowLink]]:
 
 
 def words(detection: Detection[SlowLink]) -> Words:
-    """Whose link, on which host, and where to look."""
+    """Whose link, on which host, and what to examine."""
     facts, cost, many = detection.facts, detection.facts.transfer_over_ms, len(detection.ranks) > 1
     names = rank_list(detection.ranks, facts.world_size)
     where = f" on {facts.hosts[0]}" if len(facts.hosts) == 1 else ""

@@ -33,7 +33,7 @@ LOOK = {
     "optimizer": "Look at what rank {rank} does around its optimizer's step: hooks, schedulers, its CPU.",
     "other": "Look at what rank {rank}'s loop does besides training: logging, checkpoints, evaluation.",
 }
-"""Where to look, by phase, as long as nothing tells more."""
+"""Advice by phase, where there is no better evidence."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def _text(detection: Detection[Straggler], lead: str) -> str:
 
 
 def _advice(detection: Detection[Straggler]) -> str:
-    """Where to look; less of it where the script itself names the place."""
+    """What to examine; shorter where the script itself names the place."""
     facts, rank = detection.facts, detection.ranks[0]
     if facts.gc_ms is not None:
         return caveat(

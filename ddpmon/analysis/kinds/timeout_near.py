@@ -27,7 +27,7 @@ NOT_ENFORCED = Threshold(
     why="A judgement: backends end a run within a second of the timeout (gloo, measured), so nothing ends this wait.",
 )
 UNHURRIED_S = 120.0
-"""What is left is told in minutes above it, in tens of seconds below."""
+"""What is left is given in minutes above it, in tens of seconds below."""
 
 
 @dataclass(frozen=True)

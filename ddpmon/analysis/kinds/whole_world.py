@@ -26,5 +26,5 @@ def mean_step_ms(world: World) -> float:
 
 
 def since(world: World, held: Finding | None) -> int:
-    """Since when: as was told before, else since the window begins."""
+    """Its first step: as reported before, else the first of the window."""
     return held.since_step if held and held.since_step is not None else int(world.step[0])

@@ -96,7 +96,7 @@ class Sampled:
     def courses(
         self, ranks: Sequence[int], names: Sequence[str], seconds: int, columns: int, full: Mapping[str, float]
     ) -> list[Course]:
-        """Of each rank and quantity that was ever told in these columns; all of a quantity on one scale, from 0 on.
+        """Of each rank and quantity that has a value in these columns; all of a quantity on one scale, from 0 on.
 
         seconds: of a column, one of SAMPLE_SECONDS. full: to where the scales of some reach at least.
         """

@@ -65,7 +65,7 @@ def step_up(
     best one leaves the least. A jump between neighbours tells where noise wanders, means of many where it does not.
 
     noise: what `of_one` says of the values, where it was asked already. The second value is the chi-square of the step;
-    below ENOUGH there is none that could be told from noise.
+    below ENOUGH there is none that noise does not explain.
     """
     white, wanders, lasts = noise or of_one(values)
     keep = float(np.exp(-1 / lasts)) if wanders else 0.0

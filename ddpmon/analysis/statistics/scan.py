@@ -168,7 +168,7 @@ class _Noise:
         return float(far * (1 + (far**2 + 1) / (4 * freedom)) * self.variance**0.5)
 
     def largest(self, series: int) -> float:
-        """What a mean of all series exceeds by chance in one of 1 / CHANCE maps, told by the largest of some.
+        """What a mean of all series exceeds by chance in one of 1 / CHANCE maps, extrapolated from the largest of some.
 
         By how much, that is, it exceeds what is usual around it. The largest of many values follows Fréchet's
         distribution where their tails are heavy, and Gumbel's where they are not. The logarithm of the first, with an

@@ -46,7 +46,7 @@ SPREAD = 1.0
 """Standard errors by which noise may stray more than a typical rank did about its peers in the window."""
 PLAUSIBLE, PLAUSIBLE_OF_FEW = 1.5, 1.0
 """Of the fits whose sum of squared standard errors exceeds the best one's by no more, the worst counts; of few ranks
-others could not be told from it at all."""
+the others' could not be separated from it at all."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import Step
 
 MOST_NAMES = 32
-"""Names that are told of, those with the most time; a script that names every step anew is not kept whole."""
+"""Names that are reported, those with the most time; a script that names every step anew is not kept whole."""
 INNER = Threshold(
     0.9,
     of="share of the largest excess of a name that one inside it has",

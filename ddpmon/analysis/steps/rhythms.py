@@ -57,14 +57,14 @@ PAIRS = Threshold(
 MISSED = Threshold(
     1,
     of="places without a long step among the last of a rhythm, as many as make one",
-    why="A judgement: more of them end it; one that was told may miss one more.",
+    why="A judgement: more of them end it; one that was reported may miss one more.",
     below=True,
     stay=2,
 )
 TOLD = Threshold(
     1.01,
     of="times as fast without the rhythm",
-    why="A judgement: what costs less than 1% is not told. What was told stays as long as it is a rhythm.",
+    why="A judgement: what costs less than 1% is not reported. What was reported stays as long as it is a rhythm.",
     stay=0.0,
 )
 PERIODS = 20

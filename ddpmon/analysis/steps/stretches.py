@@ -22,7 +22,7 @@ FEWEST_STEPS = Threshold(
 JUMP = Threshold(
     90.0,
     of="chi-square of a step up (`change_points.step_up`), where noise that wanders hides it in a mean",
-    why="Noise that wanders is told badly by one window of one rank: in 1.5 hours of it several steps up had more than"
+    why="One window of one rank estimates wandering noise badly: in 1.5 hours of it several steps up had more than"
     " 60, none 90 (benchmarks/calibration.py, seeds below 1000).",
     keeps=STAYS,
 )
@@ -91,7 +91,7 @@ def _stretch(
     end = len(excess) - 1
     begin = begin_of(excess, end, length, noise.per_step(column), since)
     last = _last_before_a_drop(excess, begin)
-    if last is not None and since is not None and last < since:  # that was another one, before the one that was told
+    if last is not None and since is not None and last < since:  # that was another one, before the reported one
         begin = since
         last = _last_before_a_drop(excess, begin)
     if last is not None:
@@ -122,14 +122,14 @@ def _last_before_a_drop(excess: Floats, begin: int) -> int | None:
 
 
 def is_settled(since: int | None, end: int) -> bool:
-    """Whether what was told of a stretch's first step stays: of steps to come, or of better series, none tells more."""
+    """Whether the first step of a stretch stays as reported: neither further steps nor better series improve it."""
     return since is not None and (since <= EDGE or end - since > SETTLED)
 
 
 def begin_of(excess: Floats, end: int, length: int, noise: float, since: int | None) -> int:
-    """The first step of a stretch that reaches to the end; what was told of it stays once many steps tell it.
+    """The first step of a stretch that reaches to the end; it stays as reported once many steps agree.
 
-    length: steps that show it. noise: variance of a long sum over its steps. since: what was told of it last time.
+    length: steps that show it. noise: variance of a long sum over its steps. since: the first step as last reported.
     """
     if since is not None and is_settled(since, end):
         return max(0, since)
@@ -152,7 +152,7 @@ def begin_of(excess: Floats, end: int, length: int, noise: float, since: int | N
 def jump(excess: Floats, column: int, after: int, least: float, asked: float, since: int | None) -> LateStretch | None:
     """A rank whose level rose at once, from index `after` on, as noise that wanders does not, and stays up.
 
-    asked: of what is asked for. since: what was told of it last time.
+    asked: share of what is asked for. since: the first step as last reported.
     """
     excess = excess[after:]
     end = len(excess) - 1
@@ -172,7 +172,7 @@ def jump(excess: Floats, column: int, after: int, least: float, asked: float, si
 
 
 def ended(excess: Floats, smooth: Floats, column: int, since: int = 0) -> LateStretch | None:
-    """The stretch around the latest steps, if it has ended. since: what was told of its first step."""
+    """The stretch around the latest steps, if it has ended. since: its first step as reported."""
     since = max(0, since - EDGE)
     if len(smooth) - since < SHORTEST.enter:
         return None

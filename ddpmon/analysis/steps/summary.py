@@ -154,7 +154,7 @@ def _latest_loss(world: World) -> tuple[Floats, list[bool]]:
 
 
 def loss_trend(world: World, steps: int = 20) -> tuple[float | None, bool | None]:
-    """Mean loss of the last steps over all ranks, and whether it falls over the window; None: cannot be told.
+    """Mean loss of the last steps over all ranks, and whether it falls over the window; None: undecided.
 
     A loss that is not a number gives NaN, for everyone to see.
     """

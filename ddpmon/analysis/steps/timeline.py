@@ -19,7 +19,7 @@ class Timeline:
     """Steps of a world. Columns are those of the world."""
 
     world: World
-    """The steps that are told of, alone."""
+    """The steps of the timeline, without others."""
     order: list[int]
     """Columns, the latest to arrive first."""
     mended: list[int]

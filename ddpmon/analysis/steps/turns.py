@@ -26,7 +26,7 @@ TURN_STEPS = Threshold(
 SHORTEST_TURN = Threshold(
     16,
     of="steps for which a rank is late before another one is, as a rule",
-    why="A judgement: shorter turns are told, where they stand apart, as another rank each step.",
+    why="A judgement: shorter turns are reported, where they stand apart, as another rank each step.",
     keeps=0.5,
 )
 TURN_CHANGES = Threshold(
@@ -41,7 +41,7 @@ ONE_RANKS = Threshold(
 )
 FEWEST_RANKS = Threshold(
     3,
-    of="ranks of which nothing else is told",
+    of="ranks without a finding of their own",
     why="Of two, one is late whenever the other is early.",
 )
 TURN_BLOCK = 8

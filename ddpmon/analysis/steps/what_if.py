@@ -120,7 +120,7 @@ def _slowest_with(
         typical = medians(values[:, peers[:: -(-len(peers) // SOME)]])
     keeps = world.own_ms[:, fixed] - values[:, fixed]
     if len(peers) == 1:
-        # One peer's chance cannot be told from its level: the fixed rank keeps its own chance.
+        # One peer alone does not separate chance from level: the fixed rank keeps its own chance.
         own = values[:, fixed] - typical[:, None]
         mended = keeps + typical[:, None] + own - np.median(own, axis=0)
         return [np.maximum(largest, mended.max(axis=1))]

@@ -212,7 +212,7 @@ class Form(ModalScreen[object]):
             label.styles.width = _LABEL
 
     def on_descendant_focus(self) -> None:
-        """Say what the field takes, once there is nothing wrong to be told."""
+        """Show what the field takes, once nothing is wrong with it."""
         for field in self.fields:
             label = self._labels[field.name]
             label.focused_field = self.inputs[field.name] is self.focused

@@ -18,7 +18,7 @@ def latest_stack(snapshot: Snapshot, rank: RankView) -> StackView:
 
 
 def age(snapshot: Snapshot, view: StackView) -> str:
-    """How old a stack is, in words; empty if that cannot be told."""
+    """How old a stack is, in words; empty if its host's clock is another."""
     if view.at is None:
         return ""
     seconds = snapshot.at - view.at
