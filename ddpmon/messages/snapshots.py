@@ -38,9 +38,10 @@ def decode_snapshot(frame: bytes) -> Snapshot:
         _check_inspected(shot.inspect)
     if shot.samples is not None:
         _check_courses(shot.samples.courses, shot.samples.columns)
-    if shot.strips is not None:
-        _check(shot.strips.steps > 0, "strips of no steps")
-        _check_courses(shot.strips.courses, shot.strips.columns)
+    for strips in (shot.strips, shot.sync):
+        if strips is not None:
+            _check(strips.steps > 0, "strips of no steps")
+            _check_courses(strips.courses, strips.columns)
     for view in shot.stacks:
         _check_stack(view.stack)
     return shot

@@ -254,3 +254,5 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     """Where it is wished for."""
     strips: StripsView | None = None
     """Where it is wished for."""
+    sync: StripsView | None = None
+    """Where it is wished for: "wait", "transfer", "parallel", "load balance" and "communication", of all ranks."""

@@ -149,6 +149,10 @@ def decode_from_viewer(frame: bytes) -> FromViewer:
     if request.wish.samples is not None:
         _check_samples(request.wish.samples)
     strips = request.wish.strips
+    sync = request.wish.sync
+    if sync is not None:
+        _check(sync.steps in HEAT_STEPS, "steps in a column", sync.steps)
+        _check(0 < sync.columns <= HEAT_MOST, "columns", sync.columns)
     if strips is not None:
         _check(strips.steps in HEAT_STEPS, "steps in a column", strips.steps)
         _check(0 < strips.columns <= HEAT_MOST, "columns", strips.columns)

@@ -213,7 +213,7 @@ class Course(msgspec.Struct, array_like=True, frozen=True):
 
 
 class StripsView(msgspec.Struct, frozen=True):
-    """Own time of some ranks through time, on one scale."""
+    """Courses through the same steps: own time of some ranks on one scale, or what all ranks wait for."""
 
     steps: Count
     """In a column."""

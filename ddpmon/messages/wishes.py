@@ -60,6 +60,14 @@ class InspectWish(msgspec.Struct, array_like=True, frozen=True):
     columns: int = 40
 
 
+class SyncWish(msgspec.Struct, array_like=True, frozen=True):
+    """What a viewer wants of wait, transfer and the efficiencies through time."""
+
+    steps: int = 1
+    """In a column: one of HEAT_STEPS."""
+    columns: int = 64
+
+
 class StripsWish(msgspec.Struct, array_like=True, frozen=True):
     """What a viewer that shows own time of several ranks through time wants of it."""
 
@@ -105,6 +113,7 @@ class Wish(msgspec.Struct, array_like=True, frozen=True):
     series: SeriesWish | None = None
     samples: SamplesWish | None = None
     strips: StripsWish | None = None
+    sync: SyncWish | None = None
 
 
 def together(*wishes: Wish) -> Wish:

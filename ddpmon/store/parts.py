@@ -25,6 +25,7 @@ from ddpmon.messages import (
     Snapshot,
     StripsView,
     StripsWish,
+    SyncWish,
     TimelineRow,
     TimelineStep,
     TimelineView,
@@ -52,6 +53,7 @@ def with_parts(shot: Snapshot, store: Store, wish: Wish) -> Snapshot:
         inspect=inspect_view(store, wish.inspect) if wish.inspect else None,
         stacks=stack_views(store) if wish.stacks else [],
         series=_series(store, wish.series) if wish.series else None,
+        sync=_sync(store, wish.sync) if wish.sync else None,
         strips=_strips(store, wish.strips) if wish.strips else None,
         samples=_samples(store, wish.samples) if wish.samples else None,
     )
@@ -67,6 +69,11 @@ def _listed(spans: RankSpans) -> list[int]:
 
 def _strips(store: Store, wish: StripsWish) -> StripsView:
     courses = store.past.own_courses(_listed(wish.ranks), wish.steps, wish.columns)
+    return StripsView(wish.steps, len(courses[0].cells) if courses else 0, store.past.last_step, courses)
+
+
+def _sync(store: Store, wish: SyncWish) -> StripsView:
+    courses = [] if "wait" in store.unmeasured else store.past.sync_courses(wish.steps, wish.columns)
     return StripsView(wish.steps, len(courses[0].cells) if courses else 0, store.past.last_step, courses)
 
 

@@ -182,3 +182,26 @@ def test_own_times_of_ranks_stand_on_one_scale_that_begins_below_what_is_usual()
     assert (late[0], late[-2]) == (24, 254)
     assert past.own_courses([1], 7, 25) == []
     assert Past().own_courses([0], 1, 10) == []
+
+
+def test_wait_transfer_and_efficiencies_are_those_of_each_bin():
+    own = np.full((200, 4, 5), 2.0)
+    own[100:, 1, 0] += 10.0
+    past = Past()
+    past.append(world_of(records(own, first=1)))
+    courses = {course.name: course for course in past.sync_courses(8, 25)}
+    decoded = {
+        name: [course.low + (cell - 1) / (MOST - 1) * (course.high - course.low) for cell in course.cells]
+        for name, course in courses.items()
+    }
+    assert courses["wait"].high == courses["transfer"].high
+    assert decoded["wait"][1] == pytest.approx(0.0, abs=0.05)
+    assert decoded["wait"][-2] == pytest.approx(7.5, abs=0.1)
+    assert decoded["load balance"][1] == pytest.approx(1.0, abs=0.01)
+    assert decoded["load balance"][-2] == pytest.approx(12.5 / 20.0, abs=0.01)
+    step = 20.0 + decoded["transfer"][-2]
+    assert decoded["communication"][-2] == pytest.approx(20.0 / step, abs=0.01)
+    assert decoded["parallel"][-2] == pytest.approx(12.5 / step, abs=0.01)
+    alone = Past()
+    alone.append(world_of(records(own[:, :1], first=1)))
+    assert alone.sync_courses(8, 25) == []

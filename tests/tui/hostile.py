@@ -24,6 +24,7 @@ from ddpmon.messages import (
     SeriesWish,
     Snapshot,
     StripsWish,
+    SyncWish,
     TimelineWish,
     TimesView,
     WireError,
@@ -82,10 +83,11 @@ def true_snapshots() -> list[Snapshot]:
         series=SeriesWish("own"),
         samples=SamplesWish(("gpu", "cpu"), 1, 40, ((0, 7),)),
         strips=StripsWish(8, 24, ((0, 7),)),
+        sync=SyncWish(8, 40),
     )
     parts = {
         name: getattr(with_parts(through.plain, through.store, every), name)
-        for name in ("heat", "timeline", "cost", "inspect", "stacks", "series", "samples", "strips")
+        for name in ("heat", "timeline", "cost", "inspect", "stacks", "series", "samples", "strips", "sync")
     }
     more = {
         "quantities": [*STEP_SERIES, *SAMPLE_SERIES, "log:accuracy"],

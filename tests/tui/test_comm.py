@@ -6,12 +6,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ddpmon.messages import BUCKETS, BucketView, CostView, CostWish, EfficiencyView, RankView, TimesView, Wish
+from ddpmon.messages import BUCKETS, BucketView, CostView, CostWish, EfficiencyView, RankView, SyncWish, TimesView
 from ddpmon.source import FakeSource
 from ddpmon.tui import lines
 from ddpmon.tui.widgets import bucketlist, cost, waits
-from tests.tui import golden, measured, odd, snapshots, through_time
-from tests.tui.driving import drive
+from tests.tui import golden, inspected, measured, odd, snapshots, through_time
+from tests.tui.driving import drive, until
 
 SIZES = ((80, 24), (160, 50))
 sizes = pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
@@ -135,10 +135,10 @@ def test_w_goes_through_the_windows_and_the_title_says_which():
         return source, drive(source, "4", *keys, size=(120, 40))[1]
 
     source, text = title()
-    assert source.wished == Wish()
+    assert source.wished.cost is None
     assert "wait and transfer in a step" in text
     source, text = title("w")
-    assert source.wished == Wish(cost=CostWish("last"))
+    assert source.wished.cost == CostWish("last")
     assert "and why: the last 50 steps, 191–240" in text
     assert "rank 5 is slow: +33" in text
     assert "wait and transfer in steps 11,887–12,486" in text
@@ -147,7 +147,7 @@ def test_w_goes_through_the_windows_and_the_title_says_which():
     assert "rank 5 is slow: +13" in text
     assert "if every transfer" not in text
     source, text = title("w", "w", "w")
-    assert source.wished == Wish()
+    assert source.wished.cost is None
     assert "wait and transfer in a step" in text
 
 
@@ -237,3 +237,27 @@ def test_numbers_that_are_none_are_shown_as_such():
     )
     _, text = drive(broken, "4", size=(160, 50))
     assert "nan" in text
+
+
+@pytest.mark.parametrize("size", [(120, 40), (160, 50)], ids=lambda size: f"{size[0]}x{size[1]}")
+def test_what_it_cost_before_stands_below_the_ranks(size):
+    source = inspected.late()
+    _, text = drive(source, "4", until(lambda _: source.current.sync is not None), "j", "k", size=size)
+    golden.check(f"comm-few-{size[0]}x{size[1]}", text)
+
+
+def test_it_is_asked_for_only_where_the_ranks_leave_room():
+    source = through_time.slow(64, steps=120, late=5)
+    drive(source, "4", lambda app, _: app.tick(), size=(160, 50))
+    assert source.wished.sync is None
+    source = inspected.late()
+    drive(source, "4", until(lambda _: source.wished.sync == SyncWish(8, 114)), size=(160, 50))
+    drive(source, "4", "1", until(lambda _: source.wished.sync is None), size=(160, 50))
+
+
+def test_the_picture_of_the_buckets_is_as_wide_as_they_are_large():
+    made = [BucketView(0, place, size, 1.0, 2.0, 1.0, []) for place, size in enumerate((30_000_000, 10_000_000, 0))]
+    drawn = "".join(text for text, _ in bucketlist.sizes(made, 48, None))
+    assert drawn == " sizes 0" + "▓" * 29 + "1" + "░" * 9
+    assert "".join(text for text, _ in bucketlist.sizes(made[2:], 48, None)).strip() == "sizes"
+    assert lines.size(bucketlist.sizes(made, 9, 1)) <= 9

@@ -157,6 +157,28 @@ class Past:
             for column, place in enumerate(places)
         ]
 
+    def sync_courses(self, steps: int, columns: int) -> list[Course]:
+        """Wait and transfer, mean over ranks and on one scale, and the efficiencies of each bin; none of one rank.
+
+        Of a bin as of a window of steps: load balance = mean(own) / max(own), communication = max(own) / step, and
+        their product.
+        """
+        level = self._levels.get(steps)
+        if level is None or not self.last_step or len(self.ranks) < 2:
+            return []
+        last = self.last_step // steps
+        numbers = np.arange(max(0, last - min(columns, BINS) + 1), last + 1)
+        means = level.means(numbers, slice(None))[..., :_LOSS].astype(np.float64)
+        wait, transfer = means[..., Phase.WAIT].mean(axis=1), means[..., Phase.TRANSFER].mean(axis=1)
+        own, step = means[..., : Phase.WAIT].sum(axis=2), means.sum(axis=2).mean(axis=1)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            balance, communication = own.mean(axis=1) / own.max(axis=1), own.max(axis=1) / step
+        high = max(_usual(wait), _usual(transfer), _FLOOR * _usual(step), 1e-6)
+        scaled = [("wait", wait, high), ("transfer", transfer, high), ("parallel", balance * communication, 1.0)]
+        scaled += [("load balance", balance, 1.0), ("communication", communication, 1.0)]
+        has_step = ~np.isnan(step)
+        return [Course(0, name, 0.0, top, _cells(values, has_step, 0.0, top)) for name, values, top in scaled]
+
     def _medians(self, level: _Level, place: int, numbers: Ints) -> Floats:
         """[bins, phases, loss, own and step] Of all ranks but one; NaN where there are none."""
         key = (place, level.steps)

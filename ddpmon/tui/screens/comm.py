@@ -11,6 +11,7 @@ from textual.containers import Container, Vertical
 
 from ddpmon.analysis.processes.parallelism import with_ddp
 from ddpmon.messages import BUCKETS, COST_WINDOWS, Snapshot, Wish
+from ddpmon.messages import together as joined
 from ddpmon.tui import keys
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut_sentence, plain
@@ -21,6 +22,7 @@ from ddpmon.tui.widgets import bucketlist, cost
 from ddpmon.tui.widgets.bucketlist import BucketList
 from ddpmon.tui.widgets.cost import Cost
 from ddpmon.tui.widgets.pane import Pane
+from ddpmon.tui.widgets.synccourse import SyncCourse
 from ddpmon.tui.widgets.waits import Waits
 
 _LEAST_LIST = 10
@@ -62,6 +64,7 @@ class Comm(View):
         self.cost = Cost(id="cost")
         self.waits = Waits(id="waits")
         self.buckets = BucketList(id="buckets")
+        self.past = SyncCourse(id="past")
         self.hint = Hint(id="hint")
         self.lists = Container(self.waits, self.buckets, id="lists")
         self._arranged: tuple[object, ...] = ()
@@ -70,7 +73,7 @@ class Comm(View):
         }  # fmt: skip
 
     def compose(self) -> ComposeResult:
-        yield Vertical(self.head, self.cost, self.lists, self.hint, self.keys)
+        yield Vertical(self.head, self.cost, self.lists, self.past, self.hint, self.keys)
 
     @property
     def cursor(self) -> Waits | BucketList:
@@ -78,7 +81,7 @@ class Comm(View):
 
     @property
     def panes(self) -> tuple[Pane, ...]:
-        return self.head, self.cost, self.waits, self.buckets, self.hint, self.keys
+        return self.head, self.cost, self.waits, self.buckets, self.past, self.hint, self.keys
 
     def share_out(self) -> None:
         width, height = self.app.size
@@ -97,14 +100,16 @@ class Comm(View):
         hint = int(whole and not together)
         lists = body - cost_room - hint
         ranks = 0 if snapshot is None else max(snapshot.run.world_size, len(snapshot.ranks))
+        past = self._past_lines(width, lists, ranks, beside=beside, together=together) if whole else 0
+        lists -= past
         most = 0 if snapshot is None else min(bucketlist.needed(snapshot), lists // 2)
-        arranged = (width, height, recorded, self.buckets.active, cost_room, ranks, most)
+        arranged = (width, height, recorded, self.buckets.active, cost_room, ranks, most, past)
         if arranged == self._arranged:
             return
         self._arranged = arranged
         for part, lines in (
             (self.head, 3 if whole else max(1, height - keybar)), (self.cost, cost_room * whole), (self.hint, hint),
-            (self.lists, lists * whole), (self.keys, keybar),
+            (self.lists, lists * whole), (self.past, past), (self.keys, keybar),
         ):  # fmt: skip
             part.display = lines > 0
             part.styles.height = lines
@@ -115,9 +120,22 @@ class Comm(View):
         self.waits.styles.height = min(ranks + 2, lists - most) if together and not beside else "1fr"
         self.buckets.styles.margin = (0, 0, 0, int(together and beside))
 
+    def _past_lines(self, width: int, lists: int, ranks: int, *, beside: bool, together: bool) -> int:
+        """Lines that all ranks, and all buckets, leave for what all-reduce cost before; 0: too few."""
+        needs = self.past.needs(self.shown, width, lists)
+        if needs is None or self.shown.snapshot is None:
+            return 0
+        listed = ranks + 2
+        if together or self.buckets.active:
+            buckets = bucketlist.needed(self.shown.snapshot)
+            listed = max(listed, buckets) if beside or not together else listed + buckets
+        spare = lists - listed
+        return spare if spare >= needs.least_height else 0
+
     @property
     def wish(self) -> Wish:
-        return Wish(cost=self.cost.wish)
+        wish = Wish(cost=self.cost.wish)
+        return joined(wish, self.past.wish) if self.past.display else wish
 
     def _next_window(self) -> None:
         self.cost.over = COST_WINDOWS[(COST_WINDOWS.index(self.cost.over) + 1) % len(COST_WINDOWS)]

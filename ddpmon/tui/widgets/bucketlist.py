@@ -13,6 +13,8 @@ from ddpmon.tui.widgets.pane import Pane
 _LEGEND: Line = [("╌ wait ", "wait"), (" ═ transfer ", "comm"), (" │ backward ends ", "muted")]
 _HEADER = f"{'bucket':>9}{'MB':>8}{'handed over':>13}{'done':>8}{'transfer':>10}"
 _BAR_LEAST = 16
+_PICTURE_FROM = 9
+"""Lines from which the sizes stand there as a picture."""
 
 
 def name(bucket: BucketView, buckets: list[BucketView]) -> str:
@@ -78,6 +80,22 @@ def bucket_lines(buckets: list[BucketView], shown: range, width: int, chosen: in
     return lines
 
 
+def sizes(buckets: list[BucketView], width: int, chosen: int | None) -> Line:
+    """All buckets beside each other, each as wide as it is large."""
+    total = sum(bucket.payload_bytes for bucket in buckets)
+    line: Line = [(" sizes ", "muted")]
+    room, before, filled = width - 8, 0, 0
+    for place, bucket in enumerate(buckets):
+        before += bucket.payload_bytes
+        end = round(room * before / total) if total else 0
+        label = name(bucket, buckets)
+        wide = end - filled
+        text = (label if len(label) < wide else "").ljust(wide, "▓░"[place % 2])
+        line.append((text, "comm" + "+select" * (place == chosen)))
+        filled = end
+    return line
+
+
 def contents(bucket: BucketView, label: str, width: int, height: int) -> list[Line]:
     """The parameters in a bucket, in `height` lines."""
     names = [plain(each) for each in bucket.parameters]
@@ -97,6 +115,8 @@ class BucketList(Pane):
         self.active = False
         """The keys that move are this list's."""
         self._top = 0
+        self._above = 2
+        """Lines over the first bucket."""
 
     def _buckets(self) -> list[BucketView]:
         return [] if self.frame.snapshot is None else self.frame.snapshot.buckets
@@ -108,11 +128,14 @@ class BucketList(Pane):
             return [heading]
         self.chosen = max(0, min(self.chosen, len(buckets) - 1))
         bucket = buckets[self.chosen]
-        names = contents(bucket, name(bucket, buckets), width - 1, self._names_room(height, len(buckets)))
-        room = max(1, height - 2 - len(names))
+        picture = [sizes(buckets, width - 1, self.chosen if self.active else None)] if height >= _PICTURE_FROM else []
+        self._above = 2 + len(picture)
+        height_left = height - len(picture)
+        names = contents(bucket, name(bucket, buckets), width - 1, self._names_room(height_left, len(buckets)))
+        room = max(1, height_left - 2 - len(names))
         self._top = max(self.chosen - room + 1, min(self._top, self.chosen, len(buckets) - room), 0)
         shown = range(self._top, min(len(buckets), self._top + room))
-        lines = [heading, *bucket_lines(buckets, shown, width - 1, self.chosen if self.active else None)]
+        lines = [heading, *picture, *bucket_lines(buckets, shown, width - 1, self.chosen if self.active else None)]
         below = len(buckets) - shown.stop
         if below > 0 and len(lines) > 3:
             lines[-1] = [(f" ↓ {below + 1} more buckets", "muted")]
@@ -136,12 +159,12 @@ class BucketList(Pane):
 
     def on_click(self, event: events.Click) -> None:
         """Choose the bucket that was clicked."""
-        place = self._top + event.y - 2
-        if event.y >= 2 and place < len(self._buckets()):
+        place = self._top + event.y - self._above
+        if event.y >= self._above and place < len(self._buckets()):
             self.chosen = place
             self.redraw()
 
 
 def needed(snapshot: Snapshot) -> int:
     """Lines with all buckets and some of the names."""
-    return len(snapshot.buckets) + 5
+    return len(snapshot.buckets) + 6
