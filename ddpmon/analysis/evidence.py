@@ -106,6 +106,8 @@ class Evidence:
     conditions: Sequence[Conditions] = ()
     bus_bandwidth_gb_s: Callable[[], float | None] = lambda: None
     """Of the buckets' all-reduce, where they are recorded. It takes a while to work out."""
+    clocks_within_ms: float = 0.0
+    """What is told of waits and transfers between hosts is right to so much."""
     times: Times = field(default_factory=Times)
     """Where the time went."""
     parallelism: str = ""

@@ -113,6 +113,7 @@ def report(
         "what_if": [entry for entry in gains if entry["phase"] not in snapshot.unmeasured],
         "verdict": snapshot.verdict,
         "verdict_findings": snapshot.verdict_facts.findings if snapshot.verdict_facts else [],
+        "clocks": [msgspec.to_builtins(clock) for clock in snapshot.clocks],
         "findings": [reported(finding) for finding in snapshot.findings],
     }
 

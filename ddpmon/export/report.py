@@ -130,6 +130,7 @@ def facts(report: dict[str, Any]) -> list[str]:
             f"  samples/s {NO_VALUE if rate is None else f'{rate:,.1f}' if rate < 1000 else f'{rate:,.0f}'}"
         ),
         *_blocked(report),
+        *_clocks(report.get("clocks")),
         *_since_start(report.get("efficiency_since_start")),
         *_time(report.get("time"), steps.get("accumulation") or 1),
     ]
@@ -169,6 +170,16 @@ def _blocked(report: dict[str, Any]) -> list[str]:
             f"  together {_share(collectives['share'])} of the step"
         )
     return [blocked, _efficiency(report["efficiency"])]
+
+
+def _clocks(clocks: list[dict[str, Any]] | None) -> list[str]:
+    """How well the hosts' clocks are known beside each other's: waits and transfers are as exact as that."""
+    if not clocks:
+        return []
+    within = max(clock["within_ms"] for clock in clocks)
+    sure = [clock["surely_ms"] for clock in clocks if clock["surely_ms"] is not None]
+    surely = f" (surely ±{_ms(max(sure))} ms)" if len(sure) == len(clocks) else ""
+    return [f"clocks of {len(clocks) + 1} hosts agree within ±{_ms(within)} ms{surely}"]
 
 
 def _efficiency(tree: dict[str, Any]) -> str:

@@ -54,6 +54,7 @@ from ddpmon.messages.snapshots import checked, decode_snapshot
 from ddpmon.messages.viewers import (
     Attempt,
     BucketView,
+    ClockView,
     DeviceMark,
     Event,
     Finding,
@@ -235,6 +236,7 @@ __all__ = [
     "BucketView",
     "Bye",
     "Card",
+    "ClockView",
     "Collective",
     "CostView",
     "CostWish",

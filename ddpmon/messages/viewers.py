@@ -171,6 +171,20 @@ class VerdictFacts(msgspec.Struct, frozen=True):
     """Places in the snapshot's findings of those whose whole text is in it."""
 
 
+class ClockView(msgspec.Struct, frozen=True):
+    """How well a host's clock is known beside that of another one, in which all times are told."""
+
+    host: Text
+    reference: Text
+    offset_s: float
+    """To be added to its clock, at its latest step."""
+    drift_ppm: float
+    within_ms: float
+    """That is right to so much if synchronisations end everywhere at once."""
+    surely_ms: float | None
+    """That is right to so much however late a host's link makes its ends; None: not known."""
+
+
 class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     """All that a screen needs, at one moment. Viewers show it and compute nothing of their own from it."""
 
@@ -256,3 +270,5 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     """Where it is wished for."""
     sync: StripsView | None = None
     """Where it is wished for: "wait", "transfer", "parallel", "load balance" and "communication", of all ranks."""
+    clocks: list[ClockView] = msgspec.field(default_factory=list)
+    """Of each host but the first, where there are several."""

@@ -21,7 +21,7 @@ from ddpmon.analysis.since_change import since_change
 from ddpmon.analysis.statistics.arrays import Bools
 from ddpmon.analysis.steps.alignment import Aligner, Rows
 from ddpmon.analysis.steps.buckets import BucketTimes, bucket_times
-from ddpmon.analysis.steps.clocks import Clocks
+from ddpmon.analysis.steps.clocks import Agreement, Clocks
 from ddpmon.analysis.steps.departed import Departed
 from ddpmon.analysis.steps.named import NamedTimes
 from ddpmon.analysis.steps.pauses import PauseFilter
@@ -59,6 +59,8 @@ PAUSING_S = 1.0
 """A pause that takes so long is shown while it lasts."""
 WINDOW_S = 30.0
 EVENTS = 200
+AGREED_US = 5_000_000
+"""How long it holds how well clocks agree: a hundred hosts take some milliseconds to go through."""
 BUCKET_STEPS = 50
 """Steps whose buckets are kept for a live view; of a recording those of its window, BUCKET_STEPS_MOST at most."""
 BUCKET_STEPS_MOST = 2000
@@ -119,6 +121,9 @@ class Intake:
         self._window_s = window_s
         self._aligner = Aligner(registry.world_size)
         self._clocks = Clocks(registry.host)
+        self._agreements: list[Agreement] = []
+        self._agreed_us = -AGREED_US
+        """When the last of them was worked out, by the end of a step."""
         self._attempt = registry.attempt
         self.idle: frozenset[int] = frozenset()
         """Ranks whose processes do nothing; looked for before the first step only."""
@@ -204,6 +209,7 @@ class Intake:
         self._attempt = self.registry.attempt
         self._aligner = Aligner(self.registry.world_size)
         self._clocks = Clocks(self.registry.host)
+        self._agreements, self._agreed_us = [], -AGREED_US
         self._window = Window(self._window.steps)
         self._named = NamedTimes(self._window.steps)
         self.world = self.summarised = self.summary = None
@@ -351,6 +357,14 @@ class Intake:
             return {}
         means = self._named.mean_ms(world.ranks, int(world.step[0]), int(world.step[-1]), len(world))
         return {rank: {name: float(ms[i]) for name, ms in means.items()} for i, rank in enumerate(world.ranks)}
+
+    @property
+    def clock_agreements(self) -> list[Agreement]:
+        """How well the clocks of several hosts are known beside the first one's; worked out anew now and then."""
+        end_us = int(self.world.end_us[-1]) if self.world is not None else 0
+        if not 0 <= end_us - self._agreed_us < AGREED_US:
+            self._agreements, self._agreed_us = self._clocks.agreements(), end_us
+        return self._agreements
 
     def last_steps(self, steps: int) -> World | None:
         """The last steps, at most so many and at most those of the window; None before the first."""

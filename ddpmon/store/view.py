@@ -15,6 +15,7 @@ from ddpmon.messages import (
     SYNC_COLLECTIVE,
     SYNC_KINDS,
     AllReduceView,
+    ClockView,
     EfficiencyView,
     PausingView,
     Phase,
@@ -115,7 +116,22 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
         refused=registry.refusals.rows(),
         missing=_missing(store),
         verdict_facts=_verdict_facts(store),
+        clocks=_clocks(store),
     )
+
+
+def _clocks(store: Store) -> list[ClockView]:
+    return [
+        ClockView(
+            utf8(one.host),
+            utf8(one.reference),
+            one.offset_us / 1e6,
+            one.drift_ppm,
+            one.within_us / 1e3,
+            None if one.surely_us is None else one.surely_us / 1e3,
+        )
+        for one in store.clock_agreements
+    ]
 
 
 def with_means_of(live: Snapshot, recorded: Snapshot) -> Snapshot:

@@ -1,5 +1,6 @@
 """Clocks of several hosts that nobody synchronised, brought to one by the ends of gradient synchronisations."""
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -117,3 +118,89 @@ def test_steps_of_hosts_that_booted_days_apart_are_waited_for():
     (second,) = aligner.take()
     assert len(first.steps) == len(second.steps) == 20
     assert aligner.left_out == 0
+
+
+HOURS_US = 3_600_000_000
+AHEAD = {0: "a", 1: "a", 2: "b", 3: "b"}
+
+
+def learned(told, hosts=None):
+    clocks, rows = Clocks("a"), rows_of(told)
+    clocks.offsets_us(rows, hosts or AHEAD)
+    (agreement,) = clocks.agreements()
+    return agreement
+
+
+def errors_us(agreement, offset_us, ppm, shared, told):
+    """How far what is to be added at the latest step is off what is true there."""
+    end = told[2][-1].end_us - told[2][-1].length_us + told[2][-1].syncs[-1].end_us
+    true = shared[2][-1].end_us  # on the reference's clock, less what waking took, which is in both
+    shown = offset_us + true * (1 + ppm / 1e6)
+    return abs(agreement.offset_us - round(true - shown)) - abs(end - shown) * abs(ppm) / 1e6
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    offset_us=st.integers(-9 * HOURS_US, 9 * HOURS_US),
+    ppm=st.floats(-100, 100),
+    noise_us=st.tuples(st.floats(0, 500), st.floats(0, 500)),
+    outliers=st.floats(0, 0.1),
+    count=st.integers(64, 600),
+    seed=st.integers(0, 99),
+)
+def test_the_true_offset_lies_within_what_is_told(offset_us, ppm, noise_us, outliers, count, seed):
+    """Clocks hours apart that drift, ends that are woken late here and there, on one host more than on the other."""
+    told = records(own_times(count, 4, noise=0.1, seed=seed))
+    near = {rank: by_clock(told[rank], 0, 0.0, noise_us[0], outliers, seed + rank) for rank in (0, 1)}
+    far = {rank: by_clock(told[rank], offset_us, ppm / 1e6, noise_us[1], outliers, seed + rank) for rank in (2, 3)}
+    agreement = learned(near | far)
+    assert (agreement.host, agreement.reference, agreement.ends) == ("b", "a", min(count, 512))
+    error = errors_us(agreement, offset_us, ppm, told, far)
+    assert error <= agreement.within_us + 5
+    assert agreement.within_us <= 10 + 4 * max(noise_us)
+    assert agreement.drift_ppm == pytest.approx(-ppm, abs=1 + 2e6 * max(noise_us) / (count * 20_000) + 1e-4 * abs(ppm))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    later_us=st.integers(-4000, 4000),
+    offset_us=st.integers(-9 * HOURS_US, 9 * HOURS_US),
+    transfer=st.floats(1.0, 20.0),
+    seed=st.integers(0, 99),
+)
+def test_whatever_link_ends_later_the_true_offset_lies_within_what_is_sure(later_us, offset_us, transfer, seed):
+    """All ends of one host come later, by as much as the transfer allows: no end tells that from the clock."""
+    late_us = round(np.clip(later_us, -900 * transfer, 900 * transfer))
+    told = records(own_times(200, 4, noise=0.1, seed=seed), transfer=transfer)
+    hosts = {}
+    for rank, steps in told.items():
+        offset = offset_us if rank > 1 else 0
+        extra = max(0, late_us) if rank > 1 else max(0, -late_us)
+        hosts[rank] = [ends_later(step, offset, extra) for step in steps]
+    agreement = learned(hosts)
+    assert agreement.surely_us is not None
+    assert abs(agreement.offset_us + offset_us) <= agreement.surely_us
+    assert abs(agreement.offset_us + offset_us + late_us) <= 5, "the line takes the ends for one moment"
+
+
+def ends_later(step, offset_us, extra_us):
+    """The step by a clock that is ahead, left later than it was."""
+    (sync,) = step.syncs
+    later = msgspec.structs.replace(sync, end_us=sync.end_us + extra_us)
+    length_us = step.length_us + extra_us
+    return msgspec.structs.replace(
+        step, end_us=step.end_us + offset_us + extra_us, length_us=length_us, syncs=[later]
+    )  # fmt: skip
+
+
+def test_arrivals_far_before_the_end_leave_more_room_than_those_just_before_it():
+    near, far = (learned(records(own_times(100, 4, noise=0.1), transfer=ms)) for ms in (0.5, 12.0))
+    assert 500 <= near.surely_us < 12_000 <= far.surely_us
+    assert near.within_us == far.within_us == 10
+
+
+def test_hosts_of_which_nothing_was_learned_are_not_told_of():
+    clocks = Clocks("a")
+    assert clocks.agreements() == []
+    clocks.offsets_us(rows_of(records(own_times(20, 2))), {0: "a", 1: "a"})
+    assert clocks.agreements() == []

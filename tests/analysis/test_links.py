@@ -71,3 +71,46 @@ def test_some_long_transfers_are_no_slow_link():
             record = told[1][step]
             record.end_us += 40_000
         assert [f for f in findings(world_of(told), Evidence()) if f.kind == "slow_link"] == []
+
+
+def even_transfer(transfer, hosts, means=None, **evidence):
+    """All ranks arrive together and transfer for long: what is found."""
+    conditions = [
+        Conditions(rank, host, means=means[host] if means else {"sent": 2e8, "received": 2e8})
+        for rank, host in enumerate(hosts)
+    ]
+    world = world_of(records(own_times(120, len(hosts), noise=0.02), transfer=transfer))
+    return findings(world, Evidence(world_size=len(hosts), conditions=conditions, **evidence))
+
+
+def test_a_transfer_that_holds_several_hosts_back_says_that_none_of_their_links_can_be_told_from_here():
+    (finding,) = even_transfer(30.0, ["a", "a", "b", "b"])
+    assert (finding.kind, finding.ranks) == ("communication_bound", [0, 1, 2, 3])
+    assert "Whether one of the 2 hosts has a slower link cannot be told from here" in finding.advice
+    (alone,) = even_transfer(30.0, ["a"] * 4)
+    assert "hosts" not in alone.advice
+
+
+def test_a_host_whose_network_carries_more_than_the_run_s_is_named():
+    means = {
+        "a": {"sent": 2e8, "received": 2e8},
+        "b": {"sent": 3e8, "received": 8e8},
+        "c": {"sent": 2e8, "received": 2e8},
+    }
+    (finding,) = even_transfer(30.0, ["a", "a", "b", "b", "c", "c"], means)
+    assert finding.evidence["busy_host"] == "b"
+    assert "The network of b carries 1,100 MB/s, those of the other hosts 400" in finding.advice
+    alike = {"a": {"sent": 2e8, "received": 2e8}, "b": {"sent": 3e8, "received": 3e8}}
+    (finding,) = even_transfer(30.0, ["a", "a", "b", "b"], alike)
+    assert "busy_host" not in finding.evidence
+    idle = {"a": {"sent": 1e5, "received": 1e5}, "b": {"sent": 1e6, "received": 1e6}}
+    (finding,) = even_transfer(30.0, ["a", "a", "b", "b"], idle)
+    assert "busy_host" not in finding.evidence
+
+
+def test_a_transfer_shorter_than_the_clocks_of_hosts_are_known_is_not_told():
+    assert even_transfer(30.0, ["a", "a", "b", "b"], clocks_within_ms=29.0)
+    assert even_transfer(30.0, ["a", "a", "b", "b"], clocks_within_ms=31.0) == []
+    world = world_of(slow_links(own_times(120, 4, noise=0.02), [0, 0, 5, 0]))
+    assert [finding.kind for finding in findings(world, Evidence(clocks_within_ms=4.0))] == ["slow_link"]
+    assert findings(world, Evidence(clocks_within_ms=6.0)) == []

@@ -2,12 +2,14 @@
 
 import pytest
 
+from ddpmon.export import report
 from ddpmon.messages import Phase, SeriesWish, Wish
 from ddpmon.recording.player import Player
 from ddpmon.recording.recorded import recorded_snapshot
 from ddpmon.source import RecordedSource
 from ddpmon.store.silences import Silence, Silences
-from tests.two_hosts import BEGAN, FIRST_US, Root
+from ddpmon.store.view import snapshot
+from tests.two_hosts import AHEAD_US, BEGAN, FIRST_US, Root
 from tests.worlds import own_times, records
 
 
@@ -129,3 +131,18 @@ def test_silences_join_and_part():
     assert again.whole(2, range(5, 10), (1,)).all()
     again.add(0, 12, 15, [1])  # played again
     assert again.take_changed() == []
+
+
+def test_how_well_clocks_agree_is_in_the_snapshot_the_report_and_what_is_read_again(root):
+    steps = told(300)
+    root.train(steps, 1, 300)
+    (live,) = snapshot(root.store, "e", 1, 20.0, BEGAN + 20.0).clocks
+    assert (live.host, live.reference) == ("host1", "host0")
+    assert live.offset_s == pytest.approx(-AHEAD_US / 1e6, abs=0.001)
+    assert live.within_ms == 0.01
+    assert 0.01 < live.surely_ms <= 2.5
+    made = report.build(root.end())
+    (clock,) = made["clocks"]
+    assert (clock["host"], clock["within_ms"]) == ("host1", 0.01)
+    (line,) = [line for line in report.facts(made) if "clocks" in line]
+    assert line.startswith("clocks of 2 hosts agree within ±0.01 ms (surely ±")

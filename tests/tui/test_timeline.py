@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ddpmon.messages import PHASES, TimelineStep, TimelineView
+from ddpmon.messages import PHASES, ClockView, TimelineStep, TimelineView
 from ddpmon.tui.widgets import laststeps
 from ddpmon.tui.widgets.laststeps import IN_TIME, LAST, bar, what_if
 from tests.tui import golden, snapshots, through_time
@@ -217,3 +217,21 @@ def test_the_mean_step_stands_beside_the_rank_under_the_cursor():
         assert float(rows[name][3]) == pytest.approx(chosen.phase_ms(name), abs=0.06)
         usual = sum(rank.phase_ms(name) for rank in shot.ranks) / len(shot.ranks)
         assert float(rows[name][2]) == pytest.approx(usual, abs=0.06)
+
+
+def test_how_well_the_clocks_of_hosts_agree_stands_under_their_bars():
+    one, other = ClockView("b", "a", 18_000.0, 3.0, 0.31, 6.2), ClockView("c", "a", -4.0, 0.0, 0.12, 7.0)
+    text = " the hosts' clocks agree within ±0.31 ms"
+    assert laststeps.clocks(snapshots.replace(snapshots.slow(), clocks=[one, other])) == f"{text}, surely within ±7.00"
+    unsure = ClockView("c", "a", -4.0, 0.0, 0.12, None)
+    assert laststeps.clocks(snapshots.replace(snapshots.slow(), clocks=[one, unsure])) == text
+    assert laststeps.clocks(snapshots.slow()) == ""
+    source = through_time.slow()
+    source.plain = snapshots.replace(source.plain, clocks=[one])
+    assert f"{text}, surely within ±6.20" in drive(source, "5", size=SIZES[0])[1]
+    assert text in drive(source, "5", size=SIZES[1])[1]  # in one line with what mending gains
+
+
+def test_a_host_that_is_late_is_mended_by_its_name():
+    steps = [TimelineStep(1, 45.0, 2, 33.0), TimelineStep(2, 45.0, 2, 33.0)]
+    assert what_if(TimelineView(steps, [], 4, 2, [2, 3], "node1")).startswith("with node1 as its peers")

@@ -11,8 +11,9 @@ import numpy as np
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, SHORTEST_MS, STAYS, mean_step_ms, since
 from ddpmon.analysis.processes.parallelism import collectives, parts, with_ddp
+from ddpmon.analysis.processes.traffic import BusyHost, busy_host, several_hosts
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.analysis.words import MIB, fitting
+from ddpmon.analysis.words import MB, MIB, fitting
 from ddpmon.messages import FSDP, FSDP2, TENSOR_PARALLEL, Phase
 
 SHARE = Threshold(
@@ -38,6 +39,11 @@ class AllReduceBound:
     bus_bandwidth_gb_s: float | None
     step_ms: float = for_words()
     backward_ms: float = for_words()
+    busy_host: str | None = None
+    """Whose network carries far more than those of other hosts."""
+    hosts: int = for_words(0)
+    """Of several: how many."""
+    busy: BusyHost | None = for_words(None)
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,9 @@ class CollectivesBound:
     gain: float
     step_ms: float = for_words()
     parallelism: str = for_words()
+    busy_host: str | None = None
+    hosts: int = for_words(0)
+    busy: BusyHost | None = for_words(None)
 
 
 def detect(moment: Moment) -> Iterator[Detection[AllReduceBound | CollectivesBound]]:
@@ -60,14 +69,18 @@ def detect(moment: Moment) -> Iterator[Detection[AllReduceBound | CollectivesBou
     transfer = float(by_rank.mean())
     if len(world.ranks) < 2 or step < SHORTEST_MS.enter or transfer < step * SHARE.asked(held is not None):
         return
+    if transfer < evidence.clocks_within_ms:
+        return  # it may be that the clocks of hosts are taken for apart by as much as they are not
     share, gain = transfer / step, step / (step - transfer)
+    hosts, busy = several_hosts(moment.conditions), busy_host(moment.conditions)
+    where = (busy.host if busy else None, len(hosts), busy)
     facts: AllReduceBound | CollectivesBound
     if ddp:
         size = float(world.mean("gradient_bytes").mean())
         backward = float(np.median(world.mean("phases_ms")[:, Phase.BACKWARD]))
-        facts = AllReduceBound(transfer, share, size, gain, evidence.bus_bandwidth_gb_s(), step, backward)
+        facts = AllReduceBound(transfer, share, size, gain, evidence.bus_bandwidth_gb_s(), step, backward, *where)
     else:
-        facts = CollectivesBound(transfer, share, gain, step, evidence.parallelism)
+        facts = CollectivesBound(transfer, share, gain, step, evidence.parallelism, *where)
     yield Detection(KIND, "warn", facts, world.ranks, "transfer", since(world, held), cost_ms=transfer)
 
 
@@ -78,13 +91,31 @@ def words(detection: Detection[AllReduceBound | CollectivesBound]) -> Words:
         lead = f"collectives transfer for {facts.transfer_ms:.1f} ms a step:"
         return Words(
             fitting(f"{lead} {facts.share:.0%} of it"),
-            f"{_of_collectives(facts)} How many bytes they move was not measured.",
+            f"{_of_collectives(facts)} How many bytes they move was not measured.{_of_hosts(facts)}",
             lead=lead,
         )
     lead = f"all-reduce transfers for {facts.transfer_ms:.1f} ms a step:"
     return Words(
-        fitting(f"{lead} {facts.share:.0%} of it", f", {facts.bytes / MIB:.1f} MiB"), _of_all_reduce(facts), lead=lead
+        fitting(f"{lead} {facts.share:.0%} of it", f", {facts.bytes / MIB:.1f} MiB"),
+        f"{_of_all_reduce(facts)}{_of_hosts(facts)}",
+        lead=lead,
     )
+
+
+def _of_hosts(facts: AllReduceBound | CollectivesBound) -> str:
+    """What is known of which host's link is slow."""
+    if facts.busy is not None:
+        mine, theirs = facts.busy.bytes_per_s / MB, facts.busy.peers_bytes_per_s / MB
+        return (
+            f" The network of {facts.busy.host} carries {mine:,.0f} MB/s, those of the other hosts {theirs:,.0f}: look"
+            " at what else uses its link."
+        )
+    if facts.hosts > 1:
+        return (
+            f" Whether one of the {facts.hosts} hosts has a slower link cannot be told from here, as their clocks are"
+            " aligned by the ends of what it slows: compare the hosts' links (ethtool, iperf3, nccl-tests)."
+        )
+    return ""
 
 
 def _of_all_reduce(facts: AllReduceBound) -> str:

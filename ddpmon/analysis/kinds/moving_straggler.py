@@ -203,7 +203,7 @@ def _in_turns(world: World, moment: Moment) -> Detection[MovingStraggler] | None
     held = moment.held_one(KIND)
     is_held = held is not None and "turn_steps" in held.evidence
     # A rank with a finding of its own is late for a reason of its own, and would be alike for long as well.
-    single = [world.ranks.index(finding.ranks[0]) for finding in moment.findings if finding.kind in ONE_RANKS]
+    single = [world.ranks.index(rank) for one in moment.findings if one.kind in ONE_RANKS for rank in one.ranks]
     rotation = turns(world, single, held=is_held)
     if rotation is None:
         return None

@@ -59,7 +59,8 @@ def detect(moment: Moment) -> Iterator[Detection[SlowLink]]:
         return
     step = mean_step_ms(world)
     means = world.mean("transfer_ms")
-    least = max(LEAST_MS.asked(held is not None), SHARE.asked(held is not None) * step)
+    within_ms = moment.evidence.clocks_within_ms
+    least = max(LEAST_MS.asked(held is not None), SHARE.asked(held is not None) * step, within_ms)
     slow = np.flatnonzero(means - np.median(means) >= least)
     if not len(slow) or len(slow) > (ranks - 1) // 2:
         return

@@ -103,6 +103,16 @@ def _asked_alike(one: TimelineView, other: TimelineView) -> bool:
     return (len(one.steps), len(one.rows)) == (len(other.steps), len(other.rows))
 
 
+def clocks(snapshot: Snapshot | None) -> str:
+    """How well the clocks of several hosts agree: no bar of one is more exact beside those of another."""
+    if snapshot is None or not snapshot.clocks:
+        return ""
+    within = max(clock.within_ms for clock in snapshot.clocks)
+    sure = [clock.surely_ms for clock in snapshot.clocks if clock.surely_ms is not None]
+    surely = f", surely within ±{numbers.ms(max(sure))}" if len(sure) == len(snapshot.clocks) else ""
+    return f" the hosts' clocks agree within ±{numbers.ms(within)} ms{surely}"
+
+
 class LastSteps(BlockPane):
     """The timeline with its cursor."""
 
@@ -209,9 +219,12 @@ class LastSteps(BlockPane):
         for band in bands:
             lines += [self._heads(view, band, each), *self._rows_of(view, band, scale, each, air)]
             lines += [[]] * (len(bands) > 1)
+        agreement = clocks(frame.snapshot)
         if len(bands) > 1:
-            return [*lines[: height - 1], [(" " + cut_sentence(what_if(view), width - 1), "text")]]
-        return [*lines[: height - _BELOW], [], *self._real_and_mended(view, shown, scale, each, width)]
+            words = "; ".join(text for text in (what_if(view), agreement.strip()) if text)
+            return [*lines[: height - 1], [(" " + cut_sentence(words, width - 1), "text")]]
+        caption: Line = [(cut_sentence(agreement, width - 1), "muted")] if agreement else []
+        return [*lines[: height - _BELOW], caption, *self._real_and_mended(view, shown, scale, each, width)]
 
     def _rows_of(self, view: TimelineView, band: range, scale: float, each: int, air: int) -> list[Line]:
         """Some steps of every rank, a line a rank and so many empty ones."""
