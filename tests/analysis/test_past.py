@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from ddpmon.analysis.over_time import past
-from ddpmon.analysis.over_time.past import BINS, Past
+from ddpmon.analysis.over_time.cells import BINS
+from ddpmon.analysis.over_time.past import Past
 from ddpmon.messages import HEAT_STEPS, PHASES
 from ddpmon.messages.cells import MOST, NOT_FINITE, NOTHING
 from tests.worlds import OWN, own_times, records, world_of

@@ -2,7 +2,8 @@
 
 import pytest
 
-from ddpmon.analysis.over_time.sampled import BINS, Sampled
+from ddpmon.analysis.over_time.cells import BINS
+from ddpmon.analysis.over_time.sampled import Sampled
 from ddpmon.messages import Sample
 
 SECOND = 1_000_000

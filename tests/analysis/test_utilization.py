@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from ddpmon.analysis.over_time.heat import BINS, Heat, code
+from ddpmon.analysis.over_time.cells import BINS
+from ddpmon.analysis.over_time.heat import Heat, code
 from ddpmon.analysis.over_time.utilization import WAITING_MOST
 from ddpmon.messages.cells import NOTHING
 from tests.worlds import own_times, records, world_of

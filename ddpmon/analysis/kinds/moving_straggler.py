@@ -72,7 +72,7 @@ WORTH = Threshold(
     " one rank is late.",
     stay=1.021,
 )
-TURNS_TOLD = Threshold(
+TURNS_REPORTED = Threshold(
     1.045,
     of="times as fast if no rank had its turn",
     why="A judgement: half as much again as where another rank is late each step.",
@@ -209,7 +209,7 @@ def _in_turns(world: World, moment: Moment) -> Detection[MovingStraggler] | None
         return None
     step = float(world.step_ms.mean())
     factor = step / max(step - rotation.over_ms, 1e-9)
-    if not TURNS_TOLD.reached(factor, held=is_held):
+    if not TURNS_REPORTED.reached(factor, held=is_held):
         return None
     phase = _phase_of_the_last(world)
     facts = MovingStraggler(

@@ -10,7 +10,7 @@ import numpy as np
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.kinds.own_time import SOME_STEPS, WORTH, forward_may_be, other_may_be_forward
 from ddpmon.analysis.statistics.arrays import medians
-from ddpmon.analysis.steps.rhythms import TOLD, Rhythm, rhythms
+from ddpmon.analysis.steps.rhythms import REPORTED, Rhythm, rhythms
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.words import fitting
 from ddpmon.messages import OWN_PHASES, Finding
@@ -62,7 +62,7 @@ def _worth_telling(
     real = world.step_ms[begun:]
     simulated = float((real - world.slowest_ms[begun:] + slowest[begun:]).sum())
     factor = float(real.sum()) / simulated if simulated > 0 else 1.0
-    if not TOLD.reached(factor, held=held is not None):
+    if not REPORTED.reached(factor, held=held is not None):
         return
     worth = WORTH.reached(factor, held=held is not None and held.severity == "warn")
     yield Detection(

@@ -17,7 +17,7 @@ from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.words import WIDTH, fitting
 from ddpmon.messages import Finding
 
-LOOK = {
+ADVICE = {
     "data": "its disk or its mount of the file system, and the cores that its DataLoader workers get",
     "forward": "its GPUs' clocks, power and cooling, its cores, and what else runs there",
     "backward": "its GPUs' clocks, power and cooling, its cores, and what else runs there",
@@ -150,7 +150,7 @@ def _advice(detection: Detection[SlowHost]) -> str:
     who = who[0].upper() + who[1:]
     if facts.why:
         return f"{who} {facts.why.advice}"
-    return f"{who} Look at {LOOK[detection.phase or 'other']}; what was measured of it is as elsewhere."
+    return f"{who} Look at {ADVICE[detection.phase or 'other']}; what was measured of it is as elsewhere."
 
 
 KIND = Kind(

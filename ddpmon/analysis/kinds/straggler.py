@@ -26,7 +26,7 @@ from ddpmon.analysis.steps.named import Named, explains
 from ddpmon.analysis.words import fitting
 from ddpmon.messages import Finding
 
-LOOK = {
+ADVICE = {
     "data": "Look at what rank {rank}'s DataLoader does differently: its files, its disk, its workers.",
     "forward": "Look at what rank {rank}'s forward does differently: its inputs' sizes, its device, its CPU.",
     "backward": "Look at what rank {rank}'s backward does differently: its inputs' sizes, its device, its CPU.",
@@ -161,7 +161,7 @@ def _where_to_look(detection: Detection[Straggler]) -> list[str]:
         script = "what a script does there on rank 0 only (printing, logging, a progress bar, metrics)"
         cost = f"costs all ranks {over_ms:.1f} ms a step; done every tenth step, {over_ms / 10:.1f}."
         return [f"Rank 0 alone is late between its steps: {script} {cost}"]
-    return [LOOK[detection.phase or "other"].format(rank=rank)] if facts.named is None else []
+    return [ADVICE[detection.phase or "other"].format(rank=rank)] if facts.named is None else []
 
 
 def _measured(facts: Straggler) -> str:

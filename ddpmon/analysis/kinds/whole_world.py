@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ddpmon.analysis.steps.window import FEWEST
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import Finding
@@ -9,7 +10,7 @@ from ddpmon.messages import Finding
 STAYS = 0.7
 """Share of its threshold that keeps a finding: the mean of 40 steps that stray by 20% strays by 3%, far from 30%."""
 FEWEST_STEPS = Threshold(
-    40,
+    FEWEST,
     of="steps in the window",
     why="A judgement: a mean over fewer follows single odd steps (of 40 that stray by 20% it strays by 3%).",
 )

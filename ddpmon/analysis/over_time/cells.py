@@ -9,6 +9,8 @@ from ddpmon.analysis.statistics.arrays import Bools, Floats
 from ddpmon.messages.cells import LEAST, MOST, NOT_FINITE, NOTHING
 
 Bytes = NDArray[np.uint8]
+BINS = 256
+"""Bins that are kept of each resolution: as many columns as a wide terminal shows, in bounded memory."""
 _MISSES = 20
 """One bin in so many may miss a condition that holds all the same: single steps stray."""
 

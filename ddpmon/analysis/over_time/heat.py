@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.analysis.over_time.cells import Bytes, holds_since, quantise
+from ddpmon.analysis.over_time.cells import BINS, Bytes, holds_since, quantise
 from ddpmon.analysis.over_time.utilization import Overlaps, Utilization
 from ddpmon.analysis.statistics.arrays import Ints
 from ddpmon.analysis.statistics.excess import over_peers
@@ -17,8 +17,6 @@ from ddpmon.analysis.steps.world import World
 from ddpmon.messages import HEAT_LEVELS, HEAT_METRICS, HEAT_STEPS, OWN_PHASES
 from ddpmon.messages.cells import LEAST, MOST, NOTHING
 
-BINS = 256
-"""Kept of each resolution: as many columns as a wide terminal shows, in bounded memory."""
 OVER = (-0.25, 1.0)
 """Scale of values over or below a median, as shares: a quarter below to twice as much."""
 HOT = 0.05

@@ -13,14 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.analysis.over_time.cells import holds_since, quantise
+from ddpmon.analysis.over_time.cells import BINS, holds_since, quantise
 from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import HEAT_STEPS, OWN_PHASES, PHASES, Course, PastRow, Phase
 
-BINS = 256
-"""Kept of each resolution: as many columns as a wide terminal shows, in bounded memory."""
 LEAST_EXCESS = Threshold(
     0.05,
     of="share of the peers' median own time by which a phase of one rank is longer",

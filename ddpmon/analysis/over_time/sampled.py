@@ -1,6 +1,6 @@
 """What each rank's process and GPU did second by second, in bounded memory: fine of late, coarser before.
 
-A sample tells of the second before it. Ranks of one host share a clock, so that their columns stand below one another;
+A sample is of the second before it. Ranks of one host share a clock, so that their columns stand below one another;
 those of another host end with its own newest sample, which is never more than a moment away.
 """
 
@@ -13,12 +13,10 @@ from operator import attrgetter
 
 import numpy as np
 
-from ddpmon.analysis.over_time.cells import quantise
+from ddpmon.analysis.over_time.cells import BINS, quantise
 from ddpmon.analysis.statistics.arrays import Floats
 from ddpmon.messages import DEVICE_COURSES, QUANTITIES, SAMPLE_SECONDS, Course, Sample
 
-BINS = 256
-"""Columns kept of each width."""
 JITTER_S = 2
 """A second without a sample between two that have one was sampled a little too late."""
 _SECOND_US = 1_000_000

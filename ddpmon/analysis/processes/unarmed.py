@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ddpmon.analysis.threshold import Threshold
 
-TOLD_S = Threshold(
+REPORTED_S = Threshold(
     10.0,
     of="s since torch was seen in a process whose start tells why the probe is not armed",
     why="A judgement: the script may still call ddpmon.init(), after its imports.",
@@ -41,5 +41,5 @@ class Unarmed:
 
 def worth_telling(processes: Iterable[Unarmed], *, over: bool = False) -> list[Unarmed]:
     """Those that are not merely importing. over: the run has ended, and nothing arms them any more."""
-    least = {LATE: LATE_S.enter, **dict.fromkeys((FLAGS, ENVIRONMENT), 0.0 if over else TOLD_S.enter)}
+    least = {LATE: LATE_S.enter, **dict.fromkeys((FLAGS, ENVIRONMENT), 0.0 if over else REPORTED_S.enter)}
     return [one for one in processes if one.seconds >= least[one.why]]

@@ -45,7 +45,7 @@ MOSTLY = Threshold(
     of="share of the recent steps with pauses of any kind",
     why="A judgement: above it hardly a step would be left: they are not set apart, but their pauses taken out.",
 )
-TOLD_S = Threshold(
+EVENT_S = Threshold(
     1.0,
     of="s of a pause that becomes an event",
     why="A judgement: people notice a dashboard that stands still for longer.",
@@ -139,7 +139,7 @@ class PauseFilter:
             times.paused_s[kind] += pause.seconds
             times.counts[kind] += 1
             # The first, second, fourth, eighth of a kind.
-            if pause.seconds >= TOLD_S.enter and times.counts[kind].bit_count() == 1:
+            if pause.seconds >= EVENT_S.enter and times.counts[kind].bit_count() == 1:
                 self.for_events.append(pause)
         times.training_s += max(0.0, length_us / 1e6 - sum(pause.seconds for pause in pauses))
         times.latest = [*times.latest, *pauses][-KEPT:] if pauses else times.latest

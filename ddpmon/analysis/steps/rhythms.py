@@ -61,7 +61,7 @@ MISSED = Threshold(
     below=True,
     stay=2,
 )
-TOLD = Threshold(
+REPORTED = Threshold(
     1.01,
     of="times as fast without the rhythm",
     why="A judgement: what costs less than 1% is not reported. What was reported stays as long as it is a rhythm.",
@@ -117,7 +117,7 @@ def _may_gain(world: World, least_ms: float) -> Ints:
     since = since[1:] - since[np.searchsorted(whose, whose)]
     # From a later step on a rhythm would be of too few steps.
     step_since = world.step_ms[::-1].cumsum()[::-1][np.minimum(leads, len(world) - FEWEST.enter)]
-    return np.unique(whose[since > (1 - 1 / TOLD.enter) * step_since])
+    return np.unique(whose[since > (1 - 1 / REPORTED.enter) * step_since])
 
 
 def _rhythms(world: World, columns: Ints, least_ms: float, had_one: Collection[int]) -> Iterator[Rhythm]:

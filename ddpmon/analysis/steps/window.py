@@ -12,8 +12,8 @@ from ddpmon.analysis.statistics.excess import SMOOTHED, steady
 from ddpmon.analysis.steps.world import ARRAYS, FOLLOWING, MEANED, World, with_following
 
 FEWEST = 40
-"""Steps that are looked at together at least, however long they take: fewer follow single odd ones, and most kinds of
-finding ask for as many (see kinds/whole_world.py)."""
+"""Steps of a window at least, however long they take: fewer follow single odd ones. Kinds of finding about the whole
+world ask for as many (kinds/whole_world.py)."""
 
 
 class Window:
