@@ -45,7 +45,7 @@ class Signs:
     all_left: bool = False
     """Every rank said goodbye: the launcher is about to end."""
     slow: bool = False
-    """Something found costs time."""
+    """A finding that is no mere information costs time."""
 
 
 class LongestPauses:

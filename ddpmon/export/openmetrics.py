@@ -66,7 +66,7 @@ def _families(shot: Snapshot) -> Iterator[Family]:
         )
         for kind, severity in kinds
     ]
-    yield "ddpmon_findings", "gauge", "", "What was found, by kind.", counts
+    yield "ddpmon_findings", "gauge", "", "Findings, by kind.", counts
     yield from _of_ranks(shot.ranks)
 
 

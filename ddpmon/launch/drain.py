@@ -250,7 +250,7 @@ def _alone(run_id: str) -> None:
     """Have no other drain of the run beside this one: an older one is told to end. The lock is held to the end."""
     try:
         lock = os.open(runs.socket_dir(run_id) / "drain.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError:  # somebody removed the folder: what the run prints is to be found without it
+    except OSError:  # somebody removed the folder: spools are reached through /proc
         return
     begin = time.monotonic()
     while True:

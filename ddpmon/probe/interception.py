@@ -18,7 +18,7 @@ from ddpmon.probe.hearing import Hearing
 
 
 def offers(owner: Any, *names: str, listener: Hearing) -> bool:
-    """Whether this torch has all of these places; what it lacks is said once, and not listened to."""
+    """Whether this torch has all of these places; what it lacks is reported once, and not listened to."""
     missing = [name for name in names if not hasattr(owner, name)]
     if missing:
         where = getattr(owner, "__qualname__", None) or getattr(owner, "__name__", "torch")
@@ -55,7 +55,7 @@ def replace(
 ) -> None:
     """Put a listening wrapper in the place of `owner.name`.
 
-    before(*args, **kwargs) hears the arguments, after(result, *args) the result and the positional ones, failed()
+    before(*args, **kwargs) gets the arguments, after(result, *args) the result and the positional ones, failed()
     that the original raised. They are only called where hears() says so: on the training thread.
     traced: torch.compile may look into it from a function of the script, and must see nothing but the original.
     first: of the arguments, they only need the first one, before(first) and after(result, first): that is cheaper.
@@ -79,7 +79,7 @@ def _wrapper(
     after: Callable[..., None] | None,
     failed: Callable[[], None] | None,
 ) -> Callable[..., Any]:
-    """For what every step calls: nothing is asked but which thread this is."""
+    """For calls of every step: the only check is which thread this is."""
     pen = listener.pen
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -153,7 +153,7 @@ def _asking_wrapper(
     failed: Callable[[], None] | None,
     hears: Callable[[], bool],
 ) -> Callable[..., Any]:
-    """For what may be called while torch.compile follows, or on other threads."""
+    """For calls that torch.compile may trace, or that come on other threads."""
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():

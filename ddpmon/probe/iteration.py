@@ -31,7 +31,7 @@ class Iteration:
         """Optimizers that live, in the order in which they were made."""
         self._numbered = 0
         self._last: int | None = None
-        """The optimizer with which an iteration ends, as far as is known."""
+        """The optimizer with which an iteration ends; None before one came round again."""
         self._updates: list[tuple[int, Hashable, int]] = []
         """Of the step that is not finished: each update's optimizer, by number and key, and the parts before it."""
         self._stepped = False
@@ -48,7 +48,7 @@ class Iteration:
             self._numbered += 1
 
     def optimizer_gone(self, optimizer: Hashable) -> None:
-        """It exists no more; another one may have its key."""
+        """An optimizer exists no more; another one may get its key."""
         self._numbers.pop(optimizer, None)
 
     @property

@@ -1,4 +1,4 @@
-"""What the probe hears of the training thread besides the calls of every step, which are in `everystep`.
+"""Listens to the training thread's rarer calls; those of every step are in `everystep`.
 
 One object per process. `hooks` calls it; `account` reads what it notes.
 """

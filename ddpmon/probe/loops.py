@@ -1,6 +1,6 @@
 """The training loop as a whole: how many steps it will have, and which epoch of how many it is in.
 
-The trainers tell (`trainers` hears them), DistributedSampler is told the epoch, tqdm's bars show it. What the script
+Trainers report it (`trainers`), DistributedSampler is given the epoch, tqdm's bars show it. What the script
 says itself, with `ddpmon.step(total=…)`, is not here: it goes before all of these.
 """
 

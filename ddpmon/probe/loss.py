@@ -24,7 +24,7 @@ class Loss:
             self._scaled = (weakref.ref(scaled), loss.detach())
 
     def read(self, output: object) -> object:
-        """What a backward of `output` is of: a float, or a reading that is on its way; None: no loss."""
+        """The loss, if `output` is one: a float, or a value on its way from the device; None: it is no loss."""
         if not isinstance(output, torch.Tensor):
             return None
         if type(output) is torch.Tensor and self._scaled is None and not output.ndim and not output.is_cuda:

@@ -30,7 +30,7 @@ LATER_S = 2.0
 PATIENCE_S = 60.0
 ROOT = "ddpmon/root"
 FIRST = "ddpmon/first"
-"""Which hub is that of rank 0, where nobody tells ranks their node."""
+"""Which hub is that of rank 0, where no launcher gives ranks their node."""
 COUNT, COME = "ddpmon/nodes", "ddpmon/come"
 """How many other hubs there are by now, and how many ranks have come to count theirs."""
 ALONE = "the hubs of other machines cannot be found, each shows its own ranks only"
@@ -42,10 +42,10 @@ def node_key(node: int) -> str:
 
 
 class Exchange(threading.Thread):
-    """Reads and writes until every hub that has to be known is. `message` says what is known so far."""
+    """Reads and writes until it has the card of every hub that it needs. `message`: what it has so far."""
 
     def __init__(self, identity: Identity, node: int | None, nodes: int = 1) -> None:
-        """node: of how many it is; None: this is to be found out."""
+        """node: its number; None: to be counted in the store."""
         super().__init__(name="ddpmon-nodes", daemon=True)
         self._identity = identity
         self._numbered = node is not None
@@ -58,7 +58,7 @@ class Exchange(threading.Thread):
         self._root: Card | None = None
         self._keys: dict[int, str] = {}
         self.version = int(self._numbered)
-        """Rises with all that is learnt; 0: nothing that the hub should hear of."""
+        """Rises with each new card; 0: there is nothing to tell the hub."""
 
     def offer(self, card: Card) -> None:
         """Take what this node's hub says of itself."""

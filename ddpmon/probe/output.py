@@ -18,7 +18,7 @@ from types import ModuleType
 from ddpmon.messages.folder import EXEC
 
 MOST_UNREAD_BYTES = 32 << 20
-"""Of one spool. Far more than a drain that is awake leaves in it between two looks."""
+"""Of one spool. Far more than a drain that is awake leaves in it."""
 _STREAMS = ((1, "stdout"), (2, "stderr"))
 _BLOCK_BYTES = 512
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2

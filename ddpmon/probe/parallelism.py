@@ -1,8 +1,7 @@
 """How this process trains in parallel: DDP, FSDP, DeepSpeed, tensor parallel, alone.
 
-Concluded from what is seen at work, never from what was imported: a forward that was heard, the parameters of an
-optimizer that steps. Most of it is private to torch or to others: what is not there, or answers otherwise, counts as
-not known.
+Concluded from what is seen at work, never from what was imported: forwards, and the parameters of an optimizer that
+steps. Most of it is private to torch or to others: what is not there, or answers otherwise, counts as unknown.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class Parallelism:
         self.unsettled = True
         """Whether more was seen since it was last settled."""
         self.unsure = True
-        """Whether an optimizer's step tells more about it."""
+        """Whether an optimizer's step can still add to it."""
         self._kind = ""
         """The wrapper whose forward was heard, by its kind; "": none."""
         self._model: Any = None
@@ -107,7 +106,7 @@ class Parallelism:
         """A step ended: how this process trains, by all that was seen, and the phases that this leaves unmeasured.
 
         ddp: there are DDP models. forward: theirs was heard. on_device: steps lie on a GPU's timeline. The kind is ""
-        where it cannot be told.
+        where nothing decides it.
         """
         self.unsettled = False  # first: what the training thread adds from here on is for the next time
         optimizer, self._optimizer = self._optimizer, None

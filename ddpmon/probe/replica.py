@@ -1,4 +1,4 @@
-"""One DDP model, as the probe remembers it: its bytes, and when its last gradient was ready."""
+"""The probe's record of one DDP model: its bytes, and when its last gradient was ready."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ddpmon.probe.records import DeviceEvent
 
 
 class Replica:
-    """Tells when a model's gradients were ready for the all-reduce, by the host's clock and on a GPU's timeline."""
+    """Measures when a model's gradients were ready for the all-reduce, by the host's clock and on a GPU's timeline."""
 
     __slots__ = (
         "__weakref__",
@@ -128,7 +128,7 @@ class Replicas(dict[int, Replica]):
         """By the id of its reducer, which lives as long as it is here."""
 
     def of(self, model: DistributedDataParallel) -> Replica:
-        """What is remembered of a model; its number counts the models of this rank in the order they were wrapped."""
+        """The record of a model; its number counts the models of this rank in the order they were wrapped."""
         key = id(model)
         replica = self.get(key)
         if replica is None:

@@ -76,7 +76,7 @@ class ScriptCalls(Hearing, ABC):
         return None
 
     def _left_out(self, why: str) -> None:
-        """Tell once of something that the script said and that cannot be taken."""
+        """Report once that a value of the script cannot be taken."""
         if self.identity.note(f"{why} and is left out"):
             with contextlib.suppress(Exception):  # whatever the script has put there
                 print(f"ddpmon: {why} and is left out", file=sys.stderr)

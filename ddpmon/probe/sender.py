@@ -115,7 +115,7 @@ class Sender(threading.Thread):
             self._hub.close()
 
     def _turn(self) -> None:
-        """One round: hear the hub, gather, send."""
+        """One round: take the hub's messages, gather records, send."""
         now = self._woke = time.monotonic()
         for asked in self._hub.receive():
             self._whereabouts.ask(brief=asked.brief)
@@ -143,7 +143,7 @@ class Sender(threading.Thread):
             self._hub.send_once(self._whereabouts.take(now))  # only the latest matters
 
     def _read(self) -> None:
-        """Have everything read that the training thread noted."""
+        """Read all notes of the training thread."""
         while self._listener.journal.read(NOTES_AT_ONCE):
             self._make_way()
 

@@ -1,4 +1,4 @@
-"""Where the training thread is when it does not come on: its Python stack and the collective it is in.
+"""Where the training thread is when it makes no progress: its Python stack and the collective it is in.
 
 All of it is read by the sending thread. The training thread is not asked, so it may be blocked, asleep or busy; only
 code that never lets go of the GIL hides it.
@@ -91,7 +91,7 @@ class Whereabouts:
         self._longest_ns = max(self._longest_ns, length_ns)
 
     def due(self, now: float) -> bool:
-        """Whether to tell: the hub asked, or the step takes far longer than one ever did."""
+        """Whether to send the stack: the hub asked, or the step takes far longer than one ever did."""
         return self._asked or (now - self._reported_at >= EVERY_S and self._overdue())
 
     def _overdue(self) -> bool:
@@ -149,7 +149,7 @@ class Whereabouts:
 
 
 def _timeout_s(collective: Collective | None) -> float | None:
-    """How long torch lets it wait; None: not known, as where its group is not and groups differ."""
+    """How long torch lets it wait; None: its group is unknown, and groups have different timeouts."""
     if collective is None or collective.name in _OWN_TIMEOUT:
         return None
     timeouts = collectives.timeouts_s(collective.group) or collectives.timeouts_s()

@@ -1,4 +1,4 @@
-"""Tells the hub where the main thread is although no other thread of this process gets to run.
+"""Shows the hub where the main thread is although no other thread of this process gets to run.
 
 Compiled code that keeps the GIL starves the sending thread too. What still runs is a signal handler in C: that of
 faulthandler writes the Python stack of the thread that gets the signal, which is the main one, into a file of the run's

@@ -58,7 +58,7 @@ class LateHost:
         """columns: of all its ranks. stretch: of the host among hosts."""
         self.name, self.world, self.stretch, self.conditions = name, world, stretch, conditions
         self.held: Finding | None = None
-        """What was found of it last time, if that lasts."""
+        """Its finding of last time, if that goes on."""
         self.size = len(columns)
         self.part = world.between(stretch.first, stretch.last + 1)
         there = np.zeros(len(world.ranks), bool)

@@ -1,8 +1,8 @@
 """A wait has used up much of its process group's timeout, at whose end NCCL and gloo end the run.
 
 Who is waited for may stand still or work: an evaluation of 14 minutes on rank 0 is no hang, but ends a run whose
-timeout is 10 minutes. Where the run stands still, `hang` is found as well and is the run's sentence: it tells who and
-where, this one until when. Neither leaves the other out.
+timeout is 10 minutes. Where the run stands still, `hang` is a finding as well and is the run's sentence: it tells who
+and where, this one until when. Neither leaves the other out.
 """
 
 from __future__ import annotations

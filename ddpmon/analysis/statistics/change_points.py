@@ -8,9 +8,9 @@ from ddpmon.analysis.statistics.arrays import Floats, median
 from ddpmon.analysis.statistics.wandering import of_one
 
 NEAR = 7
-"""Steps next to the index that is known to lie inside, from which the level is taken first."""
+"""Steps next to the index inside the stretch from which its level is first estimated."""
 AROUND = 60
-"""Steps before it that tell the level before."""
+"""Steps before it from which the level before is estimated."""
 ENOUGH = 20.0
 """Chi-square of a step up that hardly any noise has anywhere in some hundreds of steps."""
 HEAVY = 0.8
@@ -29,7 +29,7 @@ def onset(excess: Floats, inside: int, near: int = NEAR, per_step: float = 0.0) 
     around the middle, so that one long step counts as one step. Going back ends where the sum has fallen by more
     than chance brings about inside the stretch: what lay before is another one.
 
-    near: so many steps before `inside` belong to the stretch, as far as is known. per_step: variance of a long sum
+    near: so many steps before `inside` are taken to belong to the stretch. per_step: variance of a long sum
     over its steps, where noise that lasts makes it larger than that of a step.
     """
     begin, low = max(0, inside - near), 0.0

@@ -31,7 +31,7 @@ FALSE_ALARMS = Threshold(
     below=True,
 )
 SOME = 64
-"""Peers that are enough to tell what is usual: their median strays by 16% of what one does (1.25 / sqrt(64)).
+"""Peers enough to estimate what is usual: their median strays by 16% of what one does (1.25 / sqrt(64)).
 
 `some_of` takes fewer than twice as many."""
 AT_ONCE = 1 << 15
@@ -39,17 +39,17 @@ AT_ONCE = 1 << 15
 SMOOTHED = 4
 """Steps by which a running median of five is shorter than what it is taken of."""
 TELLING = 16
-"""Ranks that are enough to tell how restless all are, in hundreds of steps."""
+"""Ranks enough to estimate how much the noise of all varies, in hundreds of steps."""
 ROUGHER = 1.5
 """Times what is usual that a median of some two dozen squares strays to by chance."""
 UNSEEN = 0.015
-"""Share of the own time by which it may wander without a short window having shown it."""
+"""Share of the own time by which it may wander although a short window does not show it."""
 UNSEEN_STEPS = 40
 """Steps for which it may wander so: a mean over more has less of it."""
 
 
 def over_peers(values: Floats, around: tuple[Floats, Floats, Floats] | None = None) -> Floats:
-    """Each value less the median of the others in its row: [S, R] -> [S, R]. around: its `middles`, where known."""
+    """Each value less the median of the others in its row: [S, R] -> [S, R]. around: its `middles`, if computed."""
     if values.shape[1] < 2:
         return np.zeros_like(values)
     low, middle, high = (each[:, None] for each in around or middles(values))
@@ -67,12 +67,12 @@ def restless(excess: Floats) -> float:
 
 
 def noisier(excess: Floats, usual: float) -> float:
-    """How many times as restless as usual a series is, beyond chance: a delay leaves its noise as it was."""
+    """How many times the usual variance a series has, beyond chance: a delay leaves its noise as it was."""
     return max(1.0, restless(excess) / usual / ROUGHER)
 
 
 def some_of(peers: Ints) -> Ints:
-    """As many of these columns as are enough to tell what is usual, from all over them."""
+    """As many of these columns as are enough to estimate what is usual, evenly from all of them."""
     return peers[:: max(1, len(peers) // SOME)]
 
 
@@ -108,7 +108,7 @@ class Chance:
 
     noise: Wandering
     unseen_ms: float
-    """Standard deviation of wandering that may be there unseen."""
+    """Standard deviation of wandering that a short window may hide."""
 
     def bound_ms(self, steps: int, deviations: float) -> Floats:
         """[R] The same of one length."""

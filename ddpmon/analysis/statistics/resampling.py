@@ -16,9 +16,9 @@ from ddpmon.analysis.statistics.arrays import Floats
 RESAMPLES = 1000
 """Runs that are drawn: 25 of them lie beyond each end of the interval."""
 SEED = 20261120
-"""Any number, always the same: two looks at the same runs tell the same interval."""
+"""Any number, always the same: the same runs give the same interval."""
 CERTAINTY = 0.95
-"""Share of the resampled ratios that the interval holds, as is the custom."""
+"""Share of the resampled ratios that the interval holds: the usual 95%."""
 _AT_ONCE = 2_000_000
 """Values drawn at a time: 16 MB."""
 
@@ -33,7 +33,7 @@ class Ratio:
 
     @property
     def certain(self) -> bool:
-        """Whether chance alone does not explain that it is not 1."""
+        """Whether its interval excludes 1: chance alone does not explain it."""
         return self.low > 1 or self.high < 1
 
     def times(self, factor: float) -> Ratio:
@@ -42,7 +42,7 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Resampled:
-    """A run's median and mean, and what they would have been had chance fallen otherwise."""
+    """A run's median and mean, and those of resampled runs."""
 
     median: float
     mean: float

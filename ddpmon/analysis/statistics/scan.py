@@ -34,46 +34,46 @@ Values = NDArray[np.float32]
 FEWEST = 16
 """Values of a series that are too few to judge them."""
 FORGOTTEN = 64
-"""So far apart, values are taken to have nothing to do with each other."""
+"""Distance from which on values count as independent."""
 CHANCE = 0.005
-"""How often chance alone may light anything at all in a whole map."""
+"""Probability that chance alone marks anything in a whole map."""
 NEGLIGIBLE = 0.02
 """What is less is not worth showing, however certain it is."""
 CUT = 3.0
 """Deviations around a running median of five at which single values are cut."""
 OFTEN = 8
-"""Windows that fit in so often are compared with the largest ones too."""
+"""Windows that fit into a series so often are compared with the largest of all series too."""
 ROUGHER = 1.25
 """From so many times the usual roughness on, a series has noise of its own, and has to exceed that."""
 _MAXIMA = 64
 """Largest means from which their distribution is learnt, if so many are to be had, each of FEWEST values at least."""
 _FEWEST_MAXIMA = 8
-"""Fewer of them tell no distribution."""
+"""Fewer of them are no basis for a distribution."""
 _NORMAL = NormalDist()
 _OF_SQUARES = _NORMAL.inv_cdf(0.75) ** 2
 """The median square of a normal value, over its variance."""
 _SLOWER = 1.02
-"""So much more slowly the variance of means may fall with their length, as an error of estimation."""
+"""Factor of error by which the variance of means may fall more slowly with their length."""
 _QUANTILES = (0.25, 0.65)
-"""A third of the series may hold what is to be found."""
+"""Quantiles of the largest means that fit the distribution: a third of the series may hold real stretches."""
 _GUMBEL = tuple(-log(-log(share)) for share in _QUANTILES)
 _MUCH = 8
 """Times as long, by which windows are much longer than others; a power of two."""
 _FREEDOM = (4.0, 10.0)
-"""Degrees of freedom that a variance has at least, of each series and of all: shorter windows tell something of it too.
+"""Degrees of freedom that a variance has at least, of each series and of all: shorter windows are evidence of it too.
 """
 _NEAR = 8
-"""Neighbours that are counted as one when it is asked how much a variance rests on."""
+"""Neighbours that count as one value in the degrees of freedom of a variance."""
 
 
 @dataclass(frozen=True)
 class ScanResult:
-    """What a scan says of each value."""
+    """The result of a scan."""
 
     over: Values
     """[S, K] Mean of the stretch that a value stands out with; 0: it does not."""
     least: float
-    """What a mean of the longest windows has to be to stand out."""
+    """The least mean of the longest windows that stands out."""
 
 
 def scan(values: Values) -> ScanResult:
@@ -122,7 +122,7 @@ def scan(values: Values) -> ScanResult:
 
 
 def _roughness(values: Values) -> Values:
-    """[K] How far values that lie near each other differ: a change of level tells nothing there."""
+    """[K] How far values that lie near each other differ, which a change of level does not affect."""
     rough: Values = np.sqrt(np.median(np.square(values[_NEAR:] - values[:-_NEAR]), axis=0)) + np.float32(1e-9)
     return rough
 
@@ -148,7 +148,7 @@ class _Noise:
             self.variance = min(max(self.variance, half / 2), half * min(1.0, max(0.5, falls * _SLOWER)))
         if len(means) + length <= 2 * FORGOTTEN and means.shape[1] >= _NEAR:
             # How long noise lasts does not show yet: it counts how far series lie apart, of the lower half, since
-            # what is to be found lies in the upper one.
+            # real stretches lie in the upper one.
             low = float(np.quantile(means, 0.25))
             self.variance = max(self.variance, (self.centre - low) ** 2 / _OF_SQUARES)
 

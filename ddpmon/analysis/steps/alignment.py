@@ -71,7 +71,7 @@ class Aligner:
         return taken
 
     def _hopeless(self, number: int, row: dict[int, Step]) -> bool:
-        """Whether the ranks that are missing in a row will never tell of it."""
+        """Whether no record of the ranks that are missing in a row will come any more."""
         if len(self._pending) > PENDING:
             return True
         # Each rank by its own clock: those of several hosts have nothing in common.

@@ -23,7 +23,7 @@ def columns_by_host(hosts: Sequence[str]) -> dict[str, list[int]]:
 def by_host(world: World, columns: Sequence[Sequence[int]]) -> World:
     """A world whose columns are hosts. columns: of the ranks of each.
 
-    Of a host's ranks the mean, which strays less than each does, and by as much as they stray together.
+    Values are means of a host's ranks: they stray less than each rank's, and as much as the ranks do together.
     """
     order = np.concatenate([np.asarray(each, np.int64) for each in columns])
     sizes = np.array([len(each) for each in columns])

@@ -1,4 +1,4 @@
-"""A rank that is the last in each of a few steps, by so much that few of them tell it."""
+"""A rank that is the last in each of a few steps, by so much that few of them suffice as evidence."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CERTAIN = Threshold(
 CERTAIN_STEPS = (6, 8, 12, 16, 24)
 """Last steps of which each may show for certain who is late."""
 MANY = 3
-"""More ranks than this have a median that tells what is usual."""
+"""With more ranks than this the median is a fair estimate of what is usual."""
 
 
 def certain(

@@ -1,4 +1,4 @@
-"""Ranks that stopped telling of steps before the others did: the means of their last window are kept."""
+"""Ranks that left before the others: the means of their last window are kept."""
 
 from __future__ import annotations
 

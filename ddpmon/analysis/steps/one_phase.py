@@ -26,14 +26,14 @@ IN_ONE_PHASE = Threshold(
     why="A judgement: five more series stray, each its way. A delay of 10% of a step, 12% of the own time, is found.",
 )
 MOST = 8
-"""Columns that are looked at, the first: where noise hides ranks in their own time, it hides few."""
+"""The first so many columns are examined: where noise hides ranks in their own time, it hides few."""
 BLOCK, APART, FEWEST_BLOCKS = 8, 2, 12
 """Steps over which single steps' noise is averaged away, blocks from one that is compared to the next, and as many as
 tell how phases go together."""
 ALIKE = 0.5
 """Correlation from which on what the other phases show takes more noise out than it brings in."""
 LATELY = (12, 48, 192, 0)
-"""Last steps over which a phase is looked at for an excess worth the rest, each four times the one before; 0: all."""
+"""Last steps over which a phase must have an excess worth examining, each four times the one before; 0: all."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from ddpmon.messages import OWN_PHASES, PAUSE, PAUSES, Step
 from ddpmon.messages import ranks as wire
 
 RECENT = 50
-"""Steps that tell what is usual: enough for a median, few enough to follow a run that changes its pace."""
+"""Steps whose median is the usual length: enough for a median, few enough to follow a run that changes its pace."""
 FEWEST = Threshold(
     10,
     of="training steps before it that a step is compared with",

@@ -95,7 +95,7 @@ def _steps_of_a_column(steps: int) -> int:
 
 
 def _severity(report: dict[str, Any]) -> str:
-    """The gravest of what is found: "critical", "warn", "info"."""
+    """The gravest severity of the findings: "critical", "warn", "info"."""
     severities = {finding["severity"] for finding in report["findings"]}
     return next((severity for severity in ("critical", "warn") if severity in severities), "info")
 
