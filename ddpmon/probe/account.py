@@ -373,3 +373,29 @@ class Account:
     def trainer_counted(self, progress_at: Callable[[int], Callable[[], Progress]], *_: object) -> None:
         """A trainer said how far it is: what that means after so many steps of ours."""
         self.loops.trainer = progress_at(self.clock.step)
+
+
+EVERY_STEP = (
+    Account.fetch_begins,
+    Account.fetch_ends,
+    Account.forward_begins,
+    Account.forward_held_out,
+    Account.forward_ends,
+    Account.backward_begins,
+    Account.backward_ends,
+    Account.optimizer_begins,
+    Account.optimizer_ends,
+)
+"""Readers of what every step notes, which names them by their place here: a tuple of plain values is one that the
+garbage collector lets go of when it first comes by."""
+(
+    FETCH_BEGINS,
+    FETCH_ENDS,
+    FORWARD_BEGINS,
+    FORWARD_HELD_OUT,
+    FORWARD_ENDS,
+    BACKWARD_BEGINS,
+    BACKWARD_ENDS,
+    OPTIMIZER_BEGINS,
+    OPTIMIZER_ENDS,
+) = range(len(EVERY_STEP))
