@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Iterator
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import torch
@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddpmon.messages import DDP
 from ddpmon.probe.account import EVERY_STEP, Account
+from ddpmon.probe.cuda import Events
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.listener import Listener
 from ddpmon.probe.records import RawStep
@@ -125,6 +126,30 @@ def test_notes_have_as_many_fields_as_are_read(listener: Listener, now: list[int
     assert {len(note) for note in noted} == {6}
     readers = [EVERY_STEP[note[0]] if isinstance(note[0], int) else note[0] for note in noted]
     assert all(callable(reader) and hasattr(Account, reader.__name__) for reader in readers)
+
+
+def test_on_a_gpu_each_moment_of_a_step_is_one_on_its_timeline_too(listener: Listener, now: list[int]) -> None:
+    noted: list[tuple[Any, ...]] = []
+    listener.pen.write_with(noted.append, cast(Events, Made()))
+    train(listener, now, sgd(), torch.ones((), requires_grad=True))
+    listener.collecting("stop", {})
+    *of_the_step, collected = noted
+    events = [event for reader, _, event, *_ in of_the_step if isinstance(reader, int)]
+    assert len(events) == len({event.number for event in events}) == 6
+    assert collected[2] is None, "the collector's pauses are the host's"
+
+
+class Made:
+    """Stands for the events of a GPU."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def event(self) -> Made:
+        made = Made()
+        self.number += 1
+        made.number = self.number
+        return made
 
 
 class Reducer:
