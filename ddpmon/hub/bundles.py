@@ -56,13 +56,14 @@ class Bundles:
             self._seq += 1
             self._waiting.append((self._seq, items))
 
-    def next(self, now_us: int, *, stopping: bool = False) -> Bundle | None:
+    def next(self, now_us: int, *, stopping: bool = False, over: bool = False) -> Bundle | None:
         """The bundle to send now."""
         if not self._waiting:
             return None
         seq, items = self._waiting[0]
         first = self._sent[0][0] if self._sent else seq
-        return Bundle(seq, first, now_us, self.dropped, items, stopping)
+        is_last = not self._open and len(self._waiting) == 1
+        return Bundle(seq, first, now_us, self.dropped, items, stopping, over and is_last)
 
     def sent(self) -> None:
         """The bundle from `next` is on its way."""

@@ -16,6 +16,7 @@ from ddpmon.hub.receiving import Socket
 from ddpmon.messages import Card, FromRank, Hello, Meeting, WireError, encode
 from ddpmon.messages.nodes import (
     LINK,
+    End,
     FromNode,
     Item,
     Join,
@@ -72,6 +73,8 @@ class Uplink:
         self._host = registry.host
         """What the root calls this machine."""
         self._joined = False
+        self._over = False
+        """The run is over here, and the root is told so."""
         self._heard_at = self._tried_at = self._sent_at = float("-inf")
 
     def meet(self, root: Card) -> None:
@@ -99,9 +102,14 @@ class Uplink:
         elif not isinstance(message, Meeting):
             self._bundles.add(Item(process.hello.pid, encode(message)))
 
-    def ended(self, process: RankProcess) -> None:
-        """A rank's process is there no more."""
-        self._bundles.add(Item(process.hello.pid, b"", left=process.left))
+    def ended(self, process: RankProcess, end: End | None = None) -> None:
+        """A rank's process is there no more. end: how it ended, once the logs say it."""
+        self._bundles.add(Item(process.hello.pid, b"", left=process.left, end=end))
+
+    def end(self) -> None:
+        """Let the root know that the run is over here, with the last of what there is to say: it waits for that."""
+        self._over = True
+        self._bundles.close(even_empty=True)
 
     def relay(self, viewer: bytes, request: bytes) -> bool:
         """Pass a viewer's request on; False: the root cannot be reached."""
@@ -124,7 +132,7 @@ class Uplink:
         if not self._joined or now - self._sent_at < EVERY_S:
             return
         self._bundles.close(even_empty=now - self._sent_at >= BEAT_S)
-        while bundle := self._bundles.next(time.monotonic_ns() // 1000, stopping=stopping):
+        while bundle := self._bundles.next(time.monotonic_ns() // 1000, stopping=stopping, over=self._over):
             if not self._send(bundle):
                 return
             self._bundles.sent()
