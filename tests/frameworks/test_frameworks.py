@@ -41,6 +41,7 @@ OWN_LAUNCHERS = {
 }
 MODULES = (*ranks.TORCH, "vision_first", "lightning", "transformers.trainer", "tqdm")
 """What the scripts import that takes time."""
+TRANSFORMERS = (*ranks.TORCH, "vision_first", "transformers.trainer")
 PROGRESS = {"lightning_trainer": (STEPS, 2, 2), "transformers_trainer": (STEPS, 1, 1)}
 """The steps there will be, the last epoch and of how many, as trainers know them."""
 ENV = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
@@ -82,7 +83,8 @@ def watched(cli: Cli, tmp_path: Path):
     """Run a command of ddpmon to its end; what the ranks left, and their recorded steps."""
 
     def call(*arguments: str) -> tuple[list[Rank], list[list[Step]]]:
-        done = cli(*arguments, str(tmp_path), env=os.environ | ENV, cwd=tmp_path, timeout=TIMEOUT_S)
+        environment = os.environ | ENV | {"PYTHONPATH": str(SCRIPTS)}
+        done = cli(*arguments, str(tmp_path), env=environment, cwd=tmp_path, timeout=TIMEOUT_S)
         assert done.returncode == 0, done.stdout + done.stderr
         run = runs.find(None)
         report = recorded_report(run)
@@ -118,16 +120,19 @@ def assert_steps_add_up(steps: list[Step]) -> None:
     [
         ("lightning_trainer", "ddpmon run"),  # it does not start ranks where torchrun did
         ("lightning_trainer", "its own launcher"),
-        ("transformers_trainer", "ddpmon run"),  # it has no launcher of its own
+        ("transformers_trainer", "forked"),  # it has no launcher of its own
         ("accelerate_loop", "its own launcher"),  # which is torchrun with options of its own
     ],
 )
 def test_a_trainer_trains_as_without_us_and_all_of_it_is_recorded(bare, watched, framework: str, way: str) -> None:
     script = str(SCRIPTS / f"{framework}.py")
     expected = bare(2, framework)
-    bar = ["--bar"] if framework == "transformers_trainer" else []
-    run = ["run", "--headless", "--nproc", "2", script, *bar]
-    found, recorded = watched(*run if way == "ddpmon run" else ["exec", "--", *OWN_LAUNCHERS[framework]])
+    command = {
+        "ddpmon run": ["run", "--headless", "--nproc", "2", script],
+        "its own launcher": ["exec", "--", *OWN_LAUNCHERS.get(framework, ())],
+        "forked": ["exec", "--", *launcher(2, Path(script), "--bar", modules=TRANSFORMERS)],
+    }
+    found, recorded = watched(*command[way])
 
     assert progress() == PROGRESS.get(framework, (None, None, None))
     assert len(expected) == 2

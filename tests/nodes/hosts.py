@@ -178,6 +178,3 @@ def cable():
     finally:
         made.remove()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-PYTHON = sys.executable

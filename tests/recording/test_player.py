@@ -62,7 +62,7 @@ def test_the_series_end_at_the_cursor_and_begin_at_the_start(player):
         assert series == sorted(series)
 
 
-PLACES = st.lists(st.floats(0.0, 80.0), min_size=1, max_size=6)
+PLACES = st.lists(st.floats(0.0, 40.0), min_size=1, max_size=6)
 
 
 @pytest.fixture(scope="module")
@@ -70,9 +70,9 @@ def straight(tmp_path_factory):
     """A recording, and what playing it from its beginning shows at each second."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DDPMON_HOME", str(tmp_path_factory.mktemp("home")))
-        run = record()
+        run = record(story(900, begin=300, end=600))
         player = Player(run)
-        shown = {seconds: player.at(BEGAN + seconds) for seconds in np.arange(1.0, 75.0).tolist()}
+        shown = {seconds: player.at(BEGAN + seconds) for seconds in np.arange(1.0, 38.0).tolist()}
         player.close()
         yield lambda: (run, shown)  # hypothesis would print what it is, at length
 

@@ -4,6 +4,7 @@ import re
 
 import pytest
 import torch
+from conftest import TRAINING
 
 pytestmark = pytest.mark.e2e
 
@@ -15,19 +16,18 @@ def finished(ended: tuple[int, str]) -> str:
 
 
 def test_mnist_learns_the_held_back_digits_to_95_percent(run):
-    output = finished(run("mnist.py", "--epochs", 30, nproc=4))
-    assert re.search(r"step 100/330  loss 0\.\d+  accuracy 0\.\d+", output)
+    output = finished(run("mnist.py", "--epochs", 12, "--batch-size", 8, nproc=4))
+    assert re.search(r"step 300/552  loss 0\.\d+  accuracy 0\.\d+", output)
     assert float(re.search(r"test accuracy ([\d.]+)%", output)[1]) >= 95
     assert "of 297 held-back digits" in output
-    assert re.search(r"trained 330 steps in [\d.]+ s", output)
+    assert re.search(r"trained 552 steps in [\d.]+ s", output)
 
 
-def test_linear_regression_prints_the_loss_of_five_epochs_without_ddpmon_installed(start, tmp_path):
+def test_linear_regression_prints_the_loss_of_five_epochs_without_ddpmon_installed(run, tmp_path):
     hidden = tmp_path / "hidden"
     hidden.mkdir()
     (hidden / "ddpmon.py").write_text("print('asked for ddpmon')\nraise ImportError\n")
-    started = start("linear_regression.py", nproc=2, env={"PYTHONPATH": str(hidden)})
-    output = finished((started.end(), started.output))
+    output = finished(run("linear_regression.py", nproc=2, env={"PYTHONPATH": f"{hidden}:{TRAINING}"}))
     assert "asked for ddpmon" in output
     losses = [float(loss) for loss in re.findall(r"^epoch \d/5 .* loss ([\d.]+)$", output, re.MULTILINE)]
     assert len(losses) == 5
@@ -41,10 +41,10 @@ def test_a_slow_rank_makes_every_step_take_at_least_its_delay(run):
     assert float(seconds) >= int(steps) * 0.020
 
 
-def test_a_rank_that_fails_ends_the_run_with_its_error(start):
-    started = start("linear_regression.py", "--fail", "1:20", nproc=2)
-    assert started.end() == 1
-    assert "[rank1]: RuntimeError: failed at step 20, as --fail asked for" in started.output
+def test_a_rank_that_fails_ends_the_run_with_its_error(run):
+    code, output = run("linear_regression.py", "--fail", "1:20", nproc=2)
+    assert code == 1
+    assert "[rank1]: RuntimeError: failed at step 20, as --fail asked for" in output
 
 
 def test_data_parallel_compares_both_and_says_what_it_means_here(run):
