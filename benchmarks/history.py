@@ -19,7 +19,7 @@ from collections.abc import Callable
 import msgspec
 import numpy as np
 
-from ddpmon.analysis.steps.alignment import Rows
+from ddpmon.analysis.steps.table import Rows
 from ddpmon.analysis.steps.waits import split
 from ddpmon.messages import SYNC_GRADIENTS, Sample, Scalar, Step, Sync
 from ddpmon.store.histories import Histories

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
-from ddpmon.analysis.steps.alignment import Rows
 from ddpmon.analysis.steps.clocks import Clocks
+from ddpmon.analysis.steps.table import Rows
 from ddpmon.analysis.steps.waits import split
 from ddpmon.analysis.steps.world import World
 from ddpmon.errors import RecordingError

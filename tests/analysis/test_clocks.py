@@ -6,8 +6,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ddpmon.analysis.steps.alignment import Aligner, Rows
+from ddpmon.analysis.steps.alignment import Aligner
 from ddpmon.analysis.steps.clocks import Clocks
+from ddpmon.analysis.steps.table import Rows
 from ddpmon.analysis.steps.waits import split
 from ddpmon.messages import Step
 from tests.worlds import own_times, records, world_of

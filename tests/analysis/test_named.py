@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
-from ddpmon.analysis.steps.alignment import Rows
 from ddpmon.analysis.steps.named import MOST_NAMES, NamedTimes
+from ddpmon.analysis.steps.table import Rows
 from ddpmon.messages import Step
 from tests.worlds import own_times, records, world_of
 

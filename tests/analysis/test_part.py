@@ -5,7 +5,7 @@ import pytest
 
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
-from ddpmon.analysis.steps.alignment import Rows
+from ddpmon.analysis.steps.table import Rows
 from ddpmon.analysis.steps.waits import split
 from ddpmon.messages import Phase
 from tests.worlds import own_times, records

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ddpmon.analysis.steps.alignment import Rows
 from ddpmon.analysis.steps.pauses import PauseFilter, Times
+from ddpmon.analysis.steps.table import Rows
 from ddpmon.messages import CHECKPOINT, EVALUATION, Pause, Step
 
 STEP_US = 40_000

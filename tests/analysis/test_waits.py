@@ -4,7 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from ddpmon.analysis.steps.alignment import Rows
+from ddpmon.analysis.steps.table import Rows
 from ddpmon.analysis.steps.waits import split
 from ddpmon.messages import SYNC_BUFFERS, SYNC_COLLECTIVE, SYNC_GRADIENTS, Step, Sync
 from ddpmon.recording.recorded import recorded_report

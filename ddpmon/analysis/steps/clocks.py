@@ -17,14 +17,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
-from ddpmon.analysis.statistics.arrays import Floats, Ints
-from ddpmon.analysis.steps.alignment import Rows
+from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
+from ddpmon.analysis.steps.table import Rows
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.messages import SYNC_GRADIENTS, Step
+from ddpmon.messages import SYNC_GRADIENTS
 
 KEPT = 512
 """Ends that a fit is made of: some minutes of most runs, in which clocks drift alike."""
@@ -91,84 +90,135 @@ class Clocks:
         if self.reference not in names:
             self.reference = names[0]
             self._points.clear()
-        offsets = np.zeros((len(rows.steps), len(names)), np.int64)
-        columns: dict[str, list[int]] = {}
-        for column, name in enumerate(names):
-            columns.setdefault(name, []).append(column)
-        for first in range(0, len(rows.steps), BLOCK):
-            block = rows.steps[first : first + BLOCK]
-            ends = _ends(block, names)
-            for host in ends.keys() - {self.reference}:
-                earlier = self._points.get(host, np.empty((0, 4), np.int64))
-                points = self._points[host] = _with_pairs(earlier, ends[host], ends[self.reference])
-                if len(points):
-                    at = np.array([[row[column].end_us for column in columns[host]] for row in block], np.int64)
-                    offsets[first : first + len(block), columns[host]] = _line(points).at(at)
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+        host_of = np.array([numbers[name] for name in names])
+        listed, reference = list(numbers), numbers[self.reference]
+        syncs, at = _syncs(rows, host_of), rows.number("end_us")
+        offsets = np.zeros(at.shape, np.int64)
+        for first in range(0, len(rows), BLOCK):
+            block = slice(first, first + BLOCK)
+            added, known = self._added(syncs[:, block], at[block], host_of, listed, reference)
+            offsets[block, known] = added
         return offsets
 
     def agreements(self) -> list[Agreement]:
         """Of each host but the reference, as far as anything was learned of it."""
         return [_agreement(host, self.reference, points) for host, points in self._points.items() if len(points)]
 
+    def _added(self, syncs: Ints, at: Ints, host_of: Ints, names: Sequence[str], reference: int) -> tuple[Ints, Bools]:
+        """What to add in a block of steps to the times of ranks whose hosts' lines are there, and which these are.
 
-class _Line:
-    """What to add to a clock, at a moment of that clock. Times count from a moment near by: they are large numbers."""
-
-    def __init__(self, origin_us: int, base_us: int, offset_us: float, drift: float) -> None:
-        self.origin_us, self.base_us, self.offset_us, self.drift = origin_us, base_us, offset_us, drift
-
-    def at(self, time_us: Ints) -> Ints:
-        added: Ints = self.base_us + np.round(self.offset_us + self.drift * (time_us - self.origin_us)).astype(np.int64)
-        return added
-
-
-class _Sync(NamedTuple):
-    """A gradient synchronisation, by the clock of a host."""
-
-    first_end_us: int
-    last_arrival_us: int
-
-
-def _ends(block: Sequence[Sequence[Step]], names: Sequence[str]) -> dict[str, list[_Sync | None]]:
-    """By host, when its ranks arrived at each step's gradient synchronisation and left it; None: there was none."""
-    ends: dict[str, list[_Sync | None]] = {name: [] for name in names}
-    for row in block:
-        of_row: dict[str, _Sync] = {}
-        for name, step in zip(names, row, strict=True):
-            last = next((sync for sync in reversed(step.syncs) if sync.kind == SYNC_GRADIENTS), None)
-            if last is not None:
-                begin = step.end_us - step.length_us
-                mine = _Sync(begin + last.end_us, begin + last.arrival_us)
-                others = of_row.get(name, mine)
-                of_row[name] = _Sync(min(mine[0], others[0]), max(mine[1], others[1]))
-        for name, of_host in ends.items():
-            of_host.append(of_row.get(name))
-    return ends
+        syncs: [2, S, H] as `_syncs` has them. at: [S, R] times of ranks. host_of: [R] the number of each rank's host.
+        """
+        ends, arrivals = syncs
+        alike: dict[tuple[int, bytes], list[int]] = {}
+        for host, name in enumerate(names):
+            if host != reference:
+                both = (ends[:, host] != NEVER) & (ends[:, reference] != NEVER)
+                alike.setdefault((len(self._points.get(name, ())), both.tobytes()), []).append(host)
+        lines = _Lines(len(names))
+        # Hosts that sent of the same synchronisations are worked out together: there may be thousands.
+        for (count, both_bytes), group in alike.items():
+            both = np.frombuffer(both_bytes, bool)
+            before = [self._points[names[host]] for host in group] if count else [NO_POINTS] * len(group)
+            mine, theirs = ends[both][:, group].T, ends[both][:, [reference]].T
+            least, most = arrivals[both][:, [reference]].T - mine, theirs - arrivals[both][:, group].T
+            new = np.stack([mine, theirs - mine, least, most], axis=-1)
+            tables = np.concatenate([np.stack(before), new], axis=1)[:, -KEPT:]
+            jumped = _jumped(tables)
+            for cut, chosen in ((0, ~jumped), (-JUMPED, jumped)):
+                if tables.shape[1] and chosen.any():
+                    lines.fit(np.array(group)[chosen], tables[chosen, cut:])
+            for host, table, has_jumped in zip(group, tables, jumped.tolist(), strict=True):
+                self._points[names[host]] = table[-JUMPED:] if has_jumped else table
+        known = lines.known[host_of]
+        return lines.at(at[:, known], host_of[known]), known
 
 
-def _with_pairs(points: Ints, ends: Sequence[_Sync | None], reference: Sequence[_Sync | None]) -> Ints:
-    """The points with the differences of two hosts' ends, without the old ones where the clock has jumped."""
-    new = [
-        (
-            mine.first_end_us,
-            theirs.first_end_us - mine.first_end_us,
-            theirs.last_arrival_us - mine.first_end_us,
-            theirs.first_end_us - mine.last_arrival_us,
-        )
-        for mine, theirs in zip(ends, reference, strict=True)
-        if mine is not None and theirs is not None
-    ]
-    table = np.concatenate([points, np.array(new, np.int64).reshape(-1, 4)])[-KEPT:]
-    if len(table) < 2 * JUMPED:
-        return table
-    before, latest = table[:-JUMPED], table[-JUMPED:]
-    off = latest[:, _ADDED] - _line(before).at(latest[:, _AT])
-    return latest if (off > JUMP_US.enter).all() or (off < -JUMP_US.enter).all() else table
+NEVER = np.iinfo(np.int64).max
+"""In the place of an end where there was no gradient synchronisation."""
+NO_POINTS = np.empty((0, 4), np.int64)
+
+
+class _Lines:
+    """What to add to each host's clock at a moment of it. Times count from one near by: they are large numbers."""
+
+    def __init__(self, hosts: int) -> None:
+        self.known: Bools = np.zeros(hosts, bool)
+        self._origin_us, self._base_us = np.zeros(hosts, np.int64), np.zeros(hosts, np.int64)
+        self._offset_us, self.drift = np.zeros(hosts), np.zeros(hosts)
+
+    def fit(self, hosts: Ints, tables: Ints) -> None:
+        """Lay the lines of some hosts through [H, N, 4] points, at least one each."""
+        self.known[hosts] = True
+        self._origin_us[hosts], self._base_us[hosts] = tables[:, -1, _AT], tables[:, -1, _ADDED]
+        self.drift[hosts], self._offset_us[hosts] = _fitted(tables)
+
+    def at(self, time_us: Ints, host_of: Ints) -> Ints:
+        """[S, N] of times of N ranks. host_of: [N]"""
+        since = time_us - self._origin_us[host_of]
+        added = np.round(self._offset_us[host_of] + self.drift[host_of] * since).astype(np.int64)
+        together: Ints = self._base_us[host_of] + added
+        return together
+
+
+def _syncs(rows: Rows, host_of: Ints) -> Ints:
+    """[2, S, H] When each host's first rank left a step's gradient synchronisation, and when its last one arrived.
+
+    NEVER in the place of an end where there was none.
+    """
+    ends, arrivals = np.full(rows.table.size, NEVER), np.full(rows.table.size, -NEVER)
+    owner, syncs = rows.syncs()
+    gradients = syncs[:, 0] == SYNC_GRADIENTS
+    owner = owner[gradients]
+    begin = (rows.number("end_us") - rows.number("length_us")).ravel()[owner]
+    arrivals[owner], ends[owner] = begin + syncs[gradients, 1], begin + syncs[gradients, 2]  # the last one stays
+    order = np.argsort(host_of, kind="stable")
+    begins = np.flatnonzero(np.diff(host_of[order], prepend=-1))
+    shape = rows.table.shape
+    return np.stack(
+        [
+            np.minimum.reduceat(ends.reshape(shape)[:, order], begins, axis=1),
+            np.maximum.reduceat(arrivals.reshape(shape)[:, order], begins, axis=1),
+        ]
+    )
+
+
+def _jumped(tables: Ints) -> Bools:
+    """[H] Whether each clock's latest ends are off the line through those before, all to one side."""
+    if tables.shape[1] < 2 * JUMPED:
+        return np.zeros(len(tables), bool)
+    lines, hosts = _Lines(len(tables)), np.arange(len(tables))
+    lines.fit(hosts, tables[:, :-JUMPED])
+    latest = tables[:, -JUMPED:]
+    off = latest[..., _ADDED] - lines.at(latest[..., _AT].T, hosts).T
+    one_side: Bools = np.maximum(off.min(axis=1), -off.max(axis=1)) > JUMP_US.enter
+    return one_side
+
+
+def _fitted(tables: Ints) -> tuple[Floats, Floats]:
+    """Drift and offset [H] of the lines through [H, N, 4] points, in what their last points are the origin of."""
+    at: Floats = (tables[..., _AT] - tables[:, -1:, _AT]).astype(np.float64)
+    added: Floats = (tables[..., _ADDED] - tables[:, -1:, _ADDED]).astype(np.float64)
+    drift = np.zeros(len(tables))
+    half = at.shape[1] // 2
+    if FEWEST.reached(at.shape[1]):
+        run = at[:, half:] - at[:, : at.shape[1] - half]
+        rise = added[:, half:] - added[:, : at.shape[1] - half]
+        if (run > 0).all():
+            drift = np.median(rise / run, axis=1)
+        else:
+            for host, (one_run, one_rise) in enumerate(zip(run, rise, strict=True)):
+                rises = one_run > 0
+                drift[host] = np.median(one_rise[rises] / one_run[rises]) if rises.any() else 0.0
+        drift = np.clip(drift, -MOST_DRIFT, MOST_DRIFT)
+    return drift, np.median(added - drift[:, None] * at, axis=1)
 
 
 def _agreement(host: str, reference: str, points: Ints) -> Agreement:
-    line = _line(points)
-    along = line.at(points[:, _AT])
+    line = _Lines(1)
+    line.fit(np.array([0]), points[None])
+    along = line.at(points[:, [_AT]], np.array([0]))[:, 0]
     share, times = STRAYS
     strays = times * float(np.quantile(np.abs(points[:, _ADDED] - along), share))
     least, most = int((points[:, _LEAST] - along).max()), int((points[:, _MOST] - along).min())
@@ -178,22 +228,8 @@ def _agreement(host: str, reference: str, points: Ints) -> Agreement:
         host,
         reference,
         int(along[-1]),
-        line.drift * 1e6,
+        float(line.drift[0]) * 1e6,
         within if surely is None else min(within, max(RESOLUTION_US, surely)),
         surely,
         len(points),
     )
-
-
-def _line(table: Ints) -> _Line:
-    """The line through [N, 4] points, at least one."""
-    origin, base = int(table[-1, _AT]), int(table[-1, _ADDED])
-    at: Floats = (table[:, _AT] - origin).astype(np.float64)
-    added: Floats = (table[:, _ADDED] - base).astype(np.float64)
-    drift = 0.0
-    half = len(table) // 2
-    if FEWEST.reached(len(table)):
-        run = at[half:] - at[: len(at) - half]
-        rise = added[half:] - added[: len(added) - half]
-        drift = float(np.clip(np.median(rise[run > 0] / run[run > 0]), -MOST_DRIFT, MOST_DRIFT)) if run.any() else 0.0
-    return _Line(origin, base, float(np.median(added - drift * at)), drift)

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from ddpmon.analysis.statistics.arrays import Floats, Ints
 from ddpmon.analysis.statistics.excess import EXPLAINS
-from ddpmon.analysis.steps.alignment import Rows
+from ddpmon.analysis.steps.table import Rows
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.messages import Step
 
 MOST_NAMES = 32
 """Names that are reported, those with the most time; a script that names every step anew is not kept whole."""
@@ -45,10 +44,11 @@ class NamedTimes:
 
     def append(self, rows: Rows) -> None:
         """Take further steps; the oldest go."""
-        named = [row for row in rows.steps if any(record.named_us for record in row)]
+        width = len(rows.ranks)
+        named = sorted({place // width for place, record in rows.odd.items() if record.named_us})
         if named:
-            self._blocks.append(_block(rows.ranks, named))
-        last = rows.steps[-1][0].step
+            self._blocks.append(_block(rows.part(named)))
+        last = rows.step_numbers()[-1]
         while self._blocks and self._blocks[0].step[-1] <= last - self._steps:
             self._blocks.popleft()
 
@@ -67,15 +67,15 @@ class NamedTimes:
         return {name: sums[name] / max(1, steps) for name in sums if name in most and sums[name].any()}
 
 
-def _block(ranks: tuple[int, ...], rows: list[list[Step]]) -> _Block:
-    names = tuple(dict.fromkeys(name for row in rows for record in row for name in record.named_us))
+def _block(rows: Rows) -> _Block:
+    told = sorted(rows.odd.items())
+    names = tuple(dict.fromkeys(name for _, record in told for name in record.named_us))
     columns = {name: column for column, name in enumerate(names)}
-    ms = np.zeros((len(rows), len(ranks), len(names)), np.float32)
-    for i, row in enumerate(rows):
-        for j, record in enumerate(row):
-            for name, us in record.named_us.items():
-                ms[i, j, columns[name]] = us / 1e3
-    return _Block(ranks, names, np.array([row[0].step for row in rows], np.int64), ms)
+    ms = np.zeros((rows.table.size, len(names)), np.float32)
+    for place, record in told:
+        for name, us in record.named_us.items():
+            ms[place, columns[name]] = us / 1e3
+    return _Block(rows.ranks, names, np.array(rows.step_numbers(), np.int64), ms.reshape(*rows.table.shape, -1))
 
 
 class Named(NamedTuple):

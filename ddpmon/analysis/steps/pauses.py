@@ -11,10 +11,11 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 import msgspec
+import numpy as np
 
-from ddpmon.analysis.steps.alignment import Rows
+from ddpmon.analysis.steps.table import PHASES, Rows
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.messages import OWN_PHASES, PAUSE, PAUSES, Step
+from ddpmon.messages import OWN_PHASES, PAUSE, PAUSES
 from ddpmon.messages import ranks as wire
 
 RECENT = 50
@@ -103,26 +104,32 @@ class PauseFilter:
 
     def take(self, rows: Rows) -> Rows | None:
         """The training steps among further ones; None if there is none."""
-        kept = [row for row in rows.steps if self._trains(row, rows.ranks)]
-        return Rows(rows.ranks, kept) if kept else None
+        lengths, numbers = rows.number("length_us").max(axis=1).tolist(), rows.step_numbers()
+        kept = [
+            place
+            for place, (number, length) in enumerate(zip(numbers, lengths, strict=True))
+            if self._trains(rows, place, number, length)
+        ]
+        if len(kept) == len(rows):
+            return rows
+        return rows.part(kept) if kept else None
 
-    def _trains(self, row: list[Step], ranks: tuple[int, ...]) -> bool:
-        length = max(record.length_us for record in row)
-        paused = any(record.pauses for record in row)
-        self._paused.append(paused)
-        if paused:
-            by_rank = {rank: record.pauses for rank, record in zip(ranks, row, strict=True)}
-            pauses = _pauses(by_rank, row[0].step)
-            self._count(row[0].step, length, pauses)
+    def _trains(self, rows: Rows, place: int, step: int, length: int) -> bool:
+        """Whether a step is one of training. place: of it among the rows."""
+        by_rank = {rank: record.pauses for rank, record in rows.records(place).items() if record.pauses}
+        self._paused.append(bool(by_rank))
+        if by_rank:
+            pauses = _pauses(by_rank, step)
+            self._count(step, length, pauses)
             return len(self._paused) >= 2 * FEWEST.enter and sum(self._paused) > MOSTLY.enter * len(self._paused)
         usual = statistics.median(self._usual) if len(self._usual) >= FEWEST.enter else float(length)
         long = length >= max(TIMES.enter * usual, usual + LEAST_US.enter)
         self._long.append(long)
         if long and sum(self._long) <= SELDOM.enter * RECENT:
-            self._count(row[0].step, length, [_unknown(row, ranks, length - usual)])
+            self._count(step, length, [_unknown(rows.part([place]), step, length - usual)])
             return False
         self._usual.append(length)
-        self._count(row[0].step, length, [])
+        self._count(step, length, [])
         return True
 
     def end(self, rest: Mapping[int, Sequence[wire.Pause]], step: int) -> None:
@@ -158,9 +165,8 @@ def _pauses(by_rank: Mapping[int, Sequence[wire.Pause]], step: int) -> list[Paus
     return [Pause(PAUSES[kind], step, seconds, tuple(those)) for kind, (seconds, those) in sorted(by_kind.items())]
 
 
-def _unknown(row: list[Step], ranks: tuple[int, ...], over_us: float) -> Pause:
-    """A pause that no rank reported, with the rank whose own time it was."""
-    phases = [[getattr(record, f"{phase}_us") for phase in OWN_PHASES] for record in row]
-    most = max(range(len(row)), key=lambda column: sum(phases[column]))
-    longest = max(range(len(OWN_PHASES)), key=lambda phase: phases[most][phase])
-    return Pause(PAUSES[PAUSE], row[0].step, over_us / 1e6, (ranks[most],), OWN_PHASES[longest])
+def _unknown(rows: Rows, step: int, over_us: float) -> Pause:
+    """A pause in one step that no rank reported, with the rank whose own time it was."""
+    phases = np.stack([rows.number(name)[0] for name in PHASES], axis=-1)
+    most = int(phases.sum(axis=1).argmax())
+    return Pause(PAUSES[PAUSE], step, over_us / 1e6, (rows.ranks[most],), OWN_PHASES[int(phases[most].argmax())])

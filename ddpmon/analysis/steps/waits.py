@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from itertools import chain
-from operator import attrgetter
+from collections.abc import Collection
 
 import numpy as np
 
-from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
-from ddpmon.analysis.steps.alignment import Rows
+from ddpmon.analysis.statistics.arrays import Bools, Ints
+from ddpmon.analysis.steps.table import PHASES, Rows
 from ddpmon.analysis.steps.world import World
-from ddpmon.messages import OWN_PHASES, SYNC_GRADIENTS, SYNC_KINDS, Phase, Step
+from ddpmon.messages import SYNC_GRADIENTS, SYNC_KINDS, Phase
 
 
 def split(
@@ -40,24 +38,18 @@ def split(
     whole: every rank of the world has been heard, so that who arrived last is among these; or [S] for each step. Where
     not, lateness and the critical rank are those among these.
     """
-    flat = [record for row in rows.steps for record in row]
-    shape = (len(rows.steps), len(rows.ranks))
-    table = _table(map(NUMBERS, flat), len(flat)).reshape(*shape, -1)
-    end, length, samples, tokens, gc = (table[..., i] for i in range(len(COUNTS)))
-    phases = table[..., len(COUNTS) :]
+    shape = rows.table.shape
+    end, length = rows.number("end_us"), rows.number("length_us")
+    phases = np.stack([rows.number(name) for name in PHASES], axis=-1)
     if clock_offset_us is not None:
         end = end + clock_offset_us
     if own_clocks:
         apart = np.array([rank in own_clocks for rank in rows.ranks])
         end = np.where(apart, end.max(axis=1, keepdims=True), end)
     start = end - length
-    if any(record.pauses for record in flat):  # in a run that pauses in most of its steps they are not set apart
-        paused = [sum(pause.end_us - pause.start_us for pause in record.pauses) for record in flat]
-        length = length - np.array(paused, np.int64).reshape(shape)
-
-    counts = np.array([len(record.syncs) for record in flat])
-    owner = np.repeat(np.arange(len(flat)), counts)
-    syncs = _table((SYNC_NUMBERS(sync) for record in flat for sync in record.syncs), int(counts.sum()))
+    if (paused := rows.paused_us()) is not None:  # in a run that pauses in most of its steps they are not set apart
+        length = length - paused
+    owner, syncs = rows.syncs()
 
     wait = np.zeros(shape, np.int64)
     blocked = np.zeros(shape, np.int64)
@@ -97,13 +89,13 @@ def split(
     # With one synchronisation the rank that waits least is the last to arrive. With several this is the rule that
     # holds: in a model with buffers rank 0 waits for a late rank in forward, and both are last at the gradients.
     critical = np.where(wait.max(axis=1) > 0, wait.argmin(axis=1), -1)
-    phases = phases.copy()
     # What rounding left over is `other`, so that the phases add up to the step.
     phases[..., Phase.OTHER] += length - blocked - phases.sum(axis=2)
     np.maximum(phases, 0, out=phases)
+    loss, has_loss = rows.losses()
     return World(
         ranks=rows.ranks,
-        step=np.array([row[0].step for row in rows.steps], np.int64),
+        step=np.array(rows.step_numbers(), np.int64),
         end_us=end.max(axis=1),
         length_ms=length / 1e3,
         phases_ms=phases / 1e3,
@@ -115,29 +107,16 @@ def split(
         late_ms=late,
         critical=critical.astype(np.int64),
         gradient_bytes=gradient_bytes,
-        samples=samples,
-        loss=_losses(flat).reshape(shape),
-        has_loss=np.array([record.loss is not None for record in flat]).reshape(shape),
-        tokens=tokens,
-        gc_ms=gc / 1e3,
+        samples=rows.number("samples"),
+        loss=loss,
+        has_loss=has_loss,
+        tokens=rows.number("tokens"),
+        gc_ms=rows.number("gc_us") / 1e3,
     )
 
 
-COUNTS = ("end_us", "length_us", "samples", "tokens", "gc_us")
-"""A record's numbers before its phases."""
-NUMBERS = attrgetter(*COUNTS, *(f"{phase}_us" for phase in OWN_PHASES))
-SYNC_NUMBERS = attrgetter("kind", "arrival_us", "end_us", "payload_bytes")
 _KIND = 0
-"""Its place among them."""
-
-
-def _table(rows: Iterable[tuple[int, ...]], count: int) -> Ints:
-    """[count, numbers of a row]"""
-    return np.fromiter(chain.from_iterable(rows), np.int64).reshape(count, -1) if count else np.zeros((0, 4), np.int64)
-
-
-def _losses(flat: list[Step]) -> Floats:
-    return np.array([np.nan if record.loss is None else record.loss for record in flat], np.float64)
+"""The place of a synchronisation's kind among its numbers."""
 
 
 def _slots(owner: Ints, values: Ints, shape: tuple[int, int]) -> tuple[Ints, Ints, Ints, Ints]:

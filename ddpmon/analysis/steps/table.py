@@ -1,0 +1,229 @@
+"""Records of steps as rows of fixed width: what hubs send each other, what is kept of thousands of ranks, and what
+the analysis lines up. A step that has more to tell (buckets, names, pauses, many synchronisations) stays a `Step`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import chain
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
+from ddpmon.messages import OWN_PHASES, Step, Sync
+
+SYNCS = 2
+"""Synchronisations that a row has room for: of a step's gradients, and DDP's broadcast of buffers before it."""
+PHASES = tuple(f"{phase}_us" for phase in OWN_PHASES)
+COUNTS = ("length_us", *PHASES, "gc_us", "samples", "tokens", "backwards")
+"""Of a row, the numbers of 32 bits."""
+_HAS_LOSS, _HAS_RATE = 1, 2
+"""Bits of `has`."""
+_SYNC = np.dtype([("kind", "u1"), ("arrival_us", "<u4"), ("end_us", "<u4"), ("payload_bytes", "<u8")])
+ROW = np.dtype(
+    [
+        ("step", "<u8"), ("end_us", "<u8"), *((name, "<u4") for name in COUNTS), ("loss", "<f8"),
+        ("learning_rate", "<f8"), ("has", "u1"), ("sync_count", "u1"), ("syncs", _SYNC, (SYNCS,)),
+    ]
+)  # fmt: skip
+_row = struct.Struct("<QQ" + "I" * len(COUNTS) + "ddBB" + "BIIQ" * SYNCS)
+assert _row.size == ROW.itemsize  # noqa: S101  one layout, written in two ways
+_head = attrgetter("step", "end_us", *COUNTS)
+_NO_SYNC = (0, 0, 0, 0)
+"""In a place that no synchronisation takes."""
+
+Table = NDArray[np.void]
+"""Of ROW."""
+
+
+def row_of(step: Step) -> bytes | None:
+    """A step as a row; None: it does not fit into one."""
+    syncs = step.syncs
+    if step.buckets or step.named_us or step.pauses or len(syncs) > SYNCS:
+        return None
+    loss, rate = step.loss, step.learning_rate
+    told: tuple[int, ...] = ()
+    for sync in syncs:
+        told += (sync.kind, sync.arrival_us, sync.end_us, sync.payload_bytes)
+    try:
+        return _row.pack(
+            *_head(step),
+            0.0 if loss is None else loss,
+            0.0 if rate is None else rate,
+            (loss is not None and _HAS_LOSS) | (rate is not None and _HAS_RATE),
+            len(syncs),
+            *told,
+            *_NO_SYNC * (SYNCS - len(syncs)),
+        )
+    except struct.error:
+        return None
+
+
+def table_of(rows: bytes) -> Table:
+    """Rows from their bytes; ValueError where there is no whole number of them."""
+    return np.frombuffer(rows, ROW)
+
+
+def joined(tables: Sequence[Table]) -> Table:
+    """Rows one behind the other. NumPy's own way looks at every field of every piece."""
+    return table_of(b"".join(table.data for table in tables)) if len(tables) != 1 else tables[0]
+
+
+def steps_of(table: Table) -> list[Step]:
+    """Rows as records."""
+    count = len(COUNTS)
+    made = []
+    for (step, end, *rest), syncs in zip(table.tolist(), table["syncs"].tolist(), strict=True):
+        length, data, forward, backward, optimizer, other, gc, samples, tokens, backwards = rest[:count]
+        loss, rate, has, sync_count, _ = rest[count:]
+        made.append(
+            Step(
+                step,
+                end,
+                length,
+                data,
+                forward,
+                backward,
+                optimizer,
+                other,
+                [Sync(*sync) for sync in syncs[:sync_count]],
+                loss if has & _HAS_LOSS else None,
+                samples,
+                tokens,
+                rate if has & _HAS_RATE else None,
+                gc,
+                backwards=backwards,
+            )
+        )
+    return made
+
+
+def losses_of(table: Table) -> tuple[Floats, Bools]:
+    """Of each row, and whether it has one: NaN may be a real one."""
+    known: Bools = table["has"] & _HAS_LOSS != 0
+    return np.where(known, table["loss"], np.nan), known
+
+
+def learning_rates(table: Table) -> NDArray[Any]:
+    """Of each row; None where it is not known."""
+    values = table["learning_rate"].astype(object)
+    values[table["has"] & _HAS_RATE == 0] = None
+    return values
+
+
+class Rows:
+    """Consecutive steps of the same ranks, side by side."""
+
+    def __init__(self, ranks: Sequence[int], steps: Sequence[Sequence[Step]]) -> None:
+        """steps: `steps[i][j]` is what `ranks[j]` told of the i-th step."""
+        flat = list(chain.from_iterable(steps))
+        rows = [row_of(step) for step in flat]
+        odd = {place: flat[place] for place, row in enumerate(rows) if row is None}
+        table = np.frombuffer(b"".join(row or bytes(ROW.itemsize) for row in rows), ROW)
+        self.ranks = tuple(ranks)
+        self.table = table.reshape(len(steps), len(self.ranks))
+        """[S, R]"""
+        self.odd = odd
+        """By their place in the flattened table: records that do not fit into a row."""
+
+    @classmethod
+    def of_table(cls, ranks: tuple[int, ...], table: Table, odd: dict[int, Step]) -> Rows:
+        """table: [S, R]."""
+        rows = cls.__new__(cls)
+        rows.ranks, rows.table, rows.odd = ranks, table, odd
+        return rows
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    @cached_property
+    def steps(self) -> list[list[Step]]:
+        """The records themselves: to look at a few."""
+        flat = steps_of(self.table.ravel())
+        for place, step in self.odd.items():
+            flat[place] = step
+        width = len(self.ranks)
+        return [flat[first : first + width] for first in range(0, len(flat), width)]
+
+    def part(self, places: slice | Sequence[int]) -> Rows:
+        """Some of the steps."""
+        chosen = np.arange(len(self))[places]
+        width = len(self.ranks)
+        to = {int(place): at for at, place in enumerate(chosen)}
+        odd = {
+            to[place // width] * width + place % width: step for place, step in self.odd.items() if place // width in to
+        }
+        return Rows.of_table(self.ranks, self.table[chosen], odd)
+
+    def number(self, name: str) -> Ints:
+        """[S, R] One of the whole numbers of a record."""
+        values: Ints = self.table[name].astype(np.int64)
+        if self.odd:
+            read = attrgetter(name)
+            values.reshape(-1)[list(self.odd)] = [read(step) for step in self.odd.values()]
+        return values
+
+    def step_numbers(self) -> list[int]:
+        """[S]"""
+        numbers: list[int] = self.number("step")[:, 0].tolist()
+        return numbers
+
+    def losses(self) -> tuple[Floats, Bools]:
+        """[S, R] and whether there is one."""
+        values, known = losses_of(self.table)
+        for place, step in self.odd.items():
+            values.reshape(-1)[place] = np.nan if step.loss is None else step.loss
+            known.reshape(-1)[place] = step.loss is not None
+        return values, known
+
+    def learning_rates(self) -> NDArray[Any]:
+        """[S, R] None where it is not known."""
+        values = learning_rates(self.table)
+        for place, step in self.odd.items():
+            values.reshape(-1)[place] = step.learning_rate
+        return values
+
+    def paused_us(self) -> Ints | None:
+        """[S, R] Time in pauses; None: there were none."""
+        if not any(step.pauses for step in self.odd.values()):
+            return None
+        paused = np.zeros(self.table.size, np.int64)
+        for place, step in self.odd.items():
+            paused[place] = sum(pause.end_us - pause.start_us for pause in step.pauses)
+        return paused.reshape(self.table.shape)
+
+    def syncs(self) -> tuple[Ints, Ints]:
+        """[N] Whose each synchronisation is, as a place in the flattened table, rising; and [N, 4] its numbers."""
+        flat = self.table.ravel()
+        inside = np.arange(SYNCS) < flat["sync_count"][:, None]
+        owner = np.nonzero(inside)[0]
+        told = flat["syncs"][inside]
+        numbers = np.column_stack([told[name].astype(np.int64) for name in _SYNC.names or ()])
+        if not self.odd:
+            return owner, numbers
+        more = [
+            (place, sync.kind, sync.arrival_us, sync.end_us, sync.payload_bytes)
+            for place, step in self.odd.items()
+            for sync in step.syncs
+        ]
+        further = np.array(more, np.int64).reshape(-1, 5)
+        owner = np.concatenate([owner, further[:, 0]])
+        order = np.argsort(owner, kind="stable")
+        return owner[order], np.concatenate([numbers, further[:, 1:]])[order]
+
+    def records(self, place: int) -> dict[int, Step]:
+        """By rank, those of one step that do not fit into a row."""
+        return self._odd_by_step.get(place, {})
+
+    @cached_property
+    def _odd_by_step(self) -> dict[int, dict[int, Step]]:
+        by_step: dict[int, dict[int, Step]] = {}
+        for at, step in sorted(self.odd.items()):
+            place, column = divmod(at, len(self.ranks))
+            by_step.setdefault(place, {})[self.ranks[column]] = step
+        return by_step
