@@ -4,10 +4,12 @@ import dataclasses
 import itertools
 import sqlite3
 
+import msgspec
 import numpy as np
 
 from ddpmon import runs
 from ddpmon.messages import PROTOCOL, STAGE_ENDED, Batch, Event, Hello, Sample, Scalar
+from ddpmon.recording.blocks import pack, unpack
 from ddpmon.recording.recorder import Checkpoint, Recorder
 from ddpmon.recording.recording import Recording, recording_path
 from ddpmon.recording.restoring import restored_store
@@ -28,13 +30,15 @@ def story(steps=1800, ranks=4, late=2, begin=600, end=1200, extra_ms=12.0):
 
 
 def record(
-    own=None, *, loss=None, restarts=(), events=(), dead=(), accuracy=False, sums=None, room=None, **changes
+    own=None, *, loss=None, restarts=(), events=(), dead=(), accuracy=False, sums=None, room=None, blocks=False,
+    **changes,
 ):  # fmt: skip
     """Write a run that has ended, and its recording; returns the run.
 
     own: [S, R, 5] ms. restarts: step numbers at which every rank is replaced by a new process.
     sums: makes of the sums since the start what is written down of them.
     room: bytes of the recording, and the last step records that are kept whole; None: as a hub has it.
+    blocks: all but the steps of rank 0 came in blocks, as from the hubs of other nodes.
     accuracy: rank 0 logs one every tenth step: a thousandth of its number.
     """
     own = story() if own is None else own
@@ -47,7 +51,7 @@ def record(
     )  # fmt: skip
     run = dataclasses.replace(run, **changes)
     arrays = [own.shape, own.tobytes(), np.asarray(loss, float).tobytes()]
-    arguments = (*arrays, *map(repr, (run, restarts, events, dead, accuracy, room)))
+    arguments = (*arrays, *map(repr, (run, restarts, events, dead, accuracy, room, blocks)))
     runs.create(run)
     if sums is None and arguments in _WRITTEN:
         recording, ended_at = _WRITTEN[arguments]
@@ -69,8 +73,13 @@ def record(
                 scalars=[Scalar(step, "accuracy", step / 1000) for step in tenth],
             )  # fmt: skip
             recorder.process(process)
-            recorder.batch(process, batch, told[rank])
+            if blocks and rank:
+                recorder.write()  # who it is
+                add_as_rows(recorder, process, batch)
+            else:
+                recorder.batch(process, batch, told[rank])
         now_us = end_us + 2_000_000
+    recorder.hurry()
     while recorder.backlog:
         recorder.write()
     with Recording(run) as recording:
@@ -90,6 +99,18 @@ def record(
             del _WRITTEN[next(iter(_WRITTEN))]
         _WRITTEN[arguments] = recording_path(run.id).read_bytes(), BEGAN + now_us / 1e6
     return _ended(run, BEGAN + now_us / 1e6)
+
+
+def add_as_rows(recorder, process, batch, at_once=50):
+    """Have a recorder take a batch of the process as it comes in blocks, a few steps in each."""
+    for first in range(0, len(batch.steps), at_once):
+        steps = batch.steps[first : first + at_once]
+        block = unpack(pack([msgspec.structs.replace(batch, steps=steps)]))
+        assert not block.batches[0].steps, "all of them fit into rows"
+        recorder.columns.add(process, batch if first == 0 else block.batches[0])
+        recorder.columns.add_rows([process], [len(block.table)], block.table)
+        recorder.hurry()
+        recorder.write()
 
 
 MOST_WRITTEN = 12

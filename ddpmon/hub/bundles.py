@@ -3,67 +3,110 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, field
 
-from ddpmon.messages.nodes import Bundle, Item
+from ddpmon.messages import Batch, encode
+from ddpmon.messages.nodes import Bundle, Item, Packed
+from ddpmon.recording.blocks import pack, unpack
 
 KEPT_BYTES = 64 << 20
-"""A minute of 8 ranks that step ten times a second is 1 MB; of 256 of them 32 MB."""
+"""A minute of 8 ranks that step ten times a second is 0.2 MB; of 256 of them 7 MB."""
 BUNDLE_BYTES = 1 << 20
 BUNDLE_ITEMS = 4096
+IN_FLIGHT = 96
+"""Bundles that the root has not recorded, on their way at most: it records every few seconds, and what more it got
+would only wait there, where ZeroMQ stops reading a connection that has a full queue."""
+STEP_BYTES, BATCH_BYTES = 100, 300
+"""Of a step and of the rest of a batch, about, until they are packed."""
+
+
+@dataclass
+class _Closed:
+    """A bundle to be sent, or sent again."""
+
+    seq: int
+    items: list[Item] = field(default_factory=list)
+    blocks: list[Packed] = field(default_factory=list)
+    batches: int = 0
+    """In the blocks."""
+
+    @property
+    def bytes(self) -> int:
+        return sum(len(item.frame) for item in self.items) + sum(len(packed.block) for packed in self.blocks)
+
+    def as_items(self) -> list[Item]:
+        """What it holds, for a root that takes no blocks."""
+        items: list[Item] = []
+        done = 0
+        for packed in self.blocks:
+            items += self.items[done : packed.place]
+            done = packed.place
+            block = unpack(packed.block)
+            items += [Item(each.pid, encode(block.whole(place))) for place, each in enumerate(block.batches)]
+        return items + self.items[done:]
 
 
 class Bundles:
-    """Items come in, bundles go out, in order."""
+    """Items and batches come in, bundles go out, in order."""
 
     def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
         self._kept_bytes = kept_bytes
-        self._open: deque[Item] = deque()
-        """Items that are in no bundle yet."""
-        self._waiting: deque[tuple[int, list[Item]]] = deque()
-        self._sent: deque[tuple[int, list[Item]]] = deque()
+        self._open: deque[Item | Batch] = deque()
+        """What is in no bundle yet."""
+        self._waiting: deque[_Closed] = deque()
+        self._sent: deque[_Closed] = deque()
         """Bundles that the root has not recorded yet."""
         self._bytes = 0
         self._seq = 0
         self.dropped = 0
-        """Items thrown away because the root did not take them."""
+        """Messages thrown away because the root did not take them."""
 
-    def add(self, item: Item) -> None:
-        """Take an item; where there are too many, the oldest go."""
+    def add(self, item: Item | Batch) -> None:
+        """Take something; where there is too much, the oldest goes."""
         self._open.append(item)
-        self._bytes += len(item.frame)
+        self._bytes += _size(item)
         while self._bytes > self._kept_bytes:
             self._drop()
 
     def _drop(self) -> None:
         for bundles in (self._sent, self._waiting):
             if bundles:
-                _, items = bundles.popleft()
-                self._bytes -= _bytes(items)
-                self.dropped += len(items)
+                oldest = bundles.popleft()
+                self._bytes -= oldest.bytes
+                self.dropped += len(oldest.items) + oldest.batches
                 return
-        self._bytes -= len(self._open.popleft().frame)
+        self._bytes -= _size(self._open.popleft())
         self.dropped += 1
 
     def close(self, *, even_empty: bool = False) -> None:
         """Make bundles of what came since. even_empty: a heartbeat is due."""
         while self._open or even_empty:
             even_empty = False
-            items: list[Item] = []
-            size = 0
-            while self._open and size < BUNDLE_BYTES and len(items) < BUNDLE_ITEMS:
-                items.append(self._open.popleft())
-                size += len(items[-1].frame)
             self._seq += 1
-            self._waiting.append((self._seq, items))
+            closed = _Closed(self._seq)
+            batches: list[Batch] = []
+            size = count = 0
+            while self._open and size < BUNDLE_BYTES and count < BUNDLE_ITEMS:
+                item = self._open.popleft()
+                size += _size(item)
+                count += 1
+                if isinstance(item, Batch):
+                    batches.append(item)
+                    continue
+                _pack(closed, batches)
+                closed.items.append(item)
+            _pack(closed, batches)
+            self._bytes += closed.bytes - size
+            self._waiting.append(closed)
 
-    def next(self, now_us: int, *, stopping: bool = False, over: bool = False) -> Bundle | None:
-        """The bundle to send now."""
-        if not self._waiting:
+    def next(self, now_us: int, *, stopping: bool = False, blocks: bool = True) -> Bundle | None:
+        """The bundle to send now. blocks: the root takes them."""
+        if not self._waiting or len(self._sent) >= IN_FLIGHT:
             return None
-        seq, items = self._waiting[0]
-        first = self._sent[0][0] if self._sent else seq
-        is_last = not self._open and len(self._waiting) == 1
-        return Bundle(seq, first, now_us, self.dropped, items, stopping, over and is_last)
+        bundle = self._waiting[0]
+        first = self._sent[0].seq if self._sent else bundle.seq
+        items = bundle.items if blocks else bundle.as_items()
+        return Bundle(bundle.seq, first, now_us, self.dropped, items, stopping, bundle.blocks if blocks else [])
 
     def sent(self) -> None:
         """The bundle from `next` is on its way."""
@@ -71,8 +114,8 @@ class Bundles:
 
     def recorded(self, seq: int) -> None:
         """The root has recorded all up to this one."""
-        while self._sent and self._sent[0][0] <= seq:
-            self._bytes -= _bytes(self._sent.popleft()[1])
+        while self._sent and self._sent[0].seq <= seq:
+            self._bytes -= self._sent.popleft().bytes
 
     def send_again(self) -> None:
         """What was sent and is not recorded goes out once more, first."""
@@ -85,5 +128,15 @@ class Bundles:
         return not (self._open or self._waiting or self._sent)
 
 
-def _bytes(items: list[Item]) -> int:
-    return sum(len(item.frame) for item in items)
+def _pack(closed: _Closed, batches: list[Batch]) -> None:
+    """Put what was gathered behind the items that a bundle has, and gather anew."""
+    if batches:
+        closed.blocks.append(Packed(len(closed.items), pack(batches)))
+        closed.batches += len(batches)
+        batches.clear()
+
+
+def _size(item: Item | Batch) -> int:
+    if isinstance(item, Item):
+        return len(item.frame)
+    return BATCH_BYTES + STEP_BYTES * len(item.steps)

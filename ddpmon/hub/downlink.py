@@ -6,19 +6,21 @@ import contextlib
 import re
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import zmq
 
 from ddpmon.analysis.words import rank_list
 from ddpmon.hub.admission import DOMAIN, Admission
+from ddpmon.hub.bundles import IN_FLIGHT
 from ddpmon.hub.curve_keys import Keys
 from ddpmon.hub.link import linked
 from ddpmon.hub.receiving import Socket
 from ddpmon.messages import ToRank, Welcome, Where, WireError, encode
 from ddpmon.messages.nodes import (
     Bundle,
+    FromNode,
     Join,
     Joined,
     Locate,
@@ -31,6 +33,7 @@ from ddpmon.messages.nodes import (
     ViewerSnapshot,
     decode_from_node,
 )
+from ddpmon.recording.blocks import Block, check_rows, possible, unpack
 from ddpmon.recording.collector import Collector
 from ddpmon.store.peers import Peer, process_key
 from ddpmon.store.processes import RankProcess
@@ -69,10 +72,12 @@ class Node:
     reported_silent: bool = False
     """Whether an event says that nothing is heard of it."""
     stopping: bool = False
-    over: bool = False
-    """Whether the run is over there, and all was reported of its end."""
     later_us: deque[int] = field(default_factory=lambda: deque(maxlen=CLOCKS))
     """How far this clock was ahead of the node's as each of the last bundles came, with the time that took."""
+
+
+_Came = tuple[Node, FromNode, list[Block]]
+"""A message of a node, with the blocks in it."""
 
 
 class Downlink:
@@ -93,7 +98,7 @@ class Downlink:
     ) -> None:
         self.admission = Admission(context, keys.admitted)
         self.socket = linked(context, zmq.ROUTER, keys, FRAME_BYTES)
-        self.socket.setsockopt(zmq.RCVHWM, 100)
+        self.socket.setsockopt(zmq.RCVHWM, 2 * IN_FLIGHT)
         self.socket.setsockopt(zmq.SNDHWM, 100)
         self.socket.setsockopt(zmq.HANDSHAKE_IVL, 5000)
         self.socket.setsockopt(zmq.ZAP_DOMAIN, DOMAIN)
@@ -115,30 +120,50 @@ class Downlink:
         for address in self.admission.refused:
             self._store.registry.refusals.count(NO_KEY, why=f"from {address}")
         self.admission.refused.clear()
+        came: list[_Came] = []
         for _ in range(MOST_PER_TURN):
             try:
                 connection, *frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
-                return
+                break
             number = int(frames[0].get("User-Id")) if frames else 0
             node = self.nodes.setdefault(number, Node(number, connection.bytes))
             node.connection, node.heard_at = connection.bytes, now
             try:
                 if len(frames) != 1:
                     raise WireError("not one frame")
-                self._take(node, frames[0].bytes, now, unix)
+                message = decode_from_node(frames[0].bytes)
+                blocks = [unpack(packed.block) for packed in message.blocks] if isinstance(message, Bundle) else []
             except WireError as error:
-                self._store.registry.refusals.count(NO_MESSAGE, why=f"node {number}: {error}"[:200])
+                self._refuse(node, error)
+            else:
+                came.append((node, message, blocks))
+        self._take_all(came, now, unix)
 
-    def _take(self, node: Node, frame: bytes, now: float, unix: float) -> None:
-        message = decode_from_node(frame)
+    def _take_all(self, came: list[_Came], now: float, unix: float) -> None:
+        """Take in what came in a turn."""
+        checked = possible([block for _, _, blocks in came for block in blocks])
+        for node, message, blocks in came:
+            try:
+                if not checked:
+                    for block in blocks:
+                        check_rows(block.table)
+                self._take(node, message, blocks, now, unix)
+            except WireError as error:
+                self._refuse(node, error)
+        self._collector.flush(now)
+
+    def _refuse(self, node: Node, error: WireError) -> None:
+        self._store.registry.refusals.count(NO_MESSAGE, why=f"node {node.number}: {error}"[:200])
+
+    def _take(self, node: Node, message: FromNode, blocks: Sequence[Block], now: float, unix: float) -> None:
         if isinstance(message, Join):
             if message.epoch != node.epoch:
                 node.seq = node.recorded = 0
             taken = {self._store.registry.host, *(other.host for other in self.nodes.values() if other is not node)}
             node.host = f"{message.host}-{node.number}" if message.host in taken else message.host
             node.epoch = message.epoch
-            self._send(node, Joined(self._epoch, node.host))
+            self._send(node, Joined(self._epoch, node.host, takes_blocks=True))
         elif not node.epoch:
             self._send(node, SendAgain(join=True))
         elif isinstance(message, Roster):
@@ -148,9 +173,9 @@ class Downlink:
         elif isinstance(message, ViewerRequest):
             self._take_request(_name(node, message.viewer), message.request)
         else:
-            self._bundle(node, message, now, unix)
+            self._bundle(node, message, deque(blocks), now, unix)
 
-    def _bundle(self, node: Node, bundle: Bundle, now: float, unix: float) -> None:
+    def _bundle(self, node: Node, bundle: Bundle, blocks: deque[Block], now: float, unix: float) -> None:
         if bundle.seq <= node.seq:
             return
         if bundle.seq > node.seq + 1 and bundle.seq != bundle.first:
@@ -161,21 +186,28 @@ class Downlink:
         if bundle.stopping and not node.stopping:
             node.stopping = True
             self._stop()
-        node.over = node.over or bundle.over
-        for item in bundle.items:
+        places = deque(packed.place for packed in bundle.blocks)
+        for place, item in enumerate(bundle.items):
+            self._take_blocks(node, blocks, places, place, now, unix)
             if item.frame:
                 name, peer = _name(node, b"%d" % item.pid), Peer(0, node.number)
                 self._collector.take([name, item.frame], now, unix, peer, later_us=min(node.later_us))
             elif process := self._store.registry.everyone.get(process_key(item.pid, node.number)):
-                was_gone = process.gone
-                self._collector.ended(process, left=item.left, end=item.end)
-                if (
-                    process.dead
-                    and not was_gone
-                    and not any(process.failed_of(failure) for failure in self._store.failures)
-                ):
+                self._collector.ended(process, left=item.left)
+                if process.dead and not any(process.failed_of(failure) for failure in self._store.failures):
                     text = f"rank {process.rank} (pid {item.pid} on {node.host}) is gone"
                     self._store.add_event(unix, "critical", text)
+        self._take_blocks(node, blocks, places, len(bundle.items), now, unix)
+
+    def _take_blocks(
+        self, node: Node, blocks: deque[Block], places: deque[int], place: int, now: float, unix: float
+    ) -> None:
+        """Take those that came before an item of the bundle. places: of each, before which it did."""
+        while places and places[0] <= place:
+            places.popleft()
+            self._collector.take_block(
+                blocks.popleft(), node.number, lambda pid: _name(node, b"%d" % pid), now, unix, min(node.later_us)
+            )
 
     def _ask_again(self, node: Node, now: float, *, join: bool = False) -> None:
         if now - node.again_at >= AGAIN_S:
@@ -240,11 +272,12 @@ class Downlink:
         seats = self._store.registry.seats.values()
         return [process for process in seats if process.hello.through == node.number]
 
-    def settled(self, *, failed: bool) -> bool:
-        """Whether every rank of a node that is heard has said goodbye; of a run that failed, how all of them ended."""
-        heard = [node for node in self.nodes.values() if not node.reported_silent and self.ranks(node)]
-        left = all(process.gone for node in heard for process in self.ranks(node))
-        return left and (not failed or all(node.over for node in heard))
+    @property
+    def settled(self) -> bool:
+        """Whether every rank of a node that is heard has said goodbye."""
+        return all(
+            process.gone for node in self.nodes.values() if not node.reported_silent for process in self.ranks(node)
+        )
 
     def close(self) -> None:
         """Let go."""

@@ -13,10 +13,9 @@ from ddpmon.hub.bundles import Bundles
 from ddpmon.hub.curve_keys import Keys
 from ddpmon.hub.link import linked
 from ddpmon.hub.receiving import Socket
-from ddpmon.messages import Card, FromRank, Hello, Meeting, WireError, encode
+from ddpmon.messages import Batch, Card, FromRank, Hello, Meeting, WireError, encode
 from ddpmon.messages.nodes import (
     LINK,
-    End,
     FromNode,
     Item,
     Join,
@@ -72,10 +71,8 @@ class Uplink:
         self._root: Card | None = None
         self._host = registry.host
         """What the root calls this machine."""
-        self._joined = False
-        self._over = False
-        """The run is over here, and the root is told so."""
-        self._heard_at = self._tried_at = self._sent_at = float("-inf")
+        self._joined = self._takes_blocks = False
+        self._heard_at = self._tried_at = self._sent_at = self._closed_at = float("-inf")
 
     def meet(self, root: Card) -> None:
         """Set who the root is, where it listens and with what key it answers."""
@@ -99,17 +96,14 @@ class Uplink:
         if isinstance(message, Hello):
             if self._joined:  # else the roster has it
                 self._bundles.add(Item(message.pid, encode(self._introduced(message))))
+        elif isinstance(message, Batch):
+            self._bundles.add(message)
         elif not isinstance(message, Meeting):
             self._bundles.add(Item(process.hello.pid, encode(message)))
 
-    def ended(self, process: RankProcess, end: End | None = None) -> None:
-        """A rank's process is there no more. end: how it ended, once the logs say it."""
-        self._bundles.add(Item(process.hello.pid, b"", left=process.left, end=end))
-
-    def end(self) -> None:
-        """Let the root know that the run is over here, with the last of what there is to say: it waits for that."""
-        self._over = True
-        self._bundles.close(even_empty=True)
+    def ended(self, process: RankProcess) -> None:
+        """A rank's process is there no more."""
+        self._bundles.add(Item(process.hello.pid, b"", left=process.left))
 
     def relay(self, viewer: bytes, request: bytes) -> bool:
         """Pass a viewer's request on; False: the root cannot be reached."""
@@ -117,6 +111,9 @@ class Uplink:
 
     def turn(self, now: float, *, stopping: bool) -> None:
         """Connect, send what is due."""
+        if now - self._closed_at >= EVERY_S:
+            self._closed_at = now
+            self._bundles.close(even_empty=self._joined and now - self._sent_at >= BEAT_S)
         if self._root is None:
             return
         if now - max(self._heard_at, self._tried_at) >= LOST_S:
@@ -129,10 +126,9 @@ class Uplink:
                     self.socket.setsockopt(zmq.IPV6, "[" in address)
                     self.socket.connect(address)
             self._join()
-        if not self._joined or now - self._sent_at < EVERY_S:
+        if not self._joined:
             return
-        self._bundles.close(even_empty=now - self._sent_at >= BEAT_S)
-        while bundle := self._bundles.next(time.monotonic_ns() // 1000, stopping=stopping, over=self._over):
+        while bundle := self._bundles.next(time.monotonic_ns() // 1000, stopping=stopping, blocks=self._takes_blocks):
             if not self._send(bundle):
                 return
             self._bundles.sent()
@@ -152,7 +148,7 @@ class Uplink:
 
     def _hear(self, message: ToNode) -> None:
         if isinstance(message, Joined):
-            self._host, self._joined = message.host, True
+            self._host, self._joined, self._takes_blocks = message.host, True, message.takes_blocks
             hellos = [self._introduced(process.hello) for process in self._registry.seats.values()]
             self._send(Roster(hellos))
         elif isinstance(message, Recorded):
@@ -171,7 +167,7 @@ class Uplink:
 
     def finish(self, now: float) -> bool:
         """Send the rest; whether the root has all of it."""
-        self._sent_at = min(self._sent_at, now - EVERY_S)
+        self._closed_at = min(self._closed_at, now - EVERY_S)
         self.turn(now, stopping=False)
         self.receive(now)
         return self._bundles.settled

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from ddpmon.analysis.processes import failures
 from ddpmon.messages import (
-    CHECKPOINT,
     STAGE_ENDED,
     Ack,
     Batch,
@@ -22,8 +21,9 @@ from ddpmon.messages import (
     decode_from_rank,
     decode_what_can_be,
 )
-from ddpmon.messages.nodes import End
 from ddpmon.recording import plausible
+from ddpmon.recording.blocks import Block
+from ddpmon.recording.columns import Columns
 from ddpmon.recording.recorder import Recorder
 from ddpmon.store.peers import Peer
 from ddpmon.store.processes import RankProcess
@@ -59,6 +59,7 @@ class Collector:
         self._accepted = accepted
         self._store = store
         self._recorder = recorder
+        self._columns = Columns(store, recorder)
         self._epoch = epoch
         self.stack_reported_at = float("-inf")
         """When a rank last sent its stack."""
@@ -79,7 +80,6 @@ class Collector:
 
         ended: by a process that has ended since. later_us: how far this machine's clock is ahead of the rank's.
         """
-        registry = self._store.registry
         identity = frames[0]
         try:
             if len(frames) != 2:
@@ -88,6 +88,42 @@ class Collector:
         except WireError as error:
             self._refuse(NO_MESSAGE, identity, peer, str(error))
             return
+        self._columns.flush(now)
+        self._take(message, left_out, identity, now, unix, peer, ended=ended, later_us=later_us)
+
+    def take_block(
+        self, block: Block, node: int, name: Callable[[int], bytes], now: float, unix: float, later_us: int
+    ) -> None:
+        """What ranks of another node sent, many at once; it counts as taken in after `flush`.
+
+        name(pid): of the connection of one of them. later_us: as in `take`.
+        """
+        peer = Peer(0, node)
+
+        def take_alone(batch: Batch) -> None:
+            self._take(batch, [], name(batch.pid), now, unix, peer, later_us=later_us)
+
+        process = self._columns.take(block, node, now, later_us, take_alone)
+        if process is not None and self._accepted is not None:
+            self._accepted(process, block.batches[-1])
+
+    def flush(self, now: float) -> None:
+        """Have the steps of blocks lined up with the others."""
+        self._columns.flush(now)
+
+    def _take(
+        self,
+        message: FromRank,
+        left_out: list[str],
+        identity: bytes,
+        now: float,
+        unix: float,
+        peer: Peer | None,
+        *,
+        ended: bool = False,
+        later_us: int = 0,
+    ) -> None:
+        registry = self._store.registry
         taken = True
         if isinstance(message, Hello):
             process = registry.hello(message, identity, now, peer, ended=ended)
@@ -182,19 +218,7 @@ class Collector:
         # What a file holds may be from before this machine's last start.
         same_clock = process.hello.host == self._store.registry.host and not from_file
         left_out += plausible.leave_out(process, batch, round(now * 1e6) if same_clock else None)
-        process.seq = batch.seq
-        process.stage = max(process.stage, batch.stage)
-        process.phase = batch.phase
-        process.steps = batch.step
-        process.dropped = batch.dropped
-        writes = batch.pausing == CHECKPOINT and any(sample.written_bytes_per_s for sample in batch.samples)
-        process.take_work(batch.beats, batch.pausing, now, writes=writes)
-        # Also where they are not known any more: the total may have been that of one epoch.
-        process.total_steps, process.epoch, process.epochs = batch.total_steps, batch.epoch, batch.epochs
-        process.samples.extend(batch.samples)
-        process.layouts.update({layout.number: layout for layout in batch.layouts})
-        if batch.unsynchronised > process.unsynchronised:
-            process.unsynchronised, process.unsynchronised_at = batch.unsynchronised, batch.step
+        process.take_batch(batch, now)
         fresh = process.fresh(batch.steps)
         if fresh and not self._store.registry.is_seated(process):
             self._store.registry.seat(process, now)
@@ -258,9 +282,8 @@ class Collector:
         """Ask one rank, which may well come on, for its stack."""
         self._answer(process.identity, Where(brief=True))
 
-    def ended(self, process: RankProcess, *, left: bool, end: End | None = None) -> None:
+    def ended(self, process: RankProcess, *, left: bool) -> None:
         """A process of another node is there no more. left: it said goodbye."""
-        process.end = end or process.end
         process.left = process.left or left
         process.dead = not process.left
         self._recorder.process(process)
@@ -272,6 +295,7 @@ class Collector:
 
     def record_all(self) -> None:
         """Write all that waits, as far as the disk takes it."""
+        self._recorder.hurry()
         self.record()
         while self._recorder.backlog and not self._recorder.trouble:
             self.record()

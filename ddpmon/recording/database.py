@@ -49,7 +49,12 @@ class Database:
         """A recording in memory, of a run of which nothing was recorded."""
         db = _memory()
         schema.make(db)
-        meta = {"schema": schema.VERSION, "run_id": run_id, "monotonic_us": clock.monotonic_us, "unix": clock.unix}
+        meta = {
+            "schema": schema.BEFORE_BLOCKS,
+            "run_id": run_id,
+            "monotonic_us": clock.monotonic_us,
+            "unix": clock.unix,
+        }
         db.executemany(schema.insert("meta"), meta.items())
         return cls(path, "", db)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -16,8 +17,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.analysis.steps.alignment import Rows
 from ddpmon.analysis.steps.clocks import Clocks
+from ddpmon.analysis.steps.table import Rows, steps_of, table_of
 from ddpmon.analysis.steps.waits import split
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import OWN_PHASES, SAMPLED, Hello, Sample, Step
@@ -28,7 +29,8 @@ LARGEST = frozenset({"time_us", *(row.sample_field for row in SAMPLED if row.lar
 """Of merged samples, what is not the mean."""
 LAST = frozenset({"gpu_throttled", "loader_workers", "loader_pinned"})
 
-TRAINED = "(last_step > 0 OR EXISTS (SELECT 1 FROM steps WHERE process = processes.id))"
+TRAINED = """(last_step > 0 OR EXISTS (SELECT 1 FROM steps WHERE process = processes.id)
+OR EXISTS (SELECT 1 FROM step_blocks WHERE process = processes.id))"""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,9 @@ def merge_steps(
     for process, *row in db.execute(query, (*columns, end)):
         step = schema.step_of(row)
         records.setdefault(step.step, {})[columns[process]] = step
+    for process, column in columns.items():
+        for step in _taken_from_blocks(db, process, end):
+            records.setdefault(step.step, {}).setdefault(column, step)
     hosts = {column: seat.host for column, seat in enumerate(seats_of_attempt)}
     own_clocks = {column for column, seat in enumerate(seats_of_attempt) if seat.own_clock}
     whole = all(seat.in_whole_world for seat in seats_of_attempt)
@@ -85,6 +90,21 @@ def merge_steps(
     db.execute(f"DELETE FROM steps WHERE {condition}", (*columns, end))  # noqa: S608  ours
 
 
+def _taken_from_blocks(db: sqlite3.Connection, process: int, end: int) -> list[Step]:
+    """A process's steps before `end` that are in blocks, which lose them. ValueError, zlib.error: one is damaged."""
+    condition = "process = ? AND first_step < ?"
+    query = f"SELECT rows FROM step_blocks WHERE {condition} ORDER BY first_step"  # noqa: S608  ours
+    blobs = db.execute(query, (process, end)).fetchall()
+    if not blobs:
+        return []
+    table = table_of(b"".join(zlib.decompress(blob) for (blob,) in blobs))
+    db.execute(f"DELETE FROM step_blocks WHERE {condition}", (process, end))  # noqa: S608  ours
+    taken = table["step"] < end
+    if len(rest := table[~taken]):
+        db.execute(schema.insert("step_blocks", "OR IGNORE"), schema.block_row(process, rest))
+    return steps_of(table[taken])
+
+
 def _spans(rows: Rows, world: World, width_us: int, *, complete: bool) -> list[tuple[int, tuple[Any, ...]]]:
     """Rows of a tier without their process, each with the column of its rank. complete: of every rank."""
     begin = world.end_us // width_us * width_us
@@ -96,10 +116,10 @@ def _spans(rows: Rows, world: World, width_us: int, *, complete: bool) -> list[t
     def summed(values: NDArray[Any]) -> NDArray[Any]:
         return np.add.reduceat(values, first, axis=0)
 
-    ends = np.array([[step.end_us for step in row] for row in rows.steps], np.int64)
-    paused = np.array([[_paused_us(step) for step in row] for row in rows.steps], np.int64)
-    backwards = np.array([[step.backwards for step in row] for row in rows.steps], np.int64)
-    rates = np.array([[step.learning_rate for step in row] for row in rows.steps], object)
+    ends = rows.number("end_us")
+    paused = np.zeros_like(ends) if (told := rows.paused_us()) is None else told
+    backwards = rows.number("backwards")
+    rates = rows.learning_rates()
     finite = world.has_loss & np.isfinite(world.loss)
     columns: list[list[list[Any]]] = [
         np.broadcast_to(begin[first][:, None], count.shape).tolist(),
@@ -143,10 +163,6 @@ def _spans(rows: Rows, world: World, width_us: int, *, complete: bool) -> list[t
         for column in range(shape[1])
         for span in range(len(first))
     ]
-
-
-def _paused_us(step: Step) -> int:
-    return sum(pause.end_us - pause.start_us for pause in step.pauses) if step.pauses else 0
 
 
 def _none_if_uncounted(counts: NDArray[Any], values: NDArray[Any]) -> list[list[Any]]:

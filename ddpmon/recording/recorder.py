@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import zlib
 from collections import Counter, deque
 from collections.abc import Iterable
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +21,7 @@ from ddpmon.analysis.steps.pauses import Times
 from ddpmon.analysis.steps.since_start import Sums
 from ddpmon.messages import Batch, Event, Failure, Refusal, Step
 from ddpmon.recording import schema
+from ddpmon.recording.column_queue import ColumnQueue
 from ddpmon.recording.thinning import KEPT_RECORDS, WHOLE_BYTES, Thinning
 from ddpmon.store.clock import Clock
 from ddpmon.store.histories import SavedHistories
@@ -86,7 +89,7 @@ class Recorder:
         self._whole_bytes = whole_bytes
         self._kept_records = kept_records
         self._meta = {
-            "schema": schema.VERSION,
+            "schema": schema.BEFORE_BLOCKS,
             "run_id": run_id,
             "monotonic_us": clock.monotonic_us,
             "unix": clock.unix,
@@ -94,6 +97,8 @@ class Recorder:
         self._db = db
         self._queue: deque[_Entry] = deque()
         self._queued_rows = 0
+        self.columns = ColumnQueue()
+        """What came in blocks, beside the queue."""
         self._processes: dict[int, RankProcess] = {}
         self._events: list[Event] = []
         self._failures: list[Failure] = []
@@ -184,7 +189,13 @@ class Recorder:
 
     def recorded(self, process: RankProcess) -> int:
         """The number of the batch up to which all of a process's are written or given up."""
-        return next((e.batch.seq - 1 for e in self._queue if e.process is process), process.seq)
+        waiting = self.columns.recorded(process)
+        seq = process.seq if waiting is None else waiting
+        return min(seq, next((e.batch.seq - 1 for e in self._queue if e.process is process), seq))
+
+    def hurry(self) -> None:
+        """Have all that came in blocks written with the next transaction."""
+        self.columns.hurry()
 
     @property
     def _waiting(self) -> bool:
@@ -194,7 +205,7 @@ class Recorder:
     @property
     def backlog(self) -> bool:
         """Whether batches wait to be written."""
-        return bool(self._queue)
+        return bool(self._queue or self.columns)
 
     @property
     def backlog_is_large(self) -> bool:
@@ -211,13 +222,15 @@ class Recorder:
             rows += entry.rows
         self._queued_rows -= rows
         settled = {entry.process.id: entry for entry in entries}
-        if not (entries or self._waiting):
+        # Counters of a process are those of what is recorded: what of it came in blocks is written with them.
+        columns = self.columns if self.columns.due or self._touches_columns(entries) else None
+        if not (columns or entries or self._waiting):
             return []
         try:
             if self._db is None:
                 self._db = self._open()
             self._db.execute("BEGIN")
-            self._write(self._db, entries, settled)
+            self._write(self._db, entries, settled, columns)
             too_large = self._thinning is not None and self._thinning.due
             self._db.execute("COMMIT")
         except (sqlite3.Error, OverflowError) as error:
@@ -229,6 +242,7 @@ class Recorder:
             self._queued_rows += rows
             of_the_disk = isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
             self._drop(HELD_ROWS if of_the_disk else self._queued_rows - rows)
+            self.unrecorded += self.columns.drop()
             return []
         self.trouble, self.too_large = None, too_large
         self._processes.clear()
@@ -236,7 +250,14 @@ class Recorder:
         self._failures.clear()
         self._silences.clear()
         self._checkpoints.clear()
+        if columns:
+            columns.clear()
         return [(entry.process, entry.batch.seq) for entry in settled.values()]
+
+    def _touches_columns(self, entries: list[_Entry]) -> bool:
+        """Whether something of a process is to be written of which more waits that came in blocks."""
+        waiting = self.columns.processes
+        return bool(waiting) and not waiting.keys().isdisjoint([*self._processes, *(e.process.id for e in entries)])
 
     def _drop(self, most: int) -> None:
         """Throw the oldest batches away until at most so many rows wait, and count their steps as lost."""
@@ -247,14 +268,25 @@ class Recorder:
             entry.process.records -= len(entry.steps)
             self.unrecorded += len(entry.steps)
 
-    def _write(self, db: sqlite3.Connection, entries: list[_Entry], settled: dict[int, _Entry]) -> None:
+    def _write(
+        self, db: sqlite3.Connection, entries: list[_Entry], settled: dict[int, _Entry], columns: ColumnQueue | None
+    ) -> None:
         waiting = {entry.process.id: entry for entry in reversed(self._queue)}
         queued_steps = Counter[int]()
         for entry in self._queue:
             queued_steps[entry.process.id] += len(entry.steps)
-        for process in {p.id: p for p in (*self._processes.values(), *(e.process for e in entries))}.values():
+        changed = {p.id: p for p in (*self._processes.values(), *(e.process for e in entries))}
+        written = columns.processes if columns else {}
+        if columns:
+            schema.mark(db)
+            columns.write(db)
+            changed |= {number: process for number, process in written.items() if number in waiting}
+            db.executemany(_COUNT, [_counters(process) for number, process in written.items() if number not in changed])
+        for process in changed.values():
             # What still waits in the queue is not recorded: the counters must be those of what is.
-            if process.id in settled:
+            if process.id in written and process.id not in waiting:
+                seq, last_step = process.seq, process.last_step
+            elif process.id in settled:
                 seq, last_step = settled[process.id].batch.seq, settled[process.id].last_step
             elif process.id in waiting:
                 first = waiting[process.id]
@@ -299,7 +331,7 @@ class Recorder:
             more = self._thinning.bite()
             self._db.execute("COMMIT")
             self.too_large = more and self._thinning.due
-        except (sqlite3.Error, msgspec.MsgspecError, TypeError, ValueError, ArithmeticError) as error:
+        except (sqlite3.Error, zlib.error, msgspec.MsgspecError, TypeError, ValueError, ArithmeticError) as error:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             self.too_large = False
@@ -309,10 +341,13 @@ class Recorder:
 
     def close(self) -> None:
         """Write the rest and leave one file that anyone can read."""
-        while self._queue or self._waiting:
+        self.hurry()
+        while self._queue or self.columns or self._waiting:
             self.write()
             if self.trouble:
                 self._drop(0)
+                self.unrecorded += self.columns.drop(0)
+                self.columns.clear()
                 self._checkpoints.clear()
                 self._free_spare()
                 self.write()
@@ -332,6 +367,13 @@ class Recorder:
             self._spare.unlink()
 
 
+_COUNTED = (
+    *("stage", "seq", "steps", "last_step", "records", "dropped", "total_steps", "epoch", "epochs", "later_us"),
+    *("unsynchronised", "unsynchronised_at"),
+)
+"""What of a process changes with every batch."""
+_counters = attrgetter(*_COUNTED, "id")
+_COUNT = f"UPDATE processes SET {', '.join(f'{name} = ?' for name in _COUNTED)} WHERE id = ?"  # noqa: S608  ours
 _PUT_STEP = schema.insert("steps", "OR IGNORE")
 _PUT_SAMPLE = schema.insert("samples", "OR IGNORE")
 _PUT_PROCESS = schema.insert("processes", "OR REPLACE")
@@ -362,5 +404,4 @@ def _process_row(process: RankProcess, counters: tuple[int, int, int]) -> schema
         process.epoch,
         process.epochs,
         process.later_us,
-        msgspec.msgpack.encode(process.end) if process.end else None,
     )

@@ -21,6 +21,7 @@ from ddpmon.recording import checked, schema
 from ddpmon.recording.checked import UNREADABLE
 from ddpmon.recording.database import Database
 from ddpmon.recording.recorder import Checkpoint
+from ddpmon.recording.step_blocks import StepBlocks
 from ddpmon.recording.tables import TIERS
 from ddpmon.recording.unread_tails import UnreadTails
 from ddpmon.runs import Run
@@ -47,6 +48,7 @@ class Recording:
         """Step records that could not be read so far, by process."""
         self._limits: dict[int, int] = {}
         """The last step that a process can have come to."""
+        self._blocks = StepBlocks(self._report_bad)
         self._tails = UnreadTails(runs.run_dir(run.id)) if tails else None
         if self._tails and self._tails.clock and not self.path.exists():
             self.database = Database.empty(self.path, run.id, self._tails.clock)
@@ -128,21 +130,24 @@ class Recording:
 
     def _count(self, process: RankProcess) -> None:
         """Believe the process's own step counters where they are possible; else count the rows."""
-        first = self.database.read(
-            "steps", ("length_us",), "WHERE process = ? ORDER BY step LIMIT ?", process.id, checked.TYPICAL_STEPS
-        )
+        clauses = "WHERE process = ? ORDER BY step LIMIT ?"
+        first = self.database.read("steps", ("length_us",), clauses, process.id, checked.TYPICAL_STEPS)
+        in_blocks = self._blocks.steps(self.database, process.id, 1, MAX_STEP, checked.TYPICAL_STEPS)
+        first += [(step.length_us,) for step in in_blocks]
         seconds = max(0.0, (self.run.ended_at or time.time()) - self.run.created_at)
         limit = checked.last_possible(process, seconds, [length for (length,) in first])
         self._limits[process.id] = limit
         records_counted = process.records
         most = max(process.last_step, process.steps, records_counted)
         beyond = self.database.read("steps", ("step",), "WHERE process = ? AND step > ? LIMIT 1", process.id, limit)
+        is_beyond = bool(beyond) or self._blocks.last(self.database, process.id, MAX_STEP) > limit
         if most > limit:
             process.last_step = process.steps = self.last_step(process.id)
         if "steps" not in self.database.tables:
             process.records = 0
-        elif self.database.salvaged or beyond or most > limit:
+        elif self.database.salvaged or is_beyond or most > limit:
             whole = self.database.count("steps", "WHERE process = ? AND step <= ?", process.id, limit)
+            whole += self._blocks.count(self.database, process.id, limit)
             process.records = whole + self._merged(process.id, limit)
             self.database.damaged |= process.records != records_counted
 
@@ -162,24 +167,28 @@ class Recording:
         rows = self.database.read(
             "steps", schema.STEPS, "WHERE process = ? AND step >= ? AND step < ? ORDER BY step", process, begin, end
         )
-        return self._believed(process, rows)
+        return _in_order(self._believed(process, rows), self._blocks.steps(self.database, process, begin, end - 1))
 
     def steps_from(self, process: int, begin: int, most: int) -> list[Step]:
         """A process's next records, at most so many."""
         last = self._limits.get(process, MAX_STEP)
         clauses = "WHERE process = ? AND step >= ? AND step <= ? ORDER BY step LIMIT ?"
+        in_blocks = self._blocks.steps(self.database, process, begin, last, most)
         while rows := self.database.read("steps", schema.STEPS, clauses, process, begin, last, most):
             if steps := self._believed(process, rows):
-                return steps
+                return _in_order(steps, in_blocks)[:most]
             begin = rows[-1][0] + 1  # none of these could be read
-        return []
+        return in_blocks
 
     def _believed(self, process: int, rows: list[Any]) -> list[Step]:
         made, bad = checked.steps(rows)
         if bad:
-            self.unread[process] += bad
-            self.database.damaged = True
+            self._report_bad(process, bad)
         return made
+
+    def _report_bad(self, process: int, steps: int) -> None:
+        self.unread[process] += steps
+        self.database.damaged = True
 
     def stretches(self, processes: Iterable[int], begin: int, size: int) -> Iterator[tuple[int, int]]:
         """Where steps of processes are recorded: from a step to before another, at most `size` further."""
@@ -189,6 +198,8 @@ class Recording:
                 self.database.read("steps", ("step",), clauses, each, begin, self._limits[each]) for each in processes
             ]
             firsts = [rows[0][0] for rows in first_rows if rows]
+            in_blocks = (self._blocks.first_from(self.database, each, begin, self._limits[each]) for each in processes)
+            firsts += [first for first in in_blocks if first is not None]
             if not firsts:
                 return
             begin = min(firsts) + size
@@ -197,8 +208,10 @@ class Recording:
     def last_step(self, process: int) -> int:
         """The last step of a process that is recorded; 0: none is."""
         clauses = "WHERE process = ? AND step <= ? ORDER BY step DESC LIMIT 1"
-        rows = self.database.read("steps", ("step",), clauses, process, self._limits.get(process, MAX_STEP))
-        return rows[0][0] if rows and isinstance(rows[0][0], int) else 0
+        limit = self._limits.get(process, MAX_STEP)
+        rows = self.database.read("steps", ("step",), clauses, process, limit)
+        in_blocks = self._blocks.last(self.database, process, limit)
+        return max(rows[0][0], in_blocks) if rows and isinstance(rows[0][0], int) else in_blocks
 
     def samples(self, process: int, after_us: int, until_us: int) -> list[Sample]:
         """A process's samples after one moment and up to another."""
@@ -226,6 +239,7 @@ class Recording:
             )
             if isinstance(at, int) and 0 <= at < MAX_US
         ]
+        ends += self._blocks.ends_us(self.database, process)
         return (min(ends), max(ends)) if ends else None
 
     def first_end_us(self, process: int) -> int | None:
@@ -286,6 +300,13 @@ class Recording:
         made, bad = checked.parse_rows(rows, make)
         self.database.damaged |= bad > 0
         return made
+
+
+def _in_order(steps: list[Step], others: list[Step]) -> list[Step]:
+    """Steps of one process from two places."""
+    if not (steps and others):
+        return steps or others
+    return sorted({step.step: step for step in (*others, *steps)}.values(), key=lambda step: step.step)
 
 
 def recording_path(run_id: str) -> Path:

@@ -7,16 +7,23 @@ from __future__ import annotations
 
 import math
 import sqlite3
+import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
 
+from ddpmon.analysis.steps.table import Table
 from ddpmon.messages import Bucket, Pause, Sample, Step, Sync
 from ddpmon.recording.tables import INDEXES, KEYS, TABLES, VIEWS
 
-VERSION = 1
+VERSION = 2
 """Raised when an older reader would misread a recording; a further table or column does not raise it."""
+BEFORE_BLOCKS = 1
+"""Of a recording without `step_blocks`, as nearly all are: an older reader reads all of it."""
+
+LEVEL = 1
+"""Of zlib: the fastest."""
 
 Row: TypeAlias = tuple[Any, ...]
 
@@ -48,6 +55,11 @@ def make(db: sqlite3.Connection) -> None:
         db.execute(f"CREATE INDEX IF NOT EXISTS {name} ON {columns_of}")
     for name, query in VIEWS.items():
         db.execute(f"CREATE VIEW IF NOT EXISTS {name} AS {query}")
+
+
+def mark(db: sqlite3.Connection) -> None:
+    """Say that a recording has steps that a reader of an older version would miss."""
+    db.execute("UPDATE meta SET value = ? WHERE key = 'schema' AND value < ?", (VERSION, VERSION))
 
 
 def insert(table: str, otherwise: str = "") -> str:
@@ -95,6 +107,20 @@ def step_row(process: int, step: Step) -> Row:
         _encode(step.named_us) if step.named_us else None,
         _encode(step.pauses) if step.pauses else None,
         step.backwards,
+    )
+
+
+def block_row(process: int, table: Table) -> Row:
+    """A row of `step_blocks`: rows of consecutive steps of a process, at least one."""
+    first, last = table[0], table[-1]
+    return (
+        process,
+        int(first["step"]),
+        int(last["step"]),
+        len(table),
+        int(first["end_us"]),
+        int(last["end_us"]),
+        zlib.compress(table.tobytes(), LEVEL),
     )
 
 

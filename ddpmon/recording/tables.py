@@ -130,12 +130,6 @@ TABLES: dict[str, tuple[Column, ...]] = {
             "INTEGER",
             "How far the clock of `meta` is ahead of its host's, to milliseconds, µs; NULL: they are one.",
         ),
-        Column(
-            "end",
-            "BLOB",
-            "How it ended on another machine, msgpack of [exit code, last line of its stderr, first there]; NULL: the "
-            "logs beside this recording say it.",
-        ),
     ),
     "steps": (
         _PROCESS,
@@ -166,6 +160,15 @@ TABLES: dict[str, tuple[Column, ...]] = {
             f"Pauses in it, msgpack of [kind, start, end], µs after its start; NULL: none. Kinds: {_numbered(PAUSES)}.",
         ),
         Column("backwards", "INTEGER", "Backward calls in it; more than one: gradient accumulation."),
+    ),
+    "step_blocks": (
+        _PROCESS,
+        Column("first_step", "INTEGER", "Number of its first step."),
+        Column("last_step", "INTEGER", "Number of its last step."),
+        Column("count", "INTEGER", "Count of its steps: all from the first to the last that are not lost."),
+        Column("first_end_us", "INTEGER", "When the first one ended, CLOCK_MONOTONIC of its host, µs."),
+        Column("last_end_us", "INTEGER", "When the last one ended, µs."),
+        Column("rows", "BLOB", "The steps: zlib of rows as `ddpmon.analysis.steps.table.ROW` has them."),
     ),
     "samples": (
         _PROCESS,
@@ -226,6 +229,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
 
 KEYS = {
     "steps": ("process", "step"),
+    "step_blocks": ("process", "first_step"),
     "samples": ("process", "time_us"),
     "failures": ("rank", "pid"),
     "silences": ("attempt", "first_step"),

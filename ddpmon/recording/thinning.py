@@ -32,6 +32,19 @@ LAST_SAMPLES_US = 3_600_000_000
 """Samples of a process of which no step is there are kept whole for so long."""
 
 
+def _either(whole: str, block: str, order: str) -> str:
+    """SQL: the least (ASC) or largest (DESC) value of a process's first or last step, wherever that is kept."""
+    in_steps = f"(SELECT {whole} FROM steps WHERE process = processes.id ORDER BY step {order} LIMIT 1)"  # noqa: S608
+    in_blocks = f"(SELECT {block} FROM step_blocks WHERE process = processes.id ORDER BY first_step {order} LIMIT 1)"  # noqa: S608
+    how = "max" if order == "DESC" else "min"
+    return f"{how}(coalesce({in_steps}, {in_blocks}), coalesce({in_blocks}, {in_steps}))"
+
+
+_FIRST = _either("step", "first_step", "ASC")
+_OLDEST_US = _either("end_us", "first_end_us", "ASC")
+_NEWEST_US = _either("end_us", "last_end_us", "DESC")
+
+
 class Thinning:
     """Merges the oldest rows of one recording, through the connection of its one writer."""
 
@@ -89,9 +102,7 @@ class Thinning:
         """When the oldest (ASC) or newest (DESC) whole step ended, of the lowest rank; None: there is none."""
         query = f"""
         SELECT at FROM (
-            SELECT attempt, rank, (
-                SELECT end_us FROM steps WHERE process = processes.id ORDER BY step {order} LIMIT 1
-            ) AS at FROM processes
+            SELECT attempt, rank, {_NEWEST_US if order == "DESC" else _OLDEST_US} AS at FROM processes
         ) WHERE at IS NOT NULL ORDER BY attempt {order}, rank LIMIT 1
         """  # noqa: S608  ours
         row = self._db.execute(query).fetchone()
@@ -122,12 +133,10 @@ class Thinning:
     def _merge_steps(self) -> bool:
         """Merge the oldest steps of the oldest attempt that has any."""
         oldest = self._db.execute(
-            """
-            SELECT attempt, min(first) FROM (
-                SELECT attempt, (SELECT step FROM steps WHERE process = processes.id ORDER BY step LIMIT 1) AS first
-                FROM processes
-            ) WHERE first IS NOT NULL GROUP BY attempt ORDER BY attempt LIMIT 1
-            """
+            f"""
+            SELECT attempt, min(first) FROM (SELECT attempt, {_FIRST} AS first FROM processes)
+            WHERE first IS NOT NULL GROUP BY attempt ORDER BY attempt LIMIT 1
+            """  # noqa: S608  ours
         ).fetchone()
         if oldest is None:
             return False
@@ -154,13 +163,13 @@ class Thinning:
         """Merge samples of before the oldest step or second, a minute of a process each. False: all are."""
         rows = 0
         for process, fine_us in self._db.execute(
-            """
+            f"""
             SELECT id, coalesce(
                 (SELECT end_us FROM seconds WHERE process = processes.id ORDER BY begin_us LIMIT 1),
-                (SELECT end_us FROM steps WHERE process = processes.id ORDER BY step LIMIT 1),
+                {_OLDEST_US},
                 (SELECT time_us FROM samples WHERE process = processes.id ORDER BY time_us DESC LIMIT 1) - ?
             ) FROM processes
-            """,
+            """,  # noqa: S608  ours
             (LAST_SAMPLES_US,),
         ).fetchall():
             while fine_us is not None and rows < BITE_ROWS:

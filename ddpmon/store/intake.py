@@ -19,7 +19,7 @@ from ddpmon.analysis.processes.replicas import Replicas
 from ddpmon.analysis.run_state import LongestPauses
 from ddpmon.analysis.since_change import since_change
 from ddpmon.analysis.statistics.arrays import Bools
-from ddpmon.analysis.steps.alignment import Aligner, Rows
+from ddpmon.analysis.steps.alignment import Aligner
 from ddpmon.analysis.steps.buckets import BucketTimes, bucket_times
 from ddpmon.analysis.steps.clocks import Agreement, Clocks
 from ddpmon.analysis.steps.departed import Departed
@@ -27,6 +27,7 @@ from ddpmon.analysis.steps.named import NamedTimes
 from ddpmon.analysis.steps.pauses import PauseFilter
 from ddpmon.analysis.steps.since_start import SinceStart
 from ddpmon.analysis.steps.summary import Summary, loss_trend, past_warm_up, summarise
+from ddpmon.analysis.steps.table import Rows, Table, learning_rates, losses_of, steps_of
 from ddpmon.analysis.steps.waits import split
 from ddpmon.analysis.steps.window import Window
 from ddpmon.analysis.steps.world import World
@@ -164,6 +165,30 @@ class Intake:
                 if step.loss is not None and not math.isfinite(step.loss) and process.rank not in self.bad_losses:
                     self.bad_losses[process.rank] = BadLoss(process.rank, step.step, step.loss)
 
+    @HUGE_LOSSES
+    def add_rows(self, processes: Sequence[RankProcess], counts: Sequence[int], table: Table, at: float) -> None:
+        """Take rows of seated processes that were not received before, so many of each. at: see `add_steps`."""
+        if self.registry.attempt != self._attempt or self._aligner.world_size != self.registry.world_size:
+            self._begin_attempt()
+        ranks = np.repeat(np.array([process.rank for process in processes]), counts)
+        is_first = table["step"] == 1
+        if is_first.any():
+            firsts = zip(ranks[is_first].tolist(), steps_of(table[is_first]), strict=True)
+            self._first_steps.update(firsts)
+        self._aligner.add_rows(ranks[~is_first], table[~is_first])
+        self._last_step_at = at
+        ends = np.cumsum(counts)
+        last = zip(processes, learning_rates(table[ends - 1]), table["end_us"][ends - counts].tolist(), strict=True)
+        for process, rate, first_end_us in last:
+            process.learning_rate = rate
+            if process.trains_since_us is None:
+                process.trains_since_us = first_end_us
+        self._pauses.add_all(table["step"], table["length_us"] / 1e6)
+        losses, known = losses_of(table)
+        for place in np.flatnonzero(known & ~np.isfinite(losses)).tolist():
+            rank = int(ranks[place])
+            self.bad_losses.setdefault(rank, BadLoss(rank, int(table["step"][place]), float(losses[place])))
+
     def add_closing_pauses(self, process: RankProcess, pauses: Sequence[Pause]) -> None:
         """Take what a rank did instead of training after its last step."""
         if self.registry.is_seated(process):
@@ -235,23 +260,25 @@ class Intake:
         hosts = {rank: process.hello.host for rank, process in self.registry.seats.items()}
         for aligned in self._aligner.take(final):
             rows = self.pause_filter.take(aligned)
-            self._add_pause_events(self.clock.unix_at(max(step.end_us for step in aligned.steps[-1])))
+            self._add_pause_events(self.clock.unix_at(int(aligned.table["end_us"][-1].max())))
             if rows is None:
                 continue
-            self._backwards.extend(row[0].backwards for row in rows.steps[-21:])
+            self._backwards.extend(rows.number("backwards")[-21:, 0].tolist())
             part = split(rows, self._clocks.offsets_us(rows, hosts), own_clocks, whole=self._whole(rows))
             if part.ranks != self._window.ranks:
                 self.departed.leave(self._window.world(self._window_s), part.ranks)
             self._window.append(part)
             self._remember(part)
-            ends = np.array([step.end_us for step in rows.steps[-1]], np.int64)
+            ends = rows.number("end_us")[-1]
             self.heat.append(part, part.end_us[-1] - ends)  # a step ends at the same moment everywhere
             self.since_start.append(part)
             self.past.append(part)
             self.longest_steps.append(part)
             self._named.append(rows)
-            if rows.steps[-1][0].buckets:
-                self._reduced.extend(dict(zip(rows.ranks, row, strict=True)) for row in rows.steps)
+            for place in range(len(rows)):
+                records = rows.records(place)
+                if len(records) == len(rows.ranks) and all(record.buckets for record in records.values()):
+                    self._reduced.append(records)
         if final and self._final_pauses:
             self.pause_filter.end(self._final_pauses, self.step + 1)
             self._final_pauses = {}
@@ -269,7 +296,7 @@ class Intake:
 
     def _whole(self, rows: Rows) -> Bools:
         """[S] Whether records of all that train are there. Who is silent is noted: later everyone was heard once."""
-        steps = [row[0].step for row in rows.steps]
+        steps = rows.step_numbers()
         if self.registry.covers_all(rows.ranks):
             return self.silences.whole(self.registry.attempt, steps, rows.ranks)
         silent = sorted(set(self.registry.unheard) - set(rows.ranks))

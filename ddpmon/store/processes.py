@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ddpmon.analysis.processes.hangs import Held
-from ddpmon.messages import STAGE_GROUP, Failure, Hello, Layout, Sample, Stack, Step
-from ddpmon.messages.nodes import End
+from ddpmon.messages import CHECKPOINT, STAGE_GROUP, Batch, Failure, Hello, Layout, Sample, Stack, Step
 from ddpmon.runs import Process
 from ddpmon.store.peers import Peer, process_key
 
@@ -105,8 +104,6 @@ class RankProcess:
     """End of the first step that is known, on its own clock: before it, samples tell of imports and set-up."""
     later_us: int | None = None
     """How far this machine's clock is ahead of that of another node, which it is on, to milliseconds."""
-    end: End | None = None
-    """How it ended on another node, as the logs there say."""
     heard_at: float = 0.0
     left: bool = False
     dead: bool = False
@@ -155,6 +152,23 @@ class RankProcess:
             self.beats, self.beat_at = beats, now
         if pausing != self.pausing:
             self.pausing, self.pausing_since = pausing, now
+
+    def take_batch(self, batch: Batch, now: float) -> None:
+        """Take what a batch tells besides its steps, once it is known to be possible."""
+        self.seq = batch.seq
+        self.stage = max(self.stage, batch.stage)
+        self.phase = batch.phase
+        self.steps = batch.step
+        self.dropped = batch.dropped
+        writes = batch.pausing == CHECKPOINT and any(sample.written_bytes_per_s for sample in batch.samples)
+        self.take_work(batch.beats, batch.pausing, now, writes=writes)
+        # Also where they are not known any more: the total may have been that of one epoch.
+        self.total_steps, self.epoch, self.epochs = batch.total_steps, batch.epoch, batch.epochs
+        self.samples.extend(batch.samples)
+        for layout in batch.layouts:
+            self.layouts[layout.number] = layout
+        if batch.unsynchronised > self.unsynchronised:
+            self.unsynchronised, self.unsynchronised_at = batch.unsynchronised, batch.step
 
     def take_stack(self, stack: Stack, now: float) -> None:
         """Take a stack, and notice whether it is where the last one was."""

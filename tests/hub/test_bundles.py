@@ -1,7 +1,9 @@
 """What a node keeps for the root."""
 
-from ddpmon.hub.bundles import BUNDLE_ITEMS, Bundles
+from ddpmon.hub.bundles import BUNDLE_ITEMS, IN_FLIGHT, Bundles
+from ddpmon.messages import Batch, Step, Sync, decode_from_rank
 from ddpmon.messages.nodes import Item
+from ddpmon.recording.blocks import unpack
 
 
 def item(number, size=100):
@@ -59,3 +61,56 @@ def test_of_too_much_the_oldest_goes_is_counted_and_the_rest_says_where_it_begin
     assert [bundle.seq for bundle in left] == list(range(6, 16))
     assert {bundle.first for bundle in left} == {6}
     assert left[-1].dropped == 5
+
+
+def batch(rank, seq, steps=2):
+    """Of the common kind, but for a step that fits into no row."""
+    told = [Step(seq * 10 + step, 10**6, 100, 1, 2, 3, 4, 5, [Sync(0, 15, 100)], 0.5) for step in range(steps)]
+    told[-1].named_us = {"augment": 3} if seq == 2 else {}
+    return Batch(rank, 100 + rank, seq, 10**6, 4, seq * 10 + steps, 0, steps=told)
+
+
+def test_what_ranks_sent_is_one_block_and_what_came_between_keeps_its_place():
+    bundles = Bundles()
+    came = [item(0), batch(0, 1), batch(1, 1), item(1), batch(0, 2)]
+    for each in came:
+        bundles.add(each)
+    bundles.close()
+    (bundle,) = sent(bundles)
+    assert [each.pid for each in bundle.items] == [1, 2]
+    assert [packed.place for packed in bundle.blocks] == [1, 2]
+    blocks = [unpack(packed.block) for packed in bundle.blocks]
+    assert [[block.whole(place) for place in range(len(block.batches))] for block in blocks] == [came[1:3], came[4:]]
+
+
+def test_a_root_that_takes_no_blocks_gets_each_message_in_its_order():
+    bundles = Bundles()
+    came = [batch(0, 1), item(0), batch(0, 2), batch(1, 2), item(1)]
+    for each in came:
+        bundles.add(each)
+    bundles.close()
+    bundle = bundles.next(0, blocks=False)
+    assert bundle.blocks == []
+    assert [each.pid for each in bundle.items] == [100, 1, 100, 101, 2]
+    assert [decode_from_rank(bundle.items[place].frame) for place in (0, 2, 3)] == [came[0], *came[2:4]]
+
+
+def test_only_so_much_is_on_its_way_as_the_root_reads():
+    bundles = Bundles()
+    for _ in range(IN_FLIGHT + 10):
+        bundles.add(batch(0, 1))
+        bundles.close()
+    assert len(sent(bundles)) == IN_FLIGHT
+    bundles.recorded(4)
+    assert [bundle.seq for bundle in sent(bundles)] == list(range(IN_FLIGHT + 1, IN_FLIGHT + 5))
+
+
+def test_batches_that_are_dropped_are_counted_one_by_one():
+    bundles = Bundles(kept_bytes=3000)
+    for seq in range(1, 40):
+        bundles.add(batch(0, seq))
+        bundles.add(batch(1, seq))
+        bundles.close()
+    assert bundles.dropped > 10
+    assert bundles.dropped % 2 == 0
+    assert 2 * len(sent(bundles)) + bundles.dropped == 78

@@ -1,0 +1,120 @@
+"""What the ranks of a node sent within a moment, in one piece: their batches, and their steps as rows side by side."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import msgspec
+import numpy as np
+
+from ddpmon.analysis.steps.table import Table, joined, row_of, steps_of, table_of
+from ddpmon.messages import MAX_STEP, MAX_US, PHASES, SYNC_KINDS, Batch, Step, WireError, encode
+from ddpmon.messages.wire import check_message, decode
+
+LEVEL = 1
+"""Of zlib: the fastest. It makes a third of most blocks; level 6 another tenth for three times the time."""
+MOST_BYTES = 64 << 20
+"""Of a block once it is decompressed: what a node keeps for a root at most."""
+
+
+class _Block(msgspec.Struct, array_like=True):
+    batches: list[Batch]
+    """In the order they came, without the steps that are rows."""
+    counts: list[int]
+    """How many of `rows` are of each batch."""
+    rows: bytes
+
+
+@dataclass(frozen=True)
+class Block:
+    """Batches whose steps are rows, but for those that do not fit into one."""
+
+    batches: list[Batch]
+    ends: list[int]
+    """Where the rows of each batch end."""
+    table: Table
+
+    def whole(self, place: int) -> Batch:
+        """A batch with all of its steps as records."""
+        batch = self.batches[place]
+        rows = steps_of(self.rows(place))
+        steps = sorted([*rows, *batch.steps], key=_number) if batch.steps else rows
+        return msgspec.structs.replace(batch, steps=steps)
+
+    def rows(self, place: int) -> Table:
+        """Those of one batch."""
+        return self.table[self.ends[place - 1] if place else 0 : self.ends[place]]
+
+
+def _number(step: Step) -> int:
+    return step.step
+
+
+_decoder = msgspec.msgpack.Decoder(_Block)
+
+
+def pack(batches: Sequence[Batch]) -> bytes:
+    """Batches as one block."""
+    rows: list[bytes] = []
+    counts, without = [], []
+    for batch in batches:
+        made = [row_of(step) for step in batch.steps]
+        fitting = [row for row in made if row is not None]
+        odd = [step for step, row in zip(batch.steps, made, strict=True) if row is None]
+        rows += fitting
+        counts.append(len(fitting))
+        without.append(msgspec.structs.replace(batch, steps=odd))
+    return zlib.compress(encode(_Block(without, counts, b"".join(rows))), LEVEL)
+
+
+def unpack(frame: bytes) -> Block:
+    """A block from its bytes, checked but for its rows; WireError where it is none."""
+    inflating = zlib.decompressobj()
+    try:
+        raw = inflating.decompress(frame, MOST_BYTES)
+    except zlib.error as error:
+        raise WireError(f"no block: {error}") from None
+    if not inflating.eof:
+        raise WireError("no whole block, or too large")
+    block = decode(_decoder, raw)
+    try:
+        table = table_of(block.rows)
+    except ValueError:
+        raise WireError("rows that are cut off") from None
+    counts = block.counts
+    if len(counts) != len(block.batches) or min(counts, default=0) < 0 or sum(counts) != len(table):
+        raise WireError("rows of no batch")
+    for batch in block.batches:
+        check_message(batch)
+    return Block(block.batches, list(accumulate(counts)), table)
+
+
+def possible(blocks: Sequence[Block]) -> bool:
+    """Whether all their rows can be. One look at those of many nodes takes as long as at one node's."""
+    try:
+        check_rows(joined([block.table for block in blocks]))
+    except WireError:
+        return False
+    return True
+
+
+def check_rows(table: Table) -> None:
+    """What `check_step` asks of a record, of each row; WireError where one cannot be."""
+    end, length = table["end_us"], table["length_us"].astype(np.int64)
+    own = sum((table[f"{phase}_us"].astype(np.int64) for phase in PHASES[:5]), np.zeros(len(table), np.int64))
+    syncs = table["syncs"]
+    arrival, sync_end = syncs["arrival_us"].astype(np.int64), syncs["end_us"].astype(np.int64)
+    fits = (
+        (table["step"] > 0)
+        & (table["step"] < MAX_STEP)
+        & (end < MAX_US)
+        & (length <= end)
+        & (own <= length + len(PHASES))
+        & (table["sync_count"] <= syncs.shape[1])
+    )
+    of_syncs = (syncs["kind"] < len(SYNC_KINDS)) & (arrival <= sync_end) & (sync_end <= length[:, None] + 1)
+    if not (fits.all() and of_syncs.all() and (syncs["payload_bytes"] < MAX_US).all()):
+        raise WireError("a step out of range")

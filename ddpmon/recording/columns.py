@@ -1,0 +1,106 @@
+"""Takes in what other nodes' hubs pass on in blocks: steps of many ranks at once, as they are in most moments.
+
+A batch that goes on where the last one ended is taken here. Whatever else it is (sent again, with a hole before it, of
+a process that has not said hello, with steps that fit into no row) is the collector's, as if it had come alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ddpmon.analysis.steps.table import Table, joined
+from ddpmon.messages import Batch
+from ddpmon.recording import plausible
+from ddpmon.recording.blocks import Block
+from ddpmon.recording.recorder import Recorder
+from ddpmon.store.peers import process_key
+from ddpmon.store.processes import RankProcess
+from ddpmon.store.store import Store
+
+TakeAlone = Callable[[Batch], None]
+"""Takes a batch with all its steps in the ordinary way."""
+
+
+class Columns:
+    """Gathers the rows of a turn, and hands them to store and recorder together."""
+
+    def __init__(self, store: Store, recorder: Recorder) -> None:
+        self._store, self._recorder = store, recorder
+        self._processes: list[RankProcess] = []
+        self._counts: list[int] = []
+        """How many rows are of each process, one after the other."""
+        self._tables: list[Table] = []
+
+    def take(self, block: Block, node: int, now: float, later_us: int, take_alone: TakeAlone) -> RankProcess | None:
+        """Take in a block of a node; returns a process of which something was. later_us: see `Collector.take`."""
+        last = None
+        registry, recorder = self._store.registry, self._recorder
+        steps, ends_us = block.table["step"].tolist(), block.table["end_us"].tolist()
+        begin = taken = 0
+        for place, (batch, end) in enumerate(zip(block.batches, block.ends, strict=True)):
+            process = registry.everyone.get(process_key(batch.pid, node))
+            count = end - begin
+            if (
+                process is None
+                or not process.greeted
+                or process.rank != batch.rank
+                or registry.seats.get(batch.rank) is not process
+                or batch.seq != process.seq + 1
+                or batch.steps
+                or batch.layouts
+                or batch.closing_pauses
+                or batch.dropped != process.dropped
+                or (
+                    count
+                    and (
+                        steps[begin] != process.last_step + 1
+                        or steps[end - 1] - steps[begin] != count - 1
+                        or ends_us[end - 1] > batch.now_us + plausible.AHEAD_US
+                    )
+                )
+            ):
+                self._add(block.table[taken:begin])
+                self.flush(now)
+                take_alone(block.whole(place))
+                begin = taken = end
+                continue
+            process.heard_at, process.later_us = now, later_us
+            process.dead = process.introduced = False
+            if count:
+                process.last_step, process.last_end_us = steps[end - 1], ends_us[end - 1]
+                process.records += count
+                process.hole, process.missing, process.doubted = False, 0, 0
+                self._processes.append(process)
+                self._counts.append(count)
+            begin = end
+            self._take_rest(process, batch, now)
+            recorder.columns.add(process, batch)
+            last = process
+        self._add(block.table[taken:])
+        return last
+
+    def _add(self, rows: Table) -> None:
+        if len(rows):
+            self._tables.append(rows)
+
+    def _take_rest(self, process: RankProcess, batch: Batch, now: float) -> None:
+        """What of a batch is no step."""
+        store = self._store
+        if batch.samples or batch.scalars or batch.digests or batch.step > process.last_step + 1:
+            for part in plausible.leave_out(process, batch, None):
+                store.registry.refusals.count(part, process.rank)
+        process.take_batch(batch, now)
+        if batch.samples:
+            store.add_samples(process, batch.samples)
+        if batch.digests:
+            store.add_digests(process, batch.digests)
+        if batch.scalars:
+            store.add_logged(process, batch.scalars)
+
+    def flush(self, now: float) -> None:
+        """Hand on what was gathered."""
+        if self._processes:
+            processes, counts, table = self._processes, self._counts, joined(self._tables)
+            self._processes, self._counts, self._tables = [], [], []
+            self._store.add_rows(processes, counts, table, now)
+            self._recorder.columns.add_rows(processes, counts, table)
