@@ -206,7 +206,7 @@ class Node:
         samples = []
         if now - rank.sampled_at >= SAMPLE_S:
             rank.sampled_at = now
-            samples = [_sample(_us(now) + rank.offset_us, rng)]
+            samples = [a_sample(_us(now) + rank.offset_us, rng)]
         rank.seq += 1
         hello = rank.process.hello
         steps, rank.steps = rank.steps, []
@@ -231,7 +231,7 @@ def _us(seconds: float) -> int:
     return int(seconds * 1e6)
 
 
-def _sample(time_us: int, rng: np.random.Generator) -> Sample:
+def a_sample(time_us: int, rng: np.random.Generator) -> Sample:
     share = rng.random(9).tolist()
     return Sample(
         time_us, 90 + 20 * share[0], int(2e9 + 1e7 * share[1]), 80 + 20 * share[2], int(6e10 + 1e9 * share[3]),

@@ -20,12 +20,13 @@ from ddpmon.hub.floods import Floods
 from ddpmon.hub.ingest import Ingest
 from ddpmon.hub.nodes import FINISH_S, Nodes
 from ddpmon.hub.opening import open_recording
+from ddpmon.hub.pace import Pace
 from ddpmon.hub.processes import Processes
 from ddpmon.hub.sockets import Sockets
 from ddpmon.hub.viewers import Viewers
 from ddpmon.messages import FromRank, Snapshot, ToRank, Wish
 from ddpmon.recording.collector import Collector
-from ddpmon.store.endings import ends_here, whole_ending
+from ddpmon.store.endings import read_ending
 from ddpmon.store.parts import with_parts
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.view import snapshot
@@ -34,6 +35,10 @@ TICK_S = 0.5
 MEND_S = 5.0
 DRAIN_S = 0.3
 ASK_WHERE_S = 3.0
+ANALYSIS_SHARE = 0.125
+"""Of one core, that judging may take: twice a second up to some hundred ranks, of 16,384 every few seconds."""
+NODE_ANALYSIS_S = 5.0
+"""Between two analyses by the hub of a node whose viewers are shown what the root makes of the world."""
 ORPHANED_S = 5.0
 """How long no rank may be heard before the hub of a run without a supervisor ends by itself."""
 
@@ -73,6 +78,8 @@ class Hub:
         self._alerts = Alerts(runs.alert_command(run), self._store, self._store.add_event)
         now = time.monotonic()
         self._heard_at = now
+        self._analysis = Pace(ANALYSIS_SHARE)
+        self._judged_failures, self._judged_at = 0, float("-inf")
         self._mended_at = self._stacks_asked_at = now
         self._run_stamp: object = None
 
@@ -139,7 +146,8 @@ class Hub:
         self._reload()
         store = self._store
         self._books.take_tails()  # before anyone is called gone without a goodbye
-        for process in store.registry.mark_dead():
+        fallen = store.registry.mark_dead()
+        for process in fallen:
             self._recorder.process(process)
             self._nodes.ended(process)
             if process.dead and not any(process.failed_of(f) for f in store.failures):
@@ -151,11 +159,13 @@ class Hub:
                 store.add_event(unix, "warn", "someone removed the run's sockets; they are back")
         self._collector.add_failure_events(now, unix)
         self._add_refusal_events(unix)
-        store.digest()
+        urgent = bool(fallen) or len(store.failures) != self._judged_failures or store.run.ended
+        often_enough = self._nodes.root_shows and now - self._judged_at < NODE_ANALYSIS_S
+        if urgent or (self._analysis.due(now) and not often_enough):
+            with self._analysis.spent(now):
+                self._analyse(now, unix)
         if self._processes.examine_silent(now):
             self._viewers.hurry()
-        store.judge(now, unix)
-        self._alerts.check(now, unix)
         if store.state == "stalled" and now - self._stacks_asked_at >= ASK_WHERE_S:
             self._stacks_asked_at = now
             self._collector.ask_where()
@@ -163,6 +173,13 @@ class Hub:
         self._viewers.serve(now)
         self._books.keep(now, unix)
         self._pass_on(now, unix)
+
+    def _analyse(self, now: float, unix: float) -> None:
+        store = self._store
+        self._judged_failures, self._judged_at = len(store.failures), now
+        store.digest()
+        store.judge(now, unix)
+        self._alerts.check(now, unix)
 
     def _add_refusal_events(self, unix: float) -> None:
         refusals = self._store.registry.refusals
@@ -227,8 +244,6 @@ class Hub:
         store = self._store
         over = store.run.ended or store.run.lost()
         if over:
-            store.registry.mark_dead()
-            self._nodes.end(ends_here(store.run, store.registry))
             self._hand_over()
         now, unix = time.monotonic(), time.time()
         self._collector.add_failure_events(now, unix, final=True)
@@ -238,7 +253,7 @@ class Hub:
             store.registry.mark_dead()
         store.digest(final=over)  # before ranks that are silent count as dead: they were silent in the last steps
         if over:
-            store.ending = whole_ending(store.run, store.registry)
+            store.ending = read_ending(store.run)
             for process in store.registry.seats.values():
                 process.dead = not process.left
                 self._recorder.process(process)

@@ -10,7 +10,7 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import zmq
@@ -23,7 +23,6 @@ from ddpmon.hub.receiving import Socket
 from ddpmon.hub.uplink import EVERY_S, Uplink
 from ddpmon.hub.viewers import Viewers
 from ddpmon.messages import Card, FromRank, Meeting, ToRank, Where
-from ddpmon.messages.nodes import End
 from ddpmon.recording.collector import Collector
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.store import Store
@@ -191,6 +190,11 @@ class Nodes:
             else:
                 self._store.add_event(unix, "warn", MISSED)
 
+    @property
+    def root_shows(self) -> bool:
+        """Whether viewers of this hub are shown what another one makes of the whole world."""
+        return self._up is not None and self._reached
+
     def notes(self, now: float) -> list[str]:
         """Notes for viewers."""
         if self._up is None:
@@ -202,19 +206,10 @@ class Nodes:
             )
         return lines
 
-    def end(self, ends: Mapping[int, End]) -> None:
-        """The run is over on this machine: its processes ended so, by pid."""
-        if self._up is not None:
-            for process in self._store.registry.everyone.values():
-                if not process.hello.through and (end := ends.get(process.hello.pid)):
-                    self._up.ended(process, end)
-            if self._store.run.state() == "failed":
-                self._up.end()
-
     def settled(self, now: float) -> bool:
         """Whether everything was handed over, here and there."""
         up = self._up is None or self._up.finish(now) or not self._up.reached(now)
-        return up and (self._down is None or self._down.settled(failed=self._store.run.state() == "failed"))
+        return up and (self._down is None or self._down.settled)
 
     def close(self) -> None:
         """Let go."""

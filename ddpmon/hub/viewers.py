@@ -9,11 +9,14 @@ from collections.abc import Callable, Sequence
 import msgspec
 import zmq
 
+from ddpmon.hub.pace import Pace
 from ddpmon.hub.receiving import Receiver, Socket
 from ddpmon.messages import Ask, Snapshot, WireError, Wish, decode_from_viewer, encode
 
 EVERY_S = 0.5
 """A new snapshot at most this often."""
+SNAPSHOT_SHARE = 0.15
+"""Of one core, that making snapshots may take."""
 HURRY_S = 0.1
 """The same, when something came that a viewer waits for."""
 AGAIN_S = 1.0
@@ -68,6 +71,7 @@ class Viewers:
         """The current snapshot as it is sent, by what is wished for beside it."""
         self._built_at = float("-inf")
         self._every_s = EVERY_S
+        self._pace = Pace(SNAPSHOT_SHARE)
 
     def receive(self, now: float) -> None:
         """Take requests; the latest of each viewer counts."""
@@ -114,7 +118,7 @@ class Viewers:
             self._waiting[viewer] = (0, now)
         if not self._waiting:
             return
-        if now - self._built_at >= self._every_s or self._current is None:
+        if (now - self._built_at >= self._every_s and self._pace.due(now)) or self._current is None:
             self._renew(now)
         assert self._current is not None  # noqa: S101  _renew made it
         for identity, (version, due) in list(self._waiting.items()):
@@ -151,7 +155,8 @@ class Viewers:
 
     def _renew(self, now: float) -> None:
         old, same_again = self._current, self._every_s == EVERY_S
-        new = self._build(old.version + 1 if old else 1)
+        with self._pace.spent(now):
+            new = self._build(old.version + 1 if old else 1)
         self._built_at, self._every_s = now, EVERY_S
         if old and same_again and msgspec.structs.replace(new, version=old.version, at=old.at) == old:
             return  # nothing happened: the same version again
@@ -163,4 +168,4 @@ class Viewers:
         if not self._waiting:
             return None
         soonest = min(due for _, due in self._waiting.values())
-        return max(0.0, min(soonest, max(self._built_at + self._every_s, now)) - now)
+        return max(0.0, min(soonest, max(self._built_at + self._every_s, self._pace.at, now)) - now)

@@ -88,14 +88,12 @@ class Listener(EveryStep):
 
     def _follow_device(self) -> Events:
         """From here on, steps lie on the GPU's timeline."""
-        events = self.pen.events
-        if events is None:
-            events = Events()
-            self.pen.write_with(self.pen.note, events)
+        if self.pen.events is None:
+            self.pen.events = Events()
             self.pen.besides = True
             self.identity.steps_on_device()
             self.tell(Account.follow_device)
-        return events
+        return self.pen.events
 
     # --- forward and backward that are not DDP's ----------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from ddpmon.tui.sizes import LEAST_HEIGHT, LEAST_WIDTH, WIDE
 
 
 @dataclass(frozen=True)
-class Arrangement:
+class Layout:
     """Heights in lines; 0: not shown."""
 
     head: int
@@ -21,14 +21,14 @@ class Arrangement:
     events: bool = False
 
 
-def plan(width: int, height: int, ranks: int, map_lines: int, *, arriving: bool = False) -> Arrangement:
+def plan(width: int, height: int, ranks: int, map_lines: int, *, arriving: bool = False) -> Layout:
     """Share out a screen. The table never needs more than its ranks; the charts get what is left over.
 
     While the ranks arrive there is nothing to chart: the events stand there, as high as they need to be.
     """
     if width < LEAST_WIDTH or height < LEAST_HEIGHT:
         keys = 1 if height >= 5 else 0
-        return Arrangement(head=max(1, height - keys), keys=keys)
+        return Layout(head=max(1, height - keys), keys=keys)
     body = height - 4
     world = map_lines + 1
     upper_lines = min(10, max(4, height // 5)) if arriving else min(20, max(6, height * 3 // 8))
@@ -37,7 +37,7 @@ def plan(width: int, height: int, ranks: int, map_lines: int, *, arriving: bool 
     if upper and not arriving:
         spare = max(0, table - (ranks + 2))
         upper, table = upper + spare, table - spare
-    return Arrangement(
+    return Layout(
         head=3, upper=upper, world=world, table=table, keys=1, charts=not arriving, events=arriving or width >= WIDE
     )
 

@@ -1,0 +1,34 @@
+"""How often to do what costs much in a large world: so seldom that it takes a bounded share of the hub's time."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+
+class Pace:
+    """Measures what something takes, in CPU time of this thread, and spaces it."""
+
+    def __init__(self, share: float) -> None:
+        """share: of one core, at most."""
+        self._share = share
+        self._due = float("-inf")
+
+    def due(self, now: float) -> bool:
+        """Whether enough time has passed since the last time."""
+        return now >= self._due
+
+    @property
+    def at(self) -> float:
+        """When it is due again."""
+        return self._due
+
+    @contextlib.contextmanager
+    def spent(self, now: float) -> Iterator[None]:
+        """Do it inside this."""
+        began = time.thread_time()
+        try:
+            yield
+        finally:
+            self._due = now + (time.thread_time() - began) / self._share

@@ -1,0 +1,28 @@
+"""What is dear is done seldom, what is cheap every time."""
+
+import time
+
+from ddpmon.hub.pace import Pace
+
+
+def busy(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+def test_what_takes_long_waits_so_long_that_its_share_is_kept():
+    pace = Pace(0.1)
+    assert pace.due(100.0)
+    with pace.spent(100.0):
+        busy(0.02)
+    assert not pace.due(100.19)
+    assert pace.at >= 100.2
+    assert pace.due(pace.at)
+
+
+def test_what_takes_nothing_is_due_at_once():
+    pace = Pace(0.1)
+    with pace.spent(100.0):
+        pass
+    assert pace.due(100.1)
