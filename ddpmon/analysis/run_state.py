@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ddpmon.analysis.statistics.arrays import Floats, Ints
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import END_STATES
 
@@ -62,12 +61,6 @@ class LongestPauses:
             self._warming_up_s = max(self._warming_up_s, length_s)
         else:
             self._training_s = max(self._training_s, length_s)
-
-    def add_all(self, steps: Ints, lengths_s: Floats) -> None:
-        """The same of many."""
-        warming_up = steps <= WARM_UP_STEPS
-        self._warming_up_s = max(self._warming_up_s, float(lengths_s[warming_up].max(initial=0.0)))
-        self._training_s = max(self._training_s, float(lengths_s[~warming_up].max(initial=0.0)))
 
     def longest_s(self, steps: int) -> float:
         """The longest step that the run, having finished so many, may take again."""

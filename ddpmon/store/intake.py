@@ -16,7 +16,7 @@ from ddpmon.analysis.over_time.longest import LongestSteps
 from ddpmon.analysis.over_time.past import Past
 from ddpmon.analysis.over_time.sampled import Sampled
 from ddpmon.analysis.processes.replicas import Replicas
-from ddpmon.analysis.run_state import LongestPauses
+from ddpmon.analysis.run_state import WARM_UP_STEPS, LongestPauses
 from ddpmon.analysis.since_change import since_change
 from ddpmon.analysis.statistics.arrays import Bools
 from ddpmon.analysis.steps.alignment import Aligner
@@ -183,7 +183,9 @@ class Intake:
             process.learning_rate = rate
             if process.trains_since_us is None:
                 process.trains_since_us = first_end_us
-        self._pauses.add_all(table["step"], table["length_us"] / 1e6)
+        warming_up, length_us = table["step"] <= WARM_UP_STEPS, table["length_us"]
+        for step, those in ((1, warming_up), (WARM_UP_STEPS + 1, ~warming_up)):
+            self._pauses.add(step, float(length_us[those].max(initial=0)) / 1e6)
         losses, known = losses_of(table)
         for place in np.flatnonzero(known & ~np.isfinite(losses)).tolist():
             rank = int(ranks[place])
