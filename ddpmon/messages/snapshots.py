@@ -30,8 +30,9 @@ def decode_snapshot(frame: bytes) -> Snapshot:
     _check_series(shot.own_series, "own time")
     if shot.series is not None:
         _check_points(shot.series)
-    if shot.heat is not None:
-        _check_heat(shot.heat)
+    for heat in (shot.heat, *shot.heat_phases):
+        if heat is not None:
+            _check_heat(heat)
     if shot.timeline is not None:
         _check_timeline(shot.timeline)
     if shot.inspect is not None:

@@ -268,6 +268,8 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     """Where it is wished for."""
     strips: StripsView | None = None
     """Where it is wished for."""
+    heat_phases: list[HeatView] = msgspec.field(default_factory=list)
+    """Of OWN_PHASES, where they are wished for."""
     sync: StripsView | None = None
     """Where it is wished for: "wait", "transfer", "parallel", "load balance" and "communication", of all ranks."""
     clocks: list[ClockView] = msgspec.field(default_factory=list)

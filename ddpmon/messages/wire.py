@@ -50,7 +50,7 @@ from ddpmon.messages.vocabulary import (
     STAGES,
     SYNC_KINDS,
 )
-from ddpmon.messages.wishes import Ask, FromViewer, RankSpans, SamplesWish, SeriesWish
+from ddpmon.messages.wishes import Ask, FromViewer, HeatWish, RankSpans, SamplesWish, SeriesWish
 
 _encoder = msgspec.msgpack.Encoder()
 _from_rank: msgspec.msgpack.Decoder[FromRank] = msgspec.msgpack.Decoder(FromRank)
@@ -129,12 +129,10 @@ def decode_from_viewer(frame: bytes) -> FromViewer:
         _check(len(request.ranks) <= MAX_WORLD, "number of ranks", len(request.ranks))
         _check(all(0 <= rank < MAX_WORLD for rank in request.ranks), "rank", request.ranks[:4])
         return request
-    heat, timeline, inspect = request.wish.heat, request.wish.timeline, request.wish.inspect
-    if heat is not None:
-        _check(heat.metric in HEAT_METRICS, "metric", heat.metric[:40])
-        _check(heat.steps in HEAT_STEPS, "steps in a column", heat.steps)
-        _check(0 < heat.rows <= HEAT_MOST and 0 < heat.columns <= HEAT_MOST, "size of the heat map", heat.rows)
-        _check_spans(heat.ranks)
+    timeline, inspect = request.wish.timeline, request.wish.inspect
+    for heat in (request.wish.heat, request.wish.heat_phases):
+        if heat is not None:
+            _check_heat(heat)
     if timeline is not None:
         _check(
             0 < timeline.steps <= HEAT_MOST and 0 < timeline.rows <= HEAT_MOST, "size of the timeline", timeline.rows
@@ -162,6 +160,13 @@ def decode_from_viewer(frame: bytes) -> FromViewer:
         _check(inspect.steps in HEAT_STEPS, "steps in a column", inspect.steps)
         _check(0 < inspect.columns <= HEAT_MOST, "columns", inspect.columns)
     return request
+
+
+def _check_heat(heat: HeatWish) -> None:
+    _check(heat.metric in HEAT_METRICS, "metric", heat.metric[:40])
+    _check(heat.steps in HEAT_STEPS, "steps in a column", heat.steps)
+    _check(0 < heat.rows <= HEAT_MOST and 0 < heat.columns <= HEAT_MOST, "size of the heat map", heat.rows)
+    _check_spans(heat.ranks)
 
 
 def _check_series(wish: SeriesWish) -> None:

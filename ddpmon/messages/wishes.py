@@ -114,6 +114,8 @@ class Wish(msgspec.Struct, array_like=True, frozen=True):
     samples: SamplesWish | None = None
     strips: StripsWish | None = None
     sync: SyncWish | None = None
+    heat_phases: HeatWish | None = None
+    """The same of each phase of own time, whatever its metric."""
 
 
 def together(*wishes: Wish) -> Wish:

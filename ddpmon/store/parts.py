@@ -12,6 +12,7 @@ from ddpmon.analysis.steps.timeline import timeline
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import (
     HEAT_JUDGED,
+    OWN_PHASES,
     PHASES,
     HeatRow,
     HeatView,
@@ -53,6 +54,7 @@ def with_parts(shot: Snapshot, store: Store, wish: Wish) -> Snapshot:
         inspect=inspect_view(store, wish.inspect) if wish.inspect else None,
         stacks=stack_views(store) if wish.stacks else [],
         series=_series(store, wish.series) if wish.series else None,
+        heat_phases=_heat_phases(store, wish.heat_phases) if wish.heat_phases else [],
         sync=_sync(store, wish.sync) if wish.sync else None,
         strips=_strips(store, wish.strips) if wish.strips else None,
         samples=_samples(store, wish.samples) if wish.samples else None,
@@ -123,6 +125,13 @@ def _heat(store: Store, wish: HeatWish) -> HeatView | None:
         wish.metric, grid.steps, grid.first_bin, cells.shape[1], grid.last_step, grid.low, grid.high, heat_rows,
         cells.tobytes(), judged,
     )  # fmt: skip
+
+
+def _heat_phases(store: Store, wish: HeatWish) -> list[HeatView]:
+    """The heat of each phase that is measured."""
+    measured = [phase for phase in OWN_PHASES if phase not in store.unmeasured]
+    views = (_heat(store, msgspec.structs.replace(wish, metric=phase)) for phase in measured)
+    return [view for view in views if view is not None]
 
 
 def within(rank: int, spans: RankSpans) -> bool:

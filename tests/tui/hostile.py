@@ -84,10 +84,22 @@ def true_snapshots() -> list[Snapshot]:
         samples=SamplesWish(("gpu", "cpu"), 1, 40, ((0, 7),)),
         strips=StripsWish(8, 24, ((0, 7),)),
         sync=SyncWish(8, 40),
+        heat_phases=HeatWish(rows=8, columns=40, ranks=((0, 7),), beyond_chance=True),
     )
     parts = {
         name: getattr(with_parts(through.plain, through.store, every), name)
-        for name in ("heat", "timeline", "cost", "inspect", "stacks", "series", "samples", "strips", "sync")
+        for name in (
+            "heat",
+            "timeline",
+            "cost",
+            "inspect",
+            "stacks",
+            "series",
+            "samples",
+            "strips",
+            "sync",
+            "heat_phases",
+        )
     }
     more = {
         "quantities": [*STEP_SERIES, *SAMPLE_SERIES, "log:accuracy"],

@@ -7,8 +7,8 @@ from ddpmon.messages import HEAT_LEVELS, HEAT_METRICS, HEAT_STEPS, HeatRow, Heat
 from ddpmon.store.parts import with_parts
 from ddpmon.tui.rank_marks import GRADES
 from ddpmon.tui.widgets.heatmap import cell_glyphs, in_words, labels, sweep
-from tests.tui import golden, snapshots, through_time
-from tests.tui.driving import drive, seen
+from tests.tui import golden, inspected, snapshots, through_time
+from tests.tui.driving import drive, seen, until
 from tests.worlds import own_times, records, world_of
 
 SIZES = ((80, 24), (160, 50))
@@ -18,7 +18,7 @@ sizes = pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{siz
 @sizes
 def test_each_metric(size):
     texts = []
-    drive(through_time.slow(gpu=True), "3", *[seen(texts), "m"] * len(HEAT_METRICS), size=size)
+    drive(through_time.slow(gpu=True), "3", *[tick, tick, seen(texts), "m"] * len(HEAT_METRICS), size=size)
     for metric, text in zip(HEAT_METRICS, texts, strict=True):
         golden.check(f"heat-{metric}-{size[0]}x{size[1]}", text)
 
@@ -36,8 +36,8 @@ def test_gpu_utilization_is_offered_where_a_gpu_tells_it_and_what_it_does_not_te
     _, text = drive(through_time.slow(), "3", "M")
     assert "heat: loss" in text
     _, text = drive(through_time.slow(gpu=True), "3", "M")
-    rows = {row[8]: row for row in text.splitlines()[4:] if row[8:9].isdigit()}
-    assert set(rows["3"][10:]) <= set(" │")
+    rows = {row[18]: row for row in text.splitlines()[4:] if row[18:19].isdigit()}
+    assert set(rows["3"][20:]) <= set(" │")
     assert rows["5"].count("▆") > 10
     assert "█" not in rows["0"] + rows["4"]
     assert "rank 5 on node01: under 50% busy" in text
@@ -100,7 +100,13 @@ def test_ranks_that_a_filter_takes_out_of_a_row_are_not_said_to_be_in_it():
 def test_columns_of_several_steps():
     _, text = drive(through_time.slow(), "3", "w")
     assert "8 steps/column" in text
-    assert drive(through_time.slow(), "3", *["w"] * len(HEAT_STEPS))[1] == drive(through_time.slow(), "3")[1]
+    around = drive(through_time.slow(), "3", *["w"] * len(HEAT_STEPS), tick, tick)[1]
+    assert around == drive(through_time.slow(), "3", tick, tick)[1]
+
+
+def tick(app, _):
+    """A further frame: what fits is known, and asked for."""
+    app.tick()
 
 
 def view(cells, *, first=0, metric="own", low=-0.25, high=1.0, beyond_chance=False):
@@ -217,7 +223,7 @@ def test_the_cursor_goes_from_row_to_row_and_opens_its_worst_rank():
 
 def test_a_click_chooses_a_row():
     async def click(app, pilot):
-        await pilot.click(app.views["heat"].pane, offset=(20, 2))
+        await pilot.click(app.views["heat"].pane, offset=(20, 1))
 
     app, _ = drive(through_time.slow(), "3", click)
     assert app.views["heat"].pane.chosen == 0
@@ -228,13 +234,13 @@ def test_a_click_chooses_a_row():
 
         return drive(through_time.slow(), "3", click)[0].views["heat"].pane.chosen
 
-    assert [at(8), at(9), at(10)] == [3, None, 4]  # a rule lies between
+    assert [at(4), at(5), at(6)] == [3, None, 4]  # a rule lies between
 
 
 def test_it_asks_for_what_fits_and_other_screens_for_nothing():
     source = through_time.slow()
     drive(source, "3", "m", size=(100, 30))
-    assert source.wished.heat == HeatWish("data", 1, 23, 96, None, beyond_chance=True)
+    assert source.wished.heat == HeatWish("data", 1, 9, 96, None, beyond_chance=True)
     drive(source, "3", "1", lambda app, _: app.tick())
     assert source.wished.heat is None
 
@@ -259,6 +265,47 @@ def test_a_new_column_repaints_that_column_alone():
 
     drive(source, "3", one_more)
     assert source.current.heat.last_step == 241
-    rows = [region for region in painted if 1 <= region.y <= 17]
-    assert len(rows) == 16
+    rows = [region for region in painted if 1 <= region.y <= 9]
+    assert len(rows) == 8
     assert max(region.width for region in rows) <= 2
+
+
+def few(size, *keys, ranks=4, **options):
+    """Some ranks, one of which has a late data phase from a step on."""
+    source = inspected.late(ranks=ranks, **options)
+    there = until(lambda _: source.current.heat_phases != [])
+    return source, drive(source, "3", there, *keys, tick, tick, size=size)[1]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 50)], ids=lambda size: f"{size[0]}x{size[1]}")
+def test_a_row_for_each_rank_and_phase_shows_the_cause(size):
+    _, text = few(size, "j", "k")
+    golden.check(f"heat-few-{size[0]}x{size[1]}", text)
+    rows = {tuple(row.split()[1:3]): row[20:] for row in text.splitlines() if row.lstrip().startswith("rank ")}
+    assert rows["2", "data"].count("█") > 50
+    assert "█" not in "".join(row for key, row in rows.items() if key != ("2", "data"))
+
+
+def test_its_columns_stand_below_those_of_own_time():
+    _, text = few((160, 50), begin=575)
+    own, data = (
+        next(row for row in text.splitlines() if word in row) for word in ("                  2 ", "rank 2 data")
+    )
+    assert own.index("█") == data.index("█")
+    assert own.index("│") == data.index("│")
+
+
+def test_the_rank_under_the_cursor_comes_first_where_not_all_fit():
+    _, text = few((120, 30), "g", "j", "j", "j", "j", "j", ranks=8)
+    listed = [row.split()[1] for row in text.splitlines() if row.startswith("  rank ") and "data" in row]
+    assert listed[0] == "5"
+    assert len(listed) < 8
+
+
+def test_phases_go_with_what_the_heat_map_shows_and_are_asked_for_of_few_ranks_only():
+    source, _ = few((160, 50), "percent_sign", "w")
+    wish = source.wished.heat_phases
+    assert (wish.steps, wish.beyond_chance, wish.ranks) == (8, False, ((0, 3),))
+    many = through_time.slow(128, late=5, steps=60, begin=30)
+    drive(many, "3", lambda app, _: app.tick(), size=(240, 70))
+    assert many.wished.heat_phases is None

@@ -22,6 +22,7 @@ from ddpmon.tui.widgets.devicelist import DeviceList
 from ddpmon.tui.widgets.findinglist import FindingList
 from ddpmon.tui.widgets.fulltable import FullTable
 from ddpmon.tui.widgets.heatmap import HeatMap
+from ddpmon.tui.widgets.heatphases import HeatPhases
 from ddpmon.tui.widgets.inspection import Inspection
 from ddpmon.tui.widgets.laststeps import LastSteps
 from ddpmon.tui.widgets.loglist import LogList
@@ -74,7 +75,7 @@ ROWS: tuple[Row[Any], ...] = (
             "metric": HeatMap.next_metric, "window": HeatMap.next_window, "scale": HeatMap.next_scale,
             "fold": HeatMap.fold,
         },
-        lambda pane: Wish(heat=pane.wish),
+        lambda pane: pane.wish, (HeatPhases,),
     ),
     Row[LastSteps](
         ViewName.TIMELINE, lambda _: LastSteps(), {"window": LastSteps.next_width, "longest": LastSteps.next_longest},

@@ -149,6 +149,7 @@ class Blocks(View):
         self.pane, self._cursor = pane, pane
         self.blocks = tuple(blocks)
         for block in self.blocks:
+            block.first = pane
             if isinstance(pane, RankCursor):
                 block.chosen_rank = pane.chosen_rank
             if isinstance(pane, RankLister):
@@ -157,6 +158,8 @@ class Blocks(View):
         self._wish = wish
         self._body = Container(self.pane, *self.blocks, id="body")
         self._boxes: list[Box | None] = []
+        self._asked = Wish()
+        """For what fits, when the places of blocks last changed."""
         self.deeds = {**self.deeds, **deeds}
 
     def compose(self) -> ComposeResult:
@@ -189,13 +192,17 @@ class Blocks(View):
         self._boxes = boxes
         for block, box in zip((self.pane, *self.blocks), boxes, strict=True):
             block.display = box is not None
+            if isinstance(block, BlockPane):
+                block.box = box
             if box is not None:
                 block.styles.width, block.styles.height = box.width, box.height
                 block.styles.offset = (box.x, box.y)
+        if isinstance(self.pane, BlockPane):
+            self.pane.followed = any(boxes[1:])
         for block, box in zip(self.blocks, boxes[1:], strict=True):
             block.beside = box is not None and box.x > 0 and box.y == 0
-        if self.blocks:
-            self.call_after_refresh(self._ask)  # what fits has become another
+        if self.wish != Wish():
+            self.call_after_refresh(self._ask_for_what_fits)
 
     def _arranged(self, width: int, height: int, *, whole: bool) -> list[Box | None]:
         if not whole:
@@ -214,6 +221,11 @@ class Blocks(View):
     def on_click(self) -> None:
         self._follow()
         if self.blocks:
+            self._ask()
+
+    def _ask_for_what_fits(self) -> None:
+        if (wish := self.wish) != self._asked:
+            self._asked = wish
             self._ask()
 
     def _follow(self) -> None:

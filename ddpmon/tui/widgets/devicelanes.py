@@ -63,7 +63,7 @@ class DeviceLanes(BlockPane):
 
     def _shown(self, snapshot: Snapshot | None) -> tuple[list[int | None], tuple[str, ...]]:
         """The ranks of lines, and the quantities, that there is room for. Beside the list each stands in its line."""
-        width, height = self.size
+        width, height = self.room
         names = () if snapshot is None else quantities(snapshot)[: max(1, width // _EACH)]
         lines = self.in_sight()
         if self.beside:
@@ -77,7 +77,7 @@ class DeviceLanes(BlockPane):
         ranks = [rank for rank in lines if rank is not None]
         if not ranks or not names:
             return Wish()
-        columns = max(1, min(HEAT_MOST, MOMENTS * (self.size.width // len(names) - _LABEL - 1)))
+        columns = max(1, min(HEAT_MOST, MOMENTS * (self.room[0] // len(names) - _LABEL - 1)))
         kept = tuple(name for name in DEVICE_COURSES if name in names)
         return Wish(samples=SamplesWish(kept, self._seconds, columns, runs_of(ranks)))
 

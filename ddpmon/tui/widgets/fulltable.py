@@ -205,7 +205,7 @@ class FullTable(RankTable):
     @property
     def wish(self) -> Wish:
         """Own time through time of the ranks in sight."""
-        width = self._strip_width(self.size.width - 1)
+        width = self._strip_width(self.room[0] - 1)
         ranks = [rank for rank in self.lines_in_sight() if rank is not None]
         if not width or not ranks or self.frame.snapshot is None or not self.frame.snapshot.step:
             return Wish()

@@ -22,14 +22,16 @@ from ddpmon.messages import (
     HeatView,
     HeatWish,
     Snapshot,
+    Wish,
 )
 from ddpmon.tui import numbers
+from ddpmon.tui.blocks import Block
 from ddpmon.tui.filters import spans
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut_sentence, fit, padded, size
 from ddpmon.tui.rank_marks import GRADES
+from ddpmon.tui.widgets.blockpane import BlockPane
 from ddpmon.tui.widgets.heading import NO_RANK, Granted, heading
-from ddpmon.tui.widgets.pane import Pane
 from ddpmon.tui.widgets.worldmap import arriving, everyone, short_host
 
 TITLES = {
@@ -59,6 +61,10 @@ _BELOW = 2
 """Lines below the rows: where now is, and the row under the cursor in words."""
 _LEFT = 4
 """Columns that the labels and the mark of now take at least."""
+PHASES_LEFT = 20
+"""Columns of the labels where phases of ranks stand below."""
+_LEAST_WIDTH = 140
+"""Columns beside which there is a place for them."""
 _SCALE = 253
 """Cells from 1 to 254 stand for the whole scale."""
 _Cell = tuple[str, str]
@@ -168,7 +174,7 @@ def in_words(view: HeatView, row: HeatRow, *, has_value: bool = True) -> str:
     return f"{who}: {over} in {numbers.percent(row.hot_share)} of columns{since}"
 
 
-class HeatMap(Pane):
+class HeatMap(BlockPane):
     """The heat map with its cursor."""
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -192,10 +198,29 @@ class HeatMap(Pane):
         without = {name for rank in ranks for name in rank.unmeasured} | ({"gpu"} if not gpu else set())
         return [metric for metric in HEAT_METRICS if metric not in without]
 
+    def needs(self, frame: Frame, width: int, height: int) -> Block | None:
+        """All ranks, each as high as leaves the larger part of the screen for their phases."""
+        ranks = [] if frame.snapshot is None else everyone(frame.snapshot)
+        hosts = len({rank.host for rank in ranks if rank.host})
+        rows = max(1, hosts if self.by_host else len(ranks))
+        tall = max(1, min(_TALLEST, height // (3 * rows)))
+        return Block(_LEAST_WIDTH, 4, height=1 + _BELOW + rows * tall + max(0, hosts - 1) * (not self.by_host))
+
+    def lines_in_sight(self) -> list[int | None]:
+        """The worst rank of the row on each line below the title."""
+        view = self._view(self.frame.snapshot)
+        rows = [] if view is None else view.rows
+        return [rows[place].worst if 0 <= place < len(rows) else None for place in self._places]
+
     @property
-    def wish(self) -> HeatWish:
+    def wish(self) -> Wish:
         """What it needs to fill its place."""
-        width, height = self.size
+        return Wish(heat=self.heat_wish)
+
+    @property
+    def heat_wish(self) -> HeatWish:
+        """The same, as the hub is told of it."""
+        width, height = self.room
         ranks = [] if self.frame.snapshot is None else everyone(self.frame.snapshot)
         wanted = spans(self.frame.filter, ranks)
         rows, columns = height - 1 - _BELOW, width - _LEFT
@@ -240,6 +265,8 @@ class HeatMap(Pane):
             none = frame.filter is not None and view is not None and not view.rows
             return [heading(title, frame, width), NO_RANK if none else [(f" {said}", "muted")]]
         names = labels(view.rows, width * 2 // 5, meant=view.beyond_chance)
+        if self.followed:  # the same columns stand below one another
+            names = [f"{' ' * (PHASES_LEFT - 2 - cell_len(name))}{name}" for name in names]
         room = width - len(names[0]) - 2
         first = max(1, (view.first + max(0, view.columns - room + 1)) * view.steps)
         signs = legend(view, wide=len(title) + size(legend(view, wide=True)) + 4 <= width)
@@ -308,7 +335,7 @@ class HeatMap(Pane):
 
     def page(self, direction: int) -> None:
         """Move the cursor by a screenful."""
-        self.move(direction * max(1, self.size.height - 4))
+        self.move(direction * max(1, self.room[1] - 4))
 
     def chosen_rank(self) -> int | None:
         """The worst rank of the row under the cursor."""

@@ -138,14 +138,14 @@ class LastSteps(BlockPane):
     @property
     def rows(self) -> int:
         """Ranks that fit."""
-        return max(1, self.size.height - 2 - _BELOW)
+        return max(1, self.room[1] - 2 - _BELOW)
 
     @property
     def bands(self) -> int:
         """How often all ranks fit below one another, each time with further steps."""
         snapshot = self.frame.snapshot
         ranks = 0 if snapshot is None else len(everyone(snapshot))
-        fit_in = (self.size.height - 2) // (ranks + 2)
+        fit_in = (self.room[1] - 2) // (ranks + 2)
         return fit_in if fit_in > 1 and ranks and not self.step else 1
 
     @property
@@ -154,7 +154,7 @@ class LastSteps(BlockPane):
         return Wish(timeline=self._timeline_wish())
 
     def _timeline_wish(self) -> TimelineWish:
-        steps = max(1, (self.size.width - _LABEL) // self.width_of_a_step)
+        steps = max(1, (self.room[0] - _LABEL) // self.width_of_a_step)
         rank_filter = self.frame.filter
         if self._filtered != ("" if rank_filter is None else rank_filter.text):
             self._filtered = "" if rank_filter is None else rank_filter.text
@@ -302,9 +302,9 @@ class LastSteps(BlockPane):
         view = self._view(self.frame.snapshot)
         if view is None or event.y < 2:
             return
-        across = max(1, min(len(view.steps), (self.size.width - _LABEL) // self.width_of_a_step))
+        across = max(1, min(len(view.steps), (self.room[0] - _LABEL) // self.width_of_a_step))
         several = len(view.steps) > across
-        air = int(2 * len(view.rows) <= self.size.height - 2 - _BELOW and not several)
+        air = int(2 * len(view.rows) <= self.room[1] - 2 - _BELOW and not several)
         line = (event.y - 1) % (len(view.rows) + 2) if several else event.y - 1
         place = (line - 1) // (1 + air)
         if 0 <= place < len(view.rows):

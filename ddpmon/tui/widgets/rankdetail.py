@@ -37,7 +37,7 @@ class RankDetail(BlockPane):
         rank = self._rank(self.frame)
         if rank is None or not rank.steps:
             return Wish()
-        width = self.size.width
+        width = self.room[0]
         room = (width // 2 - 1 if width >= SIDE_BY_SIDE else width) - LABEL
         return Wish(inspect=InspectWish(rank.rank, usual_steps(self.frame.snapshot), max(1, min(HEAT_MOST, room))))
 

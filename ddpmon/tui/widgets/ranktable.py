@@ -124,7 +124,7 @@ class RankTable(BlockPane):
     def lines_in_sight(self) -> list[int | None]:
         """The rank on each of its lines below the title; None: the line is of no rank."""
         ranks = [] if self.frame.snapshot is None else self.listed(self.frame.snapshot)
-        return [None, *(rank.rank for rank in ranks[self._top : self._top + max(1, self.size.height - 2)])]
+        return [None, *(rank.rank for rank in ranks[self._top : self._top + max(1, self.room[1] - 2)])]
 
     def listed(self, snapshot: Snapshot) -> list[RankView]:
         """The ranks that are listed, in their order."""
@@ -197,7 +197,7 @@ class RankTable(BlockPane):
             place = self._top if by is None or abs(by) == 1 else self._top + by
         place = max(0, min(place, len(places) - 1))
         self.chosen = places[place]
-        shown = max(1, self.size.height - 2)
+        shown = max(1, self.room[1] - 2)
         self._top = max(place - shown + 1, min(self._top, place))
         self.redraw()
 
@@ -210,7 +210,7 @@ class RankTable(BlockPane):
 
     def page(self, direction: int) -> None:
         """Move the cursor by a screenful."""
-        self.move(direction * max(1, self.size.height - 3))
+        self.move(direction * max(1, self.room[1] - 3))
 
     def chosen_rank(self) -> int | None:
         """The rank under the cursor, else the first of the list."""

@@ -1,0 +1,81 @@
+"""Heat of each phase, a row per rank and phase: what makes a rank slow shows without a key."""
+
+from __future__ import annotations
+
+from ddpmon.messages import HEAT_MOST, OWN_PHASES, HeatView, HeatWish, Wish
+from ddpmon.tui.blocks import Block
+from ddpmon.tui.filters import runs_of
+from ddpmon.tui.frame import Frame
+from ddpmon.tui.lines import Line, title
+from ddpmon.tui.widgets.blockpane import BlockPane
+from ddpmon.tui.widgets.heatmap import PHASES_LEFT, HeatMap, cell_glyphs, legend, sweep
+
+_FEW = 64
+"""Ranks up to which the hub judges every phase of all of them for one screen."""
+_LEAST_WIDTH = 60
+
+
+class HeatPhases(BlockPane):
+    """The block: all ranks, or as many as fit, the one under the cursor first. It goes with the heat map above it."""
+
+    def needs(self, frame: Frame, width: int, height: int) -> Block | None:
+        snapshot = frame.snapshot
+        if snapshot is None or not snapshot.step or len(snapshot.ranks) > _FEW:
+            return None
+        phases = sum(phase not in snapshot.unmeasured for phase in OWN_PHASES)
+        if not phases or not snapshot.ranks:
+            return None
+        return Block(_LEAST_WIDTH, 1 + phases, height=1 + len(snapshot.ranks) * (phases + 1))
+
+    def _shown(self) -> list[int]:
+        """The ranks that there is room for."""
+        snapshot = self.frame.snapshot
+        phases = sum(phase not in snapshot.unmeasured for phase in OWN_PHASES) if snapshot is not None else 0
+        listed = list(dict.fromkeys(rank for rank in self.in_sight() if rank is not None))
+        room = self.room[1] // (phases + 1) if phases else 0
+        chosen = self.chosen_rank()
+        if len(listed) > room and chosen in listed:
+            listed = [chosen, *(rank for rank in listed if rank != chosen)]
+        return listed[:room]
+
+    @property
+    def wish(self) -> Wish:
+        ranks, above = self._shown(), self.first
+        if not ranks or not isinstance(above, HeatMap):
+            return Wish()
+        columns = max(1, min(HEAT_MOST, self.room[0] - PHASES_LEFT))
+        return Wish(
+            heat_phases=HeatWish(
+                steps=above.steps, rows=len(ranks), columns=columns, ranks=runs_of(ranks),
+                beyond_chance=above.beyond_chance,
+            )
+        )  # fmt: skip
+
+    def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
+        views = [] if frame.snapshot is None else frame.snapshot.heat_phases
+        above = self.first
+        steps = above.steps if isinstance(above, HeatMap) else 0
+        if not views or views[0].steps != steps:
+            said = "coming…" if frame.behind_s is None else "not kept; space goes on"
+            return [title("each phase ", width), [(f" {said}", "muted")]]
+        heading = "each phase beyond chance " if views[0].beyond_chance else "each phase over peers "
+        lines = [title(heading, width, legend(views[0]))]
+        ranks = [rank for rank in self._shown() if any(row.ranks[0] == rank for row in views[0].rows)]
+        for place, rank in enumerate(ranks):
+            lines += [[]] * (place > 0)
+            lines += [row for view in views if (row := _row(view, rank, width, chosen=rank == self.chosen_rank()))]
+        return lines
+
+    def span(self, before: list[Line], after: list[Line], width: int) -> tuple[int, int]:
+        """Only what differs, as of the heat map above."""
+        return self.first.span(before, after, width) if self.first is not None else (0, width)
+
+
+def _row(view: HeatView, rank: int, width: int, *, chosen: bool) -> Line:
+    """One phase of one rank; nothing where the answer is of other ranks."""
+    place = next((place for place, row in enumerate(view.rows) if row.ranks == (rank, rank)), None)
+    if place is None:
+        return []
+    label = f"{f'rank {rank}':>{PHASES_LEFT - 12}} {view.metric:<10} "
+    room = max(1, width - PHASES_LEFT)
+    return [(label, "strong" if chosen else "text"), *sweep(view, place, room, cell_glyphs(view))]
