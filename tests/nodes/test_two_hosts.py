@@ -8,7 +8,7 @@ import pytest
 
 from tests import ranks
 from tests.conftest import wait_for
-from tests.nodes.hosts import LAUNCH_S, TRAIN, cable
+from tests.nodes.hosts import APART_S, LAUNCH_S, TRAIN, cable
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
@@ -94,7 +94,7 @@ def test_a_late_rank_a_cut_cable_a_killed_hub_and_a_stop(hosts):
 
 def test_weights_are_the_same_to_the_bit_and_all_is_recorded_at_the_end(hosts):
     one, two = hosts.hosts
-    variables = {"STEPS": "60"}
+    variables = {"STEPS": "60", "LATE": "2 3"}
     watched, plain = one.folder / "watched.pt", one.folder / "plain.pt"
     one.train_as_srun_task(WEIGHTS=str(watched), **variables)
     two.train_as_srun_task(**variables)
@@ -108,6 +108,11 @@ def test_weights_are_the_same_to_the_bit_and_all_is_recorded_at_the_end(hosts):
     told = report(one)
     assert [rank["steps"] for rank in told["ranks"]] == [60] * 4
     assert told["steps"]["records_lost"] == 0
+    (slow,) = [finding for finding in told["findings"] if finding["kind"] in {"slow_host", "straggler"}]
+    assert (slow["kind"], slow["ranks"], slow["phase"]) == ("slow_host", [2, 3], "data")
+    assert "host1 is slow: both ranks +4" in told["verdict"]
+    (clock,) = told["clocks"]
+    assert abs(clock["offset_s"] + APART_S) < 5
     assert told["run"]["state"] == report(two)["run"]["state"] == "done"
 
 
