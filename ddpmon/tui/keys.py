@@ -190,7 +190,7 @@ def command(key: Key, frame: Frame) -> tuple[str, str]:
     """(name, what it does and its key) of what a key does, for the command palette."""
     name, text = label(key, frame), key.help
     if not name and key.opens:
-        name, _, text = text.partition(": ")
+        name, text = DESCRIBED[key.opens].title, DESCRIBED[key.opens].question
     if not name:
         name, text = text, ""
     return name[:1].upper() + name[1:], f"{text}  ({key.shown})".strip()

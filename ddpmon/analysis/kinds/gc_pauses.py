@@ -18,6 +18,18 @@ SHARE = Threshold(
     why="A judgement: little, but a line (gc.freeze()) is all that mending it takes.",
     keeps=STAYS,
 )
+NAMED = Threshold(
+    0.5,
+    of="times what the rank that collects longest collects, from which on a rank is named",
+    why="A judgement: what it calls for is the same script on every rank; those far below need not be listed.",
+)
+AT_ONCE = Threshold(
+    0.25,
+    of="share of the cost that goes if all ranks collect at the same time, for that to be advised",
+    why="A judgement: it changes the script's loop, so it must save more than a rest that noise explains.",
+)
+COLLECTS_MS = 0.1
+"""Milliseconds of a step from which on it counts as one with a collection: young generations take less everywhere."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +58,10 @@ def detect(moment: Moment) -> Iterator[Detection[GcPauses]]:
         gc_ms=cost,
         share=cost / step,
         longest_ms=float(world.gc_ms.max()),
-        steps_share=float((world.gc_ms > 0.1).any(axis=1).mean()),
+        steps_share=float((world.gc_ms > COLLECTS_MS).any(axis=1).mean()),
         same_time_ms=cost - float(means.mean()) if len(world.ranks) > 1 else 0.0,
     )
-    ranks = [world.ranks[column] for column in np.flatnonzero(means > 0.5 * means.max()).tolist()]
+    ranks = [world.ranks[column] for column in np.flatnonzero(means > NAMED.enter * means.max()).tolist()]
     yield Detection(KIND, "warn", facts, ranks, None, since(world, held), cost_ms=cost)
 
 
@@ -63,7 +75,7 @@ def words(detection: Detection[GcPauses]) -> Words:
         + (
             f" gc.disable() and a gc.collect() on all ranks at once every so many steps save {facts.same_time_ms:.1f}"
             " ms a step of waiting for each other."
-            if facts.same_time_ms >= facts.gc_ms / 4
+            if facts.same_time_ms >= AT_ONCE.enter * facts.gc_ms
             else " All ranks collect at once already: larger numbers for gc.set_threshold make it rarer."
         ),
         lead=lead,

@@ -54,6 +54,28 @@ LATE = Threshold(
     why="As much as a rank must be late over its peers to be a straggler.",
     keeps=STAYS,
 )
+CHANGES = Threshold(
+    0.5,
+    of="share of the changes of the last rank that independent steps would have, for more than two ranks",
+    why="A judgement: a rank that is late for stretches of steps is another matter (`turns`, `straggler`).",
+)
+CHANGES_OF_TWO = Threshold(
+    0.2,
+    of="share of steps whose last rank is another than the step's before, of two ranks",
+    why="A judgement: independent steps have half; of two ranks one may be late in several steps in a row.",
+)
+INVOLVED = Threshold(
+    0.5,
+    of="times its share of critical steps by chance, from which on a rank is named",
+    why="A judgement: a rank that is the last half as often as it would be by chance takes little part.",
+)
+UNEVEN = Threshold(
+    0.02,
+    of="share of the mean count of samples or tokens by which ranks' counts differ, to be compared with their times",
+    why="A judgement: smaller differences explain no lateness that is worth a finding.",
+)
+TYPICAL_OTHERS = 8
+"""Ranks above which the median stands for the others; of fewer, the fastest does, as the last ones shift the median."""
 MOST = Threshold(
     0.6,
     of="share of critical steps that one rank has",
@@ -172,7 +194,7 @@ def _in(world: World, moment: Moment) -> Detection[MovingStraggler] | None:
         return None
     over = float((world.slowest_ms - world.typical_ms).mean()) * (2 if ranks == 2 else 1)
     phase = _phase_of_the_last(world)
-    involved = np.flatnonzero(critical >= 0.5 / ranks).tolist()
+    involved = np.flatnonzero(critical >= INVOLVED.enter / ranks).tolist()
     counts = world.tokens if unit == "tokens" else world.samples
     facts = MovingStraggler(
         load_balance_moving=efficiency(world).load_balance_moving,
@@ -268,15 +290,16 @@ def _stands_apart(own: Floats, scale: float) -> bool:
         apart = np.ptp(own, axis=1)
         middle = median(apart)
         same = float((apart < middle / 2).mean())
-        return bool(middle >= scale * LATE.enter * typical and same <= TOGETHER.enter / scale and _changes(own) >= 0.2)
+        alternates = same <= TOGETHER.enter / scale and _changes(own) >= CHANGES_OF_TWO.enter
+        return bool(middle >= scale * LATE.enter * typical and alternates)
     top = np.partition(own, (ranks - 2, ranks - 1), axis=1)
     gap = top[:, -1] - top[:, -2]
-    rest = top[:, -2] - medians(own) if ranks > 8 else top[:, -2] - own.min(axis=1)
+    rest = top[:, -2] - medians(own) if ranks > TYPICAL_OTHERS else top[:, -2] - own.min(axis=1)
     middle = median(gap)
     return bool(
         middle >= scale * LATE.enter * typical
         and middle >= scale * APART.enter * median(rest)
-        and _changes(own) >= 0.5 * (1 - 1 / ranks)
+        and _changes(own) >= CHANGES.enter * (1 - 1 / ranks)
     )
 
 
@@ -290,7 +313,7 @@ def _work(world: World) -> tuple[str, float]:
     """Whether ranks are late when they have more to do: unit, and correlation within steps."""
     for unit, counts in (("tokens", world.tokens), ("samples", world.samples)):
         uneven = counts - counts.mean(axis=1, keepdims=True)
-        if counts.min() <= 0 or np.abs(uneven).mean() < 0.02 * counts.mean():
+        if counts.min() <= 0 or np.abs(uneven).mean() < UNEVEN.enter * counts.mean():
             continue
         over = world.excess_ms - world.excess_ms.mean(axis=1, keepdims=True)
         scale = float(np.sqrt(np.square(uneven).sum() * np.square(over).sum()))

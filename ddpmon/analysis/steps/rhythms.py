@@ -67,6 +67,12 @@ REPORTED = Threshold(
     why="A judgement: what costs less than 1% is not reported. What was reported stays as long as it is a rhythm.",
     stay=0.0,
 )
+LARGEST_SHARE = Threshold(
+    0.6,
+    of="share of steps that are long, of a column with a rhythm",
+    why="Of every two steps one may be long, and some by chance; above it the long ones are the usual ones.",
+    below=True,
+)
 PERIODS = 20
 """Rhythms of a column that are tried, the shortest: each one makes chance likelier to be one of them."""
 MANY = 200
@@ -131,7 +137,7 @@ def _rhythms(world: World, columns: Ints, least_ms: float, had_one: Collection[i
     # Over its neighbours as well: a stretch of long steps is no rhythm, though every second one of it is long.
     long = (excess - usual > bound) & (over_neighbours > bound)
     share = long.mean(axis=0)
-    for place in np.flatnonzero((long.sum(axis=0) >= FEWEST.enter) & (share <= 0.6)).tolist():
+    for place in np.flatnonzero((long.sum(axis=0) >= FEWEST.enter) & (share <= LARGEST_SHARE.enter)).tolist():
         column = int(columns[place])
         most = MISSED.asked(column in had_one)
         rhythm = _rhythm(world.step, np.flatnonzero(long[:, place]), float(share[place]), most)
