@@ -101,8 +101,9 @@ def _watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--max-restarts", type=click.IntRange(0), default=0, show_default=True, help="As torchrun's.")
 @click.option(
     "--nnodes",
-    type=click.IntRange(1),
-    help="Machines in this run.  [default: $PET_NNODES, or those of the Slurm job step, or 1]",
+    metavar="N",
+    help="Machines in this run, or LEAST:MOST where it goes on as some come and go.  [default: $PET_NNODES, or those "
+    "of the Slurm job step, or 1]",
 )
 @click.option("--node-rank", type=int, help="Which of them this one is, from 0.")
 @click.option("--rdzv-endpoint", metavar="HOST:PORT", help="Where they meet: a free port on machine 0.")
@@ -113,7 +114,7 @@ def run(
     nproc: str | None,
     module: bool,
     max_restarts: int,
-    nnodes: int | None,
+    nnodes: str | None,
     node_rank: int | None,
     rdzv_endpoint: str | None,
     name: str | None,
@@ -130,10 +131,9 @@ def run(
     import os
 
     from ddpmon import runs
-    from ddpmon.launch import slurm, torchrun_env
+    from ddpmon.launch import slurm, torchrun, torchrun_env
     from ddpmon.launch.prepare import Asked, prepare
     from ddpmon.launch.remembered import remember, typed
-    from ddpmon.launch.torchrun import Nodes
 
     by_environment = None
     if nnodes is None and node_rank is None and rdzv_endpoint is None:
@@ -144,7 +144,7 @@ def run(
         module,
         nproc if nproc is not None else torchrun_env.ranks(os.environ),
         name,
-        nodes=by_environment or Nodes(nnodes or 1, node_rank, rdzv_endpoint),
+        nodes=by_environment or torchrun.nodes(nnodes or "1", node_rank, rdzv_endpoint),
         max_restarts=max_restarts,
         grace_s=grace,
         buckets=buckets,

@@ -23,6 +23,15 @@ class Keys(msgspec.Struct):
     admitted: dict[str, int] = msgspec.field(default_factory=dict)
     """Nodes by the public keys of their hubs."""
 
+    def admit(self, key: str, node: int) -> None:
+        """Let the hub with a key in.
+
+        It keeps the number with which it came first: a later world may be numbered otherwise, and its connection lasts.
+        """
+        if key not in self.admitted:
+            taken = set(self.admitted.values())
+            self.admitted[key] = node if node not in taken else max(taken) + 1
+
     def save(self, run_dir: Path) -> None:
         """Keep it. A full disk costs a hub that restarts its place, and nothing else."""
         draft = run_dir / f"{FILE}.new"

@@ -111,14 +111,16 @@ class Nodes:
             if self._down is None:
                 self._begin_downlink([f"tcp://{bracketed(_address_towards(meeting.towards))}:*"])
             for node, key in meeting.keys.items():
-                self._keys.admitted[key] = node
+                self._keys.admit(key, node)
             self._keys.save(self._dir)
-            admits = sorted(set(self._keys.admitted.values()))
+            admits = sorted(meeting.keys)  # as this world numbers them
             self._answer(process.identity, Card(self._keys.public, self._store.run.id, self._keys.addresses, admits))
             return
+        self._answer(process.identity, Card(self._keys.public, self._store.run.id))
+        if self._down is not None and meeting.root is not None:
+            self._end_downlink()
         if self._up is None and self._down is None:
             self._begin_uplink()
-        self._answer(process.identity, Card(self._keys.public, self._store.run.id))
         if self._up is not None and meeting.root is not None and meeting.root.key != self._keys.public:
             self._up.meet(meeting.root)
 
@@ -142,6 +144,17 @@ class Nodes:
         if self._up is not None:
             self._up.close()
         self._up, self._sockets = None, []
+
+    def _end_downlink(self) -> None:
+        """Rank 0 has moved to another machine, and so does the root."""
+        if self._down is None or self._keys is None:
+            return
+        self._down.close()
+        self._down, self._sockets = None, []
+        self._keys.addresses, self._keys.admitted = [], {}
+        self._keys.save(self._dir)
+        text = "rank 0 is on another machine now, whose hub has the whole world from here on"
+        self._store.add_event(time.time(), "warn", text)
 
     def _begin_downlink(self, addresses: list[str]) -> None:
         assert self._keys is not None  # noqa: S101  whoever calls this has them
@@ -199,7 +212,9 @@ class Nodes:
         """Notes for viewers."""
         if self._up is None:
             return []
-        lines = [] if self._up.reached(now) else [MISSED]
+        first = self._store.registry.seats.get(0)
+        is_here = first is not None and not first.hello.through  # alone, where others may come or have left
+        lines = [] if self._up.reached(now) or is_here else [MISSED]
         if self._up.dropped:
             lines.append(
                 f"{self._up.dropped:,} messages for the hub of rank 0 were dropped: it was not reached for too long"

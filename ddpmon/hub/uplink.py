@@ -149,7 +149,8 @@ class Uplink:
     def _hear(self, message: ToNode) -> None:
         if isinstance(message, Joined):
             self._host, self._joined, self._takes_blocks = message.host, True, message.takes_blocks
-            hellos = [self._introduced(process.hello) for process in self._registry.seats.values()]
+            seats = self._registry.seats.values()  # of other nodes too, where this hub was the root before
+            hellos = [self._introduced(process.hello) for process in seats if not process.hello.through]
             self._send(Roster(hellos))
         elif isinstance(message, Recorded):
             self._bundles.recorded(message.seq)

@@ -12,10 +12,10 @@ INJECT_DIR = Path(__file__).parent.parent / "probe" / "inject"
 """Holds the sitecustomize.py that arms the probe, and what it needs before anything of ddpmon is imported."""
 
 
-def armed(run_id: str, base: Mapping[str, str], *, buckets: bool = False) -> dict[str, str]:
+def armed(run_id: str, base: Mapping[str, str], *, buckets: bool = False, alone: bool = False) -> dict[str, str]:
     """The environment of a run's ranks: `base`, where the run's hub listens, and the folder it keeps.
 
-    buckets: have the probe record every bucket's all-reduce.
+    buckets: have the probe record every bucket's all-reduce. alone: no rank is on another machine, nor will be.
     """
     inject = str(INJECT_DIR)
     python_path = base.get("PYTHONPATH", "")
@@ -26,4 +26,5 @@ def armed(run_id: str, base: Mapping[str, str], *, buckets: bool = False) -> dic
         "DDPMON_RUN_ID": run_id,
         "DDPMON_RUN_DIR": str(runs.run_dir(run_id)),
         "DDPMON_BUCKETS": "1" if buckets else "0",
+        "DDPMON_ALONE": "1" if alone else "0",
     }

@@ -67,7 +67,7 @@ def prepare(options: Asked, run_id: str) -> Spec:
         name,
         options.script,
         options.args,
-        ranks * options.nodes.count,
+        ranks * options.nodes.count if options.nodes.least is None else 0,
         options.nodes.count,
         options.grace_s,
         options.buckets,

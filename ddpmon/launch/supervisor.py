@@ -138,7 +138,8 @@ class Supervisor:
 
     @staticmethod
     def _environment(run: runs.Run) -> dict[str, str]:
-        return env.armed(run.id, {**os.environ, **run.environment}, buckets=run.buckets)
+        alone = run.nnodes == 1 and run.world_size > 0  # else the command starts its ranks itself, or nodes may come
+        return env.armed(run.id, {**os.environ, **run.environment}, buckets=run.buckets, alone=alone)
 
     def _until_over(self) -> None:
         while True:

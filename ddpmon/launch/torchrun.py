@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import math
 import re
+import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,16 +24,22 @@ class Nodes:
     """This machine's place among several."""
 
     count: int = 1
+    """With `least`: at most."""
     rank: int | None = None
     endpoint: str | None = None
     """HOST:PORT of the rendezvous, on the machine of rank 0."""
+    least: int | None = None
+    """With how many it goes on too; None: with all of them alone. Then they have no numbers of their own."""
 
     def __post_init__(self) -> None:
         if self.count == 1:
             return
-        if self.rank is None or self.endpoint is None:
-            raise UsageError(f"--nnodes {self.count} needs --node-rank and --rdzv-endpoint HOST:PORT on each node")
-        if not 0 <= self.rank < self.count:
+        if self.endpoint is None or (self.rank is None and self.least is None):
+            count, which = (
+                (self.count, "--node-rank and ") if self.least is None else (f"{self.least}:{self.count}", "")
+            )
+            raise UsageError(f"--nnodes {count} needs {which}--rdzv-endpoint HOST:PORT on each node")
+        if self.rank is not None and not 0 <= self.rank < self.count:
             raise UsageError(f"--node-rank {self.rank}: with --nnodes {self.count}, 0 to {self.count - 1}")
         try:
             _, port = split(self.endpoint)
@@ -39,6 +47,16 @@ class Nodes:
             raise UsageError(f"--rdzv-endpoint {error}") from None
         if not port:
             raise UsageError(f"--rdzv-endpoint {self.endpoint}: a port from 1 on is wanted")
+
+
+def nodes(text: str, rank: int | None, endpoint: str | None) -> Nodes:
+    """From how many nodes, N or LEAST:MOST as torchrun takes it, which of them this is, and where they meet."""
+    numbers = re.fullmatch(r"([0-9]{1,6})(?::([0-9]{1,6}))?", text)
+    least = int(numbers[1]) if numbers else 0
+    most = int(numbers[2] or least) if numbers else 0
+    if not 1 <= least <= most:
+        raise UsageError(f"--nnodes {text}: a number of machines is wanted, or LEAST:MOST")
+    return Nodes(most, rank, endpoint, least if least < most else None)
 
 
 def options() -> frozenset[str]:
@@ -85,7 +103,8 @@ def command(
     """What starts the ranks. `log_dir` receives each rank's stdout and stderr."""
     # -P: as with the torchrun program, the working directory is not on the launcher's own path
     line = [sys.executable, "-P", "-m", "torch.distributed.run"]
-    line += [f"--nnodes={nodes.count}", f"--nproc-per-node={nproc}", f"--max-restarts={max_restarts}"]
+    count = nodes.count if nodes.least is None else f"{nodes.least}:{nodes.count}"
+    line += [f"--nnodes={count}", f"--nproc-per-node={nproc}", f"--max-restarts={max_restarts}"]
     line += ["--redirects=3", f"--log-dir={log_dir}", f"{_SHUTDOWN}={math.ceil(grace_s)}"]
     line += _rendezvous(nodes)
     # --: else torchrun takes a script's argument for a shortened one of its own ("ambiguous option: --nproc")
@@ -96,15 +115,22 @@ def _rendezvous(nodes: Nodes) -> list[str]:
     if nodes.count == 1 or nodes.endpoint is None:
         return ["--standalone"]
     host, port = split(nodes.endpoint)
-    is_host = nodes.rank == 0
+    is_host = nodes.rank == 0 if nodes.rank is not None else _is_own(host, port)
     return [
         "--rdzv-backend=c10d",
         f"--rdzv-endpoint={nodes.endpoint}",
-        f"--node-rank={nodes.rank}",
+        *([] if nodes.rank is None else [f"--node-rank={nodes.rank}"]),
         # Said, because torchrun guesses by host names: with an address as endpoint every node guesses no.
         f"--rdzv-conf=is_host={int(is_host)}",
         f"--local-addr={host if is_host else _address_towards(host, port)}",
     ]
+
+
+def _is_own(host: str, port: int) -> bool:
+    """Whether a host is this machine."""
+    with contextlib.suppress(OSError, UnicodeError):
+        return _address_towards(host, port) in {info[4][0] for info in socket.getaddrinfo(host, port)}
+    return False
 
 
 def _address_towards(host: str, port: int) -> str:

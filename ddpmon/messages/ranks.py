@@ -226,6 +226,8 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
     """Why BUCKETS or GPU_COUNTERS are not there; each reason is one of `notes` too."""
     through: int = 0
     """Set by hubs: the node whose hub passed it on; 0: it spoke to this hub itself."""
+    world: str = ""
+    """A name that all ranks of its process group have, and those of no other; "": not known (yet)."""
 
 
 class Batch(msgspec.Struct, array_like=True, tag="batch"):

@@ -220,6 +220,7 @@ def check_hello(hello: Hello) -> None:
     _check(0 <= hello.protocol < MAX_WORLD, "protocol", hello.protocol)
     _check(0 <= hello.through < MAX_WORLD, "through", hello.through)
     _check(0 <= hello.restart < MAX_RESTART, "restart", hello.restart)
+    _check(len(hello.world) <= MAX_NAME, "world", hello.world[:MAX_NAME])
     sizes = (hello.parameters, hello.gradient_bytes, hello.buffer_bytes)
     _check(min(sizes) >= 0 and max(sizes) < MAX_US, "size of the model", sizes)
 

@@ -26,6 +26,8 @@ from ddpmon.probe.outbox import Outbox
 
 GOODBYE_S = 0.5
 FRAMES_AT_ONCE = 4
+MEET_AGAIN_S = 2.0
+"""A hub that does not take this process for its rank yet, because those before it still end, says nothing to it."""
 
 
 class HubSocket:
@@ -42,6 +44,7 @@ class HubSocket:
         """Of the hub that answered last."""
         self._hello_version = 0
         self._meeting_version = 0
+        self._met_at = float("-inf")
         self._exchange: Exchange | None = None
         """With the hubs of other nodes, where there are some."""
         self._in_group = False
@@ -128,8 +131,12 @@ class HubSocket:
         if not self._in_group and self._identity.stage >= STAGE_GROUP:
             self._in_group = True
             self._exchange = exchange(self._identity)
-        if self._exchange is not None and self._meeting_version != self._exchange.version:
-            version = self._exchange.version
+        if self._exchange is None:
+            return
+        version = self._exchange.version
+        unanswered = version > 0 and self._exchange.unanswered and time.monotonic() - self._met_at >= MEET_AGAIN_S
+        if self._meeting_version != version or unanswered:
+            self._met_at = time.monotonic()
             if self.send_once(self._exchange.message()):  # else it is sent at the next turn
                 self._meeting_version = version
 

@@ -102,6 +102,10 @@ class Identity:
             backend=str(dist.get_backend()),
         )
 
+    def take_world(self, world: str) -> None:
+        """The name of the process group is known."""
+        self._change(world=world)
+
     def take_model(self, model: Any, gradient_bytes: int, buffer_bytes: int) -> None:
         """A model was wrapped in DDP: its device is this rank's; several models add up."""
         device = next((p.device for p in model.parameters()), torch.device("cpu"))

@@ -7,12 +7,16 @@ anyway. The store is torch's and private: where it is not to be had, each machin
 torchrun tells its ranks which node is theirs. Where nobody does, ranks that speak to the same hub are a node: the first
 of them that comes to the store speaks for it, and has it numbered there, unless it turns out to be rank 0's.
 
+A store is one process group's: the first rank that comes gives it a name, by which hubs tell ranks of this group from
+those of one before, whatever numbers they have now.
+
 All of it happens on a thread of its own, on a connection of its own to the store, and nothing waits there for a value.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import threading
 from typing import Any
 
@@ -20,6 +24,7 @@ import torch
 from torch.distributed import distributed_c10d
 
 from ddpmon.messages import Card, Meeting, WireError, decode_to_rank, encode
+from ddpmon.messages.vocabulary import MAX_NAME
 from ddpmon.messages.wire import check_card
 from ddpmon.probe.identity import Identity
 
@@ -29,6 +34,7 @@ LATER_S = 2.0
 """How often after PATIENCE_S: a node may train without ddpmon, or come late."""
 PATIENCE_S = 60.0
 ROOT = "ddpmon/root"
+WORLD = "ddpmon/world"
 FIRST = "ddpmon/first"
 """Which hub is that of rank 0, where no launcher gives ranks their node."""
 COUNT, COME = "ddpmon/nodes", "ddpmon/come"
@@ -44,10 +50,11 @@ def node_key(node: int) -> str:
 class Exchange(threading.Thread):
     """Reads and writes until it has the card of every hub that it needs. `message`: what it has so far."""
 
-    def __init__(self, identity: Identity, node: int | None, nodes: int = 1) -> None:
-        """node: its number; None: to be counted in the store."""
+    def __init__(self, identity: Identity, node: int | None, nodes: int = 1, *, speaks: bool = True) -> None:
+        """node: its number; None: to be counted in the store. speaks: this rank may speak for its node."""
         super().__init__(name="ddpmon-nodes", daemon=True)
         self._identity = identity
+        self._speaks = speaks
         self._numbered = node is not None
         self._node, self._nodes = node or 0, nodes
         self._ending = threading.Event()
@@ -57,12 +64,17 @@ class Exchange(threading.Thread):
         """What this node's hub wants the others to read."""
         self._root: Card | None = None
         self._keys: dict[int, str] = {}
-        self.version = int(self._numbered)
+        self.version = int(self._numbered and speaks)
         """Rises with each new card; 0: there is nothing to tell the hub."""
 
     def offer(self, card: Card) -> None:
         """Take what this node's hub says of itself."""
         self._card = card
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether the hub has not said yet who it is."""
+        return self._card is None
 
     def message(self) -> Meeting:
         """For this node's hub."""
@@ -84,6 +96,9 @@ class Exchange(threading.Thread):
                 self._identity.note(f"{ALONE}: {type(error).__name__}: {str(error).splitlines()[0][:80]}")
 
     def _exchange(self, store: Any) -> None:
+        self._identity.take_world(store.compare_set(WORLD, "", secrets.token_hex(8)).decode()[:MAX_NAME])
+        if not self._speaks:
+            return
         written: Card | None = None
         waited_s = 0.0
         if not self._numbered and self._identity.rank != 0:
@@ -142,21 +157,22 @@ class Exchange(threading.Thread):
 
 
 def exchange(identity: Identity) -> Exchange | None:
-    """Begin, if this rank may have to speak for its node in a process group of several; None otherwise."""
-    size = identity.world_size
+    """Begin, if this is a rank of a process group of several that may span nodes, or others may follow; else None."""
+    if identity.world_size < 2 or os.environ.get("DDPMON_ALONE") == "1":
+        return None
     node, nodes = (os.environ.get(name, "") for name in ("GROUP_RANK", "GROUP_WORLD_SIZE"))
-    by_torchrun = bool(nodes)
-    if size < 2 or os.environ.get("LOCAL_WORLD_SIZE") == str(size):
-        return None
-    if by_torchrun and not (node.isdecimal() and nodes.isdecimal() and int(nodes) > 1):
-        return None
-    if by_torchrun and os.environ.get("LOCAL_RANK") != "0":
-        return None
+    by_torchrun = node.isdecimal() and nodes.isdecimal()
+    alone = os.environ.get("LOCAL_WORLD_SIZE") == str(identity.world_size) or (bool(nodes) and not by_torchrun)
+    if by_torchrun:
+        speaks = not alone and int(nodes) > 1 and os.environ.get("LOCAL_RANK") == "0"
+        begun = Exchange(identity, int(node), int(nodes), speaks=speaks)
+    else:
+        speaks = not alone
+        begun = Exchange(identity, None, speaks=speaks)
     if not hasattr(distributed_c10d, "_get_default_store") or not hasattr(distributed_c10d.Store, "clone"):
-        if by_torchrun:
+        if by_torchrun and speaks:
             identity.note(f"torch {torch.__version__} has no store of the process group to share: {ALONE}")
         return None
-    begun = Exchange(identity, int(node), int(nodes)) if by_torchrun else Exchange(identity, None)
     begun.start()
     return begun
 

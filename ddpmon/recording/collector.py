@@ -136,6 +136,8 @@ class Collector:
             process = registry.speaker(identity, message.rank, message.pid, now, peer)
             if process is None:
                 return
+            while registry.reseated:
+                self._recorder.process(registry.reseated.pop())
             if isinstance(message, Batch):
                 taken = self._batch(process, message, now, left_out, from_file=peer is None)
             elif isinstance(message, Failure):

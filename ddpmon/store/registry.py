@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -15,6 +16,7 @@ STANDS_S = 10.0
 """A rank that was heard within this time belongs to no earlier attempt as long as its process lives."""
 UNHEARD_S = 2.5
 """A rank beats every second; steps are handed on without one that did not tell of them for three."""
+PAST_WORLDS = 1000
 UNSEATED_MOST = 1024
 """Processes that said they are a rank and are none, at most."""
 
@@ -28,15 +30,20 @@ class Registry:
     """0: unknown until the ranks say it."""
     host: str
     attempt: int = 0
-    restart: int = 0
-    """torchrun's restart count of the current attempt."""
+    restarts: dict[int, int] = field(default_factory=dict)
+    """torchrun's restart count in the current attempt, by node: each torchrun counts its own failures."""
+    world: str = ""
+    """The name of the current attempt's process group; "": not known."""
     seats: dict[int, RankProcess] = field(default_factory=dict)
     everyone: dict[int, RankProcess] = field(default_factory=dict)
     """By `key`: those of this machine by pid."""
     refusals: Refusals = field(default_factory=Refusals)
     """Messages that cannot come from a rank of this run, and values of ranks that cannot be true."""
+    reseated: list[RankProcess] = field(default_factory=list)
+    """Who got its rank without saying hello once more: to be recorded."""
     _speakers: dict[bytes, int] = field(default_factory=dict)
     _last_id: int = 0
+    _past_worlds: deque[str] = field(default_factory=lambda: deque(maxlen=PAST_WORLDS))
 
     def covers_all(self, ranks: Sequence[int]) -> bool:
         """Whether these ranks are all that train: the others have ended, or are heard and do not step.
@@ -148,6 +155,8 @@ class Registry:
         process.dead = False
         if not self.is_seated(process):
             self.seat(process, now)
+            if self.is_seated(process):
+                self.reseated.append(process)
         return process
 
     def process_on(self, identity: bytes, peer: Peer | None) -> RankProcess | None:
@@ -166,34 +175,59 @@ class Registry:
 
     def seat(self, new: RankProcess, now: float) -> None:
         """Give a process its rank, or begin a new attempt with it, or leave it out."""
-        if new.attempt >= 0 and new.attempt != self.attempt:
-            return  # of an earlier attempt
-        holder = self.seats.get(new.rank)
-        if new.hello.restart < self.restart:
-            if not new.launched or any(process.launched for process in self.seats.values()):
-                return  # of an earlier attempt
-            self._begin_attempt(new)
-        elif new.hello.restart > self.restart:
+        order = self._order(new)
+        if order < 0:
+            return
+        if order > 0:
             if self._attempt_alive(new, now):
                 return  # a launcher starts no new ranks before the old ones are gone
             self._begin_attempt(new)
-        elif holder is None or holder is new:
-            pass
-        elif not new.settled and not holder.gone:
-            return  # a child of a rank that inherited its environment, until it proves otherwise
-        elif holder.settled and not holder.gone:
-            if holder.launched or not new.launched:
-                self._refuse(f"rank {new.rank} is process {holder.hello.pid}, not {new.hello.pid}")
-                return
-            self._unseat(holder)
-        elif holder.settled:
-            if self._attempt_alive(new, now):
-                return
-            self._begin_attempt(new)
+        elif not self._seat_is_free(new, now):
+            return
         if new.settled:
             self._agree(new.hello.world_size)
+        self.world = self.world or new.hello.world
+        self.restarts[new.hello.through] = new.hello.restart
         new.attempt = self.attempt
         self.seats[new.rank] = new
+
+    def _order(self, new: RankProcess) -> int:
+        """Whether it is of an earlier attempt than the current one (-1), of that (0), or of a later one (1)."""
+        world = new.hello.world
+        if world and self.world:
+            if world == self.world:  # torchrun may have one store for worlds that follow each other, and so one name
+                return -1 if new.last_step and 0 <= new.attempt != self.attempt else 0
+            return -1 if world in self._past_worlds else 1
+        if new.attempt >= 0 and new.attempt != self.attempt:
+            return -1
+        restart = self.restarts.get(new.hello.through, new.hello.restart)
+        if new.hello.restart >= restart:
+            return int(new.hello.restart > restart)
+        if not new.launched or any(process.launched for process in self.seats.values()):
+            return -1
+        self._begin_attempt(new)  # whoever was there was none of the launcher's ranks
+        return 0
+
+    def _seat_is_free(self, new: RankProcess, now: float) -> bool:
+        """Whether it may have its rank in the current attempt; where that is over, the next one begins with it."""
+        holder = self.seats.get(new.rank)
+        if holder is None or holder is new:
+            # one that says another world before it is in it is of a world that is still to come
+            return new.settled or new.hello.world_size == self.world_size or not self.seats
+        if not new.settled and not holder.gone:
+            return False  # a child of a rank that inherited its environment, until it proves otherwise
+        if not holder.settled:
+            return True
+        if not holder.gone:
+            if holder.launched or not new.launched:
+                self._refuse(f"rank {new.rank} is process {holder.hello.pid}, not {new.hello.pid}")
+                return False
+            self._unseat(holder)
+            return True
+        if self._attempt_alive(new, now):
+            return False
+        self._begin_attempt(new)
+        return True
 
     def _attempt_alive(self, new: RankProcess, now: float) -> bool:
         """Whether the current attempt is still at work, so that `new` can be of no later one."""
@@ -202,6 +236,7 @@ class Registry:
             and now - process.heard_at < STANDS_S
             and process.launched >= new.launched
             and not process.gone
+            and process.process.alive()
             for process in self.seats.values()
         )
 
@@ -219,25 +254,34 @@ class Registry:
                 continue
             if process.attempt > self.attempt:
                 self.attempt = process.attempt
-                self.seats = {}
-            self.restart = max(self.restart, process.hello.restart)
+                self.seats, self.restarts = {}, {}
+                self._leave_world("")
+            self.restarts[process.hello.through] = process.hello.restart
+            self.world = process.hello.world or self.world
             self.seats[process.rank] = process
             if process.settled:
                 self.world_size = process.hello.world_size
 
     def _begin_attempt(self, new: RankProcess) -> None:
         self.attempt += 1
-        self.restart = new.hello.restart
-        self.seats = {}
+        self.seats, self.restarts = {}, {}
+        self._leave_world(new.hello.world)
         self.world_size = new.hello.world_size
+
+    def _leave_world(self, next_world: str) -> None:
+        if self.world and self.world != next_world:
+            self._past_worlds.append(self.world)
+        self.world = next_world
 
     def _fits(self, hello: Hello, key: int, *, launched: bool) -> bool:
         """Whether its world size can be: the run's own, or one that a script agreed on before any other rank did."""
         if hello.world_size == self.world_size or not self.world_size:
             self.world_size = hello.world_size
             return True
-        if hello.restart > self.restart:
+        if hello.restart > self.restarts.get(hello.through, hello.restart):
             return True
+        if launched and (hello.stage < STAGE_GROUP or (hello.world and hello.world != self.world)):
+            return True  # of a world that is to come, or has come
         others = [p for p in self.seats.values() if p.key != key and p.settled and not p.gone]
         return hello.stage >= STAGE_GROUP and not any(other.launched >= launched for other in others)
 

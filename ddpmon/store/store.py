@@ -176,6 +176,12 @@ class Store(Intake):
             failing.of_command(run.exit_code, self.ending.launcher_line, run.memory_kills),
         )
 
+    def _begin_attempt(self) -> None:
+        """What was found of the ranks before is over with them: none of it came to its end."""
+        super()._begin_attempt()
+        self.findings = []
+        self.__dict__.pop("_news", None)
+
     def _news_of(self, current: Sequence[Finding], *, over: bool) -> list[Announcement]:
         """over: the run has ended, so that no finding comes back."""
         last_step = self.summary.window[1] if self.summary else None

@@ -65,7 +65,7 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
             id=run.id,
             name=run.name,
             world_size=registry.world_size or run.world_size,
-            nnodes=max(run.nnodes, registry.nodes),
+            nnodes=max(run.nnodes if run.world_size else 1, registry.nodes),
             script=utf8(run.script),
             started_at=run.created_at,
             ended_at=run.ended_at,

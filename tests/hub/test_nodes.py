@@ -30,18 +30,18 @@ class Machine(Stage):
         self.number = number
         self.save(nnodes=2, name=f"node{number}")
 
-    def ranks(self, first, pid=None):
-        """Two ranks. pid: the same on both machines, as in containers."""
+    def ranks(self, first, pid=None, **changes):
+        """Two ranks. pid: the same on both machines, as in containers. changes: of their Hello."""
         ranks = [self.rank(first + local, pid=(pid or 4_000_000) + local, host=f"box{self.number}") for local in (0, 1)]
         for local, rank in enumerate(ranks):
-            rank.join(node_rank=self.number, local_rank=local)
+            rank.join(node_rank=self.number, local_rank=local, **changes)
         return ranks
 
     towards = "127.0.0.1"
 
-    def meet(self, rank, **known):
+    def meet(self, rank, nodes=2, **known):
         """What the probe says of the process group's store; returns the hub's card for it."""
-        rank.socket.send(encode(Meeting(rank.rank, rank.pid, self.number, 2, self.towards, **known)))
+        rank.socket.send(encode(Meeting(rank.rank, rank.pid, int(rank.rank > 0), nodes, self.towards, **known)))
         return rank.answer(Card)
 
 
@@ -70,7 +70,7 @@ def world(machines, pid=None, before=()):
     root, node = machines
     root.hub()
     node.hub(before=before)
-    ranks = [*root.ranks(0, pid), *node.ranks(2, pid)]
+    ranks = [*root.ranks(0, pid, world="first"), *node.ranks(2, pid, world="first")]
     introduce(root, node, ranks[0], ranks[2])
     return ranks
 
@@ -115,6 +115,44 @@ def test_viewers_of_either_machine_see_the_world_although_pids_are_alike_and_clo
         waits = [rank.phases_ms[Phase.WAIT] for rank in snapshot.ranks]
         assert waits[3] == pytest.approx(0, abs=0.5)
         assert waits[0] == pytest.approx(15, abs=1)
+
+
+def test_the_root_moves_with_rank_0_and_nobody_of_the_world_before_is_left(machines):
+    before, told = world(machines), late_world(40)
+    tell(before, told, 1, 41)
+    viewers = [machine.viewer() for machine in machines]
+    for viewer in viewers:
+        viewer.until(have_told(40), "the first world")
+    one, two = machines
+    ranks = [*two.ranks(0, 4_000_200, world="second"), *one.ranks(2, 4_000_200, world="second")]
+    introduce(two, one, ranks[0], ranks[2])
+    tell(ranks, late_world(80), 1, 81)
+    for viewer in viewers:
+        snapshot = viewer.until(have_told(80), "the second world")
+        assert [rank.host for rank in snapshot.ranks] == ["box1", "box1", "box0", "box0"]
+        assert {rank.pid for rank in snapshot.ranks} == {4_000_200, 4_000_201}
+        assert [attempt.number for attempt in snapshot.run.attempts] == [1]
+    assert "rank 3 is slow" in viewers[0].until(lambda s: s.state == "slow", "the late rank").verdict
+    assert listening(one.hubs[-1].pid) == set(), "it is no root any more"
+    (event,) = [event for event in recorded_events(one) if "rank 0 is on another machine" in event]
+    assert event
+
+
+def test_nodes_that_are_numbered_anew_keep_their_own_connections(machines):
+    root, node = machines
+    ranks = world(machines)
+    first = node.meet(ranks[2])
+    stranger = curve_keys.fresh()
+    again = [*root.ranks(0, 4_000_300, world="second"), *node.ranks(2, 4_000_300, world="second")]
+    admitting = root.meet(again[0], keys={1: stranger.public, 2: first.key}, nodes=3)
+    assert admitting.admits == [1, 2]
+    kept = curve_keys.kept(root.dir)
+    assert kept.admitted == {first.key: 1, stranger.public: 2}
+
+
+def recorded_events(machine):
+    with Recording(runs.load(machine.run.id)) as recording:
+        return [event.text for event in recording.events(100)]
 
 
 def recorded_steps(machine):

@@ -207,6 +207,34 @@ def test_a_restart_of_the_ranks_begins_at_step_1_again(stage):
     assert any("attempt 2" in event.text for event in snapshot.events)
 
 
+def test_what_was_found_of_ranks_is_over_with_them(stage):
+    stage.hub()
+    stage.save(world_size=2)
+    late = own_times(80, 2, noise=0.02)
+    late[:, 1, 0] += 15  # data
+    for begin, own, restart in ((0, late, 0), (1, own_times(4000, 2, noise=0.02), 1)):
+        told = records(own, first=1)
+        ranks = [stage.rank(rank, world_size=2, pid=4_100_000 + 2 * begin + rank) for rank in (0, 1)]
+        for rank in ranks:
+            rank.join(restart=restart)
+        for first in range(0, len(own), 20):
+            for rank in ranks:
+                rank.batch(told[rank.rank][first : first + 20])
+            if first == 60:
+                stage.viewer().until(lambda s: s.step >= 80, "its steps")
+                want = "running" if begin else "slow"
+                stage.viewer().until(lambda s, want=want: s.state == want and s.step >= 80, want)
+    stage.viewer().until(lambda s: s.step == 4000, "its last step")
+    again = stage.viewer().until(lambda s: s.state == "running" and s.window, "that nobody is late")
+    assert not [finding for finding in again.findings if finding.ranks == [1]]
+    viewer = stage.viewer()
+    for _ in range(4):  # judgements: what would be told of it is told by then
+        again = viewer.get(again)
+    texts = [event.text for event in again.events]
+    assert any("rank 1 is slow" in text for text in texts)
+    assert not any("keeps up again" in text for text in texts), "it is another process now"
+
+
 def test_a_process_that_inherited_a_ranks_environment_does_not_take_its_place(stage):
     stage.hub()
     rank = stage.rank(0)

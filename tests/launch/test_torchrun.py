@@ -60,6 +60,20 @@ def test_brackets_around_an_address_of_ipv6_belong_to_the_endpoint_alone():
     assert (first.rdzv_endpoint, first.local_addr) == ("[::1]:29501", "::1")
 
 
+def test_of_nodes_that_come_and_go_whose_address_is_the_endpoint_s_hosts_the_store():
+    first = parsed(nodes=torchrun.nodes("1:4", None, "127.0.0.1:29501"))
+    assert (first.nnodes, first.rdzv_conf, first.standalone) == ("1:4", "is_host=1", False)
+    assert not torchrun._is_own("192.0.2.1", 29501)
+    one = torchrun.nodes("1:1", None, None)
+    assert (one.count, one.least) == (1, None)
+
+
+@pytest.mark.parametrize("text", ["0", "2:1", "0:4", "many", "1:2:3", ""])
+def test_a_number_of_nodes_that_cannot_be_is_refused(text):
+    with pytest.raises(UsageError, match="a number of machines is wanted, or LEAST:MOST"):
+        torchrun.nodes(text, None, "a:1")
+
+
 @pytest.mark.parametrize(
     ("rank", "endpoint"),
     [(None, "a:1"), (0, None), (2, "a:1"), (-1, "a:1"), (0, "a"), (0, ":1"), (0, "a:0"), (0, "a:99999"), (0, "a:x")],

@@ -22,6 +22,13 @@ def test_a_pod_knows_its_place():
     assert torchrun_env.ranks(POD) == "2"
 
 
+def test_a_pod_of_as_many_as_there_happen_to_be_needs_no_number():
+    pod = {name: value for name, value in POD.items() if name != "PET_NODE_RANK"} | {"PET_NNODES": "1:4"}
+    place = torchrun_env.nodes(pod)
+    assert (place.least, place.count, place.rank) == (1, 4, None)
+    assert torchrun_env.nodes(pod | {"PET_NODE_RANK": "3"}).rank == 3
+
+
 @pytest.mark.parametrize("environment", [{}, {"PET_NNODES": "1"}, {"PET_NNODES": "1:1"}, {"PET_NPROC_PER_NODE": "8"}])
 def test_elsewhere_there_is_one_node(environment):
     assert torchrun_env.nodes(environment) is None
@@ -44,7 +51,8 @@ def test_where_all_meet(changed, endpoint):
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"PET_NNODES": "1:4"}, "PET_NNODES 1:4: ddpmon run takes one number of nodes; ddpmon exec -- torchrun … does"),
+        ({"PET_NNODES": "4:1"}, "PET_NNODES is '4:1': a number of nodes is wanted, or LEAST:MOST"),
+        ({"PET_NNODES": "1:4:9"}, "PET_NNODES is '1:4:9'"),
         ({"PET_NNODES": "many"}, "PET_NNODES is 'many': a number of nodes is wanted"),
         ({"PET_NNODES": "0"}, "PET_NNODES is '0'"),
         ({"PET_NODE_RANK": ""}, "PET_NODE_RANK '': from 0 to 3 is wanted"),

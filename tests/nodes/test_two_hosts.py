@@ -1,7 +1,10 @@
 """Real runs on two hosts: torchrun over gloo in two network namespaces, two ranks each."""
 
+import contextlib
 import json
 import os
+import signal
+import subprocess
 
 import psutil
 import pytest
@@ -132,3 +135,36 @@ def test_one_ddpmon_a_rank_under_srun_is_one_run_on_each_host_and_one_dashboard(
         for started in host.started:
             assert started.wait(LAUNCH_S) != 0, host.log()
         wait_for(lambda host=host: report(host)["run"]["state"] == "failed", 60)
+
+
+def test_a_rank_that_is_restarted_and_a_host_that_dies_leave_a_world_that_trains_on(hosts):
+    one, two = hosts.hosts
+    for host in (one, two):
+        host.train_while_any_is_there(LATE="3")
+    says(one, "rank 3 is slow")
+
+    kill(two, str(TRAIN), "RANK=3")  # the torchrun of its host alone counts a restart
+    again = wait_for(lambda: trains(report(one), 4, attempts=1), 90)
+    assert [rank["host"] for rank in again["ranks"]] == ["host0", "host0", "host1", "host1"]
+    assert "4 ranks on 2 nodes" in says(two, "rank 3 is slow")
+
+    kill_all(two)
+    alone = wait_for(lambda: trains(report(one), 2, attempts=2), 90)
+    assert [rank["host"] for rank in alone["ranks"]] == ["host0", "host0"]
+    assert [attempt["world_size"] for attempt in alone["run"]["attempts"]] == [4, 4]
+    assert not {finding["kind"] for finding in alone["findings"]} & {"straggler", "hang", "rank_failed"}
+    assert "rank 3" not in one.cli("status").stdout
+    assert one.cli("stop").returncode == 0
+
+
+def trains(told, ranks, attempts):
+    """The report, if it tells of so many ranks that have come some way after so many attempts."""
+    whole = len(told["run"]["attempts"]) == attempts and len(told["ranks"]) == told["run"]["world_size"] == ranks
+    return whole and all(rank["steps"] > 20 for rank in told["ranks"]) and told
+
+
+def kill_all(host):
+    """As if the machine had lost its power."""
+    for pid in subprocess.check_output(["ip", "netns", "pids", host.namespace], text=True).split():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)

@@ -20,6 +20,10 @@ class Rank:
     def __init__(self, rank, run_id="", world_size=2):
         self.rank, self.run_id, self.world_size = rank, run_id, world_size
         self.notes = []
+        self.world = None
+
+    def take_world(self, world):
+        self.world = world
 
     def note(self, text):
         self.notes.append(text)
@@ -97,9 +101,22 @@ def test_a_store_that_fails_is_said_once_and_hurts_nobody(monkeypatch, exchanges
     ],
     ids=str,
 )
-def test_ranks_of_one_machine_and_all_but_the_first_of_each_leave_the_store_alone(variables, monkeypatch):
+def test_ranks_of_one_machine_and_all_but_the_first_of_each_ask_the_store_for_its_name_alone(
+    variables, monkeypatch, store, exchanges
+):
     monkeypatch.setattr(os, "environ", {"GROUP_RANK": "0", "LOCAL_RANK": "0"} | variables)
+    exchanges.append(meeting.exchange(Rank(0)))
+    exchanges[0].join(20)
+    assert exchanges[0].version == 0, "their hub hears nothing"
+    assert store.get(meeting.WORLD).decode() == exchanges[0]._identity.world
+    assert not store.check([meeting.FIRST])
+
+
+def test_where_all_are_known_to_be_on_this_machine_the_store_is_left_alone(monkeypatch):
+    monkeypatch.setattr(os, "environ", {"DDPMON_ALONE": "1", "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "2"})
     assert meeting.exchange(Rank(0)) is None
+    monkeypatch.setattr(os, "environ", {})
+    assert meeting.exchange(Rank(0, world_size=1)) is None
 
 
 def begin_unnumbered(exchanges, rank, run_id, world_size):
@@ -125,6 +142,7 @@ def test_where_nobody_tells_nodes_each_hub_is_one_and_one_of_its_ranks_speaks_fo
     for each in begun.values():
         each.join(20)
         assert not each.is_alive()
+    assert len({each._identity.world for each in begun.values()}) == 1
     for each in speakers:
         assert each.message().root is not None
         assert root.message().keys[each.message().node] == each._identity.run_id * 40
