@@ -63,6 +63,7 @@ def test_it_has_exactly_the_fields_of_schema_1():
         "what_if",
         "verdict",
         "verdict_findings",
+        "clocks",
         "findings",
     ]
     assert set(made["run"]) == {
