@@ -5,7 +5,7 @@ from textual.geometry import Size
 
 from ddpmon.messages import Series
 from ddpmon.source import FakeSource
-from tests.tui import golden, odd, snapshots
+from tests.tui import golden, inspected, odd, snapshots
 from tests.tui.driving import drive
 
 SIZES = ((80, 24), (160, 50))
@@ -164,3 +164,13 @@ def test_every_screen_draws_every_odd_state(state):
     app, text = drive(odd.MADE[state](), visit)
     assert app._exception is None
     assert text
+
+
+def test_the_room_that_few_ranks_leave_on_world_tells_what_is_wrong_and_where_a_step_goes():
+    source = inspected.late()
+    _, text = drive(source, size=(160, 50))
+    golden.check("world-few-160x50", text)
+    assert "next: Look at what rank 2's DataLoader does differently" in text
+    assert "the mean step of steps 401–600" in text
+    _, text = drive(source, "G", size=(160, 50))
+    assert "rank 1" in next(row for row in text.splitlines() if "all ranks" in row)

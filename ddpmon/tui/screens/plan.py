@@ -16,15 +16,29 @@ class Layout:
     """Charts and events, or how the run failed."""
     world: int = 0
     table: int = 0
+    findings: int = 0
+    phases: int = 0
+    """The mean step by phase."""
     keys: int = 0
     charts: bool = True
     events: bool = False
 
 
-def plan(width: int, height: int, ranks: int, map_lines: int, *, arriving: bool = False) -> Layout:
-    """Share out a screen. The table never needs more than its ranks; the charts get what is left over.
+_PHASES = 11
+"""Lines of the mean step by phase."""
+_FINDINGS_LEAST = 5
+"""Lines with which a finding stands there with its advice."""
+_CHARTS, _CHARTS_MOST = 18, 24
+"""Lines that charts take before findings have theirs, and that they ever take: higher ones tell nothing more."""
 
-    While the ranks arrive there is nothing to chart: the events stand there, as high as they need to be.
+
+def plan(
+    width: int, height: int, ranks: int, map_lines: int, *, arriving: bool = False, findings: int = 0
+) -> Layout:  # fmt: skip
+    """Share out a screen. The table never needs more than its ranks; charts, findings and the mean step the rest.
+
+    While the ranks arrive there is nothing to chart: the events stand there, as high as they need to be. findings: the
+    lines of all of them; they stand there where at least one with its advice fits.
     """
     if width < LEAST_WIDTH or height < LEAST_HEIGHT:
         keys = 1 if height >= 5 else 0
@@ -34,12 +48,29 @@ def plan(width: int, height: int, ranks: int, map_lines: int, *, arriving: bool 
     upper_lines = min(10, max(4, height // 5)) if arriving else min(20, max(6, height * 3 // 8))
     upper = upper_lines if body - world >= 12 else 0
     table = body - world - upper
+    told = phases = 0
     if upper and not arriving:
         spare = max(0, table - (ranks + 2))
-        upper, table = upper + spare, table - spare
+        table -= spare
+        higher = min(spare, max(0, _CHARTS - upper))
+        told = min(spare - higher, findings)
+        told = told if told >= min(findings, _FINDINGS_LEAST) else 0
+        spare -= told
+        phases = _PHASES if spare - higher >= _PHASES else 0
+        spare -= phases
+        higher = min(spare, max(0, _CHARTS_MOST - upper))
+        upper += higher
+        below = spare - higher  # stays empty, at the end of the last part
+        if phases:
+            phases += below
+        elif told:
+            told += below
+        else:
+            table += below
     return Layout(
-        head=3, upper=upper, world=world, table=table, keys=1, charts=not arriving, events=arriving or width >= WIDE
-    )
+        head=3, upper=upper, world=world, table=table, findings=told, phases=phases, keys=1,
+        charts=not arriving, events=arriving or width >= WIDE,
+    )  # fmt: skip
 
 
 def most_map_lines(height: int) -> int:

@@ -19,6 +19,8 @@ from ddpmon.tui.views import ViewName
 from ddpmon.tui.widgets.chart import ChosenChart, OwnChart
 from ddpmon.tui.widgets.events import EventList
 from ddpmon.tui.widgets.failure import FailurePane, failure_lines
+from ddpmon.tui.widgets.findinglist import FindingList, findings_height
+from ddpmon.tui.widgets.meanstep import MeanStep
 from ddpmon.tui.widgets.pane import Pane
 from ddpmon.tui.widgets.ranktable import RankTable
 from ddpmon.tui.widgets.worldmap import WorldMap, arriving, world
@@ -44,6 +46,9 @@ class World(View):
         self.happened = EventList(id="events")
         self.map = WorldMap(id="map")
         self.table = RankTable(id="table")
+        self.findings = FindingList(evidence=False, id="findings")
+        self.phases = MeanStep(id="phases")
+        self.phases.chosen_rank = self.table.chosen_rank
         self.charts = Horizontal(self.chosen, self.own, id="charts")
         self.left = Vertical(self.failure, self.charts, id="left")
         self.upper = Horizontal(self.left, self.happened, id="upper")
@@ -54,7 +59,7 @@ class World(View):
         }  # fmt: skip
 
     def compose(self) -> ComposeResult:
-        yield Vertical(self.head, self.upper, self.map, self.table, self.keys)
+        yield Vertical(self.head, self.upper, self.map, self.table, self.findings, self.phases, self.keys)
 
     @property
     def cursor(self) -> RankTable:
@@ -67,17 +72,19 @@ class World(View):
     @property
     def panes(self) -> tuple[Pane, ...]:
         """Everything that shows a frame."""
-        return self.head, self.chosen, self.own, self.failure, self.happened, self.map, self.table, self.keys
+        charts = self.chosen, self.own, self.failure, self.happened
+        return self.head, *charts, self.map, self.table, self.findings, self.phases, self.keys
 
     def share_out(self) -> None:
         width, height = self.app.size
         snapshot = self.shown.snapshot
-        map_lines, ranks, early = 1, 1, True
+        map_lines, ranks, early, told = 1, 1, True, 0
         if snapshot is not None:
             map_lines = len(world(snapshot, width, most_map_lines(height))[0])
             early = arriving(snapshot)
             ranks = max(snapshot.run.world_size, len(snapshot.ranks))
-        arranged = plan(width, height, ranks, map_lines, arriving=early)
+            told = findings_height(snapshot, width)
+        arranged = plan(width, height, ranks, map_lines, arriving=early, findings=told)
         left = width * 2 // 3 if arranged.events else width
         failed = failure_lines(snapshot, left, arranged.upper)
         if self._plan == (arranged, failed):
@@ -87,13 +94,18 @@ class World(View):
         happened = arranged.events and (width >= WIDE or not failed)
         for part, lines in (
             (self.head, arranged.head), (self.upper, arranged.upper), (self.map, arranged.world),
-            (self.table, arranged.table), (self.keys, arranged.keys), (self.failure, failed), (self.charts, charts),
+            (self.table, arranged.table), (self.findings, arranged.findings), (self.phases, arranged.phases),
+            (self.keys, arranged.keys),             (self.failure, failed), (self.charts, charts),
         ):  # fmt: skip
             part.display = lines > 0
             part.styles.height = lines
         self.left.display = bool(failed or charts)
         self.happened.display = happened
         self.happened.styles.margin = (0, 0, 0, int(self.left.display))
+
+    def action_do(self, name: str, *numbers: int) -> None:
+        super().action_do(name, *numbers)
+        self.phases.redraw()  # of the rank under the cursor
 
     def _next_metric(self, by: int) -> None:
         self.choice.next_name(self.shown.snapshot, by)

@@ -92,15 +92,15 @@ def when_and_cost(finding: Finding, last_step: int) -> str:
     return ", ".join(facts)
 
 
-def finding_lines(finding: Finding, snapshot: Snapshot, width: int) -> list[Line]:
-    """One finding."""
+def finding_lines(finding: Finding, snapshot: Snapshot, width: int, *, evidence: bool = True) -> list[Line]:
+    """One finding. evidence: with what it rests on."""
     role = SEVERITY_ROLES.get(finding.severity, "text")
     mark = "● " if role == "text" else "▲ "
     rows = wrap(plain(finding.text), width - 4)
     lines: list[Line] = [[(f" {mark if place == 0 else '  '}{row}", role)] for place, row in enumerate(rows)]
     parts = (
         (when_and_cost(finding, snapshot.step), "text"),
-        (_packed(evidence_words(finding.evidence), width - 4), "muted"),
+        (_packed(evidence_words(finding.evidence), width - 4) if evidence else [], "muted"),
         (f"next: {plain(finding.advice)}" if finding.advice else "", "strong"),
     )
     for text, of in parts:
@@ -121,11 +121,19 @@ def _packed(words: list[str], width: int) -> list[str]:
     return rows
 
 
+def findings_height(snapshot: Snapshot, width: int) -> int:
+    """Lines of all of them with a title, without their evidence; 0: there is none."""
+    lines = [len(finding_lines(finding, snapshot, width, evidence=False)) + 1 for finding in snapshot.findings]
+    return sum(lines)
+
+
 class FindingList(Pane):
     """All findings, the gravest first, scrolled to a line."""
 
-    def __init__(self, *, id: str | None = None) -> None:
+    def __init__(self, *, evidence: bool = True, id: str | None = None) -> None:
+        """evidence: with what each rests on."""
         super().__init__(id=id)
+        self._evidence = evidence
         self._top = 0
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
@@ -134,7 +142,7 @@ class FindingList(Pane):
             return [title("what is wrong", width)]
         lines: list[Line] = []
         for finding in snapshot.findings:
-            lines += [*([[]] if lines else []), *finding_lines(finding, snapshot, width)]
+            lines += [*([[]] if lines else []), *finding_lines(finding, snapshot, width, evidence=self._evidence)]
         if not lines:
             lines = [[(" nothing, as far as what was measured shows", "muted")]]
         room = height - 1
