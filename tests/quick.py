@@ -1,7 +1,7 @@
 """`pytest --quick`: the inner loop of who works here.
 
 It leaves out what starts ranks, supervisors, hubs or terminals (marked e2e or terminal, or given a home for runs), and
-tries fewer examples of each property.
+tries fewer examples of each property: of those that hypothesis makes, and of those that tests make from a `seed`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from hypothesis import settings
 # the change that shows it; `--hypothesis-profile hunt` tries others.
 settings.register_profile("any machine", deadline=None, derandomize=True)
 EXAMPLES = 10
+SEEDS = 2
 settings.register_profile("quick", deadline=None, derandomize=True, max_examples=EXAMPLES)
 settings.register_profile("hunt", deadline=None)
 
@@ -29,10 +30,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("quick"):
         return
-    slow = {item for item in items if _starts_processes(item)}
-    if slow:
-        items[:] = [item for item in items if item not in slow]
-        config.hook.pytest_deselected(items=list(slow))
+    left_out = {item for item in items if _starts_processes(item) or _is_one_seed_more(item)}
+    if left_out:
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=list(left_out))
     for item in items:
         _try_fewer(getattr(item, "obj", None))
 
@@ -40,6 +41,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _starts_processes(item: pytest.Item) -> bool:
     marked = any(item.get_closest_marker(name) for name in ("e2e", "terminal"))
     return marked or "home" in getattr(item, "fixturenames", ())
+
+
+def _is_one_seed_more(item: pytest.Item) -> bool:
+    parameters = getattr(item, "callspec", None)
+    return parameters is not None and list(parameters.params) == ["seed"] and parameters.indices["seed"] >= SEEDS
 
 
 def _try_fewer(test: object) -> None:
