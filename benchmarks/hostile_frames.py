@@ -24,7 +24,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import zmq
@@ -81,7 +81,10 @@ def memory_mb(pid: int) -> float:
 
 
 @contextlib.contextmanager
-def run_with_hub() -> Iterator[tuple[runs.Run, subprocess.Popen[bytes]]]:
+def run_with_hub(
+    prepare: Callable[[runs.Run], None] = lambda _: None,
+) -> Iterator[tuple[runs.Run, subprocess.Popen[bytes]]]:
+    """prepare: is called before the hub starts."""
     with tempfile.TemporaryDirectory(prefix="ddpmon-h") as home:
         os.environ["DDPMON_HOME"] = home
         os.environ["DDPMON_RUNTIME_DIR"] = home
@@ -90,7 +93,9 @@ def run_with_hub() -> Iterator[tuple[runs.Run, subprocess.Popen[bytes]]]:
             host=socket.gethostname(), boot_id=runs.boot_id(), created_at=time.time(), world_size=WORLD,
             supervisor=runs.Process.of(os.getpid()),
         )  # fmt: skip
-        with (runs.create(run) / "logs" / "hub.log").open("ab") as log:
+        runs.create(run)
+        prepare(run)
+        with (runs.run_dir(run.id) / "logs" / "hub.log").open("ab") as log:
             hub = subprocess.Popen([sys.executable, "-m", "ddpmon.hub", run.id], stdout=log, stderr=log)
         try:
             yield run, hub

@@ -15,8 +15,9 @@ from ddpmon.analysis.words import rank_list
 from ddpmon.hub.admission import DOMAIN, Admission
 from ddpmon.hub.bundles import IN_FLIGHT
 from ddpmon.hub.curve_keys import Keys
+from ddpmon.hub.floods import monitored
 from ddpmon.hub.link import linked
-from ddpmon.hub.receiving import Socket
+from ddpmon.hub.receiving import Receiver, Socket
 from ddpmon.messages import ToRank, Welcome, Where, WireError, encode
 from ddpmon.messages.nodes import (
     Bundle,
@@ -104,6 +105,9 @@ class Downlink:
         self.socket.setsockopt(zmq.ZAP_DOMAIN, DOMAIN)
         self.socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # else everyone is let in while nobody answers
         self.socket.setsockopt(zmq.CURVE_SERVER, 1)
+        self.receiver = Receiver(self.socket)
+        self.monitor = monitored(self.socket)
+        """Of its connections. To be closed by who has them watched, once nobody watches any more."""
         self._store, self._collector, self._epoch = store, collector, epoch
         self._take_request, self._stop = take_request, stop
         self.nodes: dict[int, Node] = {}
@@ -125,7 +129,9 @@ class Downlink:
             try:
                 connection, *frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
+                self.receiver.drained_at = now
                 break
+            self.receiver.note(connection, len(frames), now)
             number = int(frames[0].get("User-Id")) if frames else 0
             node = self.nodes.setdefault(number, Node(number, connection.bytes))
             node.connection, node.heard_at = connection.bytes, now
@@ -281,6 +287,7 @@ class Downlink:
 
     def close(self) -> None:
         """Let go."""
+        self.socket.disable_monitor()
         self.socket.close()
         self.admission.close()
 

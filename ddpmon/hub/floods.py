@@ -64,6 +64,8 @@ class _Connection:
     descriptor: int
     inode: int
     pid: int
+    """0: it is on another machine."""
+    who: str
     since: float
 
     def idle_s(self) -> float:
@@ -94,8 +96,9 @@ class Floods(threading.Thread):
     def __init__(self, receivers: Mapping[Socket, Receiver]) -> None:
         """receivers: by what `monitored` made of each one's socket. They must stay open until `finish`."""
         super().__init__(name="floods", daemon=True)
-        self._monitors = receivers
-        self._receivers = list(receivers.values())
+        self._monitors = dict(receivers)
+        self._to_come: deque[tuple[Socket, Receiver]] = deque()
+        self._asked = set(receivers)
         self._ending = threading.Event()
         self._open: dict[int, _Connection] = {}
         self._suspected: set[Process] = set()
@@ -110,6 +113,13 @@ class Floods(threading.Thread):
         self._ending.set()
         self.join()
 
+    def watch(self, receivers: Mapping[Socket, Receiver]) -> None:
+        """Watch these too, each from the first time that it is given."""
+        for monitor, receiver in receivers.items():
+            if monitor not in self._asked:
+                self._asked.add(monitor)
+                self._to_come.append((monitor, receiver))
+
     def take_notices(self) -> list[str]:
         """Who was cut off since, a sentence each."""
         return [self._notices.popleft() for _ in range(len(self._notices))]
@@ -119,6 +129,9 @@ class Floods(threading.Thread):
         for monitor in self._monitors:
             poller.register(monitor, zmq.POLLIN)
         while not self._ending.is_set():
+            while self._to_come:
+                monitor, self._monitors[monitor] = self._to_come.popleft()
+                poller.register(monitor, zmq.POLLIN)
             self._follow(poller, POLL_S)
             self._check(time.monotonic())
 
@@ -138,19 +151,21 @@ class Floods(threading.Thread):
         except OSError:
             return  # it is closed already
         try:
-            pid = struct.unpack("3i", end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+            local = end.family == socket.AF_UNIX
+            pid = struct.unpack("3i", end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0] if local else 0
+            who = f"process {pid}" if local else f"the hub at {end.getpeername()[0]}"
             inode = os.fstat(descriptor).st_ino
         except OSError:
             return
         finally:
             end.detach()
         receiver.last_message_at.pop(descriptor, None)
-        connection = self._open[descriptor] = _Connection(receiver, descriptor, inode, pid, time.monotonic())
-        if self._refused and Process.of(pid) in self._refused:
+        connection = self._open[descriptor] = _Connection(receiver, descriptor, inode, pid, who, time.monotonic())
+        if self._refused and pid and Process.of(pid) in self._refused:
             connection.close()
 
     def _check(self, now: float) -> None:
-        for receiver in self._receivers:
+        for receiver in self._monitors.values():
             while receiver.hostile:
                 connection = self._open.get(receiver.hostile.pop())
                 if connection is not None:
@@ -205,19 +220,19 @@ class Floods(threading.Thread):
 
     def _convict(self, connection: _Connection) -> None:
         """What gives memory back at that moment may be the hub itself, once: the second time nobody else is meant."""
-        process = Process.of(connection.pid)
+        process = Process.of(connection.pid) if connection.pid else None
         if process is not None and process not in self._suspected:
             self._suspected.add(process)
-            self._say(f"process {connection.pid} sent a message without end: its connection was closed")
+            self._say(f"{connection.who} sent a message without end: its connection was closed")
         else:
-            self._refuse(connection, "a message without end again")
+            self._refuse(connection, "a message without end" + " again" * (process is not None))
 
     def _refuse(self, connection: _Connection, violation: str) -> None:
         connection.close()
-        process = Process.of(connection.pid) if connection.pid != os.getpid() else None
+        process = Process.of(connection.pid) if connection.pid not in {0, os.getpid()} else None
         if process is not None:
             self._refused.add(process)
-        self._say(f"process {connection.pid} sent {violation} and was cut off")
+        self._say(f"{connection.who} sent {violation} and was cut off")
 
     def _say(self, text: str) -> None:
         if self._notices_left:

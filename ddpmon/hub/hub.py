@@ -103,6 +103,7 @@ class Hub:
                 due = self._viewers.next_due(now)
                 wait = max(0.0, min(next_tick - now, self._nodes.every_s, TICK_S if due is None else due))
                 self._nodes.keep_polled(poller)
+                self._floods.watch(self._nodes.monitors)
                 busy = self._recorder.backlog_is_large or self._recorder.too_large
                 ready = dict(poller.poll(0 if busy else int(wait * 1e3) + 1))
                 now = time.monotonic()

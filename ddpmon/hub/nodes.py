@@ -19,7 +19,7 @@ from ddpmon import runs
 from ddpmon.addresses import bracketed, own_towards
 from ddpmon.hub import curve_keys
 from ddpmon.hub.downlink import Downlink
-from ddpmon.hub.receiving import Socket
+from ddpmon.hub.receiving import Receiver, Socket
 from ddpmon.hub.uplink import EVERY_S, Uplink
 from ddpmon.hub.viewers import Viewers
 from ddpmon.messages import Card, FromRank, Meeting, ToRank, Where
@@ -62,6 +62,8 @@ class Nodes:
         self._stopped = self._reached = False
         self._sockets: list[Socket] = []
         self._polled: list[Socket] = []
+        self.monitors: dict[Socket, Receiver] = {}
+        """Of the connections of other hubs; closed with the rest, so nobody may watch them then."""
 
     def begin(self, viewers: Viewers) -> None:
         """Take the place that an earlier hub of this node had. viewers: of this hub."""
@@ -166,10 +168,12 @@ class Nodes:
             self._keys.addresses = [down.listen(address) for address in addresses]
         except zmq.ZMQError as error:
             down.close()
+            down.monitor.close()
             text = f"other machines cannot be heard: {addresses[0]}: {error.strerror}"
             self._store.add_event(time.time(), "warn", text)
             return
         self._down = down
+        self.monitors[down.monitor] = down.receiver
         self._sockets = [down.socket, down.admission.socket]
 
     def answer(self, identity: bytes, message: ToRank) -> bool:
@@ -231,6 +235,8 @@ class Nodes:
         for link in (self._up, self._down):
             if link is not None:
                 link.close()
+        for monitor in self.monitors:
+            monitor.close()
         if self._context is not None:
             self._context.term()
 

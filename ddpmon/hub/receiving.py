@@ -44,12 +44,16 @@ class Receiver:
             parts += 1
             if parts <= PARTS_KEPT:
                 frames.append(part)
+        self.note(first, parts, now)
+        return frames, peer
+
+    def note(self, first: zmq.Frame, parts: int, now: float) -> None:
+        """A message of so many parts has come, of which this is the first."""
         with contextlib.suppress(zmq.ZMQError):  # of a connection within this process there is none
             connection = int(first.get(zmq.SRCFD))
             self.last_message_at[connection] = now
             if parts > PARTS_MOST:
                 self.hostile.add(connection)
-        return frames, peer
 
 
 def _peer_of(frame: zmq.Frame) -> Peer:
