@@ -215,6 +215,11 @@ _ROWS = (
         metric="network_received",
     ),
     Quantity(
+        "io_wait", SHARE, "Share of the time in which some process of its host waited for storage", "io_wait_share",
+        HOST, label="waits on storage", head="io wait", word="iowait",
+        chart="time a host waits for storage",
+    ),
+    Quantity(
         "major_faults", PER_S, "Page faults that waited for a disk", "major_faults_per_s", PROCESS,
         label="disk faults/s", head="faults/s", word="faults", chart="page faults/s from disk",
     ),

@@ -108,6 +108,8 @@ class RankView(msgspec.Struct, frozen=True):
     sent_bytes_per_s: float | None = None
     """Over the network, by its whole host."""
     received_bytes_per_s: float | None = None
+    io_wait_share: float | None = None
+    """Of the time, on its whole host: some process waited for storage."""
 
     def phase_ms(self, name: str) -> float | None:
         """A phase of the rank's step; None where it is not measured, or not yet."""

@@ -106,6 +106,8 @@ class Sample(msgspec.Struct, array_like=True, gc=False):
     sent_bytes_per_s: float | None = None
     """Over the network, by its whole host."""
     received_bytes_per_s: float | None = None
+    io_wait_share: float | None = None
+    """Of that second: some process of its host waited for storage, as the kernel's pressure counters say."""
 
     @property
     def throttles(self) -> tuple[str, ...]:

@@ -57,6 +57,15 @@ def network_bytes() -> dict[str, tuple[int, int]]:
     return cards
 
 
+def storage_wait_us() -> int | None:
+    """How long some process of this host waited for storage so far, network file systems included (psi(7))."""
+    some = _read("/proc/pressure/io").partition(b"\n")[0]
+    try:
+        return int(some.rpartition(b"total=")[2])
+    except ValueError:
+        return None
+
+
 def run_delay_ns(thread: int) -> int | None:
     """How long a thread of this process could run and got no core, since it began."""
     try:

@@ -73,6 +73,8 @@ class Sampler:
         sample.read_bytes_per_s = self._rates.per_s("read", read_bytes)
         sample.written_bytes_per_s = self._rates.per_s("written", written_bytes)
         make_way()
+        waited_us = self._rates.per_s("storage", counters.storage_wait_us())
+        sample.io_wait_share = None if waited_us is None else min(1.0, waited_us / 1e6)
         self._sample_network(sample)
         self._find_gpu()
         workers, pinned = self._loader()

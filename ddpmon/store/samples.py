@@ -81,6 +81,7 @@ def _conditions(process: RankProcess, samples: Sequence[Sample], starved: Sequen
         cores=process.hello.cores,
         loader_workers=_most([s.loader_workers for s in samples]),
         loader_pinned=_most([s.loader_pinned for s in samples]),
+        io_wait_share=_mean([s.io_wait_share for s in samples]),
         device_name=process.hello.device_name,
         means=dict(_means(samples)),
     )

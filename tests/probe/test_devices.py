@@ -186,3 +186,18 @@ def test_whatever_a_loader_was_given_can_be_sent(loader: tuple[object, object], 
     sampler = Sampler(threading.get_native_id, lambda: uuid, lambda *_: None, lambda: loader)
     sample = msgspec.msgpack.decode(msgspec.msgpack.encode(sampler.sample()), type=Sample)
     assert (sample.loader_workers, sample.loader_pinned) == told
+
+
+def test_what_a_host_waits_for_storage_is_a_share_of_the_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pressure = tmp_path / "io"
+    real = counters._read
+    monkeypatch.setattr(counters, "_read", lambda path: real(str(pressure) if path == "/proc/pressure/io" else path))
+    sampler = Sampler(lambda: None, lambda: None, lambda *_: None)
+    assert sampler.sample().io_wait_share is None, "a kernel without pressure counters"
+    full = "full avg10=0.00 avg60=0.00 avg300=0.00 total=3\n"
+    pressure.write_text(f"some avg10=4.31 avg60=0.88 avg300=0.27 total=36483064\n{full}")
+    assert counters.storage_wait_us() == 36_483_064
+    assert sampler.sample().io_wait_share is None, "nothing to compare it with yet"
+    assert sampler.sample().io_wait_share == 0.0
+    pressure.write_text(f"some avg10=4.31 avg60=0.88 avg300=0.27 total=99936483064\n{full}")
+    assert sampler.sample().io_wait_share == 1.0, "no share is more than all of the time"

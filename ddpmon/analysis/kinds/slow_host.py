@@ -26,7 +26,7 @@ ADVICE = {
 }
 """Advice by phase, where there is no better evidence."""
 EVIDENCE = (
-    *("starved", "major_faults", "read", "written", "sent", "received"),
+    *("starved", "major_faults", "read", "written", "io_wait", "sent", "received"),
     *("gpu_clock", "gpu_temperature", "gpu_power"),
 )
 """Quantities of its ranks beside those of others."""

@@ -60,6 +60,8 @@ class Conditions:
     """Of the DataLoader that it read most."""
     loader_pinned: bool | None = None
     """Whether that one's batches lie in pinned memory; None: not for a GPU, or unknown."""
+    io_wait_share: float | None = None
+    """Of the time: some process of its host waited for storage."""
     device_name: str = ""
     """Its GPU's; "": it has none."""
     means: Mapping[str, float] = field(default_factory=dict)
@@ -120,7 +122,7 @@ def host_cause(
 
 
 def _sets_apart(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cause | None:
-    causes = (of(late, mine, others) for of in (_slow_gpu, _no_core, _fewer_workers, _disk, _other_gpu))
+    causes = (of(late, mine, others) for of in (_slow_gpu, _no_core, _fewer_workers, _disk, _storage, _other_gpu))
     return next((cause for cause in causes if cause is not None), None)
 
 
@@ -140,6 +142,7 @@ def _typical(them: Sequence[Conditions]) -> Conditions:
         gpu_throttled=throttled[0][0] if throttled and 2 * throttled[0][1] >= len(them) else (),
         cores=min(one.cores for one in them),
         loader_workers=max(workers) if workers else None,
+        io_wait_share=_median(one.io_wait_share for one in them),
         device_name=names.pop() if len(names) == 1 else "",
     )
 
@@ -230,6 +233,23 @@ def _disk(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cau
         " find in the page cache what it has to fetch, or its share of the files is larger. DataLoader workers read"
         " besides.",
         {"read_bytes_per_s": mine.read_bytes_per_s, "peers_read_bytes_per_s": reads},
+    )
+
+
+def _storage(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cause | None:
+    """Of a host: that is counted of all its processes together."""
+    if not late.host or late.phase not in {"data", "other"} or mine.io_wait_share is None:
+        return None
+    theirs = _median(one.io_wait_share for one in others)
+    if theirs is None or (mine.io_wait_share - theirs) * late.step_ms < EXPLAINS.enter * late.over_ms:
+        return None
+    return Cause(
+        "storage",
+        f", waits {mine.io_wait_share:.0%} for storage",
+        f"Processes of {late.host} wait {mine.io_wait_share:.0%} of the time for storage, those of other hosts"
+        f" {theirs:.0%}: look at its disk and its mount of the file system, and at what else reads and writes there"
+        " (iostat -x, nfsiostat).",
+        {"io_wait_share": mine.io_wait_share, "peers_io_wait_share": theirs},
     )
 
 
