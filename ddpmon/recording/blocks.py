@@ -10,7 +10,7 @@ from itertools import accumulate
 import msgspec
 import numpy as np
 
-from ddpmon.analysis.steps.table import Table, joined, row_of, steps_of, table_of
+from ddpmon.analysis.steps.table import Table, column_bytes, from_column_bytes, joined, row_of, steps_of, table_of
 from ddpmon.messages import MAX_STEP, MAX_US, PHASES, SYNC_KINDS, Batch, Step, WireError, encode
 from ddpmon.messages.wire import check_message, decode
 
@@ -26,6 +26,7 @@ class _Block(msgspec.Struct, array_like=True):
     counts: list[int]
     """How many of `rows` are of each batch."""
     rows: bytes
+    """As `column_bytes` makes them."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def pack(batches: Sequence[Batch]) -> bytes:
         rows += fitting
         counts.append(len(fitting))
         without.append(msgspec.structs.replace(batch, steps=odd))
-    return zlib.compress(encode(_Block(without, counts, b"".join(rows))), LEVEL)
+    return zlib.compress(encode(_Block(without, counts, column_bytes(table_of(b"".join(rows))))), LEVEL)
 
 
 def unpack(frame: bytes) -> Block:
@@ -81,7 +82,7 @@ def unpack(frame: bytes) -> Block:
         raise WireError("no whole block, or too large")
     block = decode(_decoder, raw)
     try:
-        table = table_of(block.rows)
+        table = from_column_bytes(block.rows)
     except ValueError:
         raise WireError("rows that are cut off") from None
     counts = block.counts

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.analysis.steps.clocks import Clocks
-from ddpmon.analysis.steps.table import Rows, steps_of, table_of
+from ddpmon.analysis.steps.table import Rows, from_column_bytes, joined, steps_of
 from ddpmon.analysis.steps.waits import split
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import OWN_PHASES, SAMPLED, Hello, Sample, Step
@@ -97,7 +97,7 @@ def _taken_from_blocks(db: sqlite3.Connection, process: int, end: int) -> list[S
     blobs = db.execute(query, (process, end)).fetchall()
     if not blobs:
         return []
-    table = table_of(b"".join(zlib.decompress(blob) for (blob,) in blobs))
+    table = joined([from_column_bytes(zlib.decompress(blob)) for (blob,) in blobs])
     db.execute(f"DELETE FROM step_blocks WHERE {condition}", (process, end))  # noqa: S608  ours
     taken = table["step"] < end
     if len(rest := table[~taken]):

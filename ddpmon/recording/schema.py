@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from ddpmon.analysis.steps.table import Table
+from ddpmon.analysis.steps.table import Table, column_bytes
 from ddpmon.messages import Bucket, Pause, Sample, Step, Sync
 from ddpmon.recording.tables import INDEXES, KEYS, TABLES, VIEWS
 
@@ -120,7 +120,7 @@ def block_row(process: int, table: Table) -> Row:
         len(table),
         int(first["end_us"]),
         int(last["end_us"]),
-        zlib.compress(table.tobytes(), LEVEL),
+        zlib.compress(column_bytes(table), LEVEL),
     )
 
 

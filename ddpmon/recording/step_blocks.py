@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ddpmon.analysis.steps.table import Table, joined, steps_of, table_of
+from ddpmon.analysis.steps.table import Table, from_column_bytes, joined, steps_of
 from ddpmon.messages import MAX_US, Step, WireError
 from ddpmon.recording.blocks import check_rows
 from ddpmon.recording.database import Database
@@ -86,7 +86,7 @@ def _rows(blob: object) -> Table | None:
         return None
     inflating = zlib.decompressobj()
     try:
-        table = table_of(inflating.decompress(blob, MOST_BYTES))
+        table = from_column_bytes(inflating.decompress(blob, MOST_BYTES))
         check_rows(table)
     except (zlib.error, ValueError, WireError):
         return None

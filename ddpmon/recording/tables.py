@@ -168,7 +168,9 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("count", "INTEGER", "Count of its steps: all from the first to the last that are not lost."),
         Column("first_end_us", "INTEGER", "When the first one ended, CLOCK_MONOTONIC of its host, µs."),
         Column("last_end_us", "INTEGER", "When the last one ended, µs."),
-        Column("rows", "BLOB", "The steps: zlib of rows as `ddpmon.analysis.steps.table.ROW` has them."),
+        Column(
+            "rows", "BLOB", "The steps: zlib of what `column_bytes` in `ddpmon.analysis.steps.table` makes of them."
+        ),
     ),
     "samples": (
         _PROCESS,
