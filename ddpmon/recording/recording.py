@@ -15,6 +15,7 @@ import msgspec
 
 from ddpmon import runs
 from ddpmon.analysis.processes.unarmed import Unarmed
+from ddpmon.analysis.steps.table import Table, steps_of
 from ddpmon.errors import RecordingError
 from ddpmon.messages import MAX_STEP, MAX_US, Digest, Event, Failure, Refusal, Sample, Scalar, Step
 from ddpmon.recording import checked, schema
@@ -163,11 +164,20 @@ class Recording:
 
     def steps(self, process: int, begin: int, end: int) -> list[Step]:
         """A process's records of the steps from `begin` to before `end`."""
+        return _in_order(self.records(process, begin, end), steps_of(self.rows(process, begin, end)))
+
+    def rows(self, process: int, begin: int, end: int) -> Table:
+        """Of them, those that are recorded many together."""
+        end = min(end, self._limits.get(process, MAX_STEP) + 1)
+        return self._blocks.rows(self.database, process, begin, end - 1)
+
+    def records(self, process: int, begin: int, end: int) -> list[Step]:
+        """The others."""
         end = min(end, self._limits.get(process, MAX_STEP) + 1)
         rows = self.database.read(
             "steps", schema.STEPS, "WHERE process = ? AND step >= ? AND step < ? ORDER BY step", process, begin, end
         )
-        return _in_order(self._believed(process, rows), self._blocks.steps(self.database, process, begin, end - 1))
+        return self._believed(process, rows)
 
     def steps_from(self, process: int, begin: int, most: int) -> list[Step]:
         """A process's next records, at most so many."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ddpmon.analysis.steps.pauses import PauseFilter
 from ddpmon.analysis.steps.since_start import SinceStart
+from ddpmon.analysis.steps.table import Table, joined, steps_of
 from ddpmon.analysis.verdict import Waiting
 from ddpmon.messages import MAX_US
 from ddpmon.recording.checked import UNREADABLE
@@ -12,6 +13,7 @@ from ddpmon.recording.recording import Recording
 from ddpmon.store.endings import read_ending
 from ddpmon.store.histories import Histories
 from ddpmon.store.intake import WINDOW_S, WINDOW_STEPS
+from ddpmon.store.processes import RankProcess
 from ddpmon.store.store import Store
 
 SAMPLES_S, SAMPLES_MOST = 4096, 200_000
@@ -55,12 +57,19 @@ def _store(recording: Recording, records: int | None) -> Store:
     else:
         first = 1
     for begin, end in recording.stretches(ids, first, CHUNK_STEPS):
+        together: list[tuple[RankProcess, Table]] = []
         for process in ids.values():
-            steps_read = recording.steps(process.id, begin, end)
-            store.add_steps(process, steps_read)
-            if steps_read and any(sample.gpu_percent is not None for sample in process.samples):
-                span = steps_read[0].end_us - steps_read[0].length_us, steps_read[-1].end_us
+            alone, rows = recording.records(process.id, begin, end), recording.rows(process.id, begin, end)
+            store.add_steps(process, alone)
+            if len(rows):
+                together.append((process, rows))
+            ends = alone[:1] + alone[-1:] + steps_of(rows[:1]) + steps_of(rows[-1:])
+            if ends and any(sample.gpu_percent is not None for sample in process.samples):
+                span = min(step.end_us - step.length_us for step in ends), max(step.end_us for step in ends)
                 store.add_samples(process, recording.samples(process.id, *span))
+        if together:
+            processes, tables = zip(*together, strict=True)
+            store.add_rows(processes, [len(table) for table in tables], joined(tables), None)
         store.digest()
     store.digest(final=run.ended)
     for process in ids.values():

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ddpmon.analysis.steps.table import Table, from_column_bytes, joined, steps_of
+from ddpmon.analysis.steps.table import ROW, Table, from_column_bytes, joined, steps_of
 from ddpmon.messages import MAX_US, Step, WireError
 from ddpmon.recording.blocks import check_rows
 from ddpmon.recording.database import Database
@@ -17,6 +17,7 @@ MOST_BYTES = 256 << 20
 """Of the steps of one row, once they are decompressed: far more than are gathered."""
 MOST = 1 << 20
 """Steps of one row that are believed lost with it, at most."""
+NO_ROWS = np.zeros(0, ROW)
 _FROM = """
 WHERE process = ? AND last_step >= ? AND first_step <= ? AND first_step >= coalesce(
     (SELECT max(first_step) FROM step_blocks WHERE process = ? AND first_step <= ?), 0) ORDER BY first_step
@@ -32,6 +33,10 @@ class StepBlocks:
 
     def steps(self, database: Database, process: int, begin: int, last: int, most: int | None = None) -> list[Step]:
         """A process's steps from one to another, at most so many."""
+        return steps_of(self.rows(database, process, begin, last, most))
+
+    def rows(self, database: Database, process: int, begin: int, last: int, most: int | None = None) -> Table:
+        """The same, as rows."""
         values = (process, begin, last, process, begin)
         tables: list[Table] = []
         count = 0
@@ -48,10 +53,10 @@ class StepBlocks:
             if most is not None and count >= most:
                 break
         if not tables:
-            return []
+            return NO_ROWS
         table = joined(tables)
         _, places = np.unique(table["step"], return_index=True)  # a batch that was sent again may be in two of them
-        return steps_of(table[places[:most]])
+        return table[places[:most]]
 
     def first_from(self, database: Database, process: int, begin: int, last: int) -> int | None:
         """The first of a process's steps between two."""
@@ -66,7 +71,7 @@ class StepBlocks:
 
     def count(self, database: Database, process: int, limit: int) -> int:
         """How many steps of a process there are up to one."""
-        return len(self.steps(database, process, 1, limit))
+        return len(self.rows(database, process, 1, limit))
 
     def ends_us(self, database: Database, process: int) -> list[int]:
         """When a process's first and last step ended."""

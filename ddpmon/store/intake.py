@@ -166,7 +166,7 @@ class Intake:
                     self.bad_losses[process.rank] = BadLoss(process.rank, step.step, step.loss)
 
     @HUGE_LOSSES
-    def add_rows(self, processes: Sequence[RankProcess], counts: Sequence[int], table: Table, at: float) -> None:
+    def add_rows(self, processes: Sequence[RankProcess], counts: Sequence[int], table: Table, at: float | None) -> None:
         """Take rows of seated processes that were not received before, so many of each. at: see `add_steps`."""
         if self.registry.attempt != self._attempt or self._aligner.world_size != self.registry.world_size:
             self._begin_attempt()
