@@ -18,7 +18,7 @@ import threading
 import time
 from pathlib import Path
 
-from overhead import added, in_place
+from overhead import SECONDS, added, in_place
 from rates import result_of, watched
 
 STEPS_PER_S = 100.0
@@ -80,7 +80,7 @@ def main() -> None:
         rank(args.seconds, args.rate, args.result)
         return
     with tempfile.TemporaryDirectory(prefix="ddpmon-i") as home:
-        training_us = statistics.median(added(in_place(1, PARAMETERS, 0.0, home), "watched"))
+        training_us = added(in_place(watched(1), PARAMETERS, 0.0, SECONDS, home), "watched", whole=True).us
         for rate in (STEPS_PER_S, 0.0):
             command = [*watched(1, Path(__file__)), "--seconds", str(args.seconds), "--rate", str(rate)]
             share = statistics.median(float(result_of(command, home)) for _ in range(args.runs))

@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import ctypes
 import gc
+import importlib
 import json
 import sys
 import threading
@@ -28,9 +29,12 @@ from torch.optim import optimizer as optimizers
 from torch.utils.data import DataLoader, Dataset
 
 WARM_UP = 100
-BLOCK = 25
+BLOCK_MS = 15.0
+"""A block of steps takes about so long: short, so that both of a pair see the machine in the same mood."""
+SETTLE = 3
+"""Steps after a change of state that are not counted: they close what was open, and warm up what was changed."""
 WIDTHS = {10: 128, 500: 8}
-"""Width of the layers of a model with so many parameters."""
+"""Width of the parameters of a model with so many of them."""
 Around = Callable[[Any], Any]
 """Makes the context of a step from the model."""
 
@@ -48,28 +52,87 @@ class Endless(Dataset):
         return self.item
 
 
+class Many(torch.nn.Module):
+    """Uses all of its parameters in one operation: its step is short beside what a layer for each would take."""
+
+    def __init__(self, count: int, width: int) -> None:
+        super().__init__()
+        self.weights = torch.nn.ParameterList(torch.randn(width) for _ in range(count))
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        return batch * torch.stack(tuple(self.weights)).sum(0)
+
+
+def model_of(parameters: int) -> torch.nn.Module:
+    width = WIDTHS[parameters]
+    if parameters > 100:
+        return Many(parameters, width)
+    return torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(parameters // 2)))
+
+
+class Inside:
+    """CPU of this thread inside what watching leaves alone: the model's layers, the autograd engine, arithmetic.
+
+    It is taken out of what a step takes. It is the same watched or not, and many times as long as what is looked for,
+    so that its noise would hide that; it still leaves caches cold.
+    """
+
+    def __init__(self) -> None:
+        self.ns = 0
+        engine = Engine(torch.autograd.Variable._execution_engine)
+        engine.run_backward = self.timed(engine.run_backward)
+        torch.autograd.Variable._execution_engine = engine
+        arithmetic = importlib.import_module("torch.optim.sgd")
+        arithmetic.sgd = self.timed(arithmetic.sgd)
+
+    def timed(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            before = time.thread_time_ns()
+            result = call(*args, **kwargs)
+            self.ns += time.thread_time_ns() - before
+            return result
+
+        return timed
+
+
+class Engine:
+    """Stands for autograd's, whose attributes cannot be replaced."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+        self.run_backward = engine.run_backward
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+
 class Training:
     """A model and its loop: `step` takes one, of the length that `pace` has set."""
 
     def __init__(self, parameters: int) -> None:
         torch.manual_seed(0)
-        width = WIDTHS[parameters]
-        self.model = DistributedDataParallel(
-            torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(parameters // 2)))
-        )
+        module = model_of(parameters)
+        self._inside = Inside()
+        module.forward = self._inside.timed(module.forward)
+        self.model = DistributedDataParallel(module)
         self.around: Around = contextlib.nullcontext
         self._optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-4)
-        self._loader = iter(DataLoader(Endless(width), batch_size=16))
+        self._zero_grad = self._inside.timed(self._optimizer.zero_grad)
+        self._loader = iter(DataLoader(Endless(WIDTHS[parameters]), batch_size=16))
         self._work = torch.randn(192, 192)
         self._rounds = 0
+        self._lengthen = self._inside.timed(self._multiply)
+
+    def _multiply(self) -> None:
+        for _ in range(self._rounds):
+            self._work @ self._work
 
     def step(self) -> None:
         batch = next(self._loader)
         with self.around(self.model):
-            for _ in range(self._rounds):
-                self._work @ self._work
+            self._lengthen()
             loss = self.model(batch).square().mean()
-            self._optimizer.zero_grad()
+            self._zero_grad()
             loss.backward()
             self._optimizer.step()
 
@@ -89,13 +152,14 @@ class Training:
             self.step()
         return (time.perf_counter() - began) * 1000 / steps
 
-    def block_us(self) -> list[float]:
-        """Microseconds of this thread's CPU that each step of a block takes."""
-        moments = [time.thread_time_ns()]
-        for _ in range(BLOCK):
+    def block_us(self, steps: int) -> list[tuple[float, float]]:
+        """Microseconds of this thread's CPU that each step of a block takes: without what is inside, and in all."""
+        moments = [(time.thread_time_ns(), self._inside.ns)]
+        for _ in range(steps):
             self.step()
-            moments.append(time.thread_time_ns())
-        return [(after - before) / 1000 for before, after in pairwise(moments)]
+            moments.append((time.thread_time_ns(), self._inside.ns))
+        spent = [(end - begin, inside - before) for (begin, before), (end, inside) in pairwise(moments)]
+        return [((whole - inside) / 1000, whole / 1000) for whole, inside in spent]
 
 
 def agreed(number: float) -> float:
@@ -114,6 +178,7 @@ class Wrappers:
         self._folder = str(Path(ddpmon.__file__).parent)
         self._ours: list[tuple[Any, str, Any, Any]] = []
         self._pen = listener.pen
+        self._watched = False
         owners: dict[int, Any] = {}
         for name, module in list(sys.modules.items()):
             if name.partition(".")[0] == "torch" and hasattr(module, "__dict__"):
@@ -148,6 +213,7 @@ class Wrappers:
 
     def bare(self) -> None:
         """torch as it came."""
+        self.silent()
         for owner, name, _, original in self._ours:
             setattr(owner, name, original)
         for hooks, key, _ in self._hooks:
@@ -165,11 +231,15 @@ class Wrappers:
         for callback in self._collectors:
             if callback not in gc.callbacks:
                 gc.callbacks.append(callback)
+        if self._watched and not self._pen.thread:
+            raise SystemExit("the probe left: there is nothing to measure")
         self._pen.thread = 0
+        self._watched = False
 
     def watched(self) -> None:
         self.silent()
         self._pen.thread = threading.get_ident()
+        self._watched = True
 
 
 def states(training: Training, traced: Around | None) -> dict[str, Callable[[], None]]:
@@ -186,16 +256,23 @@ def states(training: Training, traced: Around | None) -> dict[str, Callable[[], 
     return {"bare": wrappers.bare, "silent": wrappers.silent, "watched": wrappers.watched}
 
 
-def compare(into: dict[str, Callable[[], None]], training: Training, cycles: int) -> Iterator[dict[str, list[float]]]:
-    """A cycle at a time: microseconds of the training thread's CPU of each step in each state."""
+def compare(
+    into: dict[str, Callable[[], None]], training: Training, step_ms: float, seconds: float
+) -> Iterator[dict[str, list[list[tuple[float, float]]]]]:
+    """A cycle at a time: of each state's two blocks what `block_us` says of each step.
+
+    Cycles end when `seconds` are over on any rank, for all ranks after the same one.
+    """
     order = [*into, *reversed(into)]
-    for _ in range(cycles):
-        spent: dict[str, list[float]] = {name: [] for name in into}
+    steps = int(agreed(min(24, max(8, BLOCK_MS / step_ms))))
+    end = time.monotonic() + seconds
+    while agreed(time.monotonic() >= end) == 0:
+        spent: dict[str, list[list[tuple[float, float]]]] = {name: [] for name in into}
         for name in order:
             into[name]()
-            for _ in range(3):  # close what was open, and warm up what was changed
+            for _ in range(SETTLE):
                 training.step()
-            spent[name] += training.block_us()
+            spent[name].append(training.block_us(steps))
         yield spent
 
 
@@ -205,7 +282,7 @@ def main() -> None:
     parser.add_argument("--parameters", type=int, choices=WIDTHS, default=10)
     parser.add_argument("--seconds", type=float, default=8.0)
     parser.add_argument("--result")
-    parser.add_argument("--cycles", type=int, help="measure in place, so many cycles")
+    parser.add_argument("--in-place", action="store_true", help="measure what listening costs, else speed")
     parser.add_argument("--traceml", action="store_true", help="add the two lines that TraceML asks for")
     args = parser.parse_args()
     dist.init_process_group("gloo")
@@ -219,9 +296,10 @@ def main() -> None:
     if traced is not None:
         training.around = traced
     step_ms = training.pace(args.step_ms)
-    if args.cycles:
+    if args.in_place:
         into = states(training, traced)
-        result: Any = {"step_ms": step_ms, "cycles": list(compare(into, training, args.cycles))}
+        cycles = list(compare(into, training, step_ms, args.seconds))
+        result: Any = {"step_ms": step_ms, "cycles": cycles}
         into["watched"]()
     else:
         target = int(agreed(args.seconds * 1000 / step_ms))

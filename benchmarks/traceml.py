@@ -12,17 +12,15 @@ its `trace_step`: what its wrappers cost there is in both.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from overhead import CYCLES, added, in_place
-from rates import SCRIPT, bare, compare, result_of, watched
+from overhead import SECONDS, added, in_place
+from rates import SCRIPT, bare, compare, watched
 
 PACKAGE = "traceml-ai==0.5.0"
 
@@ -42,12 +40,10 @@ def main() -> None:
         program = [sys.executable, "-c", "from traceml.launcher.cli import main; main()"]
         traceml = [*program, "run", str(SCRIPT), "--nproc-per-node", str(args.nproc), "--args", "--traceml"]
         print(f"{PACKAGE}; load of the last minute {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-        ours = in_place(args.nproc, 10, 0.0, folder)
-        theirs = json.loads(result_of([*traceml, "--step-ms", "0", "--cycles", str(CYCLES)], folder))
-        print(f"training thread, µs of CPU a step of {theirs['step_ms']:.2f} ms, median of parts (lowest to highest):")
-        for name, values in (("ddpmon", added(ours, "watched")), ("TraceML", added(theirs, "watched"))):
-            low, middle, high = min(values), statistics.median(values), max(values)
-            print(f"  {name:8} {middle:+6.1f} µs ({low:.1f} to {high:.1f})", flush=True)
+        print("training thread, µs of CPU a step, by the whole step: median of pairs of blocks (95% interval):")
+        for name, command in (("ddpmon", watched(args.nproc)), ("TraceML", traceml)):
+            measured = in_place(command, 10, 0.0, SECONDS, folder)
+            print(f"  {name:8} {added(measured, 'watched', whole=True)}", flush=True)
         for step_ms in args.step_ms:
             arguments = ["--step-ms", str(step_ms), "--seconds", str(args.seconds)]
             commands = {

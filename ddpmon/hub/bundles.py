@@ -99,14 +99,16 @@ class Bundles:
             self._bytes += closed.bytes - size
             self._waiting.append(closed)
 
-    def next(self, now_us: int, *, stopping: bool = False, blocks: bool = True) -> Bundle | None:
-        """The bundle to send now. blocks: the root takes them."""
+    def next(self, now_us: int, *, stopping: bool = False, over: bool = False, blocks: bool = True) -> Bundle | None:
+        """The bundle to send now. over: the run is over here. blocks: the root takes them."""
         if not self._waiting or len(self._sent) >= IN_FLIGHT:
             return None
         bundle = self._waiting[0]
         first = self._sent[0].seq if self._sent else bundle.seq
         items = bundle.items if blocks else bundle.as_items()
-        return Bundle(bundle.seq, first, now_us, self.dropped, items, stopping, bundle.blocks if blocks else [])
+        is_last = not self._open and len(self._waiting) == 1
+        packed = bundle.blocks if blocks else []
+        return Bundle(bundle.seq, first, now_us, self.dropped, items, stopping, over and is_last, packed)
 
     def sent(self) -> None:
         """The bundle from `next` is on its way."""

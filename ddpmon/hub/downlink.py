@@ -73,6 +73,8 @@ class Node:
     reported_silent: bool = False
     """Whether an event says that nothing is heard of it."""
     stopping: bool = False
+    over: bool = False
+    """Whether the run is over there, and all was reported of its end."""
     later_us: deque[int] = field(default_factory=lambda: deque(maxlen=CLOCKS))
     """How far this clock was ahead of the node's as each of the last bundles came, with the time that took."""
 
@@ -192,6 +194,7 @@ class Downlink:
         if bundle.stopping and not node.stopping:
             node.stopping = True
             self._stop()
+        node.over = node.over or bundle.over
         places = deque(packed.place for packed in bundle.blocks)
         for place, item in enumerate(bundle.items):
             self._take_blocks(node, blocks, places, place, now, unix)
@@ -199,8 +202,13 @@ class Downlink:
                 name, peer = _name(node, b"%d" % item.pid), Peer(0, node.number)
                 self._collector.take([name, item.frame], now, unix, peer, later_us=min(node.later_us))
             elif process := self._store.registry.everyone.get(process_key(item.pid, node.number)):
-                self._collector.ended(process, left=item.left)
-                if process.dead and not any(process.failed_of(failure) for failure in self._store.failures):
+                was_gone = process.gone
+                self._collector.ended(process, left=item.left, end=item.end)
+                if (
+                    process.dead
+                    and not was_gone
+                    and not any(process.failed_of(failure) for failure in self._store.failures)
+                ):
                     text = f"rank {process.rank} (pid {item.pid} on {node.host}) is gone"
                     self._store.add_event(unix, "critical", text)
         self._take_blocks(node, blocks, places, len(bundle.items), now, unix)
@@ -278,12 +286,11 @@ class Downlink:
         seats = self._store.registry.seats.values()
         return [process for process in seats if process.hello.through == node.number]
 
-    @property
-    def settled(self) -> bool:
-        """Whether every rank of a node that is heard has said goodbye."""
-        return all(
-            process.gone for node in self.nodes.values() if not node.reported_silent for process in self.ranks(node)
-        )
+    def settled(self, *, failed: bool) -> bool:
+        """Whether every rank of a node that is heard has said goodbye; of a run that failed, how all of them ended."""
+        heard = [node for node in self.nodes.values() if not node.reported_silent and self.ranks(node)]
+        left = all(process.gone for node in heard for process in self.ranks(node))
+        return left and (not failed or all(node.over for node in heard))
 
     def close(self) -> None:
         """Let go."""

@@ -26,7 +26,7 @@ from ddpmon.hub.sockets import Sockets
 from ddpmon.hub.viewers import Viewers
 from ddpmon.messages import FromRank, Snapshot, ToRank, Wish
 from ddpmon.recording.collector import Collector
-from ddpmon.store.endings import read_ending
+from ddpmon.store.endings import ends_here, whole_ending
 from ddpmon.store.parts import with_parts
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.view import snapshot
@@ -245,6 +245,8 @@ class Hub:
         store = self._store
         over = store.run.ended or store.run.lost()
         if over:
+            store.registry.mark_dead()
+            self._nodes.end(ends_here(store.run, store.registry))
             self._hand_over()
         now, unix = time.monotonic(), time.time()
         self._collector.add_failure_events(now, unix, final=True)
@@ -254,7 +256,7 @@ class Hub:
             store.registry.mark_dead()
         store.digest(final=over)  # before ranks that are silent count as dead: they were silent in the last steps
         if over:
-            store.ending = read_ending(store.run)
+            store.ending = whole_ending(store.run, store.registry)
             for process in store.registry.seats.values():
                 process.dead = not process.left
                 self._recorder.process(process)

@@ -10,7 +10,7 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import zmq
@@ -23,6 +23,7 @@ from ddpmon.hub.receiving import Receiver, Socket
 from ddpmon.hub.uplink import EVERY_S, Uplink
 from ddpmon.hub.viewers import Viewers
 from ddpmon.messages import Card, FromRank, Meeting, ToRank, Where
+from ddpmon.messages.nodes import End
 from ddpmon.recording.collector import Collector
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.store import Store
@@ -225,10 +226,19 @@ class Nodes:
             )
         return lines
 
+    def end(self, ends: Mapping[int, End]) -> None:
+        """The run is over on this machine: its processes ended so, by pid."""
+        if self._up is not None:
+            for process in self._store.registry.everyone.values():
+                if not process.hello.through and (end := ends.get(process.hello.pid)):
+                    self._up.ended(process, end)
+            if self._store.run.state() == "failed":
+                self._up.end()
+
     def settled(self, now: float) -> bool:
         """Whether everything was handed over, here and there."""
         up = self._up is None or self._up.finish(now) or not self._up.reached(now)
-        return up and (self._down is None or self._down.settled)
+        return up and (self._down is None or self._down.settled(failed=self._store.run.state() == "failed"))
 
     def close(self) -> None:
         """Let go."""

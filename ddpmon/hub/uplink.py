@@ -16,6 +16,7 @@ from ddpmon.hub.receiving import Socket
 from ddpmon.messages import Batch, Card, FromRank, Hello, Meeting, WireError, encode
 from ddpmon.messages.nodes import (
     LINK,
+    End,
     FromNode,
     Item,
     Join,
@@ -72,6 +73,8 @@ class Uplink:
         self._host = registry.host
         """What the root calls this machine."""
         self._joined = self._takes_blocks = False
+        self._over = False
+        """The run is over here, and the root is told so."""
         self._heard_at = self._tried_at = self._sent_at = self._closed_at = float("-inf")
 
     def meet(self, root: Card) -> None:
@@ -101,9 +104,14 @@ class Uplink:
         elif not isinstance(message, Meeting):
             self._bundles.add(Item(process.hello.pid, encode(message)))
 
-    def ended(self, process: RankProcess) -> None:
-        """A rank's process is there no more."""
-        self._bundles.add(Item(process.hello.pid, b"", left=process.left))
+    def ended(self, process: RankProcess, end: End | None = None) -> None:
+        """A rank's process is there no more. end: how it ended, once the logs say it."""
+        self._bundles.add(Item(process.hello.pid, b"", left=process.left, end=end))
+
+    def end(self) -> None:
+        """Let the root know that the run is over here, with the last of what there is to say: it waits for that."""
+        self._over = True
+        self._bundles.close(even_empty=True)
 
     def relay(self, viewer: bytes, request: bytes) -> bool:
         """Pass a viewer's request on; False: the root cannot be reached."""
@@ -128,7 +136,9 @@ class Uplink:
             self._join()
         if not self._joined:
             return
-        while bundle := self._bundles.next(time.monotonic_ns() // 1000, stopping=stopping, blocks=self._takes_blocks):
+        while bundle := self._bundles.next(
+            time.monotonic_ns() // 1000, stopping=stopping, over=self._over, blocks=self._takes_blocks
+        ):
             if not self._send(bundle):
                 return
             self._bundles.sent()

@@ -18,6 +18,10 @@ LINK = 1
 """Version of these messages."""
 MAX_ITEMS = 65_536
 """In a bundle."""
+MAX_SIGNAL, MAX_CODE = 64, 255
+"""Of Linux: a process ends by a signal up to the one, or with a code up to the other."""
+MAX_LINE = 1000
+"""Characters of a last line."""
 MAX_VIEWER = 255
 """Bytes of a connection's name."""
 
@@ -37,6 +41,17 @@ class Roster(msgspec.Struct, array_like=True, tag="roster"):
     hellos: list[Hello]
 
 
+class End(msgspec.Struct, array_like=True, frozen=True):
+    """How a process ended, as the logs of its machine say."""
+
+    exitcode: int | None
+    """Negative: killed by that signal; None: torchrun says nothing of it."""
+    last_line: str = ""
+    """Of its stderr."""
+    first: bool = False
+    """torchrun saw it fail first, of its ranks there."""
+
+
 class Item(msgspec.Struct, array_like=True):
     """One message of a rank, checked by the node's hub."""
 
@@ -45,6 +60,8 @@ class Item(msgspec.Struct, array_like=True):
     """A message of a rank; empty: the process has ended."""
     left: bool = False
     """It ended with a goodbye."""
+    end: End | None = None
+    """Of a process that has ended, once the run on its node is over."""
 
 
 class Packed(msgspec.Struct, array_like=True):
@@ -69,6 +86,8 @@ class Bundle(msgspec.Struct, array_like=True, tag="bundle"):
     items: list[Item] = msgspec.field(default_factory=list)
     stopping: bool = False
     """A stop was asked for on that node."""
+    over: bool = False
+    """The run is over on that node, and all that is to be said of its end is in this bundle or before it."""
     blocks: list[Packed] = msgspec.field(default_factory=list)
     """What the ranks sent of steps and samples; only to a root that takes it."""
 
@@ -147,12 +166,20 @@ def decode_from_node(frame: bytes) -> FromNode:
         _check(0 <= message.now_us < MAX_US and 0 <= message.dropped < MAX_STEP, "now_us", message.now_us)
         _check(len(message.items) <= MAX_ITEMS, "messages in a bundle", len(message.items))
         _check(all(0 < item.pid <= 1 << 22 for item in message.items), "pid", "out of range")
+        for end in (item.end for item in message.items if item.end is not None):
+            check_end(end)
         places = [packed.place for packed in message.blocks]
         _check(places == sorted(places), "places of blocks", places[:4])
         _check(not places or 0 <= places[0] <= places[-1] <= len(message.items), "places of blocks", places[:4])
     else:
         _check(0 < len(message.viewer) <= MAX_VIEWER, "viewer", len(message.viewer))
     return message
+
+
+def check_end(end: End) -> None:
+    """WireError where it cannot be."""
+    _check(end.exitcode is None or -MAX_SIGNAL <= end.exitcode <= MAX_CODE, "exit code", end.exitcode)
+    _check(len(end.last_line) <= MAX_LINE, "last line", len(end.last_line))
 
 
 def decode_to_node(frame: bytes) -> ToNode:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from ddpmon.messages import MAX_NAMES, STAGE_TRAINING, SYNC_GRADIENTS
-from ddpmon.probe.digest import Sampled
+from ddpmon.probe.digest import SampledElements
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.iteration import Iteration
 from ddpmon.probe.journal import Journal
@@ -45,7 +45,7 @@ class Account:
         self.iteration = Iteration(self.clock, lambda key: self._names.get(key, "model"))
         self.loops = Loops(identity.note)
         self.scalars: deque[tuple[int, str, object]] = deque(maxlen=SCALARS)
-        self.sampled: deque[Sampled] = deque(maxlen=SAMPLED)
+        self.sampled: deque[SampledElements] = deque(maxlen=SAMPLED)
         """Digests of replicas whose values are still to arrive from the device."""
         self.total_steps: int | None = None
         self.unsynchronised = 0
@@ -182,7 +182,7 @@ class Account:
         if self.clock.phase == FORWARD:
             self.clock.leave()
 
-    def digest_taken(self, sampled: Sampled, *_: object) -> None:
+    def digest_taken(self, sampled: SampledElements, *_: object) -> None:
         """A few elements of a model were taken: of the step that runs."""
         sampled.step = self.clock.step
         self.sampled.append(sampled)
@@ -373,3 +373,29 @@ class Account:
     def trainer_counted(self, progress_at: Callable[[int], Callable[[], Progress]], *_: object) -> None:
         """A trainer said how far it is: what that means after so many steps of ours."""
         self.loops.trainer = progress_at(self.clock.step)
+
+
+EVERY_STEP = (
+    Account.fetch_begins,
+    Account.fetch_ends,
+    Account.forward_begins,
+    Account.forward_held_out,
+    Account.forward_ends,
+    Account.backward_begins,
+    Account.backward_ends,
+    Account.optimizer_begins,
+    Account.optimizer_ends,
+)
+"""Readers of what every step notes, which names them by their place here: a tuple of plain values is one that the
+garbage collector lets go of when it first comes by."""
+(
+    FETCH_BEGINS,
+    FETCH_ENDS,
+    FORWARD_BEGINS,
+    FORWARD_HELD_OUT,
+    FORWARD_ENDS,
+    BACKWARD_BEGINS,
+    BACKWARD_ENDS,
+    OPTIMIZER_BEGINS,
+    OPTIMIZER_ENDS,
+) = range(len(EVERY_STEP))

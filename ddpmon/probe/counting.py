@@ -17,7 +17,9 @@ def count(batch: Any, depth: int = 3) -> tuple[int, int]:
     if type(first) is torch.Tensor:  # what almost every batch is: twice in each step this is all
         shape = first.shape
         if shape and shape[0]:
-            return shape[0], first.numel() if len(shape) == 2 and not first.is_floating_point() else 0
+            if len(shape) != 2 or first.dtype is torch.float32 or first.is_floating_point():
+                return shape[0], 0
+            return shape[0], shape[0] * shape[1]
     if isinstance(batch, torch.Tensor):
         tokens = batch.numel() if batch.ndim == 2 and not batch.is_floating_point() else 0
         return (batch.shape[0] if batch.ndim else 0), tokens

@@ -29,7 +29,7 @@ def next_due(step: int) -> int:
     return next((first for first in FIRST if first > step), (step // EVERY + 1) * EVERY)
 
 
-class Sampled:
+class SampledElements:
     """Elements on their way from the device; `value()` is None until they have arrived."""
 
     __slots__ = ("_elements", "_event", "group", "model", "sequence", "step", "updates")
@@ -55,7 +55,7 @@ class Sampled:
 
 def sample(
     parameters: list[Any], step: int, model: int, group: str = "", sequence: int = 0, updates: int = 0
-) -> Sampled | None:
+) -> SampledElements | None:
     """Take every few elements of every few parameters, as float64 (exact for every smaller type); None without any.
 
     group, sequence: where the ranks that hold replicas stand: only what was taken at the same moment can be compared.
@@ -72,11 +72,11 @@ def sample(
         return None
     elements = torch.cat(slices)
     if not elements.is_cuda:
-        return Sampled(step, model, group, sequence, elements, None, updates)
+        return SampledElements(step, model, group, sequence, elements, None, updates)
     if torch.cuda.is_current_stream_capturing():
         return None
     pinned = torch.empty(elements.shape, dtype=torch.float64, pin_memory=True)
     pinned.copy_(elements, non_blocking=True)
     event = torch.cuda.Event()
     event.record()
-    return Sampled(step, model, group, sequence, pinned, event, updates)
+    return SampledElements(step, model, group, sequence, pinned, event, updates)

@@ -14,7 +14,18 @@ from typing import TYPE_CHECKING, Any
 from torch import is_grad_enabled
 from torch.nn.parallel import DistributedDataParallel
 
-from ddpmon.probe.account import Account
+from ddpmon.probe.account import (
+    BACKWARD_BEGINS,
+    BACKWARD_ENDS,
+    FETCH_BEGINS,
+    FETCH_ENDS,
+    FORWARD_BEGINS,
+    FORWARD_ENDS,
+    FORWARD_HELD_OUT,
+    OPTIMIZER_BEGINS,
+    OPTIMIZER_ENDS,
+    Account,
+)
 from ddpmon.probe.collectives import position
 from ddpmon.probe.counting import count
 from ddpmon.probe.digest import FIRST, due, next_due, sample
@@ -25,11 +36,6 @@ from ddpmon.probe.script_calls import ScriptCalls
 
 if TYPE_CHECKING:
     from ddpmon.probe.buckets import Buckets
-
-_FETCH_BEGINS, _FETCH_ENDS = Account.fetch_begins, Account.fetch_ends
-_FORWARD_BEGINS, _FORWARD_ENDS = Account.forward_begins, Account.forward_ends
-_BACKWARD_BEGINS, _BACKWARD_ENDS = Account.backward_begins, Account.backward_ends
-_OPTIMIZER_BEGINS, _OPTIMIZER_ENDS = Account.optimizer_begins, Account.optimizer_ends
 
 
 class EveryStep(ScriptCalls):
@@ -61,14 +67,12 @@ class EveryStep(ScriptCalls):
         if id(iterator) != pen.fetching:
             pen.fetching = id(iterator)
             self.loader = (getattr(iterator, "_num_workers", None), getattr(iterator, "_pin_memory", None))
-        pen.note((_FETCH_BEGINS, monotonic_ns(), pen.events and pen.events.event(), None, None, None))
+        pen.mark((FETCH_BEGINS, monotonic_ns(), None, None, None, None))
 
     def fetch_ends(self, batch: object, iterator: object) -> None:
         now = monotonic_ns()
-        pen = self.pen
-        event = pen.events and pen.events.event()
         samples, tokens = count(batch)
-        pen.note((_FETCH_ENDS, now, event, id(iterator), samples, tokens))
+        self.pen.mark((FETCH_ENDS, now, None, id(iterator), samples, tokens))
 
     def fetch_fails(self) -> None:
         """The loader has no more (StopIteration), or it raised."""
@@ -82,14 +86,27 @@ class EveryStep(ScriptCalls):
 
     # --- forward -----------------------------------------------------------------------------------------------
 
-    def forward_begins(self, model: DistributedDataParallel, *inputs: object, **named: object) -> None:
-        replicas = self.replicas
-        replica = replicas.get(id(model)) or replicas.of(model)
-        training = replica.training
-        graded = is_grad_enabled()
-        if graded and (training == replica.digest_in or self.pen.besides):
+    def forward_begins(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """arguments: the DDP model and its inputs. named: more of them."""
+        pen = self.pen
+        model = arguments[0]
+        replica = self.replicas.get(id(model)) or self.replicas.of(model)
+        training = replica.inner.get("training")
+        if training is None:
+            training = replica.training
+        if not is_grad_enabled():
+            self._forward(replica.number, False, training, arguments[1:], named)
+            return
+        if training == replica.digest_in or pen.besides:
             self._before_forward(replica, model, training)
-        self._forward(replica.number, graded, training, inputs, named)
+        now = monotonic_ns()
+        samples, tokens = count(arguments[1]) if len(arguments) > 1 else (0, 0)
+        if not samples:
+            samples, tokens = count(arguments[2:])
+            if not samples and named:
+                samples, tokens = count(named)
+        reader = FORWARD_BEGINS if training else FORWARD_HELD_OUT
+        pen.mark((reader, now, None, replica.number, samples, tokens))
 
     def _before_forward(self, replica: Replica, model: DistributedDataParallel, training: bool) -> None:
         if self.buckets is not None:
@@ -103,16 +120,15 @@ class EveryStep(ScriptCalls):
     def _forward(self, number: int, graded: bool, training: bool, inputs: Any, named: Any) -> None:
         """A forward begins. number: the model's; -1: its inputs are not counted. graded: with gradients."""
         now = monotonic_ns()
-        pen = self.pen
-        event = pen.events and pen.events.event()
+        mark = self.pen.mark
         if not graded:
-            pen.note((Account.forward_without_gradients, now, event, not training, None, None))
+            mark((Account.forward_without_gradients, now, None, not training, None, None))
             return
         samples, tokens = count(inputs)
         if not samples and named:
             samples, tokens = count(named)
-        reader = _FORWARD_BEGINS if training else Account.forward_held_out
-        pen.note((reader, now, event, number, samples, tokens))
+        reader = FORWARD_BEGINS if training else FORWARD_HELD_OUT
+        mark((reader, now, None, number, samples, tokens))
 
     def _digest(self, replica: Replica, model: DistributedDataParallel, updates: int = 0) -> None:
         place = position(model.process_group)
@@ -121,8 +137,7 @@ class EveryStep(ScriptCalls):
             self.pen.note((Account.digest_taken, monotonic_ns(), None, sampled, None, None))
 
     def forward_ends(self, _result: object, _model: object) -> None:
-        pen = self.pen
-        pen.note((_FORWARD_ENDS, monotonic_ns(), pen.events and pen.events.event(), None, None, None))
+        self.pen.mark((FORWARD_ENDS, monotonic_ns(), None, None, None, None))
 
     def backward_expected(self, _result: object, reducer: object) -> None:
         """DDP's reducer was prepared: it reduces the gradients of the next backward.
@@ -130,7 +145,10 @@ class EveryStep(ScriptCalls):
         DDP says so itself at the end of a forward, some scripts and frameworks later. The reducer's times of ready
         gradients count from here.
         """
-        replica = self.replicas.of_reducer(reducer)
+        replicas = self.replicas
+        replica = replicas.by_reducer.get(id(reducer))
+        if replica is None or replica.stats is None:
+            replica = replicas.of_reducer(reducer)
         if replica is not None:
             replica.expected_at = monotonic_ns()
             if not replica.expected:
@@ -139,20 +157,21 @@ class EveryStep(ScriptCalls):
 
     # --- backward ----------------------------------------------------------------------------------------------
 
-    def backward_begins(
-        self, outputs: tuple[object, ...], *_args: object, accumulate_grad: bool = False, **_named: object
-    ) -> None:
+    def backward_begins(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """arguments: first of all, the outputs. named: whether it accumulates into parameters."""
         pen = self.pen
-        pen.depth += 1
-        if pen.depth > 1:
+        if pen.depth:
+            pen.depth += 1
             return
+        pen.depth = 1
         if self.buckets is not None:
             self.buckets.backward_begins()
         now = monotonic_ns()
-        event = pen.events and pen.events.event()
+        outputs = arguments[0]
+        accumulates = named.get("accumulate_grad", False)
         single = len(outputs) == 1
-        loss = pen.loss.read(outputs[0]) if accumulate_grad and single else None
-        pen.note((_BACKWARD_BEGINS, now, event, accumulate_grad, single, loss))
+        loss = pen.loss.read(outputs[0]) if accumulates and single else None
+        pen.mark((BACKWARD_BEGINS, now, None, accumulates, single, loss))
 
     def backward_ends(self, _result: object, *_args: object) -> None:
         pen = self.pen
@@ -160,11 +179,27 @@ class EveryStep(ScriptCalls):
         if pen.depth:
             return
         now = monotonic_ns()
-        event = pen.events and pen.events.event()
+        expecting = pen.expecting
+        if len(expecting) != 1 or expecting[0].event is not None:
+            self._several_end(now)
+            return
+        replica = expecting[0]
+        ready = replica.reduced()
+        if ready is None:
+            pen.unreduced = True
+            pen.mark((BACKWARD_ENDS, now, None, 0, None, 0))
+            return
+        pen.unreduced = replica.expected = False
+        pen.expecting = []
+        pen.mark((BACKWARD_ENDS, now, None, replica.gradient_bytes, ready, replica.expected_at))
+        self._gradients_reduced()
+
+    def _several_end(self, now: int) -> None:
+        """A backward ends, now, in which none, one or several models were to reduce gradients."""
+        pen = self.pen
         pen.unreduced = True
         last: tuple[int, Any, int] = (0, None, 0)
-        expecting = pen.expecting
-        for replica in expecting:
+        for replica in pen.expecting:
             ready = replica.reduced()
             if ready is not None:
                 if not pen.unreduced:
@@ -174,12 +209,16 @@ class EveryStep(ScriptCalls):
                     replica.event = None
                 pen.unreduced = replica.expected = False
                 last = (replica.gradient_bytes, ready, replica.expected_at)
+        pen.mark((BACKWARD_ENDS, now, None, *last))
         if not pen.unreduced:
-            pen.expecting = [replica for replica in expecting if replica.expected] if len(expecting) > 1 else []
-            self._synchronised_backwards += 1
-            if self._synchronised_backwards == self._digests_at:
-                self._digests_due()
-        pen.note((_BACKWARD_ENDS, now, event, *last))
+            pen.expecting = [replica for replica in pen.expecting if replica.expected]
+            self._gradients_reduced()
+
+    def _gradients_reduced(self) -> None:
+        """A backward reduced gradients."""
+        self._synchronised_backwards += 1
+        if self._synchronised_backwards == self._digests_at:
+            self._digests_due()
 
     def _digests_due(self) -> None:
         """Every rank has come to the same backward: each model is compared before its next forward of that kind.
@@ -215,8 +254,7 @@ class EveryStep(ScriptCalls):
                 self.tell(Account.optimizer_in_backward, id(optimizer))
                 return
         rate = optimizer.param_groups[0].get("lr")
-        event = pen.events and pen.events.event()
-        pen.note((_OPTIMIZER_BEGINS, monotonic_ns(), event, id(optimizer), rate, None))
+        pen.mark((OPTIMIZER_BEGINS, monotonic_ns(), None, id(optimizer), rate, None))
 
     def _examine(self, optimizer: Any) -> None:
         """Note what an optimizer updates, and whether it steps in hooks of backward, where that is new."""
@@ -234,8 +272,7 @@ class EveryStep(ScriptCalls):
         pen = self.pen
         if pen.depth:
             return
-        event = pen.events and pen.events.event()
-        pen.note((_OPTIMIZER_ENDS, monotonic_ns(), event, id(optimizer), bool(self.replicas), None))
+        pen.mark((OPTIMIZER_ENDS, monotonic_ns(), None, id(optimizer), bool(self.replicas), None))
         if pen.unreduced:
             pen.unreduced = False
             if self.replicas:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from threading import get_ident
 from time import monotonic_ns
 from typing import Any
@@ -16,10 +16,10 @@ from typing import Any
 import torch
 
 from ddpmon import api
-from ddpmon.probe.account import Account
+from ddpmon.probe.account import EVERY_STEP, Account
 from ddpmon.probe.cuda import Events, Readings
 from ddpmon.probe.identity import Identity
-from ddpmon.probe.journal import Journal
+from ddpmon.probe.journal import Journal, Note
 from ddpmon.probe.loss import Loss
 from ddpmon.probe.parallelism import Parallelism
 from ddpmon.probe.records import DeviceEvent
@@ -38,20 +38,18 @@ class Pen:
         "expecting",
         "fetching",
         "loss",
+        "mark",
         "note",
         "optimizers",
         "thread",
         "unreduced",
     )
 
-    def begin(self, note: Callable[[Iterable[Any]], None], loss: Loss) -> None:
+    def begin(self, note: Callable[[Note], None], loss: Loss) -> None:
         """Start from nothing: a new process."""
         self.thread: int | None = threading.main_thread().ident
         """The thread that the probe listens to; 0: none any more."""
-        self.note = note
-        """Takes a note of the training thread's; see `journal`."""
-        self.events: Events | None = None
-        """The events of the GPU's timeline, where there is one."""
+        self.write_with(note)
         self.loss = loss
         """Reads the loss."""
         self.fetching = 0
@@ -66,6 +64,23 @@ class Pen:
         """Whether a backward since the last optimizer step left gradients that no reducer was prepared for."""
         self.optimizers: dict[int, str] = {}
         """Those that live, by their id: a name for what each updates, "" before its first step."""
+
+    def write_with(self, note: Callable[[Note], None], events: Events | None = None) -> None:
+        """note: takes notes from now on. events: of the GPU's timeline, where one is followed."""
+        self.note = note
+        """Takes a note of the training thread's; see `journal`."""
+        self.events = events
+        """The events of the GPU's timeline, where there is one."""
+        self.mark = note if events is None else _with_event(note, events)
+        """The same, of a moment that is wanted on the GPU's timeline too."""
+
+
+def _with_event(note: Callable[[Note], None], events: Events) -> Callable[[Note], None]:
+    def mark(noted: Note) -> None:
+        reader, now, _, *rest = noted
+        note((reader, now, events.event(), *rest))
+
+    return mark
 
 
 class Hearing:
@@ -87,12 +102,13 @@ class Hearing:
         self.pen.begin(self.journal.note, Loss(self.readings))
         self.account = Account(identity, self.parallelism, self.journal)
         self.journal.account = self.account
+        self.journal.every_step = EVERY_STEP
         self.clock = self.account.clock
 
     def defer(self) -> None:
         """Another thread will read the notes from now on."""
         self.journal.defer()
-        self.pen.note = self.journal.note
+        self.pen.write_with(self.journal.note, self.pen.events)
 
     @property
     def listening(self) -> bool:
@@ -113,9 +129,7 @@ class Hearing:
 
     def tell(self, reader: Reader, first: Any = None, second: Any = None, third: Any = None) -> None:
         """Note something that happens now."""
-        pen = self.pen
-        event = pen.events and pen.events.event()
-        pen.note((reader, monotonic_ns(), event, first, second, third))
+        self.pen.mark((reader, monotonic_ns(), None, first, second, third))
 
     def leave(self, error: BaseException) -> None:
         """Something in the probe went wrong: say so once, and stop listening. Training goes on."""

@@ -27,7 +27,7 @@ def install(listener: Listener) -> None:
     """Listen to torch in this process, once."""
     replace(DistributedDataParallel, "_ddp_init_helper", listener, after=listener.model_wrapped)
     if offers(DistributedDataParallel, "_pre_forward", "_post_forward", listener=listener):
-        replace(DistributedDataParallel, "_pre_forward", listener, before=listener.forward_begins)
+        replace(DistributedDataParallel, "_pre_forward", listener, before=listener.forward_begins, packed=True)
         replace(DistributedDataParallel, "_post_forward", listener, after=listener.forward_ends, first=True)
     replace(
         DistributedDataParallel,
@@ -54,6 +54,7 @@ def install(listener: Listener) -> None:
         before=listener.backward_begins,
         after=listener.backward_ends,
         failed=listener.phase_fails,
+        packed=True,
     )
     if offers(dist, "Reducer", listener=listener):
         replace(dist.Reducer, "prepare_for_backward", listener, after=listener.backward_expected, first=True)

@@ -30,9 +30,10 @@ def offers(owner: Any, *names: str, listener: Hearing) -> bool:
 
 def guarded(listener: Hearing, listen: Callable[[Any], None]) -> Callable[..., None]:
     """A hook for torch to call that never raises; listens on the training thread."""
+    pen = listener.pen
 
     def hook(heard: Any, *_args: object) -> None:
-        if get_ident() == listener.pen.thread:
+        if get_ident() == pen.thread:
             try:
                 listen(heard)
             except Exception as error:
@@ -52,6 +53,7 @@ def replace(
     hears: Callable[[], bool] | None = None,
     traced: bool = False,
     first: bool = False,
+    packed: bool = False,
 ) -> None:
     """Put a listening wrapper in the place of `owner.name`.
 
@@ -59,12 +61,15 @@ def replace(
     that the original raised. They are only called where hears() says so: on the training thread.
     traced: torch.compile may look into it from a function of the script, and must see nothing but the original.
     first: of the arguments, they only need the first one, before(first) and after(result, first): that is cheaper.
+    packed: before(args, kwargs) and after(result) get them as they are; with kwargs, that is cheaper too.
     """
     if not offers(owner, name, listener=listener):
         return
     original = getattr(owner, name)
     if first:
         wrapper = _first_wrapper(original, listener, before, after, failed)
+    elif packed:
+        wrapper = _packed_wrapper(original, listener, before, after, failed)
     elif hears is None and not traced:
         wrapper = _wrapper(original, listener, before, after, failed)
     else:
@@ -104,6 +109,38 @@ def _wrapper(
     return wrapper
 
 
+def _packed_wrapper(
+    original: Any,
+    listener: Hearing,
+    before: Callable[..., None] | None,
+    after: Callable[[Any], None] | None,
+    failed: Callable[[], None] | None,
+) -> Callable[..., Any]:
+    """The same; the arguments are packed once, for the original and for who listens."""
+    pen = listener.pen
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        heard = get_ident() == pen.thread
+        if heard and before is not None:
+            try:
+                before(args, kwargs)
+            except Exception as error:
+                listener.leave(error)
+        try:
+            result = original(*args, **kwargs)
+        except BaseException as error:
+            _failed(error, listener, failed if heard else None)
+            raise
+        if heard and after is not None and pen.thread:
+            try:
+                after(result)
+            except Exception as error:
+                listener.leave(error)
+        return result
+
+    return wrapper
+
+
 def _first_wrapper(
     original: Any,
     listener: Hearing,
@@ -114,20 +151,21 @@ def _first_wrapper(
     """The same, where the first argument is all that is needed: nothing is packed or unpacked for it."""
     pen = listener.pen
 
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if before is not None and get_ident() == pen.thread:
+    def wrapper(one: Any, *args: Any, **kwargs: Any) -> Any:
+        heard = get_ident() == pen.thread
+        if heard and before is not None:
             try:
-                before(args[0])
+                before(one)
             except Exception as error:
                 listener.leave(error)
         try:
-            result = original(*args, **kwargs) if kwargs else original(*args)
+            result = original(one, *args, **kwargs) if args or kwargs else original(one)
         except BaseException as error:
-            _failed(error, listener, failed if get_ident() == pen.thread else None)
+            _failed(error, listener, failed if heard else None)
             raise
-        if after is not None and get_ident() == pen.thread:
+        if heard and after is not None and pen.thread:
             try:
-                after(result, args[0])
+                after(result, one)
             except Exception as error:
                 listener.leave(error)
         return result

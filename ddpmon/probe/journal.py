@@ -1,22 +1,22 @@
 """What the training thread notes of a step, in order, until the background thread reads what it means.
 
-A note costs the training thread one clock reading and one `extend` of a deque, which no other thread can interrupt and
-which leaves the garbage collector nothing to visit. What it means is worked out elsewhere, many notes at once, with
-warm caches. As long as no thread reads, each note is read as it is made.
+A note costs the training thread one clock reading and one `append` to a deque, which no other thread can interrupt.
+What it means is worked out elsewhere, many notes at once, with warm caches. As long as no thread reads, each note is
+read as it is made.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from time import monotonic_ns
 from typing import Any
 
 from ddpmon.probe.records import DeviceEvent
 
-FIELDS = 6
-"""Of a note: what reads it, its moment (CLOCK_MONOTONIC nanoseconds), an event on the device's timeline or None, and
-three things that the reader is given."""
+Note = tuple[Any, int, DeviceEvent | None, Any, Any, Any]
+"""What reads it (or its place among `Journal.every_step`), its moment (CLOCK_MONOTONIC nanoseconds), an event on the
+device's timeline or None, and three things that the reader is given."""
 Release = Callable[[DeviceEvent], None]
 
 
@@ -32,8 +32,10 @@ class Journal:
         """What notes are read with: the first argument of each one's reader."""
         self.now = monotonic_ns()
         """The moment of the note that is read."""
-        self.note: Callable[[Iterable[Any]], None] = self._read_at_once
-        """Takes a note: a tuple of FIELDS."""
+        self.note: Callable[[Note], None] = self._read_at_once
+        """Takes a note."""
+        self.every_step: Sequence[Callable[..., object]] = ()
+        """Readers that notes name by their place here."""
         self._waiting: deque[Any] = deque()
         self._release = release
         self._event: DeviceEvent | None = None
@@ -50,37 +52,40 @@ class Journal:
 
     def defer(self) -> None:
         """From now on notes wait until another thread calls `read`."""
-        self.note = self._waiting.extend
+        self.note = self._waiting.append
 
     def read(self, most: int) -> bool:
         """Read so many notes at most; whether there may be more."""
         waiting = self._waiting
         take = waiting.popleft
         account = self.account
-        count = min(most, len(waiting) // FIELDS)
+        every_step = self.every_step
+        count = min(most, len(waiting))
         for _ in range(count):
-            reader = take()
-            self.now = take()
-            self._event = event = take()
-            if event is None:
-                reader(account, take(), take(), take())
+            reader, self.now, self._event, first, second, third = take()
+            if type(reader) is int:
+                reader = every_step[reader]
+            if self._event is None:
+                reader(account, first, second, third)
             else:
                 self._used = False
-                reader(account, take(), take(), take())
+                reader(account, first, second, third)
                 self._release_unused()
         if count < most:
             self.now = max(self.now, monotonic_ns())
             self._event = None
         return count == most
 
-    def _read_at_once(self, note: Iterable[Any]) -> None:
+    def _read_at_once(self, note: Note) -> None:
         """As long as no other thread reads. The collector may note something while a note is read."""
         outer = self._event, self._used
         self._read(note)
         self._event, self._used = outer
 
-    def _read(self, note: Iterable[Any]) -> None:
+    def _read(self, note: Note) -> None:
         reader, self.now, self._event, first, second, third = note
+        if isinstance(reader, int):
+            reader = self.every_step[reader]
         self._used = False
         reader(self.account, first, second, third)
         self._release_unused()

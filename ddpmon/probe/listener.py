@@ -88,12 +88,14 @@ class Listener(EveryStep):
 
     def _follow_device(self) -> Events:
         """From here on, steps lie on the GPU's timeline."""
-        if self.pen.events is None:
-            self.pen.events = Events()
+        events = self.pen.events
+        if events is None:
+            events = Events()
+            self.pen.write_with(self.pen.note, events)
             self.pen.besides = True
             self.identity.steps_on_device()
             self.tell(Account.follow_device)
-        return self.pen.events
+        return events
 
     # --- forward and backward that are not DDP's ----------------------------------------------------------------
 

@@ -92,7 +92,7 @@ class Replica:
         # All of them: in short steps two in a row may have the same latest one, to the nanosecond.
         if times == self._times:
             return None
-        if not any(times):
+        if not self._times and not any(times):
             model = self.model()
             first_time = model is not None and model.static_graph and not self._examined
             self._examined = True
@@ -101,6 +101,11 @@ class Replica:
         if self._events is not None:
             self._latest = times.index(max(times))
         return times
+
+    def reduced_by(self, reducer: Any) -> None:
+        """From now on this one reduces its gradients, and has reduced none yet."""
+        self.stats = reducer.get_backward_stats
+        self._times = []
 
     def watch(self) -> None:
         """Have the gradient that came last leave a mark the next time, just before DDP hands over its bucket."""
@@ -124,7 +129,7 @@ class Replicas(dict[int, Replica]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._by_reducer: dict[int, Replica] = {}
+        self.by_reducer: dict[int, Replica] = {}
         """By the id of its reducer, which lives as long as it is here."""
 
     def of(self, model: DistributedDataParallel) -> Replica:
@@ -138,14 +143,14 @@ class Replicas(dict[int, Replica]):
 
     def of_reducer(self, reducer: Any) -> Replica | None:
         """The one that a reducer serves."""
-        replica = self._by_reducer.get(id(reducer))
+        replica = self.by_reducer.get(id(reducer))
         if replica is not None and replica.stats is not None:
             return replica
         replica = next((one for one in list(self.values()) if getattr(one.model(), "reducer", None) is reducer), None)
-        self._by_reducer = {key: one for key, one in self._by_reducer.items() if one.stats and one is not replica}
+        self.by_reducer = {key: one for key, one in self.by_reducer.items() if one.stats and one is not replica}
         if replica is not None:
-            replica.stats = reducer.get_backward_stats
-            self._by_reducer[id(reducer)] = replica
+            replica.reduced_by(reducer)
+            self.by_reducer[id(reducer)] = replica
         return replica
 
     def trains(self, module: object) -> bool:

@@ -32,6 +32,7 @@ from ddpmon.messages import (
     check_hello,
     check_stack,
 )
+from ddpmon.messages.nodes import End, check_end
 from ddpmon.messages.wire import check_digest, check_layout, check_sample, check_scalar, check_step
 from ddpmon.recording import schema
 from ddpmon.recording.recorder import Checkpoint
@@ -61,7 +62,7 @@ _T = TypeVar("_T")
 PROCESSES = (
     *("id", "attempt", "rank", "pid", "start_ticks", "host", "hello", "stage", "seq", "steps", "last_step", "records"),
     *("dropped", "total_steps", "left", "dead", "unsynchronised", "unsynchronised_at", "stack", "epoch", "epochs"),
-    "later_us",
+    *("later_us", "end"),
 )
 
 
@@ -256,6 +257,7 @@ def process(row: Sequence[Any], run: Run) -> tuple[RankProcess, bool]:
         epoch=cells.optional_count("epoch"),
         epochs=cells.optional_count("epochs"),
         later_us=cells.difference("later_us"),
+        end=cells.blob("end", End, check_end),
         left=cells.flag("left"),
         dead=cells.flag("dead"),
         unsynchronised=cells.optional_count("unsynchronised") or 0,

@@ -21,6 +21,7 @@ from ddpmon.messages import (
     decode_from_rank,
     decode_what_can_be,
 )
+from ddpmon.messages.nodes import End
 from ddpmon.recording import plausible
 from ddpmon.recording.blocks import Block
 from ddpmon.recording.columns import Columns
@@ -284,8 +285,9 @@ class Collector:
         """Ask one rank, which may well come on, for its stack."""
         self._answer(process.identity, Where(brief=True))
 
-    def ended(self, process: RankProcess, *, left: bool) -> None:
+    def ended(self, process: RankProcess, *, left: bool, end: End | None = None) -> None:
         """A process of another node is there no more. left: it said goodbye."""
+        process.end = end or process.end
         process.left = process.left or left
         process.dead = not process.left
         self._recorder.process(process)

@@ -404,4 +404,5 @@ def _process_row(process: RankProcess, counters: tuple[int, int, int]) -> schema
         process.epoch,
         process.epochs,
         process.later_us,
+        msgspec.msgpack.encode(process.end) if process.end else None,
     )

@@ -10,7 +10,7 @@ from ddpmon.messages import MAX_US
 from ddpmon.recording.checked import UNREADABLE
 from ddpmon.recording.recorder import Checkpoint
 from ddpmon.recording.recording import Recording
-from ddpmon.store.endings import read_ending
+from ddpmon.store.endings import whole_ending
 from ddpmon.store.histories import Histories
 from ddpmon.store.intake import WINDOW_S, WINDOW_STEPS
 from ddpmon.store.processes import RankProcess
@@ -84,7 +84,7 @@ def _store(recording: Recording, records: int | None) -> Store:
     store.failures = recording.failures()
     store.events.extend(recording.events(store.events.maxlen or 0))
     if run.ended:
-        store.ending = read_ending(run)
+        store.ending = whole_ending(run, registry)
         for process in registry.seats.values():
             process.dead = not process.left
     store.damaged = recording.damaged

@@ -130,6 +130,12 @@ TABLES: dict[str, tuple[Column, ...]] = {
             "INTEGER",
             "How far the clock of `meta` is ahead of its host's, to milliseconds, µs; NULL: they are one.",
         ),
+        Column(
+            "end",
+            "BLOB",
+            "How it ended on another machine, msgpack of [exit code, last line of its stderr, first there]; NULL: the "
+            "logs beside this recording say it.",
+        ),
     ),
     "steps": (
         _PROCESS,

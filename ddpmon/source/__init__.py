@@ -3,17 +3,17 @@
 from ddpmon.source.attaching import attach, snapshot_now
 from ddpmon.source.fake import FakeSource
 from ddpmon.source.live import LiveSource
-from ddpmon.source.protocol import Cursor, LocalSource, Source, Tape
+from ddpmon.source.protocol import LocalSource, Source, Tape, TapePosition
 from ddpmon.source.recorded import RecordedSource
 
 __all__ = [
-    "Cursor",
     "FakeSource",
     "LiveSource",
     "LocalSource",
     "RecordedSource",
     "Source",
     "Tape",
+    "TapePosition",
     "attach",
     "snapshot_now",
 ]

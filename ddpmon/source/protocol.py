@@ -11,7 +11,7 @@ from ddpmon.runs.logs import Log
 
 
 @dataclass(frozen=True)
-class Cursor:
+class TapePosition:
     """A place in a recording."""
 
     at_s: float
@@ -26,7 +26,7 @@ class Tape(Protocol):
     """A recording that plays. Calls return at once; the snapshot follows."""
 
     @property
-    def cursor(self) -> Cursor:
+    def cursor(self) -> TapePosition:
         """Where it is."""
 
     def toggle(self) -> None:

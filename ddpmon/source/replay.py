@@ -12,7 +12,7 @@ from ddpmon.messages import RunView, Snapshot, WireError, Wish, checked
 from ddpmon.plain import plain
 from ddpmon.runs import Run
 from ddpmon.runs.logs import Log, Reader
-from ddpmon.source.protocol import Cursor, EndedSource
+from ddpmon.source.protocol import EndedSource, TapePosition
 
 FRAME_S = 0.25
 SLOWEST, FASTEST = 0.125, 1024.0
@@ -54,10 +54,10 @@ class ReplaySource(EndedSource):
         return self
 
     @property
-    def cursor(self) -> Cursor:
+    def cursor(self) -> TapePosition:
         with self._turn:
             self._move()
-            return Cursor(self._at - self._begin, self._end - self._begin, self._speed, self._paused)
+            return TapePosition(self._at - self._begin, self._end - self._begin, self._speed, self._paused)
 
     def toggle(self) -> None:
         with self._turn:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddpmon.analysis.processes import failures
 from ddpmon.messages import Attempt
+from ddpmon.store.endings import ended_as
 from ddpmon.store.processes import RankProcess
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def _attempt(store: Store, number: int, processes: list[RankProcess]) -> Attempt
         for process in processes
         if not process.hello.through and (fall := store.ending.falls.get(process.hello.pid))
     ]
+    fallen += [row for process in processes if process.end and (row := ended_as(process, process.end))]
     first = failures.first(fallen, store.failures_of(number), {})
     return Attempt(
         number + 1,

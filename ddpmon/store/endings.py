@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from ddpmon import runs
 from ddpmon.analysis.processes.failures import FALL, Ended, read_falls, read_table
 from ddpmon.messages.folder import EXEC
+from ddpmon.messages.nodes import End
 from ddpmon.runs import Run
 from ddpmon.runs.rotated import tail
+from ddpmon.store.processes import RankProcess
+from ddpmon.store.registry import Registry
 
 TAIL_BYTES = 262_144
 LINE_WIDTH = 300
@@ -38,19 +42,52 @@ class Ending:
     """Whom torchrun saw fail first in each attempt, by pid."""
 
 
-def read_ending(run: Run) -> Ending:
-    """What the logs say so far; empty where they say nothing."""
+def whole_ending(run: Run, registry: Registry) -> Ending:
+    """What the logs here say, and what hubs of other nodes reported of theirs."""
+    here = {process.hello.local_rank: rank for rank, process in registry.seats.items() if not process.hello.through}
+    own = read_ending(run, here)
+    elsewhere = {rank: (process, end) for rank, process in registry.seats.items() if (end := process.end) is not None}
+    rows = [row for rank, (process, end) in elsewhere.items() if (row := ended_as(process, end))]
+    lines = {rank: end.last_line for rank, (_, end) in elsewhere.items() if end.last_line}
+    return replace(
+        own,
+        rows=[*(row for row in own.rows if row.rank not in elsewhere), *rows],
+        last_lines={**(own.last_lines or {}), **lines},
+    )
+
+
+def ended_as(process: RankProcess, end: End) -> Ended | None:
+    """A process of another node as a row of torchrun's failure table there; None: it is in none."""
+    if end.exitcode is None:
+        return None
+    return Ended(process.rank, process.hello.local_rank, process.hello.pid, end.exitcode, end.first)
+
+
+def ends_here(run: Run, registry: Registry) -> dict[int, End]:
+    """How processes of this machine ended badly, by pid, as far as the logs say: for the hub of another one."""
+    ending = whole_ending(run, registry)
+    rows = {row.pid: row for row in (*ending.falls.values(), *ending.rows)}
+    ends = {}
+    for process in registry.everyone.values():
+        row = rows.get(process.hello.pid)
+        line = (ending.last_lines or {}).get(process.rank, "") if registry.is_seated(process) else ""
+        if not process.hello.through and (row or (line and not process.left)):
+            ends[process.hello.pid] = End(row.exitcode if row else None, line, bool(row and row.root))
+    return ends
+
+
+def read_ending(run: Run, by_local: Mapping[int, int] = MappingProxyType({})) -> Ending:
+    """What the logs say so far; empty where they say nothing. by_local: ranks by local rank, where they differ."""
     logs = runs.run_dir(run.id) / "logs"
     launcher = tail(logs / "launcher.log", TAIL_BYTES)
     table = read_table(launcher)
-    lines = {}
+    ranks = {**by_local, **{row.local_rank: row.rank for row in table}}
+    by_rank = {}
     for path in _newest_attempt(logs / "ranks"):
         line = last_line(tail(path / "stderr.log", TAIL_BYTES))
-        if line:
-            lines[int(path.name)] = line
-    ranks = {row.local_rank: row.rank for row in table}
-    # torchrun names the folders by local rank; on one node that is the rank.
-    by_rank = {ranks.get(local, local): line for local, line in lines.items()}
+        if line:  # torchrun names the folders by local rank
+            number = int(path.name)
+            by_rank[number if path.parent.parent.name == EXEC else ranks.get(number, number)] = line
     falls = read_falls(launcher)
     return Ending(
         table,

@@ -10,6 +10,7 @@ import msgspec
 
 from ddpmon.analysis.processes.hangs import Held
 from ddpmon.messages import CHECKPOINT, STAGE_GROUP, Batch, Failure, Hello, Layout, Sample, Stack, Step
+from ddpmon.messages.nodes import End
 from ddpmon.runs import Process
 from ddpmon.store.peers import Peer, process_key
 
@@ -104,6 +105,8 @@ class RankProcess:
     """End of the first step that is known, on its own clock: before it, samples tell of imports and set-up."""
     later_us: int | None = None
     """How far this machine's clock is ahead of that of another node, which it is on, to milliseconds."""
+    end: End | None = None
+    """How it ended on another node, as the logs there say."""
     heard_at: float = 0.0
     left: bool = False
     dead: bool = False

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from ddpmon.messages import END_STATES, SeriesView, Snapshot
-from ddpmon.source import Cursor
+from ddpmon.source import TapePosition
 from ddpmon.tui.filters import Filter
 from ddpmon.tui.views import ViewName
 
@@ -63,7 +63,7 @@ class Frame:
     """Which ranks are listed."""
     series: SeriesView | None = None
     """What is wished for over time. Of the newest snapshot: the past stays as it was, also for a held screen."""
-    cursor: Cursor | None = None
+    cursor: TapePosition | None = None
     """Where in a recording it plays; None: no recording plays."""
     where: str = ""
     """The machine of the run; "": this one."""

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import replace
 
 from ddpmon.messages import Snapshot
-from ddpmon.source import Cursor, Source
+from ddpmon.source import Source, TapePosition
 
 KEPT = 240
 """Snapshots of a small world that are kept to step back to: two minutes."""
@@ -68,7 +68,7 @@ class Passage:
         return max(0.0, float(round(self.newest.at - self.held.at)))
 
     @property
-    def cursor(self) -> Cursor | None:
+    def cursor(self) -> TapePosition | None:
         """Where a recording plays, in whole seconds."""
         if self.source.tape is None:
             return None

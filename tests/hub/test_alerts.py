@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ddpmon import runs
-from ddpmon.analysis.events import Event
+from ddpmon.analysis.events import Announcement
 from ddpmon.hub import alerts
 from ddpmon.messages import Finding
 from tests.conftest import wait_for
@@ -136,7 +136,7 @@ def test_what_is_only_worth_knowing_is_no_alert(stage, tmp_path):
     store = Judged(stage.run)
     mine = alerts.Alerts([sys.executable, "-c", KEEPS, str(kept)], store, lambda *_: None)
     finding = Finding("moving_straggler", "info", "another rank is late each step")
-    store.announced = [Event(severity, severity, finding) for severity in ("info", "warn")]
+    store.announced = [Announcement(severity, severity, finding) for severity in ("info", "warn")]
     mine.check(time.monotonic(), 0.0)
     mine.finish(0.0)
     assert [alert["severity"] for alert in told(kept)] == ["warn"]

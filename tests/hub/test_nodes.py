@@ -12,8 +12,9 @@ import zmq
 
 from ddpmon import runs
 from ddpmon.hub import curve_keys
-from ddpmon.messages import STAGE_TRAINING, Ask, Bye, Card, Failure, Meeting, Next, Phase, Where, encode
-from ddpmon.messages.nodes import LINK, Join
+from ddpmon.messages import STAGE_TRAINING, Ask, Bye, Card, Failure, Meeting, Next, Phase, Where, WireError, encode
+from ddpmon.messages.nodes import LINK, Bundle, End, Item, Join, decode_from_node
+from ddpmon.recording.recorded import recorded_report
 from ddpmon.recording.recording import Recording
 from tests.hub.conftest import Stage, until
 from tests.namespaces import unshared
@@ -363,3 +364,53 @@ def test_who_failed_first_is_known_although_its_clock_is_hours_ahead(machines, h
     last = viewer.until(lambda s: s.state == "failed", "the end")
     assert last.verdict.startswith("rank 2")
     assert "of rank 2" in last.verdict
+
+
+TABLE = """E1122 15:59:42.000 13162 api.py:1002] failed (exitcode: -11) local_rank: 1 (pid: {pid}) of binary: python
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+Root Cause (first observed failure):
+[0]:
+  rank      : 3 (local_rank: 1)
+  exitcode  : -11 (pid: {pid})
+"""
+
+
+def write_logs(machine, launcher, **stderr):
+    """What torchrun and the local ranks of a machine wrote."""
+    logs = machine.dir / "logs"
+    (logs / "launcher.log").write_text(launcher)
+    for local, text in stderr.items():
+        folder = logs / "ranks" / "x" / "attempt_0" / local.removeprefix("rank")
+        folder.mkdir(parents=True)
+        (folder / "stderr.log").write_text(text)
+
+
+def test_the_root_s_report_says_how_ranks_of_other_machines_ended(machines):
+    """The root's command ends first, because of connections that the dead rank closed: it waits for the node's word."""
+    root, node = machines
+    ranks, told = world(machines), late_world()
+    tell(ranks, told, 1, 41)
+    viewer = root.viewer()
+    viewer.until(have_told(40), "the steps")
+    write_logs(node, TABLE.format(pid=ranks[3].pid), rank0="RuntimeError: closed by peer\n", rank1="sqrt of -1\n")
+    write_logs(root, "", rank0="warning: slow\n")
+    ranks[0].socket.send(encode(Failure(0, ranks[0].pid, 1, "RuntimeError: Connection closed by peer")))
+    viewer.until(lambda s: s.ranks[0].exit is not None, "the failure of rank 0")
+    root.end(1)
+    node.finish(1)
+    last = viewer.until(lambda s: s.state == "failed", "the end")
+    assert root.hubs[-1].wait(30) == 0
+    made = recorded_report(runs.load(root.run.id))
+    for verdict in (last.verdict, made["verdict"], recorded_report(runs.load(node.run.id))["verdict"]):
+        assert verdict.startswith("rank 3 failed first: killed by SIGSEGV"), verdict
+    assert made["ranks"][3]["exit"] == {"code": None, "signal": "SIGSEGV", "error": None}
+    with Recording(runs.load(root.run.id)) as recording:
+        ends = {process.rank: process.end for process in recording.processes()}
+    assert ends == {0: None, 1: None, 2: End(None, "RuntimeError: closed by peer"), 3: End(-11, "sqrt of -1", True)}
+
+
+@pytest.mark.parametrize("end", [End(-65), End(256), End(0, "x" * 1001)])
+def test_an_end_that_cannot_be_is_refused(end):
+    with pytest.raises(WireError):
+        decode_from_node(encode(Bundle(1, 1, 0, items=[Item(77, b"", end=end)])))
+    assert decode_from_node(encode(Bundle(1, 1, 0, items=[Item(77, b"", end=End(-9, "x" * 1000))]))).items[0].end

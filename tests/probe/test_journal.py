@@ -5,16 +5,16 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Iterator
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpmon.messages import DDP
-from ddpmon.probe.account import Account
+from ddpmon.probe.account import EVERY_STEP, Account
+from ddpmon.probe.cuda import Events
 from ddpmon.probe.identity import Identity
-from ddpmon.probe.journal import FIELDS
 from ddpmon.probe.listener import Listener
 from ddpmon.probe.records import RawStep
 
@@ -29,7 +29,7 @@ def train(listener: Listener, now: list[int], optimizer: torch.optim.Optimizer, 
     now[0] += 10
     listener.fetch_ends((torch.zeros(6, 3),), "loader")
     now[0] += 3
-    listener.backward_begins((loss,), accumulate_grad=True)
+    listener.backward_begins(((loss,),), {"accumulate_grad": True})
     now[0] += 20
     listener.backward_ends(None)
     listener.optimizer_begins(optimizer)
@@ -103,6 +103,7 @@ def test_what_waits_keeps_neither_batches_nor_optimizers_alive(listener: Listene
 
 
 def test_a_step_leaves_the_collector_nothing_to_visit(listener: Listener, now: list[int]) -> None:
+    """What waits are plain values, which it lets go of when it first comes by, and it comes by while they are few."""
     listener.defer()
     optimizer, loss = sgd(), torch.ones((), requires_grad=True)
     train(listener, now, optimizer, loss)
@@ -110,6 +111,7 @@ def test_a_step_leaves_the_collector_nothing_to_visit(listener: Listener, now: l
     before = len(gc.get_objects())
     for _ in range(100):
         train(listener, now, optimizer, loss)
+    gc.collect(0)
     assert len(gc.get_objects()) - before < 50
     assert len(read(listener)) == 101
 
@@ -117,12 +119,37 @@ def test_a_step_leaves_the_collector_nothing_to_visit(listener: Listener, now: l
 def test_notes_have_as_many_fields_as_are_read(listener: Listener, now: list[int]) -> None:
     """One that has more or fewer would shift all that come after it."""
     noted: list[tuple[object, ...]] = []
-    listener.pen.note = noted.append  # type: ignore[assignment]
+    listener.pen.write_with(noted.append)
     train(listener, now, sgd(), torch.ones((), requires_grad=True))
     listener.collecting("stop", {})
     listener.scaler_steps(None, sgd())
-    assert {len(note) for note in noted} == {FIELDS}
-    assert all(callable(note[0]) and hasattr(Account, note[0].__name__) for note in noted)
+    assert {len(note) for note in noted} == {6}
+    readers = [EVERY_STEP[note[0]] if isinstance(note[0], int) else note[0] for note in noted]
+    assert all(callable(reader) and hasattr(Account, reader.__name__) for reader in readers)
+
+
+def test_on_a_gpu_each_moment_of_a_step_is_one_on_its_timeline_too(listener: Listener, now: list[int]) -> None:
+    noted: list[tuple[Any, ...]] = []
+    listener.pen.write_with(noted.append, cast(Events, Made()))
+    train(listener, now, sgd(), torch.ones((), requires_grad=True))
+    listener.collecting("stop", {})
+    *of_the_step, collected = noted
+    events = [event for reader, _, event, *_ in of_the_step if isinstance(reader, int)]
+    assert len(events) == len({event.number for event in events}) == 6
+    assert collected[2] is None, "the collector's pauses are the host's"
+
+
+class Made:
+    """Stands for the events of a GPU."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def event(self) -> Made:
+        made = Made()
+        self.number += 1
+        made.number = self.number
+        return made
 
 
 class Reducer:
@@ -155,7 +182,7 @@ def reduce(listener: Listener, now: list[int], *models: Model) -> None:
     for model in models:
         listener.replicas.of(cast(DistributedDataParallel, model))
         listener.backward_expected(None, model.reducer)
-    listener.backward_begins((torch.ones((), requires_grad=True),), accumulate_grad=True)
+    listener.backward_begins(((torch.ones((), requires_grad=True),),), {"accumulate_grad": True})
     for number, model in enumerate(models):
         model.reducer.ready = [model.reducer.ready[0] + 1, 6 + number]
     now[0] += 20

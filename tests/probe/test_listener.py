@@ -50,7 +50,7 @@ def fetch(listener: Listener, now: list[int], batch: object = BATCH, iterator: o
 def train(listener: Listener, now: list[int]) -> RawStep:
     """Backward and the optimizer, as torch's hooks would tell of them."""
     loss = torch.ones((), requires_grad=True)
-    listener.backward_begins((loss,), accumulate_grad=True)
+    listener.backward_begins(((loss,),), {"accumulate_grad": True})
     now[0] += 20
     listener.backward_ends(None)
     listener.optimizer_begins(OPTIMIZER)
@@ -370,7 +370,7 @@ def test_collectives_inside_backward_are_heard_on_autograds_own_threads(
     ask()
     monkeypatch.setattr(torch._C, "_current_graph_task_id", lambda: 3)
     ask()
-    listener.backward_begins((torch.ones((), requires_grad=True),), accumulate_grad=True)
+    listener.backward_begins(((torch.ones((), requires_grad=True),),), {"accumulate_grad": True})
     assert listener.clock.phase == BACKWARD
     ask()
     monkeypatch.setattr(torch._C, "_current_graph_task_id", lambda: -1)

@@ -57,7 +57,7 @@ def step(listener: Listener, model: Callable[[torch.Tensor], torch.Tensor], opti
     """One step of a real model, the listener told of it as torch's hooks would."""
     listener.set_up()
     with_gradients = model(torch.randn(6, 8)).sum()
-    listener.backward_begins((with_gradients,), accumulate_grad=True)
+    listener.backward_begins(((with_gradients,),), {"accumulate_grad": True})
     with_gradients.backward()
     listener.backward_ends(None)
     listener.optimizer_begins(optimizer)
@@ -190,7 +190,7 @@ def test_ddp_around_sharded_layers_names_both(listener: Listener) -> None:
     listener.model_wrapped(None, model)
     optimizer = sgd(model)
     listener.optimizer_begins(optimizer)
-    listener.backward_begins((torch.ones((), requires_grad=True),))
+    listener.backward_begins(((torch.ones((), requires_grad=True),),), {})
     listener.backward_ends(None)
     listener.optimizer_ends(optimizer)
     hello = listener.identity.hello()

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from ddpmon.source import Cursor, FakeSource
+from ddpmon.source import FakeSource, TapePosition
 
 
 class FakeTape:
     def __init__(self, **facts):
-        self.cursor = Cursor(**{"at_s": 134.0, "length_s": 632.0, "speed": 4.0} | facts)
+        self.cursor = TapePosition(**{"at_s": 134.0, "length_s": 632.0, "speed": 4.0} | facts)
         self.asked = []
 
     def toggle(self):

@@ -107,7 +107,7 @@ def merged(rows: Rows, begins: Ints, low_is_worst: Bools) -> Rows:
 
 
 @dataclass
-class Level:
+class Resolution:
     """Rows of one resolution: the last BINS of `count`."""
 
     rows: Rows
@@ -138,7 +138,7 @@ class History:
         self.names = tuple(names)
         self.recorded: set[str] = set()
         """Those that ever had a value."""
-        self._levels: list[Level] = []
+        self._levels: list[Resolution] = []
         self._low_is_worst: Bools = np.array([name in LOW_IS_WORST for name in names])
 
     def add(self, rows: Rows) -> None:
@@ -148,7 +148,7 @@ class History:
         place = 0
         while len(rows):
             if place == len(self._levels):
-                self._levels.append(Level(rows[:0]))
+                self._levels.append(Resolution(rows[:0]))
             level = self._levels[place]
             place += 1
             together = np.concatenate([level.open, rows])
@@ -217,7 +217,7 @@ class History:
             if not kept or kept < count % MERGED:  # forgotten, but for what the coarser rows say
                 kept, count = 0, above * MERGED
             if count:
-                cut._levels.insert(0, Level(level.rows[:kept], count))
+                cut._levels.insert(0, Resolution(level.rows[:kept], count))
                 cut._note_recorded(level.rows[:kept])
             above = count
         return cut
@@ -241,7 +241,7 @@ class History:
             if not len(rows) <= min(count, BINS):
                 raise ValueError(f"a history of {count} rows holds {len(rows)}")
             rows = _of_quantities(rows, saved.names, names)
-            history._levels.append(Level(rows, count))
+            history._levels.append(Resolution(rows, count))
             history._note_recorded(rows)
         return history
 
@@ -259,7 +259,7 @@ def _of_quantities(rows: Rows, saved: Sequence[str], wanted: Sequence[str]) -> R
     return result
 
 
-def _reaches(level: Level, begin_s: float) -> bool:
+def _reaches(level: Resolution, begin_s: float) -> bool:
     return level.whole or (len(level.rows) > 0 and float(level.rows[0]["seconds"]) <= begin_s)
 
 

@@ -8,7 +8,7 @@ from ddpmon.tui.sizes import LEAST_HEIGHT, LEAST_WIDTH, WIDE
 
 
 @dataclass(frozen=True)
-class Layout:
+class Arrangement:
     """Heights in lines; 0: not shown."""
 
     head: int
@@ -34,7 +34,7 @@ _CHARTS, _CHARTS_MOST = 18, 24
 
 def plan(
     width: int, height: int, ranks: int, map_lines: int, *, arriving: bool = False, findings: int = 0
-) -> Layout:  # fmt: skip
+) -> Arrangement:  # fmt: skip
     """Share out a screen. The table never needs more than its ranks; charts, findings and the mean step the rest.
 
     While the ranks arrive there is nothing to chart: the events stand there, as high as they need to be. findings: the
@@ -42,7 +42,7 @@ def plan(
     """
     if width < LEAST_WIDTH or height < LEAST_HEIGHT:
         keys = 1 if height >= 5 else 0
-        return Layout(head=max(1, height - keys), keys=keys)
+        return Arrangement(head=max(1, height - keys), keys=keys)
     body = height - 4
     world = map_lines + 1
     upper_lines = min(10, max(4, height // 5)) if arriving else min(20, max(6, height * 3 // 8))
@@ -67,7 +67,7 @@ def plan(
             told += below
         else:
             table += below
-    return Layout(
+    return Arrangement(
         head=3, upper=upper, world=world, table=table, findings=told, phases=phases, keys=1,
         charts=not arriving, events=arriving or width >= WIDE,
     )  # fmt: skip

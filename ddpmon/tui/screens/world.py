@@ -12,7 +12,7 @@ from textual.containers import Horizontal, Vertical
 from ddpmon.messages import Wish
 from ddpmon.tui import keys
 from ddpmon.tui.charted import Choice
-from ddpmon.tui.screens.plan import Layout, most_map_lines, plan
+from ddpmon.tui.screens.plan import Arrangement, most_map_lines, plan
 from ddpmon.tui.screens.view import View
 from ddpmon.tui.sizes import WIDE
 from ddpmon.tui.views import ViewName
@@ -52,7 +52,7 @@ class World(View):
         self.charts = Horizontal(self.chosen, self.own, id="charts")
         self.left = Vertical(self.failure, self.charts, id="left")
         self.upper = Horizontal(self.left, self.happened, id="upper")
-        self._plan: tuple[Layout, int] | None = None
+        self._plan: tuple[Arrangement, int] | None = None
         self.deeds = {
             **self.deeds, "sort": self.table.cycle_sort, "metric": self._next_metric, "log_scale": self._log_scale,
             "smooth": self._smooth,

@@ -1,0 +1,69 @@
+"""A name stands for one thing: what shares the name of a file or a class means the same, and says in which way."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+import ddpmon
+
+ROOT = Path(ddpmon.__file__).parent
+SAME_IDEA = {
+    "blocks": "of records on their way to the root; of a screen",
+    "buckets": "DDP's buckets: recorded in a rank, summarised",
+    "cells": "what a byte of a map holds: on the wire, made from values",
+    "columns": "of step records; of the rank table",
+    "compare": "two runs: the comparison, and its screen",
+    "events": "what happened to a run: made from findings, listed",
+    "folder": "what a rank leaves in its run's folder: its form, and the rank's way to it",
+    "inspecting": "one rank: what a hub shows of it, and the way to it in the dashboard",
+    "launching": "a start: the command's, the dashboard's",
+    "nodes": "several nodes: a hub among them, and what they say",
+    "parallelism": "how a run trains in parallel: concluded in a rank, put into words",
+    "pauses": "what a run does besides training: seen, counted, found worth a word",
+    "place": "a machine whose runs are listed",
+    "processes": "processes of a run",
+    "quantities": "what is measured of a rank: the rows, and one rank beside others",
+    "recorded": "a run from its recording",
+    "report": "the report: as values, as text",
+    "standstill": "where the ranks of a run that stands still are",
+    "stopping": "the stop of a run: the command's, the dashboard's",
+    "table": "of step records; of screens",
+    "unarmed": "processes that run torch without the probe",
+    "view": "what is shown: made, and drawn",
+    "viewers": "viewers: who serves them, and what they are sent",
+    "waits": "who waits for whom: computed, drawn",
+    "world": "all ranks at once: the arrays, and the screen",
+}
+"""Names of files that stand in several packages, and the idea, or the plain word, that they have in common."""
+PLAIN = {
+    "Block": "of records; of a screen",
+    "Column": "of a table of the recording; of a table on the screen",
+    "Nodes": "the machines of a run: as an option of a launch, as hubs",
+    "Pause": "of a rank, on the wire; of a run, as counted",
+    "Pauses": "facts of the finding; a rank's hooks",
+    "Replicas": "of DDP models: in a rank, compared",
+    "World": "all ranks side by side: the arrays, the screen",
+    "LongestSteps": "the longest steps of a run: kept, listed",
+}
+"""Classes of one name that are the same thing at two places."""
+
+
+def twice(names: list[str]) -> set[str]:
+    return {name for name, count in Counter(names).items() if count > 1}
+
+
+def test_files_of_one_name_have_an_idea_in_common():
+    files = [path.stem for path in ROOT.rglob("*.py") if not path.stem.startswith("__")]
+    assert twice(files) <= set(SAME_IDEA)
+
+
+def test_public_classes_of_one_name_are_the_same_thing():
+    classes = [
+        node.name
+        for path in ROOT.rglob("*.py")
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    ]
+    assert twice(classes) <= set(PLAIN)
