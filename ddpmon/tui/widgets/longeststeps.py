@@ -19,7 +19,7 @@ def longest_steps(view: TimelineView, width: int, height: int) -> list[Line]:
     for each in view.longest[:height]:
         under = "+select" if each.step == shown else ""
         line: Line = [
-            (f" {numbers.count(each.step):>9} {numbers.ms(each.length_ms):>6} ms", "text" + under),
+            (f" {numbers.count(each.step):>7} {numbers.ms(each.length_ms):>6} ms", "text" + under),
             (f"  rank {each.rank}", "text" + under),
         ]
         if each.over_ms > 0:
