@@ -39,3 +39,10 @@ def test_ranks_that_only_stray_are_not_looked_at_one_by_one(monkeypatch):
     own[:, 0, 1] += STEP_MS  # it alone is waited for
     assert rhythms.rhythms(world_of(records(own))) == []
     assert len(looked) <= 2
+
+
+def test_a_rhythm_of_long_steps_is_told_with_its_period_soon_where_noise_has_many_shorter_ones():
+    own = clean("garbage", 450, 8, 6) * (1 + 0.15 * np.random.default_rng(6).standard_normal((450, 8, 5)))
+    own[401::10, 5, 2] += 2.5 * STEP_MS
+    (found,) = told(world_of(records(own))).values()
+    assert (found.ranks, found.facts.every, found.since_step) == ([5], 10, 403)

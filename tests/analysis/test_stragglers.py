@@ -296,3 +296,18 @@ def test_a_stretch_ends_after_it_began_although_the_rank_was_later_by_more_long_
     assert all(f.since_step < f.until_step for f in told)
     # Once it was said that it is late since step 402, what ends is that.
     assert not any(f.until_step < 400 for f in told)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_another_rank_late_each_step_is_told_and_nobody_accused_where_all_wander_by_more(seed):
+    """The wandering of each is beside its neighbouring steps no lateness."""
+    own = own_times(400, 8, noise=0.01, seed=seed) * wandering(400, 8, share=0.1, lasts=33, seed=seed)
+    own[200 + np.arange(200), np.random.default_rng(seed).integers(0, 8, 200), 2] += 0.25 * sum(OWN)
+    before, moments = [], []
+    for end in range(220, 401, 20):
+        before = findings(world_of(records(own[:end])), Evidence(), before)
+        moments.append([(f.kind, f.phase) for f in before if f.severity != "info"])
+    assert moments[4:] == [[("moving_straggler", "backward")]] * 6  # from the hundredth step on
+    assert all(told in ([], moments[-1]) for told in moments)
+    (last,) = [f for f in before if f.severity != "info"]
+    assert abs(last.since_step - 202) <= 5

@@ -21,6 +21,7 @@ from ddpmon.analysis.kinds.own_time import forward_may_be, other_may_be_forward
 from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, STAYS
 from ddpmon.analysis.statistics.arrays import Floats, median, medians
 from ddpmon.analysis.statistics.change_points import onset
+from ddpmon.analysis.statistics.excess import SMOOTHED
 from ddpmon.analysis.steps.stragglers import OVER_PEERS
 from ddpmon.analysis.steps.summary import efficiency
 from ddpmon.analysis.steps.turns import SHORTEST_TURN, turns
@@ -32,6 +33,8 @@ from ddpmon.messages import OWN_PHASES, Finding
 
 FEW, MANY = 24, 60
 """Last steps that are looked at: where it is plain two dozen tell it."""
+FEWEST_LEVELS = 5
+"""Ranks of which each is late in few enough of five steps that their median is without it (0.06 of the medians)."""
 BEGINS = {FEW: 2.0, MANY: 1.2}
 """By how many times they must exceed what is asked for: few steps are weak evidence."""
 APART = Threshold(
@@ -178,12 +181,14 @@ def _in(world: World, moment: Moment) -> Detection[MovingStraggler] | None:
     if ranks < 2 or len(world) < FEWEST_STEPS.enter:
         return None
     held = moment.held_one(KIND)
+    if held is not None and "turn_steps" in held.evidence:
+        held = None  # turns of many steps are something else, and began at another time
     if not (_shows(world.last(MANY), STAYS) if held else _begins(world)):
         return None
     if held:
         begin = int(np.searchsorted(world.step, held.since_step or 0))
     else:
-        begin = onset(world.slowest_ms - world.typical_ms, len(world) - 1, near=FEW // 2)
+        begin = onset(_lateness_of_the_last(world), len(world) - 1, near=FEW // 2)
     begin = min(begin, len(world) - FEW // 2)
     since = int(world.step[begin])
     world = world.between(begin, len(world))
@@ -271,9 +276,22 @@ def _begins(world: World) -> bool:
 def _shows(world: World, scale: float) -> bool:
     """Whether it is in these steps. scale: of what is asked for."""
     most = MOST.enter + 0.1 * (len(world.ranks) == 2)
+    typical = median(world.own_ms[:: max(1, len(world) // MANY)].ravel())
+    over = _over_its_neighbours(world)
+    if len(over) and np.bincount(over.argmax(axis=1)).max() <= most * len(over) and _stands_apart(over, typical, scale):
+        return True
     if _critical(world).max() > most:
         return False
-    return _stands_apart(world.own_ms, scale) or _work(world)[1] >= min(scale, 1.0) * FOLLOWS.enter
+    return _stands_apart(world.own_ms, typical, scale) or _work(world)[1] >= min(scale, 1.0) * FOLLOWS.enter
+
+
+def _lateness_of_the_last(world: World) -> Floats:
+    """[S] By how much the last rank of each step is late, beyond its own level where that can be told."""
+    over = _over_its_neighbours(world)
+    if not len(over):
+        return world.slowest_ms - world.typical_ms
+    edge = SMOOTHED // 2
+    return np.pad(over.max(axis=1), edge, mode="edge")
 
 
 def _critical(world: World) -> Floats:
@@ -282,10 +300,20 @@ def _critical(world: World) -> Floats:
     return share
 
 
-def _stands_apart(own: Floats, scale: float) -> bool:
-    """Whether in most steps one rank is late by itself, and it changes who."""
+def _over_its_neighbours(world: World) -> Floats:
+    """[S - 4, R] What each rank is late by beyond its own level there, which may wander: a running median of steps.
+
+    Of few ranks each is late too often for its level to be without it: nothing.
+    """
+    if len(world.ranks) < FEWEST_LEVELS or len(world) <= SMOOTHED:
+        return world.own_ms[:0]
+    over: Floats = world.excess_ms[SMOOTHED // 2 : -SMOOTHED // 2] - world.smooth_ms
+    return over
+
+
+def _stands_apart(own: Floats, typical: float, scale: float) -> bool:
+    """Whether in most steps one rank is late by itself, and it changes who. typical: own time."""
     ranks = own.shape[1]
-    typical = median(own[:: max(1, len(own) // 60)].ravel())
     if ranks == 2:
         apart = np.ptp(own, axis=1)
         middle = median(apart)

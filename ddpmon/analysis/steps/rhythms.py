@@ -98,9 +98,13 @@ def rhythms(world: World, had_one: Collection[int] = ()) -> list[Rhythm]:
     """The columns with a rhythm, worst first. had_one: columns that had one at the last judgement."""
     if len(world.ranks) < 2 or len(world) < 2 * FEWEST.enter:
         return []
-    least = [max(1.0, share.enter * world.usual_ms) for share in (VERY_LONG, LONG)]
-    columns = np.union1d(_may_gain(world, min(least)), np.array(list(had_one), np.int64))
+    least: list[float | Floats] = [max(1.0, share.enter * world.usual_ms) for share in (VERY_LONG, LONG)]
+    columns = np.union1d(_may_gain(world, max(1.0, LONG.enter * world.usual_ms)), np.array(list(had_one), np.int64))
     by_column: dict[int, Rhythm] = {}
+    if len(columns):  # the long steps of a rhythm are about as long, however many shorter ones noise has
+        excess = world.excess_ms[:, columns]
+        longest = np.partition(excess, -FEWEST.enter, axis=0)[-FEWEST.enter] / 2
+        least = [np.maximum(longest, least[0]), *least]
     for least_ms in least if len(columns) else ():  # among fewer long steps a rhythm stands out better
         for rhythm in _rhythms(world, columns, least_ms, had_one):
             by_column.setdefault(rhythm.column, rhythm)
@@ -126,8 +130,8 @@ def _may_gain(world: World, least_ms: float) -> Ints:
     return np.unique(whose[since > (1 - 1 / REPORTED.enter) * step_since])
 
 
-def _rhythms(world: World, columns: Ints, least_ms: float, had_one: Collection[int]) -> Iterator[Rhythm]:
-    """Those of steps that are long by at least so many ms."""
+def _rhythms(world: World, columns: Ints, least_ms: float | Floats, had_one: Collection[int]) -> Iterator[Rhythm]:
+    """Those of steps that are long by at least so many ms, one number or one of each column."""
     excess = world.excess_ms[:, columns]
     over_neighbours = _over_neighbours(excess)
     # A third of the way up, since of every two steps one may be long; what is below that tells the noise.
@@ -166,7 +170,10 @@ def _rhythm(steps: Ints, at: Ints, share: float, missed: float) -> tuple[int, In
     seen = _distances(numbers)
     lags = np.arange(len(seen))
     pairs = np.maximum(FEWEST.enter - 1, (numbers[-1] - numbers[0]) / np.maximum(lags, 1) - 1)
-    candidates = lags[seen >= PAIRS.enter * pairs]
+    often = seen >= PAIRS.enter * pairs
+    lately = _distances(numbers[-2 * FEWEST.enter :])  # one that has just begun has few of all pairs
+    often[: len(lately)] |= lately >= FEWEST.enter - 1
+    candidates = lags[often]
     for every in candidates[candidates > 1][:PERIODS].tolist():
         phase = int(np.bincount(numbers % every).argmax())
         in_time = numbers % every == phase
