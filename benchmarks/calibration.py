@@ -126,7 +126,7 @@ class Score:
             if name == kind and since <= step < end + 5 and (not fault.ranks or ranks[0] in fault.ranks)
         ]  # fmt: skip
         lasts = {(f.kind, *f.ranks) for f in told.last if f.severity != "info" and f.until_step is None}
-        if memory > 1:  # ranks take turns as well
+        if memory > 1 and fault.kind != "moving":  # ranks take turns as well
             lasts = {one for one in lasts if one[0] != EXPECTED["moving"]}
         if fault.kind == "moving":
             lasts = {(f[0],) for f in lasts}

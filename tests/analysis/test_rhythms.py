@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 
 from ddpmon.analysis.evidence import Evidence
+from ddpmon.analysis.findings import findings
 from ddpmon.analysis.kinds import periodic_straggler
 from ddpmon.analysis.kinds.kind import Moment
 from ddpmon.analysis.steps import rhythms
+from tests.analysis.noise import wandering
 from tests.analysis.test_stragglers import STEP_MS, clean
-from tests.worlds import records, world_of
+from tests.worlds import own_times, records, world_of
 
 
 def told(world):
@@ -39,6 +41,13 @@ def test_ranks_that_only_stray_are_not_looked_at_one_by_one(monkeypatch):
     own[:, 0, 1] += STEP_MS  # it alone is waited for
     assert rhythms.rhythms(world_of(records(own))) == []
     assert len(looked) <= 2
+
+
+def test_a_rhythm_beside_ranks_that_wander_in_turn_is_told():
+    own = own_times(500, 8, noise=0.01, seed=3) * wandering(500, 8, share=0.1, lasts=33, seed=3)
+    own[100::10, 5, 2] += 2.5 * STEP_MS
+    found = findings(world_of(records(own)), Evidence())
+    assert {"moving_straggler", "periodic_straggler"} <= {f.kind for f in found}
 
 
 def test_a_rhythm_of_long_steps_is_told_with_its_period_soon_where_noise_has_many_shorter_ones():

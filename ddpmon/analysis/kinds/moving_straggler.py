@@ -362,6 +362,8 @@ def covers(whole: Finding, part: Finding) -> bool:
     steps = part.evidence.get("steps", SHORTEST_TURN.enter)
     if turn_steps is None:
         return covers_what_goes_on(whole, part) or (whole.severity != "info" and steps < SHORTEST_TURN.enter)
+    if part.kind == periodic_straggler.KIND.name:
+        return False  # every so many steps is no turn
     cost_ms = part.cost_ms or 0.0
     return bool(steps < TURNS.enter * turn_steps and cost_ms < MUCH.enter * (whole.cost_ms or 0.0))
 
