@@ -42,6 +42,7 @@ INNER = {
     "DDPMON_RUN_ID": "The run that a rank belongs to.",
     "DDPMON_RUN_DIR": "The folder of that run.",
     "DDPMON_BUCKETS": "1: the probe records each bucket's all-reduce.",
+    "DDPMON_ALONE": "1: all ranks are on this machine; they look for no other.",
     "DDPMON_AGENT_PID": "The torchrun that a rank was started by.",
 }
 """What ddpmon sets for its own processes. `ddpmon exec` and launchers must pass these on."""

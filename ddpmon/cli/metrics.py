@@ -1,13 +1,17 @@
-"""ddpmon metrics: an endpoint for Prometheus."""
+"""ddpmon metrics: an endpoint for Prometheus, or a push to an OpenTelemetry collector."""
 
 from __future__ import annotations
 
 import ipaddress
+import logging
 import signal
+import sys
+import threading
 
 import click
 
 from ddpmon.addresses import bracketed, split
+from ddpmon.cli.options import Within
 
 
 def _address(_context: click.Context, _param: click.Parameter, value: str) -> tuple[str, int]:
@@ -26,16 +30,24 @@ def _address(_context: click.Context, _param: click.Parameter, value: str) -> tu
     show_default=True,
     help="Where to answer; port 0 takes a free one.",
 )
-def metrics(listen: tuple[str, int]) -> None:
+@click.option("--otlp", metavar="URL", help="Push them to an OpenTelemetry collector instead, over OTLP/HTTP.")
+@click.option(
+    "--every", type=Within(1, 3600), default=15.0, metavar="SECONDS", show_default=True, help="How often with --otlp."
+)
+def metrics(listen: tuple[str, int], otlp: str | None, every: float) -> None:
     """Serve the state of all your runs on this machine to Prometheus, until Ctrl-C.
 
     One endpoint for all of them, those included that begin later; a run that has ended stays for 15 more minutes.
-    The metrics are those of ddpmon export --format openmetrics. docs/grafana.json is a dashboard for them.
+    The metrics are those of ddpmon export --format openmetrics. docs/grafana.json is a dashboard for them. With --otlp
+    URL (http://127.0.0.1:4318/v1/metrics) nothing listens: the same metrics are pushed to a collector.
     """
     from ddpmon import runs
     from ddpmon.export.endpoint import serve
 
     ends = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    if otlp is not None:
+        _push(otlp, every, ends)
+        return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # before there are threads, which would get them
     try:
         host, _ = listen
@@ -48,6 +60,34 @@ def metrics(listen: tuple[str, int]) -> None:
         signal.sigwait(ends)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _push(url: str, every_s: float, ends: set[signal.Signals]) -> None:
+    """Push until a signal comes. What is not taken is said once, and again after it was taken."""
+    from ddpmon import runs
+    from ddpmon.export.endpoint import Runs
+    from ddpmon.export.otlp import exporter, push
+
+    to, every_run, ending = exporter(url), Runs(), threading.Event()
+
+    def end(*_: object) -> None:
+        ending.set()
+        to.shutdown()  # else it goes on with its tries
+
+    # Not blocked: while a push goes on, nobody waits for them, and threads of libraries would get them.
+    before = {number: signal.signal(number, end) for number in ends}
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # one line of ours says it
+    try:
+        print(f"metrics of the runs in {runs.home()} go to {url} every {every_s:g} s; Ctrl-C ends it", flush=True)
+        taken = True
+        while not ending.is_set():
+            was_taken, taken = taken, push(to, every_run.collect())
+            if was_taken and not taken and not ending.is_set():
+                print(f"ddpmon: {url} does not take them; they are sent again every {every_s:g} s", file=sys.stderr)
+            ending.wait(every_s)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _loopback(host: str) -> bool:

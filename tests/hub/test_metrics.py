@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import re
 import signal
@@ -13,6 +14,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from ddpmon import runs
@@ -20,6 +22,7 @@ from ddpmon.errors import HubUnreachableError
 from ddpmon.export import endpoint as endpoint_module
 from ddpmon.export import openmetrics
 from ddpmon.messages import QUANTITIES
+from ddpmon.recording.recorded import recorded_snapshot
 from tests.conftest import ddpmon_program
 from tests.hub.conftest import until
 from tests.recordings import record
@@ -150,3 +153,81 @@ def test_the_dashboard_for_grafana_asks_for_what_is_told():
     asked = re.findall(r"\bddpmon_\w+", json.dumps([dashboard["panels"], dashboard["templating"]]))
     assert len(asked) > 10
     assert set(asked) <= told
+
+
+class Collector(http.server.ThreadingHTTPServer):
+    """Takes what is pushed, as an OpenTelemetry collector does."""
+
+    def __init__(self):
+        self.taken = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                self.server.taken.append((self.path, ExportMetricsServiceRequest.FromString(body)))
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        super().__init__(("127.0.0.1", 0), Handler)
+
+
+@pytest.fixture
+def collector():
+    made = Collector()
+    thread = threading.Thread(target=made.serve_forever, args=(0.05,))
+    thread.start()
+    yield made
+    made.shutdown()
+    thread.join()
+    made.server_close()
+
+
+def test_a_collector_gets_what_prometheus_reads(home, collector):
+    run = record(own_times(20, 2), ended_at=time.time() - 10, exit_code=0)
+    command = [ddpmon_program(), "metrics", "--otlp", f"http://127.0.0.1:{collector.server_port}/v1/metrics"]
+    pushing = subprocess.Popen([*command, "--every", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        until(lambda: len(collector.taken) > 1, "two pushes", 60)
+    finally:
+        pushing.send_signal(signal.SIGTERM)
+        said, errors = pushing.communicate(timeout=30)
+    assert (pushing.returncode, errors) == (0, "")
+    assert "go to http://127.0.0.1" in said
+    path, message = collector.taken[0]
+    assert path == "/v1/metrics"
+    pushed = {}
+    for metric in message.resource_metrics[0].scope_metrics[0].metrics:
+        kind = metric.WhichOneof("data")
+        for point in getattr(metric, kind).data_points:
+            labels = frozenset((label.key, label.value.string_value) for label in point.attributes)
+            pushed[metric.name + "_total" * (kind == "sum"), labels] = point.as_double
+    read = openmetrics.text(recorded_snapshot(run))
+    wanted = {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(read)
+        for sample in family.samples
+    }
+    assert pushed == wanted
+    assert len(wanted) > 20
+
+
+def test_a_collector_that_is_not_there_is_said_once(home):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [ddpmon_program(), "metrics", "--otlp", f"http://127.0.0.1:{port}/v1/metrics", "--every", "1"]
+    pushing = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert "does not take them" in pushing.stderr.readline()
+    pushing.send_signal(signal.SIGTERM)
+    assert pushing.communicate(timeout=30)[1] == ""
+    assert pushing.returncode == 0
+
+
+@pytest.mark.parametrize("url", ["", "127.0.0.1:4318", "ftp://x", "http://"])
+def test_what_is_no_url_is_one_line(cli, url):
+    refused = cli("metrics", "--otlp", url)
+    assert refused.returncode == 2
+    assert "a URL is wanted" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
