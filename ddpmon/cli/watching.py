@@ -201,7 +201,7 @@ def _conclude(run: runs.Run, last: Snapshot | None, report: bool = False) -> int
         run = stop.wait_until_gone(run, 15.0) or runs.load(run.id)
     state = run.state()
     if state == "unknown":
-        _say(f"{run.name} ({run.id}) {run.elsewhere()}; ddpmon attach {run.id} shows it there")
+        _say(f"{run.name} ({run.id}) {run.elsewhere()}; {run.attaching} shows it there")
         return 1
     if run.lost():
         _say(f"{run.name}: its supervisor is gone; what it started may go on: ddpmon stop {run.id} ends it")

@@ -126,6 +126,12 @@ class Run:
             return "lost" if lock_held(self.id) is False else "unknown"
         return "lost" if self.host == here().host and is_local(run_dir(self.id)) else "unknown"
 
+    @property
+    def attaching(self) -> str:
+        """The line that opens its dashboard from here: of a run on another machine through ssh."""
+        far = self.sight is Sight.NONE and self.host != here().host
+        return f"ddpmon attach {self.host}:{self.id}" if far else f"ddpmon attach {self.id}"
+
     def elsewhere(self) -> str | None:
         """Where a run that did not end is, if its processes can be neither seen nor signalled from here; else None.
 

@@ -25,7 +25,7 @@ def attach(run: Run) -> Source:
         return RecordedSource(run)
     # containers may share the folder of sockets
     if (elsewhere := run.elsewhere()) and not (runs.socket_dir(run.id) / "view.sock").exists():
-        raise HubUnreachableError(f"{run.name} ({run.id}) {elsewhere}; ddpmon attach {run.id} shows it there")
+        raise HubUnreachableError(f"{run.name} ({run.id}) {elsewhere}; {run.attaching} shows it there")
     return LiveSource(run)
 
 

@@ -78,5 +78,5 @@ def test_its_recording_is_shown_as_far_as_it_goes_and_nothing_is_made_up_of_its_
     told = cli("attach", "--headless")
     assert (told.returncode, told.stdout.splitlines()[-1]) == (
         1,
-        f"told ({run.id}) {SAID}; ddpmon attach {run.id} shows it there",
+        f"told ({run.id}) {SAID}; ddpmon attach node07:{run.id} shows it there",
     )

@@ -2,6 +2,7 @@
 
 from itertools import takewhile
 
+import msgspec
 import pytest
 
 from ddpmon.messages import Collective, Finding, Stack
@@ -42,6 +43,22 @@ def talking(make=snapshots.slow) -> FakeSource:
     source = FakeSource(make())
     source.said = snapshots.said(source.current.run.world_size)
     return source
+
+
+def on_two_hosts(print_here: int) -> FakeSource:
+    """A source of which the first ranks are on another host than the others, and so many ranks print here."""
+    source = talking()
+    ranks = [msgspec.structs.replace(rank, host="host0" if rank.rank < 2 else "host1") for rank in source.current.ranks]
+    source.current = msgspec.structs.replace(source.current, ranks=ranks)
+    source.said = [line for line in source.said if line.rank < print_here]
+    return source
+
+
+def test_logs_say_where_ranks_of_other_machines_print():
+    assert "ddpmon logs" not in drive(on_two_hosts(64), "7", size=(100, 30))[1], "all of them print here"
+    text = drive(on_two_hosts(2), "7", size=(100, 30))[1]
+    assert "ranks 2-63 print on host1: ddpmon logs host1:" in text
+    assert "rank 1 has 781 batches" in text
 
 
 @sizes

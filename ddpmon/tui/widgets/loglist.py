@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from textual import events
 
+from ddpmon.analysis.words import rank_list
 from ddpmon.runs.logs import LAUNCHER, FoldedLine, Log, who
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut, size, wrap
@@ -81,9 +82,13 @@ class LogList(Pane):
         room = height - 1
         if not entries and self.rank is None and self._filtered_ranks() == set():
             return [titled, NO_RANK]
+        if there := self._printed_elsewhere(frame):
+            titled_lines, room = [titled, [(cut(f" {there}", width), "muted")]], room - 1
+        else:
+            titled_lines = [titled]
         if not entries:
             empty_text = "nothing printed yet" if frame.snapshot is None or not frame.ended else "nothing was printed"
-            return [titled, [(f" {empty_text}", "muted")]]
+            return [*titled_lines, [(f" {empty_text}", "muted")]]
         world_size = 0 if frame.snapshot is None else frame.snapshot.run.world_size
         label = 9 if width < 100 else 14
         rows: list[Line] = []
@@ -91,7 +96,23 @@ class LogList(Pane):
             rows = [*entry_lines(entry, label, width, world_size), *rows]
             if len(rows) >= room:
                 break
-        return [titled, *rows[max(0, len(rows) - room) :]]
+        return [*titled_lines, *rows[max(0, len(rows) - room) :]]
+
+    def _printed_elsewhere(self, frame: Frame) -> str:
+        """Where the output of the other machines' ranks is: it stays there, so none of it is in these logs."""
+        if frame.snapshot is None:
+            return ""
+        printing = {rank for entry in (self.printed.entries if self.printed else ()) for rank in entry.ranks}
+        hosts: dict[str, list[int]] = {}
+        for rank in everyone(frame.snapshot):
+            hosts.setdefault(rank.host, []).append(rank.rank)
+        others = [host for host, ranks in hosts.items() if not printing.intersection(ranks)]
+        if len(hosts) < 2 or len(others) == len(hosts) or not others:
+            return ""
+        first = others[0]
+        whose = f"rank{'s' * (len(hosts[first]) > 1)} {rank_list(hosts[first], frame.snapshot.run.world_size)}"
+        more = f", and {len(others) - 1} more machine{'s' * (len(others) > 2)} likewise" if len(others) > 1 else ""
+        return f"{whose} print{'s' * (len(hosts[first]) == 1)} on {first}: ddpmon logs {first}:{more}"
 
     def move(self, by: int | None = None, *, to: int | None = None) -> None:
         """Scroll by so many entries, to the first (0) or to the end, which is followed from then on."""
