@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -16,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 
 PHASES = ("data", "forward", "backward", "optimizer", "other")
 SHARES = {"data": 0.05, "forward": 0.3, "backward": 0.5, "optimizer": 0.1, "other": 0.05}
-KINDS = ("none", "persistent", "moving", "periodic", "transient", "uneven", "hang", "dead")
+KINDS = ("none", "persistent", "moving", "periodic", "transient", "uneven", "nan", "hang", "dead")
 BATCH = 8
 HANG_S = 30.0
 
@@ -45,6 +46,8 @@ class Schedule:
                 length = HANG_S * 1e3 if self.step == args.begin and phase == args.phase else length
             elif args.kind == "dead":
                 os.kill(os.getpid(), signal.SIGKILL)
+            elif args.kind == "nan":
+                pass
             elif args.kind == "uneven":
                 length *= 1 + args.size
             elif phase == args.phase:
@@ -53,6 +56,9 @@ class Schedule:
 
     def batch(self) -> int:
         return round(BATCH * (1 + self.args.size)) if self.args.kind == "uneven" and self.at_fault() else BATCH
+
+    def loss(self, loss: torch.Tensor) -> torch.Tensor:
+        return loss * float("nan") if self.args.kind == "nan" and self.at_fault() else loss
 
 
 class Batches(Dataset):
@@ -83,7 +89,15 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=10)
     parser.add_argument("--norm", action="store_true", help="a BatchNorm layer: its buffers are broadcast")
     parser.add_argument("--accumulate", type=int, default=1, help="batches of a step")
+    parser.add_argument("--mark", help="file that gets the moment at which the fault begins")
+    parser.add_argument("--traceml", action="store_true", help="add the two lines that TraceML asks for")
     args = parser.parse_args()
+    around = lambda _model: contextlib.nullcontext()
+    if args.traceml:
+        import traceml_ai
+
+        traceml_ai.init(mode="auto")
+        around = traceml_ai.trace_step
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
@@ -99,13 +113,16 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     optimizer.register_step_pre_hook(lambda *_: schedule.sleep("optimizer"))
     for index, batch in enumerate(DataLoader(Batches(schedule), batch_size=None)):
-        schedule.sleep("other")
-        last = (index + 1) % args.accumulate == 0
-        with contextlib.nullcontext() if last else model.no_sync():
-            model(batch).square().mean().backward()
-        if last:
-            optimizer.step()
-            optimizer.zero_grad()
+        if args.mark and schedule.step == args.begin and not os.path.exists(args.mark):
+            Path(args.mark).write_text(repr(time.time()))
+        with around(model):
+            schedule.sleep("other")
+            last = (index + 1) % args.accumulate == 0
+            with contextlib.nullcontext() if last else model.no_sync():
+                schedule.loss(model(batch).square().mean()).backward()
+            if last:
+                optimizer.step()
+                optimizer.zero_grad()
     dist.barrier()
     dist.destroy_process_group()
 

@@ -46,10 +46,17 @@ class Estimate:
         return f"{self.us:+.1f} µs ({self.low:.1f} to {self.high:.1f})"
 
 
-def in_place(command: list[str], parameters: int, step_ms: float, seconds: float, folder: str) -> dict:
+def in_place(
+    command: list[str],
+    parameters: int,
+    step_ms: float,
+    seconds: float,
+    folder: str,
+    environment: dict[str, str] | None = None,
+) -> dict:
     """What one run measured: `step_ms`, and by cycle, of each state's two blocks, microseconds of each step."""
     arguments = ["--parameters", str(parameters), "--step-ms", str(step_ms), "--seconds", str(seconds), "--in-place"]
-    return json.loads(result_of([*command, *arguments], folder))
+    return json.loads(result_of([*command, *arguments], folder, environment))
 
 
 def blocks(measured: dict, state: str, whole: bool = False) -> np.ndarray:
