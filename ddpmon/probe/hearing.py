@@ -99,11 +99,12 @@ class Hearing:
         self.parallelism = Parallelism()
         self.journal = Journal(self._release)
         self.readings = Readings()
-        self.pen.begin(self.journal.note, Loss(self.readings))
         self.account = Account(identity, self.parallelism, self.journal)
         self.journal.account = self.account
         self.journal.every_step = EVERY_STEP
         self.clock = self.account.clock
+        # Last: in a process that was forked the collector may run, and note so, between any two of these lines.
+        self.pen.begin(self.journal.note, Loss(self.readings))
 
     def defer(self) -> None:
         """Another thread will read the notes from now on."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -377,3 +379,18 @@ def test_collectives_inside_backward_are_heard_on_autograds_own_threads(
     ask()
     assert heard == [False, False, True, False]
     assert listener.hears_collective()
+
+
+def test_the_collector_may_run_while_a_process_that_was_forked_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fails then is printed into what the script prints."""
+    listener, failed, often = Listener(Identity("test")), [], gc.get_threshold()
+    monkeypatch.setattr(sys, "unraisablehook", failed.append)
+    gc.callbacks.append(listener.collecting)
+    gc.set_threshold(1, 1, 1)
+    try:
+        listener.begin(Identity("test"))
+    finally:
+        gc.set_threshold(*often)
+        gc.callbacks.remove(listener.collecting)
+    assert not failed, failed[0].exc_value
+    assert listener.clock.gc > 0, "it did run meanwhile"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,13 @@ def own(step: Step) -> dict[str, int]:
     return {phase: getattr(step, f"{phase}_us") for phase in OWN_PHASES}
 
 
-def median_own(steps: list[Step], phase: str) -> float:
-    return statistics.median(own(step)[phase] for step in steps[5:])
+def low(values: Iterable[float]) -> float:
+    """The lower quartile: a machine that is busy with other things only ever adds to what a script takes."""
+    return statistics.quantiles(values, n=4)[0]
+
+
+def low_own(steps: list[Step], phase: str) -> float:
+    return low(own(step)[phase] for step in steps[5:])
 
 
 def test_every_step_arrives_once_and_its_phases_add_up(ear: Ear) -> None:
@@ -57,11 +63,11 @@ def test_a_delay_shows_in_its_phase_on_its_rank_and_nowhere_else(ear: Ear, phase
     assert done.returncode == 0, done.stderr
     ear.wait(lambda: ear.goodbyes() == {0, 1})
     late, other = ear.steps(rank), ear.steps(1 - rank)
-    excess = {p: median_own(late, p) - median_own(other, p) for p in OWN_PHASES}
+    excess = {p: low_own(late, p) - low_own(other, p) for p in OWN_PHASES}
     assert excess.pop(phase) == pytest.approx(DELAY_US, rel=0.2)
     assert max(map(abs, excess.values())) < DELAY_US / 4
     if phase == "data":
-        named = [statistics.median(step.named_us["augment"] for step in steps[5:]) for steps in (late, other)]
+        named = [low(step.named_us["augment"] for step in steps[5:]) for steps in (late, other)]
         assert named[0] - named[1] == pytest.approx(DELAY_US, rel=0.2)
         assert all(0 < step.named_us["augment"] <= step.data_us for step in late[1:])
 
@@ -71,8 +77,8 @@ def test_a_collective_of_the_script_is_a_synchronisation(ear: Ear) -> None:
     done = forked(2, SMALL, "--collective", address=ear.address)
     assert done.returncode == 0, done.stderr
     ear.wait(lambda: ear.goodbyes() == {0, 1})
-    assert median_own(ear.steps(0), "other") > DELAY_US * 0.9
-    assert median_own(ear.steps(1), "other") < DELAY_US / 4
+    assert low_own(ear.steps(0), "other") > DELAY_US * 0.9
+    assert low_own(ear.steps(1), "other") < DELAY_US / 4
     steps = ear.steps(1)[5:]
     assert all(any(sync.kind == SYNC_COLLECTIVE for sync in step.syncs) for step in steps)
 
