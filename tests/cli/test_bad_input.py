@@ -67,7 +67,7 @@ def test_a_bad_name(cli, script, name):
         ["run", "--nnodes", "2", "--node-rank", "5", "--rdzv-endpoint", "h:1", "SCRIPT"],
         ["exec"],
         ["exec", "--", "no-such-program-anywhere"],
-        ["report", "--format", "html"],
+        ["report", "--format", "pdf"],
         ["frobnicate"],
     ],
 )
