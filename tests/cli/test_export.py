@@ -34,7 +34,11 @@ def test_a_format_goes_to_standard_output_or_into_a_file(told, cli, tmp_path):
         ([], 2, "--format"),
         (["--format", "parquet"], 2, "--format"),
         (["--format", "csv", "--last", "0"], 2, "--last"),
-        (["--format", "openmetrics", "--last", "3"], 2, "--last is for steps: openmetrics tells how the run stands now"),
+        (
+            ["--format", "openmetrics", "--last", "3"],
+            2,
+            "--last is for steps: openmetrics tells how the run stands now",
+        ),
         (["nothing", "--format", "csv"], 1, "no run 'nothing'"),
         (["--format", "csv", "-o", "/no/such/folder/x.csv"], 2, "cannot write /no/such/folder/x.csv"),
         (["--format", "csv", "-o", "/"], 2, "'/' is a directory"),
