@@ -11,11 +11,11 @@ from ddpmon.analysis.words import counted
 from ddpmon.doctor.check import Check, note, ok, problem
 from ddpmon.doctor.training import Torch
 from ddpmon.launch.removal import bytes_text
+from ddpmon.runs.proc import PTRACE_SCOPE
 
 SHM = Path("/dev/shm")  # noqa: S108  looked at, not written to
 SHM_SMALL_BYTES = 1 << 30
 """Docker gives 64 MiB, which two DataLoader workers with images fill; a judgement."""
-PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 
 
 def gpus(torch: Torch | None) -> Iterator[Check]:

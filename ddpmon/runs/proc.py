@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 ROOT = Path("/proc")
 MOUNTS = ROOT / "self/mounts"
+PTRACE_SCOPE = ROOT / "sys/kernel/yama/ptrace_scope"
+"""Which processes debuggers may look into (ptrace(2)); missing without Yama."""
 _DEAD = "ZX"
 _STAT_FIELDS = 50
 """From the state on: up to the exit status, which is there since Linux 3.5."""
