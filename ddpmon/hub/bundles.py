@@ -16,8 +16,8 @@ BUNDLE_ITEMS = 4096
 IN_FLIGHT = 96
 """Bundles that the root has not recorded, on their way at most: it records every few seconds, and what more it got
 would only wait there, where ZeroMQ stops reading a connection that has a full queue."""
-STEP_BYTES, BATCH_BYTES = 100, 300
-"""Of a step and of the rest of a batch, about, until they are packed."""
+STEP_BYTES, BATCH_BYTES = 110, 300
+"""Of a step and of the rest of a batch, about, until they are packed; where they hold nothing unusual."""
 
 
 @dataclass
@@ -51,8 +51,8 @@ class Bundles:
 
     def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
         self._kept_bytes = kept_bytes
-        self._open: deque[Item | Batch] = deque()
-        """What is in no bundle yet."""
+        self._open: deque[tuple[Item | Batch, int]] = deque()
+        """What is in no bundle yet, and its size."""
         self._waiting: deque[_Closed] = deque()
         self._sent: deque[_Closed] = deque()
         """Bundles that the root has not recorded yet."""
@@ -63,8 +63,9 @@ class Bundles:
 
     def add(self, item: Item | Batch) -> None:
         """Take something; where there is too much, the oldest goes."""
-        self._open.append(item)
-        self._bytes += _size(item)
+        size = _size(item)
+        self._open.append((item, size))
+        self._bytes += size
         while self._bytes > self._kept_bytes:
             self._drop()
 
@@ -75,7 +76,7 @@ class Bundles:
                 self._bytes -= oldest.bytes
                 self.dropped += len(oldest.items) + oldest.batches
                 return
-        self._bytes -= _size(self._open.popleft())
+        self._bytes -= self._open.popleft()[1]
         self.dropped += 1
 
     def close(self, *, even_empty: bool = False) -> None:
@@ -87,8 +88,8 @@ class Bundles:
             batches: list[Batch] = []
             size = count = 0
             while self._open and size < BUNDLE_BYTES and count < BUNDLE_ITEMS:
-                item = self._open.popleft()
-                size += _size(item)
+                item, item_size = self._open.popleft()
+                size += item_size
                 count += 1
                 if isinstance(item, Batch):
                     batches.append(item)
@@ -141,4 +142,7 @@ def _pack(closed: _Closed, batches: list[Batch]) -> None:
 def _size(item: Item | Batch) -> int:
     if isinstance(item, Item):
         return len(item.frame)
+    unusual = item.scalars or item.digests or item.layouts or item.closing_pauses or len(item.samples) > 1
+    if unusual or any(step.buckets or step.named_us or step.pauses or len(step.syncs) > 1 for step in item.steps):
+        return BATCH_BYTES + len(encode(item))
     return BATCH_BYTES + STEP_BYTES * len(item.steps)

@@ -16,8 +16,8 @@ from ddpmon.messages.wire import check_message, decode
 
 LEVEL = 1
 """Of zlib: the fastest. It makes a third of most blocks; level 6 another tenth for three times the time."""
-MOST_BYTES = 64 << 20
-"""Of a block once it is decompressed: what a node keeps for a root at most."""
+MOST_BYTES = 8 << 20
+"""Of a block once it is decompressed: several times as much as a node puts into one."""
 
 
 class _Block(msgspec.Struct, array_like=True):

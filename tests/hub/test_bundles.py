@@ -1,7 +1,7 @@
 """What a node keeps for the root."""
 
-from ddpmon.hub.bundles import BUNDLE_ITEMS, IN_FLIGHT, Bundles
-from ddpmon.messages import Batch, Step, Sync, decode_from_rank
+from ddpmon.hub.bundles import BUNDLE_BYTES, BUNDLE_ITEMS, IN_FLIGHT, Bundles
+from ddpmon.messages import Batch, Scalar, Step, Sync, decode_from_rank, encode
 from ddpmon.messages.nodes import Item
 from ddpmon.recording.blocks import unpack
 
@@ -114,3 +114,15 @@ def test_batches_that_are_dropped_are_counted_one_by_one():
     assert bundles.dropped > 10
     assert bundles.dropped % 2 == 0
     assert 2 * len(sent(bundles)) + bundles.dropped == 78
+
+
+def test_a_bundle_is_bounded_whatever_its_batches_hold():
+    bundles = Bundles()
+    for seq in range(1, 40):
+        large = batch(0, seq)
+        large.scalars = [Scalar(1, f"{seq} {number} " + "x" * 200, 0.5) for number in range(500)]
+        bundles.add(large)
+    bundles.close()
+    for bundle in sent(bundles):
+        block = unpack(bundle.blocks[0].block)
+        assert len(encode(block.batches)) < 2 * BUNDLE_BYTES
