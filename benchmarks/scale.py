@@ -10,7 +10,8 @@ A real root hub, as a process of its own, and node hubs in others (`scale_nodes.
 CURVE, real messages, every node's clock hours off. One rank becomes late by 12% of a step. With --faults one node's
 link is cut for a quarter of the time, every eighth link loses bundles, and all ranks are restarted once.
 
-CPU is the kernel's count of the hub's process, all threads, over the seconds after the first eight; memory its largest
+CPU is the kernel's count of the hub's process, all threads, from the eighth second until it has recorded all, over the
+seconds that were played meanwhile: a hub that falls behind on a busy machine does not look cheaper; memory its largest
 resident set; KB/s the bytes of the node hubs' messages for each rank. Then the run ends, and its report is compared
 with what was played: records, the least and largest own time of every rank, who is late, since when, what it gains.
 """
@@ -197,7 +198,7 @@ def _measured(
     process = psutil.Process(hub.pid)
     began = time.monotonic()
     peak, seen = 0.0, []
-    at_first, cpu_first, at_last, cpu_last = began, 0.0, began, 0.0
+    at_first, cpu_first, cpu_last = began, 0.0, 0.0
     sizes = []
     while any(player.poll() is None for player in players):
         if args.viewer:
@@ -210,12 +211,11 @@ def _measured(
         peak = max(peak, process.memory_info().rss / 1e6)
         if now - began >= SETTLE_S and at_first == began:
             at_first, cpu_first = now, sum(process.cpu_times()[:2])
-        if SETTLE_S < now - began < args.seconds:
-            at_last, cpu_last = now, sum(process.cpu_times()[:2])
+        cpu_last = sum(process.cpu_times()[:2])
     if any(player.returncode for player in players):
         raise SystemExit("the nodes failed")
     viewer.close()
-    result = Result(ranks, (cpu_last - cpu_first) / max(at_last - at_first, 1e-9), peak, seen)
+    result = Result(ranks, (cpu_last - cpu_first) / (args.seconds - (at_first - began)), peak, seen)
     if args.viewer:
         result.viewer_kb_per_s = sum(sizes) / (time.monotonic() - began) / 1e3
     return result
