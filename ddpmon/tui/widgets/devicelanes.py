@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 
 from ddpmon.messages import DEVICE_COURSES, HEAT_MOST, QUANTITIES, SAMPLE_SECONDS, Course, SamplesWish, Snapshot, Wish
 from ddpmon.tui import numbers
@@ -128,9 +128,15 @@ def _lane(course: Course | None, label: Line, name: str, width: int, tall: int) 
     if course is None:
         drawn: list[Line] = [*[[]] * (tall - 1), [(numbers.NONE, "muted")]]
     else:
-        drawn = area(course.cells, room, tall, partial(_role, name))
+        drawn = _area(name, course.cells, room, tall)
     blank: Line = [(" " * _LABEL, "text")]
     return [[*(label if row == tall - 1 else blank), *line] for row, line in enumerate(drawn)]
+
+
+@lru_cache(maxsize=256)
+def _area(name: str, cells: bytes, width: int, tall: int) -> list[Line]:
+    """Kept, because samples come every second and frames twice as often."""
+    return area(cells, width, tall, partial(_role, name))
 
 
 def _role(name: str, cell: int) -> str:

@@ -65,6 +65,9 @@ class DeviceList(RankTable):
         self._room = 1
         self._above = 0
         """Lines over the list."""
+        self._kept: tuple[Snapshot, tuple[object, ...], bool, list[Entry]] | None = None
+        """What was listed last, as several blocks of a screen ask for it in each frame: of which snapshot, asked for
+        how, folded."""
         self._follow = False
         """The cursor moved: it must be in sight."""
 
@@ -101,6 +104,14 @@ class DeviceList(RankTable):
 
     def entries(self, snapshot: Snapshot, trouble_of: Mapping[int, Trouble]) -> list[Entry]:
         """What is listed. A folded host shows the ranks that are in trouble by themselves."""
+        asked = self.order, self._fold, self._room, self.chosen, self.frame.filter
+        if self._kept is None or self._kept[0] is not snapshot or self._kept[1] != asked:
+            listed = self._entries(snapshot, trouble_of)
+            self._kept = snapshot, asked, self._folded, listed
+        self._folded = self._kept[2]
+        return self._kept[3]
+
+    def _entries(self, snapshot: Snapshot, trouble_of: Mapping[int, Trouble]) -> list[Entry]:
         groups = self._groups(snapshot, trouble_of)
         lines = sum(len(group.ranks) for group in groups) + len(groups)
         self._folded = lines > _FOLD_FROM * self._room and len(groups) > 1 if self._fold is None else self._fold

@@ -144,6 +144,8 @@ class FullTable(RankTable):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
+        self._listed: tuple[Snapshot, tuple[object, ...], list[RankView]] | None = None
+        """What was listed last, as several blocks of a screen ask for it in each frame: of which snapshot, and how."""
         self._by = OWN
         self._backwards = False
         self._first = 0
@@ -153,7 +155,11 @@ class FullTable(RankTable):
         """Columns out of sight on the right."""
 
     def listed(self, snapshot: Snapshot) -> list[RankView]:
-        return ordered(self.kept(everyone(snapshot)), self._by, backwards=self._backwards)
+        asked = self._by, self._backwards, self.frame.filter
+        if self._listed is None or self._listed[0] is not snapshot or self._listed[1] != asked:
+            ranks = ordered(self.kept(everyone(snapshot)), self._by, backwards=self._backwards)
+            self._listed = snapshot, asked, ranks
+        return self._listed[2]
 
     def heading(self, snapshot: Snapshot | None, width: int) -> Line:
         way = "smallest" if FIELDS[self._by].up != self._backwards else "largest"
