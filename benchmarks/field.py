@@ -72,6 +72,9 @@ def costs(tool: Tool, folder: Path, nproc: int, seconds: float) -> tuple[float, 
     result = folder / "result"
     arguments = ["--step-ms", "10", "--seconds", str(seconds), "--result", str(result)]
     finished = run(tool, nproc, STEPS, arguments, folder)
+    if not result.exists():
+        last = "\n".join(line for _, line in finished.lines[-20:])
+        raise SystemExit(f"{tool.name} left no result (another run on TraceML's ports, 29500 and 29765?):\n{last}")
     steps_per_s, steps, cpu_s = json.loads(result.read_text())
     spent = cpu_s + finished.besides_cpu_s * seconds / finished.seconds
     return steps_per_s, spent * 1000 / (steps_per_s * seconds), tool.bytes_left(folder) / (steps * nproc)
