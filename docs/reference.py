@@ -89,11 +89,12 @@ on it is one. A run that is well has none above `info`. The names are those of `
 
 def command_page() -> str:
     """Each command's own help."""
+    whole = click.Context(commands, info_name="ddpmon", **commands.context_settings)
     shown = {name: command for name, command in commands.commands.items() if not command.hidden}
     rows = [f"| [{name}](#{name}) | {command.get_short_help_str(WIDTH)} |" for name, command in shown.items()]
     parts = ["# Commands\n", f"{RUN}\n", MADE, "| command | does |\n| --- | --- |", *rows, ""]
     for name, command in shown.items():
-        context = click.Context(command, info_name=f"ddpmon {name}", terminal_width=WIDTH, max_content_width=WIDTH)
+        context = click.Context(command, whole, name, terminal_width=WIDTH, max_content_width=WIDTH)
         parts.append(f"## {name}\n\n```text\n{command.get_help(context)}\n```\n")
     return "\n".join(parts)
 
