@@ -19,6 +19,8 @@ from ddpmon.source import Source, attach
 
 POLL_S = 0.2
 STOPPED = 130
+ENDING_S = 15.0
+"""For a hub and a supervisor to write down how a run ended, and to go."""
 OTHERS_S = 5.0
 """How long a command that failed waits for the others of its job: most of them end with it, and so does the run."""
 _WISHES = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -162,10 +164,13 @@ def _attached(run: runs.Run) -> tuple[runs.Run, Source]:
     run = adopted(run)
     try:
         return run, attach(run)
-    except RecordingError:  # its supervisor may have been killed just now, before its hub has recorded anything
-        if not run.lost():
+    except RecordingError:
+        if run.lost():  # its supervisor was killed just now, before its hub had recorded anything
+            run = adopted(run)
+        elif run.ended:  # it failed at once, and its hub is still writing that down
+            run = stop.wait_until_gone(run, ENDING_S) or runs.load(run.id)
+        else:
             raise
-        run = adopted(run)
         return run, attach(run)
 
 
@@ -198,7 +203,7 @@ def _conclude(run: runs.Run, last: Snapshot | None, report: bool = False) -> int
     # the recording and the report are whole once the hub is gone, and the supervisor goes after it
     run = runs.load(run.id)
     if run.ended or run.state() not in {"lost", "unknown"}:
-        run = stop.wait_until_gone(run, 15.0) or runs.load(run.id)
+        run = stop.wait_until_gone(run, ENDING_S) or runs.load(run.id)
     state = run.state()
     if state == "unknown":
         _say(f"{run.name} ({run.id}) {run.elsewhere()}; {run.attaching} shows it there")

@@ -137,6 +137,25 @@ def test_a_supervisor_that_is_killed_while_somebody_attaches_gets_a_successor(la
     assert run.supervisor == started.run.supervisor
 
 
+def test_a_run_that_fails_at_once_is_shown_when_its_hub_has_written_that_down(launch, monkeypatch):
+    """A script with an error in its first line ends before there is more of its recording than an empty file."""
+    started = launch(sys.executable, "-c", "raise SystemExit(3)")
+    wait_for(lambda: started.run.ended)
+    attach, calls = watching.attach, []
+
+    def still_empty(run):
+        calls.append(run.supervised())
+        if len(calls) == 1:
+            raise RecordingError("telemetry.db is empty: nothing was recorded")
+        return attach(run)
+
+    monkeypatch.setattr(watching, "attach", still_empty)
+    run, source = watching._attached(started.run)
+    source.close()
+    assert (run.state(), run.exit_code) == ("failed", 3)
+    assert calls[1:] == [False], "looked again once nobody writes any more"
+
+
 def test_sigterm_stops_the_run_and_is_told_by_the_exit_code(headless, tmp_path):
     watcher, started = headless(CLEAN_UP)
     watcher.send_signal(signal.SIGTERM)
