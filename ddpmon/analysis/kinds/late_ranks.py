@@ -150,15 +150,12 @@ class LateRank:
     @property
     def since(self) -> int:
         """The first step."""
-        first = int(self.world.step[self.stretch.first])
-        if self.stretch.from_the_start and self.held and self.held.since_step is not None:
-            return min(self.held.since_step, first)
-        return first
+        return self.stretch.since(self.world, self.held.since_step if self.held else None)
 
     @property
     def until(self) -> int | None:
         """The last step; None while it lasts."""
-        return int(self.world.step[self.stretch.last]) if self.stretch.over else None
+        return self.stretch.until(self.world)
 
     @cached_property
     def gc_ms(self) -> float | None:

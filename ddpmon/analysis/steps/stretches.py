@@ -10,6 +10,7 @@ from ddpmon.analysis.statistics.arrays import Floats, median
 from ddpmon.analysis.statistics.change_points import ENOUGH, ending, onset, step_up
 from ddpmon.analysis.statistics.excess import SMOOTHED, Chance, noisier, restless
 from ddpmon.analysis.statistics.wandering import of_one
+from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
 
 STAYS = 0.5
@@ -73,6 +74,15 @@ class LateStretch:
         if not by:
             return self
         return replace(self, first=self.first + by, last=self.last + by, from_the_start=False)
+
+    def since(self, world: World, before: int | None) -> int:
+        """Its first step. before: what was last said of it, which counts where the window does not show more."""
+        first = int(world.step[self.first])
+        return first if before is None or not self.from_the_start else min(before, first)
+
+    def until(self, world: World) -> int | None:
+        """Its last step; None while it lasts."""
+        return int(world.step[self.last]) if self.over else None
 
 
 def stretch_after(

@@ -71,6 +71,7 @@ def page(report: dict[str, Any], parts: Views) -> str:
     environment.filters["plain"] = plain
     environment.filters["shown"] = lambda value: plain(f"{value:.4g}" if isinstance(value, float) else str(value))
     template = environment.get_template("page.html")
+    rows = reports.rows(report["ranks"])
     return template.render(
         title=reports.title(report["run"]),
         severity=_severity(report),
@@ -78,10 +79,10 @@ def page(report: dict[str, Any], parts: Views) -> str:
         facts=reports.facts(report) if report["steps"]["window"] else [],
         findings=report["findings"],
         columns=reports.COLUMNS,
-        rows=reports.rows(report["ranks"]),
+        rows=rows,
         folded=reports.folded(report["ranks"]),
         earlier=reports.earlier(report) if report["steps"]["window"] else [],
-        ended=[(row[0], reports.how_it_ended(how)) for row, how in reports.rows(report["ranks"]) if how],
+        ended=[(row[0], reports.how_it_ended(how)) for row, how in rows if how],
         charts=charts.all_of(report, parts.series, parts.heat),
         script=charts.script(),
     )
