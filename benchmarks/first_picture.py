@@ -9,6 +9,7 @@ pip's cache), `ddpmon demo` in a terminal of 80x24 until its verdict is on the s
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import pty
 import select
@@ -80,7 +81,8 @@ def until_shown(program: str) -> float:
         os.write(terminal, b"q")
         while os.waitpid(pid, os.WNOHANG) == (0, 0):  # it restores the terminal, which is to be read
             if select.select([terminal], [], [], 0.1)[0]:
-                os.read(terminal, 1 << 16)
+                with contextlib.suppress(OSError):  # EIO: it has closed its end, and is about to be gone
+                    os.read(terminal, 1 << 16)
         return shown
     finally:
         os.close(terminal)
