@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import ipaddress
 import socket
+
+OUTSIDE = (("192.0.2.1", socket.AF_INET), ("2001:db8::1", socket.AF_INET6))
+"""Addresses that nobody has (RFC 5737, RFC 3849): the way to them is the way out of this machine."""
+DISCARD = 9
+"""A port: which one does not matter, as nothing is sent."""
 
 
 def split(endpoint: str) -> tuple[str, int]:
@@ -33,3 +40,25 @@ def own_towards(host: str, port: int, family: int = socket.AF_UNSPEC) -> str:
     with socket.socket(chosen_family, kind) as probe:
         probe.connect(address)
         return str(probe.getsockname()[0])
+
+
+def is_own(host: str, port: int) -> bool:
+    """Whether a host is this machine."""
+    with contextlib.suppress(OSError, UnicodeError):
+        return own_towards(host, port) in {info[4][0] for info in socket.getaddrinfo(host, port)}
+    return False
+
+
+def own_for_others(host: str) -> str:
+    """This machine's address on the way to a host that every node reaches.
+
+    Where the host is this machine, its name may mean loopback here alone (Debian's 127.0.1.1): then the way out counts.
+    """
+    ways: list[tuple[str, int]] = [(host, socket.AF_UNSPEC), *OUTSIDE]
+    everywhere_loopback = host in {"localhost", "127.0.0.1", "::1", "[::1]"}
+    for name, wanted in ways:
+        with contextlib.suppress(OSError):
+            own = own_towards(name.strip("[]"), DISCARD, wanted)
+            if everywhere_loopback or not ipaddress.ip_address(own.partition("%")[0]).is_loopback:
+                return own
+    return "127.0.0.1"

@@ -31,6 +31,8 @@ VARIABLES = {
     "DDPMON_LOGS": "How much of a run's output to keep, as `2G`; 256 MB otherwise.",
     "DDPMON_NOTIFY": "`bell`, `desktop` or `both`: how a dashboard says that a run needs a look or has ended.",
     "DDPMON_ON_ALERT": "A program that is run when a run needs a look, stalls or fails: as `--on-alert`.",
+    "DDPMON_HUB": "Where the hub of several machines is to listen: as `--hub`.",
+    "DDPMON_HUB_KEY": "The key of `--hub`: what is in a file that `ddpmon key` made. Ranks are started without it.",
     "DDPMON_THEME": "`dark`, `light` or `ansi` (the terminal's own sixteen colours).",
     "NO_COLOR": "Set to anything: no colours.",
     "DDPMON_SSH": "The ssh command with its options, as `ssh -F config`.",
@@ -43,6 +45,7 @@ INNER = {
     "DDPMON_RUN_DIR": "The folder of that run.",
     "DDPMON_BUCKETS": "1: the probe records each bucket's all-reduce.",
     "DDPMON_ALONE": "1: all ranks are on this machine; they look for no other.",
+    "DDPMON_HUB_GIVEN": "1: hubs of several machines meet at `--hub`, and need nothing of the ranks for that.",
     "DDPMON_AGENT_PID": "The torchrun that a rank was started by.",
 }
 """What ddpmon sets for its own processes. `ddpmon exec` and launchers must pass these on."""

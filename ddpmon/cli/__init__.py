@@ -16,7 +16,7 @@ from ddpmon.cli.examining import doctor
 from ddpmon.cli.exporting import export
 from ddpmon.cli.far import relay, there
 from ddpmon.cli.keeping import prune, rename, rm
-from ddpmon.cli.launching import exec_, run
+from ddpmon.cli.launching import exec_, key, run
 from ddpmon.cli.metrics import metrics
 from ddpmon.cli.replaying import demo, replay
 from ddpmon.cli.stacking import stack
@@ -59,6 +59,7 @@ def commands(context: click.Context) -> None:
 for command in (
     run,
     exec_,
+    key,
     attach,
     ls,
     status,

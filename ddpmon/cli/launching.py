@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -72,6 +73,21 @@ def _watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
             help="Run CMD, without a shell, when the run needs a look, stalls or fails, whoever watches: JSON with "
             "the finding on its standard input, 30 s at most, 20 times an hour at most.",
         ),
+        click.option(
+            "--hub",
+            envvar="DDPMON_HUB",
+            show_envvar=True,
+            metavar="HOST:PORT",
+            help="Of several machines: where the hub of all is to listen, on the machine that is HOST; the same on "
+            "each. Without it hubs find each other once the process group is up.",
+        ),
+        click.option(
+            "--hub-key",
+            metavar="FILE",
+            type=click.Path(path_type=Path),
+            help="The key of --hub, the same on each machine; `ddpmon key FILE` makes one.  [default: what is in "
+            "$DDPMON_HUB_KEY]",
+        ),
         notifications,
         lines,
     ):
@@ -121,6 +137,8 @@ def run(
     grace: float,
     buckets: bool,
     on_alert: list[str],
+    hub: str | None,
+    hub_key: Path | None,
     headless: bool,
     every: float,
     notify: str,
@@ -131,30 +149,51 @@ def run(
     import os
 
     from ddpmon import runs
+    from ddpmon.errors import UsageError
     from ddpmon.launch import slurm, torchrun, torchrun_env
+    from ddpmon.launch.given_hub import given_hub
     from ddpmon.launch.prepare import Asked, prepare
     from ddpmon.launch.remembered import remember, typed
 
     by_environment = None
     if nnodes is None and node_rank is None and rdzv_endpoint is None:
         by_environment = torchrun_env.nodes(os.environ) or slurm.nodes(os.environ)
+    nodes = by_environment or torchrun.nodes(nnodes or "1", node_rank, rdzv_endpoint)
+    if hub is not None and nodes.count == 1:
+        raise UsageError("--hub is for runs of several machines: give --nnodes, --node-rank and --rdzv-endpoint too")
     options = Asked(
         script,
         list(args),
         module,
         nproc if nproc is not None else torchrun_env.ranks(os.environ),
         name,
-        nodes=by_environment or torchrun.nodes(nnodes or "1", node_rank, rdzv_endpoint),
+        nodes=nodes,
         max_restarts=max_restarts,
         grace_s=grace,
         buckets=buckets,
         on_alert=on_alert,
+        hub=given_hub(hub, hub_key, os.environ, nodes.rank),
     )
     with runs.reserved() as run_id:
         launch_spec = prepare(options, run_id)
     if options.nodes.count == 1:
         remember(typed(options))
     return _start(launch_spec, run_id, headless, every, notify)
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+def key(file: Path) -> int:
+    """Make a key for --hub into FILE, which this user alone can read.
+
+    Copy it to each machine of the job (scp keeps its mode with -p), or give what is in it as DDPMON_HUB_KEY. Whoever
+    has it sees the run and can end it.
+    """
+    from ddpmon.runs import job_key
+
+    job_key.make(file)
+    print(f"{file}: a new key; ddpmon run --hub HOST:PORT --hub-key {file} on each machine")
+    return 0
 
 
 @click.command(
@@ -176,8 +215,8 @@ def run(
 )
 @click.argument("cmd", nargs=-1, type=click.UNPROCESSED, required=True)
 def exec_(
-    name: str | None, grace: float, buckets: bool, on_alert: list[str], headless: bool, every: float, notify: str,
-    apart: bool, cmd: tuple[str, ...],
+    name: str | None, grace: float, buckets: bool, on_alert: list[str], hub: str | None, hub_key: Path | None,
+    headless: bool, every: float, notify: str, apart: bool, cmd: tuple[str, ...],
 ) -> int:  # fmt: skip
     """Run a command line of the user's own."""
     import os
@@ -186,15 +225,17 @@ def exec_(
     from ddpmon import runs
     from ddpmon.errors import UsageError
     from ddpmon.launch import joining, spec
+    from ddpmon.launch.given_hub import given_hub
 
     if shutil.which(cmd[0]) is None:
         raise UsageError(f"no program {cmd[0]}")
     script = next((word for word in cmd if word.endswith(".py")), cmd[0])
     run_name = runs.check_name(name) if name is not None else spec.name_for(script)
     its = None if apart else joining.place(os.environ)
+    given = given_hub(hub, hub_key, os.environ)
     launch_spec = spec.Spec(
         list(cmd), run_name, cmd[0], list(cmd[1:]), grace_s=grace, buckets=buckets, on_alert=on_alert,
-        job=its.job if its else "", job_rank=its.rank if its else None,
+        job=its.job if its else "", job_rank=its.rank if its else None, hub=given,
     )  # fmt: skip
     with joining.joined_or_first(launch_spec, its) as job:
         return _start(launch_spec, runs.new_id(), headless, every, notify, job)

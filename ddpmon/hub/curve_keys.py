@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 from pathlib import Path
 
 import msgspec
 import zmq
+from zmq.utils import z85
 
 from ddpmon.messages.wire import is_key
 
@@ -32,6 +34,14 @@ class Keys(msgspec.Struct):
             taken = set(self.admitted.values())
             self.admitted[key] = node if node not in taken else max(taken) + 1
 
+    def number(self, key: str, most: int) -> int | None:
+        """The node of a hub that came with the job's key and calls itself by this one; None: there are too many."""
+        if key not in self.admitted:
+            if len(self.admitted) >= most:
+                return None
+            self.admit(key, 1)
+        return self.admitted[key]
+
     def save(self, run_dir: Path) -> None:
         """Keep it. A full disk costs a hub that restarts its place, and nothing else."""
         draft = run_dir / f"{FILE}.new"
@@ -49,6 +59,13 @@ def kept(run_dir: Path) -> Keys | None:
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
     return keys if is_key(keys.public) and is_key(keys.secret) else None
+
+
+def of_job(job_key: str, whose: str) -> Keys:
+    """The key pair of the "root" or of the "node"s of a job: all who hold its key have both."""
+    secret = hashlib.blake2b(bytes.fromhex(job_key), digest_size=32, person=f"ddpmon {whose}".encode()).digest()
+    encoded = z85.encode(secret)
+    return Keys(zmq.curve_public(encoded).decode(), encoded.decode())
 
 
 def fresh() -> Keys:

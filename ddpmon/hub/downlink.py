@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 import zmq
 
 from ddpmon.analysis.words import rank_list
-from ddpmon.hub.admission import DOMAIN, Admission
+from ddpmon.hub import curve_keys
+from ddpmon.hub.admission import DOMAIN, UNNUMBERED, Admission
 from ddpmon.hub.bundles import IN_FLIGHT
 from ddpmon.hub.curve_keys import Keys
 from ddpmon.hub.floods import monitored
@@ -34,11 +35,12 @@ from ddpmon.messages.nodes import (
     ViewerSnapshot,
     decode_from_node,
 )
+from ddpmon.messages.vocabulary import MAX_WORLD
 from ddpmon.recording.blocks import Block, check_rows, possible, unpack
 from ddpmon.recording.collector import Collector
 from ddpmon.store.peers import Peer, process_key
 from ddpmon.store.processes import RankProcess
-from ddpmon.store.refusals import NO_KEY, NO_MESSAGE
+from ddpmon.store.refusals import NO_KEY, NO_MESSAGE, UNPROVEN
 from ddpmon.store.store import Store
 
 FRAME_BYTES = 8 << 20
@@ -98,9 +100,14 @@ class Downlink:
         epoch: str,
         take_request: Callable[[bytes, bytes], None],
         stop: Callable[[], None],
+        job_key: str | None = None,
     ) -> None:
-        self.admission = Admission(context, keys.admitted)
-        self.socket = linked(context, zmq.ROUTER, keys, FRAME_BYTES)
+        """job_key: by which other hubs are let in; None: by keys of their own, that were told of."""
+        self._keys = keys
+        members = curve_keys.of_job(job_key, "node") if job_key else None
+        self.admission = Admission(context, keys.admitted, members.public if members else "")
+        own = curve_keys.of_job(job_key, "root") if job_key else keys
+        self.socket = linked(context, zmq.ROUTER, own, FRAME_BYTES)
         self.socket.setsockopt(zmq.RCVHWM, 2 * IN_FLIGHT)
         self.socket.setsockopt(zmq.SNDHWM, 100)
         self.socket.setsockopt(zmq.HANDSHAKE_IVL, 5000)
@@ -113,6 +120,8 @@ class Downlink:
         self._store, self._collector, self._epoch = store, collector, epoch
         self._take_request, self._stop = take_request, stop
         self.nodes: dict[int, Node] = {}
+        self._numbers: dict[bytes, int] = {}
+        """Nodes by their connections, where all came with the job's key."""
 
     def listen(self, address: str) -> str:
         """Bind; returns the endpoint with its port. zmq.ZMQError where that is not possible."""
@@ -126,6 +135,8 @@ class Downlink:
         for address in self.admission.refused:
             self._store.registry.refusals.count(NO_KEY, why=f"from {address}")
         self.admission.refused.clear()
+        while self.receiver.unproven:
+            self._store.registry.refusals.count(UNPROVEN, why=f"from {self.receiver.unproven.popleft()}")
         came: list[_Came] = []
         for _ in range(MOST_PER_TURN):
             try:
@@ -135,18 +146,37 @@ class Downlink:
                 break
             self.receiver.note(connection, len(frames), now)
             number = int(frames[0].get("User-Id")) if frames else 0
-            node = self.nodes.setdefault(number, Node(number, connection.bytes))
-            node.connection, node.heard_at = connection.bytes, now
+            node = self._node(number or self._numbers.get(connection.bytes, UNNUMBERED), connection.bytes, now)
             try:
                 if len(frames) != 1:
                     raise WireError("not one frame")
                 message = decode_from_node(frames[0].bytes)
+                if number == UNNUMBERED and isinstance(message, Join):
+                    node = self._numbered(message, connection.bytes, now)
                 blocks = [unpack(packed.block) for packed in message.blocks] if isinstance(message, Bundle) else []
             except WireError as error:
                 self._refuse(node, error)
             else:
                 came.append((node, message, blocks))
         self._take_all(came, now, unix)
+
+    def _node(self, number: int, connection: bytes, now: float) -> Node:
+        """The node by whose connection something comes."""
+        if number == UNNUMBERED:
+            return Node(number, connection)  # it is asked to join before anything of it is taken
+        node = self.nodes.setdefault(number, Node(number, connection))
+        node.connection, node.heard_at = connection, now
+        return node
+
+    def _numbered(self, join: Join, connection: bytes, now: float) -> Node:
+        """The node that a hub with the job's key says it is. WireError: it cannot be."""
+        number = self._keys.number(join.key, MAX_WORLD) if join.key else None
+        if number is None:
+            raise WireError("it does not say which hub it is" if not join.key else "too many hubs")
+        if number in self.nodes:
+            self._numbers.pop(self.nodes[number].connection, None)
+        self._numbers[connection] = number
+        return self._node(number, connection, now)
 
     def _take_all(self, came: list[_Came], now: float, unix: float) -> None:
         """Take in what came in a turn."""
@@ -168,10 +198,13 @@ class Downlink:
         if isinstance(message, Join):
             if message.epoch != node.epoch:
                 node.seq = node.recorded = 0
+            came_early = bool(message.key) and not node.epoch  # before its ranks can be seen
             taken = {self._store.registry.host, *(other.host for other in self.nodes.values() if other is not node)}
             node.host = f"{message.host}-{node.number}" if message.host in taken else message.host
             node.epoch = message.epoch
-            self._send(node, Joined(self._epoch, node.host, takes_blocks=True))
+            if came_early:
+                self._store.add_event(unix, "info", f"{node.host} is there: its hub has joined")
+            self._send(node, Joined(self._epoch, node.host, takes_blocks=True, run_id=self._store.run.id))
         elif not node.epoch:
             self._send(node, SendAgain(join=True))
         elif isinstance(message, Roster):

@@ -43,7 +43,7 @@ CUTS_MOST = 16
 CLOSING_S = 0.25
 NOTICES_MOST = 50
 """Cuts that are reported, at most: whoever is cut off may come back as another process."""
-EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED
+EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 
 
 def monitored(router: Socket) -> Socket:
@@ -65,8 +65,14 @@ class _Connection:
     inode: int
     pid: int
     """0: it is on another machine."""
-    who: str
+    address: str
+    """Of the other machine."""
     since: float
+
+    @property
+    def who(self) -> str:
+        """Who is at its other end."""
+        return f"the hub at {self.address}" if self.address else f"process {self.pid}"
 
     def idle_s(self) -> float:
         """How long no whole message has come by it, as far as the hub has looked."""
@@ -101,6 +107,8 @@ class Floods(threading.Thread):
         self._asked = set(receivers)
         self._ending = threading.Event()
         self._open: dict[int, _Connection] = {}
+        self._denied: set[Socket] = set()
+        """By whose sockets a connection was just refused for its key."""
         self._suspected: set[Process] = set()
         self._refused: set[Process] = set()
         self._notices: deque[str] = deque()
@@ -142,8 +150,19 @@ class Floods(threading.Thread):
                 event = recv_monitor_message(monitor)
                 if event["event"] == zmq.EVENT_ACCEPTED:
                     self._accepted(self._monitors[monitor], event["value"])
+                elif event["event"] == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+                    self._denied.add(monitor)  # its end is the next event
                 elif (connection := self._open.get(event["value"])) and connection.receiver is self._monitors[monitor]:
                     del self._open[event["value"]]
+                    self._ended(connection, denied=monitor in self._denied)
+                    self._denied.discard(monitor)
+
+    @staticmethod
+    def _ended(connection: _Connection, *, denied: bool) -> None:
+        """denied: its key was not admitted, and it is counted as that."""
+        receiver = connection.receiver
+        if connection.address and not denied and connection.descriptor not in receiver.last_message_at:
+            receiver.unproven.append(connection.address)
 
     def _accepted(self, receiver: Receiver, descriptor: int) -> None:
         try:
@@ -153,14 +172,14 @@ class Floods(threading.Thread):
         try:
             local = end.family == socket.AF_UNIX
             pid = struct.unpack("3i", end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0] if local else 0
-            who = f"process {pid}" if local else f"the hub at {end.getpeername()[0]}"
+            address = "" if local else end.getpeername()[0]
             inode = os.fstat(descriptor).st_ino
         except OSError:
             return
         finally:
             end.detach()
         receiver.last_message_at.pop(descriptor, None)
-        connection = self._open[descriptor] = _Connection(receiver, descriptor, inode, pid, who, time.monotonic())
+        connection = self._open[descriptor] = _Connection(receiver, descriptor, inode, pid, address, time.monotonic())
         if self._refused and pid and Process.of(pid) in self._refused:
             connection.close()
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import math
 import os
 import secrets
 import signal
-import socket
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,7 +14,7 @@ from pathlib import Path
 import zmq
 
 from ddpmon import runs
-from ddpmon.addresses import bracketed, own_towards
+from ddpmon.addresses import bracketed, own_for_others, split
 from ddpmon.hub import curve_keys
 from ddpmon.hub.downlink import Downlink
 from ddpmon.hub.receiving import Receiver, Socket
@@ -25,22 +23,19 @@ from ddpmon.hub.viewers import Viewers
 from ddpmon.messages import Card, FromRank, Meeting, ToRank, Where
 from ddpmon.messages.nodes import End
 from ddpmon.recording.collector import Collector
+from ddpmon.runs import job_key
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.store import Store
 
-MISSED = "the hub of rank 0 is not reached: this machine's ranks only"
+ALONE = "this machine's ranks only"
+AWAITED_S = 5.0
+"""How long a hub that was given may not be reached before an event says so."""
 FINISH_S = 3.0
 """How long the end of the run waits for the hubs of other nodes."""
-OUTSIDE = (("192.0.2.1", socket.AF_INET), ("2001:db8::1", socket.AF_INET6))
-"""Addresses that nobody has (RFC 5737, RFC 3849): the way to them is the way out of this machine."""
-
-
-DISCARD = 9
-"""A port: which one does not matter, as nothing is sent."""
 
 
 class Nodes:
-    """Becomes what the ranks say it is: that of rank 0 the root, others nodes.
+    """Becomes what the ranks say it is, that of rank 0 the root, others nodes; or what `--hub` says.
 
     collector: takes in what ranks of other nodes say. answer: sends a message to a rank that is connected here.
     """
@@ -61,6 +56,9 @@ class Nodes:
         self._up: Uplink | None = None
         self._down: Downlink | None = None
         self._stopped = self._reached = False
+        self._job_key = job_key.kept(store.run.id) if store.run.hub_at else None
+        self._root_name = f"the hub at {store.run.hub_at}" if store.run.hub_at else "the hub of rank 0"
+        self._awaited_until = math.inf
         self._sockets: list[Socket] = []
         self._polled: list[Socket] = []
         self.monitors: dict[Socket, Receiver] = {}
@@ -71,12 +69,29 @@ class Nodes:
         self._viewers = viewers
         store = self._store
         if not zmq.has("curve"):
-            if store.run.nnodes > 1:
-                store.add_event(time.time(), "warn", "this ZeroMQ was built without CURVE: this machine's ranks only")
+            if store.run.nnodes > 1 or store.run.hub_at:
+                store.add_event(time.time(), "warn", f"this ZeroMQ was built without CURVE: {ALONE}")
+        elif store.run.hub_at:
+            self._begin_given(*split(store.run.hub_at))
         elif store.run.nnodes > 1 and not (self._keys and self._keys.addresses):
             self._begin_uplink()  # messages of ranks wait until the root's address is known
         elif self._keys and self._keys.addresses:
             self._begin_downlink(self._keys.addresses)
+
+    def _begin_given(self, host: str, port: int) -> None:
+        """Take the place that `--hub` gives this hub."""
+        if self._job_key is None:
+            self._store.add_event(time.time(), "warn", f"the key of {self._root_name} is not kept any more: {ALONE}")
+        elif self._store.run.hub_is_here:
+            self._keys = self._keys or curve_keys.fresh()
+            self._begin_downlink([f"tcp://{bracketed(own_for_others(host))}:{port}"])
+            self._keys.save(self._dir)
+        else:
+            self._begin_uplink()
+            assert self._up is not None  # noqa: S101  it was begun
+            root = curve_keys.of_job(self._job_key, "root").public
+            self._up.meet(Card(root, "", [f"tcp://{bracketed(host)}:{port}"]))
+            self._awaited_until = time.monotonic() + AWAITED_S
 
     @property
     def every_s(self) -> float:
@@ -105,14 +120,14 @@ class Nodes:
             self._up.ended(process)
 
     def _meet(self, process: RankProcess, meeting: Meeting) -> None:
-        if not zmq.has("curve") or not self._store.registry.is_seated(process):
+        if not zmq.has("curve") or self._store.run.hub_at or not self._store.registry.is_seated(process):
             return
         self._keys = self._keys or curve_keys.fresh()
         if process.rank == 0:
             if self._up is not None:
                 self._end_uplink()
             if self._down is None:
-                self._begin_downlink([f"tcp://{bracketed(_address_towards(meeting.towards))}:*"])
+                self._begin_downlink([f"tcp://{bracketed(own_for_others(meeting.towards))}:*"])
             for node, key in meeting.keys.items():
                 self._keys.admit(key, node)
             self._keys.save(self._dir)
@@ -140,6 +155,7 @@ class Nodes:
             self._locate,
             self._viewers.show,
             self._stop,
+            self._job_key,
         )
         self._sockets = [self._up.socket]
 
@@ -163,7 +179,14 @@ class Nodes:
         assert self._keys is not None  # noqa: S101  whoever calls this has them
         self._context = self._context or zmq.Context(io_threads=1)
         down = Downlink(
-            self._context, self._keys, self._store, self._collector, self._epoch, self._take_request, self._stop
+            self._context,
+            self._keys,
+            self._store,
+            self._collector,
+            self._epoch,
+            self._take_request,
+            self._stop,
+            self._job_key,
         )
         try:
             self._keys.addresses = [down.listen(address) for address in addresses]
@@ -192,7 +215,11 @@ class Nodes:
     def turn(self, now: float) -> None:
         """Receive and send what is due."""
         if self._down is not None:
+            assert self._keys is not None  # noqa: S101  it began with them
+            before = len(self._keys.admitted)
             self._down.receive(now, time.time())
+            if len(self._keys.admitted) > before:  # hubs that came with the job's key keep their numbers
+                self._keys.save(self._dir)
         if self._up is not None:
             self._up.receive(now)
             self._up.turn(now, stopping=self._store.run.stopping)
@@ -201,12 +228,16 @@ class Nodes:
         """recorded: all that was taken in so far is."""
         if self._down is not None:
             self._down.tick(now, unix, recorded=recorded, stopping=self._store.run.stopping)
+        if self._up is not None and not self._reached and now >= self._awaited_until:
+            self._awaited_until = math.inf
+            self._store.add_event(unix, "warn", self._missed())
         if self._up is not None and self._reached != self._up.reached(now):
+            self._awaited_until = math.inf
             self._reached = not self._reached
             if self._reached:
-                self._store.add_event(unix, "info", "the hub of rank 0 is reached: it shows the whole world")
+                self._store.add_event(unix, "info", f"{self._root_name} is reached: it shows the whole world")
             else:
-                self._store.add_event(unix, "warn", MISSED)
+                self._store.add_event(unix, "warn", self._missed())
 
     @property
     def root_shows(self) -> bool:
@@ -219,12 +250,17 @@ class Nodes:
             return []
         first = self._store.registry.seats.get(0)
         is_here = first is not None and not first.hello.through  # alone, where others may come or have left
-        lines = [] if self._up.reached(now) or is_here else [MISSED]
+        lines = [] if self._up.reached(now) or is_here else [self._missed()]
         if self._up.dropped:
             lines.append(
-                f"{self._up.dropped:,} messages for the hub of rank 0 were dropped: it was not reached for too long"
+                f"{self._up.dropped:,} messages for {self._root_name} were dropped: it was not reached for too long"
             )
         return lines
+
+    def _missed(self) -> str:
+        if self._up is not None and self._up.refused:
+            return f"{self._root_name} answers with another key than this machine was given: {ALONE}"
+        return f"{self._root_name} is not reached: {ALONE}"
 
     def end(self, ends: Mapping[int, End]) -> None:
         """The run is over on this machine: its processes ended so, by pid."""
@@ -271,18 +307,3 @@ class Nodes:
                     signal.pidfd_send_signal(handle, signal.SIGTERM)
             finally:
                 os.close(handle)
-
-
-def _address_towards(host: str) -> str:
-    """This machine's address on the way to a host that every node reaches.
-
-    Where the host is this machine, its name may mean loopback here alone (Debian's 127.0.1.1): then the way out counts.
-    """
-    ways: list[tuple[str, int]] = [(host, socket.AF_UNSPEC), *OUTSIDE]
-    everywhere_loopback = host in {"localhost", "127.0.0.1", "::1", "[::1]"}
-    for name, wanted in ways:
-        with contextlib.suppress(OSError):
-            own = own_towards(name.strip("[]"), DISCARD, wanted)
-            if everywhere_loopback or not ipaddress.ip_address(own.partition("%")[0]).is_loopback:
-                return own
-    return "127.0.0.1"

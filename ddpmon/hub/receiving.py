@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import deque
 from functools import lru_cache
 
 import zmq
@@ -29,6 +30,8 @@ class Receiver:
         """When there was nothing left to take."""
         self.hostile: set[int] = set()
         """Connections by which there came what nobody of ours sends."""
+        self.unproven: deque[str] = deque()
+        """From where connections came that ended before they proved a key; whoever reads them takes them out."""
 
     def next(self) -> tuple[list[bytes], Peer]:
         """A message as its connection's name and its frames, and who sent it. zmq.Again: there is none."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import time
 from collections.abc import Callable
 
 import msgspec
 import zmq
+from zmq.utils.monitor import recv_monitor_message
 
+from ddpmon.addresses import split
+from ddpmon.hub import curve_keys
 from ddpmon.hub.bundles import Bundles
 from ddpmon.hub.curve_keys import Keys
 from ddpmon.hub.link import linked
@@ -43,6 +47,11 @@ LOST_S = 3.0
 FRAME_BYTES = 1 << 28
 """The largest message of the root, a snapshot for a viewer: one of the largest world takes half of it."""
 
+_REFUSALS = (
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL, zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL,
+)  # fmt: skip
+_HANDSHAKES = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_CLOSED | sum(_REFUSALS)
+
 
 class Uplink:
     """Sends what the ranks of this node say to the root, and its viewers' requests.
@@ -60,8 +69,16 @@ class Uplink:
         locate: Callable[[int, bool], None],
         show: Callable[[bytes, bytes], None],
         stop: Callable[[], None],
+        job_key: str | None = None,
     ) -> None:
-        self.socket = linked(context, zmq.DEALER, keys, FRAME_BYTES)
+        """job_key: with which the root lets this hub in; None: with its own, that it was told of."""
+        self._key = keys.public if job_key else ""
+        own = curve_keys.of_job(job_key, "node") if job_key else keys
+        self.socket = linked(context, zmq.DEALER, own, FRAME_BYTES)
+        self._monitor: Socket = self.socket.get_monitor_socket(_HANDSHAKES)
+        self.refused = False
+        """Whether the root was there last time and did not take this hub's key, or has not the one it should have."""
+        self._by_ipv6 = False
         self.socket.setsockopt(zmq.SNDHWM, 32)
         self.socket.setsockopt(zmq.RECONNECT_IVL, 200)
         self.socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)
@@ -72,6 +89,8 @@ class Uplink:
         self._root: Card | None = None
         self._host = registry.host
         """What the root calls this machine."""
+        self._run_id = ""
+        """The root's."""
         self._joined = self._takes_blocks = False
         self._over = False
         """The run is over here, and the root is told so."""
@@ -83,7 +102,7 @@ class Uplink:
             if (root.key, root.addresses) == (self._root.key, self._root.addresses):
                 return
             self._disconnect()
-        self._root, self._joined = root, False
+        self._root, self._joined, self._run_id = root, False, root.run_id
 
     @property
     def dropped(self) -> int:
@@ -131,7 +150,9 @@ class Uplink:
             self.socket.setsockopt(zmq.CURVE_SERVERKEY, self._root.key.encode())
             for address in self._root.addresses[:1]:
                 with contextlib.suppress(zmq.ZMQError):
-                    self.socket.setsockopt(zmq.IPV6, "[" in address)
+                    # a name may have an address of either kind: one after the other
+                    self._by_ipv6 = "[" in address or (_is_name(address) and not self._by_ipv6)
+                    self.socket.setsockopt(zmq.IPV6, self._by_ipv6)
                     self.socket.connect(address)
             self._join()
         if not self._joined:
@@ -146,6 +167,8 @@ class Uplink:
 
     def receive(self, now: float) -> None:
         """Take the root's messages."""
+        while self._monitor.poll(0):
+            self.refused = recv_monitor_message(self._monitor)["event"] in _REFUSALS
         while True:
             try:
                 message = decode_to_node(self.socket.recv(zmq.NOBLOCK))
@@ -159,6 +182,7 @@ class Uplink:
     def _hear(self, message: ToNode) -> None:
         if isinstance(message, Joined):
             self._host, self._joined, self._takes_blocks = message.host, True, message.takes_blocks
+            self._run_id = self._run_id or message.run_id
             seats = self._registry.seats.values()  # of other nodes too, where this hub was the root before
             hellos = [self._introduced(process.hello) for process in seats if not process.hello.through]
             self._send(Roster(hellos))
@@ -185,16 +209,17 @@ class Uplink:
 
     def close(self) -> None:
         """Let go."""
+        self.socket.disable_monitor()
+        self._monitor.close()
         self.socket.close()
 
     def _introduced(self, hello: Hello) -> Hello:
         """A rank's Hello as the root needs it: of the root's run, with the root's name for this machine."""
-        assert self._root is not None  # noqa: S101  it is joined
         host = self._host if hello.host == self._registry.host else hello.host
-        return msgspec.structs.replace(hello, run_id=self._root.run_id, host=host)
+        return msgspec.structs.replace(hello, run_id=self._run_id, host=host)
 
     def _join(self) -> None:
-        self._send(Join(LINK, self._epoch, self._registry.host))
+        self._send(Join(LINK, self._epoch, self._registry.host, self._key))
 
     def _send(self, message: FromNode) -> bool:
         try:
@@ -208,3 +233,12 @@ class Uplink:
         for address in self._root.addresses[:1] if self._root else ():
             with contextlib.suppress(zmq.ZMQError):  # it was not connected
                 self.socket.disconnect(address)
+
+
+def _is_name(address: str) -> bool:
+    """Whether the host in an address is a name, not its number."""
+    try:
+        ipaddress.ip_address(split(address.removeprefix("tcp://"))[0].partition("%")[0])
+    except ValueError:
+        return True
+    return False

@@ -82,7 +82,8 @@ def _join(run: Run, spec: Spec, its: Task) -> NoReturn:
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
         signal.signal(number, signal.SIG_DFL)
     try:
-        os.execvpe(spec.command[0], spec.command, env.armed(run.id, os.environ, buckets=run.buckets))
+        armed = env.armed(run.id, os.environ, buckets=run.buckets, hub_given=bool(run.hub_at))
+        os.execvpe(spec.command[0], spec.command, armed)
     except OSError as error:
         raise DdpmonError(f"cannot start {spec.command[0]}: {error.strerror}") from None
 

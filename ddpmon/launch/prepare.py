@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from ddpmon import runs
 from ddpmon.errors import UsageError
 from ddpmon.launch import spec, torchrun
+from ddpmon.launch.given_hub import GivenHub
 from ddpmon.launch.spec import Spec
 from ddpmon.launch.torchrun import Nodes
 from ddpmon.runs import Run
@@ -39,6 +40,7 @@ class Asked:
     grace_s: float = 20.0
     buckets: bool = False
     on_alert: list[str] = field(default_factory=list)
+    hub: GivenHub | None = None
 
 
 def prepare(options: Asked, run_id: str) -> Spec:
@@ -75,6 +77,7 @@ def prepare(options: Asked, run_id: str) -> Spec:
         options.environment,
         torchrun.notes(options.grace_s),
         options.on_alert,
+        hub=options.hub,
     )
 
 
@@ -87,8 +90,8 @@ def again(run: Run, run_id: str) -> Spec:
         elsewhere = run.elsewhere()
         obstacle = f"{elsewhere}; stop it there" if elsewhere else "is running; stop it"
         raise UsageError(f"{run.name} {obstacle} first, then start it again")
-    if run.nnodes > 1:
-        raise UsageError(f"{run.name} ran on {run.nnodes} machines: start it again on each of them")
+    if run.nnodes > 1 or run.hub_at:
+        raise UsageError(f"{run.name} ran on several machines: start it again on each of them")
     check_folder(run.cwd)
     run = runs.with_secrets(run)
     logs = [

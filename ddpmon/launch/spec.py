@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ddpmon.errors import UsageError
+from ddpmon.launch.given_hub import GivenHub
 
 MOST_PROCESSES = 1024
 """On one machine; more is a slip of the finger, and would bring the machine down."""
@@ -45,6 +46,8 @@ class Spec:
     job: str = ""
     job_rank: int | None = None
     """See `Run`."""
+    hub: GivenHub | None = None
+    """Where the hub of the whole job is to be; None: hubs of several machines find each other."""
 
 
 def check_script(path: str, cwd: str | None = None) -> None:

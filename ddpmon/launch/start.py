@@ -15,13 +15,16 @@ import ddpmon
 from ddpmon import runs
 from ddpmon.errors import DdpmonError
 from ddpmon.launch.boundedlog import bound_bytes
+from ddpmon.launch.given_hub import check_free
 from ddpmon.launch.spec import Spec
+from ddpmon.runs import job_key
 
 
 def start(spec: Spec, run_id: str) -> runs.Run:
     """Start what was asked for, under an id from `runs.new_id`; returns once its supervisor is up.
 
-    Raises DdpmonError where a folder is unsafe, DDPMON_LOGS is no size, or the supervisor does not come up.
+    Raises DdpmonError where a folder is unsafe, DDPMON_LOGS is no size, the hub's port is taken, or the supervisor
+    does not come up.
     """
     bound_bytes(os.environ)
     place = runs.here()
@@ -46,10 +49,16 @@ def start(spec: Spec, run_id: str) -> runs.Run:
         notes=spec.notes,
         job=spec.job,
         job_rank=spec.job_rank,
+        hub_at=spec.hub.endpoint if spec.hub else "",
+        hub_is_here=spec.hub is not None and spec.hub.is_here,
     )
+    if spec.hub is not None and spec.hub.is_here:
+        check_free(spec.hub.endpoint)
     runs.make_socket_dir(run_id)
     try:
         runs.create(run)
+        if spec.hub is not None:
+            job_key.keep(run_id, spec.hub.key)
         return supervise(run_id, cwd=run.cwd)
     except (OSError, NotStartedError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)

@@ -139,7 +139,8 @@ class Supervisor:
     @staticmethod
     def _environment(run: runs.Run) -> dict[str, str]:
         alone = run.nnodes == 1 and run.world_size > 0  # else the command starts its ranks itself, or nodes may come
-        return env.armed(run.id, {**os.environ, **run.environment}, buckets=run.buckets, alone=alone)
+        variables = {**os.environ, **run.environment}
+        return env.armed(run.id, variables, buckets=run.buckets, alone=alone, hub_given=bool(run.hub_at))
 
     def _until_over(self) -> None:
         while True:

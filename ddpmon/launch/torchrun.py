@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import math
 import re
-import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddpmon.addresses import own_towards, split
+from ddpmon.addresses import is_own, own_towards, split
 from ddpmon.errors import UsageError
 
 KILLS_AFTER_S = 30
@@ -115,7 +113,7 @@ def _rendezvous(nodes: Nodes) -> list[str]:
     if nodes.count == 1 or nodes.endpoint is None:
         return ["--standalone"]
     host, port = split(nodes.endpoint)
-    is_host = nodes.rank == 0 if nodes.rank is not None else _is_own(host, port)
+    is_host = nodes.rank == 0 if nodes.rank is not None else is_own(host, port)
     return [
         "--rdzv-backend=c10d",
         f"--rdzv-endpoint={nodes.endpoint}",
@@ -124,13 +122,6 @@ def _rendezvous(nodes: Nodes) -> list[str]:
         f"--rdzv-conf=is_host={int(is_host)}",
         f"--local-addr={host if is_host else _address_towards(host, port)}",
     ]
-
-
-def _is_own(host: str, port: int) -> bool:
-    """Whether a host is this machine."""
-    with contextlib.suppress(OSError, UnicodeError):
-        return _address_towards(host, port) in {info[4][0] for info in socket.getaddrinfo(host, port)}
-    return False
 
 
 def _address_towards(host: str, port: int) -> str:

@@ -12,7 +12,7 @@ import msgspec
 
 from ddpmon.messages.ranks import Hello
 from ddpmon.messages.vocabulary import MAX_NAME, MAX_STEP, MAX_US, MAX_WORLD
-from ddpmon.messages.wire import WireError, check_hello, decode
+from ddpmon.messages.wire import WireError, check_hello, decode, is_key
 
 LINK = 1
 """Version of these messages."""
@@ -33,6 +33,8 @@ class Join(msgspec.Struct, array_like=True, tag="join"):
     epoch: str
     """Of this hub: another one counts its bundles anew."""
     host: str
+    key: str = ""
+    """Its own public key, by which the root tells apart those that come with the key of the job; "": with its own."""
 
 
 class Roster(msgspec.Struct, array_like=True, tag="roster"):
@@ -111,6 +113,8 @@ class Joined(msgspec.Struct, array_like=True, tag="joined"):
     """What its ranks' host is to be called: two machines may have the same name."""
     takes_blocks: bool = False
     """Whether it reads `Bundle.blocks`."""
+    run_id: str = ""
+    """The root's run, to a hub that was not told of it before."""
 
 
 class Recorded(msgspec.Struct, array_like=True, tag="taken"):
@@ -157,6 +161,7 @@ def decode_from_node(frame: bytes) -> FromNode:
         _check(
             0 < len(message.epoch) <= MAX_NAME and len(message.host) <= 4 * MAX_NAME, "join", message.epoch[:MAX_NAME]
         )
+        _check(not message.key or is_key(message.key), "key", message.key[:MAX_NAME])
     elif isinstance(message, Roster):
         _check(len(message.hellos) <= MAX_WORLD, "ranks of a node", len(message.hellos))
         for hello in message.hellos:
@@ -183,8 +188,11 @@ def check_end(end: End) -> None:
 
 
 def decode_to_node(frame: bytes) -> ToNode:
-    """Decode what the root sent."""
-    return decode(_to_node, frame)
+    """Decode and check what the root sent."""
+    message = decode(_to_node, frame)
+    if isinstance(message, Joined):
+        _check(len(message.run_id) <= MAX_NAME, "run", message.run_id[:MAX_NAME])
+    return message
 
 
 def _check(ok: bool, name: str, value: object) -> None:

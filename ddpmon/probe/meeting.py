@@ -92,7 +92,7 @@ class Exchange(threading.Thread):
         try:
             self._exchange(distributed_c10d._get_default_store().clone())
         except Exception as error:  # the group or the store is gone, or they are others than those we know
-            if not self._ending.is_set() and self._nodes > 1:
+            if not self._ending.is_set() and self._nodes > 1 and self._speaks:
                 self._identity.note(f"{ALONE}: {type(error).__name__}: {str(error).splitlines()[0][:80]}")
 
     def _exchange(self, store: Any) -> None:
@@ -157,17 +157,21 @@ class Exchange(threading.Thread):
 
 
 def exchange(identity: Identity) -> Exchange | None:
-    """Begin, if this is a rank of a process group of several that may span nodes, or others may follow; else None."""
+    """Begin, if this is a rank of a process group of several that may span nodes, or others may follow; else None.
+
+    Where their hubs were given a place to meet, the group is given a name all the same, and nothing else is exchanged.
+    """
     if identity.world_size < 2 or os.environ.get("DDPMON_ALONE") == "1":
         return None
+    given = os.environ.get("DDPMON_HUB_GIVEN") == "1"
     node, nodes = (os.environ.get(name, "") for name in ("GROUP_RANK", "GROUP_WORLD_SIZE"))
     by_torchrun = node.isdecimal() and nodes.isdecimal()
     alone = os.environ.get("LOCAL_WORLD_SIZE") == str(identity.world_size) or (bool(nodes) and not by_torchrun)
     if by_torchrun:
-        speaks = not alone and int(nodes) > 1 and os.environ.get("LOCAL_RANK") == "0"
+        speaks = not alone and not given and int(nodes) > 1 and os.environ.get("LOCAL_RANK") == "0"
         begun = Exchange(identity, int(node), int(nodes), speaks=speaks)
     else:
-        speaks = not alone
+        speaks = not alone and not given
         begun = Exchange(identity, None, speaks=speaks)
     if not hasattr(distributed_c10d, "_get_default_store") or not hasattr(distributed_c10d.Store, "clone"):
         if by_torchrun and speaks:

@@ -9,6 +9,7 @@ import contextlib
 import time
 from dataclasses import dataclass, field
 
+from ddpmon import addresses
 from ddpmon.errors import RunNotFoundError
 from ddpmon.runs import reading
 from ddpmon.runs.folders import run_dir
@@ -71,6 +72,11 @@ class Run:
     """What was asked for and cannot be had here, a line each."""
     pid_namespace: str = ""
     """In which its pids count, as `pid_namespace()` tells; "": not known."""
+    hub_at: str = ""
+    """HOST:PORT of the hub of the whole job, where it was given (`--hub`); "": those of several machines find each
+    other."""
+    hub_is_here: bool = False
+    """It is this machine's, and the others connect to it."""
     hides: bool = False
     """Values of `argv`, `script_args` or `environment` are hidden here; `with_secrets` has them."""
 
@@ -186,5 +192,10 @@ def _check_values(run: Run, run_id: str) -> None:
             raise ValueError(f"{name} is {value:.12g}")
     if run.id != run_id:  # or a path of it would lead elsewhere
         raise ValueError("id is not its folder's name")
+    if run.hub_at:
+        try:
+            addresses.split(run.hub_at)
+        except ValueError as error:
+            raise ValueError(f"hub_at is {error}") from None
     if not all(name and "=" not in name for name in run.environment):
         raise ValueError("environment has a variable that cannot be")

@@ -16,11 +16,13 @@ from ddpmon.messages import STAGE_TRAINING, Ask, Bye, Card, Failure, Meeting, Ne
 from ddpmon.messages.nodes import LINK, Bundle, End, Item, Join, decode_from_node
 from ddpmon.recording.recorded import recorded_report
 from ddpmon.recording.recording import Recording
+from ddpmon.runs import job_key
 from tests.hub.conftest import Stage, until
 from tests.namespaces import unshared
 from tests.worlds import own_times, records
 
 HOUR_US = 3_600_000_000
+KEY = "0123456789abcdef" * 4
 
 
 class Machine(Stage):
@@ -414,3 +416,69 @@ def test_an_end_that_cannot_be_is_refused(end):
     with pytest.raises(WireError):
         decode_from_node(encode(Bundle(1, 1, 0, items=[Item(77, b"", end=end)])))
     assert decode_from_node(encode(Bundle(1, 1, 0, items=[Item(77, b"", end=End(-9, "x" * 1000))]))).items[0].end
+
+
+def given(machines, *keys):
+    """Have the machines meet at a port of the first, each with a key of the job."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{free.getsockname()[1]}"
+    for machine, key in zip(machines, keys, strict=True):
+        machine.save(hub_at=place, hub_is_here=machine is machines[0])
+        job_key.keep(machine.run.id, key)
+        machine.hub()
+    return place
+
+
+def test_hubs_that_were_given_where_to_meet_do_so_before_any_rank_and_keep_their_numbers(machines):
+    root, node = machines
+    given(machines, KEY, KEY)
+    viewer = root.viewer()
+    viewer.until(lambda s: any("its hub has joined" in event.text for event in s.events), "the other hub")
+    (first,) = node.ranks(2)[:1]
+    early = viewer.until(lambda s: "not started: 0-1" in s.verdict, "who has come, before there is a group")
+    assert [rank.host for rank in early.ranks if rank.pid] == ["box1", "box1"]
+    ranks, told = [*root.ranks(0), *machines[1].peers[-2:]], late_world()
+    first.socket.send(encode(Meeting(2, first.pid, 1, 2, "192.0.2.1", root=Card("x" * 40, "", ["tcp://192.0.2.1:1"]))))
+    root.hubs[-1].kill()
+    root.hubs[-1].wait()
+    before = curve_keys.kept(root.dir).admitted
+    root.hub()
+    for rank in ranks[:2]:
+        rank.join(node_rank=0, local_rank=rank.rank)
+    for begin in range(1, 81, 20):
+        tell(ranks, told, begin, begin + 20)
+    for machine in machines:
+        assert "rank 3 is slow" in machine.viewer().until(lambda s: s.state == "slow", "the late rank").verdict
+    assert curve_keys.kept(root.dir).admitted == before
+    assert list(before.values()) == [1]
+
+
+def test_a_hub_with_another_key_is_refused_and_counted_and_says_so_itself(machines):
+    root, node = machines
+    place = given(machines, KEY, KEY[::-1])
+    node.ranks(2)
+    alone = node.viewer().until(lambda s: any("another key" in note for note in s.notes), "why it is alone")
+    assert (
+        f"the hub at {place} answers with another key than this machine was given: this machine's ranks only"
+        in alone.notes
+    )
+    assert len([rank for rank in alone.ranks if rank.pid]) == 2
+    root.viewer().until(lambda s: any("before it proved a key" in r.what for r in s.refused), "the refusal")
+
+
+def test_a_hub_that_is_not_there_is_named_and_a_port_that_is_taken_hurts_no_rank(machines):
+    root, node = machines
+    node.save(hub_at="127.0.0.1:1", hub_is_here=False)
+    job_key.keep(node.run.id, KEY)
+    node.hub()
+    node.ranks(2)
+    node.viewer().until(lambda s: any("the hub at 127.0.0.1:1 is not reached" in note for note in s.notes), "its place")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        root.save(hub_at=f"127.0.0.1:{taken.getsockname()[1]}", hub_is_here=True)
+        job_key.keep(root.run.id, KEY)
+        root.hub()
+        root.ranks(0)
+        root.viewer().until(
+            lambda s: any("Address already in use" in event.text for event in s.events), "why nobody can come"
+        )

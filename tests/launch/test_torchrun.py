@@ -8,6 +8,7 @@ import importlib.util
 import pytest
 from torch.distributed.run import get_args_parser
 
+from ddpmon import addresses
 from ddpmon.errors import UsageError
 from ddpmon.launch import torchrun
 
@@ -63,7 +64,7 @@ def test_brackets_around_an_address_of_ipv6_belong_to_the_endpoint_alone():
 def test_of_nodes_that_come_and_go_whose_address_is_the_endpoint_s_hosts_the_store():
     first = parsed(nodes=torchrun.nodes("1:4", None, "127.0.0.1:29501"))
     assert (first.nnodes, first.rdzv_conf, first.standalone) == ("1:4", "is_host=1", False)
-    assert not torchrun._is_own("192.0.2.1", 29501)
+    assert not addresses.is_own("192.0.2.1", 29501)
     one = torchrun.nodes("1:1", None, None)
     assert (one.count, one.least) == (1, None)
 

@@ -17,6 +17,7 @@ from tests.conftest import ddpmon_program, short_folder
 
 TRAIN = Path(__file__).with_name("train.py")
 PORT = 29_571
+HUB_PORT = 29_572
 LAUNCH_S = 120
 APART_S = 18_000
 """How far the monotonic clocks of the hosts are apart."""
@@ -95,7 +96,7 @@ class Host:
             ddpmon_program(), "run", "--headless", "--nproc", "2", "--name", self.name, str(TRAIN), **step, **variables
         )
 
-    def train_as_srun_tasks(self, **variables: str) -> None:
+    def train_as_srun_tasks(self, *options: str, **variables: str) -> None:
         """Two tasks of a job step of one task a rank, `srun ddpmon exec -- …`, whose script asks Slurm for its rank."""
         root = f"{self.address.rpartition('.')[0]}.1"
         for local in range(2):
@@ -104,7 +105,8 @@ class Host:
                     "SLURM_PROCID": rank, "SLURM_LOCALID": str(local), "SLURM_JOB_ID": "41878", "SLURM_STEP_ID": "0",
                     "MASTER_ADDR": root, "MASTER_PORT": str(PORT)}  # fmt: skip
             script = f"export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_STEP_NUM_TASKS; exec {sys.executable} {TRAIN}"
-            self.start(ddpmon_program(), "exec", "--name", self.name, "--", "sh", "-c", script, **step, **variables)
+            words = ("exec", "--name", self.name, *options, "--", "sh", "-c", script)
+            self.start(ddpmon_program(), *words, **step, **variables)
 
     def train_while_any_is_there(self, **variables: str) -> None:
         """Two ranks under a torchrun that goes on with one host or two, and looks often who is there."""

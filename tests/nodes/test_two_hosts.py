@@ -11,7 +11,7 @@ import pytest
 
 from tests import ranks
 from tests.conftest import wait_for
-from tests.nodes.hosts import APART_S, LAUNCH_S, TRAIN, cable
+from tests.nodes.hosts import APART_S, HUB_PORT, LAUNCH_S, TRAIN, cable
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
@@ -97,10 +97,11 @@ def test_a_late_rank_a_cut_cable_a_killed_hub_and_a_stop(hosts):
 
 def test_weights_are_the_same_to_the_bit_and_all_is_recorded_at_the_end(hosts):
     one, two = hosts.hosts
+    where = {"DDPMON_HUB": f"{one.address}:{HUB_PORT}", "DDPMON_HUB_KEY": "0123456789abcdef" * 4}
     variables = {"STEPS": "60", "LATE": "2 3"}
     watched, plain = one.folder / "watched.pt", one.folder / "plain.pt"
-    one.train_as_srun_task(WEIGHTS=str(watched), **variables)
-    two.train_as_srun_task(**variables)
+    one.train_as_srun_task(WEIGHTS=str(watched), **variables, **where)
+    two.train_as_srun_task(**variables, **where)
     for host in (one, two):
         assert host.started[-1].wait(LAUNCH_S) == 0, host.log()
     bare = os.environ | variables | {"WEIGHTS": str(plain), "OMP_NUM_THREADS": "1"}
@@ -117,12 +118,17 @@ def test_weights_are_the_same_to_the_bit_and_all_is_recorded_at_the_end(hosts):
     (clock,) = told["clocks"]
     assert abs(clock["offset_s"] + APART_S) < 5
     assert told["run"]["state"] == report(two)["run"]["state"] == "done"
+    assert "host1 is there: its hub has joined" in one.log()
 
 
 def test_one_ddpmon_a_rank_under_srun_is_one_run_on_each_host_and_one_dashboard(hosts):
     one, two = hosts.hosts
-    for host in (two, one):
-        host.train_as_srun_tasks(LATE="3")
+    key = one.folder / "key"
+    assert one.cli("key", str(key)).returncode == 0
+    where = ("--hub", f"{one.address}:{HUB_PORT}", "--hub-key", str(key))
+    two.train_as_srun_tasks(*where, LATE="3")
+    wait_for(lambda: f"the hub at {one.address}:{HUB_PORT} is not reached" in events(two), LAUNCH_S)
+    one.train_as_srun_tasks(*where, LATE="3")
     for host in (one, two):
         assert "4 ranks on 2 nodes" in says(host, "rank 3 is slow")
         (run,) = json.loads(host.cli("ls", "--json").stdout)

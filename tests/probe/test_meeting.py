@@ -98,6 +98,7 @@ def test_a_store_that_fails_is_said_once_and_hurts_nobody(monkeypatch, exchanges
         {"GROUP_WORLD_SIZE": "1"},
         {"GROUP_WORLD_SIZE": "2", "LOCAL_RANK": "1"},
         {"GROUP_WORLD_SIZE": "many"},
+        {"GROUP_WORLD_SIZE": "2", "DDPMON_HUB_GIVEN": "1"},
     ],
     ids=str,
 )

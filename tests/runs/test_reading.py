@@ -17,6 +17,7 @@ from ddpmon.errors import DdpmonError, RunNotFoundError
 REFUSED = r"run\.json cannot be read: "
 WRONG = {
     "grace_s": ["x", -1, float("nan"), 1e300, True], "argv": [3, "torchrun", [1], [["a"]], {"a": "b"}, ["a\0b"]],
+    "hub_at": ["node0", 1, None],
     "created_at": ["z", None, -5, 1e18, 10**400, float("inf")],
     "ended_at": [[1], "now", 1e17], "name": [5, None],
     "world_size": ["9", -1, 10**30, 2.5], "exit_code": [{}, 2**40, 1.5], "id": ["../../elsewhere", "other", None],

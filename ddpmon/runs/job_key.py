@@ -1,0 +1,80 @@
+"""The key by which hubs of a job trust each other where it is given to them: 64 hexadecimal digits.
+
+Whoever holds it can be a hub of the job, its root too. Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from ddpmon.errors import DdpmonError, UsageError
+from ddpmon.runs import reading
+from ddpmon.runs.folders import run_dir
+from ddpmon.runs.writing import write
+
+VARIABLE = "DDPMON_HUB_KEY"
+_KEY = re.compile(r"[0-9a-f]{64}")
+_WANTED = "64 hexadecimal digits are wanted, as ddpmon key FILE makes them"
+_MOST_BYTES = 1024
+
+
+def make(path: Path) -> None:
+    """Write a new key into a file of this user alone. DdpmonError: it is there already, or cannot be made."""
+    try:
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+            file.write(f"{secrets.token_hex(32)}\n")
+    except FileExistsError:
+        raise DdpmonError(f"{path} is there already; give another name, or remove it first") from None
+    except OSError as error:
+        raise DdpmonError(f"{path} cannot be made: {error.strerror}") from None
+
+
+def given(file: Path | None, environment: Mapping[str, str]) -> str:
+    """The key from a file, or from the environment. UsageError: there is none, or others can read it."""
+    if file is not None:
+        return _read(file)
+    if VARIABLE not in environment:
+        raise UsageError(f"--hub needs a key: --hub-key FILE, made by ddpmon key FILE, or {VARIABLE}")
+    return _checked(environment[VARIABLE], f"${VARIABLE}")
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            content = file.read(_MOST_BYTES)
+    except OSError as error:
+        raise UsageError(f"--hub-key {path}: {error.strerror}; ddpmon key FILE makes one") from None
+    if status.st_uid not in {os.geteuid(), 0}:  # root's too: a secret that Kubernetes mounts
+        raise UsageError(f"--hub-key {path} belongs to another user, who may know it: make your own, ddpmon key FILE")
+    if stat.S_IMODE(status.st_mode) & 0o077:
+        raise UsageError(
+            f"--hub-key {path} is open to others (mode {stat.S_IMODE(status.st_mode):04o}): chmod 600 {path}, "
+            "and make a new key if somebody may have read it"
+        )
+    return _checked(content.decode(errors="replace"), f"--hub-key {path}")
+
+
+def _checked(text: str, where: str) -> str:
+    if not _KEY.fullmatch(key := text.strip()):
+        raise UsageError(f"{where} is no key: {_WANTED}")
+    return key
+
+
+def keep(run_id: str, key: str) -> None:
+    """Write it into a run's folder, for the hubs of that run. OSError where that is not possible."""
+    write(run_dir(run_id) / "hub.key", key)
+
+
+def kept(run_id: str) -> str | None:
+    """The key of a run; None: it has none that can be read."""
+    try:
+        content = reading.read(run_dir(run_id) / "hub.key")
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, str) and _KEY.fullmatch(content) else None
