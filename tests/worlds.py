@@ -3,8 +3,9 @@
 import numpy as np
 
 from ddpmon.analysis.steps.alignment import Aligner
+from ddpmon.analysis.steps.table import HAS_LOSS, PHASES, ROW, Rows, steps_of
 from ddpmon.analysis.steps.waits import split
-from ddpmon.messages import SYNC_GRADIENTS, Step, Sync
+from ddpmon.messages import SYNC_GRADIENTS
 
 OWN = (2.0, 8.0, 15.0, 1.0, 1.0)
 """Milliseconds of data, forward, backward, optimizer, other in a step where nothing is wrong."""
@@ -17,32 +18,47 @@ def own_times(steps, ranks, *, noise=0.0, seed=0):
     return np.array(OWN) * (1 + noise * np.abs(rng.standard_normal((steps, ranks, 5))))
 
 
-def records(own, *, transfer=6.0, samples=64, loss=None, first=2, start_us=1_000_000):
-    """{rank: [Step]} of a world that leaves each gradient synchronisation `transfer` ms after the last arrival.
+def rows(own, *, transfer=6.0, samples=64, loss=None, first=2, start_us=1_000_000):
+    """[S, R] rows of a world that leaves each gradient synchronisation `transfer` ms after the last arrival.
 
     own: [S, R, 5] ms. loss: [S, R] or None. samples: a number or one per rank; transfer: or one per step.
     """
-    count, ranks, _ = own.shape
-    own_us = np.round(own * 1000).astype(int)
+    own_us = np.round(own * 1000).astype(np.int64)
     arrivals = own_us.sum(axis=2)
-    lengths = arrivals.max(axis=1) + (np.broadcast_to(transfer, count) * 1000).astype(int)
-    ends = start_us + np.cumsum(lengths)
-    each_step = list(zip(range(first, first + count), ends.tolist(), lengths.tolist(), strict=True))
-    told = {}
-    for rank, batch in enumerate(np.broadcast_to(samples, ranks).tolist()):
-        losses = [None] * count if loss is None else np.asarray(loss, float)[:, rank].tolist()
-        mine = zip(each_step, arrivals[:, rank].tolist(), own_us[:, rank].tolist(), losses, strict=True)
-        told[rank] = [
-            Step(number, end, length, *phases, [Sync(SYNC_GRADIENTS, arrival, length, MIB)], value, int(batch))
-            for (number, end, length), arrival, phases, value in mine
-        ]
-    return told
+    lengths = arrivals.max(axis=1) + (np.broadcast_to(transfer, len(own)) * 1000).astype(np.int64)
+    assert 0 <= own_us.min(initial=0) <= lengths.max(initial=0) < 1 << 32, "what no row can hold"
+    table = np.zeros(arrivals.shape, ROW)
+    table["step"] = first + np.arange(len(own))[:, None]
+    table["end_us"] = (start_us + np.cumsum(lengths))[:, None]
+    table["length_us"] = lengths[:, None]
+    for place, phase in enumerate(PHASES):
+        table[phase] = own_us[..., place]
+    if loss is not None:
+        table["loss"], table["has"] = loss, HAS_LOSS
+    table["samples"], table["backwards"] = samples, 1
+    table["sync_count"] = 1
+    sync = table["syncs"][..., 0]
+    sync["kind"], sync["arrival_us"], sync["end_us"], sync["payload_bytes"] = (
+        SYNC_GRADIENTS, arrivals, lengths[:, None], MIB,
+    )  # fmt: skip
+    return table
+
+
+def records(own, **more):
+    """{rank: [Step]} of the same, as ranks send them. more: as in `rows`."""
+    table = rows(own, **more)
+    return {rank: steps_of(table[:, rank]) for rank in range(own.shape[1])}
+
+
+def world_with(own, **more):
+    """The World of the same. more: as in `rows`."""
+    return split(Rows.of_table(tuple(range(own.shape[1])), rows(own, **more), {}))
 
 
 def world_of(told):
-    """The World of records of all ranks."""
+    """The World of records of all ranks, lined up as a hub does."""
     aligner = Aligner(len(told))
     for rank, steps in told.items():
         aligner.add(rank, steps)
-    (rows,) = aligner.take(final=True)
-    return split(rows)
+    (together,) = aligner.take(final=True)
+    return split(together)

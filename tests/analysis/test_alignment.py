@@ -1,9 +1,14 @@
 """Which steps are handed out, and when."""
 
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
 from ddpmon.analysis.steps.alignment import LATE_US, PARTIAL_ROWS, Aligner
 from ddpmon.analysis.steps.waits import split
 from ddpmon.analysis.steps.window import Window
-from tests.worlds import own_times, records
+from tests.worlds import own_times, records, world_of, world_with
 
 
 def numbers(taken):
@@ -21,6 +26,14 @@ def test_a_step_is_handed_out_once_every_rank_told_of_it():
     assert numbers(aligner.take()) == [5, 6]
 
 
+@pytest.mark.parametrize("ranks", [1, 5])
+def test_records_that_come_rank_by_rank_make_the_world_that_they_are_of(ranks):
+    own = own_times(70, ranks, noise=0.1)
+    lined_up, made = world_of(records(own, loss=own[..., 0])), world_with(own, loss=own[..., 0])
+    for field in fields(made):
+        np.testing.assert_array_equal(getattr(lined_up, field.name), getattr(made, field.name), field.name)
+
+
 def test_a_step_that_a_rank_never_told_of_is_left_out():
     told = records(own_times(5, 2))
     aligner = Aligner(2)
@@ -36,6 +49,22 @@ def test_steps_are_held_back_for_a_rank_that_is_merely_late_to_tell():
     for rank in (0, 1):
         aligner.add(rank, told[rank])
     assert aligner.take() == []
+
+
+def test_what_comes_of_a_step_that_waits_joins_what_is_there_and_the_last_word_counts():
+    told = records(own_times(6, 3))
+    aligner = Aligner(3)
+    for ranks in ([0], [1, 1], [2, 0]):
+        for rank in ranks:
+            aligner.add(rank, told[rank][:4])
+        taken = aligner.take()
+    told[2][5].samples = 1
+    aligner.add(2, [*told[2][4:], told[2][5]])
+    aligner.add(0, told[0][3:])
+    assert [numbers(taken), numbers(aligner.take())] == [[2, 3, 4, 5], []]
+    aligner.add(1, told[1][4:])
+    (rest,) = aligner.take()
+    assert rest.steps == [[told[rank][place] for rank in range(3)] for place in (4, 5)]
 
 
 def test_the_world_goes_on_without_a_rank_that_tells_no_more():

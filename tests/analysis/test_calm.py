@@ -16,7 +16,7 @@ from ddpmon.analysis.statistics.wandering import wandering as fitted
 from ddpmon.analysis.steps.turns import turns
 from ddpmon.analysis.steps.window import Window
 from tests.analysis.noise import bursts, heavy_tails, wandering
-from tests.worlds import OWN, own_times, records, world_of
+from tests.worlds import OWN, own_times, world_with
 
 STEP_MS = sum(OWN) + 6
 SLOWLY = {"share": 0.05, "lasts": 33}
@@ -24,7 +24,7 @@ SLOWLY = {"share": 0.05, "lasts": 33}
 
 def unfolds(own, every=20, first=2):
     """Findings at each moment, and all events; ends are told at once."""
-    world, window, before, moments, events = world_of(records(own, first=first)), Window(600), [], [], []
+    world, window, before, moments, events = world_with(own, first=first), Window(600), [], [], []
     news = News()
     for at in range(0, len(world), every):
         window.append(world.between(at, at + every))
@@ -71,8 +71,8 @@ def test_a_burst_that_carries_the_mean_of_many_steps_is_no_delay_and_a_delay_of_
     burst, delay = own.copy(), own
     burst[190:, 5, 2] += 3.0 * sum(OWN) * np.random.default_rng(3).exponential(0.5, 10)
     delay[190:, 5, 2] += 0.5 * sum(OWN)
-    assert late(findings(world_of(records(burst)), Evidence())) == []
-    assert [f.ranks for f in late(findings(world_of(records(delay)), Evidence()))] == [[5]]
+    assert late(findings(world_with(burst), Evidence())) == []
+    assert [f.ranks for f in late(findings(world_with(delay), Evidence()))] == [[5]]
 
 
 def test_a_tenth_of_a_step_is_told_within_a_dozen_steps_while_the_window_is_short():
@@ -81,9 +81,7 @@ def test_a_tenth_of_a_step_is_told_within_a_dozen_steps_while_the_window_is_shor
     for seed in range(10):
         own = own_times(162, 8, noise=0.05, seed=seed)
         own[150:, 5, seed % 5] += 0.1 * STEP_MS
-        right += [(f.ranks, f.since_step) for f in late(findings(world_of(records(own, first=2)), Evidence()))] == [
-            ([5], 152)
-        ]
+        right += [(f.ranks, f.since_step) for f in late(findings(world_with(own, first=2), Evidence()))] == [([5], 152)]
     assert right >= 9
 
 
@@ -91,7 +89,7 @@ def test_of_a_thousand_ranks_that_wander_one_is_far_out_and_not_slow():
     """Of so many normal values one is 3.8 standard deviations out in one of seven draws, and of few hardly ever."""
     factors = wandering(100, 1024, share=0.1, lasts=33, seed=1)
     factors[70:, 5, 0] = 1 + 0.1 * np.minimum(3.8, np.arange(30))
-    world = world_of(records(own_times(100, 1024, noise=0.01) * factors))
+    world = world_with(own_times(100, 1024, noise=0.01) * factors)
     assert late(findings(world, Evidence())) == []
 
 
@@ -141,34 +139,32 @@ def test_a_quarter_of_a_step_shows_in_ranks_that_wander_and_its_first_step_stays
 def test_six_steps_of_twice_its_peers_time_are_enough_from_the_start(step_ms):
     own = own_times(6, 4, noise=0.05) * (step_ms / STEP_MS)
     own[:, 2, 1] += sum(OWN) * step_ms / STEP_MS * 1.3
-    (finding,) = findings(world_of(records(own)), Evidence())
+    (finding,) = findings(world_with(own), Evidence())
     assert (finding.kind, finding.severity, finding.ranks, finding.phase) == ("straggler", "warn", [2], "forward")
     assert "from the start" in finding.text
-    assert findings(world_of(records(own[:5])), Evidence()) == []
+    assert findings(world_with(own[:5]), Evidence()) == []
 
 
 def test_few_steps_in_which_another_rank_is_the_last_once_name_nobody():
     own = own_times(8, 4, noise=0.05)
     own[:, 2, 1] += 1.1 * sum(OWN)
     own[5, 0, 1] += 3 * sum(OWN)
-    assert findings(world_of(records(own)), Evidence()) == []
+    assert findings(world_with(own), Evidence()) == []
 
 
 def test_what_gains_less_than_two_percent_is_not_told():
     own = own_times(300, 4, noise=0.02)
     own[:, 1, 2] += 3.5
-    assert [f.ranks for f in late(findings(world_of(records(own)), Evidence()))] == [[1]]
-    assert late(findings(world_of(records(own, transfer=400.0)), Evidence())) == []
+    assert [f.ranks for f in late(findings(world_with(own), Evidence()))] == [[1]]
+    assert late(findings(world_with(own, transfer=400.0), Evidence())) == []
 
 
 def test_half_a_millisecond_is_told_where_it_is_a_tenth_of_a_step():
     """But not what the probe's own cost may differ by between ranks, however short a step."""
     own = own_times(300, 4, noise=0.03) * 5 / STEP_MS
     own[100:, 1, 2] += 0.5
-    assert [(f.ranks, f.phase) for f in late(findings(world_of(records(own, transfer=1)), Evidence()))] == [
-        ([1], "backward")
-    ]
-    assert late(findings(world_of(records(own / 5, transfer=0.2)), Evidence())) == []
+    assert [(f.ranks, f.phase) for f in late(findings(world_with(own, transfer=1), Evidence()))] == [([1], "backward")]
+    assert late(findings(world_with(own / 5, transfer=0.2), Evidence())) == []
 
 
 @pytest.mark.parametrize("seed", [10, 11])
@@ -199,9 +195,9 @@ def test_ranks_that_take_turns_of_many_steps_are_told_once_with_cost_and_rhythm_
 def test_one_rank_that_is_late_from_some_step_on_takes_no_turns():
     own = own_times(400, 8, noise=0.1)
     own[200:, 3, 2] += 10
-    world = world_of(records(own))
+    world = world_with(own)
     assert turns(world, [], held=False) is None
-    assert turns(world_of(records(taking_turns(400, 8, 40))), [], held=False).steps == pytest.approx(40, rel=0.2)
+    assert turns(world_with(taking_turns(400, 8, 40)), [], held=False).steps == pytest.approx(40, rel=0.2)
 
 
 def test_the_memory_of_noise_is_fitted_and_its_means_stray_as_they_do():
@@ -227,9 +223,9 @@ def test_the_first_finding_stays_first_while_another_costs_about_as_much():
     own = own_times(200, 8, noise=0.02)
     own[:, 1, 0] += 15
     own[:, 2, 2] += 14.5
-    before = findings(world_of(records(own)), Evidence())
+    before = findings(world_with(own), Evidence())
     own[:, 2, 2] += 1.5
-    assert next(f.ranks[0] for f in findings(world_of(records(own)), Evidence(), before)) == before[0].ranks[0]
+    assert next(f.ranks[0] for f in findings(world_with(own), Evidence(), before)) == before[0].ranks[0]
 
 
 def test_a_host_that_is_short_of_cores_stays_so_while_its_share_strays_around_the_threshold():

@@ -11,7 +11,7 @@ from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
 from ddpmon.analysis.statistics.resampling import Ratio
 from ddpmon.messages import Finding
-from tests.worlds import own_times, records, world_of
+from tests.worlds import own_times, world_with
 
 
 def run(own=None, *, steps=300, ranks=4, late_ms=0.0, seed=0, **told):
@@ -19,7 +19,7 @@ def run(own=None, *, steps=300, ranks=4, late_ms=0.0, seed=0, **told):
     if own is None:
         own = own_times(steps, ranks, noise=0.05, seed=seed)
         own[:, 2, 0] += late_ms
-    return world_of(records(own, **told))
+    return world_with(own, **told)
 
 
 def falling(steps, begin=2.0, rate=0.01, ranks=4, seed=0):
@@ -200,7 +200,7 @@ def test_a_loss_that_is_no_number_is_higher_than_one_that_is():
 
 
 def test_runs_without_a_step_in_common_have_no_losses_to_compare():
-    late = world_of(records(own_times(100, 4), first=5000, loss=falling(100)))
+    late = world_with(own_times(100, 4), first=5000, loss=falling(100))
     found = compared(run(steps=100, loss=falling(100)), late)
     assert found.losses is None
     assert any("losses cannot be compared" in note for note in notes(found))

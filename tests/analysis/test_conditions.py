@@ -7,14 +7,14 @@ from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
 from ddpmon.analysis.processes.conditions import Conditions
 from tests.findings import of_kinds
-from tests.worlds import own_times, records, world_of
+from tests.worlds import own_times, world_with
 
 
 def straggler(conditions, phase=2, ranks=4, late=(1,), ms=8.0):
     """The finding about rank 1, which is `ms` late in a phase."""
     own = own_times(120, ranks, noise=0.02)
     own[:, list(late), phase] += ms
-    found = findings(world_of(records(own)), Evidence(world_size=ranks, conditions=conditions))
+    found = findings(world_with(own), Evidence(world_size=ranks, conditions=conditions))
     (finding,) = [f for f in found if f.kind == "straggler" and f.ranks == [1]]
     assert len(finding.text) <= 76
     return finding
@@ -89,7 +89,7 @@ def test_all_ranks_of_a_host_that_are_late_in_phases_of_their_own_stay_with_it_e
     own[:, 1, 1] += 8
     own[:, 2, 4] += 8
     conditions = everyone(6, host=["a", "b", "b", "c", "c", "c"])
-    found = findings(world_of(records(own)), Evidence(world_size=6, conditions=conditions))
+    found = findings(world_with(own), Evidence(world_size=6, conditions=conditions))
     assert {(finding.kind, finding.phase, *finding.ranks) for finding in found} == {
         ("straggler", "forward", 1), ("straggler", "other", 2),
     }  # fmt: skip
@@ -105,7 +105,7 @@ def test_a_host_is_not_blamed_for_one_of_its_ranks_nor_where_there_is_but_one(ho
 def test_rank_0_late_between_its_steps_is_told_what_only_rank_0_does():
     own = own_times(120, 4, noise=0.02)
     own[:, 0, 4] += 6
-    (finding,) = findings(world_of(records(own)), Evidence())
+    (finding,) = findings(world_with(own), Evidence())
     assert "rank 0 only" in finding.advice
     assert "0.6." in finding.advice  # done every tenth step
 
@@ -115,7 +115,7 @@ def test_batches_of_ranks_of_different_speed_are_balanced_by_what_one_sample_tak
     own[:, 1] *= 1.5
     own[:, 3] *= 0.7
     (finding,) = [
-        f for f in findings(world_of(records(own, samples=[64, 96, 64, 64])), Evidence()) if f.kind == "load_imbalance"
+        f for f in findings(world_with(own, samples=[64, 96, 64, 64]), Evidence()) if f.kind == "load_imbalance"
     ]
     assert "65 for rank 1 and 65 to 93 for the others would be even: 27.7 ms" in finding.advice
 
@@ -136,7 +136,7 @@ def test_gpus_that_hold_their_clocks_down_are_a_warning_only_where_one_is_clearl
 def test_what_stands_beside_a_kind_of_finding_is_evidence_of_its_ranks_and_of_their_peers():
     clocks = {"gpu_clock_mhz": [1750.0, 1200.0, 1740.0, 1750.0], "gpu_throttled": [(), ("thermal",), (), ()]}
     means = [{"gpu_power": watts} if watts else {} for watts in (390.0, 240.0, None, 410.0)]
-    world = world_of(records(own_times(40, 4)))
+    world = world_with(own_times(40, 4))
     (warn,) = findings(world, Evidence(world_size=4, conditions=everyone(**clocks, means=means)))
     assert (warn.evidence["gpu_power_w"], warn.evidence["peers_gpu_power_w"]) == (240.0, 400.0)
     assert warn.evidence["clock_mhz"] == 1200.0
@@ -147,7 +147,4 @@ def test_what_stands_beside_a_kind_of_finding_is_evidence_of_its_ranks_and_of_th
 def test_many_ranks_with_conditions_stay_silent_when_all_is_well():
     rng = np.random.default_rng(0)
     conditions = [Conditions(r, "a", rng.random() * 0.05, rng.random(), 1e6 * rng.random(), 1700.0) for r in range(16)]
-    assert (
-        findings(world_of(records(own_times(120, 16, noise=0.05))), Evidence(world_size=16, conditions=conditions))
-        == []
-    )
+    assert findings(world_with(own_times(120, 16, noise=0.05)), Evidence(world_size=16, conditions=conditions)) == []

@@ -5,13 +5,13 @@ import pytest
 
 from ddpmon.analysis.steps.summary import loss_trend, summarise
 from ddpmon.analysis.steps.what_if import gain, gain_all_at_median, gain_with_even_transfer, gain_without_waiting
-from tests.worlds import own_times, records, world_of
+from tests.worlds import own_times, records, world_of, world_with
 
 
 def test_a_persistent_straggler_lowers_the_persistent_factor_alone():
     own = own_times(100, 4)
     own[:, 3, 2] += 13.5
-    summary = summarise(world_of(records(own)))
+    summary = summarise(world_with(own))
     tree = summary.efficiency
     assert tree.load_balance_persistent == pytest.approx((3 * 27 + 40.5) / 4 / 40.5)
     assert tree.load_balance_moving == pytest.approx(1)
@@ -23,7 +23,7 @@ def test_a_straggler_that_moves_lowers_the_moving_factor_and_each_is_critical_eq
     own = own_times(100, 4)
     for step in range(100):
         own[step, step % 4, 0] += 12
-    summary = summarise(world_of(records(own)))
+    summary = summarise(world_with(own))
     tree = summary.efficiency
     assert tree.load_balance_persistent == pytest.approx(1)
     assert tree.load_balance_moving == pytest.approx(30 / 39)
@@ -32,7 +32,7 @@ def test_a_straggler_that_moves_lowers_the_moving_factor_and_each_is_critical_eq
 
 
 def test_efficiencies_multiply():
-    tree = summarise(world_of(records(own_times(200, 5, noise=0.4)))).efficiency
+    tree = summarise(world_with(own_times(200, 5, noise=0.4))).efficiency
     assert tree.load_balance == pytest.approx(tree.load_balance_persistent * tree.load_balance_moving)
     assert tree.parallel == pytest.approx(tree.load_balance * tree.communication)
     assert 0 < tree.parallel < 1
@@ -41,7 +41,7 @@ def test_efficiencies_multiply():
 def test_fixing_the_straggler_gains_what_it_cost():
     own = own_times(60, 4)
     own[:, 1, 0] += 20
-    world = world_of(records(own, transfer=6))
+    world = world_with(own, transfer=6)
     assert gain(world, 1) == pytest.approx(53 / 33)
     assert gain(world, 1, "data") == pytest.approx(53 / 33)
     assert gain(world, 1, "backward") == pytest.approx(1)
@@ -52,24 +52,24 @@ def test_fixing_the_straggler_gains_what_it_cost():
 def test_with_two_slow_ranks_fixing_one_gains_nothing():
     own = own_times(60, 4)
     own[:, 1:3, 0] += 20
-    world = world_of(records(own))
+    world = world_with(own)
     assert gain(world, 1) == pytest.approx(1)
     assert gain(world, 2) == pytest.approx(1)
 
 
 def test_one_rank_alone_has_nothing_to_gain():
-    assert gain(world_of(records(own_times(30, 1))), 0) == 1.0
+    assert gain(world_with(own_times(30, 1)), 0) == 1.0
 
 
 def test_samples_are_counted_per_second():
-    summary = summarise(world_of(records(own_times(50, 2), transfer=6, samples=[64, 32])))
+    summary = summarise(world_with(own_times(50, 2), transfer=6, samples=[64, 32]))
     assert summary.samples_per_s == pytest.approx([64 / 0.033, 32 / 0.033])
 
 
 def test_the_exposed_all_reduce_is_wait_and_transfer_of_the_gradients():
     own = own_times(50, 2)
     own[:, 1, 0] += 10
-    summary = summarise(world_of(records(own, transfer=4)))
+    summary = summarise(world_with(own, transfer=4))
     assert summary.exposed_ms == pytest.approx(5 + 4)
     assert summary.exposed_wait_ms == pytest.approx(5)
 
@@ -78,7 +78,7 @@ def test_the_exposed_all_reduce_is_wait_and_transfer_of_the_gradients():
 def test_the_trend_of_the_loss_is_told_only_where_it_stands_out(slope, falls):
     noise = np.random.default_rng(1).normal(0, 0.05, (200, 2))
     loss = 3 + slope * np.arange(200)[:, None] + noise
-    value, trend = loss_trend(world_of(records(own_times(200, 2), loss=loss)))
+    value, trend = loss_trend(world_with(own_times(200, 2), loss=loss))
     assert trend is falls
     assert value == pytest.approx(loss[-20:].mean())
 
@@ -86,24 +86,24 @@ def test_the_trend_of_the_loss_is_told_only_where_it_stands_out(slope, falls):
 def test_a_loss_that_is_no_number_stays_visible():
     loss = np.full((50, 2), 1.0)
     loss[-1, 1] = np.nan
-    value, trend = loss_trend(world_of(records(own_times(50, 2), loss=loss)))
+    value, trend = loss_trend(world_with(own_times(50, 2), loss=loss))
     assert np.isnan(value)
     assert trend is None
 
 
 def test_simulating_no_change_is_the_real_step():
     own = own_times(200, 4, noise=0.3)
-    world = world_of(records(own))
+    world = world_with(own)
     for column in range(4):
         assert gain(world, column, "optimizer") == pytest.approx(1, abs=0.02)
     same = own_times(200, 4)
-    assert gain(world_of(records(same)), [0, 2]) == pytest.approx(1, abs=0.001)
+    assert gain(world_with(same), [0, 2]) == pytest.approx(1, abs=0.001)
 
 
 def test_two_slow_ranks_gain_only_together():
     own = own_times(60, 4)
     own[:, 1:3, 0] += 20
-    assert gain(world_of(records(own)), [1, 2]) == pytest.approx(53 / 33)
+    assert gain(world_with(own), [1, 2]) == pytest.approx(53 / 33)
 
 
 @pytest.mark.parametrize(("ranks", "noise"), [(2, 0.1), (4, 0.1), (4, 0.4), (8, 0.2)])
@@ -112,9 +112,9 @@ def test_the_gain_is_that_of_the_same_world_without_the_fault(ranks, noise):
     errors = []
     for seed in range(20):
         own = own_times(300, ranks, noise=noise, seed=seed)
-        well = world_of(records(own))
+        well = world_with(own)
         own[:, 1, 2] += 12
-        ill = world_of(records(own))
+        ill = world_with(own)
         real = ill.length_ms.max(axis=1).sum() / well.length_ms.max(axis=1).sum()
         errors.append(gain(ill, 1) / real - 1)
     assert np.median(np.abs(errors)) < 0.013
@@ -124,7 +124,7 @@ def test_the_gain_is_that_of_the_same_world_without_the_fault(ranks, noise):
 def test_without_waiting_each_step_is_its_mean_work():
     own = own_times(60, 4)
     own[:, 1, 0] += 20
-    assert gain_without_waiting(world_of(records(own))) == pytest.approx(53 / 38)
+    assert gain_without_waiting(world_with(own)) == pytest.approx(53 / 38)
 
 
 def test_transfers_at_their_median_lose_their_outliers():

@@ -7,12 +7,12 @@ from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
 from ddpmon.analysis.steps.window import Window
 from tests.analysis.noise import crowded, wandering
-from tests.worlds import OWN, own_times, records, world_of
+from tests.worlds import OWN, own_times, world_with
 
 
 def unfolds(own, every):
     """Findings at each moment with the number of steps, and what was told."""
-    world, window, before, moments, told, news = world_of(records(own, first=2)), Window(600), [], [], [], News()
+    world, window, before, moments, told, news = world_with(own, first=2), Window(600), [], [], [], News()
     for at in range(0, len(world), every):
         window.append(world.between(at, at + every))
         now = window.world(30.0)

@@ -8,13 +8,13 @@ import pytest
 from ddpmon.analysis.evidence import BadLoss, Evidence
 from ddpmon.analysis.findings import findings
 from ddpmon.messages import OWN_PHASES
-from tests.worlds import own_times, records, world_of
+from tests.worlds import own_times, world_with
 
 NOTHING = Evidence()
 
 
 def found_in(own, before=(), **kwargs):
-    return findings(world_of(records(own, **kwargs)), NOTHING, before)
+    return findings(world_with(own, **kwargs), NOTHING, before)
 
 
 @pytest.mark.parametrize(("rank", "phase"), list(itertools.product((0, 3), OWN_PHASES)))

@@ -21,12 +21,12 @@ from ddpmon.analysis.over_time.heat import (
 )
 from ddpmon.messages import OWN_PHASES
 from ddpmon.messages.cells import LEAST, MOST, NOT_FINITE, NOTHING
-from tests.worlds import own_times, records, world_of
+from tests.worlds import own_times, world_with
 
 
 def heat_of(own, *, loss=None, parts=1, first=1):
     heat = Heat()
-    world = world_of(records(own, loss=loss, first=first))
+    world = world_with(own, loss=loss, first=first)
     cuts = np.linspace(0, len(world), parts + 1).astype(int)
     for begin, end in itertools.pairwise(cuts):
         heat.append(world.between(begin, end))
@@ -73,8 +73,8 @@ def test_only_the_last_bins_are_kept_and_memory_does_not_grow():
 
 def test_steps_that_were_lost_are_a_gap():
     heat = Heat()
-    heat.append(world_of(records(own_times(10, 2), first=1)))
-    heat.append(world_of(records(own_times(10, 2), first=600)))
+    heat.append(world_with(own_times(10, 2), first=1))
+    heat.append(world_with(own_times(10, 2), first=600))
     cells = heat.grid("own", 1, BINS).cells
     assert (cells[:, -10:] != NOTHING).all()
     assert (cells[:, :-10] == NOTHING).all()
@@ -82,9 +82,9 @@ def test_steps_that_were_lost_are_a_gap():
 
 def test_other_ranks_or_steps_that_count_anew_start_it_anew():
     heat = heat_of(own_times(50, 3))
-    heat.append(world_of(records(own_times(5, 2), first=51)))
+    heat.append(world_with(own_times(5, 2), first=51))
     assert heat.grid("own", 1, 100).cells.shape[0] == 2
-    heat.append(world_of(records(own_times(5, 2), first=1)))
+    heat.append(world_with(own_times(5, 2), first=1))
     assert (heat.grid("own", 1, 100).cells != NOTHING).sum() == 10
 
 
@@ -237,7 +237,7 @@ def test_what_is_beyond_chance_is_judged_anew_with_every_step():
     own = noisy(120, 8, noise=0.01)
     own[100:, 5] *= 1.3
     heat = Heat()
-    world = world_of(records(own, first=1))
+    world = world_with(own, first=1)
     heat.append(world.between(0, 100))
     assert (heat.beyond_chance("own", 1, 50).cells <= BY_CHANCE).all()
     heat.append(world.between(100, 120))
@@ -248,8 +248,8 @@ def test_what_is_beyond_chance_is_judged_anew_with_every_step():
 def test_gaps_and_beginnings_are_nothing_there_too():
     heat = Heat()
     assert heat.beyond_chance("own", 1, 10) is None
-    heat.append(world_of(records(own_times(10, 2), first=1)))
-    heat.append(world_of(records(own_times(10, 2), first=600)))
+    heat.append(world_with(own_times(10, 2), first=1))
+    heat.append(world_with(own_times(10, 2), first=600))
     cells = heat.beyond_chance("own", 1, BINS).cells
     assert (cells[:, -10:] == BY_CHANCE).all()
     assert (cells[:, :-10] == NOTHING).all()

@@ -12,7 +12,7 @@ from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.steps.by_host import by_host
 from ddpmon.analysis.steps.window import Window
 from ddpmon.messages import OWN_PHASES
-from tests.worlds import own_times, records, world_of
+from tests.worlds import own_times, world_with
 
 DATA, BACKWARD = OWN_PHASES.index("data"), OWN_PHASES.index("backward")
 
@@ -26,7 +26,7 @@ def placed(ranks, each, **values):
 def world(ranks, late, *, ms=8.0, phase=DATA, noise=0.05, seed=0, steps=200, **made):
     own = own_times(steps, ranks, noise=noise, seed=seed)
     own[:, list(late), phase] += ms
-    return world_of(records(own, **made))
+    return world_with(own, **made)
 
 
 def found(ranks, each, late, before=(), conditions=None, **made):
@@ -89,7 +89,7 @@ def test_noise_that_all_ranks_of_a_host_share_makes_no_slow_host(seed):
     for step in range(1, 400):
         together[step] = 0.9 * together[step - 1] + 0.44 * rng.standard_normal(2)
     own *= 1 + 0.05 * np.repeat(together, 4, axis=1)[..., None]
-    told = findings(world_of(records(own)), Evidence(world_size=8, conditions=placed(8, 4)))
+    told = findings(world_with(own), Evidence(world_size=8, conditions=placed(8, 4)))
     assert [finding for finding in told if finding.severity != "info"] == []
 
 
@@ -103,7 +103,7 @@ def test_ranks_that_have_more_to_do_are_not_a_slow_host():
     own = own_times(200, 6, noise=0.02)
     own[:, :2] *= 1.3
     samples = [84, 84, 64, 64, 64, 64]
-    told = findings(world_of(records(own, samples=samples)), Evidence(world_size=6, conditions=placed(6, 2)))
+    told = findings(world_with(own, samples=samples), Evidence(world_size=6, conditions=placed(6, 2)))
     assert {finding.kind for finding in told} == {"load_imbalance"}
 
 
@@ -111,7 +111,7 @@ def test_a_rank_elsewhere_that_is_late_too_is_told_beside_it():
     own = own_times(300, 16, noise=0.03)
     own[:, :4, DATA] += 10
     own[:, 9, BACKWARD] += 11
-    told = findings(world_of(records(own)), Evidence(world_size=16, conditions=placed(16, 4)))
+    told = findings(world_with(own), Evidence(world_size=16, conditions=placed(16, 4)))
     by_kind = {finding.kind: finding for finding in told if finding.severity != "info"}
     assert by_kind.keys() == {"slow_host", "straggler"}
     assert (by_kind["slow_host"].ranks, by_kind["straggler"].ranks) == ([0, 1, 2, 3], [9])
@@ -156,7 +156,7 @@ def unfolding(own, each):
     """What is found and announced as a world unfolds, twenty steps at a time."""
     ranks = own.shape[1]
     evidence = Evidence(world_size=ranks, conditions=placed(ranks, each))
-    whole, window, before, news = world_of(records(own)), Window(400), [], News()
+    whole, window, before, news = world_with(own), Window(400), [], News()
     for first in range(0, len(whole), 20):
         window.append(whole.between(first, first + 20))
         now = window.world()
@@ -194,7 +194,7 @@ def test_that_it_is_the_host_ends_nothing_that_was_told_of_its_ranks():
 
 def test_hosts_side_by_side_are_the_means_of_their_ranks():
     own = own_times(30, 6, noise=0.2)
-    whole = world_of(records(own))
+    whole = world_with(own)
     hosts = by_host(whole, [[0, 3], [1, 2, 4], [5]])
     assert hosts.own_ms[:, 0] == pytest.approx(whole.own_ms[:, [0, 3]].mean(axis=1))
     assert hosts.phases_ms[:, 1] == pytest.approx(whole.phases_ms[:, [1, 2, 4]].mean(axis=1))

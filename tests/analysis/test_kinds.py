@@ -17,7 +17,7 @@ from ddpmon.analysis.findings import findings
 from ddpmon.analysis.kinds import KINDS, gpu_memory, kind_of
 from ddpmon.analysis.kinds.kind import Detection, Kind, Words, evidence, for_words
 from ddpmon.messages import QUANTITIES, SAMPLED, Finding, Sample, Step
-from tests.worlds import own_times, records, world_of
+from tests.worlds import own_times, world_with
 
 
 def test_every_file_of_a_kind_is_in_the_list_once_under_its_own_name():
@@ -107,7 +107,7 @@ def test_a_kind_that_is_a_reason_to_act_leaves_its_parts_out_unless_they_are_ove
 def test_advice_about_a_stretch_that_is_over_does_not_grow():
     own = own_times(300, 4, noise=0.02)
     own[60:160, 2, 4] += 20
-    world, before = world_of(records(own)), []
+    world, before = world_with(own), []
     advice = set()
     for _ in range(3):
         before = findings(world, Evidence(unmeasured=["forward"]), before)

@@ -7,7 +7,7 @@ from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
 from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.messages import SYNC_GRADIENTS, Step, Sync
-from tests.worlds import own_times, records, world_of
+from tests.worlds import own_times, world_of, world_with
 
 
 def slow_links(own, over_ms):
@@ -54,7 +54,7 @@ def test_without_a_slow_link_nobody_is_named():
 def test_a_rank_with_late_work_has_no_slow_link():
     own = own_times(120, 4, noise=0.02)
     own[:, 2, 1] += 15
-    assert {f.kind for f in findings(world_of(records(own)), Evidence())} == {"straggler"}
+    assert {f.kind for f in findings(world_with(own), Evidence())} == {"straggler"}
 
 
 def test_of_two_ranks_it_is_not_told_whose_link_it_is():
@@ -79,7 +79,7 @@ def even_transfer(transfer, hosts, means=None, **evidence):
         Conditions(rank, host, means=means[host] if means else {"sent": 2e8, "received": 2e8})
         for rank, host in enumerate(hosts)
     ]
-    world = world_of(records(own_times(120, len(hosts), noise=0.02), transfer=transfer))
+    world = world_with(own_times(120, len(hosts), noise=0.02), transfer=transfer)
     return findings(world, Evidence(world_size=len(hosts), conditions=conditions, **evidence))
 
 

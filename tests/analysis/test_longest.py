@@ -3,14 +3,14 @@
 import numpy as np
 
 from ddpmon.analysis.over_time.longest import APART, KEPT, LongestSteps
-from tests.worlds import own_times, records, world_of
+from tests.worlds import own_times, world_with
 
 
 def world(long, steps=1000, ranks=3, first=1):
     own = own_times(steps, ranks)
     for step, extra in long.items():
         own[step - first, 1, 2] += extra
-    return world_of(records(own, first=first))
+    return world_with(own, first=first)
 
 
 def fed(made, parts):

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from tests.findings import causes
-from tests.worlds import own_times, records, world_of
+from tests.worlds import own_times, world_with
 
 
 def spiked(loss):
     own = own_times(*loss.shape)
-    return [f for f in causes(world_of(records(own, loss=loss))) if f.kind == "loss_spiked"]
+    return [f for f in causes(world_with(own, loss=loss)) if f.kind == "loss_spiked"]
 
 
 def falling(seed, steps=200, ranks=4, noise=0.1):

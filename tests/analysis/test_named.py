@@ -10,7 +10,7 @@ from ddpmon.analysis.findings import findings
 from ddpmon.analysis.steps.named import MOST_NAMES, NamedTimes
 from ddpmon.analysis.steps.table import Rows
 from ddpmon.messages import Step
-from tests.worlds import own_times, records, world_of
+from tests.worlds import own_times, records, world_of, world_with
 
 
 def steps(told, **names):
@@ -87,7 +87,7 @@ def test_what_is_over_and_was_told_is_not_told_of_anew():
 
 def test_without_names_findings_are_what_they_were():
     own = late()
-    assert found(own) == findings(world_of(records(own)), Evidence())
+    assert found(own) == findings(world_with(own), Evidence())
 
 
 NAMES = st.dictionaries(st.sampled_from("abc"), st.integers(0, 9000))

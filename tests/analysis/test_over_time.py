@@ -8,14 +8,14 @@ from ddpmon.analysis.events import News
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
 from tests.analysis.test_stragglers import STEP_MS, clean
-from tests.worlds import records, world_of
+from tests.worlds import world_with
 
 WINDOW, EVERY = 600, 10
 
 
 def told(own):
     """[(step, severity, sentence)] of a run whose window is looked at every EVERY steps; ends are told at once."""
-    world, before, log, news = world_of(records(own)), [], [], News()
+    world, before, log, news = world_with(own), [], [], News()
     for end in range(20, len(world) + 1, EVERY):
         part = world.between(max(0, end - WINDOW), end)
         found = findings(part, Evidence(), before)
@@ -78,7 +78,7 @@ def test_a_straggler_that_is_worth_acting_on_from_some_moment_on_is_told_then_an
 def test_a_rhythm_of_long_steps_is_found_though_few_of_them_are_looked_at_for_the_rest():
     own = clean("even", 400, 4, 7)
     own[20::50, 2, 4] += STEP_MS
-    world = world_of(records(own))
+    world = world_with(own)
     assert findings(world.last(60), Evidence()) == []
     (finding,) = findings(world.last(60), Evidence(), longer=world)
     assert (finding.kind, finding.ranks, finding.evidence["every"]) == ("periodic_straggler", [2], 50)
@@ -88,5 +88,5 @@ def test_a_rhythm_of_long_steps_is_found_though_few_of_them_are_looked_at_for_th
 def test_a_rhythm_of_a_quarter_of_a_step_is_a_warning(kind):
     own = clean(kind, 240, 4, 8)
     own[10::7, 0, 4] += 0.25 * STEP_MS
-    found = [(f.kind, f.ranks, f.severity) for f in findings(world_of(records(own)), Evidence())]
+    found = [(f.kind, f.ranks, f.severity) for f in findings(world_with(own), Evidence())]
     assert ("periodic_straggler", [0], "warn") in found

@@ -9,14 +9,14 @@ from ddpmon.analysis.findings import findings
 from ddpmon.analysis.processes.parallelism import measured, short, with_ddp
 from ddpmon.messages import OWN_PHASES
 from tests.findings import causes, of_kinds
-from tests.worlds import own_times, records, world_of
+from tests.worlds import own_times, world_with
 
 KINDS = ("FSDP", "FSDP2", "FSDP2 (hybrid)", "FSDP2 + tensor parallel", "DeepSpeed", "tensor parallel", "none")
 
 
 def collectives(transfer=30.0):
     """A world whose ranks wait for each other in collectives, where DDP synchronises nothing."""
-    made = world_of(records(own_times(100, 4, noise=0.02), transfer=transfer))
+    made = world_with(own_times(100, 4, noise=0.02), transfer=transfer)
     nothing = made.exposed_ms * 0
     return dataclasses.replace(
         made, exposed_ms=nothing, exposed_wait_ms=nothing, gradient_bytes=made.gradient_bytes * 0
@@ -63,18 +63,18 @@ def test_collectives_that_take_little_are_no_finding_and_one_that_is_known_stays
 def test_steps_are_not_called_overhead_where_forward_is_not_measured():
     own = own_times(100, 4, noise=0.05) * 0.1
     own[..., OWN_PHASES.index("optimizer") :] += 0.8
-    (finding,) = causes(world_of(records(own, transfer=1.2)), parallelism="FSDP2")
+    (finding,) = causes(world_with(own, transfer=1.2), parallelism="FSDP2")
     assert finding.kind == "overhead_bound"
     assert "all-reduce" not in finding.advice
     own[..., OWN_PHASES.index("other")] += own[..., OWN_PHASES.index("forward")]
     own[..., OWN_PHASES.index("forward")] = 0
-    assert causes(world_of(records(own, transfer=1.2)), parallelism="none", unmeasured=["forward"]) == []
+    assert causes(world_with(own, transfer=1.2), parallelism="none", unmeasured=["forward"]) == []
 
 
 def test_a_rank_late_in_other_may_be_late_in_forward_where_that_is_not_measured():
     own = own_times(100, 4, noise=0.02)
     own[:, 2, OWN_PHASES.index("other")] += 12
-    made = world_of(records(own))
+    made = world_with(own)
     for unmeasured, told in (((), False), (("forward",), True)):
         evidence = Evidence(world_size=4, parallelism="none", unmeasured=unmeasured)
         late = next(f for f in findings(made, evidence) if f.kind == "straggler")

@@ -10,11 +10,11 @@ from ddpmon.analysis.over_time.cells import BINS
 from ddpmon.analysis.over_time.past import Past
 from ddpmon.messages import HEAT_STEPS, PHASES
 from ddpmon.messages.cells import MOST, NOT_FINITE, NOTHING
-from tests.worlds import OWN, own_times, records, world_of
+from tests.worlds import OWN, own_times, world_with
 
 
 def fed(own, *, loss=None, parts=1, first=1):
-    world = world_of(records(own, loss=loss, first=first))
+    world = world_with(own, loss=loss, first=first)
     made = Past()
     for begin in range(0, len(world), -(-len(world) // parts)):
         made.append(world.between(begin, begin + -(-len(world) // parts)))
@@ -85,7 +85,7 @@ def test_it_does_not_matter_in_how_many_parts_the_steps_come():
 
 
 def test_medians_that_are_kept_are_those_that_are_worked_out_anew():
-    world = world_of(records(own_times(300, 5, noise=0.2, seed=4), first=1))
+    world = world_with(own_times(300, 5, noise=0.2, seed=4), first=1)
     kept = Past()
     for begin in range(0, 300, 7):
         kept.append(world.between(begin, begin + 7))
@@ -110,7 +110,7 @@ def test_the_loss_is_told_beside_the_peers_and_what_is_no_number_as_such():
 
 
 def test_peers_without_a_loss_are_left_out_of_its_median():
-    world = world_of(records(own_times(30, 3), loss=np.ones((30, 3)), first=1))
+    world = world_with(own_times(30, 3), loss=np.ones((30, 3)), first=1)
     has = world.has_loss.copy()
     has[:, 0] = False
     made = Past()
@@ -126,7 +126,7 @@ def test_one_rank_alone_has_no_peers_and_is_not_slow():
 
 
 def test_steps_that_are_missing_leave_a_gap():
-    world = world_of(records(own_times(50, 2), first=1))
+    world = world_with(own_times(50, 2), first=1)
     made = Past()
     made.append(world.between(0, 20))
     made.append(world.between(30, 50))
@@ -156,10 +156,10 @@ def test_nothing_is_known_before_the_first_step_or_of_a_rank_that_is_not_there()
 
 def test_other_ranks_or_a_restart_begin_anew():
     made = fed(own_times(50, 2))
-    made.append(world_of(records(own_times(10, 3), first=1)))
+    made.append(world_with(own_times(10, 3), first=1))
     assert made.ranks == (0, 1, 2)
     assert made.courses(2, 1, 40).last_step == 10
-    made.append(world_of(records(own_times(5, 3), first=1)))
+    made.append(world_with(own_times(5, 3), first=1))
     assert made.last_step == 5
 
 
@@ -174,7 +174,7 @@ def test_own_times_of_ranks_stand_on_one_scale_that_begins_below_what_is_usual()
     own = np.full((200, 3, 5), 2.0)
     own[100:, 1, 0] += 10.0
     past = Past()
-    past.append(world_of(records(own, first=1)))
+    past.append(world_with(own, first=1))
     courses = past.own_courses([1, 2, 7], 8, 25)
     assert [course.rank for course in courses] == [1, 2]
     assert {(course.name, course.low, course.high) for course in courses} == {("own", 9.0, 20.0)}
@@ -189,7 +189,7 @@ def test_wait_transfer_and_efficiencies_are_those_of_each_bin():
     own = np.full((200, 4, 5), 2.0)
     own[100:, 1, 0] += 10.0
     past = Past()
-    past.append(world_of(records(own, first=1)))
+    past.append(world_with(own, first=1))
     courses = {course.name: course for course in past.sync_courses(8, 25)}
     decoded = {
         name: [course.low + (cell - 1) / (MOST - 1) * (course.high - course.low) for cell in course.cells]
@@ -204,5 +204,5 @@ def test_wait_transfer_and_efficiencies_are_those_of_each_bin():
     assert decoded["communication"][-2] == pytest.approx(20.0 / step, abs=0.01)
     assert decoded["parallel"][-2] == pytest.approx(12.5 / step, abs=0.01)
     alone = Past()
-    alone.append(world_of(records(own[:, :1], first=1)))
+    alone.append(world_with(own[:, :1], first=1))
     assert alone.sync_courses(8, 25) == []

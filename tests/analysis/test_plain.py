@@ -11,7 +11,7 @@ from ddpmon.analysis.findings import findings
 from ddpmon.analysis.kinds import gpu_memory
 from ddpmon.analysis.kinds.kind import Detection, plain
 from ddpmon.messages import encode
-from tests.worlds import own_times, records, world_of
+from tests.worlds import own_times, world_with
 
 
 def test_numbers_of_numpy_become_pythons_own():
@@ -34,7 +34,7 @@ def test_growing_memory_and_a_late_rank_can_be_sent():
     own = own_times(200, 4, noise=0.02)
     own[:, 1, 0] += 20
     growing = [Memory(r, list(range(30)), [(1 << 30) + i * (64 << 20) for i in range(30)], 100.0) for r in range(4)]
-    found = findings(world_of(records(own)), Evidence(memory=growing, world_size=4))
+    found = findings(world_with(own), Evidence(memory=growing, world_size=4))
     assert {"straggler", "memory_growth"} <= {f.kind for f in found}
     for one in found:
         encode(one)

@@ -5,7 +5,7 @@ import pytest
 from ddpmon.analysis.since_change import since_change
 from ddpmon.analysis.steps.summary import summarise
 from ddpmon.messages import Finding
-from tests.worlds import own_times, records, world_of
+from tests.worlds import own_times, world_with
 
 
 def late(since, until=None, kind="straggler"):
@@ -16,7 +16,7 @@ def late(since, until=None, kind="straggler"):
 def world():
     own = own_times(200, 4, noise=0.02)
     own[100:150, 1, 0] += 20
-    return world_of(records(own))
+    return world_with(own)
 
 
 @pytest.mark.parametrize(

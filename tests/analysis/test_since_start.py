@@ -15,13 +15,13 @@ from ddpmon.analysis.steps.since_start import (
 )
 from ddpmon.analysis.steps.summary import summarise
 from ddpmon.analysis.steps.what_if import gain_without_waiting
-from tests.worlds import own_times, records, world_of
+from tests.worlds import own_times, world_with
 
 
 def made(steps=400, ranks=5, first=2):
     own = own_times(steps, ranks, noise=0.3, seed=4)
     own[steps // 2 :, 3, 1] += 6.0
-    return world_of(records(own, first=first, transfer=4 + np.arange(steps) % 3))
+    return world_with(own, first=first, transfer=4 + np.arange(steps) % 3)
 
 
 def counted(world, parts):

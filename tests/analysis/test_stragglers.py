@@ -10,14 +10,14 @@ from ddpmon.analysis.kinds.kind import Detection, Moment
 from ddpmon.analysis.kinds.late import Late
 from ddpmon.analysis.steps.one_phase import in_each_phase
 from tests.analysis.noise import crowded, heavy_tails, spikes, wandering
-from tests.worlds import OWN, own_times, records, world_of
+from tests.worlds import OWN, own_times, records, world_of, world_with
 
 SEEDS = 30
 STEP_MS = sum(OWN) + 6
 
 
 def found_in(own, before=(), **kwargs):
-    return findings(world_of(records(own, **kwargs)), Evidence(), before)
+    return findings(world_with(own, **kwargs), Evidence(), before)
 
 
 def above_info(world, before=()):
@@ -45,7 +45,7 @@ def test_noise_names_nobody(kind, ranks):
     """At several moments of a run; of 30 seeds of the slowest noise, which is a straggler for a while, one may."""
     accused = 0
     for seed in range(SEEDS):
-        world = world_of(records(clean(kind, 240, ranks, seed)))
+        world = world_with(clean(kind, 240, ranks, seed))
         accused += any(above_info(world.between(0, steps)) for steps in (20, 60, 240))
     assert accused <= (1 if kind == "slowly wandering" else 0)
 
@@ -99,7 +99,7 @@ def test_late_data_shows_in_its_phase_where_noise_hides_it_in_the_own_time(ranks
 def test_some_of_many_peers_tell_what_is_usual_in_a_phase():
     own = clean("crowded", 100, 300, 0)
     own[:, [7, 9], 0] += 2 * STEP_MS
-    world = world_of(records(own))
+    world = world_with(own)
     (data,) = in_each_phase(world, [9, 7], STEP_MS / 3)
     assert data.columns == [9, 7]
     assert 2 < data.excess_ms.shape[1] < 100
@@ -112,14 +112,14 @@ def test_what_one_phase_has_more_and_another_less_makes_nobody_late(ranks):
     for seed in range(SEEDS // 3):
         own = clean("crowded", 240, ranks, seed) + np.array([0, 0, 2 * STEP_MS, 0, 0])
         own[:, 1] += np.array([2, 0, -2, 0, 0]) * STEP_MS
-        world = world_of(records(own))
+        world = world_with(own)
         assert not any(above_info(world.between(0, steps)) for steps in (20, 60, 240))
 
 
 def test_it_is_named_within_a_few_steps_of_showing_and_withdrawn_within_a_few_of_its_end():
     own = own_times(300, 4, noise=0.03)
     own[150:230, 3, 1] += 12
-    world = world_of(records(own))
+    world = world_with(own)
 
     def warned(steps):
         return [found.ranks for found in findings(world.between(0, steps), Evidence()) if found.severity == "warn"]
@@ -223,7 +223,7 @@ def test_a_rank_that_is_waited_for_in_most_steps_or_costs_most_is_why_nobody_tak
     own[np.arange(200), np.random.default_rng(0).integers(0, 4, 200), 1] += 15
     facts = Late(30.0, 1.0, 1.0, 1.0, critical_share=critical, gain=1.0, steps=200)
     single = Detection(straggler.KIND, "info", facts, [0], until_step=until, cost_ms=cost_ms)
-    moment = Moment(Evidence(), world_of(records(own)), detections=[single])
+    moment = Moment(Evidence(), world_with(own), detections=[single])
     assert len(list(moving_straggler.detect(moment))) == told
 
 
@@ -267,14 +267,14 @@ def test_of_many_ranks_none_is_told_of_because_there_are_many(ranks):
     told = 0
     for seed in range(10):
         own = clean("slowly wandering", 240, ranks, seed)
-        told += bool(found_in(own)) + bool(above_info(world_of(records(own[:120]))))
+        told += bool(found_in(own)) + bool(above_info(world_with(own[:120])))
     assert told <= 2
 
 
 def test_it_is_withdrawn_soon_after_its_end_although_the_noise_wanders():
     own = clean("wandering", 760, 4, 2)
     own[250:600, 1, 2] += STEP_MS
-    world, before, named = world_of(records(own)), [], []
+    world, before, named = world_with(own), [], []
     for end in range(560, 760, 10):
         before = findings(world.between(end - 500, end), Evidence(), before)
         named += [end for f in before if f.severity == "warn" and f.ranks == [1]]
@@ -287,7 +287,7 @@ def test_a_stretch_ends_after_it_began_although_the_rank_was_later_by_more_long_
     own = clean("even", 560, 4, seed) * wandering(560, 4, share=0.3, lasts=8, seed=seed)
     own[:20, 3, 2] += 40
     own[400:460, 3, 2] += 25
-    world, before, told = world_of(records(own)), [], []
+    world, before, told = world_with(own), [], []
     for end in range(420, 560, 10):
         over = [f for f in before if f.until_step is not None]
         before = findings(world.between(0, end), Evidence(), before)
@@ -305,7 +305,7 @@ def test_another_rank_late_each_step_is_told_and_nobody_accused_where_all_wander
     own[200 + np.arange(200), np.random.default_rng(seed).integers(0, 8, 200), 2] += 0.25 * sum(OWN)
     before, moments = [], []
     for end in range(220, 401, 20):
-        before = findings(world_of(records(own[:end])), Evidence(), before)
+        before = findings(world_with(own[:end]), Evidence(), before)
         moments.append([(f.kind, f.phase) for f in before if f.severity != "info"])
     assert moments[4:] == [[("moving_straggler", "backward")]] * 6  # from the hundredth step on
     assert all(told in ([], moments[-1]) for told in moments)

@@ -5,13 +5,13 @@ import pytest
 
 from ddpmon.analysis.steps.timeline import timeline
 from ddpmon.messages import Finding
-from tests.worlds import own_times, records, world_of
+from tests.worlds import own_times, world_with
 
 
 def world(extra_ms, late=2, ranks=4, steps=30):
     own = own_times(steps, ranks)
     own[:, late, 0] += extra_ms
-    return world_of(records(own))
+    return world_with(own)
 
 
 def finding(rank, **facts):
@@ -33,7 +33,7 @@ def test_without_a_finding_only_a_rank_that_was_last_every_time_is_mended():
     own = own_times(6, 3)
     for step in range(6):
         own[step, step % 3, 0] += 5.0
-    told = timeline(world_of(records(own)), 1, [])
+    told = timeline(world_with(own), 1, [])
     assert told.mended == []
     assert told.mended_ms == [None]
 
@@ -49,7 +49,7 @@ def test_a_rank_that_was_faster_in_a_step_is_not_made_slower():
     own = own_times(10, 3)
     own[:, 1, 0] += 12.0
     own[-1, 1] /= 2
-    told = timeline(world_of(records(own)), 10, [finding(1)])
+    told = timeline(world_with(own), 10, [finding(1)])
     assert told.mended_ms[-1] == pytest.approx(told.world.step_ms[-1])
     assert (np.array(told.mended_ms) <= told.world.step_ms + 1e-9).all()
 
@@ -67,8 +67,8 @@ def test_a_host_is_mended_with_all_of_its_late_ranks():
     own = own_times(20, 4)
     own[:, 2:, 0] += 12.0
     told = Finding("slow_host", "warn", "", [2, 3], cost_ms=12.0, subject="b", evidence={"host": "b"})
-    view = timeline(world_of(records(own)), 5, [told])
+    view = timeline(world_with(own), 5, [told])
     assert (view.mended, view.host) == ([2, 3], "b")
     assert view.mended_ms == pytest.approx([33.0] * 5)
     everywhere = Finding("slow_host", "warn", "", [0, 1, 2, 3], cost_ms=12.0, subject="b", evidence={"host": "b"})
-    assert timeline(world_of(records(own)), 5, [everywhere]).mended == []
+    assert timeline(world_with(own), 5, [everywhere]).mended == []

@@ -7,7 +7,7 @@ from ddpmon.analysis.over_time.cells import BINS
 from ddpmon.analysis.over_time.heat import Heat, code
 from ddpmon.analysis.over_time.utilization import WAITING_MOST
 from ddpmon.messages.cells import NOTHING
-from tests.worlds import own_times, records, world_of
+from tests.worlds import own_times, world_with
 
 SECOND = 1_000_000
 
@@ -15,7 +15,7 @@ SECOND = 1_000_000
 def world(steps=90, ranks=2, step_ms=33.0, first=1):
     """Steps that begin one second after nothing."""
     own = own_times(steps, ranks) * (step_ms - 6.0) / 27.0
-    return world_of(records(own, first=first, start_us=SECOND))
+    return world_with(own, first=first, start_us=SECOND)
 
 
 def idle(heat, steps=1):

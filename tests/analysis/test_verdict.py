@@ -9,7 +9,7 @@ from ddpmon.analysis.steps.summary import summarise
 from ddpmon.analysis.verdict import Waiting
 from ddpmon.analysis.words import rank_list
 from ddpmon.messages import Finding
-from tests.worlds import own_times, records, world_of
+from tests.worlds import own_times, world_with
 
 
 def said(told):
@@ -104,7 +104,7 @@ def test_many_ranks_are_named_in_few_words():
 def test_a_clean_run_says_how_even_it_is():
     own = own_times(100, 4)
     own[:, 1, 0] += 1  # 4% of 27 ms
-    assert said(verdict.running([], summarise(world_of(records(own))))) == ("all ranks within 5% of the median", "info")
+    assert said(verdict.running([], summarise(world_with(own)))) == ("all ranks within 5% of the median", "info")
 
 
 def test_the_gravest_finding_speaks():
@@ -170,7 +170,7 @@ def test_a_run_that_ended_well_keeps_what_held_it_back():
 )
 def test_what_is_over_is_told_in_as_many_words_as_fit(text, brief, sentence):
     over = Finding("loss_spiked", "info", text, [], since_step=100, until_step=120, brief=brief)
-    summary = summarise(world_of(records(own_times(40, 4))))
+    summary = summarise(world_with(own_times(40, 4)))
     told, severity = said(verdict.running([over], summary))
     assert told.startswith(sentence)
     assert len(told) <= 76
@@ -207,7 +207,7 @@ def test_a_finding_is_told_only_where_all_of_its_words_are():
     over = Finding(
         "loss_spiked", "info", "rank 1 was slow" + " and slow" * 9, [], until_step=9, brief="rank 1 was slow"
     )
-    summary = summarise(world_of(records(own_times(40, 4))))
+    summary = summarise(world_with(own_times(40, 4)))
     assert verdict.running([over], summary).findings == ()
     short = Finding("loss_spiked", "info", "rank 1 was slow", [], until_step=9)
     assert verdict.running([short], summary).findings == (short,)

@@ -9,7 +9,7 @@ from ddpmon.analysis.steps.waits import split
 from ddpmon.messages import SYNC_BUFFERS, SYNC_COLLECTIVE, SYNC_GRADIENTS, Step, Sync
 from ddpmon.recording.recorded import recorded_report
 from tests import recordings
-from tests.worlds import own_times, records, world_of
+from tests.worlds import own_times, records, world_with
 
 
 def rows(*by_rank):
@@ -20,7 +20,7 @@ def rows(*by_rank):
 def test_a_rank_that_is_delayed_has_all_the_own_time_and_the_others_wait():
     own = own_times(40, 4)
     own[:, 2, 0] += 12
-    world = world_of(records(own, transfer=6))
+    world = world_with(own, transfer=6)
     assert np.allclose(world.own_ms, [[27, 27, 39, 27]])
     assert np.allclose(world.wait_ms, [[12, 12, 0, 12]])
     assert np.allclose(world.transfer_ms, 6)
@@ -30,7 +30,7 @@ def test_a_rank_that_is_delayed_has_all_the_own_time_and_the_others_wait():
 
 
 def test_phases_wait_and_transfer_add_up_to_the_step():
-    world = world_of(records(own_times(50, 4, noise=0.3)))
+    world = world_with(own_times(50, 4, noise=0.3))
     total = world.phases_ms.sum(axis=2) + world.wait_ms + world.transfer_ms
     assert np.allclose(total, world.length_ms)
     assert np.allclose(world.own_ms, world.phases_ms.sum(axis=2))
@@ -43,7 +43,7 @@ def test_rounding_that_a_rank_left_over_is_other():
 
 
 def test_one_rank_alone_never_waits():
-    world = world_of(records(own_times(30, 1), transfer=2))
+    world = world_with(own_times(30, 1), transfer=2)
     assert np.allclose(world.wait_ms, 0)
     assert np.allclose(world.transfer_ms, 2)
     assert (world.critical == -1).all()
@@ -110,7 +110,7 @@ def test_lateness_with_buffers_is_what_it_is_without():
     rng = np.random.default_rng(3)
     own = own_times(40, 4)
     own[..., 0] += rng.uniform(0, 9, own.shape[:2])
-    plain = world_of(records(own))
+    plain = world_with(own)
     before = own.sum(axis=2) - 10  # 10 ms of it lie behind the buffers
     assert np.allclose(split(buffered(before, late_root=True)).late_ms, plain.late_ms, atol=0.01)
 

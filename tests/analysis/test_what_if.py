@@ -9,7 +9,7 @@ from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
 from ddpmon.analysis.steps.what_if import Transfer, gain
 from ddpmon.analysis.verdict import running
-from tests.worlds import OWN, own_times, records, world_of
+from tests.worlds import OWN, own_times, world_with
 
 BASE_MS = sum(OWN)
 
@@ -18,7 +18,7 @@ def run(own, together_ms, apart_ms=1.0):
     """A world whose transfer is longer by `together_ms` where ranks arrive together, as they then share the cores."""
     arrivals = own.sum(axis=2)
     lead = arrivals.max(axis=1) - np.median(arrivals, axis=1)
-    return world_of(records(own, transfer=4 + together_ms * np.exp(-lead / apart_ms)))
+    return world_with(own, transfer=4 + together_ms * np.exp(-lead / apart_ms))
 
 
 @pytest.mark.parametrize(("step_ms", "most"), [(100, 0.013), (25, 0.04)])
@@ -50,7 +50,7 @@ def test_transfer_that_was_never_seen_is_not_made_up():
 @given(seed=st.integers(0, 999), ranks=st.integers(2, 6), steps=st.integers(1, 80), noise=st.floats(0, 0.5))
 def test_a_change_that_is_none_is_the_real_step(seed, ranks, steps, noise):
     """The largest own time and the transfer of the rank that waited for nobody add up to the step."""
-    world = world_of(records(own_times(steps, ranks, noise=noise, seed=seed)))
+    world = world_with(own_times(steps, ranks, noise=noise, seed=seed))
     critical = np.maximum(world.critical, 0)
     simulated = world.slowest_ms + world.transfer_ms[np.arange(len(world)), critical]
     assert simulated.sum() == pytest.approx(world.step_ms.sum(), rel=0.005)
@@ -61,7 +61,7 @@ def test_a_change_that_is_none_is_the_real_step(seed, ranks, steps, noise):
 def test_a_phase_without_excess_gains_nothing_and_the_late_phase_all():
     own = own_times(200, 4)
     own[:, 2, 1] += 10
-    world = world_of(records(own))
+    world = world_with(own)
     assert gain(world, 2, "forward") == pytest.approx(gain(world, 2))
     assert gain(world, 2, "data") == pytest.approx(1.0)
 
@@ -69,7 +69,7 @@ def test_a_phase_without_excess_gains_nothing_and_the_late_phase_all():
 def test_of_two_late_ranks_the_verdict_says_that_one_alone_gains_nothing():
     own = own_times(200, 4, noise=0.02)
     own[:, 1:3, 2] += 15
-    found = findings(world_of(records(own)), Evidence())
+    found = findings(world_with(own), Evidence())
     verdict = running(found, None)
     assert verdict.severity == "warn"
     assert "only if rank" in verdict.text
@@ -79,7 +79,7 @@ def test_of_two_late_ranks_the_verdict_says_that_one_alone_gains_nothing():
 
 def test_a_big_world_gains_as_a_small_one():
     own = own_times(60, 300, noise=0.02)
-    well = world_of(records(own))
+    well = world_with(own)
     own[:, 7, 2] += 20
-    ill = world_of(records(own))
+    ill = world_with(own)
     assert gain(ill, 7) == pytest.approx(ill.step_ms.sum() / well.step_ms.sum(), rel=0.005)

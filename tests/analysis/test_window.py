@@ -12,7 +12,7 @@ from ddpmon.analysis.findings import findings
 from ddpmon.analysis.steps.summary import summarise
 from ddpmon.analysis.steps.window import Window
 from ddpmon.analysis.steps.world import FOLLOWING, MEANED
-from tests.worlds import own_times, records, world_of
+from tests.worlds import own_times, world_with
 
 
 def from_scratch(world):
@@ -43,7 +43,7 @@ def test_what_is_kept_is_what_is_computed_from_scratch(seed, steps, parts):
     """Parts of any length, ranks that come and go, a window that is moved to the front of its buffers."""
     window = Window(steps)
     for i, (ranks, count) in enumerate(parts):
-        window.append(world_of(records(own_times(count, ranks, noise=0.3, seed=seed + i))))
+        window.append(world_with(own_times(count, ranks, noise=0.3, seed=seed + i)))
         for world in (window.world(), window.world(seconds=0.2, at_least=7)):
             assert set(FOLLOWING) <= set(vars(world))
             check(world)
@@ -63,7 +63,7 @@ def test_the_findings_and_means_of_a_window_are_those_from_scratch(fault):
         own[::10, 0, 4] += 40
     if fault == "moving":
         own[np.arange(700), np.arange(700) % 4, 1] += 15
-    everything = world_of(records(own))
+    everything = world_with(own)
     window, before = Window(200), []
     for first in range(0, 700, 9):
         window.append(everything.between(first, first + 9))

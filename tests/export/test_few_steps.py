@@ -16,7 +16,7 @@ from ddpmon.store.store import Store
 from ddpmon.store.view import snapshot
 from ddpmon.tui.widgets.ranktable import RankTable
 from tests.recordings import BEGAN, record, story
-from tests.worlds import own_times, records, world_of
+from tests.worlds import own_times, records, world_with
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_a_rank_that_runs_out_of_inputs_keeps_what_was_known_of_it(one_step):
 
 
 def test_a_rank_that_comes_back_is_of_the_world_again():
-    world = world_of(records(own_times(30, 3)))
+    world = world_with(own_times(30, 3))
     departed = Departed()
     departed.leave(None, (0, 1, 2))
     departed.leave(world, (0, 2))

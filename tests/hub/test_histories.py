@@ -26,11 +26,11 @@ from ddpmon.recording.recording import recording_path
 from ddpmon.store.histories import LOGGED_MOST, Histories
 from ddpmon.store.parts import with_parts
 from tests.recordings import BEGAN, FIRST_S, record, story
-from tests.worlds import own_times, records, world_of
+from tests.worlds import own_times, records, world_with
 
 
 def part_of(own, first=2, **options):
-    world = world_of(records(own, first=first, **options))
+    world = world_with(own, first=first, **options)
     return world, world.end_us / 1e6
 
 

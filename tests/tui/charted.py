@@ -5,7 +5,7 @@ import numpy as np
 from ddpmon.messages import Sample, Scalar
 from ddpmon.store.histories import Histories
 from tests.tui import snapshots, through_time
-from tests.worlds import own_times, records, world_of
+from tests.worlds import own_times, world_with
 
 STRETCH = 12.0
 """Steps of 33 ms are told as if they took 0.4 s."""
@@ -19,7 +19,7 @@ def histories_of(steps=2400, ranks=8, late=5, begin=1700, *, loss=None, samples=
     if loss is None:
         loss = 0.2 + 2.5 * 0.9985**place + 0.05 * np.random.default_rng(1).random((steps, ranks))
         loss[steps // 3, late % ranks] = np.nan
-    world = world_of(records(own, loss=loss, first=1))
+    world = world_with(own, loss=loss, first=1)
     seconds = (world.end_us - world.end_us[0]) / 1e6 * STRETCH + 20.0
     histories = Histories()
     for step in range(100, steps, 100):

@@ -9,7 +9,7 @@ from ddpmon.tui.rank_marks import GRADES
 from ddpmon.tui.widgets.heatmap import cell_glyphs, in_words, labels, sweep
 from tests.tui import golden, inspected, snapshots, through_time
 from tests.tui.driving import drive, seen, until
-from tests.worlds import own_times, records, world_of
+from tests.worlds import own_times, world_with
 
 SIZES = ((80, 24), (160, 50))
 sizes = pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
@@ -259,7 +259,7 @@ def test_a_new_column_repaints_that_column_alone():
     def one_more(app, _):
         app.views["heat"].pane.refresh = lambda *regions, **more: painted.extend(regions)
         own = own_times(1, 8)
-        store.heat.append(world_of(records(own, first=241)))
+        store.heat.append(world_with(own, first=241))
         source.current = with_parts(source.plain, store, source.wished)
         app.tick()
 

@@ -16,7 +16,7 @@ from ddpmon.source import FakeSource
 from ddpmon.store.histories import Histories
 from ddpmon.store.parts import with_parts
 from tests.tui import snapshots
-from tests.worlds import own_times, records, world_of
+from tests.worlds import own_times, world_with
 
 
 def store_of(own, *, per_host=8, loss=None, findings=(), gpu=None):
@@ -24,7 +24,7 @@ def store_of(own, *, per_host=8, loss=None, findings=(), gpu=None):
 
     gpu: what the GPU of a rank works in percent, by rank and second of the run.
     """
-    world = world_of(records(own, loss=loss, first=1))
+    world = world_with(own, loss=loss, first=1)
     heat, since_start = Heat(), SinceStart()
     heat.append(world)
     since_start.append(world)

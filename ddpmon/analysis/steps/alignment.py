@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ddpmon.analysis.statistics.arrays import Bools, Ints
-from ddpmon.analysis.steps.table import ROW, Rows, Table, row_of, table_of
+from ddpmon.analysis.steps.table import ROW, Rows, Table, joined, row_of, table_of
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import Step
 
@@ -30,9 +30,9 @@ PARTIAL_ROWS = Threshold(
 class _Pending:
     """A step of which records are missing."""
 
-    def __init__(self, world_size: int) -> None:
-        self.rows = np.zeros(world_size, ROW)
-        self.present: Bools = np.zeros(world_size, bool)
+    def __init__(self, rows: Table, present: Bools) -> None:
+        self.rows = rows
+        self.present = present
         self.odd: dict[int, Step] = {}
         """By rank: records that do not fit into a row."""
 
@@ -49,7 +49,8 @@ class Aligner:
         self.world_size = world_size
         self.left_out = 0
         """Steps in which a rank was missing."""
-        self._ranks: tuple[int, ...] = tuple(range(world_size))
+        self._everyone = tuple(range(world_size))
+        self._ranks = self._everyone
         self._pending: dict[int, _Pending] = {}
         self._last: Ints = np.zeros(world_size, np.int64)
         """By rank: the last step that it told of, and when that ended by its own clock."""
@@ -70,7 +71,9 @@ class Aligner:
                 self._ranks_of_rows.append(rank)
                 self._rows.append(row)
             elif step.step > self._closed:
-                pending = self._of(step.step)
+                if step.step not in self._pending:
+                    self._open([step.step])
+                pending = self._pending[step.step]
                 pending.odd[rank], pending.present[rank] = step, True
                 pending.rows[rank]["end_us"] = step.end_us
                 if step.step > self._last[rank]:
@@ -83,37 +86,52 @@ class Aligner:
         if not len(table):
             return
         numbers = table["step"]
-        order = np.argsort(numbers, kind="stable")
-        begins = np.flatnonzero(np.diff(numbers[order], prepend=0))
-        for begin, end in zip(begins, [*begins[1:], len(order)], strict=True):
-            chosen = order[begin:end]
-            pending = self._of(int(numbers[chosen[0]]))
-            pending.rows[ranks[chosen]] = table[chosen]
-            pending.present[ranks[chosen]] = True
         newer = numbers > self._last[ranks]
         self._last[ranks[newer]] = numbers[newer]  # of several, the last one stays
         self._newest_us[ranks[newer]] = table["end_us"][newer]
+        steps, place = np.unique(numbers, return_inverse=True)
+        new = np.array([step not in self._pending for step in steps.tolist()])
+        # Mostly all ranks tell of new steps: that is one assignment. Of a step that waits for some it is one each.
+        rows, present = self._open(steps[new].tolist())
+        into, mine = np.cumsum(new)[place] - 1, new[place]
+        rows[into[mine], ranks[mine]] = table[mine]
+        present[into[mine], ranks[mine]] = True
+        if not mine.all():
+            self._add_to_waiting(ranks[~mine], table[~mine])
 
-    def _of(self, number: int) -> _Pending:
-        pending = self._pending.get(number)
-        if pending is None:
-            pending = self._pending[number] = _Pending(self.world_size)
-        return pending
+    def _add_to_waiting(self, ranks: Ints, table: Table) -> None:
+        order = np.argsort(table["step"], kind="stable")
+        steps, begins = np.unique(table["step"][order], return_index=True)
+        for step, chosen in zip(steps.tolist(), np.split(order, begins[1:]), strict=True):
+            pending = self._pending[step]
+            pending.rows[ranks[chosen]] = table[chosen]
+            pending.present[ranks[chosen]] = True
+
+    def _open(self, steps: Sequence[int]) -> tuple[Table, Bools]:
+        """Room for steps of which nothing is there yet: [S, R] rows, and who told of them."""
+        rows, present = np.zeros((len(steps), self.world_size), ROW), np.zeros((len(steps), self.world_size), bool)
+        self._pending.update(zip(steps, map(_Pending, rows, present), strict=True))
+        return rows, present
 
     def take(self, final: bool = False) -> list[Rows]:
         """Steps that are complete by now, oldest first; `final`: nothing more will come."""
         if self._rows:
             self.add_rows(np.array(self._ranks_of_rows), table_of(b"".join(self._rows)))
             self._ranks_of_rows, self._rows = [], []
-        taken: list[list[_Pending]] = []
+        taken: list[tuple[tuple[int, ...], list[_Pending]]] = []
         for number in sorted(self._pending):
             pending = self._pending[number]
-            if not pending.present.all() and not final and not self._hopeless(number, pending):
+            whole = bool(pending.present.all())
+            if not whole and not final and not self._hopeless(number, pending):
                 break
             del self._pending[number]
             self._closed = number
-            self._close(pending, taken)
-        return [_rows(steps) for steps in taken]
+            ranks = self._everyone if whole else _ranks(pending.present)
+            for step in self._close(pending, ranks):
+                if not taken or taken[-1][0] != ranks:
+                    taken.append((ranks, []))
+                taken[-1][1].append(step)
+        return [_rows(ranks, steps) for ranks, steps in taken]
 
     def _hopeless(self, number: int, pending: _Pending) -> bool:
         """Whether no record of the ranks that are missing in a step will come any more."""
@@ -125,44 +143,37 @@ class Aligner:
             return True
         return bool((self._last[~present] > number).all())
 
-    def _close(self, pending: _Pending, taken: list[list[_Pending]]) -> None:
-        present = pending.present
-        whole = bool(present.all())
-        if whole or _ranks(present) == self._ranks:
-            self._ranks = tuple(range(self.world_size)) if whole else self._ranks
+    def _close(self, pending: _Pending, ranks: tuple[int, ...]) -> list[_Pending]:
+        """The steps that can be handed out now that this one is over, of which these ranks have sent records."""
+        if ranks in (self._everyone, self._ranks):
+            self._ranks = ranks
             self._partial.clear()
-            _append(taken, pending)
-            return
-        if self._partial and not np.array_equal(self._partial[-1].present, present):
+            return [pending]
+        if self._partial and not np.array_equal(self._partial[-1].present, pending.present):
             self._partial.clear()
         self._partial.append(pending)
         self.left_out += 1
-        if PARTIAL_ROWS.reached(len(self._partial)):
-            self._ranks = _ranks(present)
-            self.left_out -= len(self._partial)
-            for earlier in self._partial:
-                _append(taken, earlier)
-            self._partial.clear()
+        if not PARTIAL_ROWS.reached(len(self._partial)):
+            return []
+        self._ranks = ranks
+        self.left_out -= len(self._partial)
+        steps = self._partial.copy()
+        self._partial.clear()
+        return steps
 
 
 def _ranks(present: Bools) -> tuple[int, ...]:
     return tuple(np.flatnonzero(present).tolist())
 
 
-def _append(taken: list[list[_Pending]], pending: _Pending) -> None:
-    if taken and np.array_equal(taken[-1][0].present, pending.present):
-        taken[-1].append(pending)
-    else:
-        taken.append([pending])
-
-
-def _rows(steps: Sequence[_Pending]) -> Rows:
+def _rows(ranks: tuple[int, ...], steps: Sequence[_Pending]) -> Rows:
     """Steps of the same ranks, side by side."""
-    ranks = _ranks(steps[0].present)
     columns = np.array(ranks)
+    whole = len(ranks) == len(steps[0].rows)
+    tables = [pending.rows if whole else pending.rows[columns] for pending in steps]
     odd = {
         place * len(ranks) + int(np.searchsorted(columns, rank)): step
         for place, pending in enumerate(steps)
         for rank, step in pending.odd.items()
     }
-    return Rows.of_table(ranks, np.stack([pending.rows[columns] for pending in steps]), odd)
+    return Rows.of_table(ranks, joined(tables).reshape(len(steps), len(ranks)), odd)

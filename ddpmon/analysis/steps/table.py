@@ -22,7 +22,7 @@ SYNCS = 2
 PHASES = tuple(f"{phase}_us" for phase in OWN_PHASES)
 COUNTS = ("length_us", *PHASES, "gc_us", "samples", "tokens", "backwards")
 """Of a row, the numbers of 32 bits."""
-_HAS_LOSS, _HAS_RATE = 1, 2
+HAS_LOSS, HAS_RATE = 1, 2
 """Bits of `has`."""
 _SYNC = np.dtype([("kind", "u1"), ("arrival_us", "<u4"), ("end_us", "<u4"), ("payload_bytes", "<u8")])
 ROW = np.dtype(
@@ -55,7 +55,7 @@ def row_of(step: Step) -> bytes | None:
             *_head(step),
             0.0 if loss is None else loss,
             0.0 if rate is None else rate,
-            (loss is not None and _HAS_LOSS) | (rate is not None and _HAS_RATE),
+            (loss is not None and HAS_LOSS) | (rate is not None and HAS_RATE),
             len(syncs),
             *told,
             *_NO_SYNC * (SYNCS - len(syncs)),
@@ -103,10 +103,10 @@ def steps_of(table: Table) -> list[Step]:
                 optimizer,
                 other,
                 [Sync(*sync) for sync in syncs[:sync_count]],
-                loss if has & _HAS_LOSS else None,
+                loss if has & HAS_LOSS else None,
                 samples,
                 tokens,
-                rate if has & _HAS_RATE else None,
+                rate if has & HAS_RATE else None,
                 gc,
                 backwards=backwards,
             )
@@ -116,14 +116,14 @@ def steps_of(table: Table) -> list[Step]:
 
 def losses_of(table: Table) -> tuple[Floats, Bools]:
     """Of each row, and whether it has one: NaN may be a real one."""
-    known: Bools = table["has"] & _HAS_LOSS != 0
+    known: Bools = table["has"] & HAS_LOSS != 0
     return np.where(known, table["loss"], np.nan), known
 
 
 def learning_rates(table: Table) -> NDArray[Any]:
     """Of each row; None where it is not known."""
     values = table["learning_rate"].astype(object)
-    values[table["has"] & _HAS_RATE == 0] = None
+    values[table["has"] & HAS_RATE == 0] = None
     return values
 
 
