@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -112,7 +113,10 @@ def _opened(path: Path | None) -> Iterator[TextIO]:
 
 @contextlib.contextmanager
 def _drafted(output: Path | None) -> Iterator[Path | None]:
-    """A file beside the one that is asked for, which takes its place once it is whole; None: standard output."""
+    """A file beside the one that is asked for, which takes its place once it is whole; None: standard output.
+
+    A pipe or a device is written to as it is.
+    """
     from ddpmon.errors import UsageError
 
     if output is None:
@@ -120,12 +124,16 @@ def _drafted(output: Path | None) -> Iterator[Path | None]:
         return
     if not output.name:
         raise UsageError("--output '': a file's name")
-    draft = output.with_name(f"{output.name}.part")
+    target = Path(os.path.realpath(output))  # a link goes on leading there
+    in_place = os.path.exists(target) and not os.path.isfile(target)
+    draft = target if in_place else target.with_name(f"{target.name}.part")
     try:
         yield draft
-        draft.replace(output)
+        if not in_place:
+            draft.replace(target)
     except OSError as error:
         raise UsageError(f"cannot write {output}: {error.strerror}") from None
     finally:
-        with contextlib.suppress(OSError):
-            draft.unlink()
+        if not in_place:
+            with contextlib.suppress(OSError):
+                draft.unlink()

@@ -53,6 +53,7 @@ class LiveSource(LocalSource):
         self._news: deque[str] = deque()
         self._asking, self._asked_for = socketpair()
         """Two ends of a pair: a byte into the first wakes the thread, which polls the second."""
+        self._asking.setblocking(False)  # once the run has ended nobody reads them any more
         self._closing = threading.Event()
         self._wished = threading.Event()
         self._thread = threading.Thread(target=self._read, name="ddpmon-source", daemon=True)
@@ -81,7 +82,7 @@ class LiveSource(LocalSource):
             self._wake()
 
     def _wake(self) -> None:
-        with contextlib.suppress(OSError):  # it was closed
+        with contextlib.suppress(OSError):  # it was closed, or is full of such bytes
             self._asking.send(b".")
 
     def silent_for(self) -> float:
@@ -101,6 +102,7 @@ class LiveSource(LocalSource):
     def close(self) -> None:
         self._closing.set()
         self._wished.set()
+        self._wake()
         self._thread.join(2.0)
         self._asking.close()
         self._asked_for.close()

@@ -42,8 +42,9 @@ class Passage:
 
     def change_to(self, source: Source) -> None:
         """Show another source from now on."""
-        self.source, self.held, self.newest = source, None, source.snapshot()
+        self.source, self.held = source, None
         self._history.clear()
+        self.take()
 
     @property
     def news(self) -> bool:

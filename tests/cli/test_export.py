@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 
 import pytest
 
@@ -25,7 +27,22 @@ def test_a_format_goes_to_standard_output_or_into_a_file(told, cli, tmp_path):
     assert (kept.returncode, kept.stdout, kept.stderr) == (0, "", "")
     assert json.loads(path.read_text())["traceEvents"]
     assert [entry.name for entry in tmp_path.iterdir()] == ["trace.json"]
+    (link := tmp_path / "link").symlink_to(path)
+    assert cli("export", "told", "--format", "csv", "--last", "1", "-o", str(link)).returncode == 0
+    assert (link.is_symlink(), path.read_text().count("\n")) == (True, 1 + 2)
     assert cli("export", "--format", "openmetrics").stdout.endswith("# EOF\n")
+
+
+def test_what_is_no_file_is_written_to_and_not_replaced(told, cli, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert cli("export", "told", "--format", "csv", "--last", "1", "-o", str(pipe)).returncode == 0
+        assert len(os.read(reading, 1 << 16).splitlines()) == 1 + 2
+    finally:
+        os.close(reading)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
 @pytest.mark.parametrize(

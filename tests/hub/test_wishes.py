@@ -1,5 +1,6 @@
 """What only one screen shows is built for the viewers that wish for it, and for nobody else."""
 
+import threading
 import time
 
 import pytest
@@ -73,6 +74,10 @@ def test_a_live_source_is_granted_a_new_wish_and_goes_on_being_so_after_the_end(
         wait_for(lambda: source.snapshot().state == "done")
         source.wish(HEAT)
         assert wait_for(lambda: source.snapshot().heat).last_step == 50
+        wishing = threading.Thread(target=lambda: [source.wish(wish) for wish in [LAST, HEAT] * 500], daemon=True)
+        wishing.start()
+        wishing.join(20)
+        assert not wishing.is_alive(), "a viewer that wishes again and again is held up"
     finally:
         source.close()
     recorded = RecordedSource(runs.load(stage.run.id))

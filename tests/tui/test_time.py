@@ -43,6 +43,13 @@ def test_space_pauses_and_goes_on_and_does_not_freeze():
     assert "x4" in drive(source, "space")[1].splitlines()[0]
 
 
+def test_another_source_can_be_moved_through_before_its_first_frame():
+    moved = passage.Passage(FakeSource(snapshots.slow()))
+    moved.change_to(FakeSource(snapshots.done()))
+    moved.skip(-1)
+    assert (moved.shown.state, moved.behind_s) == ("done", 0.0)
+
+
 @pytest.mark.parametrize("opening", ["enter", "7"])
 def test_where_brackets_go_from_rank_to_rank_they_do_not_move_time(opening):
     source = replaying(snapshots.slow())
