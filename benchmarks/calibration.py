@@ -132,9 +132,9 @@ class Score:
             lasts = {(f[0],) for f in lasts}
         if fault.kind == "host":
             lasts = {(f[0], f[1]) for f in lasts}
-        meant = (
-            {(kind, rank) for rank in fault.ranks[: 1 if fault.kind == "host" else None]} if fault.ranks else {(kind,)}
-        )
+        meant = {(kind, rank) for rank in fault.ranks} if fault.ranks else {(kind,)}
+        if fault.kind in {"host", "several"}:
+            meant = {(kind, *fault.ranks[: 1 if fault.kind == "host" else None])}
         costs = float(ill.step_ms[fault.begin : fault.end].sum() / well.step_ms[fault.begin : fault.end].sum())
         self.worth.append(WORTH.reached(costs))
         if self.worth[-1]:
@@ -144,7 +144,8 @@ class Score:
             begun = [at for _, at in right if at is not None]
             self.onset.append(abs(begun[-1] - since))
             self.moved.append(max(begun) - min(begun))
-        self.flaps += sum("keeps up again" in text and since + 10 < step < end for step, _, text in told.events)
+        ends = [step for step, _, text in told.events if re.search("keeps? up again", text)]
+        self.flaps += sum(since + 10 < step < end for step in ends)
         for finding in told.last:
             if finding.kind == kind and "gain" in finding.evidence and finding.until_step is None:
                 # What is predicted is of the steps in the window since it began.
@@ -199,7 +200,7 @@ def false_events(told: Told, fault: Fault, memory: float) -> tuple[int, int]:
         if severity == "info":
             continue
         said = FIGURES.sub("#", text.split(":")[0])
-        who = re.match(r"(rank |host)(\d+)", text)
+        who = re.match(r"(ranks? |host)(\d[\d -]*)", text)
         if who is not None and who[1] == "host":
             right = fault.kind == "host" and text.startswith(f"host{fault.ranks[0] // len(fault.ranks)} ")
             false += not right or step < FIRST + fault.begin or (said, who[0]) in seen
@@ -207,9 +208,16 @@ def false_events(told: Told, fault: Fault, memory: float) -> tuple[int, int]:
             turns += 1
             false += said in seen or (memory <= 1 and fault.kind != "moving")
         else:
-            false += int(who[2]) not in fault.ranks or step < FIRST + fault.begin or (said, who[0]) in seen
+            right = ranks_of(who[2]) <= set(fault.ranks) and step >= FIRST + fault.begin
+            false += not right or (said, who[0]) in seen
         seen |= {said} if who is None else {(said, who[0])}
     return false, turns
+
+
+def ranks_of(words: str) -> set[int]:
+    """Of "1 3-4 6"."""
+    spans = [[int(end) for end in word.split("-")] for word in words.split()]
+    return {rank for span in spans for rank in range(span[0], span[-1] + 1)}
 
 
 def fault_of(kind: str, size: float, seed: int, args: argparse.Namespace) -> Fault:
@@ -218,7 +226,13 @@ def fault_of(kind: str, size: float, seed: int, args: argparse.Namespace) -> Fau
     rank = seed * 7 % args.ranks
     there = host_ranks(args.ranks)
     host = range(rank // there * there, min(args.ranks, rank // there * there + there))
-    ranks = {"moving": (), "two": (rank, (rank + 3) % args.ranks), "host": host}.get(kind, (rank,))
+    some = range(rank, rank + 3 * max(3, args.ranks // 16), 3)
+    ranks = {
+        "moving": (),
+        "two": (rank, (rank + 3) % args.ranks),
+        "several": sorted(each % args.ranks for each in some),
+        "host": host,
+    }.get(kind, (rank,))
     begin = args.begin if args.begin < args.steps else args.steps // 2
     ends = {"transient": begin + max(60, (args.steps - begin) // 3)}
     name = "late" if kind == "two" else kind
@@ -260,8 +274,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--noise", nargs="+", choices=NOISES, default=list(NOISES))
     parser.add_argument(
-        "--faults", nargs="+", choices=("none", "late", "two", "host", "transient", "moving", "periodic", "uneven"),
-        default=["none", "late"],
+        "--faults", nargs="+", default=["none", "late"],
+        choices=("none", "late", "two", "several", "host", "transient", "moving", "periodic", "uneven"),
     )  # fmt: skip
     parser.add_argument("--sizes", type=float, nargs="+", default=[0.1, 0.25], help="of a step")
     parser.add_argument("--ranks", type=int, default=8)

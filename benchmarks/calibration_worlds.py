@@ -96,13 +96,14 @@ class Fault:
                 added[now, rank] = own[now, rank] * self.size
             elif self.kind == "periodic":
                 added[now & ((steps - self.begin) % 10 == 0), rank, place] = self.size * step_ms * 10
-            elif self.kind in {"late", "transient", "host"}:
+            elif self.kind in {"late", "several", "transient", "host"}:
                 added[now, rank, place] = self.size * step_ms
         return added
 
 
 EXPECTED = {
     "late": "straggler",
+    "several": "several_stragglers",
     "transient": "straggler",
     "host": "slow_host",
     "moving": "moving_straggler",

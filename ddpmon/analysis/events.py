@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from ddpmon.analysis.finding_cost import cost_s
 from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.threshold import Threshold
+from ddpmon.analysis.words import rank_list
 from ddpmon.messages import Finding
 
 GRAVEST_FIRST = ("critical", "warn", "info")
@@ -72,12 +73,13 @@ class News:
                 sentence = _words_of_end(max(ended, key=_end, default=finding), finding, last_step)
                 self._gone[key] = sentence, seconds, finding
         for key, (sentence, since, was) in list(self._gone.items()):
-            if any(_has_in_it(whole, was) for whole in lasting.values()):
+            if any(_goes_on_as(finding, was) for finding in lasting.values()):
                 del self._gone[key]
-                self._announced.pop(key, None)
             elif not 0 <= seconds - since < AWAY_S.enter:
                 del self._gone[key]
-                self._announced.pop(key, None)
+                for other, (finding, _) in list(self._announced.items()):
+                    if other == key or _goes_on_as(finding, was):
+                        del self._announced[other]
                 if sentence:
                     events.append(Announcement("info", sentence))
         return events
@@ -110,10 +112,10 @@ def _was_there(over: Finding, before: Sequence[Finding]) -> bool:
     return any(f.until_step is None or _end(f) >= (over.since_step or 0) for f in same)
 
 
-def _has_in_it(whole: Finding, part: Finding) -> bool:
-    """Whether a finding about one rank goes on as one about all ranks of its host."""
-    family = kind_of(part).family
-    return bool(family) and kind_of(whole).family == family and set(part.ranks) < set(whole.ranks)
+def _goes_on_as(finding: Finding, was: Finding) -> bool:
+    """Whether a trouble of some ranks goes on under another name: a rank as its host, or as one of several."""
+    family = kind_of(was).family
+    return bool(family) and kind_of(finding).family == family and not set(was.ranks).isdisjoint(finding.ranks)
 
 
 def _end(finding: Finding) -> int:
@@ -127,8 +129,9 @@ def _lasting(findings: Sequence[Finding]) -> dict[Hashable, Finding]:
 
 def _words_of_end(ended: Finding, was: Finding, last_step: int | None) -> str:
     """That it is gone, and what it cost: "rank 3 keeps up again; it cost 12.3 s". "": its kind announces no end."""
-    ranks = " ".join(map(str, was.ranks))
-    sentence = kind_of(was).gone.format(ranks=ranks, who=was.subject or f"rank {ranks}")
+    ranks, many = rank_list(was.ranks, 0), len(was.ranks) > 1 and not was.subject
+    who = was.subject or f"rank{'s' * many} {ranks}"
+    sentence = kind_of(was).gone.format(ranks=ranks, who=who, s="" if many else "s")
     seconds = cost_s(ended, last_step)
     if not sentence or seconds is None:
         return sentence

@@ -108,8 +108,8 @@ class Kind(Generic[Facts]):
     """In messages and reports."""
     subject: Subject
     gone: str
-    """The event at its end, with its {ranks} or with {who} it is about, a host or a rank; "": none, because something
-    else reports that or it means nothing.
+    """The event at its end, with its {ranks} or with {who} it is about, a host or ranks, and the verb's {s}; "": none,
+    because something else reports that or it means nothing.
     """
     words: Callable[[Detection[Facts]], Words]
     detect: Callable[[Moment], Iterable[Detection[Any] | Finding]] | None = None

@@ -18,7 +18,7 @@ from ddpmon.analysis.statistics.arrays import Floats, medians
 from ddpmon.analysis.statistics.excess import some_of
 from ddpmon.analysis.steps.by_host import by_host, columns_by_host
 from ddpmon.analysis.steps.stragglers import late
-from ddpmon.analysis.steps.stretches import LateStretch
+from ddpmon.analysis.steps.stretches import FEWEST_STEPS, LateStretch
 from ddpmon.analysis.steps.what_if import gain
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
@@ -183,7 +183,12 @@ def late_hosts(
             ended[place] = max(ended.get(place, 0), int(np.searchsorted(world.step, finding.until_step or 0)))
     made = []
     left_out = [hosts.index(names[column]) for column in skip]
-    for stretch in late(by_host(world, list(columns.values())), since, left_out, ended):
+    side_by_side = by_host(world, list(columns.values()))
+    if FEWEST_STEPS.reached(len(world)):
+        sizes = np.array([len(there) for there in columns.values()])
+        share = np.sqrt(1 / sizes + 1 / (sizes.sum() - sizes))
+        vars(side_by_side)["noise"] = side_by_side.noise.of_means(world.noise, share)
+    for stretch in late(side_by_side, since, left_out, ended):
         name = hosts[stretch.column]
         one = LateHost(name, world, columns[name], stretch, conditions)
         one.held = lasting.get(name)

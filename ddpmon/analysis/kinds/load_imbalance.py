@@ -66,7 +66,7 @@ KIND = Kind(
     "load_imbalance",
     subject="rank",
     family="late",
-    gone="{who} keeps up again",
+    gone="{who} keep{s} up again",
     words=words,
     by_cost=True,
     changes_level=True,

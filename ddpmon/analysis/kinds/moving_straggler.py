@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ddpmon.analysis.kinds import load_imbalance, periodic_straggler, slow_host, straggler
+from ddpmon.analysis.kinds import load_imbalance, periodic_straggler, several_stragglers, slow_host, straggler
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, covers_what_goes_on, for_words
 from ddpmon.analysis.kinds.late import Late
 from ddpmon.analysis.kinds.own_time import forward_may_be, other_may_be_forward
@@ -125,8 +125,11 @@ MUCH = Threshold(
     why="A judgement: noise makes no turn so much worse than the mean of all (of normal values, three standard"
     " deviations are twice the mean of the largest of eight), and nobody need wait to be told of it.",
 )
-ONE_RANKS = frozenset(each.KIND.name for each in (straggler, slow_host, load_imbalance, periodic_straggler))
-"""Kinds about one rank or one host; ranks that take turns may each be late for some steps, or every so many."""
+ONE_RANKS = frozenset(
+    each.KIND.name for each in (straggler, several_stragglers, slow_host, load_imbalance, periodic_straggler)
+)
+"""Kinds about a rank or about ranks that are late at once; those that take turns may each be late for some steps, or
+every so many."""
 
 
 @dataclass(frozen=True)

@@ -157,7 +157,7 @@ KIND = Kind(
     "slow_host",
     subject="host",
     family="late",
-    gone="{who} keeps up again",
+    gone="{who} keep{s} up again",
     words=words,
     fewest_steps=SOME_STEPS,
     by_cost=True,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.kinds import load_imbalance, slow_host
+from ddpmon.analysis.kinds import load_imbalance, several_stragglers, slow_host
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.kinds.late import (
     Late,
@@ -54,9 +54,9 @@ class Straggler(Late):
 
 
 def detect(moment: Moment) -> Iterator[Detection[Any] | Finding]:
-    """Hosts that are late, then each rank that is by itself, worst first, then those that were.
+    """Ranks that are late together, hosts that are, then each rank by itself, worst first, then those that were.
 
-    Those with more work, and hosts, are of their own kinds.
+    Those with more work, hosts, and ranks of which none alone is worth mending are of their own kinds.
     """
     world = moment.longer or moment.world
     if len(world.ranks) < 2:
@@ -67,8 +67,11 @@ def detect(moment: Moment) -> Iterator[Detection[Any] | Finding]:
     had_more_work = {f.ranks[0] for f in lasting if f.kind == load_imbalance.KIND.name}
     hosts = slow_host.late_now(moment, world)
     besides = [stretch for host in hosts if not host.stretch.over for stretch in host.as_ranks]
-    past = [*over, *slow_host.over_of_ranks(moment, hosts)]
+    several = several_stragglers.Several(moment, world)
+    past = [*over, *slow_host.over_of_ranks(moment, hosts), *several.over]
     ranks = list(late_ranks(world, lasting, past, moment.conditions, had_more_work, moment.rhythmic, besides))
+    ranks = several.take(ranks, [*moment.rhythmic, *(stretch.column for stretch in besides)])
+    yield from several.detected()
     yield from slow_host.detected(moment, hosts, [one.column for one in ranks if not one.stretch.over])
     for one in ranks:
         if not is_worth_telling(one):
@@ -176,7 +179,7 @@ KIND = Kind(
     "straggler",
     subject="rank",
     family="late",
-    gone="{who} keeps up again",
+    gone="{who} keep{s} up again",
     words=words,
     detect=detect,
     fewest_steps=SOME_STEPS,

@@ -7,7 +7,7 @@ checkpoint) are taken out and steps in level stay sharp (Tukey's running median)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from statistics import NormalDist
 
@@ -109,6 +109,10 @@ class Chance:
     noise: Wandering
     unseen_ms: float
     """Standard deviation of wandering that a short window may hide."""
+    parts: Chance | None = None
+    """Of one of those that each of these is a mean of; None: they are no means."""
+    share: Floats = field(default_factory=lambda: np.ones(1))
+    """[R] Times what such a part strays that a mean of them does at least."""
 
     def bound_ms(self, steps: int, deviations: float) -> Floats:
         """[R] The same of one length."""
@@ -126,7 +130,10 @@ class Chance:
         unseen = self.unseen_ms**2 * np.minimum(1.0, UNSEEN_STEPS / steps)
         variance = np.maximum(self.noise.relative, 1.0) * self.noise.variances(steps)
         bound: Floats = np.sqrt(student**2 * variance + deviations**2 * unseen)
-        return bound
+        if self.parts is None:
+            return bound
+        of_parts: Floats = self.share * self.parts.bounds_ms(lengths, deviations)
+        return np.maximum(bound, of_parts)
 
     def of_a_rank(self, column: int | None = None, times: float = 1.0) -> Chance:
         """The same for one rank alone; None: that is as noisy as the mean of all.
@@ -134,7 +141,16 @@ class Chance:
         times: the variance of that mean that it has, if that is more.
         """
         relative = 1.0 if column is None else float(self.noise.relative[column])
-        return replace(self, noise=replace(self.noise, relative=np.array([max(relative, times)])))
+        share = self.share if column is None or len(self.share) == 1 else self.share[[column]]
+        noise = replace(self.noise, relative=np.array([max(relative, times)]))
+        return replace(self, noise=noise, share=share if self.parts else np.ones(1))
+
+    def of_means(self, parts: Chance, share: Floats) -> Chance:
+        """The same of what are means of other series: few of them tell less of noise than what they are made of.
+
+        parts: the noise of those. share: [R] times that of one that is left in each mean.
+        """
+        return replace(self, parts=parts.of_a_rank(), share=share)
 
     @property
     def tail(self) -> float:

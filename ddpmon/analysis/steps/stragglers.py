@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ddpmon.analysis.statistics.arrays import Floats, median, medians
-from ddpmon.analysis.statistics.excess import EXPLAINS, Chance, chance, deviations, noisier, restless
+from ddpmon.analysis.statistics.excess import EXPLAINS, Chance, deviations, noisier, restless
 from ddpmon.analysis.steps.certain import FEWEST_CERTAIN, MANY, certain
 from ddpmon.analysis.steps.one_phase import IN_ONE_PHASE, MOST, in_each_phase
 from ddpmon.analysis.steps.stretches import (
@@ -84,16 +84,12 @@ def late(
     was_late = was_late or {}
     if not FEWEST_STEPS.reached(len(world)):
         return certain(world, was_late, skip, EXCESS_MS.enter)
-    excess, smooth, sums = world.excess_ms, world.smooth_ms, world.total_ms
-    typical = world.usual_ms
-    noise = chance(sums, typical)
+    excess, smooth, sums, noise = world.excess_ms, world.smooth_ms, world.total_ms, world.noise
     plain = certain(world, was_late, skip, EXCESS_MS.enter, noise)
-    least = max(EXCESS_MS.enter, OVER_PEERS.enter * typical)
+    least = max(EXCESS_MS.enter, OVER_PEERS.enter * world.usual_ms)
 
-    share = np.ones(smooth.shape[1])
-    share[list(was_late)] = STAYS
     over = over or {}
-    stretches = _stretches(world, noise, _Asked(least, share, was_late, over, skip))
+    stretches = _stretches(world, noise, _Asked(least, _shares(world, was_late), was_late, over, skip))
     taken = {stretch.column for stretch in stretches}
     stretches += [stretch for stretch in plain if stretch.column not in taken]
     now = [stretch for stretch in stretches if not stretch.over and stretch.over_ms >= least * STAYS]
@@ -117,6 +113,34 @@ def late(
                 past.append(late)
     order = lambda stretch: -stretch.over_ms
     return sorted(now, key=order) + sorted(past, key=order)
+
+
+def late_by_little(
+    world: World, was_late: Mapping[int, int], skip: Collection[int], over_peers: Threshold[float]
+) -> list[LateStretch]:
+    """Columns that are late now by a share of the own time that says little of one alone, or were till now.
+
+    was_late, skip: as in `late`.
+    """
+    if not FEWEST_STEPS.reached(len(world)):
+        return []
+    least = max(EXCESS_MS.enter, over_peers.enter * world.usual_ms)
+    asked = _Asked(least, _shares(world, was_late), was_late, {}, skip)
+    stretches = _stretches(world, world.noise, asked)
+    now = [stretch for stretch in stretches if not stretch.over and stretch.over_ms >= least * STAYS]
+    taken = {stretch.column for stretch in now}
+    gone = [stretch for stretch in stretches if stretch.over]
+    left = (ended(world.excess_ms[:, c], world.smooth_ms[:, c], c, was_late[c]) for c in set(was_late) - taken)
+    gone += [stretch for stretch in left if stretch]
+    past = {stretch.column: stretch for stretch in gone if stretch.over_ms >= least * STAYS}
+    return _dated(world, now, was_late, {}) + list(past.values())
+
+
+def _shares(world: World, was_late: Collection[int]) -> Floats:
+    """[R] Of what is asked for: less of ranks that were late."""
+    share = np.ones(len(world.ranks))
+    share[list(was_late)] = STAYS
+    return share
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints, median, middles, running_total
-from ddpmon.analysis.statistics.excess import SMOOTHED, over_peers, steady
+from ddpmon.analysis.statistics.excess import SMOOTHED, Chance, chance, over_peers, steady
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,11 @@ class World:
     def total_ms(self) -> Floats:
         """[S - 3, R] Running total of `smooth_ms`: row n less row m is the sum of its rows m to before n."""
         return running_total(self.smooth_ms)
+
+    @cached_property
+    def noise(self) -> Chance:
+        """How far chance alone carries means of these excesses; of 10 steps at least."""
+        return chance(self.total_ms, self.usual_ms)
 
     @cached_property
     def _means(self) -> dict[str, Floats]:

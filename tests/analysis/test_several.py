@@ -1,0 +1,154 @@
+"""Several ranks that are late by little, none of which alone is worth mending, are one finding."""
+
+import math
+
+import pytest
+
+from ddpmon.analysis.events import News
+from ddpmon.analysis.evidence import Evidence
+from ddpmon.analysis.findings import findings
+from ddpmon.analysis.processes.conditions import Conditions
+from ddpmon.analysis.steps.window import Window
+from ddpmon.analysis.verdict import running
+from ddpmon.messages import OWN_PHASES, Finding
+from tests.analysis.noise import wandering
+from tests.worlds import OWN, own_times, world_with
+
+STEP_MS = sum(OWN) + 6
+LITTLE = 0.06 * STEP_MS
+"""Less than 8% of the own time, from which on one rank alone is late."""
+
+
+def world(late, *, ranks=8, steps=400, begin=100, end=None, seed=0):
+    """late: by rank, phase and ms."""
+    own = own_times(steps, ranks, noise=0.03, seed=seed)
+    for rank, (phase, ms) in late.items():
+        own[begin:end, rank, OWN_PHASES.index(phase)] += ms
+    return world_with(own)
+
+
+def above_info(found):
+    return [finding for finding in found if finding.severity != "info"]
+
+
+@pytest.mark.parametrize("ms", [LITTLE, 0.25 * STEP_MS])
+@pytest.mark.parametrize(("ranks", "late"), [(8, (1, 3, 6)), (8, (0, 1, 2, 5)), (6, (0, 2, 4)), (32, range(2, 20, 3))])
+def test_ranks_that_gain_only_together_are_one_finding_with_what_all_gain(ranks, late, ms):
+    ill = world(dict.fromkeys(late, ("data", ms)), ranks=ranks)
+    (finding,) = above_info(findings(ill, Evidence(world_size=ranks)))
+    assert (finding.kind, finding.ranks, finding.phase) == ("several_stragglers", list(late), "data")
+    assert abs(finding.since_step - 102) <= 1
+    well = world({}, ranks=ranks)
+    real = float(ill.step_ms[100:].sum() / well.step_ms[100:].sum())
+    assert finding.evidence["gain"] == pytest.approx(real, abs=0.01)
+    assert finding.evidence["alone_gain"] < 1.01
+    assert finding.evidence["critical_share"] > 0.8
+    assert finding.cost_ms == pytest.approx(ms, rel=0.25)
+    assert finding.text.startswith("ranks ")
+    assert len(finding.text) <= 76
+    assert f"{finding.evidence['gain']:.2f}x if all are fixed" in finding.text
+    assert "mend all" in finding.advice
+    assert running([finding], None).text == finding.text
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        dict.fromkeys((1, 6), ("data", LITTLE)),  # of two each would be named, if it were late by enough
+        dict.fromkeys((1, 3, 6), ("data", 0.015 * STEP_MS)),  # gains less than 2%
+        dict.fromkeys((0, 1, 3, 5, 6), ("data", LITTLE)),  # what most ranks do is the rule
+        {},
+    ],
+)
+def test_nearly_several_late_ranks_are_none(late):
+    assert above_info(findings(world(late), Evidence(world_size=8))) == []
+
+
+def test_two_late_ranks_and_one_that_is_late_by_far_are_each_a_finding_of_its_own():
+    pair = above_info(findings(world(dict.fromkeys((1, 6), ("data", 9.0))), Evidence(world_size=8)))
+    assert sorted((finding.kind, *finding.ranks) for finding in pair) == [("straggler", 1), ("straggler", 6)]
+    far = {1: ("backward", 12.0), 3: ("data", LITTLE), 6: ("data", LITTLE), 7: ("data", LITTLE)}
+    (one,) = above_info(findings(world(far), Evidence(world_size=8)))
+    assert (one.kind, one.ranks) == ("straggler", [1])
+
+
+def test_where_they_are_late_in_different_phases_none_is_named_and_each_ones_is_evidence():
+    late = {1: ("data", 4.0), 3: ("backward", 4.0), 6: ("forward", 4.0)}
+    (finding,) = above_info(findings(world(late), Evidence(world_size=8)))
+    assert (finding.ranks, finding.phase) == ([1, 3, 6], None)
+    assert "in several phases" in finding.text
+    assert finding.evidence["phases"] == ["data", "backward", "forward"]
+
+
+def test_that_all_of_them_are_on_one_host_is_said():
+    hosts = [Conditions(rank, f"host{rank // 8}") for rank in range(24)]
+    evidence = Evidence(world_size=24, conditions=hosts)
+    late = dict.fromkeys((1, 3, 6), ("data", 6.0))
+    (finding,) = above_info(findings(world(late, ranks=24), evidence))
+    assert finding.evidence["host"] == "host0"
+    assert "They are all on host0." in finding.advice
+
+
+def unfolding(whole, every=20):
+    """Findings and events as a world unfolds; ends are announced at once."""
+    window, before, news = Window(600), [], News()
+    for first in range(0, len(whole), every):
+        window.append(whole.between(first, first + every))
+        now = window.world()
+        found = findings(now, Evidence(world_size=8), before, now)
+        yield found, [event.text for event in news.of(before, found, int(now.step[-1]), math.inf)]
+        before = found
+
+
+def test_they_are_announced_once_from_their_first_step_and_once_when_they_keep_up_again():
+    whole = world(dict.fromkeys((1, 3, 6), ("data", LITTLE)), steps=1400, begin=300, end=900)
+    moments = list(unfolding(whole))
+    begun, ended = (text for _, texts in moments for text in texts)
+    assert begun.startswith("ranks 1 3 6 are slow: +")
+    assert ended.startswith("ranks 1 3 6 keep up again; it cost ")
+    lasting = [f for found, _ in moments for f in above_info(found)]
+    assert {f.since_step for f in lasting} <= {301, 302, 303}
+    assert {tuple(f.ranks) for f in lasting} == {(1, 3, 6)}
+    (over,) = [f for f in moments[-1][0] if f.kind == "several_stragglers"]
+    assert (over.severity, over.ranks) == ("info", [1, 3, 6])
+    assert abs(over.until_step - 901) <= 1
+    assert over.text.startswith("ranks 1 3 6 were slow from step 30")
+
+
+def test_one_that_joins_them_is_no_further_event():
+    own = own_times(900, 8, noise=0.03)
+    own[200:, (1, 3, 6), 0] += LITTLE
+    own[500:, 7, 0] += LITTLE
+    moments = list(unfolding(world_with(own)))
+    assert [text for _, texts in moments for text in texts if not text.startswith("ranks 1 3 6 are slow")] == []
+    (last,) = above_info(moments[-1][0])
+    assert last.ranks == [1, 3, 6, 7]
+
+
+@pytest.mark.parametrize("seed", [0])
+def test_ranks_that_wander_are_not_several_late_ones(seed):
+    own = own_times(700, 8, noise=0.01, seed=seed) * wandering(700, 8, share=0.1, lasts=33, seed=seed)
+    assert [f for found, _ in unfolding(world_with(own)) for f in found if f.kind == "several_stragglers"] == []
+
+
+SEVERAL = Finding("several_stragglers", "warn", "ranks 1 3 6 are slow", [1, 3, 6], "data", 10, cost_ms=1.0)
+ALONE = Finding("straggler", "warn", "rank 3 is slow", [3], "data", 10, cost_ms=1.0)
+
+
+@pytest.mark.parametrize(("before", "now"), [([SEVERAL], [ALONE]), ([ALONE], [SEVERAL])])
+def test_a_rank_that_goes_on_as_one_of_several_or_alone_does_not_keep_up_again(before, now):
+    news = News()
+    news.of([], before, 100, 0.0)
+    (event,) = news.of(before, now, 100, math.inf)
+    assert event.text == now[0].text
+
+
+def test_a_rank_that_was_one_of_several_for_a_while_is_not_announced_again_and_is_after_their_end():
+    news = News()
+    news.of([], [ALONE], 100, 0.0)
+    news.of([ALONE], [SEVERAL], 100, 1.0)
+    assert news.of([SEVERAL], [ALONE], 100, 2.0) == []
+    (end,) = news.of([ALONE], [], 100, math.inf)
+    assert end.text.startswith("rank 3 keeps up again")
+    (again,) = news.of([], [ALONE], 100, math.inf)
+    assert again.text == ALONE.text
