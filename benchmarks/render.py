@@ -37,7 +37,7 @@ import psutil
 from synthetic_ranks import Viewer, world_at_work
 from terminal import Dashboard, played, shown
 
-from ddpmon.messages import HeatWish, TimelineWish, Wish
+from ddpmon.messages import HeatWish, TimelineWish, Wish, encode
 
 SIZES = {"80x24": (80, 24), "160x50": (160, 50)}
 RANKS = (64, 1024)
@@ -307,7 +307,7 @@ def simulated_hour(run_id: str, ranks: int, size: str, count: int) -> None:
         heat = HeatWish(rows=SIZES[size][1] - 6, columns=SIZES[size][0] - 20, beyond_chance=True)
         wish = Wish(heat, TimelineWish(rows=20))
         for number in range(KEPT_SNAPSHOTS):
-            (Path(folder) / f"{number:03}.frame").write_bytes(viewer.next(wish=wish)[0])
+            (Path(folder) / f"{number:03}.frame").write_bytes(encode(viewer.next(wish=wish)[1]))
         viewer.close()
         command = [sys.executable, __file__, "--hour", folder, "--count", str(count)]
         with shown(command, SIZES[size]) as dashboard:

@@ -4,6 +4,8 @@
     python benchmarks/scale.py --ranks 16384 --seconds 60
     python benchmarks/scale.py --ranks 64 --seconds 20 --faults
     python benchmarks/scale.py --ranks 1024 --viewer    with a viewer that takes every snapshot
+    python benchmarks/scale.py --ranks 1024 --viewer --screen ranks     as one of this screen does
+    python benchmarks/scale.py --ranks 1024 --dashboard from the end of a step until `ddpmon attach` shows it
     python benchmarks/scale.py --ranks 1024 --profile   what the hub's time goes into
 
 A real root hub, as a process of its own, and node hubs in others (`scale_nodes.py`): 8 ranks each, real sockets with
@@ -21,6 +23,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+import re
 import resource
 import signal
 import socket
@@ -28,6 +31,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -36,14 +40,25 @@ import psutil
 
 from ddpmon import runs
 from ddpmon.hub import curve_keys
-from ddpmon.messages import Card
+from ddpmon.messages import Card, HeatWish, SamplesWish, StripsWish, TimelineWish, Wish
 from ddpmon.recording.recorded import recorded_report
 from ddpmon.recording.recording import Recording
 
 sys.path.insert(0, str(Path(__file__).parent))
 from scale_nodes import Plan, Said
 from synthetic_ranks import Viewer
+from terminal import Dashboard, played, shown
 
+SIZE = 160, 50
+STEP_SHOWN = re.compile(r"step ([\d,]+)")
+SCREENS = {
+    "overview": Wish(strips=StripsWish(ranks=((0, 15),))),
+    "ranks": Wish(strips=StripsWish(ranks=((0, 43),))),
+    "devices": Wish(samples=SamplesWish(("gpu", "cpu"), ranks=((0, 39),))),
+    "heat": Wish(heat=HeatWish(rows=44, columns=140)),
+    "timeline": Wish(timeline=TimelineWish(rows=44)),
+}
+"""What some screens of that size wish for."""
 PER_NODE = 8
 SETTLE_S = 8.0
 NODES_A_PROCESS = 1024
@@ -64,6 +79,8 @@ class Wanted:
     rate: float = 10.0
     faults: bool = False
     viewer: bool = False
+    screen: str = "overview"
+    dashboard: bool = False
     profile: str | None = None
 
 
@@ -82,7 +99,7 @@ class Result:
     behind_s: float = 0.0
     """How far the made-up nodes fell behind."""
     latency_s: tuple[float, float] | None = None
-    """Step end to a viewer that has decoded the snapshot: median and 95th percentile."""
+    """Step end to a viewer that has decoded the snapshot, or to a screen that shows it: median and 95th percentile."""
     records: int = 0
     lost: int = 0
     bounds_wrong: int = 0
@@ -154,7 +171,12 @@ def _play(ranks: int, args: Wanted, home: Path) -> Result:
             players.append(subprocess.Popen([sys.executable, str(Path(__file__).with_name("scale_nodes.py")), path]))
         started += players
         _wait_for(lambda: all((home / f"plan{plan.first}.connected").exists() for plan in plans), players, log)
-        result = _measured(ranks, hub, viewer, players, args)
+        if args.dashboard:
+            viewer.close()  # what is measured is what one viewer gets
+            with shown([sys.executable, "-m", "ddpmon", "attach", run.id], SIZE) as dashboard:
+                result = _measured(ranks, hub, viewer, players, args, dashboard)
+        else:
+            result = _measured(ranks, hub, viewer, players, args)
         saids = [msgspec.json.decode((home / f"said{plan.first}").read_bytes(), type=Said) for plan in plans]
         runs.save(dataclasses.replace(run, ended_at=time.time(), exit_code=0))
         hub.send_signal(signal.SIGTERM)
@@ -192,19 +214,27 @@ def _wait_for(there, players: list[subprocess.Popen], log: Path) -> None:
 
 
 def _measured(
-    ranks: int, hub: subprocess.Popen, viewer: Viewer, players: list[subprocess.Popen], args: Wanted
+    ranks: int,
+    hub: subprocess.Popen,
+    viewer: Viewer,
+    players: list[subprocess.Popen],
+    args: Wanted,
+    dashboard: Dashboard | None = None,
 ) -> Result:
     """While it is played: what the hub takes."""
     process = psutil.Process(hub.pid)
+    wish = {"wish": SCREENS[args.screen]}
     began = time.monotonic()
     peak, seen = 0.0, []
     at_first, cpu_first, cpu_last = began, 0.0, 0.0
     sizes = []
     while any(player.poll() is None for player in players):
         if args.viewer:
-            frame, shot = viewer.next()
+            frame, shot = viewer.next(**wish)
             seen.append((time.monotonic_ns() // 1000, shot.step))
             sizes.append(len(frame))
+        elif dashboard is not None:
+            dashboard.read(0.25)
         else:
             time.sleep(0.25)
         now = time.monotonic()
@@ -214,11 +244,21 @@ def _measured(
         cpu_last = sum(process.cpu_times()[:2])
     if any(player.returncode for player in players):
         raise SystemExit("the nodes failed")
-    viewer.close()
+    if dashboard is not None:
+        seen = list(_painted(dashboard))
+    else:
+        viewer.close()
     result = Result(ranks, (cpu_last - cpu_first) / (args.seconds - (at_first - began)), peak, seen)
     if args.viewer:
         result.viewer_kb_per_s = sum(sizes) / (time.monotonic() - began) / 1e3
     return result
+
+
+def _painted(dashboard: Dashboard) -> Iterator[tuple[int, int]]:
+    """When a step was on the screen, and which."""
+    for at, screen in played(dashboard, SIZE):
+        if step := STEP_SHOWN.search(screen):
+            yield round(at * 1e6), int(step[1].replace(",", ""))
 
 
 def _compare(result: Result, run: runs.Run, saids: list[Said], args: Wanted) -> None:
@@ -270,12 +310,11 @@ def _latency(seen: list[tuple[int, int]], ends_us: list[int]) -> tuple[float, fl
 def line(result: Result) -> str:
     """As a row of the table."""
     since, gain, latency = result.since, result.gain, result.latency_s
+    to_viewer = "–" if result.viewer_kb_per_s is None else f"{result.viewer_kb_per_s:,.0f}"
     words = [
         f"{result.ranks:6,} {result.cpu:7.1%} {result.peak_mb:6,.0f} {result.kb_per_s_rank:8.2f}",
         f"{result.bytes_a_record:8.0f}",
-        f"{latency[0]:6.2f} {latency[1]:5.2f} {result.viewer_kb_per_s:8,.0f}"
-        if latency
-        else f"{'–':>6} {'–':>5} {'–':>8}",
+        f"{latency[0]:6.2f} {latency[1]:5.2f} {to_viewer:>8}" if latency else f"{'–':>6} {'–':>5} {'–':>8}",
         f"{result.records:10,} {result.lost:5} {result.bounds_wrong:6}",
         f" rank {', '.join(map(str, result.blamed)) or '–'}",
         f"since {since[0]} ({since[1]})" if since else "",
@@ -298,6 +337,8 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=10.0, help="steps a second")
     parser.add_argument("--faults", action="store_true", help="cut, lossy and restarted")
     parser.add_argument("--viewer", action="store_true", help="a viewer takes every snapshot")
+    parser.add_argument("--screen", choices=SCREENS, default="overview", help="which one the viewer shows")
+    parser.add_argument("--dashboard", action="store_true", help="when a dashboard in a terminal shows a step")
     parser.add_argument("--profile", help="write cProfile's statistics of the hub there")
     args = vars(parser.parse_args())
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

@@ -35,9 +35,9 @@ from ddpmon.messages import (
     Snapshot,
     Step,
     Sync,
-    decode_snapshot,
     encode,
 )
+from ddpmon.messages.changes import changed
 
 PHASES_MS = (10.0, 50.0, 70.0, 5.0, 5.0)
 NOISE = 0.25
@@ -166,12 +166,13 @@ class Viewer:
 
     def next(self, **wish: object) -> tuple[bytes, Snapshot]:
         """The next snapshot, as it came and decoded. wish: of Next."""
-        asked = Next(self._newest.version, self._newest.epoch, **wish) if self._newest else Next(**wish)
+        newest = self._newest
+        asked = Next(newest.version, newest.epoch, base=newest.version, **wish) if newest else Next(base=0, **wish)
         self._socket.send(encode(asked))
         if not self._socket.poll(20_000):
             raise NoAnswerError
         frame = self._socket.recv()
-        self._newest = decode_snapshot(frame)
+        self._newest = changed(newest, frame)
         return frame, self._newest
 
     def close(self) -> None:

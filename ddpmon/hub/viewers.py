@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import zmq
 
+from ddpmon.hub.changes import Sent
 from ddpmon.hub.pace import Pace
 from ddpmon.hub.receiving import Receiver, Socket
 from ddpmon.messages import Ask, Snapshot, WireError, Wish, decode_from_viewer, encode
@@ -26,6 +27,8 @@ RELAYED_S = 2.0
 MOST = 256
 FRAMES_KEPT = 64
 """Encodings of the current snapshot that are kept, each for another wish."""
+SENT_KEPT = 16
+"""Viewers of which is kept what they have; further ones are sent whole snapshots in turn."""
 TURN_S = 0.05
 """How long taking requests may take: ranks wait meanwhile."""
 
@@ -65,6 +68,10 @@ class Viewers:
         self._relayed: dict[bytes, float] = {}
         """Viewers whom another hub is to answer, and until when."""
         self._wishes: dict[bytes, Wish] = {}
+        self._bases: dict[bytes, int] = {}
+        """Of viewers that take changes: the version of this hub that each has, or 0."""
+        self._sent: dict[bytes, Sent] = {}
+        """What each of those has; who asked last is last."""
         self._asked_at: dict[bytes, float] = {}
         self._current: Snapshot | None = None
         self._frames: dict[Wish, bytes] = {}
@@ -107,9 +114,14 @@ class Viewers:
             self._waiting[viewer] = (version, now + AGAIN_S)
         self._asked_at[viewer] = now
         self._wishes[viewer] = request.wish
+        if request.base is not None:
+            self._bases[viewer] = request.base if request.epoch == self._epoch else 0
+        else:
+            self._bases.pop(viewer, None)
         if len(self._asked_at) > MOST:  # mostly viewers that have gone
             gone = next(iter(self._asked_at))
             del self._asked_at[gone], self._wishes[gone]
+            self._bases.pop(gone, None)
 
     def serve(self, now: float) -> None:
         """Answer whoever can be answered now."""
@@ -135,17 +147,31 @@ class Viewers:
         self._renew(now)
         for identity, asked_at in self._asked_at.items():
             if now - asked_at < 3 * AGAIN_S:
+                self._bases.pop(identity, None)  # whole: nobody is there to be asked again
                 self._send(identity)
 
     def _send(self, identity: bytes) -> None:
         assert self._current is not None  # noqa: S101  who sends has renewed it
         wish = self._wishes.get(identity, Wish())
+        frame = self._changes(identity, wish) if identity in self._bases else self._whole(wish)
+        if not self._deliver(identity, frame):
+            self.show(identity, frame)
+
+    def _whole(self, wish: Wish) -> bytes:
+        assert self._current is not None  # noqa: S101  see _send
         if wish not in self._frames:
             if len(self._frames) >= FRAMES_KEPT:
                 self._frames.clear()
             self._frames[wish] = encode(self._with_parts(self._current, wish))
-        if not self._deliver(identity, self._frames[wish]):
-            self.show(identity, self._frames[wish])
+        return self._frames[wish]
+
+    def _changes(self, identity: bytes, wish: Wish) -> bytes:
+        assert self._current is not None  # noqa: S101  see _send
+        sent = self._sent.pop(identity, None) or Sent()
+        self._sent[identity] = sent
+        if len(self._sent) > SENT_KEPT:
+            del self._sent[next(iter(self._sent))]
+        return sent.answer(self._with_parts(self._current, wish), wish, self._bases[identity])
 
     def show(self, viewer: bytes, frame: bytes) -> None:
         """Send a viewer of this hub a snapshot."""

@@ -25,6 +25,12 @@ _snapshot = msgspec.msgpack.Decoder(Snapshot)
 def decode_snapshot(frame: bytes) -> Snapshot:
     """Decode and check what the hub sent to a viewer; WireError names what is wrong with it."""
     shot = decode(_snapshot, frame)
+    check(shot)
+    return shot
+
+
+def check(shot: Snapshot) -> None:
+    """Check what the types do not; WireError names what is wrong."""
     _check_ranks(shot.ranks, shot.run.world_size)
     _check_series(shot.loss_series, "loss")
     _check_series(shot.own_series, "own time")
@@ -45,7 +51,6 @@ def decode_snapshot(frame: bytes) -> Snapshot:
             _check_courses(strips.courses, strips.columns)
     for view in shot.stacks:
         _check_stack(view.stack)
-    return shot
 
 
 def checked(shot: Snapshot) -> Snapshot:

@@ -129,6 +129,7 @@ def decode_from_viewer(frame: bytes) -> FromViewer:
         _check(len(request.ranks) <= MAX_WORLD, "number of ranks", len(request.ranks))
         _check(all(0 <= rank < MAX_WORLD for rank in request.ranks), "rank", request.ranks[:4])
         return request
+    _check(request.base is None or 0 <= request.base < MAX_STEP, "base", request.base)
     timeline, inspect = request.wish.timeline, request.wish.inspect
     for heat in (request.wish.heat, request.wish.heat_phases):
         if heat is not None:

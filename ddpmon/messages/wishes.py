@@ -132,6 +132,8 @@ class Next(msgspec.Struct, array_like=True, tag="next"):
     version: int = 0
     epoch: str = ""
     wish: Wish = Wish()
+    base: int | None = None
+    """The version that it has and of which it takes changes, 0: of none; None: it wants each one whole."""
 
 
 class Ask(msgspec.Struct, array_like=True, tag="ask"):

@@ -14,6 +14,7 @@ import zmq
 from ddpmon import runs
 from ddpmon.errors import DdpmonError, RecordingError, RunNotFoundError, UnsafePathError
 from ddpmon.messages import END_STATES, Ask, Next, Snapshot, WireError, Wish, checked, decode_snapshot, encode
+from ddpmon.messages.changes import LARGEST_BYTES, are_changes, changed
 from ddpmon.messages.door import Door, wrong
 from ddpmon.runs import Run
 from ddpmon.runs.logs import Log, Reader
@@ -24,8 +25,6 @@ ASK_AGAIN_S = 3.0
 """A live hub answers every second; a request that this long went unanswered met no hub."""
 SEE_TO_S = 5.0
 """How often a viewer checks whether its run's supervisor lives."""
-LARGEST_BYTES = 1 << 28
-"""Of a snapshot: one of the largest world takes half of it."""
 
 
 class LiveSource(LocalSource):
@@ -44,6 +43,8 @@ class LiveSource(LocalSource):
         self._run = run
         self._log = Log(Reader(run))
         self._snapshot: Snapshot | None = None
+        self._base: Snapshot | None = None
+        """The hub's last one, of which it may send changes."""
         self.refused = ""
         self._wish = self._requested = self._answered = Wish()
         """What is wished for; what the last request asked for, and what the last answer holds."""
@@ -164,9 +165,9 @@ class LiveSource(LocalSource):
         newest = self._snapshot
         self._requested = self._wish
         answered = newest is not None and self._requested == self._answered
-        request = (
-            Next(newest.version, newest.epoch, self._requested) if newest and answered else Next(wish=self._requested)
-        )
+        epoch = newest.epoch if newest else ""
+        base = self._base.version if self._base and self._base.epoch == epoch else 0
+        request = Next(newest.version if newest and answered else 0, epoch, self._requested, base)
         try:
             socket.send(encode(request), zmq.NOBLOCK)
         except zmq.Again:
@@ -196,11 +197,13 @@ class LiveSource(LocalSource):
                     return
                 continue
             try:
-                answer = decode_snapshot(socket.recv())
+                frame = socket.recv()
+                answer = changed(self._base, frame) if are_changes(frame) else decode_snapshot(frame)
             except WireError as error:
+                self._base = None  # the next answer is whole
                 self.refused = f"the hub sent what cannot be: {error}"
                 continue
-            self._heard_at = time.monotonic()
+            self._heard_at, self._base = time.monotonic(), answer
             self.refused = ""
             newest = self._snapshot
             same = newest is not None and (newest.epoch, newest.version) == (answer.epoch, answer.version)

@@ -14,6 +14,7 @@ import zmq
 
 from ddpmon import runs
 from ddpmon.messages import (
+    END_STATES,
     PROTOCOL,
     STAGE_GROUP,
     STAGE_TRAINING,
@@ -27,6 +28,7 @@ from ddpmon.messages import (
     decode_to_rank,
     encode,
 )
+from ddpmon.messages.changes import are_changes, changed
 from tests.conftest import short_folder
 from tests.in_process import cli
 
@@ -135,18 +137,26 @@ class RankProcess(Rank):
 
 
 class Viewer:
-    def __init__(self, context, run):
+    """takes_changes: of the snapshot before, as the dashboard does."""
+
+    def __init__(self, context, run, takes_changes=False):
+        self.base, self.takes_changes = None, takes_changes
         self.socket = context.socket(zmq.DEALER)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.connect(runs.view_address(run.id))
 
     def ask(self, after=None):
-        self.socket.send(encode(Next(after.version, after.epoch) if after else Next()))
+        base = (self.base.version if self.base else 0) if self.takes_changes else None
+        self.socket.send(encode(Next(after.version, after.epoch, base=base) if after else Next(base=base)))
 
     def get(self, after=None, deadline_s=DEADLINE_S):
         self.ask(after)
         assert self.socket.poll(deadline_s * 1000), "no snapshot"
-        return decode_snapshot(self.socket.recv())
+        frame = self.socket.recv()
+        self.base = changed(self.base, frame) if are_changes(frame) else decode_snapshot(frame)
+        last = self.base.state in END_STATES  # which comes whole
+        assert are_changes(frame) == self.takes_changes or last
+        return self.base
 
     def until(self, condition, what):
         """Ask for one snapshot after the other until one fulfils the condition."""
@@ -207,8 +217,8 @@ class Stage:
         self.peers.append(RankProcess(self.context, self.run, rank, **{"world_size": self.run.world_size} | kwargs))
         return self.peers[-1]
 
-    def viewer(self):
-        self.peers.append(Viewer(self.context, self.run))
+    def viewer(self, **kwargs):
+        self.peers.append(Viewer(self.context, self.run, **kwargs))
         return self.peers[-1]
 
     def end(self, exit_code=0, **changes):

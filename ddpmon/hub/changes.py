@@ -1,0 +1,149 @@
+"""What one viewer has, and what it is sent of the next snapshot: not more than it can look at, however large the world.
+
+Of the ranks an answer brings those that its screen shows, and all to which something happened; of the rest so many that
+its size does not grow with the world: those first whose lateness moved, then those that were not sent for longest. A
+world of up to ROWS ranks is always sent as it is. Numbers of ranks have the digits that screens show.
+"""
+
+from __future__ import annotations
+
+import heapq
+import zlib
+from collections.abc import Iterable
+from itertools import chain
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import UNSET
+
+from ddpmon.messages import END_STATES, RankView, Series, Snapshot, Wish, encode
+from ddpmon.messages.changes import SERIES, Changed, Changes, Columns, GpuRow, Tail
+
+ROWS = 192
+"""Of ranks that are neither shown nor have news, in an answer: some 70 bytes each."""
+MOVED = 0.02
+"""A share of its peers' own time by which a rank's moved: who looks at all ranks wants to see those first."""
+BITS = 12
+"""Of a number's fraction that are sent: four digits."""
+_NEWS = ("health", "stage", "exit", "host", "pid", "stack", "environment", "unmeasured", "window")
+"""Fields of a rank that are told at once."""
+_SHOWN_WITH = {"clocks": "timeline"}
+"""Fields that grow with the world and that one screen shows: sent to whoever wishes for the part beside them."""
+
+
+class Sent:
+    """What one viewer has."""
+
+    def __init__(self) -> None:
+        self._shot: Snapshot | None = None
+        """The fields that it has; its ranks may be older."""
+        self._rows: list[RankView] = []
+        """Each rank as it was sent last."""
+        self._at: list[int] = []
+        """In which version."""
+
+    def answer(self, shot: Snapshot, wish: Wish, base: int) -> bytes:
+        """The frame that makes this snapshot of what the viewer has. base: the version that it says it has, or 0."""
+        last = self._shot
+        if last is None or base != last.version or not base or len(shot.ranks) != len(self._rows):
+            last = None
+        if last is None:
+            ranks: Iterable[int] = range(len(shot.ranks))
+            self._rows = [RankView(rank) for rank in ranks]
+            self._at = [0] * len(self._rows)
+        else:
+            ranks = self._due(shot, wish)
+        news = Changed(rows=self._columns(shot, list(ranks), exact=last is None))
+        for name in Snapshot.__struct_fields__:
+            value, before = getattr(shot, name), getattr(last, name, UNSET)
+            if name == "ranks" or (name != "version" and value == before):
+                continue
+            if name in SERIES:
+                setattr(news, name, _tail(Series() if last is None else before, value))
+            elif last is None or name not in _SHOWN_WITH or getattr(wish, _SHOWN_WITH[name]):
+                setattr(news, name, value)
+            else:
+                shot = msgspec.structs.replace(shot, **{name: before})  # so it has the earlier ones
+        self._shot = shot
+        return encode(Changes(last.version if last else 0, shot.epoch, zlib.compress(encode(news), 1)))
+
+    def _due(self, shot: Snapshot, wish: Wish) -> list[int]:
+        """The ranks that are sent, rising."""
+        rows = self._rows
+        others = [rank for rank, view in enumerate(shot.ranks) if view != rows[rank]]
+        if len(others) <= ROWS or shot.state in END_STATES:
+            return others
+        shown = _shown(wish)
+        due = [rank for rank in others if rank in shown or _has_news(rows[rank], shot.ranks[rank])]
+        rest = set(others).difference(due)
+        due += heapq.nsmallest(
+            ROWS, rest, key=lambda rank: (not _moved(rows[rank], shot.ranks[rank]), self._at[rank], rank)
+        )
+        return sorted(due)
+
+    def _columns(self, shot: Snapshot, ranks: list[int], *, exact: bool) -> Any:
+        columns = Columns(ranks=ranks)
+        views = [shot.ranks[rank] for rank in ranks]
+        before = [self._rows[rank] for rank in ranks]
+        for name in RankView.__struct_fields__:
+            column = [getattr(view, name) for view in views]
+            if name != "rank" and column != [getattr(view, name) for view in before]:
+                setattr(columns, name, _packed(name, column, exact=exact))
+        for rank, view in zip(ranks, views, strict=True):
+            self._rows[rank], self._at[rank] = view, shot.version
+        return columns
+
+
+def _shown(wish: Wish) -> set[int]:
+    """Ranks that the screen shows, as far as what it wishes for tells."""
+    spans = chain(*(part.ranks for part in (wish.strips, wish.samples) if part))
+    shown = {rank for first, last in spans for rank in range(first, last + 1)}
+    return shown | {wish.inspect.rank} if wish.inspect else shown
+
+
+def _has_news(before: RankView, now: RankView) -> bool:
+    return any(getattr(before, name) != getattr(now, name) for name in _NEWS)
+
+
+def _moved(before: RankView, now: RankView) -> bool:
+    return abs((now.over_median or 0.0) - (before.over_median or 0.0)) >= MOVED
+
+
+def _tail(before: Any, now: Any) -> Tail:
+    """What is new of a series: its points are added at the end, until all are made fewer."""
+    names = Series.__struct_fields__
+    points = zip(*(getattr(series, name) for series in (before, now) for name in names), strict=False)
+    kept = 0
+    for point in points:
+        if point[: len(names)] != point[len(names) :]:
+            break
+        kept += 1
+    return Tail(kept, Series(*(getattr(now, name)[kept:] for name in names)))
+
+
+def _packed(name: str, column: list[Any], *, exact: bool) -> list[Any]:
+    """A column as it is sent. exact: with all digits."""
+    if name == "gpu":
+        rows = [None if gpu is None else GpuRow(*msgspec.structs.astuple(gpu)) for gpu in column]
+        there = [row for row in rows if row is not None]
+        for field in () if exact else GpuRow.__struct_fields__:
+            for row, value in zip(there, _rounded([getattr(row, field) for row in there]), strict=True):
+                setattr(row, field, value)
+        return rows
+    if exact:
+        return column
+    if name == "phases_ms":
+        flat = iter(_rounded([value for phases in column for value in phases or ()]))
+        return [None if phases is None else tuple(next(flat) for _ in phases) for phases in column]
+    return _rounded(column)
+
+
+def _rounded(values: list[Any]) -> list[Any]:
+    """Numbers whose other bits are zero, so that they compress; what are no measured numbers as it is."""
+    if any(value is not None and type(value) is not float for value in values):
+        return values
+    numbers = np.array([np.nan if value is None else value for value in values], np.float64)
+    half, kept = np.uint64(1 << (51 - BITS)), np.uint64((1 << 64) - (1 << (52 - BITS)))
+    shorter = np.where(np.isfinite(numbers), ((numbers.view(np.uint64) + half) & kept).view(np.float64), numbers)
+    return [None if value is None else number for value, number in zip(values, shorter.tolist(), strict=True)]

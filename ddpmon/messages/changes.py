@@ -1,0 +1,141 @@
+"""What changed of a snapshot since the one that a viewer has: fields that are others, ranks as columns, compressed.
+
+A rank that is in no column is as the viewer has it: of many ranks each answer brings only some, see `hub.changes`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from ddpmon.messages.rank_view import Gpu, RankView
+from ddpmon.messages.snapshots import check
+from ddpmon.messages.values import Count, Rank
+from ddpmon.messages.viewers import Series, Snapshot
+from ddpmon.messages.wire import WireError, decode
+
+LARGEST_BYTES = 1 << 28
+"""Of an answer, unpacked: one of the largest world takes half of it."""
+SERIES = ("loss_series", "own_series")
+"""Fields of which only the end is sent, where what is before it has not changed."""
+
+
+class Changes(msgspec.Struct, array_like=True, tag="changes"):
+    """An answer to a viewer that says what it has."""
+
+    base: int
+    """Version of the snapshot that is changed; 0: the answer is whole."""
+    epoch: str
+    """Of the hub whose versions they are."""
+    packed: bytes
+
+
+class Tail(msgspec.Struct, array_like=True, frozen=True):
+    """How a series goes on after the points that are kept of it."""
+
+    kept: Count
+    rest: Series
+
+
+def _optional(kind: type[msgspec.Struct], leave_out: tuple[str, ...], column: bool) -> list[tuple[str, Any, Any]]:
+    fields = [(field.name, field.type) for field in msgspec.structs.fields(kind) if field.name not in leave_out]
+    return [(name, _column(type_) | UnsetType if column else type_ | UnsetType, UNSET) for name, type_ in fields]
+
+
+def _column(type_: Any) -> Any:
+    return list.__class_getitem__(type_)
+
+
+GpuRow: Any = msgspec.defstruct(
+    "GpuRow", [(field.name, field.type, None) for field in msgspec.structs.fields(Gpu)], array_like=True
+)
+Columns: Any = msgspec.defstruct(
+    "Columns",
+    [
+        ("ranks", list[Rank], msgspec.field(default_factory=list)),
+        *_optional(RankView, ("rank", "gpu"), column=True),
+        ("gpu", list[GpuRow | None] | UnsetType, UNSET),
+    ],
+)
+"""Some ranks, and of each the values of the fields in which any of them changed."""
+Changed: Any = msgspec.defstruct(
+    "Changed",
+    [
+        *_optional(Snapshot, ("ranks", *SERIES), column=False),
+        *((name, Tail | UnsetType, UNSET) for name in SERIES),
+        ("rows", Columns, msgspec.field(default_factory=Columns)),
+    ],
+)
+"""Fields of a snapshot that changed, and rows of ranks."""
+
+_changed = msgspec.msgpack.Decoder(Changed)
+_answer: msgspec.msgpack.Decoder[Changes] = msgspec.msgpack.Decoder(Changes)
+_ROW = tuple(name for name in Columns.__struct_fields__ if name != "ranks")
+_HEAD = tuple(name for name in Changed.__struct_fields__ if name not in {"rows", *SERIES})
+
+
+def are_changes(frame: bytes) -> bool:
+    """Whether an answer is not a whole snapshot, which begins as a map does."""
+    return frame[:1] >= b"\x90" and frame[:1] < b"\xa0"
+
+
+def changed(base: Snapshot | None, frame: bytes) -> Snapshot:
+    """The snapshot that changes make of the one that they are of; WireError where they make none.
+
+    base: what the viewer has.
+    """
+    answer = decode(_answer, frame)
+    if answer.base and (base is None or (base.version, base.epoch) != (answer.base, answer.epoch)):
+        raise WireError(f"changes of version {answer.base}, which is not here")
+    unpacking = zlib.decompressobj()
+    try:
+        content = unpacking.decompress(answer.packed, LARGEST_BYTES)
+    except zlib.error as error:
+        raise WireError(str(error)) from None
+    if not unpacking.eof:
+        raise WireError("an answer that is too large, or cut off")
+    news = decode(_changed, content)
+    values = {name: value for name in _HEAD if (value := getattr(news, name)) is not UNSET}
+    before = base if answer.base else None
+    for name in SERIES:
+        if (tail := getattr(news, name)) is not UNSET:
+            values[name] = _longer(getattr(before, name) if before is not None else Series(), tail)
+    if before is None:
+        run = values.get("run")
+        rows = [RankView(rank) for rank in range(run.world_size)] if run is not None else []
+        try:
+            shot = Snapshot(**values, ranks=_with_columns(rows, news.rows))
+        except TypeError:
+            raise WireError("an answer that is not whole") from None
+    else:
+        shot = msgspec.structs.replace(before, **values, ranks=_with_columns(before.ranks, news.rows))
+    check(shot)
+    return shot
+
+
+def _longer(before: Series, tail: Tail) -> Series:
+    names = Series.__struct_fields__
+    if any(tail.kept > len(getattr(before, name)) for name in names):
+        raise WireError("the end of a series that is not here")
+    return Series(*(getattr(before, name)[: tail.kept] + getattr(tail.rest, name) for name in names))
+
+
+def _with_columns(before: list[RankView], columns: Any) -> list[RankView]:
+    ranks = columns.ranks
+    if not ranks:
+        return before
+    if ranks[-1] >= len(before) or any(one >= other for one, other in pairwise(ranks)):
+        raise WireError("rows of ranks that are not in the world, or in no order")
+    present = {name: column for name in _ROW if (column := getattr(columns, name)) is not UNSET}
+    if any(len(column) != len(ranks) for column in present.values()):
+        raise WireError("columns of different lengths")
+    if (gpus := present.get("gpu")) is not None:
+        present["gpu"] = [None if row is None else Gpu(*msgspec.structs.astuple(row)) for row in gpus]
+    rows = list(before)
+    for rank, *values in zip(ranks, *present.values(), strict=True):
+        rows[rank] = msgspec.structs.replace(rows[rank], **dict(zip(present, values, strict=True)))
+    return rows
