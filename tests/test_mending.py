@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddpmon.messages import Batch, Bye, Failure, Sample, Scalar, WireError, decode_what_can_be, encode
+from ddpmon.messages.mending import _RECORDS
 from ddpmon.messages.wire import check_message
 from tests.test_messages import BATCH, FROM_RANK, FULL, HELLO, STACK, STEP
 
@@ -92,6 +93,23 @@ def test_a_logged_value_that_cannot_be_does_not_take_the_others_with_it():
     message, left_out = decoded(BATCH, scalars=[[3, "x" * 257, 1.0], [3, "accuracy", 0.5], ["a"], 7])
     assert left_out == ["a logged value"] * 3
     assert message.scalars == [Scalar(3, "accuracy", 0.5)]
+
+
+@pytest.mark.parametrize("name", _RECORDS)
+def test_a_record_that_cannot_be_is_left_out_whatever_else_is_wrong_with_its_batch(name):
+    sound = plain(FULL)[1 + FULL.__struct_fields__.index(name)]
+    message, left_out = decoded(FULL, total_steps=0, **{name: [*sound, [-1] * 64]})
+    assert left_out == ["total_steps", f"a {_RECORDS[name][2]}"]
+    assert message == msgspec.structs.replace(FULL, total_steps=None)
+
+
+def test_every_list_of_a_batch_is_mended_record_by_record():
+    lists = {
+        field.name
+        for field in msgspec.structs.fields(Batch)
+        if msgspec.inspect.type_info(field.type).__class__ is msgspec.inspect.ListType
+    }
+    assert lists == _RECORDS.keys()
 
 
 @pytest.mark.parametrize("steps", [7, "steps", {}, [[]] * 5000, None], ids=["int", "str", "map", "too many", "nil"])

@@ -13,9 +13,9 @@ from ddpmon import runs
 from ddpmon.errors import DdpmonError
 from ddpmon.hub.floods import monitored
 from ddpmon.hub.receiving import Socket
+from ddpmon.messages.folder import MAX_FRAME_BYTES
 
 REPLY_KIB = 64
-FRAME_BYTES = 1 << 20
 LAST_WORDS_MS = 500
 RANK_MESSAGES, VIEWER_MESSAGES = 100, 20
 """Messages of one connection that wait for the hub; further ones wait in the rank."""
@@ -42,7 +42,7 @@ class Sockets:
         self._lock = -1
         try:
             self._hold()
-            self.ingest = self._socket(rcvhwm=RANK_MESSAGES, most=FRAME_BYTES)
+            self.ingest = self._socket(rcvhwm=RANK_MESSAGES, most=MAX_FRAME_BYTES)
             self.view = self._socket(rcvhwm=VIEWER_MESSAGES, most=REPLY_KIB << 10)
             self.view.setsockopt(zmq.SNDHWM, 20)
             self.view.setsockopt(zmq.ROUTER_MANDATORY, 1)

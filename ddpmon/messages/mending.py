@@ -55,7 +55,7 @@ _RECORDS: dict[str, tuple[type[msgspec.Struct], Callable[[Any], None], str]] = {
     "scalars": (Scalar, check_scalar, "logged value"),
     "digests": (Digest, check_digest, "digest"),
     "layouts": (Layout, check_layout, "layout"),
-    "rest": (Pause, check_pause, "pause"),
+    "closing_pauses": (Pause, check_pause, "pause"),
 }
 """The lists of a batch: the type of a record, its check, and what people call it."""
 

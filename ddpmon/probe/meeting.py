@@ -93,7 +93,8 @@ class Exchange(threading.Thread):
             self._exchange(distributed_c10d._get_default_store().clone())
         except Exception as error:  # the group or the store is gone, or they are others than those we know
             if not self._ending.is_set() and self._nodes > 1 and self._speaks:
-                self._identity.note(f"{ALONE}: {type(error).__name__}: {str(error).splitlines()[0][:80]}")
+                reason = str(error).partition("\n")[0][:80]
+                self._identity.note(f"{ALONE}: {type(error).__name__}: {reason}")
 
     def _exchange(self, store: Any) -> None:
         self._identity.take_world(store.compare_set(WORLD, "", secrets.token_hex(8)).decode()[:MAX_NAME])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
+from ddpmon.messages.folder import MAX_FRAME_BYTES
+
 CAPACITY = 16_384
 """Records that are held for a hub that does not answer."""
 
@@ -23,13 +25,16 @@ class Outbox:
     def __init__(self, capacity: int = CAPACITY) -> None:
         self.capacity = capacity
         self.dropped = 0
-        """Records thrown away so far because the hub did not take them in time."""
+        """Records thrown away so far because the hub did not take them in time, or takes no frame of that size."""
         self._waiting: deque[PendingFrame] = deque()
         self._unacknowledged: deque[PendingFrame] = deque()
         self._records = 0
 
     def add(self, frame: PendingFrame) -> None:
-        """Take a frame; the oldest go when there are too many."""
+        """Take a frame; the oldest go when there are too many. One that no hub takes would end every connection."""
+        if len(frame.payload) > MAX_FRAME_BYTES:
+            self.dropped += frame.records
+            return
         self._waiting.append(frame)
         self._records += frame.records
         while self._records > self.capacity and len(self._waiting) + len(self._unacknowledged) > 1:

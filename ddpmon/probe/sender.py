@@ -27,6 +27,7 @@ from ddpmon.messages import (
     Step,
     encode,
 )
+from ddpmon.plain import utf8
 from ddpmon.probe import output, stack_signal, tail
 from ddpmon.probe.cuda import pending, resolve
 from ddpmon.probe.device_timeline import DeviceTimeline, passed
@@ -53,6 +54,7 @@ MAKE_WAY_S = 0.001
 """Long enough for it to wake up and take the GIL; a mere offer would be taken back before."""
 READING_S = 5.0
 """How long a step waits for its loss to arrive from the device."""
+ERROR_CHARACTERS = 500
 
 
 class Sender(threading.Thread):
@@ -260,8 +262,8 @@ class Sender(threading.Thread):
             rank=listener.identity.rank,
             pid=os.getpid(),
             time_us=time.monotonic_ns() // 1000,
-            error="".join(traceback.format_exception_only(error)).strip().splitlines()[-1][:500],
-            traceback=text[-MAX_TEXT:],
+            error=one_line(error),
+            traceback=utf8(text[-MAX_TEXT:]),
             step=listener.clock.step,
         )
         self._seq += 1
@@ -290,3 +292,16 @@ class Sender(threading.Thread):
         if not self._hub.outbox.settled:
             frames = self._hub.outbox.unacknowledged()
             tail.leave(bye.rank, [encode(listener.identity.hello()), *(frame.payload for frame in frames), encode(bye)])
+
+
+def one_line(error: BaseException) -> str:
+    """An exception's type and the first line of its message: what follows is advice, or notes.
+
+    Of an error that torch hands over from a DataLoader worker it is the last line, the worker's own error.
+    """
+    lines = [line for line in "".join(traceback.format_exception_only(error)).splitlines() if line.strip()]
+    if "Original Traceback (most recent call last):" in lines:
+        return utf8(lines[-1][:ERROR_CHARACTERS])
+    first = next(place for place, line in enumerate(lines) if not line.startswith(" "))  # a SyntaxError: where it is
+    begins_empty = lines[first].endswith(": ")
+    return utf8("".join(lines[first : first + 1 + begins_empty])[:ERROR_CHARACTERS])

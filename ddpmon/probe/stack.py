@@ -17,6 +17,7 @@ import torch
 
 from ddpmon.messages import MAX_FRAMES, Collective, Stack
 from ddpmon.messages.folder import Places
+from ddpmon.plain import utf8
 from ddpmon.probe import collectives
 from ddpmon.probe.collectives import COLLECTIVES
 from ddpmon.probe.hearing import Hearing
@@ -182,7 +183,8 @@ def _walk(frame: FrameType | None) -> tuple[list[str], int | None, list[str]]:
 
 @functools.lru_cache(maxsize=1024)
 def _place(file: str) -> tuple[str, bool]:
-    return places().place(file)
+    name, is_library = places().place(file)
+    return utf8(name), is_library
 
 
 def places() -> Places:

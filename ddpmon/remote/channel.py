@@ -6,6 +6,7 @@ sides send frames: four bytes of length, and a msgpack message in one zlib strea
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 import zlib
@@ -14,8 +15,11 @@ from typing import TypeAlias
 import msgspec
 
 import ddpmon
-from ddpmon.messages import WireError, Wish
+from ddpmon.messages import MAX_WORLD, WireError, Wish
+from ddpmon.messages.wire import decode
 from ddpmon.runs import Run
+from ddpmon.runs.logs import LAUNCHER, STREAMS
+from ddpmon.runs.run import check_values
 
 PROTOCOL = 1
 """Another number: the two cannot talk. Messages and fields that are only added leave it as it is."""
@@ -175,16 +179,28 @@ _from_here: msgspec.msgpack.Decoder[FromHere] = msgspec.msgpack.Decoder(FromHere
 
 
 def from_there(message: bytes) -> FromThere:
-    """A message of the far side; WireError if it is none of ours: a newer one may have others."""
-    try:
-        return _from_there.decode(message)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise WireError(str(error)) from None
+    """A message of the far side; WireError if it is none of ours (a newer ddpmon may have others) or impossible."""
+    decoded = decode(_from_there, message)
+    if isinstance(decoded, Beat):
+        _check(0.0 <= decoded.silent_s < math.inf, "silence", decoded.silent_s)
+    elif isinstance(decoded, Printed):
+        for said in decoded.said:
+            _check(said.stream in STREAMS, "stream", said.stream[:40])
+            _check(LAUNCHER <= said.rank < MAX_WORLD, "rank", said.rank)
+    elif isinstance(decoded, RunsThere):
+        for listed in decoded.runs:
+            try:
+                check_values(listed.run)
+            except ValueError as error:
+                raise WireError(f"a run: {error}") from None
+    return decoded
 
 
 def from_here(message: bytes) -> FromHere:
     """A message of the near side; WireError if it is none of ours."""
-    try:
-        return _from_here.decode(message)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise WireError(str(error)) from None
+    return decode(_from_here, message)
+
+
+def _check(ok: bool, name: str, value: object) -> None:
+    if not ok:
+        raise WireError(f"{name} out of range: {value}")

@@ -163,7 +163,9 @@ def load(run_id: str) -> Run:
     path = run_dir(run_id) / "run.json"
     try:
         run = reading.build(Run, reading.read(path))
-        _check_values(run, run_id)
+        check_values(run)
+        if run.id != run_id:  # or a path of it would lead elsewhere
+            raise ValueError("id is not its folder's name")
     except FileNotFoundError:
         raise RunNotFoundError(f"no run {run_id}; ddpmon ls shows what there is") from None
     except (OSError, ValueError) as error:
@@ -171,11 +173,12 @@ def load(run_id: str) -> Run:
     return run
 
 
-def _check_values(run: Run, run_id: str) -> None:
+def check_values(run: Run) -> None:
     """Check what the types do not. ValueError names the value that is out of range."""
     numbers: dict[str, tuple[float | None, float, float]] = {
         "created_at": (run.created_at, 0, YEAR_10000),
         "ended_at": (run.ended_at, 0, YEAR_10000),
+        "stopping_at": (run.stopping_at, 0, YEAR_10000),
         "world_size": (run.world_size, 0, (1 << 17) + 1),
         "nnodes": (run.nnodes, 1, (1 << 17) + 1),
         "exit_code": (run.exit_code, -(1 << 31), 1 << 31),
@@ -190,8 +193,6 @@ def _check_values(run: Run, run_id: str) -> None:
     for name, (value, least, end) in numbers.items():
         if value is not None and not least <= value < end:
             raise ValueError(f"{name} is {value:.12g}")
-    if run.id != run_id:  # or a path of it would lead elsewhere
-        raise ValueError("id is not its folder's name")
     if run.hub_at:
         try:
             addresses.split(run.hub_at)

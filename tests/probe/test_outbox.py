@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ddpmon.messages.folder import MAX_FRAME_BYTES
 from ddpmon.probe.outbox import Outbox, PendingFrame
 
 
@@ -34,6 +35,14 @@ def test_a_new_hub_gets_the_old_frames_before_the_new_ones() -> None:
     outbox.add(PendingFrame(3, b"x", 1))
     outbox.send_again()
     assert drain(outbox) == [1, 2, 3]
+
+
+def test_a_frame_that_no_hub_takes_is_counted_and_holds_up_no_other() -> None:
+    outbox = filled(1)
+    outbox.add(PendingFrame(2, bytes(MAX_FRAME_BYTES + 1), 7))
+    outbox.add(PendingFrame(3, bytes(MAX_FRAME_BYTES), 1))
+    assert drain(outbox) == [1, 3]
+    assert outbox.dropped == 7
 
 
 def test_the_rest_is_what_nobody_acknowledged_sent_or_not() -> None:

@@ -3,9 +3,10 @@
 import threading
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
-from ddpmon.messages import check_stack
+from ddpmon.messages import check_stack, encode
 from ddpmon.probe import collectives, stack
 
 
@@ -63,6 +64,20 @@ def test_who_asks_briefly_takes_nothing_from_who_wants_to_know_all(made):
             where.ask(brief=brief)
         where.take(1000.0)
     assert len(dumps) == 1
+
+
+def test_a_file_whose_name_is_no_utf_8_can_be_sent(made):
+    where, _ = made
+    let_go, there = threading.Event(), threading.Event()
+    code = compile("there.set(); let_go.wait(60)", "/home/somebody/tr\udcffin.py", "exec")
+    thread = threading.Thread(target=exec, args=(code, {"there": there, "let_go": let_go}))
+    thread.start()
+    assert there.wait(30)
+    where._listener.thread = thread.ident
+    taken = where.take(1000.0)
+    let_go.set()
+    thread.join()
+    assert "/home/somebody/tr?in.py:1 <module>" in msgspec.msgpack.decode(encode(taken))[7]
 
 
 def test_being_asked_does_not_put_off_what_it_would_say_by_itself(made):

@@ -1,18 +1,36 @@
 """The frames of a line: whole messages come out of any pieces, and garbage is refused without being stored."""
 
+import dataclasses
+import math
 import os
 import struct
 import zlib
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ddpmon.messages import WireError, Wish
 from ddpmon.remote import channel
-from ddpmon.remote.channel import Beat, Framer, Shot, Sorry, Unframer, Want, from_here, from_there, greeting
+from ddpmon.remote.channel import (
+    Beat,
+    Framer,
+    Printed,
+    RunsThere,
+    RunThere,
+    SaidThere,
+    Shot,
+    Sorry,
+    Unframer,
+    Want,
+    from_here,
+    from_there,
+    greeting,
+)
 from ddpmon.remote.relay import _newest
-from ddpmon.runs.logs import Said
+from ddpmon.runs import Run
+from ddpmon.runs.logs import LAUNCHER, Said
 
 SAID = [Beat(1.5, True, False), Shot("x" * 100_000), Sorry("no run"), Shot(""), Beat(0.0, False, True)]
 
@@ -67,6 +85,33 @@ def test_a_message_of_a_newer_ddpmon_is_told_from_those_of_this_one():
     assert from_there(b"\x95\xa4beat\xcb" + bytes(8) + b"\xc3\xc2\xa4more") == Beat(
         0.0, True, False
     )  # a newer one more
+
+
+RUN = Run("20260101-000000-aaaa", "mnist", [], "train.py", [], "/", "gpu07", "", 1.7e9, 4)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Beat(math.inf, True, True),
+        Beat(math.nan, True, True),
+        Beat(-1.0, True, True),
+        Printed([SaidThere(0, "out", ["x"]), SaidThere(0, "stdout", ["x"])]),
+        Printed([SaidThere(-2, "out", ["x"])]),
+        Printed([SaidThere(1 << 40, "err", ["x"])]),
+        RunsThere([RunThere(dataclasses.replace(RUN, created_at=1e300), "done", "")]),
+        RunsThere([RunThere(dataclasses.replace(RUN, nnodes=0), "done", "")]),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_before_a_screen_meets_it(message):
+    with pytest.raises(WireError):
+        from_there(msgspec.msgpack.encode(message))
+    for sound in (
+        Beat(3.0, True, True),
+        Printed([SaidThere(LAUNCHER, "launcher", ["x"])]),
+        RunsThere([RunThere(RUN, "done", "")]),
+    ):
+        assert from_there(msgspec.msgpack.encode(sound)) == sound
 
 
 def test_the_greeting_is_found_behind_whatever_a_login_prints():
