@@ -83,8 +83,8 @@ class Signals:
 def dashboard(run: runs.Run, every_s: float, owns_run: bool, notify: str = "off", *, readonly: bool = False) -> int:
     """The dashboard until it is left; then the exit code for this command.
 
-    owns_run: this command started the run. notify: one of `tui.notify.WAYS`. readonly: nothing can be stopped
-    from it.
+    owns_run: this command started the run. notify: a choice of `--notify`. readonly: nothing can be stopped from
+    it.
     """
     from ddpmon.tui.app import watch
     from ddpmon.tui.outcome import Outcome

@@ -36,8 +36,8 @@ class DdpmonApp(ShowingApp):
     """The dashboard over one source.
 
     readonly: the run cannot be stopped from here. owns_run: this viewer belongs to the command that started the run,
-    so that Ctrl-C may mean either of the two and is asked about; a mere viewer just leaves. notify: one of
-    `notify.WAYS`. place: the machine whose runs these are; None: this one.
+    so that Ctrl-C may mean either of the two and is asked about; a mere viewer just leaves. notify: a choice
+    of `--notify`. place: the machine whose runs these are; None: this one.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings_of_dialogs()]

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from ddpmon.messages import Snapshot
 from ddpmon.plain import plain
 
-WAYS = ("off", "bell", "desktop", "both")
 QUIET_S = 60.0
 """A run that was as bad within this time is not announced again."""
 MOST = 200
@@ -20,7 +19,7 @@ _WELL, _LOOK, _GRAVE, _STALLED, _OVER = range(5)
 _STATES = {"stalled": _STALLED, "done": _OVER, "stopped": _OVER, "failed": _OVER, "lost": _OVER}
 _SEVERITIES = {"warn": _LOOK, "critical": _GRAVE}
 _BELL, _ESCAPE, _END = "\x07", "\x1b", "\x1b\\"
-_KNOWN = {"kitty": "9", "wezterm": "9", "ghostty": "9", "iterm": "9", "foot": "777", "rxvt": "777"}
+_PROTOCOLS = {"kitty": "9", "wezterm": "9", "ghostty": "9", "iterm": "9", "foot": "777", "rxvt": "777"}
 """Terminals that would show both, or spell out the one that they do not know."""
 
 
@@ -54,7 +53,7 @@ class Worsening:
 
 
 def sequence(way: str, snapshot: Snapshot, environ: Mapping[str, str]) -> str:
-    """What to write to the terminal for a snapshot that is news. way: one of WAYS."""
+    """What to write to the terminal for a snapshot that is news. way: a choice of `--notify`."""
     written = _BELL if way in {"bell", "both"} else ""
     if way not in {"desktop", "both"}:
         return written
@@ -75,7 +74,7 @@ def _protocol(environ: Mapping[str, str]) -> str | None:
     if "TMUX" in environ:
         return None
     name = f"{environ.get('TERM_PROGRAM', '')} {environ.get('TERM', '')}".lower()
-    protocol = next((number for terminal, number in _KNOWN.items() if terminal in name), None)
+    protocol = next((number for terminal, number in _PROTOCOLS.items() if terminal in name), None)
     return protocol or ("777" if "VTE_VERSION" in environ else None)
 
 

@@ -48,14 +48,14 @@ def plan(
     upper_lines = min(10, max(4, height // 5)) if arriving else min(20, max(6, height * 3 // 8))
     upper = upper_lines if body - world >= 12 else 0
     table = body - world - upper
-    told = phases = 0
+    listed = phases = 0
     if upper and not arriving:
         spare = max(0, table - (ranks + 2))
         table -= spare
         higher = min(spare, max(0, _CHARTS - upper))
-        told = min(spare - higher, findings)
-        told = told if told >= min(findings, _FINDINGS_LEAST) else 0
-        spare -= told
+        listed = min(spare - higher, findings)
+        listed = listed if listed >= min(findings, _FINDINGS_LEAST) else 0
+        spare -= listed
         phases = _PHASES if spare - higher >= _PHASES else 0
         spare -= phases
         higher = min(spare, max(0, _CHARTS_MOST - upper))
@@ -63,12 +63,12 @@ def plan(
         below = spare - higher  # stays empty, at the end of the last part
         if phases:
             phases += below
-        elif told:
-            told += below
+        elif listed:
+            listed += below
         else:
             table += below
     return Arrangement(
-        head=3, upper=upper, world=world, table=table, findings=told, phases=phases, keys=1,
+        head=3, upper=upper, world=world, table=table, findings=listed, phases=phases, keys=1,
         charts=not arriving, events=arriving or width >= WIDE,
     )  # fmt: skip
 

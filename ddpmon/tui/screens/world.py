@@ -78,13 +78,13 @@ class World(View):
     def share_out(self) -> None:
         width, height = self.app.size
         snapshot = self.shown.snapshot
-        map_lines, ranks, early, told = 1, 1, True, 0
+        map_lines, ranks, early, findings = 1, 1, True, 0
         if snapshot is not None:
             map_lines = len(world(snapshot, width, most_map_lines(height))[0])
             early = arriving(snapshot)
             ranks = max(snapshot.run.world_size, len(snapshot.ranks))
-            told = findings_height(snapshot, width)
-        arranged = plan(width, height, ranks, map_lines, arriving=early, findings=told)
+            findings = findings_height(snapshot, width)
+        arranged = plan(width, height, ranks, map_lines, arriving=early, findings=findings)
         left = width * 2 // 3 if arranged.events else width
         failed = failure_lines(snapshot, left, arranged.upper)
         if self._plan == (arranged, failed):
@@ -95,7 +95,7 @@ class World(View):
         for part, lines in (
             (self.head, arranged.head), (self.upper, arranged.upper), (self.map, arranged.world),
             (self.table, arranged.table), (self.findings, arranged.findings), (self.phases, arranged.phases),
-            (self.keys, arranged.keys),             (self.failure, failed), (self.charts, charts),
+            (self.keys, arranged.keys), (self.failure, failed), (self.charts, charts),
         ):  # fmt: skip
             part.display = lines > 0
             part.styles.height = lines

@@ -45,8 +45,8 @@ def moment(seconds: float, span_s: float) -> str:
 class BigChart(Pane):
     """The chosen quantity over a stretch of time. Times are seconds since the run started."""
 
-    def __init__(self, choice: Choice, *, id: str | None = None) -> None:
-        super().__init__(id=id)
+    def __init__(self, choice: Choice) -> None:
+        super().__init__()
         self.choice = choice
         self._span_s: float | None = None
         """Shown; None: all there is."""

@@ -109,7 +109,7 @@ def contents(bucket: BucketView, label: str, width: int, height: int) -> list[Li
 class BucketList(Pane):
     """The buckets with a cursor, and the parameters of the one under it."""
 
-    def __init__(self, *, id: str | None = None) -> None:
+    def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self.chosen = 0
         self.active = False

@@ -19,7 +19,7 @@ from ddpmon.tui.widgets.pane import Pane
 LABEL = 7
 """Columns of the axis on the left: a space, five or six for the number, a space."""
 LOG = ", log scale"
-ALWAYS_TOLD = ("loss", "own")
+IN_EVERY_SNAPSHOT = ("loss", "own")
 """Quantities that are in every snapshot, over the whole run."""
 
 
@@ -207,7 +207,7 @@ def wished(frame: Frame, choice: Choice) -> SeriesView | Series | None:
 
 def in_every_snapshot(frame: Frame, choice: Choice) -> Series | None:
     """The chosen quantity over the whole run, if every snapshot has it."""
-    if frame.snapshot is None or choice.name not in ALWAYS_TOLD:
+    if frame.snapshot is None or choice.name not in IN_EVERY_SNAPSHOT:
         return None
     return frame.snapshot.loss_series if choice.name == "loss" else frame.snapshot.own_series
 
@@ -250,14 +250,14 @@ class WholeRun(Pane):
 class ChosenChart(WholeRun):
     """The chosen quantity over the whole run: median, worst end and the band between lowest and highest."""
 
-    def __init__(self, choice: Choice, *, id: str | None = None) -> None:
+    def __init__(self, choice: Choice, *, id: str) -> None:
         super().__init__(id=id)
         self.choice = choice
 
     @property
     def wish(self) -> SeriesWish | None:
         """What it needs in a snapshot that is not always there."""
-        if self.choice.name in ALWAYS_TOLD:
+        if self.choice.name in IN_EVERY_SNAPSHOT:
             return None
         width = self.size.width or self.app.size.width // 2
         points = max(1, min(SERIES_MOST, 2 * (width - LABEL)))

@@ -95,9 +95,7 @@ _RANK = Column("rank", 6, 0, lambda rank, _: str(rank.rank), accused=True)
 
 MEASURED = (
     _RANK,
-    Column(
-        "host", 17, 4, lambda rank, _: short_host(rank.host) or numbers.NONE, role="muted", left=True, names_host=True
-    ),
+    _host(4),
     Column("gpu", 5, 10, lambda rank, _: plain(rank.device).removeprefix("cuda:"), of_gpu=True),
     Column("exit", 9, 1, lambda rank, _: exit_text(rank), accused=True, of_ends=True),
     _measured("own", 8, 0, accused=True),
@@ -118,9 +116,7 @@ MEASURED = (
 )
 ARRIVING = (
     _RANK,
-    Column(
-        "host", 17, 2, lambda rank, _: short_host(rank.host) or numbers.NONE, role="muted", left=True, names_host=True
-    ),
+    _host(2),
     Column("pid", 9, 4, lambda rank, _: str(rank.pid) if rank.pid else numbers.NONE),
     Column("device", 9, 3, lambda rank, _: plain(rank.device) if rank.health != "missing" else numbers.NONE),
     Column("  how far", 24, 1, lambda rank, _: "  " + how_far(rank), left=True),

@@ -142,8 +142,8 @@ def _comparable(value: Value) -> tuple[float, str]:
 class FullTable(RankTable):
     """All ranks, all columns. The column of ranks stays where it is; the others can be moved sideways."""
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
+    def __init__(self) -> None:
+        super().__init__()
         self._listed: tuple[Snapshot, tuple[object, ...], list[RankView]] | None = None
         """What was listed last, as several blocks of a screen ask for it in each frame: of which snapshot, and how."""
         self._by = OWN

@@ -177,8 +177,8 @@ def in_words(view: HeatView, row: HeatRow, *, has_value: bool = True) -> str:
 class HeatMap(BlockPane):
     """The heat map with its cursor."""
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
+    def __init__(self) -> None:
+        super().__init__()
         self.metric, self.steps = HEAT_METRICS[0], HEAT_STEPS[0]
         self.beyond_chance = True
         """What exceeds chance; else by fixed percentages."""

@@ -6,7 +6,7 @@ from ddpmon.analysis.words import counted
 from ddpmon.messages import HEAT_MOST, HEAT_STEPS, InspectWish, RankView, Snapshot
 from ddpmon.runs.logs import Log
 from ddpmon.tui import rank_marks
-from ddpmon.tui.frame import Frame
+from ddpmon.tui.frame import SEVERITY_ROLES, Frame
 from ddpmon.tui.lines import Line, cut, fit, plain, size, title, wrap
 from ddpmon.tui.widgets.columns import HEALTH_WORDS, decimals, how_far
 from ddpmon.tui.widgets.course import LABEL, course
@@ -78,7 +78,7 @@ def _findings(rank: RankView, snapshot: Snapshot, width: int) -> list[Line]:
     for finding in snapshot.findings:
         if rank.rank not in finding.ranks:
             continue
-        role = {"warn": "warn", "critical": "bad"}.get(finding.severity, "text")
+        role = SEVERITY_ROLES.get(finding.severity, "text")
         mark = "▲ " if role != "text" else "● "
         rows = wrap(plain(finding.text), width - 4)
         lines += [[(f" {mark if place == 0 else '  '}{row}", role)] for place, row in enumerate(rows)]
@@ -157,8 +157,8 @@ def inspection(
 class Inspection(Pane):
     """The inspected rank, scrolled to a line."""
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
+    def __init__(self) -> None:
+        super().__init__()
         self.rank = 0
         self._top = 0
         self.printed: Log | None = None

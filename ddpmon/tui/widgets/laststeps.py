@@ -116,8 +116,8 @@ def clocks(snapshot: Snapshot | None) -> str:
 class LastSteps(BlockPane):
     """The timeline with its cursor."""
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
+    def __init__(self) -> None:
+        super().__init__()
         self.width_of_a_step = WIDTHS[0]
         self.place = 0
         """Of the rank under the cursor, in the order of arrival."""

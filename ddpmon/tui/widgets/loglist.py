@@ -39,8 +39,8 @@ def entry_lines(entry: FoldedLine, label: int, width: int, world_size: int) -> l
 class LogList(Pane):
     """The log, following its end until it is scrolled; of all ranks or of one."""
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
+    def __init__(self) -> None:
+        super().__init__()
         self.printed: Log | None = None
         self.rank: int | None = None
         """Only what this rank printed."""

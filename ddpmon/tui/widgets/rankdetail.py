@@ -19,8 +19,8 @@ _LEAST_WIDTH, _LEAST_HEIGHT = 60, 9
 class RankDetail(BlockPane):
     """One rank, as far as there is room; all of it is on the screen that inspects it."""
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
+    def __init__(self) -> None:
+        super().__init__()
         self.printed: Log | None = None
         """What the ranks print."""
 

@@ -107,11 +107,9 @@ def about(listed: Listed, verdict: str, now: float, width: int) -> list[Line]:
 class RunList(Pane):
     """The runs with a cursor, which stays on its run."""
 
-    def __init__(
-        self, read: Callable[[], list[Listed]], verdict: Callable[[Listed], ListedVerdict], *, id: str | None = None
-    ) -> None:
+    def __init__(self, read: Callable[[], list[Listed]], verdict: Callable[[Listed], ListedVerdict]) -> None:
         """read: all runs there are now. verdict: what the report of a run that has ended says."""
-        super().__init__(id=id)
+        super().__init__()
         self._read = read
         self._read_at: float | None = None
         self.listed: list[Listed] = []
