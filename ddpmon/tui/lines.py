@@ -7,6 +7,7 @@ hosts, errors, verdicts) goes through `plain`, so that no rank can send escape s
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TypeAlias
 
 from rich.cells import cell_len, set_cell_size
@@ -27,6 +28,22 @@ def plain(text: str) -> str:
 def size(line: Line) -> int:
     """Columns that a line takes."""
     return sum(cell_len(text) for text, _ in line)
+
+
+def joined(pieces: Iterable[Piece]) -> Line:
+    """A line in which neighbours of one role are one piece: a screen is mostly made cell by cell."""
+    line: Line = []
+    text, role = "", None
+    for more, of in pieces:
+        if of == role:
+            text += more
+            continue
+        if role is not None:
+            line.append((text, role))
+        text, role = more, of
+    if role is not None:
+        line.append((text, role))
+    return line
 
 
 def fit(line: Line, width: int, role: str = "text") -> Line:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ddpmon.messages.cells import LEAST, MOST, NOT_FINITE, NOTHING
 from ddpmon.tui.braille import BLANK, Canvas
-from ddpmon.tui.lines import Line
+from ddpmon.tui.lines import Line, joined
 
 MOMENTS = 2
 """In a column of the screen."""
@@ -31,14 +31,5 @@ def area(cells: bytes, width: int, height: int, role: Callable[[int], str]) -> l
             canvas.stroke(x, canvas.dots_high - dots, canvas.dots_high - 1)
     columns = [[cell for cell in pair if cell] for pair in zip(shown[::2], shown[1::2], strict=True)]
     roles = ["" if not pair else "bad" if NOT_FINITE in pair else role(min(pair)) for pair in columns]
-    lines: list[Line] = []
-    for row in range(height):
-        line: Line = []
-        for dots, of in zip(canvas.row(row), roles, strict=True):
-            glyph = chr(BLANK + dots) if dots else " "
-            if line and (not dots or line[-1][1] == of):
-                line[-1] = (line[-1][0] + glyph, line[-1][1])
-            else:
-                line.append((glyph, of or "text"))
-        lines.append(line)
-    return lines
+    rows = (zip(canvas.row(row), roles, strict=True) for row in range(height))
+    return [joined((chr(BLANK + dots), of) if dots else (" ", "text") for dots, of in row) for row in rows]

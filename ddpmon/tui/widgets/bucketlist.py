@@ -7,7 +7,7 @@ from textual import events
 from ddpmon.messages import BucketView, Snapshot
 from ddpmon.tui import numbers
 from ddpmon.tui.frame import Frame, finite
-from ddpmon.tui.lines import Line, cut, fit, plain, title, wrap
+from ddpmon.tui.lines import Line, cut, fit, joined, plain, title, wrap
 from ddpmon.tui.widgets.pane import Pane
 
 _LEGEND: Line = [("╌ wait ", "wait"), (" ═ transfer ", "comm"), (" │ backward ends ", "muted")]
@@ -46,13 +46,7 @@ def bucket_bar(bucket: BucketView, first: float, last: float, ready: float, widt
     cells[mark] = ("│", "rule")
     for place in range(start, end + 1):
         cells[place] = ("═", "comm") if place >= moving else ("╌", "wait")
-    line: Line = []
-    for glyph, role in cells:
-        if line and line[-1][1] == role:
-            line[-1] = (line[-1][0] + glyph, role)
-        else:
-            line.append((glyph, role))
-    return line
+    return joined(cells)
 
 
 def bucket_lines(buckets: list[BucketView], shown: range, width: int, chosen: int | None) -> list[Line]:

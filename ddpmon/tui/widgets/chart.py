@@ -12,7 +12,7 @@ from ddpmon.tui import curves, numbers
 from ddpmon.tui.braille import BLANK, Canvas
 from ddpmon.tui.charted import Choice, quantity
 from ddpmon.tui.frame import Frame, finite
-from ddpmon.tui.lines import Line, cut, title
+from ddpmon.tui.lines import Line, cut, joined, title
 from ddpmon.tui.units import written
 from ddpmon.tui.widgets.pane import Pane
 
@@ -58,6 +58,7 @@ def plot(
         canvas.line([row(value) for value in line.values])
         layers.append((canvas, line.role))
     spans = [_cells(row, *band, column, height) for column in range(width)]
+    on_band = {role: f"{role}+band" for role in ("text", "title", *(line.role for line in lines))}
     drawn: list[Line] = []
     for y in range(height):
         dots, roles = [0] * width, ["text"] * width
@@ -69,13 +70,8 @@ def plot(
         pieces: Line = []
         for x, cell in enumerate(dots):
             mark, role = (chr(BLANK + cell), roles[x]) if cell else ("│", "title") if x == cursor else (" ", "text")
-            if spans[x][0] <= y <= spans[x][1]:
-                role += "+band"
-            if pieces and pieces[-1][1] == role:
-                pieces[-1] = (pieces[-1][0] + mark, role)
-            else:
-                pieces.append((mark, role))
-        drawn.append(pieces)
+            pieces.append((mark, on_band[role] if spans[x][0] <= y <= spans[x][1] else role))
+        drawn.append(joined(pieces))
     return drawn
 
 

@@ -10,7 +10,7 @@ from ddpmon.messages.cells import LEAST, MOST, NOT_FINITE, NOTHING
 from ddpmon.messages.quantities import MS
 from ddpmon.tui import numbers
 from ddpmon.tui.frame import finite
-from ddpmon.tui.lines import Line, fit
+from ddpmon.tui.lines import Line, fit, joined
 from ddpmon.tui.units import written
 from ddpmon.tui.widgets.columns import decimals
 from ddpmon.tui.widgets.quantities import NAME, NUMBER, least_excess, median
@@ -48,22 +48,19 @@ def strip(row: PastRow, over: float | None, width: int) -> tuple[Line, Line, boo
     over: from so many milliseconds more than the peers on, a column is marked; None: it never is.
     """
     unit = (row.high - row.low) / (MOST - LEAST)
-    mine: Line = []
-    marked = False
-    for place in range(max(0, len(row.mine) - width), len(row.mine)):
-        value, peer = row.mine[place], row.peers[place] if place < len(row.peers) else 0
-        role = "calm"
-        if value == NOT_FINITE:
-            role = "bad"
-        elif over is not None and NOTHING < peer < NOT_FINITE and (value - peer) * unit > over:
-            role, marked = "warn", True
-        if mine and mine[-1][1] == role:
-            mine[-1] = (mine[-1][0] + cell(value), role)
-        else:
-            mine.append((cell(value), role))
-    peers = "".join(cell(value) for value in row.peers[-width:])
+    values = row.mine[-width:]
+    beside = row.peers[len(row.mine) - len(values) :].ljust(len(values), bytes([NOTHING]))
+    exceeds = [
+        over is not None and value != NOT_FINITE and NOTHING < peer < NOT_FINITE and (value - peer) * unit > over
+        for value, peer in zip(values, beside, strict=False)
+    ]
+    marked = any(exceeds)
     calm = "compute" if marked else "wait"
-    mine = [(text, calm if role == "calm" else role) for text, role in mine]
+    mine = joined(
+        (cell(value), "bad" if value == NOT_FINITE else "warn" if is_over else calm)
+        for value, is_over in zip(values, exceeds, strict=True)
+    )
+    peers = "".join(cell(value) for value in row.peers[-width:])
     pad = width - min(width, len(row.mine))
     return [(" " * pad, "text"), *mine], [(" " * pad + peers, "muted")], marked
 

@@ -28,7 +28,7 @@ from ddpmon.tui import numbers
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.filters import spans
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import Line, cut_sentence, fit, padded, size
+from ddpmon.tui.lines import Line, cut_sentence, fit, joined, padded, size
 from ddpmon.tui.rank_marks import GRADES
 from ddpmon.tui.widgets.blockpane import BlockPane
 from ddpmon.tui.widgets.heading import NO_RANK, Granted, heading
@@ -139,19 +139,12 @@ def sweep(view: HeatView, place: int, width: int, glyphs: list[_Cell]) -> Line:
     """A row in `width` columns, of which one marks where the newest ends and the oldest begins."""
     newest = view.first + view.columns - 1
     cells = view.cells[place * view.columns : (place + 1) * view.columns]
-    line: Line = []
+    shown: list[_Cell] = []
     for column in range(width):
         back = (newest - column) % width
-        if back == width - 1:
-            glyph, role = "│", "rule"
-        else:
-            at = view.columns - 1 - back
-            glyph, role = glyphs[cells[at]] if at >= 0 else (" ", "text")
-        if line and line[-1][1] == role:
-            line[-1] = (line[-1][0] + glyph, role)
-        else:
-            line.append((glyph, role))
-    return line
+        at = view.columns - 1 - back
+        shown.append(("│", "rule") if back == width - 1 else glyphs[cells[at]] if at >= 0 else (" ", "text"))
+    return joined(shown)
 
 
 def in_words(view: HeatView, row: HeatRow, *, has_value: bool = True) -> str:

@@ -14,7 +14,7 @@ from ddpmon.messages import STAGES, RankView, Snapshot
 from ddpmon.tui import rank_marks
 from ddpmon.tui.blocks import ALL, Block
 from ddpmon.tui.frame import Frame, finite
-from ddpmon.tui.lines import Line, fit, size
+from ddpmon.tui.lines import Line, fit, joined, size
 from ddpmon.tui.sizes import LEAST_WIDTH, WIDE
 from ddpmon.tui.widgets.blockpane import BlockPane
 from ddpmon.tui.widgets.columns import ARRIVING, MEASURED, SPLIT_LEGEND, choose, decimals, split_bar
@@ -88,14 +88,11 @@ def table(snapshot: Snapshot, ranks: list[RankView], width: int, chosen: int | N
     for rank in ranks:
         glyph, alarm = rank_marks.marker(rank, named)
         under = "+select" if rank.rank == chosen else ""
-        line: Line = [(glyph, alarm + under)]
+        cells: Line = [(glyph, alarm + under)]
         for column in columns:
             role = alarm if column.accused and glyph != " " else column.role
-            text = column.cell(column.text(rank, digits))
-            if line[-1][1] == role + under:
-                line[-1] = (line[-1][0] + text, role + under)
-            else:
-                line.append((text, role + under))
+            cells.append((column.cell(column.text(rank, digits)), role + under))
+        line = joined(cells)
         if split:
             line += [
                 (" ", "text" + under),

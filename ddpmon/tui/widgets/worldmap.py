@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from ddpmon.messages import STAGES, RankView, Snapshot
 from ddpmon.tui import rank_marks
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import Line, padded, plain, size, title
+from ddpmon.tui.lines import Line, joined, padded, plain, size, title
 from ddpmon.tui.widgets.pane import Pane
 
 Grading: TypeAlias = Callable[[RankView], tuple[int, str, str]]
@@ -52,14 +52,9 @@ def how_far(rank: RankView) -> tuple[int, str, str]:
 
 
 def _glyphs(ranks: list[RankView], fold: int, grade_of: Grading) -> Line:
-    line: Line = []
-    for start in range(0, len(ranks), fold):
-        _, glyph, role = max((grade_of(rank) for rank in ranks[start : start + fold]), key=lambda grade: grade[0])
-        if line and line[-1][1] == role:
-            line[-1] = (line[-1][0] + glyph, role)
-        else:
-            line.append((glyph, role))
-    return line
+    groups = (ranks[start : start + fold] for start in range(0, len(ranks), fold))
+    worst = (max(map(grade_of, group), key=lambda grade: grade[0]) for group in groups)
+    return joined((glyph, role) for _, glyph, role in worst)
 
 
 def _by_host(ranks: list[RankView], width: int, most: int, grade_of: Grading) -> list[Line] | None:
