@@ -81,6 +81,11 @@ class Frame:
         return self.snapshot is not None and not self.ended and (self.silent_s > STALE_AFTER_S or self.refused != "")
 
     @property
+    def why_absent(self) -> str:
+        """What stands for a part of the snapshot that its screen wished for and that is not in it."""
+        return "coming…" if self.behind_s is None else "not kept; space goes on"
+
+    @property
     def badge(self) -> Badge:
         """Glyph, word and colour of the state, the viewer's own states included."""
         if self.snapshot is None:

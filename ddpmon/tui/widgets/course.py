@@ -19,6 +19,7 @@ _OVER = 9
 LABEL = NAME + 2 * NUMBER + _OVER + 2
 """Columns of the name and the numbers."""
 LEVELS = "▁▂▃▄▅▆▇█"
+"""Blocks of a strip, from the least value to the most."""
 
 
 @dataclass(frozen=True)

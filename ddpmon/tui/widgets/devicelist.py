@@ -14,7 +14,7 @@ from ddpmon.tui.widgets import gauges
 from ddpmon.tui.widgets.columns import how_far
 from ddpmon.tui.widgets.heading import no_rank
 from ddpmon.tui.widgets.machines import WELL, Machine, Trouble, facts, machines, troubles, why_no_gpu, worst_first
-from ddpmon.tui.widgets.ranktable import SORTS, RankTable, Sort, down
+from ddpmon.tui.widgets.ranktable import BY_RANK, RankTable, Sort, down
 from ddpmon.tui.widgets.worldmap import arriving, everyone
 
 _FOLD_FROM = 2
@@ -54,7 +54,7 @@ class DeviceList(RankTable):
         _by("busiest CPU first", "cpu"),
         _by("fewest cores free first", "starved"),
         _by("most memory first", "rss"),
-        next(sort for sort in SORTS if sort.name == "by rank"),
+        BY_RANK,
     )
 
     def __init__(self, *, id: str | None = None) -> None:

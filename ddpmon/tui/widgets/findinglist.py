@@ -12,9 +12,8 @@ from ddpmon.messages import Finding, Snapshot
 from ddpmon.tui import numbers
 from ddpmon.tui.frame import SEVERITY_ROLES, Frame
 from ddpmon.tui.lines import Line, plain, title, wrap
-from ddpmon.tui.widgets.pane import Pane
+from ddpmon.tui.widgets.scrolling import ScrollingPane
 
-_WHEEL = 3
 _MOST_LISTED = 8
 """Of a list in the evidence."""
 _UNITS: tuple[tuple[str, Callable[[float], str]], ...] = (
@@ -92,7 +91,7 @@ def when_and_cost(finding: Finding, last_step: int) -> str:
     return ", ".join(facts)
 
 
-def finding_lines(finding: Finding, snapshot: Snapshot, width: int, *, evidence: bool = True) -> list[Line]:
+def finding_lines(finding: Finding, snapshot: Snapshot, width: int, *, evidence: bool) -> list[Line]:
     """One finding. evidence: with what it rests on."""
     role = SEVERITY_ROLES.get(finding.severity, "text")
     mark = "● " if role == "text" else "▲ "
@@ -127,14 +126,13 @@ def findings_height(snapshot: Snapshot, width: int) -> int:
     return sum(lines)
 
 
-class FindingList(Pane):
+class FindingList(ScrollingPane):
     """All findings, the gravest first, scrolled to a line."""
 
     def __init__(self, *, evidence: bool = True, id: str | None = None) -> None:
         """evidence: with what each rests on."""
         super().__init__(id=id)
         self._evidence = evidence
-        self._top = 0
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         snapshot = frame.snapshot
@@ -145,27 +143,5 @@ class FindingList(Pane):
             lines += [*([[]] if lines else []), *finding_lines(finding, snapshot, width, evidence=self._evidence)]
         if not lines:
             lines = [[(" nothing, as far as what was measured shows", "muted")]]
-        room = height - 1
-        self._top = max(0, min(self._top, len(lines) - room))
-        shown = lines[self._top : self._top + room]
-        below = len(lines) - self._top - len(shown)
-        if below > 0 and shown:
-            shown[-1] = [(f" ↓ {below + 1} more lines", "muted")]
-        return [title(f"what is wrong: {counted(len(snapshot.findings), 'finding')}", width), *shown]
-
-    def move(self, by: int | None = None, *, to: int | None = None) -> None:
-        """Scroll by so many lines, or to the first (0) or last (-1)."""
-        self._top = max(0, self._top + (by or 0)) if to is None else 0 if to >= 0 else 1 << 20
-        self.redraw()
-
-    def page(self, direction: int) -> None:
-        """Scroll by a screenful."""
-        self.move(direction * max(1, self.size.height - 2))
-
-    def on_mouse_scroll_down(self) -> None:
-        """Further down."""
-        self.move(_WHEEL)
-
-    def on_mouse_scroll_up(self) -> None:
-        """Further up."""
-        self.move(-_WHEEL)
+        heading = title(f"what is wrong: {counted(len(snapshot.findings), 'finding')}", width)
+        return [heading, *self.in_sight(lines, height - 1)]

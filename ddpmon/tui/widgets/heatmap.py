@@ -24,6 +24,7 @@ from ddpmon.messages import (
     Snapshot,
     Wish,
 )
+from ddpmon.messages.cells import LEAST, MOST
 from ddpmon.tui import numbers
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.filters import spans
@@ -31,6 +32,7 @@ from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut_sentence, fit, joined, padded, size
 from ddpmon.tui.rank_marks import GRADES
 from ddpmon.tui.widgets.blockpane import BlockPane
+from ddpmon.tui.widgets.course import LEVELS
 from ddpmon.tui.widgets.heading import NO_RANK, Granted, heading
 from ddpmon.tui.widgets.worldmap import arriving, everyone, short_host
 
@@ -53,7 +55,6 @@ _WORDS = {
     "gpu": "under 50% busy",
 }
 """What the values of a row are called; else they are over the median."""
-_EIGHTHS = "▁▂▃▄▅▆▇█"
 _ROLES = {"wait": "comm", "loss": "info"}
 _TALLEST = 3
 """Lines that a rank takes where there are few."""
@@ -65,8 +66,8 @@ PHASES_LEFT = 20
 """Columns of the labels where phases of ranks stand below."""
 _LEAST_WIDTH = 140
 """Columns beside which there is a place for them."""
-_SCALE = 253
-"""Cells from 1 to 254 stand for the whole scale."""
+_SCALE = MOST - LEAST
+"""Cells between that of the lowest value and that of the highest."""
 _Cell = tuple[str, str]
 
 
@@ -78,7 +79,7 @@ def cell_glyphs(view: HeatView) -> list[_Cell]:
     for code in range(_SCALE + 1):
         share = code / _SCALE
         if view.metric in _ROLES:
-            glyphs.append((_EIGHTHS[min(7, int(share * 8))], _ROLES[view.metric]))
+            glyphs.append((LEVELS[min(7, int(share * 8))], _ROLES[view.metric]))
         else:
             value = view.low + share * (view.high - view.low)
             grades = _IDLE if view.metric == "gpu" else GRADES
@@ -254,7 +255,7 @@ class HeatMap(BlockPane):
         title = f"heat{' by host' * self.by_host}: {titles[self.metric]}, {a_column}"
         if view is None or not view.rows or height < 4:
             early = frame.snapshot is None or arriving(frame.snapshot)
-            said = "no step yet" if early else "coming…" if frame.behind_s is None else "not kept; space goes on"
+            said = "no step yet" if early else frame.why_absent
             none = frame.filter is not None and view is not None and not view.rows
             return [heading(title, frame, width), NO_RANK if none else [(f" {said}", "muted")]]
         names = labels(view.rows, width * 2 // 5, meant=view.beyond_chance)

@@ -56,8 +56,7 @@ class HeatPhases(BlockPane):
         above = self.first
         steps = above.steps if isinstance(above, HeatMap) else 0
         if not views or views[0].steps != steps:
-            said = "coming…" if frame.behind_s is None else "not kept; space goes on"
-            return [title("each phase ", width), [(f" {said}", "muted")]]
+            return [title("each phase ", width), [(f" {frame.why_absent}", "muted")]]
         heading = "each phase beyond chance " if views[0].beyond_chance else "each phase over peers "
         lines = [title(heading, width, legend(views[0]))]
         ranks = [rank for rank in self._shown() if any(row.ranks[0] == rank for row in views[0].rows)]

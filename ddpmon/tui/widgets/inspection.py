@@ -12,8 +12,8 @@ from ddpmon.tui.widgets.columns import HEALTH_WORDS, decimals, how_far
 from ddpmon.tui.widgets.course import LABEL, course
 from ddpmon.tui.widgets.failure import traceback_lines
 from ddpmon.tui.widgets.lastoutput import last_output
-from ddpmon.tui.widgets.pane import Pane
 from ddpmon.tui.widgets.quantities import LATENESS, OTHERS, beside, named
+from ddpmon.tui.widgets.scrolling import ScrollingPane
 from ddpmon.tui.widgets.whereabouts import whereabouts
 from ddpmon.tui.widgets.worldmap import everyone, short_host
 
@@ -29,6 +29,23 @@ def usual_steps(snapshot: Snapshot | None) -> int:
     """In a column of a course, where nobody asks for others."""
     done = 0 if snapshot is None else snapshot.step
     return HEAT_STEPS[int(done >= _FEW_STEPS)]
+
+
+def called(rank: RankView) -> str:
+    """Which rank it is, and where: rank 13 · node01 · cuda:5."""
+    parts = [f"rank {rank.rank}", short_host(rank.host), plain(rank.device) if rank.health != "missing" else ""]
+    return " · ".join(part for part in parts if part)
+
+
+def course_wish(rank: int, steps: int, width: int) -> InspectWish:
+    """What fills an inspection of so many columns. steps: in a column of its course."""
+    room = _left_width(width) - LABEL
+    return InspectWish(rank, steps, max(1, min(HEAT_MOST, room)))
+
+
+def _left_width(width: int) -> int:
+    """Of the numbers and their course; the rest stands beside them, or below."""
+    return width // 2 - 1 if width >= SIDE_BY_SIDE else width
 
 
 def _process(rank: RankView, width: int) -> list[Line]:
@@ -123,7 +140,7 @@ def inspection(
     its course through time is not there. printed: what the ranks print.
     """
     beside_each_other = width >= SIDE_BY_SIDE
-    left_width = width // 2 - 1 if beside_each_other else width
+    left_width = _left_width(width)
     right_width = width - left_width - 1 if beside_each_other else width
     digits = decimals(snapshot.ranks)
     names = dict.fromkeys(name for each in snapshot.ranks for name in each.named_ms)
@@ -154,13 +171,12 @@ def inspection(
     return [*times, *trouble, *stack, *others, *process]
 
 
-class Inspection(Pane):
+class Inspection(ScrollingPane):
     """The inspected rank, scrolled to a line."""
 
     def __init__(self) -> None:
         super().__init__()
         self.rank = 0
-        self._top = 0
         self.printed: Log | None = None
         self._asked = False
         """Where the rank is was asked for."""
@@ -188,9 +204,7 @@ class Inspection(Pane):
     @property
     def wish(self) -> InspectWish:
         """What it needs to fill its place."""
-        width = self.size.width
-        room = (width // 2 - 1 if width >= SIDE_BY_SIDE else width) - LABEL
-        return InspectWish(self.rank, self.steps, max(1, min(HEAT_MOST, room)))
+        return course_wish(self.rank, self.steps, self.size.width)
 
     def _ranks(self) -> list[RankView]:
         return [] if self.frame.snapshot is None else everyone(self.frame.snapshot)
@@ -210,9 +224,8 @@ class Inspection(Pane):
         self.open((after or numbers_)[0] if by > 0 else (before or numbers_)[-1])
 
     def heading(self, rank: RankView, width: int) -> Line:
-        """rank 13 · node01 · cuda:5 · pid 48013 ───── [ 12 · 14 ]."""
-        parts = [f"rank {rank.rank}", short_host(rank.host), plain(rank.device) if rank.health != "missing" else ""]
-        line = title(" · ".join(part for part in parts if part), width)
+        """rank 13 · node01 · cuda:5 ───── [ rank 12 · rank 14 ]."""
+        line = title(called(rank), width)
         numbers_ = [number for number in self._listed() if number != rank.rank]
         if not numbers_:
             return line
@@ -227,24 +240,9 @@ class Inspection(Pane):
         rank = next((each for each in self._ranks() if each.rank == self.rank), None)
         if snapshot is None or rank is None:
             return [title(f"rank {self.rank}", width), [(" nothing is known of it yet", "muted")]]
-        missing = "" if not rank.steps else "coming…" if frame.behind_s is None else "not kept; space goes on"
         lines = inspection(
             snapshot, rank, width, height - 1,
-            asked=self._asked, answers=frame.cursor is None and not frame.ended, missing=missing, printed=self.printed,
+            asked=self._asked, answers=frame.cursor is None and not frame.ended,
+            missing=frame.why_absent if rank.steps else "", printed=self.printed,
         )  # fmt: skip
-        room = height - 1
-        self._top = max(0, min(self._top, len(lines) - room))
-        shown = lines[self._top : self._top + room]
-        below = len(lines) - self._top - len(shown)
-        if below > 0 and shown:
-            shown[-1] = [(f" ↓ {below + 1} more lines", "muted")]
-        return [self.heading(rank, width), *shown]
-
-    def move(self, by: int | None = None, *, to: int | None = None) -> None:
-        """Scroll by so many lines, or to a line (negative: to the end)."""
-        self._top = max(0, self._top + (by or 0)) if to is None else 0 if to >= 0 else 1 << 20
-        self.redraw()
-
-    def page(self, direction: int) -> None:
-        """Scroll by a screenful."""
-        self.move(direction * max(1, self.size.height - 2))
+        return [self.heading(rank, width), *self.in_sight(lines, height - 1)]

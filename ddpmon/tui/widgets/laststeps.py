@@ -199,7 +199,7 @@ class LastSteps(BlockPane):
         view = self._view(frame.snapshot)
         if view is None or height < 2 + _BELOW:
             early = frame.snapshot is None or arriving(frame.snapshot)
-            reason = "no step yet" if early else "coming…" if frame.behind_s is None else "not kept; space goes on"
+            reason = "no step yet" if early else frame.why_absent
             timeline = None if frame.snapshot is None or not self._granted.fits(frame) else frame.snapshot.timeline
             none = timeline is not None and bool(timeline.steps) and not timeline.ranks
             return [heading("the last steps", frame, width), NO_RANK if none else [(f" {reason}", "muted")]]

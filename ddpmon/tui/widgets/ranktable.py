@@ -46,9 +46,10 @@ def phase_ms(rank: RankView, name: str) -> float | None:
     return finite(rank.phase_ms(name))
 
 
+BY_RANK = Sort("by rank", lambda rank: rank.rank)
 SORTS = (
     Sort("slowest first", lambda rank: down(rank.own_ms), trouble_first=True),
-    Sort("by rank", lambda rank: rank.rank),
+    BY_RANK,
     Sort("shortest wait first", lambda rank: phase_ms(rank, "wait")),
     Sort(
         "highest loss first",

@@ -9,7 +9,7 @@ from ddpmon.tui import numbers, rank_marks
 from ddpmon.tui.frame import finite
 from ddpmon.tui.lines import Line, fit, size
 from ddpmon.tui.widgets.columns import MEASURED, Column, choose, decimals
-from ddpmon.tui.widgets.ranktable import SORTS, RankTable, Sort, down, phase_ms
+from ddpmon.tui.widgets.ranktable import BY_RANK, RankTable, Sort, down, phase_ms
 from ddpmon.tui.widgets.worldmap import arriving
 
 _SHOWN = ("rank", "host", "wait", "transfer", "last", "late ms")
@@ -39,7 +39,7 @@ class Waits(RankTable):
         Sort("shortest wait first", lambda rank: phase_ms(rank, "wait")),
         Sort("longest wait first", lambda rank: down(phase_ms(rank, "wait"))),
         Sort("longest transfer first", lambda rank: down(phase_ms(rank, "transfer"))),
-        next(sort for sort in SORTS if sort.name == "by rank"),
+        BY_RANK,
     )
 
     tells_steps = False
