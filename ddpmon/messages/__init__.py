@@ -1,8 +1,11 @@
 """Every message on the wire, typed: the one vocabulary of probe, hub and viewers.
 
-`words` are the constants, `quantities` what ranks have a number of, `ranks` what ranks and hub say, `viewers` what
-the hub shows, `rank_view` each rank in it, `wished` what of it single screens wish for, `values` what its values may
-be, `wire` the encoding, `snapshots` the check of what is shown.
+`vocabulary` has the constants, `quantities` what ranks have a number of, `ranks` what ranks and hub say, `nodes` what
+hubs of several machines say. `wishes` is what viewers ask for, `viewers` what the hub shows them, `rank_view` each rank
+in it, `wished` what of it single screens wish for, `values` what its values may be, `cells` what a byte of its charts
+holds, `changes` what goes over the wire of it. `wire` encodes and checks, `mending` takes what is possible of a damaged
+message, `snapshots` checks what is shown. `folder` is what ranks leave in the run's folder, `door` how its sockets are
+reached.
 
 Encoding is msgpack through msgspec, structs as arrays. Fields are only ever appended, with defaults, so that
 both directions of version skew decode. Types are checked by the decoder; ranges by `wire`,

@@ -52,10 +52,8 @@ class Door:
             return
         with contextlib.suppress(OSError):  # ZMQError is one: the socket gave up by itself
             self._socket.disconnect(self._endpoint())
-        if (
-            _identity(self._descriptor) == self._connected_folder
-        ):  # else the script closed it, and the number is another file's
-            os.close(self._descriptor)
+        if _identity(self._descriptor) == self._connected_folder:
+            os.close(self._descriptor)  # else the script closed it, and the number is another file's
         self._descriptor, self._connected_folder = -1, None
 
     def _endpoint(self) -> str:

@@ -220,7 +220,7 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
     compute_threads: int = 0
     """That torch uses for one operation on the CPU; 0: not known."""
     parallelism: str = ""
-    """How it trains: DDP, FSDP, FSDP2, … (see words); "" until the first step is over, and where nothing shows it."""
+    """How it trains: DDP, FSDP2, … of `vocabulary`; "" until the first step is over, and where nothing shows it."""
     unmeasured: list[str] = msgspec.field(default_factory=list)
     """Of PHASES, those of which nothing is measured in this kind of training: they are part of `other`, or there is
     nobody to wait for."""

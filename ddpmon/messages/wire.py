@@ -50,7 +50,16 @@ from ddpmon.messages.vocabulary import (
     STAGES,
     SYNC_KINDS,
 )
-from ddpmon.messages.wishes import Ask, FromViewer, HeatWish, RankSpans, SamplesWish, SeriesWish
+from ddpmon.messages.wishes import (
+    Ask,
+    FromViewer,
+    HeatWish,
+    RankSpans,
+    SamplesWish,
+    SeriesWish,
+    TimelineWish,
+    Wish,
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _from_rank: msgspec.msgpack.Decoder[FromRank] = msgspec.msgpack.Decoder(FromRank)
@@ -128,39 +137,39 @@ def decode_from_viewer(frame: bytes) -> FromViewer:
     if isinstance(request, Ask):
         _check(len(request.ranks) <= MAX_WORLD, "number of ranks", len(request.ranks))
         _check(all(0 <= rank < MAX_WORLD for rank in request.ranks), "rank", request.ranks[:4])
-        return request
-    _check(request.base is None or 0 <= request.base < MAX_STEP, "base", request.base)
-    timeline, inspect = request.wish.timeline, request.wish.inspect
-    for heat in (request.wish.heat, request.wish.heat_phases):
+    else:
+        _check(request.base is None or 0 <= request.base < MAX_STEP, "base", request.base)
+        _check_wish(request.wish)
+    return request
+
+
+def _check_wish(wish: Wish) -> None:
+    for heat in (wish.heat, wish.heat_phases):
         if heat is not None:
             _check_heat(heat)
-    if timeline is not None:
-        _check(
-            0 < timeline.steps <= HEAT_MOST and 0 < timeline.rows <= HEAT_MOST, "size of the timeline", timeline.rows
-        )
-        _check(0 <= timeline.first < MAX_WORLD, "first rank", timeline.first)
-        _check(0 <= timeline.step <= MAX_STEP, "step", timeline.step)
-        _check_spans(timeline.ranks)
-    if request.wish.cost is not None:
-        _check(request.wish.cost.over in COST_WINDOWS, "steps that the cost is of", request.wish.cost.over[:40])
-    if request.wish.series is not None:
-        _check_series(request.wish.series)
-    if request.wish.samples is not None:
-        _check_samples(request.wish.samples)
-    strips = request.wish.strips
-    sync = request.wish.sync
-    if sync is not None:
-        _check(sync.steps in HEAT_STEPS, "steps in a column", sync.steps)
-        _check(0 < sync.columns <= HEAT_MOST, "columns", sync.columns)
-    if strips is not None:
-        _check(strips.steps in HEAT_STEPS, "steps in a column", strips.steps)
-        _check(0 < strips.columns <= HEAT_MOST, "columns", strips.columns)
-        _check_few(strips.ranks)
-    if inspect is not None:
-        _check(0 <= inspect.rank < MAX_WORLD, "rank", inspect.rank)
-        _check(inspect.steps in HEAT_STEPS, "steps in a column", inspect.steps)
-        _check(0 < inspect.columns <= HEAT_MOST, "columns", inspect.columns)
-    return request
+    if wish.timeline is not None:
+        _check_timeline(wish.timeline)
+    if wish.cost is not None:
+        _check(wish.cost.over in COST_WINDOWS, "steps that the cost is of", wish.cost.over[:40])
+    if wish.series is not None:
+        _check_series(wish.series)
+    if wish.samples is not None:
+        _check_samples(wish.samples)
+    for course in (wish.sync, wish.strips, wish.inspect):
+        if course is not None:
+            _check(course.steps in HEAT_STEPS, "steps in a column", course.steps)
+            _check(0 < course.columns <= HEAT_MOST, "columns", course.columns)
+    if wish.strips is not None:
+        _check_few(wish.strips.ranks)
+    if wish.inspect is not None:
+        _check(0 <= wish.inspect.rank < MAX_WORLD, "rank", wish.inspect.rank)
+
+
+def _check_timeline(wish: TimelineWish) -> None:
+    _check(0 < wish.steps <= HEAT_MOST and 0 < wish.rows <= HEAT_MOST, "size of the timeline", wish.rows)
+    _check(0 <= wish.first < MAX_WORLD, "first rank", wish.first)
+    _check(0 <= wish.step <= MAX_STEP, "step", wish.step)
+    _check_spans(wish.ranks)
 
 
 def _check_heat(heat: HeatWish) -> None:

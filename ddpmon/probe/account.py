@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from ddpmon.messages import MAX_NAMES, STAGE_TRAINING, SYNC_GRADIENTS
 from ddpmon.probe.digest import SampledElements
@@ -370,9 +371,9 @@ class Account:
         if not self.clock.exit_named(name):
             self._identity.note(f"more than {MAX_NAMES} names of ddpmon.phase in a step: the rest is left out")
 
-    def trainer_counted(self, progress_at: Callable[[int], Callable[[], Progress]], *_: object) -> None:
+    def trainer_counted(self, progress_at: Callable[[int], Progress], *_: object) -> None:
         """A trainer said how far it is: what that means after so many steps of ours."""
-        self.loops.trainer = progress_at(self.clock.step)
+        self.loops.trainer = partial(progress_at, self.clock.step)
 
 
 EVERY_STEP = (

@@ -51,11 +51,6 @@ class Iteration:
         """An optimizer exists no more; another one may get its key."""
         self._numbers.pop(optimizer, None)
 
-    @property
-    def optimizers(self) -> int:
-        """How many optimizers there are."""
-        return len(self._numbers)
-
     def synchronised(self, *, marked: bool) -> None:
         """A part of the step was cut. marked: the script says itself where its steps end."""
         optimizer, self.stepped_in_backward = self.stepped_in_backward, None

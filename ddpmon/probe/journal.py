@@ -79,16 +79,13 @@ class Journal:
     def _read_at_once(self, note: Note) -> None:
         """As long as no other thread reads. The collector may note something while a note is read."""
         outer = self._event, self._used
-        self._read(note)
-        self._event, self._used = outer
-
-    def _read(self, note: Note) -> None:
         reader, self.now, self._event, first, second, third = note
-        if isinstance(reader, int):
+        if type(reader) is int:
             reader = self.every_step[reader]
         self._used = False
         reader(self.account, first, second, third)
         self._release_unused()
+        self._event, self._used = outer
 
     def _release_unused(self) -> None:
         if self._event is not None and not self._used:

@@ -32,10 +32,6 @@ class Parallelism:
     """Concludes how this process trains from what is seen of forwards, DDP's models and optimizers."""
 
     def __init__(self) -> None:
-        self.begin()
-
-    def begin(self) -> None:
-        """Start from nothing: a new process."""
         self.unsettled = True
         """Whether more was seen since it was last settled."""
         self.unsure = True

@@ -6,7 +6,6 @@ Times are CLOCK_MONOTONIC nanoseconds. On a GPU every change of phase also leave
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import monotonic_ns
 
 from ddpmon.messages import MAX_NAMES
 from ddpmon.probe.records import BLOCKED, OTHER, PAUSED, Device, DeviceEvent, Mark, RawSync
@@ -31,9 +30,9 @@ class PhaseClock:
         "syncs",
     )
 
-    def __init__(self, time: Callable[[], int] | None = None) -> None:
+    def __init__(self, time: Callable[[], int]) -> None:
         """time: where it reads nanoseconds of CLOCK_MONOTONIC."""
-        self._time = monotonic_ns if time is None else time
+        self._time = time
         self.phase = OTHER
         self.base = OTHER
         """The phase to come back to: `optimizer` inside an optimizer's step (closures), else `other`."""

@@ -20,8 +20,8 @@ BLOCKED = 6
 """The code of a mark where a synchronisation begins."""
 FED_SAMPLES, FED_TOKENS, FED_CALLS = range(3)
 """Indices into an entry of `RawStep.fed`."""
-BUCKET_LAYOUT, BUCKET_LAUNCH, BUCKET_END = range(3)
-"""Indices into an entry of `RawStep.buckets`."""
+BUCKET_END = 2
+"""Index into an entry of `RawStep.buckets`: layout, launch, end."""
 
 
 class DeviceEvent(Protocol):

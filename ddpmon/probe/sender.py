@@ -70,7 +70,7 @@ class Sender(threading.Thread):
         self._last_sample = 0.0
         self._woke = 0.0
         """When this thread last came back from a sleep, in which others have the GIL."""
-        self._failed = False
+        self._exception_told = False
         self._is_last = False
         """The batch that is made next is the last."""
         self._moves = 0
@@ -251,9 +251,9 @@ class Sender(threading.Thread):
     def _report_exception(self) -> None:
         """Tell the hub of an exception that nobody caught, as soon as Python has noted it."""
         error = getattr(sys, "last_value", None)
-        if error is None or self._failed:
+        if error is None or self._exception_told:
             return
-        self._failed = True
+        self._exception_told = True
         listener = self._listener
         self._read()
         self._end_iteration()

@@ -6,7 +6,7 @@ A step is made of parts: each ends with a gradient synchronisation, and most ste
 up its step is for `iteration` to say.
 
 On a GPU the host runs ahead, and its clock tells nothing about the work. There every phase change also leaves a mark on
-the device's timeline, and `timeline` makes the step from the marks once the device has passed them.
+the device's timeline, and `device_timeline` makes the step from the marks once the device has passed them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class StepClock(PhaseClock):
         "unused_data",
     )
 
-    def __init__(self, time: Callable[[], int] | None = None) -> None:
+    def __init__(self, time: Callable[[], int]) -> None:
         """time: where it reads nanoseconds of CLOCK_MONOTONIC."""
         super().__init__(time)
         self.finished: deque[RawStep] = deque()
@@ -326,8 +326,3 @@ class StepClock(PhaseClock):
             )
             self.marked_samples = None
         del self.held[:parts]
-
-    def close(self, end: int) -> None:
-        """The step ends here, and the next begins."""
-        self.cut(end)
-        self.finish(len(self.held))

@@ -58,19 +58,14 @@ def _transformers(listener: Listener) -> Callable[..., None]:
         # Several times a step: what it means is worked out where it is asked for.
         if event in COUNTED and len(args) > 1:
             try:
-                listener.tell(Account.trainer_counted, partial(_at_step, event, *_STATE(args[1])))
+                listener.tell(Account.trainer_counted, partial(_counted, event, *_STATE(args[1])))
             except AttributeError:
                 pass  # a state of another version
 
     return counted
 
 
-def _at_step(event: object, *counts_and_step: Any) -> Callable[[], Progress]:
-    *counts, step = counts_and_step
-    return partial(_counted, event, step, *counts)
-
-
-def _counted(event: object, step: int, done: object, most: object, epochs: object, epoch: object) -> Progress:
+def _counted(event: object, done: object, most: object, epochs: object, epoch: object, step: int) -> Progress:
     """What a TrainerState tells at an event that came after so many steps of ours."""
     made, limit, passes = _count(done), _count(most), _count(epochs)
     total = None if made is None or not limit else step + limit - made
@@ -96,9 +91,8 @@ def _lightning(listener: Listener) -> Callable[..., None]:
                 more.append(most - done)
         running = None if epoch is None else epoch + 1
 
-        def at(step: int) -> Callable[[], Progress]:
-            progress = Progress(step + min(more) if more else None, running, epochs or None)
-            return lambda: progress
+        def at(step: int) -> Progress:
+            return Progress(step + min(more) if more else None, running, epochs or None)
 
         listener.tell(Account.trainer_counted, at)
 

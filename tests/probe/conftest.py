@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import zmq
@@ -20,6 +21,9 @@ import ddpmon
 from ddpmon import messages
 from ddpmon.messages import Ack, Batch, Bye, Failure, Hello, Step, Welcome
 from tests import ranks
+
+if TYPE_CHECKING:
+    from ddpmon.probe.stepclock import StepClock
 
 INJECT = Path(ddpmon.__file__).parent / "probe" / "inject"
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -93,12 +97,18 @@ class Ear:
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The time, in the hands of the test."""
-    from ddpmon.probe import everystep, hearing, journal, listener, phaseclock  # with torch, which few tests here need
+    from ddpmon.probe import everystep, hearing, journal, listener  # with torch, which few tests here need
 
     time = [1000]
-    for module in (phaseclock, listener, everystep, hearing, journal):
+    for module in (listener, everystep, hearing, journal):
         monkeypatch.setattr(module, "monotonic_ns", lambda: time[0])
     return time
+
+
+def close(clock: StepClock, end: int) -> None:
+    """The step ends here, whatever parts it has, and the next begins."""
+    clock.cut(end)
+    clock.finish(len(clock.held))
 
 
 @pytest.fixture(scope="session")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ddpmon.probe import phaseclock
 from ddpmon.probe.device_timeline import DeviceTimeline, passed
 from ddpmon.probe.records import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER
 from ddpmon.probe.stepclock import StepClock
+from tests.probe.conftest import close
 
 MS = 1_000_000
 
@@ -44,10 +44,8 @@ class Gpu:
 
 
 @pytest.fixture
-def now(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    time = [5 * MS]
-    monkeypatch.setattr(phaseclock, "monotonic_ns", lambda: time[0])
-    return time
+def now() -> list[int]:
+    return [5 * MS]
 
 
 def one_step(clock: StepClock, gpu: Gpu, now: list[int], *, data_ms: float, reduce_ms: float) -> None:
@@ -67,7 +65,7 @@ def one_step(clock: StepClock, gpu: Gpu, now: list[int], *, data_ms: float, redu
     gpu.work(reduce_ms)
     end = clock.leave()
     clock.blocked_at_the_end(0, end, end, 64, BACKWARD, ready)
-    clock.close(end)
+    close(clock, end)
     clock.enter(OPTIMIZER)
     now[0] += MS
     gpu.work(3)
@@ -76,7 +74,7 @@ def one_step(clock: StepClock, gpu: Gpu, now: list[int], *, data_ms: float, redu
 
 def test_a_host_that_runs_ahead_does_not_hide_the_devices_work(now: list[int]) -> None:
     """The host needs 3 ms a step, the device 40: the step is the device's, and the data came for nothing."""
-    gpu, clock, timeline = Gpu(now), StepClock(), DeviceTimeline()
+    gpu, clock, timeline = Gpu(now), StepClock(lambda: now[0]), DeviceTimeline()
     clock.follow(gpu)
     for _ in range(4):
         one_step(clock, gpu, now, data_ms=2, reduce_ms=7)
@@ -92,7 +90,7 @@ def test_a_host_that_runs_ahead_does_not_hide_the_devices_work(now: list[int]) -
 
 
 def test_a_device_that_waits_for_data_shows_it(now: list[int]) -> None:
-    gpu, clock, timeline = Gpu(now), StepClock(), DeviceTimeline()
+    gpu, clock, timeline = Gpu(now), StepClock(lambda: now[0]), DeviceTimeline()
     clock.follow(gpu)
     for _ in range(4):
         one_step(clock, gpu, now, data_ms=100, reduce_ms=7)
@@ -106,7 +104,7 @@ def test_a_device_that_waits_for_data_shows_it(now: list[int]) -> None:
 
 
 def test_the_end_in_host_time_is_right_once_the_device_was_idle(now: list[int]) -> None:
-    gpu, clock, timeline = Gpu(now), StepClock(), DeviceTimeline()
+    gpu, clock, timeline = Gpu(now), StepClock(lambda: now[0]), DeviceTimeline()
     clock.follow(gpu)
     one_step(clock, gpu, now, data_ms=1, reduce_ms=7)
     gpu.reached_ms = float("inf")
@@ -116,7 +114,7 @@ def test_the_end_in_host_time_is_right_once_the_device_was_idle(now: list[int]) 
 
 
 def test_a_step_that_the_device_has_not_passed_waits(now: list[int]) -> None:
-    gpu, clock = Gpu(now), StepClock()
+    gpu, clock = Gpu(now), StepClock(lambda: now[0])
     clock.follow(gpu)
     one_step(clock, gpu, now, data_ms=1, reduce_ms=7)
     gpu.reached_ms = gpu.ahead_ms + 30
@@ -126,13 +124,13 @@ def test_a_step_that_the_device_has_not_passed_waits(now: list[int]) -> None:
 
 
 def test_without_an_arrival_nothing_is_known_of_the_blocked_time(now: list[int]) -> None:
-    gpu, clock, timeline = Gpu(now), StepClock(), DeviceTimeline()
+    gpu, clock, timeline = Gpu(now), StepClock(lambda: now[0]), DeviceTimeline()
     clock.follow(gpu)
     clock.enter(BACKWARD)
     gpu.work(20)
     end = clock.leave()
     clock.blocked_at_the_end(0, end, end, 64, BACKWARD)
-    clock.close(end)
+    close(clock, end)
     gpu.reached_ms = float("inf")
     step = timeline.place(clock.finished[0])
     assert [phase / MS for phase in step.phases[:5]] == [0, 0, 20, 0, 0]
@@ -140,7 +138,7 @@ def test_without_an_arrival_nothing_is_known_of_the_blocked_time(now: list[int])
 
 
 def test_batches_for_evaluation_are_other_on_the_device_too(now: list[int]) -> None:
-    gpu, clock, timeline = Gpu(now), StepClock(), DeviceTimeline()
+    gpu, clock, timeline = Gpu(now), StepClock(lambda: now[0]), DeviceTimeline()
     clock.follow(gpu)
     for iterator, duration, used in ((1, 50, clock.evaluated), (2, 3, clock.trained)):
         began = clock.enter(DATA)
@@ -148,7 +146,7 @@ def test_batches_for_evaluation_are_other_on_the_device_too(now: list[int]) -> N
         clock.fetched(iterator, began)
         used()
     end = clock.enter(FORWARD)
-    clock.close(end)
+    close(clock, end)
     gpu.reached_ms = float("inf")
     step = timeline.place(clock.finished[0])
     assert (step.phases[DATA] / MS, step.phases[OTHER] / MS) == (3, 50)
@@ -156,7 +154,7 @@ def test_batches_for_evaluation_are_other_on_the_device_too(now: list[int]) -> N
 
 def test_a_collective_that_blocked_nobody_leaves_no_blocked_time(now: list[int]) -> None:
     """An asynchronous one, or one that raised: the mark of its beginning is taken back."""
-    gpu, clock, timeline = Gpu(now), StepClock(), DeviceTimeline()
+    gpu, clock, timeline = Gpu(now), StepClock(lambda: now[0]), DeviceTimeline()
     clock.follow(gpu)
     clock.enter(FORWARD)
     gpu.work(4)
@@ -167,7 +165,7 @@ def test_a_collective_that_blocked_nobody_leaves_no_blocked_time(now: list[int])
     arrival = clock.block()
     gpu.work(5)
     clock.unblock(2, arrival, 8)
-    clock.close(clock.leave())
+    close(clock, clock.leave())
     gpu.reached_ms = float("inf")
     step = timeline.place(clock.finished[0])
     assert [phase / MS for phase in step.phases[:5]] == [0, 10, 0, 0, 0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import monotonic_ns
+
 import pytest
 import torch
 
@@ -13,7 +15,7 @@ class Script:
     """A script's loop, in words: "s" synchronises gradients, a letter steps the optimizer of that name."""
 
     def __init__(self, optimizers: str) -> None:
-        self.clock = StepClock()
+        self.clock = StepClock(monotonic_ns)
         self.names: dict[torch.optim.Optimizer, str] = {}
         self.iteration = Iteration(self.clock, lambda optimizer: self.names[optimizer])
         self.optimizers = {name: torch.optim.SGD([torch.zeros(1, requires_grad=True)]) for name in optimizers}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ddpmon.messages import MAX_NAMES
 from ddpmon.probe.records import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER, RawSync
 from ddpmon.probe.stepclock import StepClock
+from tests.probe.conftest import close
 
 
 def spend(clock: StepClock, now: list[int], phase: int, duration: int) -> None:
@@ -14,18 +15,18 @@ def spend(clock: StepClock, now: list[int], phase: int, duration: int) -> None:
 
 
 def test_phases_are_exclusive_and_add_up(now: list[int]) -> None:
-    clock = StepClock()
+    clock = StepClock(lambda: now[0])
     for phase, duration in ((DATA, 5), (FORWARD, 7), (BACKWARD, 11), (OPTIMIZER, 3)):
         spend(clock, now, phase, duration)
         now[0] += 1
-    clock.close(now[0])
+    close(clock, now[0])
     step = clock.finished.popleft()
     assert step.phases[:5] == [5, 7, 11, 3, 4]
     assert sum(step.phases) == step.end - step.start == 30
 
 
 def test_a_synchronisation_inside_a_phase_is_not_the_phase(now: list[int]) -> None:
-    clock = StepClock()
+    clock = StepClock(lambda: now[0])
     clock.enter(FORWARD)
     now[0] += 5
     arrival = clock.block()
@@ -33,35 +34,35 @@ def test_a_synchronisation_inside_a_phase_is_not_the_phase(now: list[int]) -> No
     clock.unblock(1, arrival, 64)
     now[0] += 2
     clock.leave()
-    clock.close(now[0])
+    close(clock, now[0])
     step = clock.finished.popleft()
     assert step.phases[FORWARD] == 7
     assert step.syncs == [RawSync(1, 1005, 1045, 64)]
 
 
 def test_the_end_of_backward_was_the_all_reduce(now: list[int]) -> None:
-    clock = StepClock()
+    clock = StepClock(lambda: now[0])
     spend(clock, now, BACKWARD, 50)
     clock.blocked_at_the_end(0, now[0] - 20, now[0], 8, BACKWARD)
-    clock.close(now[0])
+    close(clock, now[0])
     step = clock.finished.popleft()
     assert step.phases[BACKWARD] == 30
     assert step.syncs == [RawSync(0, 1030, 1050, 8)]
 
 
 def test_an_arrival_before_the_backward_cannot_take_more_than_it(now: list[int]) -> None:
-    clock = StepClock()
+    clock = StepClock(lambda: now[0])
     now[0] += 10
     spend(clock, now, BACKWARD, 5)
     clock.blocked_at_the_end(0, 0, now[0], 8, BACKWARD)
-    clock.close(now[0])
+    close(clock, now[0])
     step = clock.finished.popleft()
     assert step.phases[:5] == [0, 0, 0, 0, 10]
     assert step.syncs[0].arrival == 1010
 
 
 def test_inside_an_optimizer_a_closures_phases_return_to_it(now: list[int]) -> None:
-    clock = StepClock()
+    clock = StepClock(lambda: now[0])
     clock.base = OPTIMIZER
     clock.enter(OPTIMIZER)
     now[0] += 1
@@ -70,7 +71,7 @@ def test_inside_an_optimizer_a_closures_phases_return_to_it(now: list[int]) -> N
     assert clock.phase == OPTIMIZER
     clock.base = OTHER
     clock.leave()
-    clock.close(now[0])
+    close(clock, now[0])
     assert clock.finished.popleft().phases[:5] == [0, 10, 0, 3, 0]
 
 
@@ -82,13 +83,13 @@ def fetch(clock: StepClock, now: list[int], iterator: int, duration: int) -> Non
 
 def test_batches_that_are_never_trained_on_are_other(now: list[int]) -> None:
     """An evaluation between two steps must not make the next one look short of data."""
-    clock = StepClock()
+    clock = StepClock(lambda: now[0])
     for _ in range(3):
         fetch(clock, now, iterator=1, duration=100)
     fetch(clock, now, iterator=2, duration=5)
     clock.evaluated()
     fetch(clock, now, iterator=3, duration=7)
-    clock.close(now[0])
+    close(clock, now[0])
     step = clock.finished.popleft()
     assert step.phases[DATA] == 7
     assert step.phases[OTHER] == 305
@@ -96,44 +97,44 @@ def test_batches_that_are_never_trained_on_are_other(now: list[int]) -> None:
 
 def test_batches_fetched_ahead_are_data(now: list[int]) -> None:
     """Hugging Face's Trainer fetches all batches of an accumulated step before its first forward."""
-    clock = StepClock()
+    clock = StepClock(lambda: now[0])
     for _ in range(3):
         fetch(clock, now, iterator=1, duration=100)
     clock.trained()
-    clock.close(now[0])
+    close(clock, now[0])
     assert clock.finished.popleft().phases[DATA] == 300
 
 
 def test_an_evaluation_that_no_forward_was_heard_of_is_other(now: list[int]) -> None:
     """The script evaluates with the bare module, or there is no DDP model at all."""
-    clock = StepClock()
+    clock = StepClock(lambda: now[0])
     for _ in range(3):
         fetch(clock, now, iterator=1, duration=100)
     for iterator in (2, 3):
         fetch(clock, now, iterator, duration=5)
     clock.trained()
-    clock.close(now[0])
+    close(clock, now[0])
     step = clock.finished.popleft()
     assert step.phases[DATA] == 10
     assert step.phases[OTHER] == 300
 
 
 def test_steps_count_from_one_without_holes(now: list[int]) -> None:
-    clock = StepClock()
+    clock = StepClock(lambda: now[0])
     for _ in range(5):
         now[0] += 10
-        clock.close(now[0])
+        close(clock, now[0])
     assert [raw.step for raw in clock.finished] == [1, 2, 3, 4, 5]
     assert all(raw.end - raw.start == 10 for raw in clock.finished)
 
 
 def named(clock: StepClock, now: list[int]) -> dict[str, int] | None:
-    clock.close(now[0])
+    close(clock, now[0])
     return clock.finished.pop().named
 
 
 def test_names_nest_and_phases_keep_their_time(now: list[int]) -> None:
-    clock = StepClock()
+    clock = StepClock(lambda: now[0])
     clock.enter(DATA)
     clock.enter_named("load")
     now[0] += 3
@@ -144,7 +145,7 @@ def test_names_nest_and_phases_keep_their_time(now: list[int]) -> None:
     clock.exit_named("load")
     clock.leave()
     now[0] += 1
-    clock.close(now[0])
+    close(clock, now[0])
     step = clock.finished.popleft()
     assert step.named == {"augment": 10, "load": 13}
     assert step.phases[:5] == [13, 0, 0, 0, 1]
@@ -152,7 +153,7 @@ def test_names_nest_and_phases_keep_their_time(now: list[int]) -> None:
 
 
 def test_a_name_inside_itself_counts_once(now: list[int]) -> None:
-    clock = StepClock()
+    clock = StepClock(lambda: now[0])
     clock.enter_named("a")
     clock.enter_named("a")
     now[0] += 4
@@ -164,7 +165,7 @@ def test_a_name_inside_itself_counts_once(now: list[int]) -> None:
 
 def test_names_that_are_left_in_another_order_keep_their_own_time(now: list[int]) -> None:
     """Generators and callbacks may leave the outer one first; leaving what was never entered is nothing."""
-    clock = StepClock()
+    clock = StepClock(lambda: now[0])
     clock.exit_named("never")
     clock.enter_named("a")
     now[0] += 2
@@ -178,7 +179,7 @@ def test_names_that_are_left_in_another_order_keep_their_own_time(now: list[int]
 
 
 def test_a_name_around_the_end_of_a_step_belongs_to_both(now: list[int]) -> None:
-    clock = StepClock()
+    clock = StepClock(lambda: now[0])
     clock.enter_named("batch")
     clock.enter_named("batch")
     now[0] += 3
@@ -192,7 +193,7 @@ def test_a_name_around_the_end_of_a_step_belongs_to_both(now: list[int]) -> None
 
 def test_time_blocked_in_a_synchronisation_belongs_to_no_name(now: list[int]) -> None:
     """A rank that waits there for a late one must not look late itself."""
-    clock = StepClock()
+    clock = StepClock(lambda: now[0])
     clock.enter_named("metrics")
     now[0] += 2
     arrival = clock.block()
@@ -207,7 +208,7 @@ def test_time_blocked_in_a_synchronisation_belongs_to_no_name(now: list[int]) ->
 
 
 def test_a_step_keeps_only_so_many_names(now: list[int]) -> None:
-    clock = StepClock()
+    clock = StepClock(lambda: now[0])
     kept = []
     for number in range(MAX_NAMES + 2):
         clock.enter_named(str(number))
@@ -221,15 +222,15 @@ def test_a_step_keeps_only_so_many_names(now: list[int]) -> None:
 
 
 def test_batches_that_are_trained_on_tell_samples_and_those_of_an_evaluation_do_not(now: list[int]) -> None:
-    clock = StepClock()
+    clock = StepClock(lambda: now[0])
     for iterator in (1, 1, 2):
         clock.fetched(iterator, clock.enter(DATA), samples=100, tokens=700)
     clock.fetched(3, clock.enter(DATA), samples=8, tokens=56)
     clock.trained()
-    clock.close(now[0])
+    close(clock, now[0])
     assert clock.finished[0].samples == 108, "one batch of another loader, as a GAN has it; two are an evaluation"
     clock.fetched(1, clock.enter(DATA), samples=100)
     clock.evaluated()
     clock.trained()
-    clock.close(now[0])
+    close(clock, now[0])
     assert clock.finished[1].samples == 0
