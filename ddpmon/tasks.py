@@ -33,7 +33,7 @@ class _Launcher:
 
 
 _LAUNCHERS = (
-    # torchrun, who writes as it does (Accelerate, DeepSpeed, Ray Train), and shells
+    # torchrun, whoever writes the same variables (Accelerate, DeepSpeed, Ray Train), and shells
     _Launcher("RANK", "WORLD_SIZE", (("MASTER_ADDR", "MASTER_PORT"),), ("LOCAL_RANK",), ("GROUP_RANK", "NODE_RANK")),
     # srun; a batch script has no step
     _Launcher(

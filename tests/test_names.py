@@ -13,6 +13,7 @@ SAME_IDEA = {
     "blocks": "of records on their way to the root; of a screen",
     "buckets": "DDP's buckets: recorded in a rank, summarised",
     "cells": "what a byte of a map holds: on the wire, made from values",
+    "changes": "only what changed is sent: of a snapshot, of a terminal's screen",
     "columns": "of step records; of the rank table",
     "compare": "two runs: the comparison, and its screen",
     "events": "what happened to a run: made from findings, listed",

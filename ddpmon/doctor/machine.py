@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -54,8 +55,8 @@ def cores(ranks: int | None, torch: Torch | None, environ: Mapping[str, str]) ->
     ranks: how many are meant to be started here; None: as many as there are GPUs, or two.
     """
     here = cores_here()
-    on_gpus = bool(torch and torch.gpus)
-    planned = ranks or (len(torch.gpus) if torch and torch.gpus else min(here, 2))
+    gpus = len(torch.gpus) if torch else 0
+    planned = ranks or gpus or min(here, 2)
     text = f"{counted(here, 'core')} for {counted(planned, 'rank')}"
     if planned > here:
         return note(
@@ -69,7 +70,7 @@ def cores(ranks: int | None, torch: Torch | None, environ: Mapping[str, str]) ->
             f"{text} of {counted(each, 'thread')} each (OMP_NUM_THREADS)",
             f"OMP_NUM_THREADS={max(1, here // planned)} leaves no rank waiting for a core",
         )
-    more = f"; {here // planned - 1} beside each for DataLoader workers" if on_gpus else ""
+    more = f"; {here // planned - 1} beside each for DataLoader workers" if gpus else ""
     return ok("cores", f"{text}, {counted(each, 'thread')} each{more}")
 
 
@@ -108,8 +109,6 @@ def ptrace(scope: Path = PTRACE_SCOPE) -> Check:
 
 def open_files(ranks: int) -> Check:
     """Whether as many processes and files as a run needs may be open."""
-    import resource
-
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = 64 + 16 * ranks
     if files != resource.RLIM_INFINITY and files < needed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import shlex
 import shutil
 import socket
 import subprocess
@@ -50,8 +51,6 @@ def host_name() -> Check:
 
 def ssh(environ: Mapping[str, str]) -> Check:
     """For ddpmon attach USER@HOST."""
-    import shlex
-
     try:
         words = shlex.split(environ.get("DDPMON_SSH", "")) or ["ssh"]
     except ValueError as error:

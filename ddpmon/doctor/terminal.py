@@ -14,6 +14,7 @@ SMALLEST = 60, 12
 """Columns and rows below which the dashboard shows its head alone."""
 WHOLE = 80, 24
 """From which on every screen is complete."""
+_SHOWS_ALL = f"{WHOLE[0]}x{WHOLE[1]} shows all"
 _FULL_COLOUR = {"truecolor", "24bit"}
 _OPTION_S = 2.0
 
@@ -48,9 +49,9 @@ def size_here() -> os.terminal_size | None:
 def _size(size: os.terminal_size) -> Check:
     text = f"{size.columns}x{size.lines}"
     if size.columns < SMALLEST[0] or size.lines < SMALLEST[1]:
-        return note("size", f"{text}: the dashboard shows its head alone", "80x24 shows all")
+        return note("size", f"{text}: the dashboard shows its head alone", _SHOWS_ALL)
     if size.columns < WHOLE[0] or size.lines < WHOLE[1]:
-        return note("size", f"{text}: screens leave things out", "80x24 shows all")
+        return note("size", f"{text}: screens leave things out", _SHOWS_ALL)
     return ok("size", text)
 
 

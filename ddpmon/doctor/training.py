@@ -5,7 +5,6 @@ torch is asked in an interpreter of its own, started as a rank is: with the fold
 
 from __future__ import annotations
 
-import os
 import platform
 import subprocess
 import sys
@@ -44,14 +43,14 @@ if facts["cuda"] or facts["hip"]:
         torch.cuda.init()
         facts["gpus"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     except Exception as error:
-        facts["cuda_error"] = str(error).splitlines()[0]
+        facts["cuda_error"] = str(error).partition("\\n")[0]
 if facts.get("gloo"):
     try:
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
         dist.all_reduce(torch.ones(1))
         dist.destroy_process_group()
     except Exception as error:
-        facts["gloo_error"] = str(error).splitlines()[0]
+        facts["gloo_error"] = str(error).partition("\\n")[0]
 print("\\n" + json.dumps(facts))
 """
 
@@ -81,7 +80,7 @@ def python() -> Check:
     return ok("Python", f"{platform.python_version()}, {sys.executable}")
 
 
-def ask_torch(environ: Mapping[str, str] = os.environ) -> Torch | Check:
+def ask_torch(environ: Mapping[str, str]) -> Torch | Check:
     """What torch says of itself; a check where it says nothing."""
     try:
         check_torch()

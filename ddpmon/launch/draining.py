@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from ddpmon import runs
 from ddpmon.launch import processes, spool
+from ddpmon.launch.restarts import Restarts
 from ddpmon.runs import Process
 
 READY_S = 5.0
@@ -18,9 +19,6 @@ _POLL_S = 0.02
 END_S = 10.0
 """How long the drain may take to write the rest once nobody prints any more."""
 FIRST_PAUSE_S = 0.2
-LONGEST_PAUSE_S = 30.0
-WELL_AFTER_S = 60.0
-"""A drain that lived this long was healthy: the pause before the next start is FIRST_PAUSE_S again."""
 
 
 class Draining:
@@ -32,9 +30,7 @@ class Draining:
         self._say = say
         self._spool: int | None = None
         self._ending = False
-        self._started_at = 0.0
-        self._next_at = 0.0
-        self._pause_s = FIRST_PAUSE_S
+        self._restarts = Restarts(FIRST_PAUSE_S)
 
     def start(self, at: float) -> None:
         """Start it before the command is started, whose output it must be ready to take."""
@@ -56,20 +52,23 @@ class Draining:
         """Have one run: start it if none does, wake it if somebody stopped it."""
         if self.process is not None:
             processes.send(self.process, signal.SIGCONT)
-        elif at >= self._next_at:
-            # -P: a file of the user's working directory must not stand in for a module of the drain
-            command = [sys.executable, "-P", "-m", "ddpmon.launch.drain", self._run_id, str(os.getpid())]
-            try:
-                # SIGTERM is blocked until the drain handles it: before, it would kill.
-                pid = processes.spawn(
-                    command, dict(os.environ), sys.stderr.fileno(),
-                    blocked={signal.SIGTERM}, ignored=processes.SCHEDULERS,
-                )  # fmt: skip
-            except OSError as error:
-                self._failed(at, f"cannot be started: {error}")
-                return
-            self.process = Process.of(pid) or Process(pid, 0)
-            self._started_at = at
+        elif self._restarts.due(at):
+            self._start(at)
+
+    def _start(self, at: float) -> None:
+        self._restarts.started(at)
+        # -P: a file of the user's working directory must not stand in for a module of the drain
+        command = [sys.executable, "-P", "-m", "ddpmon.launch.drain", self._run_id, str(os.getpid())]
+        try:
+            # SIGTERM is blocked until the drain handles it: before, it would kill.
+            pid = processes.spawn(
+                command, dict(os.environ), sys.stderr.fileno(),
+                blocked={signal.SIGTERM}, ignored=processes.SCHEDULERS,
+            )  # fmt: skip
+        except OSError as error:
+            self._failed(at, f"cannot be started: {error}")
+            return
+        self.process = Process.of(pid) or Process(pid, 0)
 
     def output(self) -> int:
         """What the run's command is to print into: a descriptor that only this process has by now. Raises OSError."""
@@ -85,16 +84,12 @@ class Draining:
     def ended(self, at: float, code: int) -> None:
         """The drain ended, by waitpid's answer."""
         self.process = None
-        if self._ending:
-            return
-        if at - self._started_at > WELL_AFTER_S:
-            self._pause_s = FIRST_PAUSE_S
-        self._failed(at, f"ended with {code}")
+        if not self._ending:
+            self._failed(at, f"ended with {code}")
 
     def _failed(self, at: float, failure: str) -> None:
-        self._say(f"drain of the output {failure}; next try in {self._pause_s:g} s; until then it waits in memory")
-        self._next_at = at + self._pause_s
-        self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
+        pause_s = self._restarts.failed(at)
+        self._say(f"drain of the output {failure}; next try in {pause_s:g} s; until then it waits in memory")
 
     def end(self, wait: Callable[[float, Callable[[], bool]], None]) -> None:
         """Nobody prints any more: have the rest written.
@@ -102,8 +97,7 @@ class Draining:
         wait(seconds, condition): waits until the condition holds, at most so long.
         """
         if self.process is None:  # down just now: what it left must still be taken
-            self._next_at = 0.0
-            self.keep(time.monotonic())
+            self._start(time.monotonic())
         if (drain := self.process) is None:
             return
         self._ending = True

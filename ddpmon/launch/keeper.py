@@ -10,12 +10,10 @@ from pathlib import Path
 
 from ddpmon import runs
 from ddpmon.launch import processes
+from ddpmon.launch.restarts import Restarts
 from ddpmon.runs import Process
 
 FIRST_PAUSE_S = 0.5
-LONGEST_PAUSE_S = 30.0
-WELL_AFTER_S = 60.0
-"""A hub that lived this long was healthy: the pause before the next start is FIRST_PAUSE_S again."""
 
 
 class HubKeeper:
@@ -25,9 +23,7 @@ class HubKeeper:
         self.process: Process | None = None
         self._run_id = run_id
         self._say = say
-        self._started_at = 0.0
-        self._next_at = 0.0
-        self._pause_s = FIRST_PAUSE_S
+        self._restarts = Restarts(FIRST_PAUSE_S)
         self._is_child = True
 
     def take_over(self, process: Process) -> None:
@@ -42,9 +38,9 @@ class HubKeeper:
 
     def start_if_due(self, at: float, even_if_not: bool = False) -> bool:
         """Start the hub if none runs and the pause is over; says whether one was started."""
-        if self.process is not None or (at < self._next_at and not even_if_not):
+        if self.process is not None or not (even_if_not or self._restarts.due(at)):
             return False
-        self._started_at = at
+        self._restarts.started(at)
         try:
             pid = self._start()
         except OSError as error:
@@ -68,11 +64,7 @@ class HubKeeper:
         # so that a socket is there only while a hub listens on it
         with contextlib.suppress(OSError):
             (runs.socket_dir(self._run_id) / "view.sock").unlink(missing_ok=True)
-        if at - self._started_at > WELL_AFTER_S:
-            self._pause_s = FIRST_PAUSE_S
-        self._failed(at, "ended" if code is None else f"ended with {code} after {at - self._started_at:.1f} s")
+        self._failed(at, "ended" if code is None else f"ended with {code} after {self._restarts.lived_s(at):.1f} s")
 
     def _failed(self, at: float, failure: str) -> None:
-        self._say(f"hub {failure}; next try in {self._pause_s:g} s; its own words are in hub.log")
-        self._next_at = at + self._pause_s
-        self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
+        self._say(f"hub {failure}; next try in {self._restarts.failed(at):g} s; its own words are in hub.log")

@@ -49,12 +49,18 @@ class Nodes:
 
 def nodes(text: str, rank: int | None, endpoint: str | None) -> Nodes:
     """From how many nodes, N or LEAST:MOST as torchrun takes it, which of them this is, and where they meet."""
+    least, most = counts(text, f"--nnodes {text}")
+    return Nodes(most, rank, endpoint, least if least < most else None)
+
+
+def counts(text: str, source: str) -> tuple[int, int]:
+    """From N or LEAST:MOST, how many nodes there are at least and at most. UsageError names the source of the text."""
     numbers = re.fullmatch(r"([0-9]{1,6})(?::([0-9]{1,6}))?", text)
     least = int(numbers[1]) if numbers else 0
     most = int(numbers[2] or least) if numbers else 0
     if not 1 <= least <= most:
-        raise UsageError(f"--nnodes {text}: a number of machines is wanted, or LEAST:MOST")
-    return Nodes(most, rank, endpoint, least if least < most else None)
+        raise UsageError(f"{source}: a number of nodes is wanted, or LEAST:MOST")
+    return least, most
 
 
 def options() -> frozenset[str]:

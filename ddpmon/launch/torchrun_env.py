@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from ddpmon.addresses import bracketed
 from ddpmon.errors import UsageError
-from ddpmon.launch.torchrun import Nodes
+from ddpmon.launch.torchrun import Nodes, counts
 
 DEFAULT_PORT = "29500"
 """torchrun's."""
@@ -19,19 +19,16 @@ DEFAULT_PORT = "29500"
 def nodes(environment: Mapping[str, str]) -> Nodes | None:
     """The nodes; None where no variable tells, or of one alone. UsageError where they are not what torchrun takes."""
     count = environment.get("PET_NNODES", "1")
-    numbers = re.fullmatch(r"([0-9]{1,6})(?::([0-9]{1,6}))?", count)
-    if numbers is None or not 0 < int(numbers[1]) <= int(numbers[2] or numbers[1]):
-        raise UsageError(f"PET_NNODES is {count!r}: a number of nodes is wanted, or LEAST:MOST")
-    most = int(numbers[2] or numbers[1])
+    least, most = counts(count, f"PET_NNODES is {count!r}")
     if most == 1:
         return None
-    least = int(numbers[1]) if int(numbers[1]) < most else None
+    elastic = least if least < most else None
     rank = environment.get("PET_NODE_RANK", "")
-    if least is not None and not rank:
-        return Nodes(most, None, _endpoint(environment), least)
+    if elastic is not None and not rank:
+        return Nodes(most, None, _endpoint(environment), elastic)
     if not re.fullmatch(r"[0-9]{1,6}", rank):
         raise UsageError(f"PET_NNODES is {count}, and PET_NODE_RANK {rank!r}: from 0 to {most - 1} is wanted")
-    return Nodes(most, int(rank), _endpoint(environment), least)
+    return Nodes(most, int(rank), _endpoint(environment), elastic)
 
 
 def ranks(environment: Mapping[str, str]) -> str:

@@ -28,7 +28,7 @@ def broken(tmp_path):
 
 
 def test_torch_of_this_environment_is_watched_and_reduces_over_gloo():
-    torch = training.ask_torch()
+    torch = training.ask_torch(os.environ)
     assert isinstance(torch, Torch)
     assert torch.armed
     assert torch.gloo
@@ -53,14 +53,14 @@ def test_a_torch_that_is_not_imported_in_time_is_a_problem(monkeypatch):
         raise subprocess.TimeoutExpired("python", timeout)
 
     monkeypatch.setattr(subprocess, "run", late)
-    check = training.ask_torch()
+    check = training.ask_torch(os.environ)
     assert check.level is Level.PROBLEM
     assert "within 120 s" in check.text
 
 
 def test_without_torch_what_works_is_said(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-    check = training.ask_torch()
+    check = training.ask_torch(os.environ)
     assert check.level is Level.NOTE
     assert "demo, attach, replay and report work" in check.text
     assert "ddpmon[training]" in check.way_out
