@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+import msgspec
 
 from ddpmon.messages import Batch, encode
 from ddpmon.messages.nodes import Bundle, Item, Packed
+from ddpmon.messages.vocabulary import MAX_STEPS_PER_BATCH
 from ddpmon.recording.blocks import pack, unpack
 
 KEPT_BYTES = 64 << 20
@@ -79,8 +83,8 @@ class Bundles:
         self._bytes -= self._open.popleft()[1]
         self.dropped += 1
 
-    def close(self, *, even_empty: bool = False) -> None:
-        """Make bundles of what came since. even_empty: a heartbeat is due."""
+    def close(self, *, even_empty: bool = False, merge: bool = False) -> None:
+        """Make bundles of what came since. even_empty: a heartbeat is due. merge: the root takes merged batches."""
         while self._open or even_empty:
             even_empty = False
             self._seq += 1
@@ -94,9 +98,9 @@ class Bundles:
                 if isinstance(item, Batch):
                     batches.append(item)
                     continue
-                _pack(closed, batches)
+                _pack(closed, batches, merge=merge)
                 closed.items.append(item)
-            _pack(closed, batches)
+            _pack(closed, batches, merge=merge)
             self._bytes += closed.bytes - size
             self._waiting.append(closed)
 
@@ -131,12 +135,45 @@ class Bundles:
         return not (self._open or self._waiting or self._sent)
 
 
-def _pack(closed: _Closed, batches: list[Batch]) -> None:
+def _pack(closed: _Closed, batches: list[Batch], *, merge: bool) -> None:
     """Put what was gathered behind the items that a bundle has, and gather anew."""
     if batches:
-        closed.blocks.append(Packed(len(closed.items), pack(batches)))
+        closed.blocks.append(Packed(len(closed.items), pack(merged(batches) if merge else batches)))
         closed.batches += len(batches)
         batches.clear()
+
+
+def merged(batches: Sequence[Batch]) -> list[Batch]:
+    """The same with one batch of each process, where its batches go on one from the other."""
+    done: list[Batch] = []
+    latest: dict[int, Batch] = {}
+    for batch in batches:
+        before = latest.get(batch.pid)
+        if before is not None and not _goes_on(before, batch):
+            done.append(before)
+            before = None
+        latest[batch.pid] = batch if before is None else _both(before, batch)
+    return [*done, *latest.values()]
+
+
+def _goes_on(before: Batch, batch: Batch) -> bool:
+    return (
+        batch.first_seq == before.seq + 1
+        and (batch.rank, batch.dropped) == (before.rank, before.dropped)
+        and not (batch.layouts or before.layouts or batch.closing_pauses or before.closing_pauses)
+        and len(before.steps) + len(batch.steps) <= MAX_STEPS_PER_BATCH
+    )
+
+
+def _both(before: Batch, batch: Batch) -> Batch:
+    return msgspec.structs.replace(
+        batch,
+        steps=before.steps + batch.steps,
+        samples=before.samples + batch.samples,
+        scalars=before.scalars + batch.scalars,
+        digests=before.digests + batch.digests,
+        merged=batch.seq - before.first_seq,
+    )
 
 
 def _size(item: Item | Batch) -> int:

@@ -21,6 +21,7 @@ from ddpmon.hub.link import linked
 from ddpmon.hub.receiving import Receiver, Socket
 from ddpmon.messages import ToRank, Welcome, Where, WireError, encode
 from ddpmon.messages.nodes import (
+    MOST_EVERY_MS,
     Bundle,
     FromNode,
     Join,
@@ -45,6 +46,8 @@ from ddpmon.store.store import Store
 
 FRAME_BYTES = 8 << 20
 BEAT_S = 1.0
+MS_A_NODE = 4.0
+"""Between two bundles of each node: 250 of them a second, however many nodes there are."""
 GONE_S = 4.0
 """A node's hub says something every second. One that restarts is back sooner."""
 AGAIN_S = 1.0
@@ -204,7 +207,9 @@ class Downlink:
             node.epoch = message.epoch
             if came_early:
                 self._store.add_event(unix, "info", f"{node.host} is there: its hub has joined")
-            self._send(node, Joined(self._epoch, node.host, takes_blocks=True, run_id=self._store.run.id))
+            self._send(
+                node, Joined(self._epoch, node.host, takes_blocks=True, run_id=self._store.run.id, takes_merged=True)
+            )
         elif not node.epoch:
             self._send(node, SendAgain(join=True))
         elif isinstance(message, Roster):
@@ -287,12 +292,13 @@ class Downlink:
 
     def tick(self, now: float, unix: float, *, recorded: bool, stopping: bool) -> None:
         """Tell nodes what is recorded, and to stop; make events of silent nodes. recorded: all that came is on disk."""
+        every_ms = min(MOST_EVERY_MS, int(len(self.nodes) * MS_A_NODE))
         for node in self.nodes.values():
             if recorded and node.recorded < node.seq:
                 node.recorded, node.beat_at = node.seq, float("-inf")
             if now - node.beat_at >= BEAT_S:
                 node.beat_at = now
-                self._send(node, Recorded(node.recorded))
+                self._send(node, Recorded(node.recorded, every_ms))
                 if stopping:
                     self._send(node, Stop())
             if node.epoch and node.reported_silent != (now - node.heard_at >= GONE_S):

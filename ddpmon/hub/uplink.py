@@ -75,7 +75,7 @@ class Uplink:
         self._key = keys.public if job_key else ""
         own = curve_keys.of_job(job_key, "node") if job_key else keys
         self.socket = linked(context, zmq.DEALER, own, FRAME_BYTES)
-        self._monitor: Socket = self.socket.get_monitor_socket(_HANDSHAKES)
+        self._monitor: Socket | None = self.socket.get_monitor_socket(_HANDSHAKES) if job_key else None
         self.refused = False
         """Whether the root was there last time and did not take this hub's key, or has not the one it should have."""
         self._by_ipv6 = False
@@ -91,7 +91,10 @@ class Uplink:
         """What the root calls this machine."""
         self._run_id = ""
         """The root's."""
-        self._joined = self._takes_blocks = False
+        self._joined = self._takes_blocks = self._takes_merged = False
+        self._every_s = EVERY_S
+        self._urgent = False
+        """Whether more than batches waits, of which nobody is to wait for."""
         self._over = False
         """The run is over here, and the root is told so."""
         self._heard_at = self._tried_at = self._sent_at = self._closed_at = float("-inf")
@@ -122,10 +125,12 @@ class Uplink:
             self._bundles.add(message)
         elif not isinstance(message, Meeting):
             self._bundles.add(Item(process.hello.pid, encode(message)))
+            self._urgent = True
 
     def ended(self, process: RankProcess, end: End | None = None) -> None:
         """A rank's process is there no more. end: how it ended, once the logs say it."""
         self._bundles.add(Item(process.hello.pid, b"", left=process.left, end=end))
+        self._urgent = True
 
     def end(self) -> None:
         """Let the root know that the run is over here, with the last of what there is to say: it waits for that."""
@@ -138,9 +143,10 @@ class Uplink:
 
     def turn(self, now: float, *, stopping: bool) -> None:
         """Connect, send what is due."""
-        if now - self._closed_at >= EVERY_S:
-            self._closed_at = now
-            self._bundles.close(even_empty=self._joined and now - self._sent_at >= BEAT_S)
+        if now - self._closed_at >= (EVERY_S if self._urgent else self._every_s):
+            self._closed_at, self._urgent = now, False
+            beat = self._joined and now - self._sent_at >= BEAT_S
+            self._bundles.close(even_empty=beat, merge=self._takes_merged)
         if self._root is None:
             return
         if now - max(self._heard_at, self._tried_at) >= LOST_S:
@@ -167,7 +173,7 @@ class Uplink:
 
     def receive(self, now: float) -> None:
         """Take the root's messages."""
-        while self._monitor.poll(0):
+        while self._monitor is not None and self._monitor.poll(0):
             self.refused = recv_monitor_message(self._monitor)["event"] in _REFUSALS
         while True:
             try:
@@ -183,11 +189,13 @@ class Uplink:
         if isinstance(message, Joined):
             self._host, self._joined, self._takes_blocks = message.host, True, message.takes_blocks
             self._run_id = self._run_id or message.run_id
+            self._takes_merged = message.takes_merged
             seats = self._registry.seats.values()  # of other nodes too, where this hub was the root before
             hellos = [self._introduced(process.hello) for process in seats if not process.hello.through]
             self._send(Roster(hellos))
         elif isinstance(message, Recorded):
             self._bundles.recorded(message.seq)
+            self._every_s = max(EVERY_S, message.every_ms / 1e3)
         elif isinstance(message, SendAgain):
             if message.join:
                 self._join()
@@ -202,15 +210,16 @@ class Uplink:
 
     def finish(self, now: float) -> bool:
         """Send the rest; whether the root has all of it."""
-        self._closed_at = min(self._closed_at, now - EVERY_S)
+        self._closed_at = min(self._closed_at, now - self._every_s)
         self.turn(now, stopping=False)
         self.receive(now)
         return self._bundles.settled
 
     def close(self) -> None:
         """Let go."""
-        self.socket.disable_monitor()
-        self._monitor.close()
+        if self._monitor is not None:
+            self.socket.disable_monitor()
+            self._monitor.close()
         self.socket.close()
 
     def _introduced(self, hello: Hello) -> Hello:

@@ -22,6 +22,8 @@ MAX_SIGNAL, MAX_CODE = 64, 255
 """Of Linux: a process ends by a signal up to the one, or with a code up to the other."""
 MAX_LINE = 1000
 """Characters of a last line."""
+MOST_EVERY_MS = 2000
+"""Between two bundles of a node, so that one that is gone is soon missed."""
 MAX_VIEWER = 255
 """Bytes of a connection's name."""
 
@@ -115,12 +117,16 @@ class Joined(msgspec.Struct, array_like=True, tag="joined"):
     """Whether it reads `Bundle.blocks`."""
     run_id: str = ""
     """The root's run, to a hub that was not told of it before."""
+    takes_merged: bool = False
+    """Whether it takes several batches of a rank as one."""
 
 
 class Recorded(msgspec.Struct, array_like=True, tag="taken"):
     """All bundles up to `seq` are recorded. Said again as the root's heartbeat."""
 
     seq: int
+    every_ms: int = 0
+    """How often it wants bundles: the more nodes there are, the less often; 0: as often as the node likes."""
 
 
 class SendAgain(msgspec.Struct, array_like=True, tag="again"):
@@ -192,6 +198,8 @@ def decode_to_node(frame: bytes) -> ToNode:
     message = decode(_to_node, frame)
     if isinstance(message, Joined):
         _check(len(message.run_id) <= MAX_NAME, "run", message.run_id[:MAX_NAME])
+    if isinstance(message, Recorded):
+        _check(0 <= message.every_ms <= MOST_EVERY_MS, "every_ms", message.every_ms)
     return message
 
 

@@ -265,6 +265,13 @@ class Batch(msgspec.Struct, array_like=True, tag="batch"):
     epoch: int | None = None
     """The one that runs, counted from 1; None: not known here."""
     epochs: int | None = None
+    merged: int = 0
+    """How many batches, those just before it, the hub of a node has put into it."""
+
+    @property
+    def first_seq(self) -> int:
+        """The number of the first batch that is in it."""
+        return self.seq - self.merged
 
 
 class Failure(msgspec.Struct, array_like=True, tag="failure"):

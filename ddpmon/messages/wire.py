@@ -262,6 +262,7 @@ def is_key(text: str) -> bool:
 def check_batch(batch: Batch) -> None:
     """Ranges of a Batch without its records; WireError names the field."""
     _check(0 < batch.seq < MAX_STEP, "seq", batch.seq)
+    _check(0 <= batch.merged < batch.seq, "merged", batch.merged)
     _check(0 <= batch.step < MAX_STEP, "step", batch.step)
     _check(0 <= batch.now_us < MAX_US, "now_us", batch.now_us)
     _check(0 <= batch.dropped < MAX_STEP, "dropped", batch.dropped)

@@ -190,7 +190,7 @@ class Collector:
 
     def _misses(self, process: RankProcess, batch: Batch, now: float) -> bool:
         """Whether batches before this one are yet to come: the rank is asked for them."""
-        if batch.seq <= self._reached(process) + 1:
+        if batch.first_seq <= self._reached(process) + 1:
             return False
         if process.introduced:
             process.hole = True  # it has begun with the oldest that it has

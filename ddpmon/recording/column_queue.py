@@ -48,7 +48,7 @@ class ColumnQueue:
             self._since = time.monotonic()
         if process.id not in self.processes:
             self.processes[process.id] = process
-            self._seq_before[process.id] = batch.seq - 1
+            self._seq_before[process.id] = batch.first_seq - 1
         if batch.samples or batch.scalars or batch.digests:
             self._batches.append((process, batch))
 

@@ -45,7 +45,7 @@ class Columns:
                 or not process.greeted
                 or process.rank != batch.rank
                 or registry.seats.get(batch.rank) is not process
-                or batch.seq != process.seq + 1
+                or batch.first_seq != process.seq + 1
                 or batch.steps
                 or batch.layouts
                 or batch.closing_pauses

@@ -191,7 +191,7 @@ class Recorder:
         """The number of the batch up to which all of a process's are written or given up."""
         waiting = self.columns.recorded(process)
         seq = process.seq if waiting is None else waiting
-        return min(seq, next((e.batch.seq - 1 for e in self._queue if e.process is process), seq))
+        return min(seq, next((e.batch.first_seq - 1 for e in self._queue if e.process is process), seq))
 
     def hurry(self) -> None:
         """Have all that came in blocks written with the next transaction."""
@@ -290,7 +290,7 @@ class Recorder:
                 seq, last_step = settled[process.id].batch.seq, settled[process.id].last_step
             elif process.id in waiting:
                 first = waiting[process.id]
-                seq, last_step = first.batch.seq - 1, first.steps[0].step - 1 if first.steps else first.last_step
+                seq, last_step = first.batch.first_seq - 1, first.steps[0].step - 1 if first.steps else first.last_step
             else:
                 seq, last_step = process.seq, process.last_step
             db.execute(

@@ -1,9 +1,14 @@
 """What a node keeps for the root."""
 
-from ddpmon.hub.bundles import BUNDLE_BYTES, BUNDLE_ITEMS, IN_FLIGHT, Bundles
-from ddpmon.messages import Batch, Scalar, Step, Sync, decode_from_rank, encode
+import msgspec
+import pytest
+
+from ddpmon.hub.bundles import BUNDLE_BYTES, BUNDLE_ITEMS, IN_FLIGHT, Bundles, merged
+from ddpmon.messages import Batch, Layout, Sample, Scalar, Step, Sync, decode_from_rank, encode
 from ddpmon.messages.nodes import Item
-from ddpmon.recording.blocks import unpack
+from ddpmon.recording.blocks import pack, unpack
+from ddpmon.recording.recording import Recording
+from tests.two_hosts import Root
 
 
 def item(number, size=100):
@@ -126,3 +131,67 @@ def test_a_bundle_is_bounded_whatever_its_batches_hold():
     for bundle in sent(bundles):
         block = unpack(bundle.blocks[0].block)
         assert len(encode(block.batches)) < 2 * BUNDLE_BYTES
+
+
+def told(rank, seq, **changes):
+    """A batch of two steps and a sample, as a rank sends them one after the other."""
+    end_us = 2 * seq * 10**6
+    sync = [Sync(0, 15, 100)]
+    facts = dict(
+        rank=rank, pid=4_000_000 + rank, seq=seq, now_us=end_us + 10**6, stage=4, step=2 * seq, dropped=0,
+        steps=[Step(2 * seq - 1 + at, end_us + at * 10**6, 100, 1, 2, 3, 4, 5, sync, 0.5) for at in (0, 1)],
+        samples=[Sample(end_us, 90.0, 1 << 30)], scalars=[Scalar(2 * seq, "lr", 0.1)],
+    )  # fmt: skip
+    return Batch(**facts | changes)
+
+
+def test_batches_of_a_rank_that_go_on_one_from_the_other_become_one():
+    (one, other) = merged([told(0, 1), told(1, 1), told(0, 2), told(1, 2), told(0, 3)])
+    assert [(each.rank, each.first_seq, each.seq) for each in (other, one)] == [(1, 1, 2), (0, 1, 3)] or (
+        [(each.rank, each.first_seq, each.seq) for each in (one, other)] == [(0, 1, 3), (1, 1, 2)]
+    )
+    of_first = one if one.rank == 0 else other
+    assert [step.step for step in of_first.steps] == [1, 2, 3, 4, 5, 6]
+    assert len(of_first.samples) == len(of_first.scalars) == 3
+    assert merged([of_first, told(0, 4)])[0].merged == 3
+
+
+@pytest.mark.parametrize(
+    "later",
+    [told(0, 3), told(0, 2, dropped=1), told(0, 2, layouts=[Layout(1, 0, 0, 8, ["w"])]), told(1, 2, pid=4_000_000)],
+    ids=["a hole", "some were dropped", "a layout", "another rank"],
+)
+def test_batches_that_do_not_go_on_stay_apart(later):
+    assert merged([told(0, 1), later]) == [told(0, 1), later]
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["in a block", "alone"])
+def test_what_is_merged_is_taken_as_if_it_had_come_one_by_one(home, alone):
+    made = []
+
+    def taken(batches):
+        made.append(Root(ranks=2, here=0, ahead_us=0, id=f"20260909-12000{len(made)}-7f3b"))
+        root = made[-1]
+        for rank in (0, 1):
+            root.join(rank)
+        for batch in batches:
+            if alone:
+                root._take(batch.rank, batch, 9.0)
+            else:
+                root.collector.take_block(unpack(pack([batch])), 1, lambda pid: b"%d" % (pid - 4_000_000), 9.0, 9.0, 0)
+        root.collector.flush(9.0)
+        of = [
+            (p.seq, p.steps, p.records, p.lost, p.last_step, p.learning_rate, list(p.samples))
+            for p in root.store.registry.everyone.values()
+        ]
+        root.turn(save=True)
+        with Recording(root.end()) as recording:
+            ids = [process.id for process in recording.processes()]
+            return of, [(recording.steps(each, 1, 99), recording.samples(each, 0, 1 << 62)) for each in ids]
+
+    came = [told(rank, seq) for seq in range(1, 6) for rank in (0, 1)]
+    as_it_came = taken(came)
+    for part in as_it_came[0]:
+        assert part[:3] == (5, 10, 10)
+    repeated = msgspec.structs.replace(merged(came[:4])[0])
+    assert repr(taken([*merged(came[:4]), repeated, *merged(came[4:])])) == repr(as_it_came)
