@@ -158,3 +158,10 @@ def test_a_process_whose_name_is_no_text_is_seen(run):
         odd.stdout.readline()
         assert runs.Process.of(odd.pid)
         odd.kill()
+
+
+def test_a_state_folder_that_is_no_absolute_path_is_looked_for_from_here(monkeypatch, tmp_path):
+    monkeypatch.delenv("DDPMON_HOME", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", "state")
+    monkeypatch.chdir(tmp_path)
+    assert runs.home() == tmp_path / "state" / "ddpmon"

@@ -58,14 +58,15 @@ def unpack() -> Run:
     from ddpmon import runs
 
     run_id = json.loads((SHIPPED / "run.json").read_text())["id"]
-    for folder in (runs.home(), runs.runs_dir(), runs.run_dir(run_id)):
-        runs.private_dir(folder)
+    folder = runs.run_dir(run_id)
+    for made in (runs.home(), runs.runs_dir(), folder):
+        runs.private_dir(made)
     (folder / "run.json").write_bytes((SHIPPED / "run.json").read_bytes())
     (folder / "telemetry.db").write_bytes(gzip.decompress((SHIPPED / "telemetry.db.gz").read_bytes()))
     for log in SHIPPED.glob("stdout.*.log"):
-        rank = folder / "logs" / "ranks" / run_id / "attempt_0" / log.name.split(".")[1]
-        rank.mkdir(parents=True)
-        (rank / "stdout.log").write_bytes(log.read_bytes())
+        of_rank = folder / "logs" / "ranks" / run_id / "attempt_0" / log.name.split(".")[1]
+        of_rank.mkdir(parents=True)
+        (of_rank / "stdout.log").write_bytes(log.read_bytes())
     return runs.load(run_id)
 
 

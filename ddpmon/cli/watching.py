@@ -131,7 +131,8 @@ def follow(run: runs.Run, every_s: float, signals: Signals) -> int:
                 if run.lost():
                     break
                 continue
-            if ended and (_is_final(snapshot) or not run.supervised()):
+            is_final = snapshot is not None and snapshot.state in END_STATES
+            if ended and (is_final or not run.supervised()):
                 break
             if run.command_code and signals.owns_run and not ended:
                 alone_since = alone_since or time.monotonic()
@@ -192,10 +193,6 @@ def _hand_on(run: runs.Run, number: signal.Signals) -> None:
     handed, left_out = hand_to_ranks(run, number)
     no_handler = f"; {counted(left_out, 'rank')} without a handler for it left alone" if left_out else ""
     _say(f"{number.name} handed to {counted(handed, 'rank')}{no_handler}")
-
-
-def _is_final(snapshot: Snapshot | None) -> bool:
-    return snapshot is not None and snapshot.state in END_STATES
 
 
 def _conclude(run: runs.Run, last: Snapshot | None, report: bool = False) -> int:

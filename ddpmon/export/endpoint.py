@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -69,14 +69,14 @@ class Runs:
             answers.add_metric([plain(run.name), run.id], float(snapshot is not None))
         return [snapshot for snapshot in snapshots if snapshot is not None]
 
-    def _over(self, over: dict[str, Run]) -> Iterator[Snapshot]:
+    def _over(self, over: dict[str, Run]) -> list[Snapshot]:
         """Those that ended a while ago, by id, each read once."""
         self._ended = {run_id: shot for run_id, shot in self._ended.items() if run_id in over}
         for run_id, run in over.items():
             if run_id not in self._ended:
                 with contextlib.suppress(DdpmonError):
                     self._ended[run_id] = recorded_snapshot(run)
-        return iter(self._ended.values())
+        return list(self._ended.values())
 
 
 class _Named:

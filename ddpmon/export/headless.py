@@ -67,11 +67,8 @@ class Lines:
             return [f"{_clock(time.time())}  stale    {why}"]
         if snapshot is None:
             return []
-        lines = []
-        for event in snapshot.events:
-            if (event.at, event.text) not in self._events:
-                self._events.add((event.at, event.text))
-                lines.append(event_line(event))
+        lines = [event_line(event) for event in snapshot.events if (event.at, event.text) not in self._events]
+        self._events = {(event.at, event.text) for event in snapshot.events}
         if snapshot.measured and snapshot.measured != self._measured:
             self._measured = snapshot.measured
             lines.append(f"{_clock(snapshot.at)}  {_MARKS['info']} {plain(snapshot.measured)}")

@@ -41,7 +41,7 @@ def converted(metrics: Iterable[Metric], now_ns: int) -> MetricsData:
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-    told = []
+    converted_metrics = []
     for metric in metrics:
         if not metric.samples:
             continue
@@ -49,7 +49,7 @@ def converted(metrics: Iterable[Metric], now_ns: int) -> MetricsData:
         data: export.Gauge | export.Sum = export.Gauge(points)
         if metric.type == "counter":
             data = export.Sum(points, export.AggregationTemporality.CUMULATIVE, is_monotonic=True)
-        told.append(export.Metric(metric.name, metric.documentation, metric.unit, data))
-    scope = export.ScopeMetrics(InstrumentationScope("ddpmon"), told, "")
+        converted_metrics.append(export.Metric(metric.name, metric.documentation, metric.unit, data))
+    scope = export.ScopeMetrics(InstrumentationScope("ddpmon"), converted_metrics, "")
     resource = Resource({"service.name": "ddpmon"})
     return export.MetricsData([export.ResourceMetrics(resource, [scope], "")])

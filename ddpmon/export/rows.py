@@ -28,17 +28,14 @@ def rows(pieces: Iterable[Piece], clock: Clock) -> Iterator[tuple[Value, ...]]:
     for piece in pieces:
         world = piece.world
         for i, records in enumerate(piece.records):
+            waited_for = piece.critical_rank(i)
             for j, record in enumerate(records):
                 blocked = (world.wait_ms[i, j], world.transfer_ms[i, j]) if piece.complete else (None, None)
                 phases = [
                     None if name in piece.unmeasured or ms is None else float(ms)
                     for name, ms in zip(PHASES, (*world.phases_ms[i, j], *blocked), strict=True)
                 ]
-                critical = (
-                    int(world.critical[i] == j)
-                    if piece.complete and "wait" not in piece.unmeasured and world.critical[i] >= 0
-                    else None
-                )
+                critical = None if waited_for is None else int(waited_for == world.ranks[j])
                 named = {name: us / 1e3 for name, us in record.named_us.items()} if record.named_us else None
                 yield (
                     *(piece.attempt, record.step, world.ranks[j], clock.unix_at(record.end_us)),

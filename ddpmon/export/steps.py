@@ -33,6 +33,12 @@ class Piece:
     unmeasured: frozenset[str] = frozenset()
     """Of PHASES, those of which nothing is measured in this kind of training."""
 
+    def critical_rank(self, place: int) -> int | None:
+        """Who was waited for in one of its steps; None: nobody, or it is not known."""
+        column = int(self.world.critical[place])
+        known = self.complete and "wait" not in self.unmeasured and column >= 0
+        return self.world.ranks[column] if known else None
+
 
 def pieces(recording: Recording, last: int | None = None) -> Iterator[Piece]:
     """All steps, each process's first one too. RecordingError if they cannot be read.

@@ -57,8 +57,8 @@ def _step(piece: Piece, i: int, j: int, zero: int) -> Iterator[dict[str, Any]]:
     track = {"ph": "X", "pid": piece.attempt + 1, "tid": world.ranks[j] + 1}
     begin = record.end_us - record.length_us - zero
     facts = {"step": record.step, "samples": record.samples, "loss": None if record.loss is None else str(record.loss)}
-    if piece.complete and world.critical[i] >= 0:
-        facts["waited for"] = f"rank {world.ranks[int(world.critical[i])]}"
+    if (waited_for := piece.critical_rank(i)) is not None:
+        facts["waited for"] = f"rank {waited_for}"
     facts |= {f"in {name}": f"{us / 1e3:.3f} ms" for name, us in record.named_us.items()}
     args = {key: value for key, value in facts.items() if value}
     yield {**track, "name": f"step {record.step}", "cat": "step", "ts": begin, "dur": record.length_us, "args": args}

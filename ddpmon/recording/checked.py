@@ -85,12 +85,8 @@ def steps(rows: Sequence[Sequence[Any]]) -> tuple[list[Step], int]:
     return made, bad
 
 
-def _step(row: Sequence[Any]) -> Step:
-    return msgspec.convert(msgspec.structs.astuple(schema.step_of(row)), Step)
-
-
 def _checked_step(row: Sequence[Any]) -> Step:
-    step = _step(row)
+    step = msgspec.convert(msgspec.structs.astuple(schema.step_of(row)), Step)
     check_step(step)
     return step
 

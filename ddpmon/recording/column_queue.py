@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
 
 from ddpmon.analysis.steps.table import Table, joined
@@ -73,15 +72,7 @@ class ColumnQueue:
     def write(self, db: sqlite3.Connection) -> None:
         """Write all of it, in the transaction that is open."""
         db.executemany(_PUT_BLOCK, self._blocks())
-        batches = self._batches
-        db.executemany(_PUT_SAMPLE, [schema.sample_row(p.id, sample) for p, b in batches for sample in b.samples])
-        db.executemany(
-            schema.insert("scalars"),
-            [(p.id, s.step, s.name, schema.number(s.value)) for p, b in batches for s in b.scalars],
-        )
-        db.executemany(
-            schema.insert("digests"), [(p.id, *msgspec.structs.astuple(d)) for p, b in batches for d in b.digests]
-        )
+        schema.put_batches(db, [(process.id, batch) for process, batch in self._batches])
 
     def _blocks(self) -> list[schema.Row]:
         if not self._tables:
@@ -118,4 +109,3 @@ class ColumnQueue:
 
 
 _PUT_BLOCK = schema.insert("step_blocks", "OR REPLACE")
-_PUT_SAMPLE = schema.insert("samples", "OR IGNORE")

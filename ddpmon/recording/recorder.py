@@ -298,15 +298,7 @@ class Recorder:
             )
         execute = db.executemany
         execute(_PUT_STEP, [schema.step_row(e.process.id, step) for e in entries for step in e.steps])
-        execute(_PUT_SAMPLE, [schema.sample_row(e.process.id, s) for e in entries for s in e.batch.samples])
-        execute(
-            schema.insert("scalars"),
-            [(e.process.id, s.step, s.name, schema.number(s.value)) for e in entries for s in e.batch.scalars],
-        )
-        execute(
-            schema.insert("digests"),
-            [(e.process.id, *msgspec.structs.astuple(d)) for e in entries for d in e.batch.digests],
-        )
+        schema.put_batches(db, [(entry.process.id, entry.batch) for entry in entries])
         execute(
             schema.insert("layouts", "OR IGNORE"),
             [(e.process.id, y.number, msgspec.msgpack.encode(y)) for e in entries for y in e.batch.layouts],
@@ -375,7 +367,6 @@ _COUNTED = (
 _counters = attrgetter(*_COUNTED, "id")
 _COUNT = f"UPDATE processes SET {', '.join(f'{name} = ?' for name in _COUNTED)} WHERE id = ?"  # noqa: S608  ours
 _PUT_STEP = schema.insert("steps", "OR IGNORE")
-_PUT_SAMPLE = schema.insert("samples", "OR IGNORE")
 _PUT_PROCESS = schema.insert("processes", "OR REPLACE")
 
 

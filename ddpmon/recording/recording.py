@@ -252,11 +252,6 @@ class Recording:
         ends += self._blocks.ends_us(self.database, process)
         return (min(ends), max(ends)) if ends else None
 
-    def first_end_us(self, process: int) -> int | None:
-        """When the first of a process's steps ended; None: there is none."""
-        steps = self.steps_from(process, 1, 1)
-        return steps[0].end_us if steps else None
-
     def first_step_after(self, process: int, at_us: int, last: int) -> int:
         """The first of a process's steps up to `last` that ends after a moment; last + 1 if none does."""
         low, high = 1, last + 1
@@ -277,20 +272,20 @@ class Recording:
 
     def checkpoint(self) -> Checkpoint | None:
         """The latest checkpoint of a hub; None: there is none, or it cannot be read and the rows must do."""
-        checkpoints = self._readable(
-            self.database.read("checkpoints", ("value",), "WHERE name = 'history'"), checked.checkpoint
-        )
-        return checkpoints[0] if checkpoints else None
+        return self._kept("history", checked.checkpoint)
 
     def unarmed(self) -> list[Unarmed]:
         """The processes that ran torch without the probe."""
-        lists = self._readable(self.database.read("checkpoints", ("value",), "WHERE name = 'unarmed'"), checked.unarmed)
-        return lists[0] if lists else []
+        return self._kept("unarmed", checked.unarmed) or []
 
     def refused(self) -> list[Refusal]:
         """The values that the hub refused as impossible."""
-        lists = self._readable(self.database.read("checkpoints", ("value",), "WHERE name = 'refused'"), checked.refused)
-        return lists[0] if lists else []
+        return self._kept("refused", checked.refused) or []
+
+    def _kept(self, name: str, make: Callable[[Any], _T]) -> _T | None:
+        """What a hub last recorded under a name; None: nothing, or it cannot be read."""
+        rows = self.database.read("checkpoints", ("value",), "WHERE name = ?", name)
+        return next(iter(self._readable(rows, make)), None)
 
     def failures(self) -> list[Failure]:
         """The exceptions that nobody caught."""

@@ -48,7 +48,7 @@ def _tables(pages: Pages) -> Iterator[tuple[str, list[Cell]]]:
     visited = pages.free() | {1}
     for name, root in _roots(pages):
         for number in _below(pages, root, visited):
-            cells = [cell for cell in pages.cells(number) if name in _SHAPES and _fit(name, cell)]
+            cells = [cell for cell in pages.cells(number) if name in _SHAPES and _SHAPES[name].fits(cell)]
             if cells:
                 yield name, cells
     for number in range(2, pages.count + 1):
@@ -123,21 +123,14 @@ class _Shape:
 _SHAPES = {table: _Shape(table) for table in TABLES}
 
 
-def _fit(table: str, cell: Cell) -> bool:
-    return _SHAPES[table].fits(cell)
-
-
 def _table_of(cells: Sequence[Cell]) -> str | None:
     """Which table the rows of a page are of; None: of none."""
-    fitting = [table for table in _SHAPES if all(_fit(table, cell) for cell in cells)]
-    if "steps" in fitting and any(not isinstance(_value(cell, "steps", "syncs"), bytes) for cell in cells):
-        fitting.remove("steps")
-    return max(fitting, key=lambda table: sum(_SHAPES[table].evidence(cell) for cell in cells), default=None)
-
-
-def _value(cell: Cell, table: str, column: str) -> Value:
-    place = _SHAPES[table].order.index(column)
-    return cell.record[place] if place < len(cell.record) else None
+    fitting = [table for table, shape in _SHAPES.items() if all(map(shape.fits, cells))]
+    if "steps" in fitting:
+        syncs = _SHAPES["steps"].order.index("syncs")
+        if any(len(cell.record) <= syncs or not isinstance(cell.record[syncs], bytes) for cell in cells):
+            fitting.remove("steps")
+    return max(fitting, key=lambda table: sum(map(_SHAPES[table].evidence, cells)), default=None)
 
 
 def _put(db: sqlite3.Connection, table: str, cells: Iterable[Cell]) -> None:

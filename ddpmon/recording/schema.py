@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from ddpmon.analysis.steps.table import Table, column_bytes
-from ddpmon.messages import Bucket, Pause, Sample, Step, Sync
+from ddpmon.messages import Batch, Bucket, Pause, Sample, Step, Sync
 from ddpmon.recording.tables import INDEXES, KEYS, TABLES, VIEWS
 
 VERSION = 2
@@ -70,7 +70,7 @@ def insert(table: str, otherwise: str = "") -> str:
 
 
 def select(db: sqlite3.Connection, table: str, columns: Iterable[str], clauses: str) -> str:
-    """A SELECT of columns of which an older recording may lack some: those are NULL. rest: WHERE and so on."""
+    """A SELECT of columns of which an older recording may lack some: those are NULL. clauses: WHERE and so on."""
     existing = _columns(db, table)
     names = ", ".join(f'"{name}"' if name in existing else "NULL" for name in columns)
     return f"SELECT {names} FROM {table} {clauses}"  # noqa: S608  names and order are ours
@@ -160,6 +160,22 @@ def sample_of(row: Sequence[Any]) -> Sample:
     return sample
 
 
+def put_batches(db: sqlite3.Connection, batches: Sequence[tuple[int, Batch]]) -> None:
+    """Write samples, logged values and digests of batches, each with the number of its process."""
+    db.executemany(_PUT_SAMPLE, [sample_row(process, each) for process, batch in batches for each in batch.samples])
+    db.executemany(
+        insert("scalars"),
+        [(process, each.step, each.name, number(each.value)) for process, batch in batches for each in batch.scalars],
+    )
+    db.executemany(
+        insert("digests"),
+        [(process, *msgspec.structs.astuple(each)) for process, batch in batches for each in batch.digests],
+    )
+
+
 def sample_row(process: int, sample: Sample, merged: int | None = None) -> Row:
     """A row of `samples`. merged: so many samples it is made of; None: it is one."""
     return (process, *msgspec.structs.astuple(sample), merged)
+
+
+_PUT_SAMPLE = insert("samples", "OR IGNORE")

@@ -225,8 +225,10 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("ranks", "BLOB", "The ranks of which nothing was heard, msgpack: any of them may have arrived last."),
     ),
     "checkpoints": (
-        Column("name", "TEXT PRIMARY KEY", "What it is: `history` or `unarmed`."),
-        Column("value", "BLOB", "Charts and sums since the start, or processes without the probe: for ddpmon itself."),
+        Column("name", "TEXT PRIMARY KEY", "What it is: `history`, `unarmed` or `refused`."),
+        Column(
+            "value", "BLOB", "Charts and sums since the start, processes without the probe, refused values: for ddpmon."
+        ),
     ),
     "seconds": _tier(),
     "minutes": _tier(),

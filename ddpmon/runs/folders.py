@@ -18,7 +18,7 @@ def home() -> Path:
     if path := os.environ.get("DDPMON_HOME"):
         return Path(path).absolute()
     if state := os.environ.get("XDG_STATE_HOME"):
-        return Path(state) / "ddpmon"
+        return Path(state).absolute() / "ddpmon"
     try:
         return Path.home() / ".local" / "state" / "ddpmon"
     except RuntimeError:  # as in a container with a user of its own

@@ -31,19 +31,10 @@ class Place(Protocol):
         """Ask a run to stop; returns at once."""
 
 
-class Here:
+class Here(AllRuns):
     """This machine."""
 
     name = ""
-
-    def __init__(self) -> None:
-        self._all = AllRuns()
-
-    def read(self) -> list[Listed]:
-        return self._all.read()
-
-    def verdict(self, listed: Listed) -> ListedVerdict:
-        return self._all.verdict(listed)
 
     def attach(self, run: Run) -> Source:
         return attach(run)

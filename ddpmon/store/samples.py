@@ -17,6 +17,7 @@ from ddpmon.store.processes import SAMPLE_US, RankProcess
 T = TypeVar("T")
 
 AGAIN_US = 3_000_000
+"""How long a summary of thirty samples holds."""
 FEW = 10
 """Samples, up to which each new one counts."""
 _NAMED = {name for kind in KINDS for name in kind.quantities}
@@ -46,12 +47,10 @@ class RecentSamples:
     def of(self, process: RankProcess) -> Recent:
         """The summary of a rank."""
         cached, last = self._by_process.get(process.id), process.sample
-        if cached is None or last is None or not 0 <= last.time_us - cached.time_us < self._again_us(process):
+        again_us = AGAIN_US if len(process.samples) > FEW else 1
+        if cached is None or last is None or not 0 <= last.time_us - cached.time_us < again_us:
             cached = self._by_process[process.id] = _recent(process)
         return cached
-
-    def _again_us(self, process: RankProcess) -> int:
-        return AGAIN_US if len(process.samples) > FEW else 1
 
 
 def _recent(process: RankProcess) -> Recent:
