@@ -96,7 +96,7 @@ def download_once(here: Here, download: Callable[[], object], what: str) -> None
         try:
             download()
         except (OSError, RuntimeError) as error:
-            failure = str(error).strip().splitlines()[-1]
+            failure = (str(error).strip() or type(error).__name__).splitlines()[-1]
         finally:
             socket.setdefaulttimeout(None)
     failures: list[str | None] = [None] * here.world_size

@@ -7,12 +7,11 @@ torchrun --nproc-per-node 2 training/linear_regression.py
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.utils.data import TensorDataset
 
 import arguments
-from faults import Faults
 from group import joined
-from loop import train
+from loop import loader_for, train
 
 SAMPLES = 4096
 FEATURES = 8
@@ -31,14 +30,7 @@ def main() -> None:
     args = arguments.parse(arguments.training_parser(__doc__, epochs=5, batch_size=32, lr=0.01))
     with joined(args) as here:
         dataset, weights = points(args.seed)
-        loader = DataLoader(
-            Faults.of(args).dataset(dataset),
-            batch_size=args.batch_size,
-            sampler=DistributedSampler(dataset, seed=args.seed),
-            num_workers=args.workers,
-            persistent_workers=args.workers > 0,
-            drop_last=True,
-        )
+        loader = loader_for(args, dataset)
         model = nn.Linear(FEATURES, 1).to(here.device)
         parallel = DistributedDataParallel(model)
         optimizer = torch.optim.SGD(model.parameters(), lr=args.lr * here.world_size)
@@ -46,7 +38,7 @@ def main() -> None:
         if trained.finished:
             error = (model.weight.detach().cpu() - weights.T).abs().max().item()
             here.say(f"weights found to within {error:.3f}")
-            here.say(f"trained {trained.steps} step{'s' * (trained.steps != 1)} in {trained.seconds:.1f} s")
+            here.say(trained)
         del parallel  # as joined() asks for
 
 

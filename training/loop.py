@@ -10,10 +10,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 import stopping
 from faults import Faults
@@ -36,6 +37,30 @@ class Trained:
     steps: int
     seconds: float
 
+    def __str__(self) -> str:
+        return f"trained {self.steps} step{'s' * (self.steps != 1)} in {self.seconds:.1f} s"
+
+
+def loader_for(args: argparse.Namespace, dataset: Dataset[Any]) -> DataLoader[Any]:
+    """This rank's share of a dataset in batches, shuffled anew in each epoch.
+
+    drop_last: all ranks take equally many steps. Its workers, if any, are persistent: forking at each epoch, beside
+    the threads of the process group, now and then deadlocks.
+    """
+    return DataLoader(
+        Faults.of(args).dataset(dataset),
+        batch_size=args.batch_size,
+        sampler=DistributedSampler(dataset, seed=args.seed),
+        num_workers=args.workers,
+        persistent_workers=args.workers > 0,
+        drop_last=True,
+    )
+
+
+def accuracy_of(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """The share of samples whose largest output is their target's."""
+    return (outputs.argmax(1) == targets).float().mean()
+
 
 def train(
     model: DistributedDataParallel,
@@ -50,8 +75,7 @@ def train(
 ) -> Trained:
     """Train for args.epochs epochs, from the checkpoint of a stopped run if there is one.
 
-    loader: with a DistributedSampler and drop_last, so that all ranks take equally many steps. Its workers, if any,
-    should be persistent: forking at each epoch, beside the threads of the process group, now and then deadlocks.
+    loader: from `loader_for`.
     loss_of, accuracy_of: of outputs and targets, a scalar each.
     print_every: steps between two printed lines, on rank 0 and about its own batches; None: a line per epoch.
     """

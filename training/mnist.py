@@ -12,12 +12,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset
+from torch.utils.data import DataLoader, Dataset, Subset
 
 import arguments
-from faults import Faults
 from group import Here, download_once, joined
-from loop import train
+from loop import accuracy_of, loader_for, train
 from vision import datasets, transforms
 
 DIGITS = Path(__file__).parent / "data" / "digits"
@@ -39,10 +38,6 @@ class ConvNet(nn.Module):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return self.classes(self.block2(self.block1(images)).flatten(1))
-
-
-def accuracy_of(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    return (outputs.argmax(1) == targets).float().mean()
 
 
 def load(args: argparse.Namespace, here: Here) -> tuple[Dataset, Dataset]:
@@ -84,15 +79,7 @@ def main() -> None:
     args = arguments.parse(parser)
     with joined(args) as here:
         digits, held_back = load(args, here)
-        sampler = DistributedSampler(digits, seed=args.seed)
-        loader = DataLoader(
-            Faults.of(args).dataset(digits),
-            batch_size=args.batch_size,
-            sampler=sampler,
-            num_workers=args.workers,
-            persistent_workers=args.workers > 0,
-            drop_last=True,
-        )
+        loader = loader_for(args, digits)
         model = ConvNet().to(here.device)
         parallel = DistributedDataParallel(model)
         # Each step averages over world_size times as many samples: the rate grows with them.
@@ -101,7 +88,7 @@ def main() -> None:
         if trained.finished:
             right, seen = evaluate(model, held_back, here)
             here.say(f"test accuracy {right / seen:.1%} ({right} of {seen} held-back digits)")
-            here.say(f"trained {trained.steps} step{'s' * (trained.steps != 1)} in {trained.seconds:.1f} s")
+            here.say(trained)
         del parallel  # as joined() asks for
 
 

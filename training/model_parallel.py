@@ -10,12 +10,11 @@ script is the same, the split gains nothing.
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.utils.data import TensorDataset
 
 import arguments
-from faults import Faults
 from group import joined
-from loop import train
+from loop import accuracy_of, loader_for, train
 
 SAMPLES = 4096
 FEATURES, WIDTH, CLASSES = 64, 512, 10
@@ -42,29 +41,18 @@ def points(seed: int) -> TensorDataset:
     return TensorDataset(inputs, (inputs @ torch.randn(FEATURES, CLASSES, generator=numbers)).argmax(1))
 
 
-def accuracy_of(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    return (outputs.argmax(1) == targets).float().mean()
-
-
 def main() -> None:
     args = arguments.parse(arguments.training_parser(__doc__, epochs=10, batch_size=32, lr=0.05))
     with joined(args, devices_per_rank=2) as here:
         here.say(f"each rank holds one half of the model on {here.devices[0]}, the other on {here.devices[1]}")
         dataset = points(args.seed)
-        loader = DataLoader(
-            Faults.of(args).dataset(dataset),
-            batch_size=args.batch_size,
-            sampler=DistributedSampler(dataset, seed=args.seed),
-            num_workers=args.workers,
-            persistent_workers=args.workers > 0,
-            drop_last=True,
-        )
+        loader = loader_for(args, dataset)
         model = TwoDevices(here.devices)
         parallel = DistributedDataParallel(model)  # no device_ids: the model places its own inputs
         optimizer = torch.optim.SGD(model.parameters(), lr=args.lr * here.world_size)
         trained = train(parallel, optimizer, loader, nn.CrossEntropyLoss(), args, here, accuracy_of=accuracy_of)
         if trained.finished:
-            here.say(f"trained {trained.steps} step{'s' * (trained.steps != 1)} in {trained.seconds:.1f} s")
+            here.say(trained)
         del parallel  # as joined() asks for
 
 

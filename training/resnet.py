@@ -12,19 +12,14 @@ import argparse
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, Dataset, DistributedSampler
+from torch.utils.data import Dataset
 
 import arguments
-from faults import Faults
 from group import Here, download_once, joined
-from loop import train
+from loop import accuracy_of, loader_for, train
 from vision import datasets, models, transforms
 
 CLASSES = 10
-
-
-def accuracy_of(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    return (outputs.argmax(1) == targets).float().mean()
 
 
 def load(args: argparse.Namespace, here: Here) -> Dataset:
@@ -45,14 +40,7 @@ def main() -> None:
     args = arguments.parse(parser)
     with joined(args) as here:
         dataset = load(args, here)
-        loader = DataLoader(
-            Faults.of(args).dataset(dataset),
-            batch_size=args.batch_size,
-            sampler=DistributedSampler(dataset, seed=args.seed),
-            num_workers=args.workers,
-            persistent_workers=args.workers > 0,
-            drop_last=True,
-        )
+        loader = loader_for(args, dataset)
         model = models.resnet18(num_classes=CLASSES).to(here.device)
         parallel = DistributedDataParallel(model)
         optimizer = torch.optim.SGD(model.parameters(), lr=args.lr * here.world_size, momentum=0.9)
@@ -68,8 +56,7 @@ def main() -> None:
         )
         if trained.finished:
             rate = trained.steps * args.batch_size * here.world_size / trained.seconds
-            steps = f"{trained.steps} step{'s' * (trained.steps != 1)}"
-            here.say(f"trained {steps} in {trained.seconds:.1f} s, {rate:.0f} images/s")
+            here.say(f"{trained}, {rate:.0f} images/s")
         del parallel  # as joined() asks for
 
 

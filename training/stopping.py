@@ -108,21 +108,24 @@ def read(args: argparse.Namespace, here: Here) -> dict[str, Any] | None:
     Rank 0 alone reads it: its machine is the only one that must have the file. A run of as many ranks goes on at the
     step; one of another number of ranks, whose steps are others, with the weights and at the beginning of the epoch.
     """
-    found: list[Any] = [None, None]
+    state: Any = None
+    trouble = ""
     if here.rank == 0 and not args.fresh and args.checkpoint.exists():
         try:
-            found[0] = torch.load(args.checkpoint, map_location="cpu", weights_only=True)
-            there, now = found[0]["run"], _identity(args)
+            state = torch.load(args.checkpoint, map_location="cpu", weights_only=True)
+            there, now = state["run"], _identity(args)
             differing = [name for name in now if there.get(name) != now[name] and name != "world_size"]
             if differing:
                 what = ", ".join(f"{name} {there.get(name)} (here {now[name]})" for name in differing)
-                found[1] = f"is of a run with {what}"
+                trouble = f"is of a run with {what}"
         except (OSError, RuntimeError, EOFError, KeyError, TypeError, AttributeError, pickle.UnpicklingError):
-            found[1] = "cannot be read as a checkpoint"
-    dist.broadcast_object_list(found, src=0, group=here.control)
-    if found[1]:
-        leave(here, f"{args.checkpoint} {found[1]}: --fresh starts anew, --checkpoint PATH keeps it")
-    return found[0]
+            trouble = "cannot be read as a checkpoint"
+    answer = [state, trouble]
+    dist.broadcast_object_list(answer, src=0, group=here.control)
+    state, trouble = answer
+    if trouble:
+        leave(here, f"{args.checkpoint} {trouble}: --fresh starts anew, --checkpoint PATH keeps it")
+    return state
 
 
 def is_of(state: dict[str, Any], here: Here) -> bool:
