@@ -92,5 +92,5 @@ def prune(keep: str | None, dry_run: bool, yes: bool) -> int:
     stays = [why for _, why in retention.delete(plan.going) if why]
     for why in stays:
         print(f"ddpmon: {why}", file=sys.stderr)
-    print(f"deleted {retention.counted(len(plan.going) - len(stays))}")
+    print(f"deleted {retention.count_text(len(plan.going) - len(stays))}")
     return 1 if stays else 0

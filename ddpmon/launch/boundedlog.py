@@ -24,7 +24,7 @@ LEAST_BYTES = 1 << 20
 FIRST_BYTES = 64 << 10
 AGAIN_S = 1.0
 """How long a disk that took nothing is not tried again."""
-_SIZE = re.compile(r"(\d+)([KMGT]?)B?", re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]{1,15})([KMGT]?)B?", re.IGNORECASE)
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 _MISSING = re.compile(rb"\n?\[ddpmon\] ([\d,]+) bytes after this were not kept[^\n]*\n\Z")
 _DROPPED = re.compile(rb"\[ddpmon\] ([\d,]+) bytes of output were not kept[^\n]*\n")

@@ -102,7 +102,8 @@ def plan(bound: Bound) -> Pruning:
         )
     elif old:
         near = (
-            f"{counted(old)} ended nearly {bound.text} ago ({VARIABLE}); beyond that, ddpmon run deletes what has ended"
+            f"{count_text(old)} ended nearly {bound.text} ago ({VARIABLE}); "
+            "beyond that, ddpmon run deletes what has ended"
         )
     return Pruning(bound, going, len(stored_runs), total, near)
 
@@ -121,10 +122,10 @@ def delete(going: Sequence[Stored]) -> Iterator[tuple[Stored, str]]:
 
 def sum_text(going: Sequence[Stored]) -> str:
     """How many runs, and what they take: 3 runs, 4.2 GB."""
-    return f"{counted(len(going))}, {removal.bytes_text(sum(stored.size_bytes for stored in going))}"
+    return f"{count_text(len(going))}, {removal.bytes_text(sum(stored.size_bytes for stored in going))}"
 
 
-def counted(count: int) -> str:
+def count_text(count: int) -> str:
     """1 run, 2 runs."""
     return f"{count} run{'' if count == 1 else 's'}"
 

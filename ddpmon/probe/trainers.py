@@ -54,7 +54,7 @@ def install(listener: Listener) -> None:
 
 
 def _transformers(listener: Listener) -> Callable[..., None]:
-    def counted(_result: object, _handler: object, event: object = None, *args: object) -> None:
+    def event_called(_result: object, _handler: object, event: object = None, *args: object) -> None:
         # Several times a step: what it means is worked out where it is asked for.
         if event in COUNTED and len(args) > 1:
             try:
@@ -62,7 +62,7 @@ def _transformers(listener: Listener) -> Callable[..., None]:
             except AttributeError:
                 pass  # a state of another version
 
-    return counted
+    return event_called
 
 
 def _counted(event: object, done: object, most: object, epochs: object, epoch: object, step: int) -> Progress:

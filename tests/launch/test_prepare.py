@@ -87,7 +87,7 @@ def test_a_command_that_was_armed_is_started_again_as_it_was(folder):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"nnodes": 2}, "on 2 machines"),
+        ({"nnodes": 2}, "on several machines"),
         ({"cwd": "/no/such/folder"}, "no folder /no/such/folder"),
         ({"script": "gone.py"}, "no script gone.py"),
         ({"argv": []}, "is not recorded"),
