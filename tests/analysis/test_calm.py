@@ -66,6 +66,20 @@ def test_bursts_of_some_steps_name_nobody(seed):
     assert [text for severity, text in events if severity != "info" and text.startswith("rank ")] == []
 
 
+def test_of_two_late_ranks_the_one_that_is_less_late_is_told_while_the_window_is_short():
+    own = own_times(60, 8, noise=0.03)
+    own[:, 1] *= 1.3
+    own[44:, 5] *= 1.15
+    assert sorted(f.ranks for f in late(findings(world_with(own), Evidence()))) == [[1], [5]]
+
+
+@pytest.mark.parametrize("seed", [110, 152])
+def test_a_burst_while_the_window_is_too_short_to_show_others_names_nobody(seed):
+    own = own_times(100, 8, noise=0.05, seed=seed)[:40] * bursts(100, 8, share=0.3, lasts=6, seed=seed)[:40]
+    _, events = unfolds(own, 11)
+    assert [text for severity, text in events if severity != "info"] == []
+
+
 def test_a_burst_that_carries_the_mean_of_many_steps_is_no_delay_and_a_delay_of_that_mean_is():
     own = own_times(200, 8, noise=0.05)
     burst, delay = own.copy(), own

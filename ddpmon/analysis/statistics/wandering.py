@@ -70,6 +70,8 @@ class Wandering:
     ranks: int
     freedom: int
     """Degrees of freedom of the variance of a block."""
+    tells_tails: bool
+    """Whether there are blocks enough to see how far rare means stray."""
 
     def variances(self, steps: Floats | Ints) -> Floats:
         """Of means over so many neighbouring steps: the largest of the plausible fits."""
@@ -123,7 +125,8 @@ def wandering(total: Floats) -> Wandering:
     nuggets, wanders, lasting = _fits(lags, together, freedom, PLAUSIBLE if ranks > FEW else PLAUSIBLE_OF_FEW)
     seen_blocks, seen = _seen(means[:, some]) if ranks > FEW else (np.ones(0), np.ones(0))
     tails, certain = _tails(means[:, some]), max(2, int(freedom[0]))
-    return Wandering(block, nuggets, wanders, lasting, seen_blocks, seen, tails, relative, ranks, certain)
+    many = count >= FEWEST_TAIL
+    return Wandering(block, nuggets, wanders, lasting, seen_blocks, seen, tails, relative, ranks, certain, many)
 
 
 def of_one(values: Floats) -> tuple[float, float, float]:

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ddpmon.analysis.statistics.arrays import Floats, median, medians
-from ddpmon.analysis.statistics.excess import EXPLAINS, Chance, deviations, noisier, restless
+from ddpmon.analysis.statistics.arrays import Floats, median, medians, running_total
+from ddpmon.analysis.statistics.excess import EXPLAINS, SMOOTHED, Chance, deviations, noisier, restless
 from ddpmon.analysis.steps.certain import FEWEST_CERTAIN, MANY, certain
 from ddpmon.analysis.steps.one_phase import IN_ONE_PHASE, MOST, in_each_phase
 from ddpmon.analysis.steps.stretches import (
@@ -183,9 +183,9 @@ def _stretches(world: World, noise: Chance, asked: _Asked) -> list[LateStretch]:
         if one.over or not by_column.get(one.column):
             by_column[one.column] = one
     for column in hidden[:MOST]:
-        if not by_column.get(column):
+        since, after = asked.since.get(column), asked.after(column)
+        if not by_column.get(column) and (since is not None or noise.noise.tells_tails):
             share = float(asked.share[column]) * noise.tail**2
-            since, after = asked.since.get(column), asked.after(column)
             by_column[column] = jump(excess[:, column], column, after, asked.least_ms, share, since)
     for column in asked.since:
         if not by_column.get(column) and column not in asked.skip:
@@ -231,7 +231,8 @@ def _late_in_one_phase(world: World, columns: list[int], asked: _Asked) -> list[
             if place in exceeding or since is not None:
                 length = exceeding.get(place, RECENT[0])
                 one = stretch_after(after, phase.excess_ms, phase.smooth_ms, phase.noise, place, length, since)
-            if place not in exceeding and (one is None or not one.over):
+            certainly = since is not None or phase.noise.noise.tells_tails
+            if place not in exceeding and certainly and (one is None or not one.over):
                 shares = float(share[place]) * phase.noise.tail**2 * JUMP_OF_A_PHASE
                 one = jump(phase.excess_ms[:, place], place, after, least, shares, since)
             if one is None:
@@ -270,9 +271,24 @@ def _exceeding(
             bound = noise.of_a_rank(column, noisier(excess[-steps:, column], usual)).bound_ms(steps, z)[0]
             asked = share[column] * max(bound, least)
             values = smooth[-steps:, column]
-            if np.minimum(values - (values.mean() - mean), CARRIES.enter * asked).mean() > asked:
+            carries = np.minimum(values - (values.mean() - mean), CARRIES.enter * asked).mean() > asked
+            certainly = noise.noise.tells_tails or share[column] < 1
+            if carries and (certainly or _is_no_burst(excess, smooth, column, steps, columns)):
                 yield column, steps
                 break
+
+
+def _is_no_burst(excess: Floats, smooth: Floats, column: int, steps: int, late: list[int]) -> bool:
+    """Whether no other column had as much over so many steps before, and the last steps are late as well.
+
+    For windows too short to tell how far rare means stray. late: columns that may be late now.
+    """
+    mean = float(smooth[-steps:, column].mean())
+    if excess[-SMOOTHED:, column].mean() < STAYS * mean:
+        return False
+    earlier = running_total(np.delete(smooth[: len(smooth) - steps], late, axis=1))
+    before = earlier[steps:] - earlier[:-steps]
+    return mean > float(before.max(initial=-np.inf)) / steps
 
 
 def _bursts(sums: Floats, noise: Chance, least: float) -> list[tuple[int, int]]:
