@@ -6,7 +6,9 @@
 Without keys: bytes that are no ZeroMQ, frames that say they are of a gigabyte, a ZeroMQ socket without CURVE, what a
 node's hub said once more byte by byte. With keys that nobody told the root: many connections. With the keys of a node
 that is admitted, as if its hub had been taken over: random and mutated messages, old bundles again, ranks and processes
-of other nodes, a frame of 64 MB (ZeroMQ's sender dies of a far larger one), a message of a gigabyte in small parts.
+of other nodes, a frame of 64 MB (ZeroMQ's sender dies of a far larger one), a message of a gigabyte in small parts. And
+without a sender of ZeroMQ's, before anything is proven and on a connection that has joined: frames of 341 MB and of a
+gigabyte of which every byte comes, and a gigabyte of small frames of a message without end.
 
 Printed are what the root refused and its memory. Exit code 1 where the recording does not hold of every honest rank
 exactly what it told, the hub ended or grew, a viewer waited for more than ten seconds, or an attack was not counted.
@@ -24,7 +26,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import zmq
@@ -46,8 +48,16 @@ WAIT_S = 10.0
 BUNDLE_S = 0.25
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00CURVE".ljust(54, b"\0") + b"\0"
 """Of ZMTP 3 (rfc.zeromq.org/spec/23), as a client begins."""
-GIGABYTE = b"\x06" + (1 << 30).to_bytes(8, "big")
-"""How a command frame of that length begins."""
+COMMAND, MESSAGE, MORE = b"\x06", b"\x02", b"\x03"
+"""How a long frame begins: a command, a message, one that is followed by a further part. Its length comes next."""
+GIGABYTE = COMMAND + (1 << 30).to_bytes(8, "big")
+
+
+def pour(raw: socket.socket, megabytes: int, piece: bytes = bytes(1 << 16)) -> None:
+    """Send so much, or until nobody takes it any more."""
+    with contextlib.suppress(OSError):
+        for _ in range((megabytes << 20) // len(piece)):
+            raw.sendall(piece)
 
 
 class Frames:
@@ -186,29 +196,60 @@ class Attack:
 
     def played_again(self) -> None:
         """What the taken node's hub said on its way in, byte by byte, on connections of its own."""
+        with self._through_us() as (_, said):
+            pass
+        for _ in range(3):
+            with socket.create_connection(("127.0.0.1", self.port), 5) as raw, contextlib.suppress(OSError):
+                raw.settimeout(0.5)
+                raw.sendall(said)
+                raw.recv(65_536)
+
+    def endless_frames(self, megabytes: int) -> None:
+        """A frame of a third of that, and of all of it, of which every byte comes.
+
+        Before anything is proven, and behind what the taken node's hub said on its way in.
+        """
+        for size in (megabytes // 3, megabytes):
+            head = (size << 20).to_bytes(8, "big")
+            with socket.create_connection(("127.0.0.1", self.port), 5) as raw:
+                raw.sendall(GREETING + COMMAND + head)
+                pour(raw, size)
+            with self._through_us() as (theirs, _):
+                theirs.sendall(MESSAGE + head)
+                pour(theirs, size)
+
+    def endless_parts(self, megabytes: int) -> None:
+        """Small frames of a message without end, all in clear: before anything is proven, and behind what was."""
+        part = MORE + (60_000).to_bytes(8, "big") + bytes(60_000)
+        with socket.create_connection(("127.0.0.1", self.port), 5) as raw:
+            raw.sendall(GREETING)
+            pour(raw, megabytes, part)
+        with self._through_us() as (theirs, _):
+            pour(theirs, megabytes, part)
+
+    @contextlib.contextmanager
+    def _through_us(self) -> Iterator[tuple[socket.socket, bytearray]]:
+        """A connection of the taken node's hub that goes through this process, once it has joined; what it had said."""
         with socket.create_server(("127.0.0.1", 0)) as between:
             link = connected(between.getsockname()[1], self.server, self.keys)
             link.send(encode(Join(LINK, "taken", "node2")))
             ours, _ = between.accept()
             theirs = socket.create_connection(("127.0.0.1", self.port))
             said = bytearray()
-            for end in (ours, theirs):
-                end.settimeout(0.02)
-            deadline = time.monotonic() + 2
-            while time.monotonic() < deadline:
-                for source, target in ((ours, theirs), (theirs, ours)):
-                    with contextlib.suppress(TimeoutError):
-                        data = source.recv(65_536)
-                        target.sendall(data)
-                        said += data if source is ours else b""
-            for end in (ours, theirs):
-                end.close()
+            with ours, theirs:
+                for end in (ours, theirs):
+                    end.settimeout(0.02)
+                deadline = time.monotonic() + WAIT_S
+                while not link.poll(0):
+                    assert time.monotonic() < deadline, "the root does not answer the taken node"
+                    for source, target in ((ours, theirs), (theirs, ours)):
+                        with contextlib.suppress(TimeoutError):
+                            data = source.recv(65_536)
+                            target.sendall(data)
+                            said += data if source is ours else b""
+                theirs.settimeout(5)
+                yield theirs, said
             link.close(linger=0)
-        for _ in range(3):
-            with socket.create_connection(("127.0.0.1", self.port), 5) as raw, contextlib.suppress(OSError):
-                raw.settimeout(0.5)
-                raw.sendall(said)
-                raw.recv(65_536)
 
     def _taken(self) -> zmq.Socket[bytes]:
         link = connected(self.port, self.server, self.keys)
@@ -245,8 +286,17 @@ FLOODS = (
     "no_zeromq", "no_keys", "played_again", "unknown_keys",
     "random_messages", "mutated_messages", "replays", "other_nodes",
 )  # fmt: skip
-
-COUNTED = ("unknown_keys", "random_messages", "mutated_messages", "other_nodes")
+LARGE = ("giant", "many_parts", "endless_frames", "endless_parts")
+COUNTED = (
+    "no_zeromq",
+    "no_keys",
+    "endless_frames",
+    "endless_parts",
+    "unknown_keys",
+    "random_messages",
+    "mutated_messages",
+    "other_nodes",
+)
 
 
 def free_port() -> int:
@@ -280,7 +330,7 @@ def attack(count: int, seed: int, giant_mb: int) -> list[str]:
         before = memory_mb(hub.pid)
         watch.most_mb = 0.0
         trouble = []
-        for number, kind in enumerate((*FLOODS, "giant", "many_parts")):
+        for number, kind in enumerate((*FLOODS, *LARGE)):
             counted = list(watch.refused)
             spoken = ours("--attack", kind, run.id, *place, taken.public, taken.secret, count, seed + number, giant_mb)
             if spoken.wait():
@@ -327,7 +377,7 @@ def main() -> None:
     if sys.argv[1:2] == ["--attack"]:
         kind, run_id, port, server, public, secret, count, seed, more = sys.argv[2:]
         made = Attack(run_id, int(port), server, curve_keys.Keys(public, secret), int(count), int(seed))
-        getattr(made, kind)(*([int(more)] if kind == "many_parts" else []))
+        getattr(made, kind)(*([int(more)] if kind in LARGE[1:] else []))
         return
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=20_000, help="messages of each kind")

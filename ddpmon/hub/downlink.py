@@ -117,7 +117,7 @@ class Downlink:
         self.socket.setsockopt(zmq.ZAP_DOMAIN, DOMAIN)
         self.socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # else everyone is let in while nobody answers
         self.socket.setsockopt(zmq.CURVE_SERVER, 1)
-        self.receiver = Receiver(self.socket)
+        self.receiver = Receiver(self.socket, remote=True)
         self.monitor = monitored(self.socket)
         """Of its connections. To be closed by who has them watched, once nobody watches any more."""
         self._store, self._collector, self._epoch = store, collector, epoch

@@ -168,13 +168,15 @@ class Floods(threading.Thread):
         try:
             end = socket.socket(fileno=descriptor)
         except OSError:
-            return  # it is closed already
+            self._gone_already(receiver, descriptor)
+            return
         try:
             local = end.family == socket.AF_UNIX
             pid = struct.unpack("3i", end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0] if local else 0
             address = "" if local else end.getpeername()[0]
             inode = os.fstat(descriptor).st_ino
         except OSError:
+            self._gone_already(receiver, descriptor)
             return
         finally:
             end.detach()
@@ -182,6 +184,12 @@ class Floods(threading.Thread):
         connection = self._open[descriptor] = _Connection(receiver, descriptor, inode, pid, address, time.monotonic())
         if self._refused and pid and Process.of(pid) in self._refused:
             connection.close()
+
+    def _gone_already(self, receiver: Receiver, descriptor: int) -> None:
+        """It ended before it was looked at: what comes next of it is its end."""
+        if receiver.remote:
+            receiver.last_message_at.pop(descriptor, None)
+            self._open[descriptor] = _Connection(receiver, descriptor, 0, 0, "an unknown address", time.monotonic())
 
     def _check(self, now: float) -> None:
         for receiver in self._monitors.values():

@@ -20,10 +20,13 @@ PARTS_MOST = 256
 
 
 class Receiver:
-    """What comes in by one socket. Connections are named by their file descriptors."""
+    """What comes in by one socket. Connections are named by their file descriptors.
 
-    def __init__(self, socket: Socket) -> None:
-        self.socket = socket
+    remote: they are of other machines.
+    """
+
+    def __init__(self, socket: Socket, *, remote: bool = False) -> None:
+        self.socket, self.remote = socket, remote
         self.last_message_at: dict[int, float] = {}
         """When the last message came by each connection, by the monotonic clock."""
         self.drained_at = time.monotonic()

@@ -206,6 +206,14 @@ def test_hubs_whose_keys_were_not_told_are_refused_and_counted(machines):
             lambda s: any("not admitted" in r.what for r in s.refused) and seen_whole(s), "the refusal beside the world"
         )
         assert not peer.poll(200), "nothing is said to who was not let in"
+        port = int(card.addresses[0].rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port)) as raw:
+            raw.sendall(b"no ZeroMQ")
+        counted = root.viewer().until(lambda s: len(s.refused) > 1, "that somebody was there and had no key")
+        assert [(row.what, row.count) for row in counted.refused][1] == (
+            "connection that ended before it proved a key",
+            1,
+        )
     finally:
         peer.close()
         context.term()
