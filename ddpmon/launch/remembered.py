@@ -16,6 +16,7 @@ from pathlib import Path
 from ddpmon import runs
 from ddpmon.errors import UnsafePathError, UsageError
 from ddpmon.launch.prepare import Asked
+from ddpmon.launch.spec import here
 from ddpmon.redaction import HIDDEN, hidden_name, redact_words
 
 _LONGEST = 100_000
@@ -53,7 +54,7 @@ class LaunchForm:
             module,
             self.processes.strip() or "1",
             self.name.strip() or None,
-            os.path.abspath(os.path.expanduser(self.folder.strip())) if self.folder.strip() else None,
+            _absolute(os.path.expanduser(self.folder.strip())) if self.folder.strip() else None,
             dict(_variable(word) for word in environment),
         )
 
@@ -66,7 +67,7 @@ def typed(options: Asked) -> LaunchForm:
         options.nproc,
         options.name or "",
         shlex.join(f"{name}={value}" for name, value in options.environment.items()),
-        options.cwd or os.getcwd(),
+        options.cwd or here(),
     )
 
 
@@ -75,6 +76,10 @@ def _split(field: str, text: str) -> list[str]:
         return shlex.split(text)
     except ValueError as error:
         raise UsageError(f"{field}: {str(error).lower()}") from None
+
+
+def _absolute(path: str) -> str:
+    return os.path.normpath(path if os.path.isabs(path) else os.path.join(here(), path))
 
 
 def _variable(word: str) -> tuple[str, str]:

@@ -50,6 +50,14 @@ class Spec:
     """Where the hub of the whole job is to be; None: hubs of several machines find each other."""
 
 
+def here() -> str:
+    """The folder that we are in. UsageError if it is gone."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        raise UsageError("the folder that this was started in is gone; change to another one") from None
+
+
 def check_script(path: str, cwd: str | None = None) -> None:
     """A file that Python can compile, as seen from a folder."""
     file = Path(cwd or "", path)
@@ -58,9 +66,7 @@ def check_script(path: str, cwd: str | None = None) -> None:
     try:
         source = file.read_bytes()
     except FileNotFoundError:
-        raise UsageError(
-            f"no script {path}" + ("" if Path(path).is_absolute() else f" in {cwd or os.getcwd()}")
-        ) from None
+        raise UsageError(f"no script {path}" + ("" if Path(path).is_absolute() else f" in {cwd or here()}")) from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     try:
@@ -76,7 +82,7 @@ def check_script(path: str, cwd: str | None = None) -> None:
 
 def check_module(name: str, cwd: str | None = None) -> None:
     """A module that `python -m NAME` would find from a folder. Imports nothing, not even its packages."""
-    folder = cwd or os.getcwd()
+    folder = cwd or here()
     parts = name.split(".")
     if not all(part.isidentifier() for part in parts):
         raise UsageError(f"-m {name}: not the name of a module")

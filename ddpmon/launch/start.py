@@ -16,7 +16,7 @@ from ddpmon import runs
 from ddpmon.errors import DdpmonError
 from ddpmon.launch.boundedlog import bound_bytes
 from ddpmon.launch.given_hub import check_free
-from ddpmon.launch.spec import Spec
+from ddpmon.launch.spec import Spec, here
 from ddpmon.runs import job_key
 
 
@@ -34,7 +34,7 @@ def start(spec: Spec, run_id: str) -> runs.Run:
         argv=spec.command,
         script=spec.script,
         script_args=spec.script_args,
-        cwd=spec.cwd or os.getcwd(),
+        cwd=spec.cwd or here(),
         host=place.host,
         boot_id=place.boot_id,
         pid_namespace=place.pid_namespace,

@@ -36,6 +36,14 @@ def test_a_folder_instead_of_a_script(cli, tmp_path):
     assert "is a folder" in refused(cli("run", str(tmp_path)))
 
 
+@pytest.mark.parametrize("command", [["exec", "--headless", "--", "true"], ["run", "--headless", "-m", "json.tool"]])
+def test_a_folder_that_is_gone(cli, tmp_path, monkeypatch, command):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert "the folder that this was started in is gone" in refused(cli(*command))
+
+
 def test_a_script_that_is_not_python(cli, tmp_path):
     (tmp_path / "train.sh").write_text("#!/bin/bash\nset -e\nfor i in 1 2; do echo $i; done\n")
     assert "train.sh is not Python: line 3" in refused(cli("run", str(tmp_path / "train.sh")))

@@ -153,6 +153,13 @@ def test_a_supervisor_that_does_not_come_up_is_told_in_the_form(monkeypatch, fol
     assert "┌─Start a run" in text
 
 
+def test_the_form_opens_in_a_folder_that_is_gone(home, monkeypatch, tmp_path):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    drive(FakeSource(snapshots.slow()), "n", holds("folder", ""))
+
+
 def test_the_form_can_be_left(started):
     _, text = drive(snapshots.slow(), "n", typed("train.py"), "escape")
     assert "Start a run" not in text

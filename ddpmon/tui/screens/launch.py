@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 
 from ddpmon import runs
-from ddpmon.launch import remembered
+from ddpmon.errors import UsageError
+from ddpmon.launch import remembered, spec
 from ddpmon.launch.prepare import prepare
 from ddpmon.launch.remembered import LaunchForm
 from ddpmon.launch.start import start
@@ -18,6 +19,10 @@ from ddpmon.tui.screens.form import Field, Form
 def launch_form(palette: Palette) -> Form:
     """Starts a run as `ddpmon run` does, and dismisses with it."""
     last = remembered.last()
+    folder = last.folder
+    if not folder:
+        with contextlib.suppress(UsageError):  # it is gone: another one is to be typed
+            folder = spec.here()
     fields = (
         Field("script", last.script, "a file, or -m and a module", "train.py, or -m package.train"),
         Field("arguments", last.arguments, "the script's own, quoted as in a shell", "none"),
@@ -26,9 +31,7 @@ def launch_form(palette: Palette) -> Form:
         Field(
             "environment", last.environment, "KEY=VALUE, several with spaces between, quoted as in a shell", "as here"
         ),
-        Field(
-            "folder", last.folder or os.getcwd(), "where it runs; a script without / at its front is looked for there"
-        ),
+        Field("folder", folder, "where it runs; a script without / at its front is looked for there"),
     )
     return Form("Start a run", fields, _launch, palette, "start", "starting…")
 
