@@ -231,13 +231,13 @@ def exec_(
         raise UsageError(f"no program {cmd[0]}")
     script = next((word for word in cmd if word.endswith(".py")), cmd[0])
     run_name = runs.check_name(name) if name is not None else spec.name_for(script)
-    its = None if apart else joining.place(os.environ)
+    task = None if apart else joining.place(os.environ)
     given = given_hub(hub, hub_key, os.environ)
     launch_spec = spec.Spec(
         list(cmd), run_name, cmd[0], list(cmd[1:]), grace_s=grace, buckets=buckets, on_alert=on_alert,
-        job=its.job if its else "", job_rank=its.rank if its else None, hub=given,
+        job=task.job if task else "", job_rank=task.rank if task else None, hub=given,
     )  # fmt: skip
-    with joining.joined_or_first(launch_spec, its) as job:
+    with joining.joined_or_first(launch_spec, task) as job:
         return _start(launch_spec, runs.new_id(), headless, every, notify, job)
 
 

@@ -57,7 +57,7 @@ class Silent:
         pid = process.process.pid
         first = pid not in self._queries
         query = self._queries.setdefault(pid, _Query())
-        before, query.state = query.state, its.state if (its := proc.stat(pid)) else ""
+        before, query.state = query.state, stat.state if (stat := proc.stat(pid)) else ""
         process.held = _why_held(pid, query.state, before)
         got_stack = False
         if not query.answered and (stack := self._answer(process, since_us)):

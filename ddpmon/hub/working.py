@@ -65,7 +65,7 @@ def _used(root: int, children: dict[int, list[int]], now: float) -> Used:
     ticks = moved = 0
     for pid in pids:
         pids += children.get(pid, ())
-        if its := proc.stat(pid):
-            ticks += its.cpu_ticks
+        if stat := proc.stat(pid):
+            ticks += stat.cpu_ticks
         moved += proc.moved_bytes(pid)
     return Used(now, ticks / TICKS_PER_S, moved, frozenset(pids))

@@ -15,14 +15,14 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import NoReturn
 
-from ddpmon import runs
+from ddpmon import runs, tasks
 from ddpmon.errors import DdpmonError
 from ddpmon.launch import env, spool
 from ddpmon.launch.spec import Spec
 from ddpmon.launch.start import start
 from ddpmon.runs import Run, jobs
 from ddpmon.runs.jobs import Job
-from ddpmon.tasks import Task, task
+from ddpmon.tasks import Task
 
 FIRST_S = 3.0
 """How long the others of a machine leave it to its first task to start the run, whose lines that prints then."""
@@ -34,29 +34,29 @@ DRAIN_S = 5.0
 def place(environment: Mapping[str, str]) -> Task | None:
     """This command's place among several of a job; None where it has none, or that cannot be seen."""
     parent = runs.Process.of(os.getppid())
-    its = task(environment, f"{parent.pid} {parent.start_ticks}" if parent else "")
-    return its if its is not None and its.job else None
+    task = tasks.task(environment, f"{parent.pid} {parent.start_ticks}" if parent else "")
+    return task if task is not None and task.job else None
 
 
 @contextlib.contextmanager
-def joined_or_first(spec: Spec, its: Task | None) -> Iterator[Job | None]:
+def joined_or_first(spec: Spec, task: Task | None) -> Iterator[Job | None]:
     """Nobody else of the job begins its run here until `begin` has. Where there is one already, this does not return.
 
     DdpmonError where that cannot be asked for.
     """
-    if its is None:
+    if task is None:
         yield None
         return
-    deadline = time.monotonic() + (FIRST_S if its.local_rank else 0.0)
+    deadline = time.monotonic() + (FIRST_S if task.local_rank else 0.0)
     while True:
         try:
-            job = Job(its.job)
+            job = Job(task.job)
         except OSError as error:
             text = f"{runs.socket_dir('jobs')}: {error.strerror}; set DDPMON_RUNTIME_DIR elsewhere, or give --apart"
             raise DdpmonError(text) from None
         try:
-            if (run := job.run(its.rank)) is not None:
-                _join(run, spec, its)
+            if (run := job.run(task.rank)) is not None:
+                _join(run, spec, task)
             if time.monotonic() >= deadline:
                 yield job
                 return
@@ -74,9 +74,11 @@ def begin(spec: Spec, run_id: str, job: Job | None) -> Run:
     return run
 
 
-def _join(run: Run, spec: Spec, its: Task) -> NoReturn:
-    jobs.join(run.id, its.rank)
-    print(f"ddpmon: rank {its.rank} joins {run.name} ({run.id}), the run of this job here", file=sys.stderr, flush=True)
+def _join(run: Run, spec: Spec, task: Task) -> NoReturn:
+    jobs.join(run.id, task.rank)
+    print(
+        f"ddpmon: rank {task.rank} joins {run.name} ({run.id}), the run of this job here", file=sys.stderr, flush=True
+    )
     with contextlib.suppress(OSError):  # it prints where its launcher listens
         _print_into_the_run(run.id)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores

@@ -64,10 +64,10 @@ def _together_with(agent: Process) -> set[Process]:
     if Process.of(agent.pid) not in {None, agent}:
         return set()
     return {
-        Process(pid, its.start_ticks)
-        for pid, its in proc.stats().items()
-        if agent.pid in {its.group, its.session}
-        and its.alive
-        and its.start_ticks >= agent.start_ticks > 0
+        Process(pid, stat.start_ticks)
+        for pid, stat in proc.stats().items()
+        if agent.pid in {stat.group, stat.session}
+        and stat.alive
+        and stat.start_ticks >= agent.start_ticks > 0
         and proc.owner(pid) == os.getuid()
     }

@@ -48,10 +48,10 @@ class Stranger:
 
     def _status_unreaped(self) -> int | None:
         """The wait status of a process whose parent has not asked for it yet."""
-        its = proc.stat(self._process.pid)
-        if its is None or its.start_ticks != self._process.start_ticks or its.state != "Z":
+        stat = proc.stat(self._process.pid)
+        if stat is None or stat.start_ticks != self._process.start_ticks or stat.state != "Z":
             return None
-        return its.wait_status if self._readable else None
+        return stat.wait_status if self._readable else None
 
     def _status_reaped(self) -> int | None:
         """The wait status of a process whose parent has."""

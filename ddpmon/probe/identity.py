@@ -10,8 +10,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from ddpmon import tasks
 from ddpmon.messages import PROTOCOL, STAGE_CONNECTED, Hello
-from ddpmon.tasks import task
 
 NOTES = 32
 NOTE_CHARACTERS = 300
@@ -91,14 +91,14 @@ class Identity:
     def take_group(self) -> None:
         """The process group is up: take rank and world size from it."""
         rank, size = dist.get_rank(), dist.get_world_size()
-        its = task(os.environ)
-        if its is not None and (its.rank, its.size) != (rank, size):
-            its = None  # of the launcher of this rank's launcher
+        task = tasks.task(os.environ)
+        if task is not None and (task.rank, task.size) != (rank, size):
+            task = None  # of the launcher of this rank's launcher
         self._change(
             rank=rank,
             world_size=size,
-            local_rank=_number("LOCAL_RANK", rank if its is None or its.local_rank is None else its.local_rank),
-            node_rank=_number("GROUP_RANK", (its.node if its else None) or 0),
+            local_rank=_number("LOCAL_RANK", rank if task is None or task.local_rank is None else task.local_rank),
+            node_rank=_number("GROUP_RANK", (task.node if task else None) or 0),
             backend=str(dist.get_backend()),
         )
 

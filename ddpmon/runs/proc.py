@@ -54,14 +54,14 @@ def pids() -> Iterator[int]:
 
 def stats() -> dict[int, Stat]:
     """Of every process that can be seen, by its pid."""
-    return {pid: its for pid in pids() if (its := stat(pid)) is not None}
+    return {pid: read for pid in pids() if (read := stat(pid)) is not None}
 
 
 def children(of: Mapping[int, Stat] | None = None) -> dict[int, list[int]]:
     """The pids of each process's children, dead ones included. of: what `stats` answered, where that is there."""
     below: dict[int, list[int]] = {}
-    for pid, its in (stats() if of is None else of).items():
-        below.setdefault(its.parent, []).append(pid)
+    for pid, read in (stats() if of is None else of).items():
+        below.setdefault(read.parent, []).append(pid)
     return below
 
 

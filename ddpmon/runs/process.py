@@ -17,8 +17,8 @@ class Process:
     @classmethod
     def of(cls, pid: int) -> Process | None:
         """The live process with a pid; None if there is none (a zombie counts as none)."""
-        its = proc.stat(pid)
-        return cls(pid, its.start_ticks) if its is not None and its.alive else None
+        stat = proc.stat(pid)
+        return cls(pid, stat.start_ticks) if stat is not None and stat.alive else None
 
     def alive(self) -> bool:
         """Whether this very process still runs."""
