@@ -51,7 +51,7 @@ class EveryStep(ScriptCalls):
         """Start from nothing: a new process."""
         super().begin(identity)
         self.pauses.begin()
-        self.pen.besides = self.buckets is not None
+        self.pen.before_forward = self.buckets is not None
         self.loader: tuple[object, object] = (None, None)
         """Workers of the DataLoader that was read last, and whether it pins its batches."""
         self._synchronised_backwards = 0
@@ -97,7 +97,7 @@ class EveryStep(ScriptCalls):
         if not is_grad_enabled():
             self._forward(replica.number, False, training, arguments[1:], named)
             return
-        if training == replica.digest_in or pen.besides:
+        if training == replica.digest_in or pen.before_forward:
             self._before_forward(replica, model, training)
         now = monotonic_ns()
         samples, tokens = count(arguments[1]) if len(arguments) > 1 else (0, 0)

@@ -32,7 +32,7 @@ class Pen:
     """Everything that the calls of every step look up, in one object: caches are cold then."""
 
     __slots__ = (
-        "besides",
+        "before_forward",
         "depth",
         "events",
         "expecting",
@@ -54,7 +54,7 @@ class Pen:
         """Reads the loss."""
         self.fetching = 0
         """The id of the iterator that was fetched from last."""
-        self.besides = False
+        self.before_forward = False
         """Whether there is work before a forward other than its digest."""
         self.depth = 0
         """How many backward calls are inside of each other."""

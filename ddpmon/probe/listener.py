@@ -44,7 +44,7 @@ class Listener(EveryStep):
     def record_buckets(self, buckets: Buckets) -> None:
         """Record every bucket from now on; once in a process."""
         self.buckets = buckets
-        self.pen.besides = True
+        self.pen.before_forward = True
         buckets.install()
 
     def start(self) -> None:
@@ -92,7 +92,7 @@ class Listener(EveryStep):
         if events is None:
             events = Events()
             self.pen.write_with(self.pen.note, events)
-            self.pen.besides = True
+            self.pen.before_forward = True
             self.identity.steps_on_device()
             self.tell(Account.follow_device)
         return events

@@ -60,16 +60,16 @@ class StepRecords:
         start, end = whole.start, whole.end
         length = (end - start) // 1000
         data, forward, backward, optimizer = [spent // 1000 if spent > 0 else 0 for spent in whole.phases[:OTHER]]
-        besides = length - data - forward - backward - optimizer
+        other = length - data - forward - backward - optimizer
         syncs = []
         for sync in whole.syncs:
             arrival_us = max(0, sync.arrival - start) // 1000
             end_us = max(0, sync.end - start) // 1000
             syncs.append(Sync(sync.kind, arrival_us, end_us, sync.payload_bytes))
-            besides -= end_us - arrival_us
+            other -= end_us - arrival_us
         pauses = _pauses(whole, length) if whole.pauses else []
         for pause in pauses:
-            besides -= pause.end_us - pause.start_us
+            other -= pause.end_us - pause.start_us
         backwards = len(whole.losses)
         samples, tokens = _fed(whole, backwards)
         loss, losses = self._losses(raw, backwards)
@@ -81,7 +81,7 @@ class StepRecords:
             forward,
             backward,
             optimizer,
-            max(0, besides),
+            max(0, other),
             syncs,
             loss,
             samples if raw.marked_samples is None else raw.marked_samples,

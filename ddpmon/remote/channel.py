@@ -43,7 +43,7 @@ class About(msgspec.Struct, array_like=True, tag="about"):
     """Of ddpmon there."""
 
 
-class Sorry(msgspec.Struct, array_like=True, tag="sorry"):
+class Remark(msgspec.Struct, array_like=True, tag="sorry"):
     """A line for people: what was asked for cannot be, or what was done there unasked.
 
     As the first message: there is no such run, and the line ends.
@@ -120,7 +120,7 @@ class StopThere(msgspec.Struct, array_like=True, tag="stop"):
     now: bool = False
 
 
-FromThere: TypeAlias = About | Sorry | Shot | Beat | Printed | RunsThere
+FromThere: TypeAlias = About | Remark | Shot | Beat | Printed | RunsThere
 FromHere: TypeAlias = Taken | Want | AskThere | StopThere
 Message: TypeAlias = FromThere | FromHere
 

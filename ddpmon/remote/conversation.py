@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ddpmon.errors import DdpmonError, UnreachableError
 from ddpmon.messages import Snapshot, WireError
 from ddpmon.plain import plain
-from ddpmon.remote.channel import About, Framer, FromHere, FromThere, Shot, Sorry, Unframer, from_there
+from ddpmon.remote.channel import About, Framer, FromHere, FromThere, Remark, Shot, Unframer, from_there
 from ddpmon.remote.deltas import Patcher
 from ddpmon.remote.line import Line
 
@@ -34,7 +34,7 @@ class Conversation:
         while not self._unread:
             self._unread = self._read()
         first = _decoded(self._unread.pop(0))
-        if isinstance(first, Sorry):
+        if isinstance(first, Remark):
             raise DdpmonError(f"{self.line.where}: {plain(first.text)}")
         if not isinstance(first, About):
             raise UnreachableError(f"{self.line.where}: {_GARBAGE}")

@@ -26,11 +26,11 @@ from ddpmon.remote.channel import (
     FromHere,
     FromThere,
     Printed,
+    Remark,
     RunsThere,
     RunThere,
     SaidThere,
     Shot,
-    Sorry,
     StopThere,
     Taken,
     Unframer,
@@ -63,7 +63,7 @@ def serve(name: str | None, incoming: int, outgoing: int) -> None:
             run = runs.find(name)
             source = attach(run)
         except DdpmonError as error:
-            _write(outgoing, framer.frame(Sorry(str(error))))
+            _write(outgoing, framer.frame(Remark(str(error))))
             return
         try:
             Relay(run, source, framer, incoming, outgoing).pump()
@@ -125,7 +125,7 @@ class Relay:
 
                 stop.request(runs.find(request.run_id), now=request.now)
         except (DdpmonError, OSError) as error:
-            self._send(Sorry(str(error)))
+            self._send(Remark(str(error)))
 
     def _pass_on(self, now: float) -> None:
         shot = self._source.snapshot()
@@ -134,7 +134,7 @@ class Relay:
             self._sent = shot
             self._send(Shot(self._differ.patch(shot)))
         while news := self._source.news():
-            self._send(Sorry(news))
+            self._send(Remark(news))
         if self._is_due("beat", now, BEAT_S):
             self._send(Beat(self._source.silent_for(), self._source.stoppable, self._source.askable))
         if self._want.printed and self._is_due("printed", now, PRINTED_S):
@@ -172,7 +172,7 @@ class Relay:
         try:
             frame = self._framer.frame(message)
         except WireError as error:
-            frame = self._framer.frame(Sorry(f"there is too much to send: {error}"))
+            frame = self._framer.frame(Remark(f"there is too much to send: {error}"))
         _write(self._outgoing, frame)
 
 

@@ -29,9 +29,9 @@ from ddpmon.remote.channel import (
     FromHere,
     FromThere,
     Printed,
+    Remark,
     RunsThere,
     Shot,
-    Sorry,
     StopThere,
     Taken,
     Want,
@@ -304,7 +304,7 @@ class RemoteSource:
                 (Listed(each.run, each.state), ListedVerdict(each.verdict, each.verdict_brief or each.verdict))
                 for each in message.runs
             ]
-        elif isinstance(message, Sorry):
+        elif isinstance(message, Remark):
             self._news.append(f"{self.address.where}: {plain(message.text)}")
 
 

@@ -17,11 +17,11 @@ from ddpmon.remote.channel import (
     Beat,
     Framer,
     Printed,
+    Remark,
     RunsThere,
     RunThere,
     SaidThere,
     Shot,
-    Sorry,
     Unframer,
     Want,
     from_here,
@@ -32,7 +32,7 @@ from ddpmon.remote.relay import _newest
 from ddpmon.runs import Run
 from ddpmon.runs.logs import LAUNCHER, Said
 
-SAID = [Beat(1.5, True, False), Shot("x" * 100_000), Sorry("no run"), Shot(""), Beat(0.0, False, True)]
+SAID = [Beat(1.5, True, False), Shot("x" * 100_000), Remark("no run"), Shot(""), Beat(0.0, False, True)]
 
 
 @given(st.lists(st.integers(1, 5000), min_size=1, max_size=50))

@@ -6,7 +6,7 @@ import os
 import time
 
 from ddpmon import runs
-from ddpmon.remote.channel import Framer, RunsThere, Sorry, Unframer, Want, from_there
+from ddpmon.remote.channel import Framer, Remark, RunsThere, Unframer, Want, from_there
 from ddpmon.remote.relay import Relay
 from ddpmon.source import FakeSource
 from tests.tui import snapshots
@@ -49,8 +49,8 @@ def made(**changes: object) -> None:
 
 def test_what_a_person_should_read_there_is_read_here(home):
     made()
-    told = [each for each in passed_on(Announcing("first", "second")) if isinstance(each, Sorry)]
-    assert told == [Sorry("first"), Sorry("second")]
+    told = [each for each in passed_on(Announcing("first", "second")) if isinstance(each, Remark)]
+    assert told == [Remark("first"), Remark("second")]
 
 
 def test_a_run_whose_files_have_names_that_are_no_utf8_is_listed(home):
