@@ -28,7 +28,7 @@ def text(views: Sequence[StackView], fresh: set[int], world_size: int, now: floa
 
 
 def facts(views: Sequence[StackView], fresh: set[int], now: float) -> list[dict[str, Any]]:
-    """A dictionary a rank."""
+    """Each rank's stack, as `ddpmon stack --json` has it."""
     return [_facts(view, now) | {"answered": view.rank in fresh} for view in views]
 
 

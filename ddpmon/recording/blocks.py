@@ -46,7 +46,7 @@ class Block:
         return msgspec.structs.replace(batch, steps=steps)
 
     def rows(self, place: int) -> Table:
-        """Those of one batch."""
+        """The rows of one batch."""
         return self.table[self.ends[place - 1] if place else 0 : self.ends[place]]
 
 

@@ -126,7 +126,7 @@ def layout(row: Sequence[Any]) -> Layout:
 
 
 def failure(row: Sequence[Any]) -> Failure:
-    """From its blob."""
+    """From the blob of a row of `failures`."""
     (blob,) = row
     made = msgspec.msgpack.decode(blob, type=Failure)
     if not (0 <= made.rank < MAX_WORLD and 0 <= made.time_us < MAX_US and 0 <= made.step < MAX_STEP):
@@ -135,7 +135,7 @@ def failure(row: Sequence[Any]) -> Failure:
 
 
 def silence(row: Sequence[Any]) -> Silence:
-    """From its columns."""
+    """From the columns of `silences`."""
     attempt, first, last, blob = row
     ranks = msgspec.msgpack.decode(blob, type=tuple[Rank, ...])
     made = msgspec.convert({"attempt": attempt, "first_step": first, "last_step": last, "ranks": ranks}, Silence)
@@ -154,7 +154,7 @@ def event(row: Sequence[Any]) -> Event:
 
 
 def checkpoint(row: Sequence[Any]) -> Checkpoint:
-    """From its blob; ValueError if a hub could not go on from it."""
+    """From the value of `history`; ValueError if a hub could not go on from it."""
     (blob,) = row
     made = msgspec.msgpack.decode(blob, type=Checkpoint)
     SinceStart(made.since_start)
@@ -167,13 +167,13 @@ def checkpoint(row: Sequence[Any]) -> Checkpoint:
 
 
 def unarmed(row: Sequence[Any]) -> list[Unarmed]:
-    """From their blob."""
+    """From the value of `unarmed`."""
     (blob,) = row
     return msgspec.msgpack.decode(blob, type=list[Unarmed])
 
 
 def refused(row: Sequence[Any]) -> list[Refusal]:
-    """From their blob."""
+    """From the value of `refused`."""
     (blob,) = row
     return msgspec.msgpack.decode(blob, type=list[Refusal])
 

@@ -200,9 +200,7 @@ class Collector:
             self._answer(process.identity, Welcome(self._epoch, has_hello=False))
         return True
 
-    def _batch(
-        self, process: RankProcess, batch: Batch, now: float, left_out: list[str], *, from_file: bool = False
-    ) -> bool:
+    def _batch(self, process: RankProcess, batch: Batch, now: float, left_out: list[str], *, from_file: bool) -> bool:
         """Whether the batch was new, and was taken in."""
         if batch.seq <= process.seq:
             # It was taken in already and is sent again: only the acknowledgement was lost.

@@ -89,7 +89,7 @@ class ColumnQueue:
         return [schema.block_row(process, table[begin:end]) for process, begin, end in spans]
 
     def clear(self) -> None:
-        """It is recorded."""
+        """Forget all of it: it is recorded."""
         self._batches.clear()
         self._tables.clear()
         self._seq_before.clear()

@@ -68,7 +68,7 @@ class Database:
         return self._tried(lambda: self._db.execute(self._query(table, columns, clauses), values).fetchall())
 
     def rows(self, query: str, *values: object) -> list[Any]:
-        """What a query finds."""
+        """What a query of our own answers."""
         return self._tried(lambda: self._db.execute(query, values).fetchall())
 
     def count(self, table: str, clauses: str, *values: object) -> int:

@@ -167,12 +167,12 @@ class Recording:
         return _in_order(self.records(process, begin, end), steps_of(self.rows(process, begin, end)))
 
     def rows(self, process: int, begin: int, end: int) -> Table:
-        """Of them, those that are recorded many together."""
+        """Of the same steps those that are recorded many together, in blocks."""
         end = min(end, self._limits.get(process, MAX_STEP) + 1)
         return self._blocks.rows(self.database, process, begin, end - 1)
 
     def records(self, process: int, begin: int, end: int) -> list[Step]:
-        """The others."""
+        """Of the same steps those that are recorded one by one."""
         end = min(end, self._limits.get(process, MAX_STEP) + 1)
         rows = self.database.read(
             "steps", schema.STEPS, "WHERE process = ? AND step >= ? AND step < ? ORDER BY step", process, begin, end

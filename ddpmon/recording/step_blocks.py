@@ -36,7 +36,7 @@ class StepBlocks:
         return steps_of(self.rows(database, process, begin, last, most))
 
     def rows(self, database: Database, process: int, begin: int, last: int, most: int | None = None) -> Table:
-        """The same, as rows."""
+        """A process's steps from one to another, at most so many, as rows of a table."""
         values = (process, begin, last, process, begin)
         tables: list[Table] = []
         count = 0

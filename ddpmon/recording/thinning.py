@@ -48,9 +48,7 @@ _NEWEST_US = _either("end_us", "last_end_us", "DESC")
 class Thinning:
     """Merges the oldest rows of one recording, through the connection of its one writer."""
 
-    def __init__(
-        self, db: sqlite3.Connection, whole_bytes: int = WHOLE_BYTES, kept_records: int = KEPT_RECORDS
-    ) -> None:
+    def __init__(self, db: sqlite3.Connection, whole_bytes: int, kept_records: int) -> None:
         self._db = db
         self._whole_bytes = whole_bytes
         self._kept_records = kept_records

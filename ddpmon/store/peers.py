@@ -46,6 +46,6 @@ class Peer:
         return f"DDPMON_RUN_ID={run_id}".encode() in variables and f"RANK={rank}".encode() in variables
 
 
-def process_key(pid: int, through: int = 0) -> int:
+def process_key(pid: int, through: int) -> int:
     """Of a process on this machine its pid; of one of another node, a number that is no pid."""
     return through << PID_BITS | pid

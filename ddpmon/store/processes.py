@@ -37,7 +37,7 @@ class RankProcess:
     launched: bool = False
     """It was started as this rank of this run, as the environment says with which it began."""
     identity: bytes = b""
-    """Its connection."""
+    """The connection that it speaks through."""
     greeted: bool = False
     """It said hello to this very hub."""
     stage: int = 0
@@ -77,7 +77,7 @@ class RankProcess:
     """The epoch that runs, counted from 1."""
     epochs: int | None = None
     samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES))
-    """The latest, oldest first."""
+    """Its latest samples, the oldest first."""
     layouts: dict[int, Layout] = field(default_factory=dict)
     """What is in its buckets, where they are recorded."""
     unsynchronised: int = 0
@@ -85,9 +85,9 @@ class RankProcess:
     unsynchronised_at: int = 0
     """How many steps it had finished when the latest of them was reported."""
     stack: Stack | None = None
-    """The latest."""
+    """Its latest stack."""
     stack_at: float = 0.0
-    """When it came, by the hub's clock."""
+    """When that came, by the hub's clock."""
     stood: Stack | None = None
     """The latest stack of a standstill in which every rank was still present."""
     still_since: float | None = None
@@ -122,7 +122,7 @@ class RankProcess:
 
     @property
     def sample(self) -> Sample | None:
-        """The latest."""
+        """Its latest sample."""
         return self.samples[-1] if self.samples else None
 
     def failed_of(self, failure: Failure) -> bool:

@@ -140,7 +140,7 @@ class Registry:
                 return True
         return False
 
-    def speaker(self, identity: bytes, rank: int, pid: int, now: float, peer: Peer | None = None) -> RankProcess | None:
+    def speaker(self, identity: bytes, rank: int, pid: int, now: float, peer: Peer | None) -> RankProcess | None:
         """The sender of a message that is no Hello; None: it never said hello to this hub, or is somebody else."""
         process = self.everyone.get(_key(pid, peer))
         if process is None or not process.greeted:
@@ -164,7 +164,7 @@ class Registry:
         process = self.everyone.get(self._speakers.get(identity, -1))
         return process if process and (peer is None or process.peer == peer) else None
 
-    def has_hello(self, pid: int, peer: Peer | None = None) -> bool:
+    def has_hello(self, pid: int, peer: Peer | None) -> bool:
         """Whether the process has said hello to this hub."""
         process = self.everyone.get(_key(pid, peer))
         return process is not None and process.greeted

@@ -45,7 +45,7 @@ class RecentSamples:
         self._by_process: dict[int, Recent] = {}
 
     def of(self, process: RankProcess) -> Recent:
-        """The summary of a rank."""
+        """A rank's latest samples, summarised."""
         cached, last = self._by_process.get(process.id), process.sample
         again_us = AGAIN_US if len(process.samples) > FEW else 1
         if cached is None or last is None or not 0 <= last.time_us - cached.time_us < again_us:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 AIR = 1
 """Columns between two blocks that stand beside each other."""
 ALL = 1 << 20
-"""Wished for by who can use as much as there is."""
+"""The width or height of who can use as much as there is."""
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class Block:
     least_width: int
     least_height: int
     width: int = ALL
-    """Wished for."""
+    """More is of no use to it."""
     height: int = ALL
-    """Wished for: more is of no use to it."""
+    """More is of no use to it."""
 
 
 @dataclass(frozen=True)

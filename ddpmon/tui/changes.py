@@ -47,11 +47,11 @@ class _Pen:
         self._written: list[str] = []
 
     def move(self, x: int, y: int) -> None:
-        """Go on at a cell."""
+        """Write what follows from this cell on."""
         self._written.append(Control.move_to(x, y).segment.text)
 
     def write(self, strip: Strip) -> None:
-        """A strip."""
+        """Write a strip."""
         for piece, style, _ in strip:
             text = self._shown(piece)
             if style is None or style.link:
@@ -82,7 +82,7 @@ def _in_ascii(text: str) -> str:
 
 
 class _Parts(ChopsUpdate):
-    """Some parts of some rows."""
+    """An update of parts of some rows."""
 
     ascii_only = False
 
@@ -102,7 +102,7 @@ class _Parts(ChopsUpdate):
 
 
 class _Whole(LayoutUpdate):
-    """All rows."""
+    """An update of all rows."""
 
     ascii_only = False
 

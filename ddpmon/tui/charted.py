@@ -41,5 +41,5 @@ class Choice:
         self.name = names[(names.index(self.name) + by) % len(names)] if self.name in names else names[0]
 
     def next_smoothing(self) -> None:
-        """None, some, much."""
+        """A moving average over none, some or many points."""
         self.smoothing = SMOOTHINGS[(SMOOTHINGS.index(self.smoothing) + 1) % len(SMOOTHINGS)]

@@ -13,4 +13,4 @@ class Outcome(enum.Enum):
     STOPPING = "stopping"
     """A stop was asked for from here; the run had not ended yet."""
     ENDED = "ended"
-    """The run had ended."""
+    """The run was over by then."""

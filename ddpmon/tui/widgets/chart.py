@@ -37,7 +37,7 @@ def plot(
     bounds: tuple[float, float],
     width: int,
     height: int,
-    cursor: int | None = None,
+    cursor: int | None,
 ) -> list[Line]:
     """`height` lines of `width` cells. Values are given per column of dots; those out of bounds stay at the edge.
 
@@ -235,7 +235,7 @@ class WholeRun(Pane):
     def _chart(
         self, series: Series | SeriesView, name: str, style: Style, width: int, height: int, empty: str
     ) -> list[Line]:
-        """As `chart`."""
+        """The lines of `chart`, kept until its arguments change."""
         asked = (name, style, width, height, empty)
         if series is not self._series or asked != self._asked:
             self._series, self._asked = series, asked

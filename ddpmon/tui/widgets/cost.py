@@ -179,7 +179,7 @@ def _nothing(snapshot: Snapshot) -> str:
     return "no gradients are synchronised: no model is wrapped in DDP"
 
 
-def view_over(snapshot: Snapshot, over: str = COST_WINDOWS[0]) -> CostView | None:
+def view_over(snapshot: Snapshot, over: str) -> CostView | None:
     """The costs of the steps `over`, else of the steps of the other numbers' window; None: no step yet."""
     if snapshot.cost is not None and snapshot.cost.over == over:
         return snapshot.cost
@@ -206,7 +206,7 @@ def of_steps(shown: CostView) -> str:
     }.get(shown.over, f"steps {first}–{last}")
 
 
-def cost(snapshot: Snapshot, width: int, over: str = COST_WINDOWS[0]) -> list[Line]:
+def cost(snapshot: Snapshot, width: int, over: str) -> list[Line]:
     """All there is to say, without the title."""
     of = view_over(snapshot, over)
     shown = None if of is None else of.all_reduce

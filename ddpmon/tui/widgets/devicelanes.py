@@ -45,7 +45,7 @@ class DeviceLanes(BlockPane):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._seconds = SAMPLE_SECONDS[0]
-        """In a column."""
+        """Of each column."""
 
     def next_window(self) -> None:
         """More seconds in a column; after the most, one again."""

@@ -35,7 +35,7 @@ class Gauge:
     names: bool = False
     """It identifies something (the number of a GPU): there is nothing to compare."""
     name: str = ""
-    """Of its quantity."""
+    """The name of its quantity."""
     least: float = 0.0
     """The least value that fills a bar whose measure is the largest value of all ranks."""
 
@@ -67,7 +67,7 @@ _LARGEST = _up_to(0.0)
 
 
 def device_number(rank: RankView) -> float | None:
-    """K of cuda:K."""
+    """K of a rank on cuda:K."""
     number = rank.device.rpartition(":")[2]
     return float(number) if rank.device.startswith("cuda:") and number.isdecimal() and number.isascii() else None
 

@@ -16,7 +16,7 @@ _LEAST_WIDTH = 60
 
 
 class HeatPhases(BlockPane):
-    """The block: all ranks, or as many as fit, the one under the cursor first. It goes with the heat map above it."""
+    """A block that goes with the heat map above it: all ranks, or as many as fit, the one under the cursor first."""
 
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
         snapshot = frame.snapshot

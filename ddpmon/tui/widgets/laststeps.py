@@ -137,7 +137,7 @@ class LastSteps(BlockPane):
 
     @property
     def rows(self) -> int:
-        """Ranks that fit."""
+        """How many ranks fit."""
         return max(1, self.room[1] - 2 - _BELOW)
 
     @property

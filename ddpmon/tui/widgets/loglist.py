@@ -15,7 +15,7 @@ from ddpmon.tui.widgets.pane import Pane
 from ddpmon.tui.widgets.worldmap import everyone
 
 _WHEEL = 3
-"""Entries."""
+"""Entries that a turn of the wheel scrolls."""
 _MOST_ROWS = 6
 """Of one entry on the screen."""
 

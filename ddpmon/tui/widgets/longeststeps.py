@@ -29,7 +29,7 @@ def longest_steps(view: TimelineView, width: int, height: int) -> list[Line]:
 
 
 class LongestSteps(BlockPane):
-    """The block."""
+    """The longest steps as a block of a screen."""
 
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
         begun = frame.snapshot is not None and frame.snapshot.step > 0

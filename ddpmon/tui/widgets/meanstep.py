@@ -54,7 +54,7 @@ def mean_step(snapshot: Snapshot, chosen: RankView | None, width: int) -> list[L
 
 
 class MeanStep(BlockPane):
-    """The block."""
+    """The mean step as a block of a screen."""
 
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
         measured = frame.snapshot is not None and any(rank.phases_ms for rank in frame.snapshot.ranks)

@@ -26,7 +26,7 @@ _TALLEST = 8
 
 
 class SyncCourse(BlockPane):
-    """The block: times beside efficiencies, or above them."""
+    """Times beside efficiencies, or above them, as a block of a screen."""
 
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
         snapshot = frame.snapshot
