@@ -9,33 +9,33 @@ from ddpmon.export import markdown
 from ddpmon.export.width import columns, cut, wrapped
 
 
-def text(made: dict[str, Any], width: int = 80) -> str:
+def text(compared: dict[str, Any], width: int = 80) -> str:
     """The comparison for people: the sentence, then the numbers. No line is longer than `width` columns."""
-    lines = wrapped(f"{made['verdict']}.", width)
+    lines = wrapped(f"{compared['verdict']}.", width)
     lines.append("")
     for name in ("a", "b"):
-        lines += wrapped(title(made[name]), width, f"{name.upper():<5}", " " * 5)
-    lines += ["", _cells(("", "A", "B", "B - A"), width), *(_cells(row, width) for row in numbers(made))]
+        lines += wrapped(title(compared[name]), width, f"{name.upper():<5}", " " * 5)
+    lines += ["", _cells(("", "A", "B", "B - A"), width), *(_cells(row, width) for row in numbers(compared))]
     lines += ["", _cells(("ms a step", "A", "B", "B - A", "crit. A", "crit. B", "B - A"), width)]
-    lines += [*(_cells(row, width) for row in phases(made)), ""]
-    lines += [line for word, text in sentences(made) for line in wrapped(text, width, f"{word:<5}", " " * 5)]
+    lines += [*(_cells(row, width) for row in phases(compared)), ""]
+    lines += [line for word, text in sentences(compared) for line in wrapped(text, width, f"{word:<5}", " " * 5)]
     return "\n".join([*lines, "", *wrapped(CERTAINTY, width)])
 
 
-def text_markdown(made: dict[str, Any]) -> str:
+def text_markdown(compared: dict[str, Any]) -> str:
     """The same in Markdown."""
-    lines = [f"**{markdown.escaped(made['verdict'])}.**", ""]
-    lines += [f"- {name.upper()}: {markdown.escaped(title(made[name]))}" for name in ("a", "b")]
-    lines += ["", *markdown.table(("", "A", "B", "B - A"), numbers(made), words={0})]
+    lines = [f"**{markdown.escaped(compared['verdict'])}.**", ""]
+    lines += [f"- {name.upper()}: {markdown.escaped(title(compared[name]))}" for name in ("a", "b")]
+    lines += ["", *markdown.table(("", "A", "B", "B - A"), numbers(compared), words={0})]
     head = ("ms a step", "A", "B", "B - A", "critical rank A", "critical rank B", "B - A")
-    lines += ["", *markdown.table(head, phases(made), words={0}), ""]
-    lines += [f"- **{word}:** {markdown.escaped(sentence)}" for word, sentence in sentences(made)]
+    lines += ["", *markdown.table(head, phases(compared), words={0}), ""]
+    lines += [f"- **{word}:** {markdown.escaped(sentence)}" for word, sentence in sentences(compared)]
     return "\n".join([*lines, "", markdown.escaped(CERTAINTY)])
 
 
-def gate(made: dict[str, Any], percent: float) -> tuple[bool, str]:
+def gate(compared: dict[str, Any], percent: float) -> tuple[bool, str]:
     """Whether B is no more than so many percent slower than A, as far as is certain; and that in words."""
-    slower = 100 * made["slower_by"]
+    slower = 100 * compared["slower_by"]
     if slower > percent:
         return False, f"FAIL: B is at least {slower:.1f}% slower; {percent:g}% is allowed"
     if slower > 0:

@@ -30,32 +30,32 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(escaped(cell) for cell in cells)} |"
 
 
-def report(made: dict[str, Any]) -> str:
+def report(built: dict[str, Any]) -> str:
     """The report of `ddpmon report --format md`: verdict, why, next, then the ranks and the findings."""
-    lines = [f"### {escaped(reports.title(made['run']))}"]
-    for word, sentence in reports.sentences(made):
+    lines = [f"### {escaped(reports.title(built['run']))}"]
+    for word, sentence in reports.sentences(built):
         lines += ["", f"**{word}:** {escaped(sentence)}"]
-    if made["steps"]["window"]:
-        lines += ["", *(f"- {escaped(fact)}" for fact in reports.facts(made))]
-        rank_rows = reports.rows(made["ranks"])
+    if built["steps"]["window"]:
+        lines += ["", *(f"- {escaped(fact)}" for fact in reports.facts(built))]
+        rank_rows = reports.rows(built["ranks"])
         lines += ["", *table(reports.COLUMNS, [row for row, _ in rank_rows])]
-        if more := reports.folded(made["ranks"]):
+        if more := reports.folded(built["ranks"]):
             lines += ["", escaped(more)]
-        for sentence in reports.earlier(made):
+        for sentence in reports.earlier(built):
             lines += ["", escaped(sentence)]
-    ended = [(row[0], reports.how_it_ended(how)) for row, how in reports.rows(made["ranks"]) if how]
+    ended = [(row[0], reports.how_it_ended(how)) for row, how in reports.rows(built["ranks"]) if how]
     if ended:
         lines += ["", *table(("rank", "how it ended"), ended, words={1})]
-    if made["findings"]:
+    if built["findings"]:
         lines += [
             "",
-            *table(("finding", "severity", "since step", "ms a step", "what"), _findings(made), words={0, 1, 4}),
+            *table(("finding", "severity", "since step", "ms a step", "what"), _findings(built), words={0, 1, 4}),
         ]
     return "\n".join(lines)
 
 
-def _findings(made: dict[str, Any]) -> list[tuple[str, ...]]:
-    shown = made["findings"][:MOST_FINDINGS]
+def _findings(built: dict[str, Any]) -> list[tuple[str, ...]]:
+    shown = built["findings"][:MOST_FINDINGS]
     rows: list[tuple[str, ...]] = [
         (
             finding["kind"],
@@ -66,5 +66,5 @@ def _findings(made: dict[str, Any]) -> list[tuple[str, ...]]:
         )
         for finding in shown
     ]
-    hidden = len(made["findings"]) - len(shown)
+    hidden = len(built["findings"]) - len(shown)
     return [*rows, (f"and {hidden:,} more", "", "", "", "")] if hidden > 0 else rows

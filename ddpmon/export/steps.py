@@ -36,8 +36,8 @@ class Piece:
     def critical_rank(self, place: int) -> int | None:
         """Who was waited for in one of its steps; None: nobody, or it is not known."""
         column = int(self.world.critical[place])
-        known = self.complete and "wait" not in self.unmeasured and column >= 0
-        return self.world.ranks[column] if known else None
+        measured = self.complete and "wait" not in self.unmeasured
+        return self.world.ranks[column] if measured and column >= 0 else None
 
 
 def pieces(recording: Recording, last: int | None = None) -> Iterator[Piece]:

@@ -49,8 +49,8 @@ def seats(db: sqlite3.Connection, attempt: int) -> list[Seat]:
     query = f"SELECT id, hello FROM processes WHERE attempt = ? AND {TRAINED} ORDER BY rank, id"  # noqa: S608  ours
     rows = db.execute(query, (attempt,))
     hellos = [(process, msgspec.msgpack.decode(hello, type=Hello)) for process, hello in rows]
-    (heard,) = db.execute("SELECT count(DISTINCT rank) FROM processes WHERE attempt = ?", (attempt,)).fetchone()
-    return [Seat(process, hello.host, hello.device_clock, heard >= hello.world_size) for process, hello in hellos]
+    (ranks,) = db.execute("SELECT count(DISTINCT rank) FROM processes WHERE attempt = ?", (attempt,)).fetchone()
+    return [Seat(process, hello.host, hello.device_clock, ranks >= hello.world_size) for process, hello in hellos]
 
 
 def merge_steps(
@@ -117,7 +117,7 @@ def _spans(rows: Rows, world: World, width_us: int, *, complete: bool) -> list[t
         return np.add.reduceat(values, first, axis=0)
 
     ends = rows.number("end_us")
-    paused = np.zeros_like(ends) if (told := rows.paused_us()) is None else told
+    paused = np.zeros_like(ends) if (pauses_us := rows.paused_us()) is None else pauses_us
     backwards = rows.number("backwards")
     rates = rows.learning_rates()
     finite = world.has_loss & np.isfinite(world.loss)

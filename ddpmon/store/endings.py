@@ -44,8 +44,8 @@ class Ending:
 
 def whole_ending(run: Run, registry: Registry) -> Ending:
     """What the logs here say, and what hubs of other nodes reported of theirs."""
-    here = {process.hello.local_rank: rank for rank, process in registry.seats.items() if not process.hello.through}
-    own = read_ending(run, here)
+    by_local = {process.hello.local_rank: rank for rank, process in registry.seats.items() if not process.hello.through}
+    own = read_ending(run, by_local)
     elsewhere = {rank: (process, end) for rank, process in registry.seats.items() if (end := process.end) is not None}
     rows = [row for rank, (process, end) in elsewhere.items() if (row := ended_as(process, end))]
     lines = {rank: end.last_line for rank, (_, end) in elsewhere.items() if end.last_line}

@@ -34,13 +34,13 @@ def joined(pieces: Iterable[Piece]) -> Line:
     """A line in which neighbours of one role are one piece: a screen is mostly made cell by cell."""
     line: Line = []
     text, role = "", None
-    for more, of in pieces:
-        if of == role:
-            text += more
+    for piece, piece_role in pieces:
+        if piece_role == role:
+            text += piece
             continue
         if role is not None:
             line.append((text, role))
-        text, role = more, of
+        text, role = piece, piece_role
     if role is not None:
         line.append((text, role))
     return line

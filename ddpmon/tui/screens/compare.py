@@ -24,32 +24,32 @@ _LEAST_MS = 0.05
 """Less than this is no bar."""
 
 
-def comparison_lines(made: dict[str, Any], width: int) -> list[Line]:
+def comparison_lines(compared: dict[str, Any], width: int) -> list[Line]:
     """What `comparison.build` made, in lines of `width` columns."""
-    word, role = _OUTCOMES.get(made["outcome"], (made["outcome"].upper(), "strong"))
+    word, role = _OUTCOMES.get(compared["outcome"], (compared["outcome"].upper(), "strong"))
     lines: list[Line] = [[(f" {word}", role), ("   B against A", "muted")]]
-    lines += [[(" " + row, "strong")] for row in wrap(f"{plain(made['verdict'])}.", width - 2)]
+    lines += [[(" " + row, "strong")] for row in wrap(f"{plain(compared['verdict'])}.", width - 2)]
     lines.append([])
     for name in ("a", "b"):
-        rows = wrap(plain(comparison.title(made[name])), width - 5)
+        rows = wrap(plain(comparison.title(compared[name])), width - 5)
         lines += [[(f" {name.upper() if not i else ' '}  ", "key"), (row, "text")] for i, row in enumerate(rows)]
     lines += [[], title("speed and loss", width), _cells(("", "A", "B", "B - A"), "muted")]
-    lines += [_cells(row) for row in comparison.numbers(made)]
+    lines += [_cells(row) for row in comparison.numbers(compared)]
     lines += [[], title("ms a step: mean of all ranks, and of the critical rank, which makes its length", width)]
-    lines += _phases(made, width)
+    lines += _phases(compared, width)
     lines += [[], title("why", width)]
-    for word, sentence in comparison.sentences(made):
+    for word, sentence in comparison.sentences(compared):
         rows = wrap(plain(sentence), width - 9)
         lines += [[(f" {word if not i else '':<6} ", "key"), (row, "text")] for i, row in enumerate(rows)]
     return [*lines, [], *([(" " + row, "muted")] for row in wrap(comparison.CERTAINTY, width - 2))]
 
 
-def _phases(made: dict[str, Any], width: int) -> list[Line]:
+def _phases(compared: dict[str, Any], width: int) -> list[Line]:
     header = _cells(("", "A", "B", "B - A", "crit. A", "crit. B", "B - A"), "muted")
-    lines = [_cells(row) for row in comparison.phases(made)]
+    lines = [_cells(row) for row in comparison.phases(compared)]
     if width < _WITH_BARS:
         return [header, *lines]
-    a, b = made["a"]["critical_path_ms"], made["b"]["critical_path_ms"]
+    a, b = compared["a"]["critical_path_ms"], compared["b"]["critical_path_ms"]
     changes = [0.0 if a[name] is None or b[name] is None else b[name] - a[name] for name in a]
     most = max(map(abs, changes), default=0.0)
     half = min(_LONGEST_BAR, (width - 7 * _CELL - _NAME) // 2)

@@ -57,7 +57,7 @@ class Help(Scrolled):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark", "dismiss", show=False)]
 
     def __init__(self, palette: Palette, frame: Frame) -> None:
-        of = Frame(
+        shown = Frame(
             can_stop=frame.can_stop, readonly=frame.readonly, view=frame.view, cursor=frame.cursor, where=frame.where
         )
-        super().__init__(_Keys(), palette, of)
+        super().__init__(_Keys(), palette, shown)

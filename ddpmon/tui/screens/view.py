@@ -210,8 +210,8 @@ class Blocks(View):
         frame = self.shown
         first = self.pane.needs(frame, width, height) if isinstance(self.pane, BlockPane) else None
         needs = [first or Block(LEAST_WIDTH, 1), *(block.needs(frame, width, height) for block in self.blocks)]
-        there = iter(arrange([need for need in needs if need is not None], width, height))
-        return [None if need is None else next(there) for need in needs]
+        placed = iter(arrange([need for need in needs if need is not None], width, height))
+        return [None if need is None else next(placed) for need in needs]
 
     def action_do(self, name: str, *numbers: int) -> None:
         super().action_do(name, *numbers)

@@ -88,12 +88,12 @@ def _over(rank: RankView) -> float:
     return finite(rank.over_median) or 0.0
 
 
-def tree(made: list[Branch], width: int) -> list[Line]:
+def tree(rows: list[Branch], width: int) -> list[Line]:
     """A line for each efficiency; the one that costs most is marked."""
     lines: list[Line] = []
-    worst = min((branch for branch in made if branch.leaf), key=lambda branch: branch.value)
+    worst = min((branch for branch in rows if branch.leaf), key=lambda branch: branch.value)
     room = max(_BAR_LEAST, min(_BAR_MOST, (width - _NAME - 60) // 2))
-    for branch in made:
+    for branch in rows:
         marked = branch is worst and branch.value < _WELL
         role = "warn" if marked else "text" if branch.leaf else "strong"
         share = min(1.0, max(0.0, finite(branch.value) or 0.0))
@@ -208,8 +208,8 @@ def of_steps(shown: CostView) -> str:
 
 def cost(snapshot: Snapshot, width: int, over: str) -> list[Line]:
     """All there is to say, without the title."""
-    of = view_over(snapshot, over)
-    shown = None if of is None else of.all_reduce
+    view = view_over(snapshot, over)
+    shown = None if view is None else view.all_reduce
     lines: list[Line] = []
     if shown is not None:
         lines += [*_cost(shown, snapshot.bus_bandwidth_gb_s, width), *_beside(shown)]
@@ -217,8 +217,8 @@ def cost(snapshot: Snapshot, width: int, over: str) -> list[Line]:
             lines += [[(f" {row}", "muted")] for row in wrap(plain(snapshot.measured), width - 2)]
     else:
         lines += [[(f" {row}", "muted")] for row in wrap(plain(_nothing(snapshot)), width - 2)]
-    if of is not None and of.efficiency is not None:
-        lines += tree(branches(of.efficiency, of.slowest, of.slowest_over), width)
+    if view is not None and view.efficiency is not None:
+        lines += tree(branches(view.efficiency, view.slowest, view.slowest_over), width)
     if shown is not None and finite(shown.gain_without_waiting) is not None:
         lines.append(_gains(shown))
     return [*lines, *_spent(snapshot)]

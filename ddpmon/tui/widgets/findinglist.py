@@ -102,9 +102,9 @@ def finding_lines(finding: Finding, snapshot: Snapshot, width: int, *, evidence:
         (_packed(evidence_words(finding.evidence), width - 4) if evidence else [], "muted"),
         (f"next: {plain(finding.advice)}" if finding.advice else "", "strong"),
     )
-    for text, of in parts:
+    for text, part_role in parts:
         rows = wrap(text, width - 4) if isinstance(text, str) else text
-        lines += [[(f"   {row}", of)] for row in rows if row]
+        lines += [[(f"   {row}", part_role)] for row in rows if row]
     return lines
 
 

@@ -114,7 +114,7 @@ def labels(rows: list[HeatRow], width: int, *, meant: bool = False) -> list[str]
     if meant and most > 1:
         room = len(f"{most}/{most}")  # always, so that no column moves when one comes to be meant
         few = [f"{row.meant}/{row.count}" if row.meant and row.count > 1 else "" for row in rows]
-        ranks = [f"{each} {them:>{room}}" for each, them in zip(ranks, few, strict=True)]
+        ranks = [f"{each} {share:>{room}}" for each, share in zip(ranks, few, strict=True)]
     right = max(map(len, ranks), default=1)
     left = min(max(map(cell_len, hosts), default=0), max(0, width - right - 1))
     return [f"{padded(host, left, left=True)} {each:>{right}}" for host, each in zip(hosts, ranks, strict=True)]
@@ -255,9 +255,9 @@ class HeatMap(BlockPane):
         title = f"heat{' by host' * self.by_host}: {titles[self.metric]}, {a_column}"
         if view is None or not view.rows or height < 4:
             early = frame.snapshot is None or arriving(frame.snapshot)
-            said = "no step yet" if early else frame.why_absent
+            note = "no step yet" if early else frame.why_absent
             none = frame.filter is not None and view is not None and not view.rows
-            return [heading(title, frame, width), NO_RANK if none else [(f" {said}", "muted")]]
+            return [heading(title, frame, width), NO_RANK if none else [(f" {note}", "muted")]]
         names = labels(view.rows, width * 2 // 5, meant=view.beyond_chance)
         if self.followed:  # the same columns stand below one another
             names = [f"{' ' * (PHASES_LEFT - 2 - cell_len(name))}{name}" for name in names]
@@ -285,12 +285,12 @@ class HeatMap(BlockPane):
                 lines.append([("─" * width, "rule")])
                 self._places.append(-1)
         has_value = any(view.cells[chosen * view.columns : (chosen + 1) * view.columns])
-        said = in_words(view, view.rows[chosen], has_value=has_value)
+        note = in_words(view, view.rows[chosen], has_value=has_value)
         return [
             heading(title, frame, width, signs),
             *lines,
             self._now(view, len(names[0]) + 2, room),
-            fit([(" " + cut_sentence(said, width - 1), "text")], width),
+            fit([(" " + cut_sentence(note, width - 1), "text")], width),
         ]
 
     def span(self, before: list[Line], after: list[Line], width: int) -> tuple[int, int]:
@@ -305,10 +305,10 @@ class HeatMap(BlockPane):
     def _now(self, view: HeatView, left: int, room: int) -> Line:
         """Under the newest column: its step."""
         column = left + (view.first + view.columns - 1) % room
-        said = f"step {numbers.count(view.last_step)}"
-        if column + 2 + len(said) <= left + room:
-            return [(" " * column + f"▴ {said}", "muted")]
-        return [(" " * (column - len(said) - 1) + f"{said} ▴", "muted")]
+        note = f"step {numbers.count(view.last_step)}"
+        if column + 2 + len(note) <= left + room:
+            return [(" " * column + f"▴ {note}", "muted")]
+        return [(" " * (column - len(note) - 1) + f"{note} ▴", "muted")]
 
     def _place(self, view: HeatView) -> int:
         """The row under the cursor."""

@@ -257,10 +257,10 @@ class LastSteps(BlockPane):
         if view.mended is None:
             return [words]
 
-        def row(name: str, role: str, of: str) -> Line:
+        def row(name: str, role: str, which: str) -> Line:
             line: Line = [(f" {cut(name, _LABEL - 1):<{_LABEL - 1}}", role)]
             for step in view.steps[shown.start : shown.stop]:
-                length = _length(step, of)
+                length = _length(step, which)
                 line += fit([("━" * max(0, min(each - 1, round(length * scale))), role)], each)
             return line
 
@@ -311,5 +311,5 @@ class LastSteps(BlockPane):
             self.move(to=self._first + place)
 
 
-def _length(step: TimelineStep, of: str) -> float:
-    return finite(step.length_ms if of == "real" or step.mended_ms is None else step.mended_ms) or 0.0
+def _length(step: TimelineStep, which: str) -> float:
+    return finite(step.length_ms if which == "real" or step.mended_ms is None else step.mended_ms) or 0.0

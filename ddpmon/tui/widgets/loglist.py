@@ -82,8 +82,8 @@ class LogList(Pane):
         room = height - 1
         if not entries and self.rank is None and self._filtered_ranks() == set():
             return [titled, NO_RANK]
-        if there := self._printed_elsewhere(frame):
-            titled_lines, room = [titled, [(cut(f" {there}", width), "muted")]], room - 1
+        if elsewhere := self._printed_elsewhere(frame):
+            titled_lines, room = [titled, [(cut(f" {elsewhere}", width), "muted")]], room - 1
         else:
             titled_lines = [titled]
         if not entries:

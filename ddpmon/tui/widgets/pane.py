@@ -111,11 +111,11 @@ class Pane(Widget, metaclass=Abstract):
 def _alike(old: Line, new: Line) -> int:
     """Columns from the left in which two rows are the same."""
     columns = 0
-    for (was, of), (now, role) in zip(old, new, strict=False):
-        if was == now and of == role:
+    for (was, old_role), (now, new_role) in zip(old, new, strict=False):
+        if was == now and old_role == new_role:
             columns += len(now)
             continue
-        if of == role:
+        if old_role == new_role:
             columns += next(
                 (i for i, (a, b) in enumerate(zip(was, now, strict=False)) if a != b), min(len(was), len(now))
             )

@@ -49,8 +49,8 @@ class SyncCourse(BlockPane):
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         view = None if frame.snapshot is None else frame.snapshot.sync
         if view is None or not view.courses:
-            said = "coming…" if view is None else "no step yet"
-            return [title("through time ", width), [(f" {said}", "muted")]]
+            note = "coming…" if view is None else "no step yet"
+            return [title("through time ", width), [(f" {note}", "muted")]]
         courses = {course.name: course for course in view.courses}
         steps = min(view.steps * min(view.columns, MOMENTS * self._columns), view.last_step)
         of = f"through time, the last {numbers.count(steps)} steps "
