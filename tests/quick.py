@@ -22,7 +22,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="no ranks, other processes or terminals; fewer examples")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("quick") and config.getoption("timeout_method", None) is None:
+        config.option.timeout_method = "signal"  # a thread for each of thousands costs more than many of these tests
     if config.getoption("--hypothesis-profile") is None:
         settings.load_profile("quick" if config.getoption("quick") else "any machine")
 

@@ -12,6 +12,8 @@ def test_it_leaves_out_processes_and_further_examples(pytester: pytest.Pytester,
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
     pytester.makeini("[pytest]\nmarkers =\n    e2e\n    terminal\n")
     pytester.makepyfile("""
+        import signal
+
         import pytest
         from hypothesis import given, settings, strategies as st
 
@@ -39,7 +41,10 @@ def test_it_leaves_out_processes_and_further_examples(pytester: pytest.Pytester,
         def test_asks_for_many(number): tried.append(number)
 
         def test_few_were_tried(): assert 2 <= len(tried) <= 10
+
+        def test_hangs_are_ended_by_a_timer_and_not_by_a_thread(): assert signal.getitimer(signal.ITIMER_REAL)[0] > 0
     """)
-    done = pytester.run(sys.executable, "-m", "pytest", "-p", "tests.quick", "-p", "no:cacheprovider", "-v", "--quick")
-    done.assert_outcomes(passed=7, deselected=4)
+    options = ("-p", "tests.quick", "-p", "no:cacheprovider", "-v", "--timeout", "150", "--quick")
+    done = pytester.run(sys.executable, "-m", "pytest", *options)
+    done.assert_outcomes(passed=8, deselected=4)
     done.stdout.fnmatch_lines(["*test_seed?17? PASSED*"])

@@ -6,8 +6,6 @@ import csv
 import io
 import sys
 
-import duckdb
-import pandas as pd
 import pytest
 
 from ddpmon.cli.replaying import unpack
@@ -24,6 +22,8 @@ def demo(tmp_path_factory):
 
 
 def test_pandas_reads_the_rows_of_the_csv(demo, tmp_path):
+    import pandas as pd
+
     file = tmp_path / "run.parquet"
     assert called("export", "--format", "parquet", "--last", "100", "-o", str(file)).returncode == 0
     frame = pd.read_parquet(file)
@@ -39,6 +39,8 @@ def test_pandas_reads_the_rows_of_the_csv(demo, tmp_path):
 
 
 def test_duckdb_finds_who_was_waited_for(demo, tmp_path):
+    import duckdb
+
     file = tmp_path / "run.parquet"
     called("export", "--format", "parquet", "-o", str(file))
     with duckdb.connect() as db:
@@ -52,6 +54,8 @@ def test_duckdb_finds_who_was_waited_for(demo, tmp_path):
 
 
 def test_what_a_script_named_is_a_map(tmp_path, monkeypatch):
+    import duckdb
+
     from ddpmon.export import parquet
     from ddpmon.export.rows import COLUMNS, NAMED
 

@@ -380,7 +380,7 @@ def test_noise_that_is_not_even_zeromq_does_no_harm(stage, told):
     rank.acknowledged(1)
 
 
-def test_peers_at_the_port_for_other_nodes_change_nothing_and_are_counted():
+def test_peers_at_the_port_for_other_nodes_change_nothing_and_are_counted(home):
     command = [sys.executable, BENCHMARK.with_name("hostile_nodes.py"), "--count", "60", "--seed", "11"]
     told = subprocess.run([*command, "--giant", "100"], capture_output=True, text=True, timeout=150, check=False)
     assert told.returncode == 0, told.stdout + told.stderr

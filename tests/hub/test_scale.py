@@ -5,7 +5,7 @@ from benchmarks.scale import Wanted, play
 RANKS = 32
 
 
-def test_of_many_ranks_nothing_is_lost_and_the_late_one_is_told():
+def test_of_many_ranks_nothing_is_lost_and_the_late_one_is_told(home):
     result = play(RANKS, Wanted(seconds=14, faults=True))
     assert result.left_over == 0, "every node has been heard to its end"
     assert (result.lost, result.bounds_wrong) == (0, 0)
