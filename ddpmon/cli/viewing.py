@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -14,6 +16,10 @@ from ddpmon.plain import plain
 
 if TYPE_CHECKING:
     from ddpmon.runs import Run
+    from ddpmon.runs.logs import Log
+
+FETCH_S = 5.0
+"""How long lines of another machine's rank are waited for."""
 
 
 @click.command()
@@ -191,6 +197,7 @@ def report(run: str | None, form: str) -> None:
 def logs(run: str | None, rank: int | None, follow: bool) -> None:
     """What the ranks printed on this machine, identical lines of several ranks folded.
 
+    With --rank also the last lines of a rank of another machine, while the run goes on: its hub is asked for them.
     "!" marks what went to stderr. Of a long log only the end is shown; the files are in the run's folder.
     """
     from ddpmon import runs
@@ -202,15 +209,42 @@ def logs(run: str | None, rank: int | None, follow: bool) -> None:
     if rank is not None and 0 < target.world_size <= rank:
         raise UsageError(f"--rank {rank}: {target.name} ({target.id}) has ranks 0 to {target.world_size - 1}")
     log = Log(Reader(target))
-    while True:
-        ended = target.state() != "running"
-        for entry in log.poll():
-            if rank is not None and rank not in entry.ranks:
-                continue
-            mark = "!" if entry.stream == "err" else " "
-            label = "" if rank is not None else f"{who(entry.ranks, target.world_size):>8} "
-            print(f"{label}{mark} {entry.text}".rstrip(), flush=True)
-        if ended or not follow:
-            return
-        time.sleep(0.3)
-        target = runs.load(target.id)
+    entries = log.poll()
+    with contextlib.ExitStack() as opened:
+        is_here = rank is None or any(rank in entry.ranks for entry in entries)
+        if rank is not None and not is_here and target.state() == "running":
+            log = opened.enter_context(_fetched(target, rank))
+            entries = log.poll()
+        while True:
+            ended = target.state() != "running"
+            for entry in entries:
+                if rank is not None and rank not in entry.ranks:
+                    continue
+                mark = "!" if entry.stream == "err" else " "
+                label = "" if rank is not None else f"{who(entry.ranks, target.world_size):>8} "
+                print(f"{label}{mark} {entry.text}".rstrip(), flush=True)
+            if ended or not follow:
+                return
+            time.sleep(0.3)
+            target = runs.load(target.id)
+            entries = log.poll()
+
+
+@contextlib.contextmanager
+def _fetched(run: Run, rank: int) -> Iterator[Log]:
+    """The output of a rank that has none here, once its hub has sent what there is; why there is none on stderr."""
+    from ddpmon.messages import PrintedWish, Wish
+    from ddpmon.source.live import LiveSource
+
+    with contextlib.closing(LiveSource(run)) as source:
+        source.wish(Wish(printed=PrintedWish(rank)))
+        deadline = time.monotonic() + FETCH_S
+        shot = source.snapshot()
+        while time.monotonic() < deadline and (shot is None or shot.printed is None or not shot.printed.lines):
+            time.sleep(0.05)
+            shot = source.snapshot()
+        if shot is None or shot.printed is None:
+            print(f"ddpmon: rank {rank}: no hub answers, and nothing of what it printed is here", file=sys.stderr)
+        elif not shot.printed.lines:
+            print(plain(f"ddpmon: rank {rank}: {shot.printed.why}"), file=sys.stderr)
+        yield source.logs()

@@ -19,14 +19,16 @@ from ddpmon.hub.curve_keys import Keys
 from ddpmon.hub.floods import monitored
 from ddpmon.hub.link import linked
 from ddpmon.hub.receiving import Receiver, Socket
-from ddpmon.messages import ToRank, Welcome, Where, WireError, encode
+from ddpmon.messages import PrintedView, ToRank, Welcome, Where, WireError, encode
 from ddpmon.messages.nodes import (
     MOST_EVERY_MS,
     Bundle,
+    FetchOutput,
     FromNode,
     Join,
     Joined,
     Locate,
+    Output,
     Recorded,
     Roster,
     SendAgain,
@@ -92,6 +94,7 @@ class Downlink:
     """Serves the hubs of other nodes.
 
     take_request(viewer, request): of a viewer there; `show` sends it the answer. stop(): ends the whole run.
+    came(view, node): takes what a rank there printed; False: it is none of that node's, or nobody asked.
     """
 
     def __init__(
@@ -103,6 +106,7 @@ class Downlink:
         epoch: str,
         take_request: Callable[[bytes, bytes], None],
         stop: Callable[[], None],
+        came: Callable[[PrintedView, int], bool],
         job_key: str | None = None,
     ) -> None:
         """job_key: by which other hubs are let in; None: by keys of their own, that were told of."""
@@ -121,7 +125,7 @@ class Downlink:
         self.monitor = monitored(self.socket)
         """Of its connections. To be closed by who has them watched, once nobody watches any more."""
         self._store, self._collector, self._epoch = store, collector, epoch
-        self._take_request, self._stop = take_request, stop
+        self._take_request, self._stop, self._came = take_request, stop, came
         self.nodes: dict[int, Node] = {}
         self._numbers: dict[bytes, int] = {}
         """Nodes by their connections, where all came with the job's key."""
@@ -218,6 +222,9 @@ class Downlink:
                 self._collector.take([name, encode(hello)], now, unix, Peer(0, node.number))
         elif isinstance(message, ViewerRequest):
             self._take_request(_name(node, message.viewer), message.request)
+        elif isinstance(message, Output):
+            if not self._came(message.view, node.number):
+                raise WireError("output of a rank of which nobody asked for it, or of another node's")
         else:
             self._bundle(node, message, deque(blocks), now, unix)
 
@@ -276,6 +283,11 @@ class Downlink:
         elif isinstance(message, Welcome) and not message.has_hello:
             self._ask_again(node, now, join=True)
         return True
+
+    def fetch(self, number: int, rank: int) -> None:
+        """Ask a node's hub for what a rank there printed."""
+        if node := self.nodes.get(number):
+            self._send(node, FetchOutput(rank))
 
     def show(self, viewer: bytes, frame: bytes) -> bool:
         """Send a viewer on another node what it asked for; False: it is on none."""

@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Sequence
 
+import msgspec
 import zmq
 
 from ddpmon import runs
@@ -232,7 +233,11 @@ class Hub:
         self._viewers.hurry()
 
     def _with_parts(self, shot: Snapshot, wish: Wish) -> Snapshot:
-        return with_parts(shot, self._store, wish)
+        shot = with_parts(shot, self._store, wish)
+        if wish.printed is None:
+            return shot
+        printed = self._nodes.printed(wish.printed.rank, time.monotonic())
+        return msgspec.structs.replace(shot, printed=printed)
 
     def _end(self) -> None:
         """Take what is on its way; if the run is over, write down how it ended and tell it to viewers."""

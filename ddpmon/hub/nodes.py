@@ -17,10 +17,11 @@ from ddpmon import runs
 from ddpmon.addresses import bracketed, own_for_others, split
 from ddpmon.hub import curve_keys
 from ddpmon.hub.downlink import Downlink
+from ddpmon.hub.printed import Printed
 from ddpmon.hub.receiving import Receiver, Socket
 from ddpmon.hub.uplink import EVERY_S, Uplink
 from ddpmon.hub.viewers import Viewers
-from ddpmon.messages import Card, FromRank, Meeting, ToRank, Where
+from ddpmon.messages import Card, FromRank, Meeting, PrintedView, ToRank, Where
 from ddpmon.messages.nodes import End
 from ddpmon.recording.collector import Collector
 from ddpmon.runs import job_key
@@ -59,6 +60,7 @@ class Nodes:
         self._job_key = job_key.kept(store.run.id) if store.run.hub_at else None
         self._root_name = f"the hub at {store.run.hub_at}" if store.run.hub_at else "the hub of rank 0"
         self._awaited_until = math.inf
+        self._printed = Printed(store.run, store.registry, self._fetch)
         self._sockets: list[Socket] = []
         self._polled: list[Socket] = []
         self.monitors: dict[Socket, Receiver] = {}
@@ -155,6 +157,7 @@ class Nodes:
             self._locate,
             self._viewers.show,
             self._stop,
+            lambda rank: self._printed.here(rank, time.monotonic()),
             self._job_key,
         )
         self._sockets = [self._up.socket]
@@ -186,6 +189,7 @@ class Nodes:
             self._epoch,
             self._take_request,
             self._stop,
+            self._printed_elsewhere,
             self._job_key,
         )
         try:
@@ -203,6 +207,20 @@ class Nodes:
     def answer(self, identity: bytes, message: ToRank) -> bool:
         """Answer a rank of another node; False: it is none."""
         return self._down is not None and self._down.answer(identity, message, time.monotonic())
+
+    def printed(self, rank: int, now: float) -> PrintedView:
+        """What a rank printed, as far as that is here by now."""
+        return self._printed.view(rank, now)
+
+    def _fetch(self, node: int, rank: int) -> None:
+        if self._down is not None:
+            self._down.fetch(node, rank)
+
+    def _printed_elsewhere(self, view: PrintedView, node: int) -> bool:
+        if not self._printed.came(view, node):
+            return False
+        self._viewers.hurry()
+        return True
 
     def relay(self, viewer: bytes, request: bytes) -> bool:
         """Have the root answer a viewer of this hub; False: it cannot, or this is the root."""

@@ -17,15 +17,17 @@ from ddpmon.hub.bundles import Bundles
 from ddpmon.hub.curve_keys import Keys
 from ddpmon.hub.link import linked
 from ddpmon.hub.receiving import Socket
-from ddpmon.messages import Batch, Card, FromRank, Hello, Meeting, WireError, encode
+from ddpmon.messages import Batch, Card, FromRank, Hello, Meeting, PrintedView, WireError, encode
 from ddpmon.messages.nodes import (
     LINK,
     End,
+    FetchOutput,
     FromNode,
     Item,
     Join,
     Joined,
     Locate,
+    Output,
     Recorded,
     Roster,
     SendAgain,
@@ -57,7 +59,7 @@ class Uplink:
     """Sends what the ranks of this node say to the root, and its viewers' requests.
 
     locate(pid, brief): asks a rank for its stack. show(viewer, snapshot): sends a viewer a snapshot. stop(): ends the
-    run on this node.
+    run on this node. printed(rank): what a rank here printed.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Uplink:
         locate: Callable[[int, bool], None],
         show: Callable[[bytes, bytes], None],
         stop: Callable[[], None],
+        printed: Callable[[int], PrintedView],
         job_key: str | None = None,
     ) -> None:
         """job_key: with which the root lets this hub in; None: with its own, that it was told of."""
@@ -84,7 +87,7 @@ class Uplink:
         self.socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)
         self._registry = registry
         self._epoch = epoch
-        self._locate, self._show, self._stop = locate, show, stop
+        self._locate, self._show, self._stop, self._printed = locate, show, stop, printed
         self._bundles = Bundles()
         self._root: Card | None = None
         self._host = registry.host
@@ -203,6 +206,8 @@ class Uplink:
                 self._bundles.send_again()
         elif isinstance(message, Locate):
             self._locate(message.pid, message.brief)
+        elif isinstance(message, FetchOutput):
+            self._send(Output(self._printed(message.rank)))
         elif isinstance(message, ViewerSnapshot):
             self._show(message.viewer, message.snapshot)
         elif isinstance(message, Stop):

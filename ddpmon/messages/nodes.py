@@ -11,8 +11,10 @@ from typing import TypeAlias
 import msgspec
 
 from ddpmon.messages.ranks import Hello
+from ddpmon.messages.snapshots import check_printed
 from ddpmon.messages.vocabulary import MAX_NAME, MAX_STEP, MAX_US, MAX_WORLD
 from ddpmon.messages.wire import WireError, check_hello, decode, is_key
+from ddpmon.messages.wished import PrintedView
 
 LINK = 1
 """Version of these messages."""
@@ -103,7 +105,13 @@ class ViewerRequest(msgspec.Struct, array_like=True, tag="look"):
     request: bytes
 
 
-FromNode: TypeAlias = Join | Roster | Bundle | ViewerRequest
+class Output(msgspec.Struct, array_like=True, tag="output"):
+    """What a rank of the node printed, as the root asked."""
+
+    view: PrintedView
+
+
+FromNode: TypeAlias = Join | Roster | Bundle | ViewerRequest | Output
 
 
 class Joined(msgspec.Struct, array_like=True, tag="joined"):
@@ -142,6 +150,12 @@ class Locate(msgspec.Struct, array_like=True, tag="locate"):
     brief: bool = False
 
 
+class FetchOutput(msgspec.Struct, array_like=True, tag="fetch"):
+    """Somebody looks at what a rank of the node prints."""
+
+    rank: int
+
+
 class ViewerSnapshot(msgspec.Struct, array_like=True, tag="shown"):
     """A snapshot for a viewer of the node's hub, encoded."""
 
@@ -153,7 +167,7 @@ class Stop(msgspec.Struct, array_like=True, tag="stop"):
     """The run is to end on this node too."""
 
 
-ToNode: TypeAlias = Joined | Recorded | SendAgain | Locate | ViewerSnapshot | Stop
+ToNode: TypeAlias = Joined | Recorded | SendAgain | Locate | FetchOutput | ViewerSnapshot | Stop
 
 _from_node: msgspec.msgpack.Decoder[FromNode] = msgspec.msgpack.Decoder(FromNode)
 _to_node: msgspec.msgpack.Decoder[ToNode] = msgspec.msgpack.Decoder(ToNode)
@@ -182,6 +196,9 @@ def decode_from_node(frame: bytes) -> FromNode:
         places = [packed.place for packed in message.blocks]
         _check(places == sorted(places), "places of blocks", places[:4])
         _check(not places or 0 <= places[0] <= places[-1] <= len(message.items), "places of blocks", places[:4])
+    elif isinstance(message, Output):
+        check_printed(message.view)
+        _check(all(len(line.text) <= MAX_LINE for line in message.view.lines), "length of a line", "too long")
     else:
         _check(0 < len(message.viewer) <= MAX_VIEWER, "viewer", len(message.viewer))
     return message

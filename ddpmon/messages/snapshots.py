@@ -15,9 +15,9 @@ import msgspec
 from ddpmon.messages.rank_view import RankView
 from ddpmon.messages.ranks import Stack
 from ddpmon.messages.viewers import Series, Snapshot
-from ddpmon.messages.vocabulary import HEAT_MOST
+from ddpmon.messages.vocabulary import HEAT_MOST, PRINTED_LINES
 from ddpmon.messages.wire import WireError, check_stack, decode, encode
-from ddpmon.messages.wished import Course, HeatView, InspectView, SeriesView, TimelineView
+from ddpmon.messages.wished import Course, HeatView, InspectView, PrintedView, SeriesView, TimelineView
 
 _snapshot = msgspec.msgpack.Decoder(Snapshot)
 
@@ -49,8 +49,15 @@ def check(shot: Snapshot) -> None:
         if strips is not None:
             _check(strips.steps > 0, "strips of no steps")
             _check_courses(strips.courses, strips.columns)
+    if shot.printed is not None:
+        check_printed(shot.printed)
     for view in shot.stacks:
         _check_stack(view.stack)
+
+
+def check_printed(printed: PrintedView) -> None:
+    """WireError where it cannot be."""
+    _check(len(printed.lines) <= min(PRINTED_LINES, printed.total), f"{len(printed.lines)} lines of a rank's output")
 
 
 def checked(shot: Snapshot) -> Snapshot:

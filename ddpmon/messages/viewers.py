@@ -18,6 +18,7 @@ from ddpmon.messages.wished import (
     EfficiencyView,
     HeatView,
     InspectView,
+    PrintedView,
     SamplesView,
     SeriesView,
     StackView,
@@ -274,3 +275,5 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     """Where it is wished for: "wait", "transfer", "parallel", "load balance" and "communication", of all ranks."""
     clocks: list[ClockView] = msgspec.field(default_factory=list)
     """Of each host but the first, where there are several."""
+    printed: PrintedView | None = None
+    """Where it is wished for."""

@@ -72,6 +72,8 @@ DEVICE_COURSES = ("gpu", "gpu_memory", "cpu", "starved", "rss")
 """Quantities of each rank that are kept second by second."""
 SAMPLE_SECONDS = (1, 16)
 """Seconds that a column of them may stand for."""
+PRINTED_LINES = 300
+"""The last of a rank that another machine is sent."""
 COST_WINDOWS = ("window", "last", "start")
 """Steps that costs may be of: those that all means are of, the last COST_STEPS, all since the run's start."""
 COST_STEPS = 50

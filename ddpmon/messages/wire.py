@@ -161,8 +161,9 @@ def _check_wish(wish: Wish) -> None:
             _check(0 < course.columns <= HEAT_MOST, "columns", course.columns)
     if wish.strips is not None:
         _check_few(wish.strips.ranks)
-    if wish.inspect is not None:
-        _check(0 <= wish.inspect.rank < MAX_WORLD, "rank", wish.inspect.rank)
+    for of_rank in (wish.inspect, wish.printed):
+        if of_rank is not None:
+            _check(0 <= of_rank.rank < MAX_WORLD, "rank", of_rank.rank)
 
 
 def _check_timeline(wish: TimelineWish) -> None:

@@ -173,6 +173,25 @@ class CostView(msgspec.Struct, frozen=True):
     """Its own time over the world's median, as a fraction."""
 
 
+class PrintedLine(msgspec.Struct, array_like=True, frozen=True):
+    """A line of a rank's output."""
+
+    stream: Text
+    """"out", "err", or "launcher" where its launcher prints for it."""
+    text: Text
+
+
+class PrintedView(msgspec.Struct, frozen=True):
+    """The last lines that a rank printed."""
+
+    rank: Rank
+    total: Count = 0
+    """How many lines of it were read so far: `lines` are the last of those."""
+    lines: list[PrintedLine] = msgspec.field(default_factory=list)
+    why: Text = ""
+    """Why there is none, in words."""
+
+
 class StackView(msgspec.Struct, frozen=True):
     """Where a rank's training thread was last, by its latest stack."""
 

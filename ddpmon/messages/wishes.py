@@ -88,6 +88,12 @@ class SamplesWish(msgspec.Struct, array_like=True, frozen=True):
     ranks: RankSpans = ()
 
 
+class PrintedWish(msgspec.Struct, array_like=True, frozen=True):
+    """What a viewer wants that has no logs of a rank, which is on another machine."""
+
+    rank: int = 0
+
+
 class SeriesWish(msgspec.Struct, array_like=True, frozen=True):
     """What a viewer that shows a quantity over time wants of it."""
 
@@ -116,6 +122,7 @@ class Wish(msgspec.Struct, array_like=True, frozen=True):
     sync: SyncWish | None = None
     heat_phases: HeatWish | None = None
     """The same of each phase of own time, whatever its metric."""
+    printed: PrintedWish | None = None
 
 
 def together(*wishes: Wish) -> Wish:

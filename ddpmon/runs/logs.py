@@ -220,6 +220,8 @@ class Log:
         self.total = 0
         self.changes = 0
         """Grows whenever there is something new."""
+        self.elsewhere: set[int] = set()
+        """Ranks of other machines, of which somebody fetches lines."""
         self._newest = 0
         """Entries of the last reading: later lines of other ranks may still fold into them."""
 

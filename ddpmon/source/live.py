@@ -17,7 +17,8 @@ from ddpmon.messages import END_STATES, Ask, Next, Snapshot, WireError, Wish, ch
 from ddpmon.messages.changes import LARGEST_BYTES, are_changes, changed
 from ddpmon.messages.door import Door, wrong
 from ddpmon.runs import Run
-from ddpmon.runs.logs import Log, Reader
+from ddpmon.runs.logs import Log
+from ddpmon.source.output import Output
 from ddpmon.source.protocol import LocalSource
 
 POLL_MS = 250
@@ -41,7 +42,7 @@ class LiveSource(LocalSource):
         if why := wrong(str(folder)) or wrong(str(folder.parent)):
             raise UnsafePathError(f"{why}: no hub of yours is in there; remove it, or set DDPMON_RUNTIME_DIR elsewhere")
         self._run = run
-        self._log = Log(Reader(run))
+        self._output = Output(run)
         self._snapshot: Snapshot | None = None
         self._base: Snapshot | None = None
         """The hub's last one, of which it may send changes."""
@@ -93,7 +94,7 @@ class LiveSource(LocalSource):
         return self._news.popleft() if self._news else ""
 
     def logs(self) -> Log:
-        return self._log
+        return self._output.log
 
     def stop(self, now: bool = False) -> None:
         from ddpmon.launch import stop
@@ -211,6 +212,7 @@ class LiveSource(LocalSource):
             if not same or self._requested != self._answered or answer != newest:
                 self._snapshot = answer
             self._answered = self._requested
+            self._output.take(answer)
             if answer.state == "lost":  # its hub saw everything end, and nobody saw how
                 self._take_the_recording()
                 self._ended = self._run_is_over()

@@ -12,13 +12,32 @@ import zmq
 
 from ddpmon import runs
 from ddpmon.hub import curve_keys
-from ddpmon.messages import STAGE_TRAINING, Ask, Bye, Card, Failure, Meeting, Next, Phase, Where, WireError, encode
-from ddpmon.messages.nodes import LINK, Bundle, End, Item, Join, decode_from_node
+from ddpmon.hub.printed import Printed
+from ddpmon.messages import (
+    STAGE_TRAINING,
+    Ask,
+    Bye,
+    Card,
+    Failure,
+    Meeting,
+    Next,
+    Phase,
+    PrintedLine,
+    PrintedView,
+    PrintedWish,
+    Where,
+    WireError,
+    Wish,
+    encode,
+)
+from ddpmon.messages.nodes import LINK, Bundle, End, Item, Join, Output, decode_from_node
 from ddpmon.recording.recorded import recorded_report
 from ddpmon.recording.recording import Recording
 from ddpmon.runs import job_key
+from ddpmon.source.live import LiveSource
 from tests.hub.conftest import Stage, until
 from tests.namespaces import unshared
+from tests.two_hosts import Root
 from tests.worlds import own_times, records
 
 HOUR_US = 3_600_000_000
@@ -327,6 +346,46 @@ def test_a_question_of_a_viewer_of_one_machine_reaches_a_rank_of_the_other(machi
         viewer.until(seen_whole, "the world")
         viewer.socket.send(encode(Ask([asked])))
         assert ranks[asked].answer(Where).brief
+
+
+def test_what_a_rank_of_another_machine_prints_is_fetched_for_who_looks_at_it_as_it_grows(machines, cli):
+    for machine in machines:
+        machine.save(argv=["torchrun", f"--node-rank={machine.number}"])
+    world(machines)
+    root, node = machines
+    write_logs(root, "", rank0="of rank 0\n")
+    write_logs(node, "", rank1="of rank 3\n")
+    for machine, rank in ((root, 3), (node, 0)):
+        with contextlib.closing(LiveSource(machine.run)) as source:
+            source.wish(Wish(printed=PrintedWish(rank)))
+            log = source.logs()
+            (line,) = until(lambda log=log, rank=rank: [e for e in log.poll() if rank in e.ranks], "its output")
+            assert (line.text, line.stream, log.elsewhere) == (f"of rank {rank}", "err", {rank})
+    with contextlib.closing(LiveSource(root.run)) as source:
+        source.wish(Wish(printed=PrintedWish(3)))
+        until(lambda: [e for e in source.logs().poll() if 3 in e.ranks], "what was printed before")
+        with (node.dir / "logs" / "ranks" / "x" / "attempt_0" / "1" / "stderr.log").open("a") as more:
+            more.write("and more\n")
+        assert [line.text for line in until(source.logs().poll, "what came since")] == ["and more"]
+    told = cli("logs", root.run.id, "--rank", "3")
+    assert (told.stdout, told.returncode) == ("! of rank 3\n! and more\n", 0), told.stderr
+
+
+def test_output_that_nobody_asked_for_is_not_taken(home):
+    root = Root()
+    for rank in range(4):
+        root.join(rank)
+    asked = []
+    printed = Printed(root.run, root.store.registry, lambda node, rank: asked.append((node, rank)))
+    view = PrintedView(3, 1, [PrintedLine("out", "x")])
+    assert not printed.came(view, 1), "nobody asked"
+    assert printed.view(3, 10.0).why == "its machine is asked for it"
+    assert not printed.came(view, 2), "another node's"
+    assert printed.came(view, 1)
+    assert printed.view(3, 10.1) == view
+    assert asked == [(1, 3)], "not more often than its logs are read"
+    with pytest.raises(WireError):
+        decode_from_node(encode(Output(PrintedView(3, 1, [PrintedLine("out", "x"), PrintedLine("out", "y")]))))
 
 
 def test_a_stop_on_one_machine_stops_the_others(machines):

@@ -5,7 +5,7 @@ from itertools import takewhile
 import msgspec
 import pytest
 
-from ddpmon.messages import Collective, Finding, Stack
+from ddpmon.messages import Collective, Finding, PrintedView, PrintedWish, Stack
 from ddpmon.runs.logs import Said
 from ddpmon.source import FakeSource
 from ddpmon.tui.rank_marks import accused
@@ -57,8 +57,18 @@ def on_two_hosts(print_here: int) -> FakeSource:
 def test_logs_say_where_ranks_of_other_machines_print():
     assert "ddpmon logs" not in drive(on_two_hosts(64), "7", size=(100, 30))[1], "all of them print here"
     text = drive(on_two_hosts(2), "7", size=(100, 30))[1]
-    assert "ranks 2-63 print on host1: ddpmon logs host1:" in text
+    assert "ranks 2-63 print on host1: ddpmon logs host1:; ] fetches each rank's" in text
     assert "rank 1 has 781 batches" in text
+
+
+def test_logs_of_a_rank_of_another_machine_are_asked_for_as_long_as_they_are_shown():
+    source = on_two_hosts(2)
+    text = drive(source, "7", *["right_square_bracket"] * 4, size=(100, 30))[1]
+    assert "output of rank 2, following" in text
+    assert source.wished.printed == PrintedWish(2)
+    view = PrintedView(2, 0, [], "its machine is asked for it")
+    source.current = msgspec.structs.replace(source.current, printed=view)
+    assert view.why in drive(source, "7", *["right_square_bracket"] * 4, size=(100, 30))[1]
 
 
 @sizes

@@ -85,7 +85,7 @@ ROWS: tuple[Row[Any], ...] = (
         ViewName.DEVICES, lambda _: DeviceList(), {"sort": DeviceList.cycle_sort, "fold": DeviceList.fold},
         blocks=(DeviceLanes,),
     ),
-    Row[LogList](ViewName.LOGS, lambda _: LogList(), {"step": LogList.step}),
+    Row[LogList](ViewName.LOGS, lambda _: LogList(), {"step": LogList.step}, lambda pane: pane.wish),
     Row[RunList](ViewName.RUNS, lambda shared: RunList(shared.place.read, shared.place.verdict)),
     Row[FindingList](ViewName.FINDINGS, lambda _: FindingList()),
     Row[Inspection](

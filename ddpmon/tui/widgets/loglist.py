@@ -7,6 +7,7 @@ from dataclasses import replace
 from textual import events
 
 from ddpmon.analysis.words import rank_list
+from ddpmon.messages import PrintedWish, Wish
 from ddpmon.runs.logs import LAUNCHER, FoldedLine, Log, who
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut, size, wrap
@@ -87,6 +88,9 @@ class LogList(Pane):
         else:
             titled_lines = [titled]
         if not entries:
+            fetched = frame.snapshot.printed if frame.snapshot is not None else None
+            if fetched is not None and fetched.rank == self.rank and fetched.why:
+                return [*titled_lines, [(f" {fetched.why}", "muted")]]
             empty_text = "nothing printed yet" if frame.snapshot is None or not frame.ended else "nothing was printed"
             return [*titled_lines, [(f" {empty_text}", "muted")]]
         world_size = 0 if frame.snapshot is None else frame.snapshot.run.world_size
@@ -102,17 +106,32 @@ class LogList(Pane):
         """Where the output of the other machines' ranks is: it stays there, so none of it is in these logs."""
         if frame.snapshot is None:
             return ""
-        printing = {rank for entry in (self.printed.entries if self.printed else ()) for rank in entry.ranks}
+        hosts = self._elsewhere(frame)
+        if not hosts or self.rank is not None:
+            return ""
+        first, *others = hosts
+        whose = f"rank{'s' * (len(hosts[first]) > 1)} {rank_list(hosts[first], frame.snapshot.run.world_size)}"
+        more = f", and {len(others)} more machine{'s' * (len(others) > 1)} likewise" if others else ""
+        fetched = "" if frame.ended else "; ] fetches each rank's"
+        return f"{whose} print{'s' * (len(hosts[first]) == 1)} on {first}: ddpmon logs {first}:{more}{fetched}"
+
+    def _elsewhere(self, frame: Frame) -> dict[str, list[int]]:
+        """Other machines with their ranks, where some print here and others there."""
+        if frame.snapshot is None or self.printed is None:
+            return {}
+        printing = {rank for entry in self.printed.entries for rank in entry.ranks} - self.printed.elsewhere
         hosts: dict[str, list[int]] = {}
         for rank in everyone(frame.snapshot):
             hosts.setdefault(rank.host, []).append(rank.rank)
-        others = [host for host, ranks in hosts.items() if not printing.intersection(ranks)]
-        if len(hosts) < 2 or len(others) == len(hosts) or not others:
-            return ""
-        first = others[0]
-        whose = f"rank{'s' * (len(hosts[first]) > 1)} {rank_list(hosts[first], frame.snapshot.run.world_size)}"
-        more = f", and {len(others) - 1} more machine{'s' * (len(others) > 2)} likewise" if len(others) > 1 else ""
-        return f"{whose} print{'s' * (len(hosts[first]) == 1)} on {first}: ddpmon logs {first}:{more}"
+        others = {host: ranks for host, ranks in hosts.items() if not printing.intersection(ranks)}
+        return others if len(others) < len(hosts) else {}
+
+    @property
+    def wish(self) -> Wish:
+        """The output of a rank of another machine, while that is what is shown."""
+        if self.rank is None or not any(self.rank in ranks for ranks in self._elsewhere(self.frame).values()):
+            return Wish()
+        return Wish(printed=PrintedWish(self.rank))
 
     def move(self, by: int | None = None, *, to: int | None = None) -> None:
         """Scroll by so many entries, to the first (0) or to the end, which is followed from then on."""
@@ -141,6 +160,8 @@ class LogList(Pane):
         """Another rank's output: all, then each that printed something, the launcher among them unless one filters."""
         entries = [] if self.printed is None else self.printed.entries
         printing = {rank for entry in entries for rank in entry.ranks}
+        if not self.frame.ended:  # else nobody is there to be asked for it
+            printing.update(*self._elsewhere(self.frame).values())
         filtered = self._filtered_ranks()
         ranks: list[int | None] = [None, *sorted(printing if filtered is None else printing & filtered)]
         place = ranks.index(self.rank) if self.rank in ranks else 0
