@@ -13,9 +13,10 @@ from ddpmon.analysis.words import MOST_FINDINGS, NO_VALUE, counted, duration, ra
 from ddpmon.errors import DdpmonError
 from ddpmon.export.width import columns, cut, wrapped
 from ddpmon.messages import END_STATES, PHASES, Snapshot
-from ddpmon.recording.recorded import recorded_report
+from ddpmon.recording.recorded import reported
 from ddpmon.runs import Run
 from ddpmon.source import snapshot_now
+from ddpmon.store.store import Store
 
 MOST_RANKS = 32
 """More are folded into the worst and the median."""
@@ -29,10 +30,15 @@ def build(run: Run) -> dict[str, Any]:
 
     Of a run that still runs it is what its hub says now, where the hub answers.
     """
+    return with_source(run)[0]
+
+
+def with_source(run: Run) -> tuple[dict[str, Any], Snapshot, Store]:
+    """The same, with the snapshot and the store that it was made from."""
     live = _hub_snapshot(run)
     if live is not None and live.state in END_STATES:  # it ended meanwhile, and its recording is whole
         run, live = runs.load(run.id), None
-    return recorded_report(run, live)
+    return reported(run, live)
 
 
 def _hub_snapshot(run: Run) -> Snapshot | None:

@@ -40,6 +40,11 @@ def recorded_report(run: Run, live: Snapshot | None = None) -> dict[str, Any]:
     live: what the hub of a run that goes on shows now. State, verdict and findings are then the hub's, which knows
     more than it has recorded; the means are of the recording's steps. Without it the report says how old it is.
     """
+    return reported(run, live)[0]
+
+
+def reported(run: Run, live: Snapshot | None = None) -> tuple[dict[str, Any], Snapshot, Store]:
+    """The same, with the snapshot and the store that it was made from: whoever draws charts besides reads no more."""
     store = recorded_store(run) if live is None else _judged(run, REPORT_RECORDS)
     shot = _shot(store)
     summary = store.summary if store.first_step is None else summarise(store.first_step)
@@ -48,7 +53,7 @@ def recorded_report(run: Run, live: Snapshot | None = None) -> dict[str, Any]:
         shot = with_means_of(live, shot)
     elif run.state() in {"running", "unknown"}:
         stale_s = time.time() - shot.at
-    return report(shot, store.summarised, summary, store.since_start.sums, stale_s)
+    return report(shot, store.summarised, summary, store.since_start.sums, stale_s), shot, store
 
 
 def recorded_store(run: Run) -> Store:

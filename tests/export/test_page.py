@@ -13,6 +13,7 @@ import pytest
 from ddpmon.cli.replaying import unpack
 from ddpmon.export import page, report
 from ddpmon.export.page import charts
+from ddpmon.recording import recorded
 from tests.in_process import called
 
 HOSTILE = "</script><script>alert('ran')</script><img src=x onerror=alert(1)>\x1b[31m"
@@ -29,9 +30,8 @@ def demo(tmp_path_factory):
 @pytest.fixture(scope="module")
 def parts(demo):
     """What its page is made from: the report, and what it has charts of."""
-    from ddpmon.recording.recorded import recorded_state
-
-    return report.build(demo), page.views(*recorded_state(demo))
+    built, shot, store = report.with_source(demo)
+    return built, page.views(shot, store)
 
 
 class Elements(HTMLParser):
@@ -60,6 +60,17 @@ def test_it_tells_verdict_findings_and_ranks_and_asks_no_network_for_anything(de
     assert "Own time over the median of all ranks" in elements.text
     assert elements.tags.count("tr") == 1 + 4
     assert not elements.linked
+
+
+def test_its_charts_are_of_what_the_report_has_read(demo, monkeypatch):
+    read = []
+    restored = recorded.restored_store
+    monkeypatch.setattr(recorded, "restored_store", lambda *args: read.append(args[1]) or restored(*args))
+    report.build(demo)
+    for_the_report = list(read)
+    read.clear()
+    page.of(demo)
+    assert read == for_the_report
 
 
 def test_every_quantity_that_the_run_has_is_charted(parts):

@@ -14,7 +14,6 @@ from ddpmon.errors import UsageError
 from ddpmon.export import report as reports
 from ddpmon.messages import HeatWish, SeriesWish, Wish
 from ddpmon.plain import plain
-from ddpmon.recording.recorded import recorded_state
 from ddpmon.store.parts import with_parts
 
 if TYPE_CHECKING:
@@ -41,8 +40,8 @@ class Views:
 def of(run: Run) -> str:
     """The page of a run. RecordingError if there is nothing to tell, UsageError without the libraries."""
     _check_libraries()
-    report = reports.build(run)
-    return page(report, views(*recorded_state(run)))
+    report, shot, store = reports.with_source(run)
+    return page(report, views(shot, store))
 
 
 def views(shot: Snapshot, store: Any) -> Views:
