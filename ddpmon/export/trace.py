@@ -28,18 +28,20 @@ def write(pieces: Iterable[Piece], name: str, file: TextIO) -> None:
 
 def _events(pieces: Iterable[Piece], name: str) -> Iterator[dict[str, Any]]:
     """Times are in µs since the first step began."""
-    named: set[tuple[int, int]] = set()
+    ended: dict[tuple[int, int], int] = {}
+    """Where the last step of an attempt's rank ended: slices of a track that overlap are drawn by nobody."""
     zero: int | None = None
     for piece in pieces:
         if zero is None:
             zero = min(record.end_us - record.length_us for record in piece.records[0])
         for rank in piece.world.ranks:
-            if (piece.attempt, rank) not in named:
-                named.add((piece.attempt, rank))
+            if (piece.attempt, rank) not in ended:
+                ended[piece.attempt, rank] = 0
                 yield from _names(piece.attempt, rank, name)
         for i in range(len(piece.records)):
-            for j in range(len(piece.world.ranks)):
-                yield from _step(piece, i, j, zero)
+            for j, rank in enumerate(piece.world.ranks):
+                yield from _step(piece, i, j, zero, ended[piece.attempt, rank])
+                ended[piece.attempt, rank] = piece.records[i][j].end_us - zero
 
 
 def _names(attempt: int, rank: int, name: str) -> Iterator[dict[str, Any]]:
@@ -52,16 +54,17 @@ def _names(attempt: int, rank: int, name: str) -> Iterator[dict[str, Any]]:
         yield {"ph": "M", "name": kind, "pid": attempt + 1, "tid": rank + 1, "args": args}
 
 
-def _step(piece: Piece, i: int, j: int, zero: int) -> Iterator[dict[str, Any]]:
+def _step(piece: Piece, i: int, j: int, zero: int, after: int) -> Iterator[dict[str, Any]]:
     world, record = piece.world, piece.records[i][j]
     track = {"ph": "X", "pid": piece.attempt + 1, "tid": world.ranks[j] + 1}
-    begin = record.end_us - record.length_us - zero
+    begin = max(after, record.end_us - record.length_us - zero)
+    length = max(0, record.end_us - zero - begin)
     facts = {"step": record.step, "samples": record.samples, "loss": None if record.loss is None else str(record.loss)}
     if (waited_for := piece.critical_rank(i)) is not None:
         facts["waited for"] = f"rank {waited_for}"
     facts |= {f"in {name}": f"{us / 1e3:.3f} ms" for name, us in record.named_us.items()}
     args = {key: value for key, value in facts.items() if value}
-    yield {**track, "name": f"step {record.step}", "cat": "step", "ts": begin, "dur": record.length_us, "args": args}
+    yield {**track, "name": f"step {record.step}", "cat": "step", "ts": begin, "dur": length, "args": args}
     lengths = [(phase, float(world.phases_ms[i, j, OWN_PHASES.index(phase)])) for phase in ORDER]
     if piece.complete:
         lengths += [("wait", float(world.wait_ms[i, j])), ("transfer", float(world.transfer_ms[i, j]))]
@@ -69,7 +72,7 @@ def _step(piece: Piece, i: int, j: int, zero: int) -> Iterator[dict[str, Any]]:
         lengths.append(("wait or transfer", float(world.wait_ms[i, j] + world.transfer_ms[i, j])))
     at = 0
     for phase, ms in lengths:
-        dur = min(round(ms * 1e3), record.length_us - at)
+        dur = min(round(ms * 1e3), length - at)
         if dur > 0:
             yield {**track, "name": phase, "cat": "phase", "ts": begin + at, "dur": dur}
             at += dur
