@@ -1,16 +1,24 @@
 """ddpmon beside what else one would take: TraceML from PyPI, py-spy top on the ranks, and bare torchrun, in one run.
 
-    python benchmarks/field.py                          costs and verdicts, as a table in Markdown (some 20 minutes)
-    python benchmarks/field.py --costs                  only what each costs
-    python benchmarks/field.py --verdicts --seed 3      only what each says of faults that this seed draws
+    python benchmarks/field.py                                  all of it, as tables in Markdown (some 20 minutes)
+    python benchmarks/field.py --parts place runs               only what each costs; see --rounds
+    python benchmarks/field.py --parts verdicts --seed 3        only what each says of the faults that this seed draws
+    python benchmarks/field.py --parts verdicts --only hang crash
 
 TraceML and py-spy come from PyPI into a folder that only their runs see; torch and Python are this ddpmon's. TraceML's
-runs get the two lines in the script that it asks for, and its default mode, which prints a summary at the end; ddpmon's
-get none, and `--headless`. py-spy samples each rank of a bare run, on a terminal of its own.
+runs get the two lines in the script that it asks for; ddpmon's get none, and `--headless`. py-spy samples each rank of
+a bare run, on a terminal of its own, and gives no verdict.
 
-Verdicts: the same script with the same fault under each tool. A verdict is right if the sentences name the rank (all of
-them) and the phase, or say what is wrong where it is no rank's phase; `Scenario.is_right` holds every tool to the same
-words. A clean run is right if nothing is blamed. What each said is printed below the table, so that a reader can judge.
+Costs: of the training thread in place, in one process in which blocks of steps with and without the tool take turns,
+where the script can switch it (TraceML's patches stay in torch, though off, which flatters it); of everything else in
+runs in turn: CPU of all ranks and of every process that the tool started, while steps are measured. TraceML runs in its
+default mode, a summary at the end.
+
+Verdicts: the same script with the same fault under each tool, TraceML in its live mode (`--mode cli`), so that it may
+say what it sees at once. A sentence is right if it names the rank (all of them) and the phase, or says what is wrong
+where it is no rank's phase; `Scenario.is_right` holds every tool to the same words. A tool is right if its closing
+sentences are, or any that it showed while the fault lasted; of a clean run, if it never blamed anybody. What each said
+is printed below the table, so that a reader can judge.
 """
 
 from __future__ import annotations
@@ -27,12 +35,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from field_commands import Tool, run, tools
+from field_commands import Tool, of_costs, of_verdicts, run
 from field_faults import NPROC, Scenario, drawn
 from overhead import SECONDS, added, in_place
 
 STEPS = Path(__file__).parent / "steps.py"
 FAULTS = Path(__file__).parent / "diagnosis_steps.py"
+STEPS_A_VERDICT = "400"
+"""More than 14 seconds with the fault."""
+PARTS = ("place", "runs", "verdicts")
 
 
 @dataclass
@@ -46,16 +57,21 @@ class Verdict:
 def verdict(tool: Tool, scenario: Scenario, folder: Path) -> Verdict:
     """What a tool says of a run with a fault, and when it first said it."""
     mark = folder / "mark"
-    finished = run(tool, NPROC, FAULTS, [*scenario.arguments, "--steps", "160", "--mark", str(mark)], folder)
-    began = float(mark.read_text()) if mark.exists() else None
-    said = tool.verdict(finished)
-    after = None
-    if began is not None and scenario.name != "clean":
-        for at, line in finished.lines:
-            if at >= began and tool.is_said(line) and scenario.is_right(line):
-                after = at - began
-                break
-    return Verdict(scenario.is_right(said) if said else False, after, said)
+    finished = run(tool, NPROC, FAULTS, [*scenario.arguments, "--steps", STEPS_A_VERDICT, "--mark", str(mark)], folder)
+    over = time.time()
+    closing = tool.verdict(finished)
+    began = float(mark.read_text()) if mark.exists() else over
+    said = [(at, line) for at, line in finished.lines if tool.is_said(line)]
+    if scenario.name == "clean":
+        blaming = [line for _, line in said if not scenario.is_right(line)]
+        return Verdict(not blaming and scenario.is_right(closing), None, "; ".join(dict.fromkeys([*blaming, closing])))
+    right = [(at, line) for at, line in said if at >= began and scenario.is_right(line)]
+    if closing and scenario.is_right(closing):
+        right.append((over, closing))
+    if not right:
+        return Verdict(False, None, closing or "; ".join(line for _, line in said[-1:]))
+    at, first = right[0]
+    return Verdict(True, at - began, first if first in closing else f"{first}; at the end: {closing or '–'}")
 
 
 @dataclass
@@ -74,13 +90,15 @@ def costs(tool: Tool, folder: Path, nproc: int, seconds: float) -> tuple[float, 
     finished = run(tool, nproc, STEPS, arguments, folder)
     if not result.exists():
         last = "\n".join(line for _, line in finished.lines[-20:])
-        raise SystemExit(f"{tool.name} left no result (another run on TraceML's ports, 29500 and 29765?):\n{last}")
+        raise SystemExit(f"{tool.name} left no result:\n{last}")
     steps_per_s, steps, cpu_s = json.loads(result.read_text())
-    spent = cpu_s + finished.besides_cpu_s * seconds / finished.seconds
-    return steps_per_s, spent * 1000 / (steps_per_s * seconds), tool.bytes_left(folder) / (steps * nproc)
+    length_s = steps / steps_per_s
+    spent = cpu_s + finished.besides_cpu_s * length_s / finished.seconds  # what is seen of it ends up to POLL_S earlier
+    return steps_per_s, spent * 1000 / steps, tool.bytes_left(folder) / (steps * nproc)
 
 
 def folders(base: Path) -> Iterator[Path]:
+    base.mkdir()
     number = 0
     while True:
         number += 1
@@ -89,7 +107,18 @@ def folders(base: Path) -> Iterator[Path]:
         yield folder
 
 
-def print_costs(chosen: list[Tool], base: Path, nproc: int, rounds: int, seconds: float) -> None:
+def print_place(chosen: list[Tool], base: Path) -> None:
+    fresh = folders(base)
+    print("\ntraining thread in place, one rank, steps of 10 ms: CPU that a tool adds to a step\n")
+    print("| | µs (95%) |\n|---|---|")
+    for tool in chosen:
+        if tool.in_place:
+            home = next(fresh)
+            measured = in_place(tool.command(1, STEPS), 10, 10.0, SECONDS, str(home), tool.environment(home))
+            print(f"| {tool.name} | {added(measured, 'watched', whole=True)} |", flush=True)
+
+
+def print_runs(chosen: list[Tool], base: Path, nproc: int, rounds: int, seconds: float) -> None:
     fresh = folders(base)
     measured = {tool.name: Costs() for tool in chosen}
     for number in range(rounds):
@@ -99,39 +128,39 @@ def print_costs(chosen: list[Tool], base: Path, nproc: int, rounds: int, seconds
             for values, value in zip((mine.steps_per_s, mine.cpu_ms_a_step, mine.bytes_a_step), one, strict=True):
                 values.append(value)
     bare = measured[chosen[0].name]
-    print(
-        f"\n{nproc} ranks, {rounds} rounds of {seconds:.0f} s; medians, (lowest to highest) of the ratio in a round\n"
-    )
+    print(f"\n{nproc} ranks, steps of 10 ms, {rounds} rounds of {seconds:.0f} s; medians, (lowest to highest)\n")
     columns = (
-        "training thread in place, 1 rank",
-        "speed against bare",
+        "speed against bare in its round",
         "CPU a step, ranks and tool",
-        "bytes on disk a rank and step",
+        "of that added",
+        "bytes a rank and step",
     )
     print("| | " + " | ".join(columns) + " |")
     print("|---|---|---|---|---|")
     for tool in chosen:
         mine = measured[tool.name]
-        ratios = sorted(a / b for a, b in zip(mine.steps_per_s, bare.steps_per_s, strict=True))
-        place = "–"
-        if tool.in_place:
-            home = next(fresh)
-            measure = in_place(tool.command(1, STEPS), 10, 0.0, SECONDS, str(home), tool.environment(home))
-            place = str(added(measure, "watched", whole=True))
+        ratios = [a / b for a, b in zip(mine.steps_per_s, bare.steps_per_s, strict=True)]
+        more = [a - b for a, b in zip(mine.cpu_ms_a_step, bare.cpu_ms_a_step, strict=True)]
         print(
-            f"| {tool.name} | {place} | {statistics.median(ratios):.3f} ({ratios[0]:.2f} to {ratios[-1]:.2f}) "
-            f"| {statistics.median(mine.cpu_ms_a_step):.2f} ms | {statistics.median(mine.bytes_a_step):.0f} |",
+            f"| {tool.name} | {_middle(ratios, 3)} | {_middle(mine.cpu_ms_a_step, 2)} ms "
+            f"| {_middle(more, 2)} ms | {statistics.median(mine.bytes_a_step):.0f} |",
             flush=True,
         )
 
 
-def print_verdicts(chosen: list[Tool], base: Path, seed: int, most: int) -> None:
+def _middle(values: list[float], digits: int) -> str:
+    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
+
+
+def print_verdicts(chosen: list[Tool], base: Path, seed: int, only: list[str]) -> None:
     fresh = folders(base)
     said: list[str] = []
     print(f"\nverdicts, {NPROC} ranks, steps of 40 ms, seed {seed}: right, and seconds until it was first said\n")
     print("| | " + " | ".join(tool.name for tool in chosen) + " |")
     print("|---|" + "---|" * len(chosen))
-    for scenario in drawn(seed)[:most]:
+    for scenario in drawn(seed):
+        if only and not any(scenario.name.startswith(name) for name in only):
+            continue
         cells = []
         for tool in chosen:
             one = verdict(tool, scenario, next(fresh))
@@ -146,40 +175,25 @@ def print_verdicts(chosen: list[Tool], base: Path, seed: int, most: int) -> None
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--costs", action="store_true")
-    parser.add_argument("--verdicts", action="store_true")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what is measured; all of it")
     parser.add_argument("--seed", type=int, default=1, help="of the faults")
-    parser.add_argument("--most", type=int, default=99, help="so many of the scenarios")
+    parser.add_argument("--only", nargs="+", default=[], help="faults whose names begin so")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--nproc", type=int, default=2, help="ranks of the runs whose costs are compared")
     parser.add_argument("--seconds", type=float, default=8.0, help="measured part of each of them")
     args = parser.parse_args()
-    everything = not (args.costs or args.verdicts)
     print(f"load of the last minute {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     with tempfile.TemporaryDirectory(prefix="ddpmon-b") as folder:
         base = Path(folder)
         packages = base / "packages"
-        subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "pip",
-                "install",
-                "-q",
-                "--target",
-                str(packages),
-                "traceml-ai==0.5.0",
-                "py-spy==0.4.3",
-            ],
-            check=True,
-        )
-        bare, ours, theirs, spy = tools(packages)
-        if args.costs or everything:
-            (base / "costs").mkdir()
-            print_costs([bare, ours, theirs, spy], base / "costs", args.nproc, args.rounds, args.seconds)
-        if args.verdicts or everything:
-            (base / "verdicts").mkdir()
-            print_verdicts([ours, theirs], base / "verdicts", args.seed, args.most)
+        install = [sys.executable, "-m", "pip", "install", "-q", "--target", str(packages)]
+        subprocess.run([*install, "traceml-ai==0.5.0", "py-spy==0.4.3"], check=True)
+        if "place" in args.parts:
+            print_place(of_costs(packages), base / "place")
+        if "runs" in args.parts:
+            print_runs(of_costs(packages), base / "runs", args.nproc, args.rounds, args.seconds)
+        if "verdicts" in args.parts:
+            print_verdicts(of_verdicts(packages), base / "verdicts", args.seed, args.only)
 
 
 if __name__ == "__main__":
