@@ -117,7 +117,8 @@ def command(
 
 def _rendezvous(nodes: Nodes) -> list[str]:
     if nodes.count == 1 or nodes.endpoint is None:
-        return ["--standalone"]
+        # A machine's own name need not resolve (a container's, a chroot's): torchrun then waits for minutes, silently.
+        return ["--standalone", "--local-addr=localhost"]
     host, port = split(nodes.endpoint)
     is_host = nodes.rank == 0 if nodes.rank is not None else is_own(host, port)
     return [

@@ -31,6 +31,7 @@ def parsed(script="train.py", args=(), module=False, nodes=None, max_restarts=0,
 def test_one_machine_is_a_standalone_run_with_each_ranks_output_in_its_own_file():
     said = parsed(max_restarts=2, grace_s=1.5)
     assert said.standalone
+    assert said.local_addr == "localhost", "a host name that resolves nowhere must not be asked"
     assert (said.nnodes, said.nproc_per_node, said.max_restarts) == ("1", "4", 2)
     assert (said.redirects, said.log_dir) == ("3", "/logs")
     assert said.shutdown_timeout == 2
