@@ -58,7 +58,8 @@ class step:  # noqa: N801  reads as a statement: with ddpmon.step(samples=64):
     """Mark one step of a loop: `with ddpmon.step(samples=64, total=5000):`.
 
     samples: how many samples this rank handles in it, where the first dimension of the batch does not tell.
-    total: how many steps the run will have, so that the dashboard can tell how long it still takes.
+    total: how many steps this run will have, without those before a checkpoint that it goes on from, so that the
+        dashboard can tell how long it still takes.
     """
 
     __slots__ = ("samples", "total")

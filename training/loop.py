@@ -102,6 +102,7 @@ def train(
             state = None  # its random numbers are other ranks'
             here.say(f"goes on at step {step} of {total} with the weights of {ranks} ranks, from {args.checkpoint}")
 
+    ahead = total - step  # what ddpmon is told: steps of this run, not those before the stop
     started = time.perf_counter()
     sums: dict[str, torch.Tensor | float] = defaultdict(float)
     summed = 0
@@ -115,7 +116,7 @@ def train(
                 state = None
             for _ in range(done, len(loader)):
                 step += 1
-                with ddpmon.step(total=total):
+                with ddpmon.step(total=ahead):
                     inputs, targets = next(batches)
                     faults.between_phases(step)
                     outputs = model(inputs.to(here.devices[0], non_blocking=True))

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 import torch
-from conftest import forked
+from conftest import TRAINING, forked
 
 from tests.ranks import free_port
 
@@ -25,6 +25,17 @@ def never_stopped(tmp_path_factory):
     code, output = forked(folder, "mnist.py", *RUN, "--save", "weights.pt", nproc=2, env={})
     assert code == 0, output
     return torch.load(folder / "weights.pt")
+
+
+HEARS_TOTALS = """
+import contextlib
+def step(total):
+    print("step of", total)
+    return contextlib.nullcontext()
+def log(**values):
+    pass
+"""
+"""In place of ddpmon: what the loop says to it."""
 
 
 def assert_equal(weights, expected):
@@ -93,12 +104,16 @@ def test_workers_outlive_a_signal_to_the_process_group_and_other_ranks_go_on_wit
 
     for path in (CHECKPOINT, "stopped.pt"):
         (tmp_path / path).write_bytes(stopped)
-    code, output = run("linear_regression.py", *eight[:2], "--save", "alone.pt")
+    (tmp_path / "heard").mkdir()
+    (tmp_path / "heard" / "ddpmon.py").write_text(HEARS_TOTALS)
+    heard = {"PYTHONPATH": f"{tmp_path / 'heard'}:{TRAINING}"}
+    code, output = run("linear_regression.py", *eight[:2], "--save", "alone.pt", env=heard)
     assert code == 0, output
     epochs = torch.load(tmp_path / "stopped.pt")["epochs"]
     assert epochs >= 1
     step, total = re.search(r"goes on at step (\d+) of (\d+) with the weights of 2 ranks", output).groups()
     assert int(step) * 8 == epochs * int(total)
+    assert set(re.findall(r"^step of (\d+)$", output, re.MULTILINE)) == {str(int(total) - int(step))}
     assert f"epoch {epochs}/8" not in output
     assert f"epoch {epochs + 1}/8" in output
 
