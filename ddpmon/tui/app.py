@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 from collections.abc import Iterable
 from functools import partial
@@ -236,6 +237,7 @@ def watch(
     place: the machine whose runs these are; None: this one.
     """
     app = DdpmonApp(source, readonly=readonly, owns_run=owns_run, notify=notify, place=place)
+    gc.freeze()  # what was imported stays: no collection goes through it while frames come and go
 
     async def run() -> None:
         loop = asyncio.get_running_loop()
