@@ -220,6 +220,11 @@ _ROWS = (
         chart="time a host waits for storage",
     ),
     Quantity(
+        "cores", SHARE, "Share of its host's cores that are busy, with its ranks or anything else", "cores_busy_share",
+        HOST, worse="", label="cores busy", head="cores", chart="share of a host's cores that are busy",
+        metric="cores_busy",
+    ),
+    Quantity(
         "major_faults", PER_S, "Page faults that waited for a disk", "major_faults_per_s", PROCESS,
         label="disk faults/s", head="faults/s", word="faults", chart="page faults/s from disk",
     ),

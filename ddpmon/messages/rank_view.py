@@ -110,6 +110,8 @@ class RankView(msgspec.Struct, frozen=True):
     received_bytes_per_s: float | None = None
     io_wait_share: float | None = None
     """Of the time, on its whole host: some process waited for storage."""
+    cores_busy_share: float | None = None
+    """Of all cores of its host: busy with its ranks or anything else."""
 
     def phase_ms(self, name: str) -> float | None:
         """A phase of the rank's step; None where it is not measured, or not yet."""

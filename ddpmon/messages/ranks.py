@@ -108,6 +108,8 @@ class Sample(msgspec.Struct, array_like=True, gc=False):
     received_bytes_per_s: float | None = None
     io_wait_share: float | None = None
     """Of that second: some process of its host waited for storage, as the kernel's pressure counters say."""
+    cores_busy_share: float | None = None
+    """Of all cores of its host: busy with anything."""
 
     @property
     def throttles(self) -> tuple[str, ...]:

@@ -68,7 +68,7 @@ HEAT_STEPS = (1, 8, 64, 512)
 """Steps that one of its columns may stand for."""
 HEAT_MOST = 512
 """Rows and columns that a viewer may ask for."""
-DEVICE_COURSES = ("gpu", "gpu_memory", "cpu", "starved", "rss")
+DEVICE_COURSES = ("gpu", "gpu_memory", "cpu", "starved", "rss", "cores")
 """Quantities of each rank that are kept second by second."""
 SAMPLE_SECONDS = (1, 16)
 """Seconds that a column of them may stand for."""

@@ -66,6 +66,14 @@ def storage_wait_us() -> int | None:
         return None
 
 
+def idle_core_seconds() -> float | None:
+    """How long the cores of this host did nothing so far, added up (proc_uptime(5)); /proc/stat costs far more."""
+    try:
+        return float(_read("/proc/uptime").split()[1])
+    except (ValueError, IndexError):
+        return None
+
+
 def run_delay_ns(thread: int) -> int | None:
     """How long a thread of this process could run and got no core, since it began."""
     try:

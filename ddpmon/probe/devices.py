@@ -75,6 +75,10 @@ class Sampler:
         make_way()
         waited_us = self._rates.per_s("storage", counters.storage_wait_us())
         sample.io_wait_share = None if waited_us is None else min(1.0, waited_us / 1e6)
+        idle_s = self._rates.per_s("idle cores", counters.idle_core_seconds())
+        cores = os.cpu_count()
+        if idle_s is not None and cores:
+            sample.cores_busy_share = min(1.0, max(0.0, 1 - idle_s / cores))
         self._sample_network(sample)
         self._find_gpu()
         workers, pinned = self._loader()

@@ -188,6 +188,25 @@ def test_whatever_a_loader_was_given_can_be_sent(loader: tuple[object, object], 
     assert (sample.loader_workers, sample.loader_pinned) == told
 
 
+def test_the_share_of_busy_cores_is_what_their_idle_time_leaves(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    uptime = tmp_path / "uptime"
+    real = counters._read
+    monkeypatch.setattr(counters, "_read", lambda path: real(str(uptime) if path == "/proc/uptime" else path))
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    now = [0]
+    monkeypatch.setattr(time, "monotonic_ns", lambda: now[0])
+    sampler = Sampler(lambda: None, lambda: None, lambda *_: None)
+    assert sampler.sample().cores_busy_share is None, "a kernel that does not say"
+    shares = []
+    for idle in (100.0, 101.0, 105.5, 105.4):
+        uptime.write_text(f"2000.25 {idle}\n")
+        now[0] += 1_000_000_000
+        shares.append(sampler.sample().cores_busy_share)
+    assert shares == [None, 0.75, 0.0, 1.0], "never outside of 0 to 1, whatever the kernel counts"
+
+
 def test_what_a_host_waits_for_storage_is_a_share_of_the_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pressure = tmp_path / "io"
     real = counters._read

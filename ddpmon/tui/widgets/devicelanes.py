@@ -25,10 +25,10 @@ _ABOVE = 2
 """Title, and what each column of lanes is."""
 _TITLES = {
     "gpu": "GPU busy", "gpu_memory": "GPU memory", "cpu": "CPU, 100% a core", "starved": "no core free",
-    "rss": "memory",
+    "rss": "memory", "cores": "cores of its host busy",
 }  # fmt: skip
-_BY_GPU = ("gpu", "gpu_memory", "cpu", "rss", "starved")
-_BY_CPU = ("cpu", "starved", "rss")
+_BY_GPU = ("gpu", "gpu_memory", "cpu", "cores", "rss", "starved")
+_BY_CPU = ("cpu", "cores", "starved", "rss")
 
 
 def quantities(snapshot: Snapshot) -> tuple[str, ...]:
@@ -142,4 +142,4 @@ def _area(name: str, cells: bytes, width: int, tall: int) -> list[Line]:
 def _role(name: str, cell: int) -> str:
     if name == "gpu":
         return "warn" if share(cell) < IDLE else "info"
-    return "info" if name == "cpu" else "muted"
+    return "info" if name in {"cpu", "cores"} else "muted"
