@@ -34,7 +34,7 @@ gc.set_threshold(50_000, 20, 20)  # a fifth of the suite's time otherwise: tests
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a script; children would ignore it too
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-pytest_plugins = ["tests.order", "tests.quick", "tests.second_tries"]
+pytest_plugins = ["tests.compiled", "tests.order", "tests.quick", "tests.second_tries"]
 
 
 @pytest.fixture(autouse=True, scope="session")
