@@ -85,12 +85,15 @@ def _started_with(mark: bytes) -> list[int]:
     return found
 
 
-def wait_for(what: Callable[[], Any], timeout_s: float = 60.0) -> Any:
-    """What `what` returns once that is true of it; fails the test when the time is over."""
+def wait_for(what: Callable[[], Any], timeout_s: float = 60.0, every_s: float = 0.02) -> Any:
+    """What `what` returns once that is true of it; fails the test when the time is over.
+
+    every_s: how long to wait before asking again: longer where asking costs more than waiting.
+    """
     deadline = time.monotonic() + timeout_s
     while not (found := what()):
         assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
-        time.sleep(0.02)
+        time.sleep(every_s)
     return found
 
 

@@ -108,13 +108,14 @@ class Host:
             words = ("exec", "--name", self.name, *options, "--", "sh", "-c", script)
             self.start(ddpmon_program(), *words, **step, **variables)
 
-    def train_while_any_is_there(self, **variables: str) -> None:
-        """Two ranks under a torchrun that goes on with one host or two, and looks often who is there."""
+    def train_while_any_is_there(self, ranks: int, **variables: str) -> None:
+        """Ranks under a torchrun that goes on with one host or two, and looks often who is there."""
         root = f"{self.address.rpartition('.')[0]}.1"
         looks = f"is_host={int(self.number == 0)},last_call_timeout=15,keep_alive_interval=2"
         self.start(
             ddpmon_program(), "exec", "--name", self.name, "--", sys.executable, "-m", "torch.distributed.run",
-            "--nnodes=1:2", "--nproc-per-node=2", "--max-restarts=9", "--rdzv-backend=c10d", "--monitor-interval=0.2",
+            "--nnodes=1:2", f"--nproc-per-node={ranks}", "--max-restarts=9", "--rdzv-backend=c10d",
+            "--monitor-interval=0.2",
             f"--rdzv-endpoint={root}:{PORT}", f"--rdzv-conf={looks}", f"--local-addr={self.address}", str(TRAIN),
             # else torch 2.13 has ranks that were restarted read in the store where those before them listened
             TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1", **variables,
