@@ -2,38 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, cast
 
 import torch
 
 
 def count(batch: Any, depth: int = 3) -> tuple[int, int]:
-    """Samples and tokens in a batch, by its first tensor, in the order of its parts; 0 where unknown.
+    """Samples and tokens in a batch, by its first tensor, in the order of its parts; 0 where unknown. Never raises.
 
     Samples are its first dimension. A batch of whole numbers in two dimensions is taken for token ids.
     """
-    kind = type(batch)
-    first = batch[0] if (kind is tuple or kind is list) and batch else batch
-    if type(first) is torch.Tensor:  # what almost every batch is: twice in each step this is all
-        shape = first.shape
-        if shape and shape[0]:
-            if len(shape) != 2 or first.dtype is torch.float32 or first.is_floating_point():
-                return shape[0], 0
-            return shape[0], shape[0] * shape[1]
-    if isinstance(batch, torch.Tensor):
-        tokens = batch.numel() if batch.ndim == 2 and not batch.is_floating_point() else 0
-        return (batch.shape[0] if batch.ndim else 0), tokens
-    if depth:
-        if isinstance(batch, (tuple, list)):
-            parts: Any = batch
-        elif callable(getattr(batch, "values", None)):
-            parts = batch.values()
-        elif hasattr(batch, "__dataclass_fields__"):
-            parts = vars(batch).values()
-        else:
-            return 0, 0
-        for part in parts:
-            samples, tokens = count(part, depth - 1)
-            if samples:
-                return samples, tokens
+    try:
+        kind = type(batch)
+        first = batch[0] if (kind is tuple or kind is list) and batch else batch
+        if type(first) is torch.Tensor:  # what almost every batch is: twice in each step this is all
+            shape = first.shape
+            if shape and shape[0]:
+                if len(shape) != 2 or first.dtype is torch.float32 or first.is_floating_point():
+                    return shape[0], 0
+                return shape[0], shape[0] * shape[1]
+        if isinstance(batch, torch.Tensor):
+            tokens = batch.numel() if batch.ndim == 2 and not batch.is_floating_point() else 0
+            return (batch.shape[0] if batch.ndim else 0), tokens
+        if depth:
+            for part in _parts(batch):
+                samples, tokens = count(part, depth - 1)
+                if samples:
+                    return samples, tokens
+    except Exception:  # a nested tensor has no shape, and a class of the script's own may raise anything
+        return 0, 0
     return 0, 0
+
+
+def _parts(batch: Any) -> Iterable[Any]:
+    if isinstance(batch, (tuple, list)):
+        return batch
+    if callable(getattr(batch, "values", None)):
+        return cast("Iterable[Any]", batch.values())
+    return [getattr(batch, name) for name in getattr(batch, "__dataclass_fields__", ())]

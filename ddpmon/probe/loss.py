@@ -27,8 +27,14 @@ class Loss:
         """The loss, if `output` is one: a float, or a value on its way from the device; None: it is no loss."""
         if not isinstance(output, torch.Tensor):
             return None
-        if type(output) is torch.Tensor and self._scaled is None and not output.ndim and not output.is_cuda:
-            return _tolist(output)  # what almost every loss is; with cold caches a third of what `item` takes
+        try:
+            if type(output) is torch.Tensor and self._scaled is None and not output.ndim and not output.is_cuda:
+                return _tolist(output)  # what almost every loss is; with cold caches a third of what `item` takes
+            return self._read(output)
+        except RuntimeError:
+            return None  # a tensor without values, on which a script only counts operations or estimates memory
+
+    def _read(self, output: torch.Tensor) -> object:
         if _numel(output) != 1:
             return None
         loss = output

@@ -17,6 +17,28 @@ class Batch:
     x: torch.Tensor
 
 
+@dataclass(slots=True)
+class SlottedBatch:
+    label: str
+    x: torch.Tensor
+
+
+class NeedsAKey:
+    def values(self, key):
+        return [key]
+
+
+class Closed:
+    def __getattr__(self, name):
+        raise RuntimeError("closed")
+
+
+class HasNoShape(torch.Tensor):
+    @property
+    def shape(self):
+        raise RuntimeError("NestedTensorImpl doesn't support sizes")
+
+
 IDS = torch.zeros(4, 7, dtype=torch.long)
 IMAGES = torch.zeros(5, 3, 8, 8)
 
@@ -30,6 +52,11 @@ IMAGES = torch.zeros(5, 3, 8, 8)
         (UserDict(input_ids=IDS), (4, 28)),
         (([IMAGES, IMAGES],), (5, 0)),
         ((Batch("x", IMAGES),), (5, 0)),
+        (SlottedBatch("x", IMAGES), (5, 0)),
+        (SlottedBatch, (0, 0)),
+        ((NeedsAKey(), IMAGES), (5, 0)),
+        ((Closed(), IDS), (4, 28)),
+        (HasNoShape(), (0, 0)),
         (("text", 3, None, IMAGES), (5, 0)),
         ((torch.tensor(1.0),), (0, 0)),
         ((), (0, 0)),
