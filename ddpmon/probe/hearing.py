@@ -13,15 +13,13 @@ from threading import get_ident
 from time import monotonic_ns
 from typing import Any
 
-import torch
-
 from ddpmon import api
 from ddpmon.probe.account import EVERY_STEP, Account
 from ddpmon.probe.cuda import Events, Readings
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.journal import Journal, Note
 from ddpmon.probe.loss import Loss
-from ddpmon.probe.parallelism import Parallelism
+from ddpmon.probe.parallelism import Parallelism, in_backward
 from ddpmon.probe.records import DeviceEvent
 from ddpmon.probe.replica import Replica, Replicas
 
@@ -126,7 +124,7 @@ class Hearing:
             return False
         if get_ident() == self.thread:
             return True
-        return self.pen.depth > 0 and torch._C._current_graph_task_id() != -1
+        return self.pen.depth > 0 and in_backward()
 
     def tell(self, reader: Reader, first: Any = None, second: Any = None, third: Any = None) -> None:
         """Note something that happens now."""

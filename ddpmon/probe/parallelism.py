@@ -28,6 +28,12 @@ MOST_PARAMETERS = 10_000
 """How many of an optimizer's parameters are examined."""
 
 
+def in_backward() -> bool:
+    """Whether autograd runs on this thread; False where this torch does not say."""
+    graph_task = getattr(torch._C, "_current_graph_task_id", None)
+    return graph_task is not None and graph_task() != -1
+
+
 class Parallelism:
     """Concludes how this process trains from what is seen of forwards, DDP's models and optimizers."""
 
@@ -63,7 +69,7 @@ class Parallelism:
 
         One inside another's forward, or computed once more in backward, is not.
         """
-        if self._running not in {0, id(model)} or torch._C._current_graph_task_id() != -1:
+        if self._running not in {0, id(model)} or in_backward():
             return False
         self._running = id(model)
         self.unsure = True
