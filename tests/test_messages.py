@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from ddpmon import messages
 from ddpmon.messages import (
-    MAX_STEPS_PER_BATCH,
     MAX_TEXT,
     Batch,
     Bucket,
@@ -35,6 +34,7 @@ from ddpmon.messages import (
     decode_to_rank,
     encode,
 )
+from ddpmon.messages.vocabulary import MAX_STEPS_PER_BATCH
 
 STEP = Step(3, 1_000_000, 40_000, 1000, 8000, 15_000, 1000, 500, [Sync(0, 20_000, 34_500, 4096)], 2.5, 64)
 HELLO = Hello(1, "20261120-141502-7f3a", 1, 1, 4, 0, "node00", 4321, 1, notes=["NVML: not found"])

@@ -32,18 +32,17 @@ from ddpmon.runs.folders import (
     socket_dir,
     view_address,
 )
-from ddpmon.runs.here import PidSpace, Sight, here, is_local
+from ddpmon.runs.here import Sight, here, is_local
 from ddpmon.runs.hidden import alert_command, with_secrets
 from ddpmon.runs.ids import new_id, reserved
 from ddpmon.runs.lock import held, hold
 from ddpmon.runs.lookup import all_and_damaged, all_ids, all_runs, find
-from ddpmon.runs.proc import boot_id, pid_namespace
+from ddpmon.runs.proc import boot_id
 from ddpmon.runs.process import Process
 from ddpmon.runs.run import Run, load
 
 __all__ = [
     "NAME",
-    "PidSpace",
     "Process",
     "Run",
     "Sight",
@@ -64,7 +63,6 @@ __all__ = [
     "load",
     "make_socket_dir",
     "new_id",
-    "pid_namespace",
     "private_dir",
     "remove_sockets",
     "rename",

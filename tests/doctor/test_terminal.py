@@ -8,6 +8,7 @@ import pytest
 
 from ddpmon.doctor import terminal
 from ddpmon.doctor.check import Level
+from ddpmon.tui.sizes import LEAST_HEIGHT, LEAST_WIDTH
 
 GOOD = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
 
@@ -23,6 +24,10 @@ def test_a_good_terminal_is_well():
     checks = seen(GOOD)
     assert set(checks) == {"size", "colours", "letters"}
     assert {level for level, _ in checks.values()} == {Level.OK}
+
+
+def test_the_smallest_size_is_the_one_that_the_dashboard_goes_by():
+    assert (LEAST_WIDTH, LEAST_HEIGHT) == terminal.SMALLEST
 
 
 def test_without_a_terminal_lines_are_printed():

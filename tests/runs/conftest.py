@@ -19,8 +19,8 @@ def run(home):
     """A run that has not ended, started here."""
     made = runs.Run(
         id="20260101-000001-0001", name="mnist", argv=["torchrun"], script="mnist.py", script_args=[], cwd="/",
-        host=platform.node(), boot_id=runs.boot_id(), pid_namespace=runs.pid_namespace(), created_at=1.0, world_size=4,
-        supervisor=runs.Process(2**22 + 1, 1),
+        host=platform.node(), boot_id=runs.boot_id(), pid_namespace=runs.here().pid_namespace,
+        created_at=1.0, world_size=4, supervisor=runs.Process(2**22 + 1, 1),
     )  # fmt: skip
     runs.create(made)
     return made
