@@ -27,28 +27,17 @@ from ddpmon.analysis.steps.named import NamedTimes
 from ddpmon.analysis.steps.pauses import PauseFilter
 from ddpmon.analysis.steps.since_start import SinceStart
 from ddpmon.analysis.steps.summary import Summary, loss_trend, past_warm_up, summarise
-from ddpmon.analysis.steps.table import Rows, Table, learning_rates, losses_of, steps_of
+from ddpmon.analysis.steps.table import Rows, Table, learning_rates, losses_of
 from ddpmon.analysis.steps.waits import split
 from ddpmon.analysis.steps.window import Window
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.verdict import Pausing
-from ddpmon.messages import (
-    END_STATES,
-    PAUSES,
-    PHASES,
-    Digest,
-    Event,
-    Failure,
-    Finding,
-    Pause,
-    Sample,
-    Scalar,
-    Step,
-)
+from ddpmon.messages import END_STATES, PAUSES, PHASES, Digest, Event, Failure, Finding, Pause, Sample, Scalar, Step
 from ddpmon.plain import utf8
 from ddpmon.runs import Run
 from ddpmon.store.clock import Clock
 from ddpmon.store.endings import Ending
+from ddpmon.store.first_step import FirstStep
 from ddpmon.store.histories import Histories
 from ddpmon.store.processes import SAMPLE_US, RankProcess
 from ddpmon.store.registry import Registry
@@ -108,8 +97,7 @@ class Intake:
         self.departed = Departed()
         self.first_step: World | None = None
         """The first step, while there is no other."""
-        self._first_steps: dict[int, Step] = {}
-        """By rank: its record of the first step."""
+        self._first = FirstStep()
         self.summarised: World | None = None
         """The steps of `world` that `summary` is of."""
         self.summary: Summary | None = None
@@ -152,10 +140,7 @@ class Intake:
         if self.registry.attempt != self._attempt or self._aligner.world_size != self.registry.world_size:
             self._begin_attempt()
         if steps and self.registry.is_seated(process):
-            # The first step holds what is done once (allocating, tuning, compiling): no mean is to tell of it.
-            self._aligner.add(process.rank, [step for step in steps if step.step > 1])
-            if steps[0].step == 1:
-                self._first_steps[process.rank] = steps[0]
+            self._aligner.add(process.rank, self._first.take(process.rank, steps))
             self._last_step_at = at
             if process.trains_since_us is None:
                 process.trains_since_us = steps[0].end_us
@@ -171,11 +156,7 @@ class Intake:
         if self.registry.attempt != self._attempt or self._aligner.world_size != self.registry.world_size:
             self._begin_attempt()
         ranks = np.repeat(np.array([process.rank for process in processes]), counts)
-        is_first = table["step"] == 1
-        if is_first.any():
-            firsts = zip(ranks[is_first].tolist(), steps_of(table[is_first]), strict=True)
-            self._first_steps.update(firsts)
-        self._aligner.add_rows(ranks[~is_first], table[~is_first])
+        self._aligner.add_rows(*self._first.take_rows(ranks, table))
         self._last_step_at = at
         ends = np.cumsum(counts)
         last = zip(processes, learning_rates(table[ends - 1]), table["end_us"][ends - counts].tolist(), strict=True)
@@ -241,7 +222,7 @@ class Intake:
         self._named = NamedTimes(self._window.steps)
         self.world = self.summarised = self.summary = None
         self.departed = Departed()
-        self.first_step, self._first_steps = None, {}
+        self.first_step, self._first = None, FirstStep()
         self.history_step = 0
         self.histories.forget_logged()
         self.since_start = SinceStart()
@@ -291,10 +272,8 @@ class Intake:
             self._summarise(self.world)
             self.loss, self.loss_falls = loss_trend(self.world)
             self.first_step = None
-        elif self.first_step is None and len(self._first_steps) == self.registry.world_size > 0:
-            ranks = tuple(sorted(self._first_steps))
-            rows = Rows(ranks, [[self._first_steps[rank] for rank in ranks]])
-            self.first_step = split(rows, Clocks(self.registry.host).offsets_us(rows, hosts), own_clocks)
+        elif self.first_step is None:
+            self.first_step = self._first.world(self.registry.world_size, hosts, self.registry.host, own_clocks)
 
     def _whole(self, rows: Rows) -> Bools:
         """[S] Whether records of all that train are there. Who is silent is noted: later everyone was heard once."""

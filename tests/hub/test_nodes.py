@@ -1,124 +1,36 @@
-"""Hubs of several nodes over loopback TCP: made-up ranks that tell them of each other, as the probe does."""
+"""What hubs of several machines tell of one world, and what outlives the death of one of them."""
 
 import contextlib
 import signal
-import socket
 import time
 
-import msgspec
-import psutil
 import pytest
-import zmq
 
 from ddpmon import runs
 from ddpmon.hub import curve_keys
 from ddpmon.hub.printed import Printed
-from ddpmon.messages import (
-    STAGE_TRAINING,
-    Ask,
-    Bye,
-    Card,
-    Failure,
-    Meeting,
-    Next,
-    Phase,
-    PrintedLine,
-    PrintedView,
-    PrintedWish,
-    Where,
-    WireError,
-    Wish,
-    encode,
-)
-from ddpmon.messages.nodes import LINK, Bundle, End, Item, Join, Output, decode_from_node
+from ddpmon.messages import Ask, Failure, Phase, PrintedLine, PrintedView, PrintedWish, Where, WireError, Wish, encode
+from ddpmon.messages.nodes import Bundle, End, Item, Output, decode_from_node
 from ddpmon.recording.recorded import recorded_report
 from ddpmon.recording.recording import Recording
-from ddpmon.runs import job_key
 from ddpmon.source.live import LiveSource
-from tests.hub.conftest import Stage, until
+from tests.hub.conftest import until
+from tests.hub.machines import (
+    HOUR_US,
+    have_told,
+    introduce,
+    late_world,
+    listening,
+    machines,
+    recorded_steps,
+    seen_whole,
+    tell,
+    world,
+)
 from tests.namespaces import unshared
 from tests.two_hosts import Root
-from tests.worlds import own_times, records
 
-HOUR_US = 3_600_000_000
-KEY = "0123456789abcdef" * 4
-
-
-class Machine(Stage):
-    """A run of one machine of several, on this one. Its ranks live in containers: they have another host name."""
-
-    def __init__(self, context, number):
-        super().__init__(context)
-        self.number = number
-        self.save(nnodes=2, name=f"node{number}")
-
-    def ranks(self, first, pid=None, **changes):
-        """Two ranks. pid: the same on both machines, as in containers. changes: of their Hello."""
-        ranks = [self.rank(first + local, pid=(pid or 4_000_000) + local, host=f"box{self.number}") for local in (0, 1)]
-        for local, rank in enumerate(ranks):
-            rank.join(node_rank=self.number, local_rank=local, **changes)
-        return ranks
-
-    towards = "127.0.0.1"
-
-    def meet(self, rank, nodes=2, **known):
-        """What the probe says of the process group's store; returns the hub's card for it."""
-        rank.socket.send(encode(Meeting(rank.rank, rank.pid, int(rank.rank > 0), nodes, self.towards, **known)))
-        return rank.answer(Card)
-
-
-@pytest.fixture
-def machines(home):
-    context = zmq.Context()
-    made = [Machine(context, number) for number in range(2)]
-    yield made
-    for machine in made:
-        machine.close()
-    context.term()
-    assert not [machine.log() for machine in made if "Traceback" in machine.log()]
-
-
-def introduce(root, node, first, second):
-    """Let two hubs find each other; returns their cards."""
-    card = node.meet(second)
-    root.meet(first)
-    admitting = root.meet(first, keys={1: card.key})
-    node.meet(second, root=admitting)
-    return admitting, card
-
-
-def world(machines, pid=None, before=()):
-    """Both hubs with two ranks each, introduced. before: see `Machine.hub`, of the second."""
-    root, node = machines
-    root.hub()
-    node.hub(before=before)
-    ranks = [*root.ranks(0, pid, world="first"), *node.ranks(2, pid, world="first")]
-    introduce(root, node, ranks[0], ranks[2])
-    return ranks
-
-
-def tell(ranks, told, begin, end, later_us=0):
-    """Have each rank send steps of its own. later_us: how far the clock of the second machine is ahead."""
-    for rank in ranks:
-        ahead = later_us if rank.rank > 1 else 0
-        steps = [step for step in told[rank.rank] if begin <= step.step < end]
-        steps = [msgspec.structs.replace(step, end_us=step.end_us + ahead) for step in steps]
-        rank.batch(steps, now_us=time.monotonic_ns() // 1000 + ahead, stage=STAGE_TRAINING)
-
-
-def late_world(steps=80):
-    own = own_times(steps, 4, noise=0.02)
-    own[:, 3, 0] += 15  # data
-    return records(own, transfer=2.0, first=1, start_us=time.monotonic_ns() // 1000 - HOUR_US // 10)
-
-
-def seen_whole(snapshot):
-    return all(rank.health == "ok" for rank in snapshot.ranks) and len(snapshot.ranks) == 4
-
-
-def have_told(steps):
-    """Whether every rank of the world was heard, and has told of so many steps."""
-    return lambda snapshot: seen_whole(snapshot) and all(rank.steps == steps for rank in snapshot.ranks)
+__all__ = ["machines"]  # a fixture
 
 
 @pytest.mark.parametrize("nnodes", [1, 2])  # 1: `ddpmon exec` does not know that there are others
@@ -177,13 +89,6 @@ def recorded_events(machine):
         return [event.text for event in recording.events(100)]
 
 
-def recorded_steps(machine):
-    """{rank: how many of its steps are in the recording}"""
-    with contextlib.suppress(Exception), Recording(runs.load(machine.run.id)) as recording:
-        return {process.rank: process.records for process in recording.processes()}
-    return {}
-
-
 def test_what_a_node_said_while_the_root_was_dead_is_not_lost(machines):
     root, node = machines
     ranks, told = world(machines), late_world(100)
@@ -206,92 +111,6 @@ def test_what_a_node_said_while_the_root_was_dead_is_not_lost(machines):
     assert whole.records_lost == 0
     assert not any("is not reached" in note for note in whole.notes)
     until(lambda: set(recorded_steps(root).values()) == {60}, "all steps in the root's recording")
-
-
-def test_hubs_whose_keys_were_not_told_are_refused_and_counted(machines):
-    root, _ = machines
-    ranks = world(machines)
-    card = root.meet(ranks[0])
-    stranger = curve_keys.fresh()
-    context = zmq.Context()
-    peer = context.socket(zmq.DEALER)
-    peer.setsockopt(zmq.LINGER, 0)
-    peer.curve_publickey, peer.curve_secretkey = stranger.public.encode(), stranger.secret.encode()
-    peer.curve_serverkey = card.key.encode()
-    try:
-        peer.connect(card.addresses[0])
-        peer.send(encode(Join(LINK, "x", "impostor")))
-        root.viewer().until(
-            lambda s: any("not admitted" in r.what for r in s.refused) and seen_whole(s), "the refusal beside the world"
-        )
-        assert not peer.poll(200), "nothing is said to who was not let in"
-        port = int(card.addresses[0].rpartition(":")[2])
-        with socket.create_connection(("127.0.0.1", port)) as raw:
-            raw.sendall(b"no ZeroMQ")
-        counted = root.viewer().until(lambda s: len(s.refused) > 1, "that somebody was there and had no key")
-        assert [(row.what, row.count) for row in counted.refused][1] == (
-            "connection that ended before it proved a key",
-            1,
-        )
-    finally:
-        peer.close()
-        context.term()
-
-
-def test_connections_that_call_themselves_like_another_machine_s_hurt_nobody(machines):
-    root, _ = machines
-    world(machines)
-    viewer = root.viewer()
-    viewer.until(seen_whole, "the world")
-    context = zmq.Context()
-    peers = []
-    try:
-        for name in (b"N", b"Nx", b"N1", b"N1/x", b"N7/1"):
-            for address, said in (
-                (runs.ingest_address(root.run.id), Bye(0, 4_100_000, 1)),
-                (runs.view_address(root.run.id), Next()),
-            ):
-                peers.append(context.socket(zmq.DEALER))
-                peers[-1].setsockopt(zmq.LINGER, 0)
-                peers[-1].setsockopt(zmq.ROUTING_ID, name)
-                peers[-1].connect(address)
-                peers[-1].send(encode(said))
-        assert all(seen_whole(viewer.get()) for _ in range(3)), "the hub goes on"
-    finally:
-        for peer in peers:
-            peer.close()
-        context.term()
-    assert root.hubs[-1].poll() is None
-
-
-def test_a_hub_of_one_machine_listens_on_no_port(stage):
-    stage.hub()
-    stage.rank(0).join()
-    assert not listening(stage.hubs[-1].pid)
-
-
-@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
-def test_the_root_listens_on_the_interface_that_leads_to_the_others_only(machines, address):
-    if address == "::1" and not has_ipv6():
-        pytest.skip("no IPv6 on this machine's loopback")
-    for machine in machines:
-        machine.towards = address
-    world(machines)
-    machines[1].viewer().until(seen_whole, "the world")
-    assert listening(machines[0].hubs[-1].pid) == {address}
-    assert not listening(machines[1].hubs[-1].pid)
-
-
-def has_ipv6():
-    with contextlib.suppress(OSError), socket.socket(socket.AF_INET6) as probe:
-        probe.bind(("::1", 0))
-        return True
-    return False
-
-
-def listening(pid):
-    """Addresses at which a process listens."""
-    return {at.laddr.ip for at in psutil.Process(pid).net_connections("inet") if at.status == psutil.CONN_LISTEN}
 
 
 def test_a_node_whose_hub_is_silent_is_named_with_its_ranks(machines):
@@ -483,69 +302,3 @@ def test_an_end_that_cannot_be_is_refused(end):
     with pytest.raises(WireError):
         decode_from_node(encode(Bundle(1, 1, 0, items=[Item(77, b"", end=end)])))
     assert decode_from_node(encode(Bundle(1, 1, 0, items=[Item(77, b"", end=End(-9, "x" * 1000))]))).items[0].end
-
-
-def given(machines, *keys):
-    """Have the machines meet at a port of the first, each with a key of the job."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        place = f"127.0.0.1:{free.getsockname()[1]}"
-    for machine, key in zip(machines, keys, strict=True):
-        machine.save(hub_at=place, hub_is_here=machine is machines[0])
-        job_key.keep(machine.run.id, key)
-        machine.hub()
-    return place
-
-
-def test_hubs_that_were_given_where_to_meet_do_so_before_any_rank_and_keep_their_numbers(machines):
-    root, node = machines
-    given(machines, KEY, KEY)
-    viewer = root.viewer()
-    viewer.until(lambda s: any("its hub has joined" in event.text for event in s.events), "the other hub")
-    (first,) = node.ranks(2)[:1]
-    early = viewer.until(lambda s: "not started: 0-1" in s.verdict, "who has come, before there is a group")
-    assert [rank.host for rank in early.ranks if rank.pid] == ["box1", "box1"]
-    ranks, told = [*root.ranks(0), *machines[1].peers[-2:]], late_world()
-    first.socket.send(encode(Meeting(2, first.pid, 1, 2, "192.0.2.1", root=Card("x" * 40, "", ["tcp://192.0.2.1:1"]))))
-    root.hubs[-1].kill()
-    root.hubs[-1].wait()
-    before = curve_keys.kept(root.dir).admitted
-    root.hub()
-    for rank in ranks[:2]:
-        rank.join(node_rank=0, local_rank=rank.rank)
-    for begin in range(1, 81, 20):
-        tell(ranks, told, begin, begin + 20)
-    for machine in machines:
-        assert "rank 3 is slow" in machine.viewer().until(lambda s: s.state == "slow", "the late rank").verdict
-    assert curve_keys.kept(root.dir).admitted == before
-    assert list(before.values()) == [1]
-
-
-def test_a_hub_with_another_key_is_refused_and_counted_and_says_so_itself(machines):
-    root, node = machines
-    place = given(machines, KEY, KEY[::-1])
-    node.ranks(2)
-    alone = node.viewer().until(lambda s: any("another key" in note for note in s.notes), "why it is alone")
-    assert (
-        f"the hub at {place} answers with another key than this machine was given: this machine's ranks only"
-        in alone.notes
-    )
-    assert len([rank for rank in alone.ranks if rank.pid]) == 2
-    root.viewer().until(lambda s: any("before it proved a key" in r.what for r in s.refused), "the refusal")
-
-
-def test_a_hub_that_is_not_there_is_named_and_a_port_that_is_taken_hurts_no_rank(machines):
-    root, node = machines
-    node.save(hub_at="127.0.0.1:1", hub_is_here=False)
-    job_key.keep(node.run.id, KEY)
-    node.hub()
-    node.ranks(2)
-    node.viewer().until(lambda s: any("the hub at 127.0.0.1:1 is not reached" in note for note in s.notes), "its place")
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        root.save(hub_at=f"127.0.0.1:{taken.getsockname()[1]}", hub_is_here=True)
-        job_key.keep(root.run.id, KEY)
-        root.hub()
-        root.ranks(0)
-        root.viewer().until(
-            lambda s: any("Address already in use" in event.text for event in s.events), "why nobody can come"
-        )

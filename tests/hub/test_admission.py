@@ -1,0 +1,165 @@
+"""Where hubs of several machines meet and listen, and who is let in there."""
+
+import contextlib
+import socket
+
+import pytest
+import zmq
+
+from ddpmon import runs
+from ddpmon.hub import curve_keys
+from ddpmon.messages import Bye, Card, Meeting, Next, encode
+from ddpmon.messages.nodes import LINK, Join
+from ddpmon.runs import job_key
+from tests.hub.machines import late_world, listening, machines, seen_whole, tell, world
+
+__all__ = ["machines"]  # a fixture
+
+KEY = "0123456789abcdef" * 4
+
+
+def test_hubs_whose_keys_were_not_told_are_refused_and_counted(machines):
+    root, _ = machines
+    ranks = world(machines)
+    card = root.meet(ranks[0])
+    stranger = curve_keys.fresh()
+    context = zmq.Context()
+    peer = context.socket(zmq.DEALER)
+    peer.setsockopt(zmq.LINGER, 0)
+    peer.curve_publickey, peer.curve_secretkey = stranger.public.encode(), stranger.secret.encode()
+    peer.curve_serverkey = card.key.encode()
+    try:
+        peer.connect(card.addresses[0])
+        peer.send(encode(Join(LINK, "x", "impostor")))
+        root.viewer().until(
+            lambda s: any("not admitted" in r.what for r in s.refused) and seen_whole(s), "the refusal beside the world"
+        )
+        assert not peer.poll(200), "nothing is said to who was not let in"
+        port = int(card.addresses[0].rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port)) as raw:
+            raw.sendall(b"no ZeroMQ")
+        counted = root.viewer().until(lambda s: len(s.refused) > 1, "that somebody was there and had no key")
+        assert [(row.what, row.count) for row in counted.refused][1] == (
+            "connection that ended before it proved a key",
+            1,
+        )
+    finally:
+        peer.close()
+        context.term()
+
+
+def test_connections_that_call_themselves_like_another_machine_s_hurt_nobody(machines):
+    root, _ = machines
+    world(machines)
+    viewer = root.viewer()
+    viewer.until(seen_whole, "the world")
+    context = zmq.Context()
+    peers = []
+    try:
+        for name in (b"N", b"Nx", b"N1", b"N1/x", b"N7/1"):
+            for address, said in (
+                (runs.ingest_address(root.run.id), Bye(0, 4_100_000, 1)),
+                (runs.view_address(root.run.id), Next()),
+            ):
+                peers.append(context.socket(zmq.DEALER))
+                peers[-1].setsockopt(zmq.LINGER, 0)
+                peers[-1].setsockopt(zmq.ROUTING_ID, name)
+                peers[-1].connect(address)
+                peers[-1].send(encode(said))
+        assert all(seen_whole(viewer.get()) for _ in range(3)), "the hub goes on"
+    finally:
+        for peer in peers:
+            peer.close()
+        context.term()
+    assert root.hubs[-1].poll() is None
+
+
+def test_a_hub_of_one_machine_listens_on_no_port(stage):
+    stage.hub()
+    stage.rank(0).join()
+    assert not listening(stage.hubs[-1].pid)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_the_root_listens_on_the_interface_that_leads_to_the_others_only(machines, address):
+    if address == "::1" and not has_ipv6():
+        pytest.skip("no IPv6 on this machine's loopback")
+    for machine in machines:
+        machine.towards = address
+    world(machines)
+    machines[1].viewer().until(seen_whole, "the world")
+    assert listening(machines[0].hubs[-1].pid) == {address}
+    assert not listening(machines[1].hubs[-1].pid)
+
+
+def has_ipv6():
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET6) as probe:
+        probe.bind(("::1", 0))
+        return True
+    return False
+
+
+def given(machines, *keys):
+    """Have the machines meet at a port of the first, each with a key of the job."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{free.getsockname()[1]}"
+    for machine, key in zip(machines, keys, strict=True):
+        machine.save(hub_at=place, hub_is_here=machine is machines[0])
+        job_key.keep(machine.run.id, key)
+        machine.hub()
+    return place
+
+
+def test_hubs_that_were_given_where_to_meet_do_so_before_any_rank_and_keep_their_numbers(machines):
+    root, node = machines
+    given(machines, KEY, KEY)
+    viewer = root.viewer()
+    viewer.until(lambda s: any("its hub has joined" in event.text for event in s.events), "the other hub")
+    (first,) = node.ranks(2)[:1]
+    early = viewer.until(lambda s: "not started: 0-1" in s.verdict, "who has come, before there is a group")
+    assert [rank.host for rank in early.ranks if rank.pid] == ["box1", "box1"]
+    ranks, told = [*root.ranks(0), *machines[1].peers[-2:]], late_world()
+    first.socket.send(encode(Meeting(2, first.pid, 1, 2, "192.0.2.1", root=Card("x" * 40, "", ["tcp://192.0.2.1:1"]))))
+    root.hubs[-1].kill()
+    root.hubs[-1].wait()
+    before = curve_keys.kept(root.dir).admitted
+    root.hub()
+    for rank in ranks[:2]:
+        rank.join(node_rank=0, local_rank=rank.rank)
+    for begin in range(1, 81, 20):
+        tell(ranks, told, begin, begin + 20)
+    for machine in machines:
+        assert "rank 3 is slow" in machine.viewer().until(lambda s: s.state == "slow", "the late rank").verdict
+    assert curve_keys.kept(root.dir).admitted == before
+    assert list(before.values()) == [1]
+
+
+def test_a_hub_with_another_key_is_refused_and_counted_and_says_so_itself(machines):
+    root, node = machines
+    place = given(machines, KEY, KEY[::-1])
+    node.ranks(2)
+    alone = node.viewer().until(lambda s: any("another key" in note for note in s.notes), "why it is alone")
+    assert (
+        f"the hub at {place} answers with another key than this machine was given: this machine's ranks only"
+        in alone.notes
+    )
+    assert len([rank for rank in alone.ranks if rank.pid]) == 2
+    root.viewer().until(lambda s: any("before it proved a key" in r.what for r in s.refused), "the refusal")
+
+
+def test_a_hub_that_is_not_there_is_named_and_a_port_that_is_taken_hurts_no_rank(machines):
+    root, node = machines
+    node.save(hub_at="127.0.0.1:1", hub_is_here=False)
+    job_key.keep(node.run.id, KEY)
+    node.hub()
+    node.ranks(2)
+    node.viewer().until(lambda s: any("the hub at 127.0.0.1:1 is not reached" in note for note in s.notes), "its place")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        root.save(hub_at=f"127.0.0.1:{taken.getsockname()[1]}", hub_is_here=True)
+        job_key.keep(root.run.id, KEY)
+        root.hub()
+        root.ranks(0)
+        root.viewer().until(
+            lambda s: any("Address already in use" in event.text for event in s.events), "why nobody can come"
+        )
