@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.timeout(method="thread")  # the program ends a reader that hangs by an alarm of its own
 _PROGRAM = Path(__file__).parents[2] / "benchmarks" / "hostile_recordings.py"
 
 
