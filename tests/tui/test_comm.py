@@ -242,7 +242,12 @@ def test_numbers_that_are_none_are_shown_as_such():
 @pytest.mark.parametrize("size", [(120, 40), (160, 50)], ids=lambda size: f"{size[0]}x{size[1]}")
 def test_what_it_cost_before_stands_below_the_ranks(size):
     source = inspected.late()
-    _, text = drive(source, "4", until(lambda _: source.current.sync is not None), "j", "k", size=size)
+
+    def fills_its_place(app):
+        past = app.view.past
+        return past.size.width and source.wished.sync == past.wish.sync and app.passage.newest.sync is not None
+
+    _, text = drive(source, "4", until(fills_its_place), "j", "k", size=size)
     golden.check(f"comm-few-{size[0]}x{size[1]}", text)
 
 
