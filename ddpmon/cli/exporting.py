@@ -124,9 +124,9 @@ def _drafted(output: Path | None) -> Iterator[Path | None]:
         return
     if not output.name:
         raise UsageError("--output '': a file's name")
+    in_place = os.path.exists(output) and not os.path.isfile(output)
     target = Path(os.path.realpath(output))  # a link goes on leading there
-    in_place = os.path.exists(target) and not os.path.isfile(target)
-    draft = target if in_place else target.with_name(f"{target.name}.part")
+    draft = output if in_place else target.with_name(f"{target.name}.part")
     try:
         yield draft
         if not in_place:

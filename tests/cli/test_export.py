@@ -43,6 +43,13 @@ def test_what_is_no_file_is_written_to_and_not_replaced(told, cli, tmp_path):
     finally:
         os.close(reading)
     assert stat.S_ISFIFO(pipe.stat().st_mode)
+    reading, writing = os.pipe()
+    try:  # as /dev/stdout is one, of which no path leads to the pipe
+        assert cli("export", "told", "--format", "csv", "--last", "1", "-o", f"/proc/self/fd/{writing}").returncode == 0
+        assert len(os.read(reading, 1 << 16).splitlines()) == 1 + 2
+    finally:
+        os.close(reading)
+        os.close(writing)
 
 
 @pytest.mark.parametrize(
