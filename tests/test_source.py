@@ -7,6 +7,7 @@ import pytest
 
 from ddpmon import runs
 from ddpmon.errors import RecordingError
+from ddpmon.messages import HeatWish, Wish
 from ddpmon.source import LiveSource, RecordedSource, attach
 from tests.hub.conftest import stage, until  # noqa: F401  a fixture is used by its name
 from tests.recordings import UNUSABLE
@@ -74,12 +75,14 @@ def test_a_killed_hub_is_silence_and_the_next_one_is_found_again(stage, live):  
 def test_when_the_run_ended_and_no_hub_is_there_the_recording_takes_over(stage, live):  # noqa: F811
     hub = stage.hub()
     train(stage)
-    newest(live, lambda s: s.window == (2, 30))
+    live.wish(Wish(heat=HeatWish("own", 1, 10, 60)))
+    newest(live, lambda s: s.window == (2, 30) and s.heat)
     hub.kill()
     hub.wait()
     stage.save(ended_at=time.time(), exit_code=1)
     snapshot = newest(live, lambda s: s.state == "failed")
     assert snapshot.window == (2, 30)
+    newest(live, lambda s: s.heat)
     assert live.silent_for() == 0.0
 
 

@@ -241,7 +241,7 @@ class LiveSource(LocalSource):
             run = runs.load(self._run.id)
             if run.state() == "running" or (run.hub is not None and run.hub.alive()):
                 return
-            self._snapshot = checked(recorded_snapshot(run))
+            self._snapshot, self._answered = checked(recorded_snapshot(run)), Wish()
             self._ended, self.refused = True, ""
         except (RecordingError, RunNotFoundError, WireError):
             return  # the viewer shows how long nobody was heard
