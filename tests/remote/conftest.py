@@ -87,7 +87,7 @@ class Far:
 
     def the_relay(self):
         """The relay, once there is exactly one."""
-        return wait_for(lambda: len(found := self.relays()) == 1 and found)[0]
+        return wait_for(lambda: len(found := self.relays()) == 1 and found, every_s=0.2)[0]
 
     def cut(self):
         """End every login, as a network that is gone does, only at once."""
@@ -159,7 +159,7 @@ def far(home, tmp_path):
         wait_for(lambda: "listening" in found.log or server.poll() is not None)
         assert server.poll() is None, found.log
         yield found
-        wait_for(lambda: not found.relays(), 20)
+        wait_for(lambda: not found.relays(), 20, every_s=0.2)
     finally:
         for session in found.sessions() if server.poll() is None else ():
             session.kill()

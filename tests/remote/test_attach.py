@@ -33,7 +33,7 @@ def test_it_shows_the_run_and_leaves_nothing_behind(far, training, capsys):
         assert terminal.wait_end() == 0
         left = words("\n".join(terminal.screen.display))
         assert f"mnist goes on on there; ddpmon attach there:{training.run.id} shows it again" in left
-    wait_for(lambda: not far.relays())
+    wait_for(lambda: not far.relays(), every_s=0.2)
     assert training.run.supervisor.alive()
     with capsys.disabled():
         print(f" [first screen {took:.2f} s after the command]", end="")
@@ -121,7 +121,7 @@ def test_a_dashboard_that_is_gone_leaves_no_relay(far, training):
             else:
                 terminal.hang_up()
             terminal.wait_end()
-        wait_for(lambda: not far.relays())
+        wait_for(lambda: not far.relays(), every_s=0.2)
         wait_for(lambda: not far.sessions())
 
 

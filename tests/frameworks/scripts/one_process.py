@@ -1,13 +1,10 @@
 """One process without DDP: a plain loop, its model in nn.DataParallel if --data-parallel is given."""
 
-import gc
 import sys
 
 import task
 import torch
 from torch.utils.data import DataLoader
-
-gc.disable()  # what an optimizer imports takes a third less, and there is no garbage to speak of
 
 
 def main():

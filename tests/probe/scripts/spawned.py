@@ -1,7 +1,11 @@
 """Ranks by torch.multiprocessing.spawn or started by hand: no torchrun."""
 
-import argparse
+# ruff: noqa: E402
 import gc
+
+gc.disable()  # what torch imports takes a third less, and there is no garbage to speak of
+
+import argparse
 import os
 import subprocess
 
@@ -9,8 +13,6 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch.nn.parallel import DistributedDataParallel
-
-gc.disable()  # what DDP imports takes a third less, and there is no garbage to speak of
 
 
 def rank_main(rank: int, world_size: int) -> None:
@@ -30,6 +32,7 @@ def rank_main(rank: int, world_size: int) -> None:
     dist.barrier()
     del model  # else gloo's thread and this one may wait for each other for ever
     dist.destroy_process_group()
+    gc.freeze()  # else all that was imported is looked through for garbage at the exit: half a second
 
 
 if __name__ == "__main__":
