@@ -20,8 +20,6 @@ THROTTLES = (
     (0x10, "sync boost"),
 )
 """Bits of NVML's clocks event reasons, as people call them. An idle GPU and clocks that a person chose are none."""
-
-
 LOOPBACK = frozenset({"lo", "lo0"})
 
 

@@ -15,18 +15,20 @@ import torch
 
 PARAMETERS = 32
 ELEMENTS = 8
+"""So many parameters of a model, and of each so many elements: taking them costs 0.2 ms for any model."""
 FIRST = (1, 10, 100)
 EVERY = 500
+"""What is wrong from the start shows at once; later, one in so many costs next to nothing."""
 
 
-def due(step: int) -> bool:
-    """Whether digests are taken after so many."""
-    return step % EVERY == 0 if step > FIRST[-1] else step in FIRST
+def due(count: int) -> bool:
+    """Whether digests are taken after so many backward calls, or optimizer steps."""
+    return count % EVERY == 0 if count > FIRST[-1] else count in FIRST
 
 
-def next_due(step: int) -> int:
-    """After how many, more than this, digests are taken next."""
-    return next((first for first in FIRST if first > step), (step // EVERY + 1) * EVERY)
+def next_due(count: int) -> int:
+    """After how many digests are taken next, once there were so many."""
+    return next((first for first in FIRST if first > count), (count // EVERY + 1) * EVERY)
 
 
 class SampledElements:

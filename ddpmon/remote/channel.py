@@ -16,7 +16,7 @@ import msgspec
 
 import ddpmon
 from ddpmon.messages import MAX_WORLD, WireError, Wish
-from ddpmon.messages.wire import decode
+from ddpmon.messages.wire import decode, require
 from ddpmon.runs import Run
 from ddpmon.runs.logs import LAUNCHER, STREAMS
 from ddpmon.runs.run import check_values
@@ -182,11 +182,11 @@ def from_there(message: bytes) -> FromThere:
     """A message of the far side; WireError if it is none of ours (a newer ddpmon may have others) or impossible."""
     decoded = decode(_from_there, message)
     if isinstance(decoded, Beat):
-        _check(0.0 <= decoded.silent_s < math.inf, "silence", decoded.silent_s)
+        require(0.0 <= decoded.silent_s < math.inf, "silence", decoded.silent_s)
     elif isinstance(decoded, Printed):
         for said in decoded.said:
-            _check(said.stream in STREAMS, "stream", said.stream[:40])
-            _check(LAUNCHER <= said.rank < MAX_WORLD, "rank", said.rank)
+            require(said.stream in STREAMS, "stream", said.stream[:40])
+            require(LAUNCHER <= said.rank < MAX_WORLD, "rank", said.rank)
     elif isinstance(decoded, RunsThere):
         for listed in decoded.runs:
             try:
@@ -199,8 +199,3 @@ def from_there(message: bytes) -> FromThere:
 def from_here(message: bytes) -> FromHere:
     """A message of the near side; WireError if it is none of ours."""
     return decode(_from_here, message)
-
-
-def _check(ok: bool, name: str, value: object) -> None:
-    if not ok:
-        raise WireError(f"{name} out of range: {value}")
