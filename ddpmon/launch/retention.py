@@ -81,10 +81,11 @@ def from_environment() -> Bound | None:
 def plan(bound: Bound) -> Pruning:
     """Which runs a bound lets go: the oldest that have ended. Never one that runs, or of which that cannot be seen."""
     now = time.time()
-    stored_runs = sorted(_stored(), key=lambda stored: stored.ended_at)
-    total = sum(stored.size_bytes for stored in stored_runs) + sum(
-        removal.folder_bytes(runs.run_dir(run_id)) for run_id in _unreadable()
-    )
+    readable = runs.all_runs()
+    unreadable = set(runs.all_ids()).difference(run.id for run in readable)
+    stored_runs = sorted(map(_stored, readable), key=lambda stored: stored.ended_at)
+    total = sum(stored.size_bytes for stored in stored_runs)
+    total += sum(removal.folder_bytes(runs.run_dir(run_id)) for run_id in unreadable)
     going: list[Stored] = []
     bytes_left = total
     for stored in stored_runs:
@@ -130,19 +131,12 @@ def count_text(count: int) -> str:
     return f"{count} run{'' if count == 1 else 's'}"
 
 
-def _stored() -> list[Stored]:
-    stored = []
-    for run in runs.all_runs():
-        folder = runs.run_dir(run.id)
-        ended_at = run.ended_at
-        if ended_at is None:
-            ended_at = max([run.created_at, *(_written_at(path) for path in folder.glob("*"))])
-        stored.append(Stored(run, removal.folder_bytes(folder), ended_at))
-    return stored
-
-
-def _unreadable() -> set[str]:
-    return set(runs.all_ids()) - {run.id for run in runs.all_runs()}
+def _stored(run: Run) -> Stored:
+    folder = runs.run_dir(run.id)
+    ended_at = run.ended_at
+    if ended_at is None:
+        ended_at = max([run.created_at, *(_written_at(path) for path in folder.glob("*"))])
+    return Stored(run, removal.folder_bytes(folder), ended_at)
 
 
 def _is_over(run: Run) -> bool:
