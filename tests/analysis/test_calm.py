@@ -250,3 +250,14 @@ def test_a_host_that_is_short_of_cores_stays_so_while_its_share_strays_around_th
     assert [f.severity for f in first] == ["warn"]
     assert [f.severity for f in told(0.9 * HARMFUL.enter, first)] == ["warn"]
     assert [f.severity for f in told(0.9 * HARMFUL.enter)] == ["info"]
+
+
+@pytest.mark.parametrize(("often", "told"), [(13, False), (20, True)])
+def test_a_long_step_of_another_rank_in_half_of_two_dozen_steps_is_chance_where_many_have_some(often, told):
+    """Of 64 ranks of which each has one in 200 steps, some rank has one in a fourth of all steps."""
+    rng = np.random.default_rng(1)
+    own = own_times(100, 64, noise=0.03)
+    for step in 76 + np.linspace(0, 23, often).round().astype(int):
+        own[step, rng.integers(64), 2] += 40
+    found = findings(world_with(own), Evidence())
+    assert any(f.kind == "moving_straggler" and f.severity == "warn" for f in found) is told

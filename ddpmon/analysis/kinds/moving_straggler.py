@@ -37,6 +37,9 @@ FEWEST_LEVELS = 5
 """Ranks of which each is late in few enough of five steps that their median is without it (0.06 of the medians)."""
 BEGINS = {FEW: 2.0, MANY: 1.2}
 """By how many times they must exceed what is asked for: few steps are weak evidence."""
+IN_MOST = {FEW: 2 / 3, MANY: 0.6}
+"""Share of those steps that must show it to begin with: of many ranks that each have a long step now and then, some one
+has in a fourth of all steps, and by chance in half of two dozen."""
 APART = Threshold(
     2.5,
     of="times as far as the others lie apart that the last one stands apart, in the median step",
@@ -271,21 +274,22 @@ def _begins(world: World) -> bool:
         recent = world.last(steps)
         half = len(recent) // 2
         parts = recent.between(0, half), recent.between(half, len(recent))
-        if _shows(recent, scale) and all(_shows(part, STAYS) for part in parts):
+        if _shows(recent, scale, IN_MOST[steps]) and all(_shows(part, STAYS) for part in parts):
             return True
     return False
 
 
-def _shows(world: World, scale: float) -> bool:
-    """Whether it is in these steps. scale: of what is asked for."""
+def _shows(world: World, scale: float, share: float = 0.5) -> bool:
+    """Whether it is in these steps. scale: of what is asked for. share: of the steps, that must show as much."""
     most = MOST.enter + 0.1 * (len(world.ranks) == 2)
     typical = median(world.own_ms[:: max(1, len(world) // MANY)].ravel())
     over = _over_its_neighbours(world)
-    if len(over) and np.bincount(over.argmax(axis=1)).max() <= most * len(over) and _stands_apart(over, typical, scale):
+    is_one_rank = len(over) > 0 and np.bincount(over.argmax(axis=1)).max() > most * len(over)
+    if len(over) and not is_one_rank and _stands_apart(over, typical, scale, share):
         return True
     if _critical(world).max() > most:
         return False
-    return _stands_apart(world.own_ms, typical, scale) or _work(world)[1] >= min(scale, 1.0) * FOLLOWS.enter
+    return _stands_apart(world.own_ms, typical, scale, share) or _work(world)[1] >= min(scale, 1.0) * FOLLOWS.enter
 
 
 def _lateness_of_the_last(world: World) -> Floats:
@@ -314,8 +318,8 @@ def _over_its_neighbours(world: World) -> Floats:
     return over
 
 
-def _stands_apart(own: Floats, typical: float, scale: float) -> bool:
-    """Whether in most steps one rank is late by itself, and it changes who. typical: own time."""
+def _stands_apart(own: Floats, typical: float, scale: float, share: float) -> bool:
+    """Whether in a share of the steps one rank is late by itself, and it changes who. typical: own time."""
     ranks = own.shape[1]
     if ranks == 2:
         apart = np.ptp(own, axis=1)
@@ -326,7 +330,7 @@ def _stands_apart(own: Floats, typical: float, scale: float) -> bool:
     top = np.partition(own, (ranks - 2, ranks - 1), axis=1)
     gap = top[:, -1] - top[:, -2]
     rest = top[:, -2] - medians(own) if ranks > TYPICAL_OTHERS else top[:, -2] - own.min(axis=1)
-    middle = median(gap)
+    middle = float(np.quantile(gap, 1 - share))
     return bool(
         middle >= scale * LATE.enter * typical
         and middle >= scale * APART.enter * median(rest)
