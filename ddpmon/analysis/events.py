@@ -64,7 +64,9 @@ class News:
         lasting = _lasting(now)
         events = [event for key, finding in lasting.items() for event in self._of_lasting(key, finding, seconds)]
         events += [
-            Announcement(f.severity, f.text) for f in now if f.until_step is not None and not _was_there(f, before)
+            Announcement(f.severity, f.text)
+            for f in now
+            if f.until_step is not None and not _was_there(f, before) and _identity(f) not in self._gone
         ]
         events.sort(key=lambda event: GRAVEST_FIRST.index(event.severity))
         for key, finding in _lasting(before).items():

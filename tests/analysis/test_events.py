@@ -97,6 +97,16 @@ def test_a_burst_that_was_over_when_it_showed_is_told_once():
     assert changes([], [over]) == [("info", "rank 1 is slow")]
 
 
+def test_a_burst_of_what_was_there_within_the_minute_is_no_news():
+    news = News()
+    news.of([], [straggler()], 600, 0.0)
+    assert news.of([straggler()], [], 600, 10.0) == []
+    over = straggler(until=150, severity="info")
+    assert news.of([], [over], 600, 20.0) == []
+    (end,) = news.of([over], [over], 600, 80.0)
+    assert end.text.startswith("rank 1 keeps up again")
+
+
 def test_another_rank_is_another_finding():
     assert changes([straggler(1)], [straggler(1), straggler(2)]) == [("warn", "rank 2 is slow")]
 

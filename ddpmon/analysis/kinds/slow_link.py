@@ -1,7 +1,8 @@
 """Ranks arrive with the others and leave the all-reduce after them: their link is slow, not their work.
 
 A rank that leaves a synchronisation late begins its next step late, so that it is last at the next synchronisation
-too, with own times like everyone's: lateness of arrival alone would say that it is slow.
+too, with own times like everyone's: lateness of arrival alone would say that it is slow. A rank that waits for a core
+leaves late as well, and that is no link.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import numpy as np
 
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, STAYS, mean_step_ms, since
+from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.processes.parallelism import collectives, with_ddp
 from ddpmon.analysis.statistics.arrays import medians, running_total
-from ddpmon.analysis.statistics.excess import SOME, chance, deviations, steady
+from ddpmon.analysis.statistics.excess import EXPLAINS, SOME, chance, deviations, steady
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import fitting, rank_list
 
@@ -74,6 +76,8 @@ def detect(moment: Moment) -> Iterator[Detection[SlowLink]]:
         return
     late = sorted(world.ranks[column] for column in slow[sure].tolist())
     cost = float(np.median(over[:, sure].max(axis=1)))
+    if any(_lacks_cores(moment.conditions.get(rank), cost / step) for rank in late):
+        return
     facts = SlowLink(
         transfer_over_ms=cost,
         peers_transfer_ms=float(np.median(means[peers])),
@@ -83,6 +87,12 @@ def detect(moment: Moment) -> Iterator[Detection[SlowLink]]:
         world_size=ranks,
     )
     yield Detection(KIND, "warn", facts, late, "transfer", since(world, held), cost_ms=cost)
+
+
+def _lacks_cores(rank: Conditions | None, share: float) -> bool:
+    """Whether waiting for a core explains so much of a step: who waits for one also goes on late."""
+    starved = rank.starved_share if rank else None
+    return starved is not None and starved >= EXPLAINS.enter * share
 
 
 def words(detection: Detection[SlowLink]) -> Words:
