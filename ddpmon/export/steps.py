@@ -47,7 +47,7 @@ def pieces(recording: Recording, last: int | None = None) -> Iterator[Piece]:
     """
     attempts: dict[int, dict[int, RankProcess]] = {}
     for process in recording.processes():
-        if process.last_step:
+        if process.last_step and process.attempt >= 0:  # others said that they are a rank and never were
             attempts.setdefault(process.attempt, {})[process.rank] = process
     for attempt in sorted(attempts) if last is None else sorted(attempts)[-1:]:
         seats = attempts[attempt]

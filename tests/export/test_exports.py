@@ -83,6 +83,14 @@ def test_restarted_ranks_are_a_further_attempt_and_last_means_its_last_steps(hom
     assert {(row["attempt"], row["step"]) for row in last} == {("1", str(step)) for step in range(11, 16)}
 
 
+def test_a_process_that_never_was_a_rank_is_in_no_file(home):
+    run = record(story(5))
+    with sqlite3.connect(recording_path(run.id)) as db:
+        db.execute("UPDATE processes SET attempt = -1 WHERE rank = 2")
+    db.close()
+    assert {(row["attempt"], row["rank"]) for row in rows_of(run)} == {("0", "0"), ("0", "1")}
+
+
 def test_a_loss_that_is_no_number_is_written_as_what_it_is(home):
     run = record(story(), loss=[[math.nan] * 3] * 30)
     assert {row["loss"] for row in rows_of(run)} == {"nan"}
