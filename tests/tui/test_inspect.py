@@ -116,6 +116,13 @@ def test_nobody_is_asked_where_the_screen_is_held_or_a_recording_plays():
     assert source.asks == []
 
 
+def test_the_wheel_scrolls_it_as_the_keys_do():
+    def wheel(app, _):
+        app.view.pane.on_mouse_scroll_down()
+
+    assert seen(inspected.late(), wheel)[1] == seen(inspected.late(), "j", "j", "j")[1] != seen(inspected.late())[1]
+
+
 def test_it_wishes_for_what_fits_and_other_screens_for_nothing():
     source = inspected.late()
     seen(source, wishing(source, InspectWish(2, 8, 54)), size=(100, 30))
