@@ -181,7 +181,7 @@ class Node:
         self.registry = SimpleNamespace(host=self.host, seats={})
         self.offset_us = (number % 97) * HOUR_US
         self.ranks: list[Rank] = []
-        self.link = Link(context, plan.keys[number], self.registry, f"e{number}", _nothing, _nothing, _nothing)  # type: ignore[arg-type]
+        self.link = Link(context, plan.keys[number], self.registry, f"e{number}", *(_nothing,) * 4)  # type: ignore[arg-type]
         self.link.lossy = plan.lossy_every > 0 and number % plan.lossy_every == plan.lossy_every - 1
         self.link.meet(plan.root)
 

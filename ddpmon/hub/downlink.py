@@ -47,6 +47,10 @@ from ddpmon.store.refusals import NO_KEY, NO_MESSAGE, UNPROVEN
 from ddpmon.store.store import Store
 
 FRAME_BYTES = 8 << 20
+HANDSHAKE_MS = 10_000
+"""Of one; a thousand nodes that come at once take three seconds for theirs."""
+BACKLOG = 1024
+"""Connections that wait to be taken."""
 BEAT_S = 1.0
 MS_A_NODE = 4.0
 """Between two bundles of each node: 250 of them a second, however many nodes there are."""
@@ -117,7 +121,8 @@ class Downlink:
         self.socket = linked(context, zmq.ROUTER, own, FRAME_BYTES)
         self.socket.setsockopt(zmq.RCVHWM, 2 * IN_FLIGHT)
         self.socket.setsockopt(zmq.SNDHWM, 100)
-        self.socket.setsockopt(zmq.HANDSHAKE_IVL, 5000)
+        self.socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+        self.socket.setsockopt(zmq.BACKLOG, BACKLOG)
         self.socket.setsockopt(zmq.ZAP_DOMAIN, DOMAIN)
         self.socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # else everyone is let in while nobody answers
         self.socket.setsockopt(zmq.CURVE_SERVER, 1)

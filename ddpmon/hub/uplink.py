@@ -46,6 +46,9 @@ BEAT_S = 1.0
 """A bundle at least this often, empty if need be."""
 LOST_S = 3.0
 """The root says something every second; one that is silent for so long is not reached."""
+PATIENCE_S = 24.0
+"""A root that thousands of hubs come to at once takes seconds for their handshakes: who tries again waits longer each
+time, up to so long, or they would hold up each other for ever."""
 FRAME_BYTES = 1 << 28
 """The largest message of the root, a snapshot for a viewer: one of the largest world takes half of it."""
 
@@ -95,6 +98,7 @@ class Uplink:
         self._run_id = ""
         """The root's."""
         self._joined = self._takes_blocks = self._takes_merged = False
+        self._patience_s = LOST_S
         self._every_s = EVERY_S
         self._urgent = False
         """Whether more than batches waits, of which nobody is to wait for."""
@@ -109,6 +113,7 @@ class Uplink:
                 return
             self._disconnect()
         self._root, self._joined, self._run_id = root, False, root.run_id
+        self._patience_s = LOST_S
 
     @property
     def dropped(self) -> int:
@@ -152,10 +157,10 @@ class Uplink:
             self._bundles.close(even_empty=beat, merge=self._takes_merged)
         if self._root is None:
             return
-        if now - max(self._heard_at, self._tried_at) >= LOST_S:
+        if now - max(self._heard_at, self._tried_at) >= self._patience_s:
             # Also where ZeroMQ would try again by itself: after a refusal it does not.
             self._disconnect()
-            self._tried_at = now
+            self._tried_at, self._patience_s = now, min(2 * self._patience_s, PATIENCE_S)
             self.socket.setsockopt(zmq.CURVE_SERVERKEY, self._root.key.encode())
             for address in self._root.addresses[:1]:
                 with contextlib.suppress(zmq.ZMQError):
@@ -185,7 +190,7 @@ class Uplink:
                 return
             except WireError:
                 continue  # a newer root may say things that this hub does not know
-            self._heard_at = now
+            self._heard_at, self._patience_s = now, LOST_S
             self._hear(message)
 
     def _hear(self, message: ToNode) -> None:
