@@ -70,7 +70,11 @@ def _forked(listener: Listener, address: str) -> None:
 
 
 def _write_error_file() -> None:
-    """Leave torchrun the exception that nobody caught, as its @record would, so that its summary names the cause."""
+    """Leave torchrun the exception that nobody caught, as its @record would, so that its summary names the cause.
+
+    Whole or not at all: torchrun ends the other ranks at the first failure, and one that is killed while it writes
+    would leave it a file that it cannot read, which ends torchrun itself.
+    """
     error = getattr(sys, "last_value", None)
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if error is None or not path or os.path.exists(path):
@@ -83,6 +87,8 @@ def _write_error_file() -> None:
             raise error
         except BaseException:  # it records the exception that is being handled
             error.__traceback__ = trace
+            os.environ["TORCHELASTIC_ERROR_FILE"] = f"{path}.part"  # where its handler writes
             get_error_handler().record_exception(error)
+            os.replace(f"{path}.part", path)
     except Exception as failure:
         print(f"ddpmon: no error file for torchrun: {failure}", file=sys.stderr)
