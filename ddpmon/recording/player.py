@@ -110,7 +110,8 @@ class Player:
         self.first_step = clock.unix_at(min(firsts))
         """When the first step ended."""
         values = {field.name: getattr(run, field.name) for field in dataclasses.fields(run)}
-        self._run = _AsItRan(**values | {"ended_at": None, "exit_code": None, "error": None, "stopping": False})
+        before = {"ended_at": None, "exit_code": None, "error": None, "stopping": False, "stopping_at": None}
+        self._run = _AsItRan(**values | before)
         self._last = restored_store(recording)
         self._last.judge(self.end, self.end)
         self._final = snapshot(self._last, EPOCH, 1, self.end, self.end)

@@ -54,6 +54,12 @@ def test_its_end_is_what_the_recording_shows(player):
     assert player.at(player.end - 0.1).state == "running"
 
 
+def test_a_run_that_was_stopped_is_not_being_stopped_before_that(home):
+    player = Player(record(story(60, begin=20, end=40), stopping=True, stopping_at=BEGAN + 5))
+    assert player.at(BEGAN + 3).run.kill_at is None, "nobody was asked yet: x has nothing to kill"
+    player.close()
+
+
 def test_the_series_end_at_the_cursor_and_begin_at_the_start(player):
     for seconds in (60.0, 30.0, 70.0, 10.0):
         series = player.at(BEGAN + seconds).loss_series.seconds
