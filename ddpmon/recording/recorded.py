@@ -34,17 +34,17 @@ def recorded_state(run: Run) -> tuple[Snapshot, Store]:
     return _shot(store), store
 
 
-def recorded_report(run: Run, live: Snapshot | None = None) -> dict[str, Any]:
-    """The report of a run. RecordingError if the recording cannot be read.
+def recorded_report(run: Run) -> dict[str, Any]:
+    """The report of a run as far as it is recorded. RecordingError if the recording cannot be read."""
+    return reported(run, None)[0]
+
+
+def reported(run: Run, live: Snapshot | None) -> tuple[dict[str, Any], Snapshot, Store]:
+    """The same, with the snapshot and the store that it was made from: whoever draws charts besides reads no more.
 
     live: what the hub of a run that goes on shows now. State, verdict and findings are then the hub's, which knows
     more than it has recorded; the means are of the recording's steps. Without it the report says how old it is.
     """
-    return reported(run, live)[0]
-
-
-def reported(run: Run, live: Snapshot | None = None) -> tuple[dict[str, Any], Snapshot, Store]:
-    """The same, with the snapshot and the store that it was made from: whoever draws charts besides reads no more."""
     store = recorded_store(run) if live is None else _judged(run, REPORT_RECORDS)
     shot = _shot(store)
     summary = store.summary if store.first_step is None else summarise(store.first_step)
