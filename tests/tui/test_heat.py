@@ -35,14 +35,14 @@ def test_a_thousand_ranks_fold_and_keep_the_worst(size):
 def test_gpu_utilization_is_offered_where_a_gpu_tells_it_and_what_it_does_not_tell_is_blank():
     _, text = drive(through_time.slow(), "3", "M")
     assert "heat: loss" in text
-    _, text = drive(through_time.slow(gpu=True), "3", "M")
-    rows = {row[18]: row for row in text.splitlines()[4:] if row[18:19].isdigit()}
+    texts = []
+    drive(through_time.slow(gpu=True), "3", "M", seen(texts), "g", "j", "j", "j", seen(texts))
+    rows = {row[18]: row for row in texts[0].splitlines()[4:] if row[18:19].isdigit()}
     assert set(rows["3"][20:]) <= set(" │")
     assert rows["5"].count("▆") > 10
     assert "█" not in rows["0"] + rows["4"]
-    assert "rank 5 on node01: under 50% busy" in text
-    _, text = drive(through_time.slow(gpu=True), "3", "M", "g", "j", "j", "j")
-    assert "rank 3 on node00: nothing known" in text
+    assert "rank 5 on node01: under 50% busy" in texts[0]
+    assert "rank 3 on node00: nothing known" in texts[1]
 
 
 def test_metrics_go_round_both_ways():
@@ -84,8 +84,9 @@ def test_the_filter_holds_here():
     assert "/ 4 of 16 ranks: 1,4-6" in text
     assert [row.ranks for row in source.current.heat.rows] == [(1, 1), (4, 4), (5, 5), (6, 6)]
     assert app.views["heat"].pane.chosen_rank() == 5
-    assert "no rank fits the filter" in drive(source, "3", "slash", *"99", "enter", lambda app, _: app.tick())[1]
-    _, text = drive(source, "3", "slash", *"99", "enter", "escape")
+    texts = []
+    _, text = drive(source, "3", "slash", *"99", "enter", tick, seen(texts), "escape")
+    assert "no rank fits the filter" in texts[0]
     assert "of 16 ranks" not in text
     assert source.wished.heat.ranks is None
 
@@ -98,10 +99,11 @@ def test_ranks_that_a_filter_takes_out_of_a_row_are_not_said_to_be_in_it():
 
 
 def test_columns_of_several_steps():
-    _, text = drive(through_time.slow(), "3", "w")
-    assert "8 steps/column" in text
-    around = drive(through_time.slow(), "3", *["w"] * len(HEAT_STEPS), tick, tick)[1]
-    assert around == drive(through_time.slow(), "3", tick, tick)[1]
+    texts = []
+    wider = ["w"] * (len(HEAT_STEPS) - 1)
+    _, around = drive(through_time.slow(), "3", tick, tick, seen(texts), "w", seen(texts), *wider, tick, tick)
+    assert "8 steps/column" in texts[1]
+    assert around == texts[0]
 
 
 def tick(app, _):
@@ -162,16 +164,17 @@ def noisy(ranks, *, late=None, noise=0.15):
 
 
 def test_a_world_in_which_all_stray_is_quiet_and_percentages_are_a_key_away():
-    source = noisy(1024)
-    _, text = drive(source, "3")
-    assert not set("▁▃▆█") & set("".join(text.splitlines()[4:-3]))
-    assert "own time beyond chance" in text
-    _, text = drive(source, "3", "percent_sign")
-    assert text.count("█") > 700
-    assert "own time over median" in text
-    assert "· <5%" in text
-    assert source.wished.heat.beyond_chance is False
-    assert drive(source, "3", "percent_sign", "percent_sign")[1] == drive(source, "3")[1]
+    source, texts, wishes = noisy(1024), [], []
+    look = [seen(texts), lambda *_: wishes.append(source.wished.heat.beyond_chance)]
+    drive(source, "3", *look, "percent_sign", *look, "percent_sign", *look)
+    quiet, percentages, again = texts
+    assert not set("▁▃▆█") & set("".join(quiet.splitlines()[4:-3]))
+    assert "own time beyond chance" in quiet
+    assert percentages.count("█") > 700
+    assert "own time over median" in percentages
+    assert "· <5%" in percentages
+    assert again == quiet
+    assert wishes == [True, False, True]
 
 
 def test_a_late_rank_in_such_a_world_is_one_line():
@@ -209,11 +212,10 @@ def test_of_folded_ranks_it_is_said_how_many_are_meant():
 
 
 def test_the_cursor_goes_from_row_to_row_and_opens_its_worst_rank():
-    app, text = drive(through_time.slow(), "3")
-    assert "rank 5 on node01" in text
-    app, text = drive(through_time.slow(), "3", "g", "j", "j")
-    assert "rank 2 on node00: beyond chance in 9%" in text
-    app, text = drive(through_time.slow(), "3", "g", "j", "j", "enter")
+    texts = []
+    app, text = drive(through_time.slow(), "3", seen(texts), "g", "j", "j", seen(texts), "enter")
+    assert "rank 5 on node01" in texts[0]
+    assert "rank 2 on node00: beyond chance in 9%" in texts[1]
     assert app.current_mode == "inspect"
     assert "─rank 2 ·" in text
     app, text = drive(through_time.slow(), "3", "enter", "escape")

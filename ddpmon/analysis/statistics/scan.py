@@ -26,7 +26,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.analysis.statistics.arrays import Bools, running_total
+from ddpmon.analysis.statistics.arrays import Bools, median, medians, running_total
 from ddpmon.analysis.statistics.excess import SMOOTHED, some_of, steady
 
 Values = NDArray[np.float32]
@@ -85,11 +85,11 @@ def scan(values: Values) -> ScanResult:
     middle = np.pad(steady(values), ((SMOOTHED // 2, SMOOTHED // 2), (0, 0)), mode="edge")
     some = some_of(np.arange(series))
     jumps = values - middle
-    reach = CUT * float(np.median(np.abs(jumps[:, some]))) / _OF_SQUARES**0.5
+    reach = CUT * median(np.abs(jumps[:, some]).ravel()) / _OF_SQUARES**0.5
     cut = middle + np.clip(jumps, -reach, reach)
     before = running_total(cut)
     few, far = before[:, some], -_NORMAL.inv_cdf(CHANCE / values.size)
-    roughness = np.float32(ROUGHER * np.median(_roughness(values[:, some])))
+    roughness = np.float32(ROUGHER * median(_roughness(values[:, some])))
     strays: list[float] = []
     bounds: list[float] = []
     noises: list[_Noise] = []
@@ -123,7 +123,7 @@ def scan(values: Values) -> ScanResult:
 
 def _roughness(values: Values) -> Values:
     """[K] How far values that lie near each other differ, which a change of level does not affect."""
-    rough: Values = np.sqrt(np.median(np.square(values[_NEAR:] - values[:-_NEAR]), axis=0)) + np.float32(1e-9)
+    rough: Values = np.sqrt(medians(np.square(values[_NEAR:] - values[:-_NEAR]).T)) + np.float32(1e-9)
     return rough
 
 
@@ -134,7 +134,7 @@ class _Noise:
         """shorter: the same of windows half as long, a quarter as long, …, the shortest first."""
         self._means, self.length, self._apart = means, length, apart
         self._stride = max(1, length // 4)
-        self.centre = float(np.median(means[:: self._stride]))
+        self.centre = median(means[:: self._stride].ravel())
         self.variance = self._half_square(apart)
         # A change of level in the midst of many series makes means lie further apart than chance does. But what chance
         # does never grows faster with time, and never falls more slowly with length, than it did before.
@@ -156,7 +156,7 @@ class _Noise:
         """Half the typical square of the difference of means that lie so far apart."""
         windows, apart = self._means[:: self._stride], max(1, apart // self._stride)
         squares = np.square(windows[apart:] - windows[:-apart])
-        return float(np.median(np.median(squares, axis=0))) / (2 * _OF_SQUARES)
+        return median(medians(squares.T)) / (2 * _OF_SQUARES)
 
     def bound(self, far: float, series: int) -> float:
         """What a mean exceeds as rarely as a normal value exceeds `far`.
@@ -182,7 +182,7 @@ class _Noise:
         blocks = windows[: count - count % length].reshape(-1, length, some)
         if blocks[:, 0].size < _FEWEST_MAXIMA:
             return 0.0
-        largest = blocks.max(axis=1) - (np.median(blocks, axis=1) if self.length > 1 else 0)
+        largest = blocks.max(axis=1) - (medians(blocks) if self.length > 1 else 0)
         offset = CUT * self.variance**0.5 + 1e-9
         low, high = (log(max(0.0, float(each)) + offset) for each in np.quantile(largest, _QUANTILES))
         spread = (high - low) / (_GUMBEL[1] - _GUMBEL[0])
