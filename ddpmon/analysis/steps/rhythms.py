@@ -78,6 +78,8 @@ PERIODS = 20
 MANY = 200
 """Places of which the binomial tail is summed, at most: more would take time and decide nothing else."""
 LOG_FACTORIAL: Floats = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, MANY + 1)))])
+PAIRED = 40
+"""Long steps that are so few that going through their pairs is quicker than a Fourier transform."""
 FAR = 64
 """Times as many steps between the first and the last of them as there are long ones, from which on those are few."""
 
@@ -197,7 +199,7 @@ def _rhythm(steps: Ints, at: Ints, share: float, missed: float) -> tuple[int, In
 def _distances(numbers: Ints) -> Ints:
     """How many pairs of these rising numbers lie so far apart, by distance: their autocorrelation."""
     span = int(numbers[-1] - numbers[0]) + 1
-    if span > FAR * len(numbers):  # steps were lost, or are few: pair by pair
+    if span > FAR * len(numbers) or len(numbers) <= PAIRED:  # steps were lost, or are few: pair by pair
         gaps = numbers[:, None] - numbers[None, :]
         return np.bincount(gaps[gaps > 0], minlength=2)
     there = np.zeros(span)
