@@ -40,6 +40,8 @@ ANALYSIS_SHARE = 0.125
 """Of one core, that judging may take: twice a second up to some hundred ranks, of 16,384 every few seconds."""
 NODE_ANALYSIS_S = 5.0
 """Between two analyses by the hub of a node whose viewers are shown what the root makes of the world."""
+GATHER_MS = 100
+"""How long a node's hub lets further ranks come once one has: a turn of its loop costs as much as what it takes."""
 ORPHANED_S = 5.0
 """How long no rank may be heard before the hub of a run without a supervisor ends by itself."""
 
@@ -90,6 +92,9 @@ class Hub:
         poller.register(self._sockets.ingest, zmq.POLLIN)
         poller.register(self._sockets.view, zmq.POLLIN)
         poller.register(self._woken, zmq.POLLIN)
+        others = zmq.Poller()
+        others.register(self._sockets.view, zmq.POLLIN)
+        others.register(self._woken, zmq.POLLIN)
         self._floods = Floods(
             {
                 self._sockets.ingest_monitor: self._ingest.receiver,
@@ -107,6 +112,8 @@ class Hub:
                 self._floods.watch(self._nodes.monitors)
                 busy = self._recorder.backlog_is_large or self._recorder.too_large
                 ready = dict(poller.poll(0 if busy else int(wait * 1e3) + 1))
+                if self._nodes.root_shows and ready.keys() == {self._sockets.ingest}:
+                    ready |= others.poll(GATHER_MS)
                 now = time.monotonic()
                 if self._sockets.ingest in ready and self._receive(now):
                     self._heard_at = now
