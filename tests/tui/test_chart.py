@@ -17,7 +17,7 @@ from ddpmon.tui.lines import size as size_of
 from ddpmon.tui.widgets.bigchart import BigChart, moment
 from ddpmon.tui.widgets.chart import LABEL
 from tests.tui import charted, golden, odd, snapshots
-from tests.tui.driving import drive, screen_text
+from tests.tui.driving import drive, screen_text, seen
 from tests.tui.tape import replaying
 
 SIZES = ((80, 24), (160, 50))
@@ -164,12 +164,11 @@ def test_the_cursor_takes_the_chart_along_when_it_leaves_it(source):
 
 
 def test_windows_are_those_that_the_run_is_long_enough_for(source):
-    spans = []
-    for count in range(5):
-        app, _ = drive(charted.source(source.store.histories), "z", *["w"] * count)
-        spans.append(app.views["chart"].pane._span_s)
+    spans, texts = [], []
+    look = [lambda app, _: spans.append(app.views["chart"].pane._span_s), seen(texts)]
+    drive(source, "z", *look, *["w", *look] * 4)
     assert spans == [None, 600.0, 60.0, None, 600.0]
-    assert "last 10 min of 17 min" in drive(source, "z", "w")[1]
+    assert "last 10 min of 17 min" in texts[1]
 
 
 def test_a_window_goes_on_with_the_run_and_a_stretch_of_the_past_stays():
@@ -191,7 +190,8 @@ def test_a_window_goes_on_with_the_run_and_a_stretch_of_the_past_stays():
 
 
 def test_smoothing_is_named_and_the_raw_curve_stays(source):
-    texts = [drive(charted.source(source.store.histories), "z", *["o"] * count)[1] for count in range(4)]
+    texts = []
+    drive(source, "z", seen(texts), *["o", seen(texts)] * 3)
     assert "smoothed 0.6" in texts[1]
     assert "smoothed 0.9" in texts[2]
     assert texts[3] == texts[0]

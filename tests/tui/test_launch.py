@@ -114,31 +114,43 @@ def test_the_next_form_begins_with_what_was_started_last(started, folder):
         assert shown in text
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "said"),
-    [
-        ("script", "", "no script: a file, or -m and a module"),
-        ("script", "nothing.py", "no script nothing.py in"),
-        ("script", "-m no.such", "no module no.such"),
-        ("script", "broken.py", "broken.py is not Python: line 1"),
-        ("arguments", "'open", "arguments: no closing quotation"),
-        ("processes", "many", "a number, gpu, cpu or auto is wanted"),
-        ("processes", "0", "from 1 to 1024 processes"),
-        ("name", "a b", "letters, digits, '.', '_' and '-' only"),
-        ("environment", "A", "'A' is no variable; KEY=VALUE is wanted"),
-        ("environment", "DDPMON_HOME=/x", "DDPMON_HOME is for ddpmon itself"),
-        ("folder", "/no/such", "no folder /no/such"),
-    ],
+WRONG = (
+    ("script", "", "no script: a file, or -m and a module"),
+    ("script", "nothing.py", "no script nothing.py in"),
+    ("script", "-m no.such", "no module no.such"),
+    ("script", "broken.py", "broken.py is not Python: line 1"),
+    ("arguments", "'open", "arguments: no closing quotation"),
+    ("processes", "many", "a number, gpu, cpu or auto is wanted"),
+    ("processes", "0", "from 1 to 1024 processes"),
+    ("name", "a b", "letters, digits, '.', '_' and '-' only"),
+    ("environment", "A", "'A' is no variable; KEY=VALUE is wanted"),
+    ("environment", "DDPMON_HOME=/x", "DDPMON_HOME is for ddpmon itself"),
+    ("folder", "/no/such", "no folder /no/such"),
 )
-def test_what_is_wrong_is_told_in_the_form_and_nothing_is_started(started, folder, field, value, said):
+"""(a field of the form, what cannot be in it, what is said of that)"""
+
+
+def test_what_is_wrong_is_told_in_the_form_and_nothing_is_started(started, folder):
     (folder / "broken.py").write_text("def f(:\n")
     remembered.remember(LaunchForm("train.py", folder=str(folder)))
 
-    def fill(app, _):
-        app.screen.inputs[field].value = value
+    def fill(field, value):
+        def fill_in(app, _):
+            app.screen.inputs[field].value = value
 
-    _, text = drive(snapshots.slow(), "n", fill, "enter", settle, shows(said), "x", size=(200, 24))
-    assert said not in text, "it is taken back as soon as something is changed"
+        return fill_in
+
+    def takes_back(said):
+        def look(app, _):
+            assert said not in screen_text(app), "it is taken back as soon as something is changed"
+
+        return look
+
+    steps = [
+        step for field, value, said in WRONG
+        for step in ("n", fill(field, value), "enter", settle, shows(said), "x", takes_back(said), "escape")
+    ]  # fmt: skip
+    drive(snapshots.slow(), *steps, size=(200, 24))
     assert started == []
     assert remembered.last() == LaunchForm("train.py", folder=str(folder)), "only what was started is remembered"
 
