@@ -11,6 +11,9 @@ import click
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+NOTIFY = ("off", "bell", "desktop", "both")
+"""Ways in which the dashboard says that a run gets worse."""
+
 
 class Within(click.FloatRange):
     """A number within bounds; click's own range lets "nan" through, which is within none."""
@@ -50,7 +53,7 @@ def notifications(function: Callable[..., Any]) -> Callable[..., Any]:
     """How the dashboard says it when the run gets worse or ends: `notify`."""
     return click.option(
         "--notify",
-        type=click.Choice(("off", "bell", "desktop", "both")),
+        type=click.Choice(NOTIFY),
         default="off",
         envvar="DDPMON_NOTIFY",
         show_default=True,

@@ -10,13 +10,14 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
+from ddpmon.cli.options import NOTIFY
 from ddpmon.export import openmetrics, stacks
 from ddpmon.export.headless import Lines
 from ddpmon.messages import Snapshot, StackView
 from ddpmon.runs.logs import Said
 from ddpmon.source import FakeSource
 from ddpmon.tui.app import DdpmonApp
-from ddpmon.tui.notify import WAYS, sequence
+from ddpmon.tui.notify import sequence
 from ddpmon.tui.text import head_text, table_text
 from tests.tui.driving import screen_text
 from tests.tui.tape import FakeTape
@@ -74,7 +75,7 @@ def texts(shot: Snapshot) -> Iterator[str]:
     lines = Lines(5.0)
     yield from lines.of(shot, 0.0)
     yield from lines.of(shot, 60.0, 60.0)
-    for way in WAYS:
+    for way in NOTIFY:
         assert_plain(re.sub(r"\A\x07?(\x1b\](9|777);[^\x1b]*\x1b\\)*\Z", "", sequence(way, shot, {})))
     told = [*shot.stacks, *(StackView(rank.rank, rank.stack) for rank in shot.ranks if rank.stack)]
     for fresh in (set(), {view.rank for view in told if view.stack}):

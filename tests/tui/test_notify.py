@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ddpmon.cli.options import NOTIFY
 from ddpmon.source import FakeSource
-from ddpmon.tui.notify import MOST, QUIET_S, WAYS, Worsening, sequence
+from ddpmon.tui.notify import MOST, QUIET_S, Worsening, sequence
 from tests.tui import snapshots
 from tests.tui.driving import drive
 from tests.tui.terminal import Terminal
@@ -77,7 +78,7 @@ def test_without_a_verdict_the_last_event_or_the_state_is_told():
     assert ": failed\x1b" in sequence("desktop", snapshots.replace(FAILED, verdict="", events=[]), {})
 
 
-@given(st.text(), st.text(), st.sampled_from(WAYS), st.booleans())
+@given(st.text(), st.text(), st.sampled_from(NOTIFY), st.booleans())
 def test_nothing_from_outside_reaches_the_terminal_as_a_command(name, verdict, way, tmux):
     shot = snapshots.replace(FAILED, verdict=verdict, run=snapshots.replace(FAILED.run, name=name))
     written = sequence(way, shot, {"TMUX": "x"} if tmux else {})
