@@ -38,6 +38,11 @@ def test_what_takes_little_is_not_told() -> None:
     assert of_kinds("pauses", times=Times(), world_size=4) == []
 
 
+def test_a_checkpoint_before_any_training_takes_no_share_of_it() -> None:
+    """A run that refuses its checkpoint and ends was told to write them less often."""
+    assert of_kinds("pauses", times=times(CHECKPOINT, [0.2], [(0,)], training_s=0.0), world_size=4) == []
+
+
 def test_a_rank_that_keeps_pausing_for_something_unknown_is_a_fault() -> None:
     (finding,) = of_kinds("pauses", times=times(PAUSE, [2.0] * 10, [(2,)]), world_size=4)
     assert (finding.severity, finding.ranks, finding.phase) == ("warn", [2], "other")

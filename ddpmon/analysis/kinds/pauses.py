@@ -66,9 +66,13 @@ def detect(moment: Moment) -> list[Detection[Pauses]]:
 
 
 def _each(times: Times, world_size: int) -> Iterator[Detection[Pauses]]:
+    if (
+        times.training_s <= 0
+    ):  # it read a checkpoint, or wrote one, and never came to train: there is nothing to take from
+        return
     whole = times.training_s + sum(times.paused_s)
     for kind, (seconds, count) in enumerate(zip(times.paused_s, times.counts, strict=True)):
-        if whole <= 0 or seconds < SHARE.enter * whole or not count:
+        if seconds < SHARE.enter * whole or not count:
             continue
         name, share = PAUSES[kind], seconds / whole
         latest = [one for one in times.latest if one.kind == name]
