@@ -20,7 +20,7 @@ WORKLOADS = {
 }
 
 
-@pytest.mark.parametrize(("script", "nproc", "said"), [("mnist.py", 3, "accuracy"), ("resnet.py", 2, "images/s")])
+@pytest.mark.parametrize(("script", "nproc", "said"), [("mnist.py", 4, "accuracy"), ("resnet.py", 2, "images/s")])
 def test_weights_are_bit_identical_and_every_step_is_recorded(
     cli: Cli, tmp_path: Path, script: str, nproc: int, said: str
 ) -> None:
