@@ -15,6 +15,7 @@ from ddpmon.analysis.statistics.excess import over_peers
 from ddpmon.analysis.statistics.wandering import wandering as fitted
 from ddpmon.analysis.steps.turns import turns
 from ddpmon.analysis.steps.window import Window
+from ddpmon.messages import Finding
 from tests.analysis.noise import bursts, heavy_tails, wandering
 from tests.worlds import OWN, own_times, world_with
 
@@ -261,3 +262,15 @@ def test_a_long_step_of_another_rank_in_half_of_two_dozen_steps_is_chance_where_
         own[step, rng.integers(64), 2] += 40
     found = findings(world_with(own), Evidence())
     assert any(f.kind == "moving_straggler" and f.severity == "warn" for f in found) is told
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_rank_stays_late_where_only_its_noise_has_fallen_and_its_phase_shows_it(seed):
+    """Hours after it began, when the window has no other steps."""
+    factors = wandering(600, 8, share=0.05, lasts=33, seed=seed)
+    factors[:46, 4], factors[46:, 4] = 1.2, 0.95
+    own = own_times(600, 8, noise=0.01, seed=seed) * factors
+    own[:, 4, 2] += 0.1 * STEP_MS
+    before = [Finding("straggler", "warn", "", [4], "backward", 2, cost_ms=2.0)]
+    found = findings(world_with(own, first=50_000), Evidence(world_size=8), before)
+    assert [(f.since_step, f.until_step) for f in found if f.ranks == [4]] == [(2, None)]

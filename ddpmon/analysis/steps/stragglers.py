@@ -180,7 +180,8 @@ def _stretches(world: World, noise: Chance, asked: _Asked) -> list[LateStretch]:
         if column not in asked.skip and column not in hidden and (not one or lately[column] < FADED * one.over_ms):
             hidden.append(column)
     for one in _late_in_one_phase(world, hidden, asked):
-        if one.over or not by_column.get(one.column):
+        by_own_time = by_column.get(one.column)
+        if one.over or not by_own_time or by_own_time.over:  # noise that wanders may fall by as much as a rank is late
             by_column[one.column] = one
     for column in hidden[:MOST]:
         since, after = asked.since.get(column), asked.after(column)
