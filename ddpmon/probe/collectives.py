@@ -98,7 +98,6 @@ class _Entry(msgspec.Struct):
     collective_seq_id: int
     process_group: tuple[str, str]
     retired: bool
-    is_p2p: bool = False
 
 
 class _Dump(msgspec.Struct):
