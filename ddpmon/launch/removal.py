@@ -15,11 +15,6 @@ from ddpmon.runs import Run
 _ASIDE = ".deleted-"
 
 
-def size_bytes(run: Run) -> int:
-    """What a run takes on the disk."""
-    return folder_bytes(runs.run_dir(run.id))
-
-
 def folder_bytes(folder: Path) -> int:
     """What a folder takes on the disk."""
     total = 0
@@ -31,8 +26,8 @@ def folder_bytes(folder: Path) -> int:
 
 
 def size_text(run: Run) -> str:
-    """The same for people: 12 MB."""
-    return bytes_text(size_bytes(run))
+    """What a run takes on the disk, for people: 12 MB."""
+    return bytes_text(folder_bytes(runs.run_dir(run.id)))
 
 
 def bytes_text(size_bytes: float) -> str:

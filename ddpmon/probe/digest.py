@@ -36,10 +36,9 @@ class SampledElements:
 
     __slots__ = ("_elements", "_event", "group", "model", "sequence", "step", "updates")
 
-    def __init__(
-        self, step: int, model: int, group: str, sequence: int, elements: Any, event: Any, updates: int = 0
-    ) -> None:
-        self.step = step
+    def __init__(self, model: int, group: str, sequence: int, updates: int, elements: Any, event: Any) -> None:
+        self.step = 0
+        """The one that it is of, once that is worked out."""
         self.model = model
         self.group = group
         self.sequence = sequence
@@ -56,7 +55,7 @@ class SampledElements:
 
 
 def sample(
-    parameters: list[Any], step: int, model: int, group: str = "", sequence: int = 0, updates: int = 0
+    parameters: list[Any], model: int, group: str = "", sequence: int = 0, updates: int = 0
 ) -> SampledElements | None:
     """Take every few elements of every few parameters, as float64 (exact for every smaller type); None without any.
 
@@ -74,11 +73,11 @@ def sample(
         return None
     elements = torch.cat(slices)
     if not elements.is_cuda:
-        return SampledElements(step, model, group, sequence, elements, None, updates)
+        return SampledElements(model, group, sequence, updates, elements, None)
     if torch.cuda.is_current_stream_capturing():
         return None
     pinned = torch.empty(elements.shape, dtype=torch.float64, pin_memory=True)
     pinned.copy_(elements, non_blocking=True)
     event = torch.cuda.Event()
     event.record()
-    return SampledElements(step, model, group, sequence, pinned, event, updates)
+    return SampledElements(model, group, sequence, updates, pinned, event)

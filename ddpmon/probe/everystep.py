@@ -132,7 +132,7 @@ class EveryStep(ScriptCalls):
 
     def _digest(self, replica: Replica, model: DistributedDataParallel, updates: int = 0) -> None:
         place = position(model.process_group)
-        sampled = sample(reduced_parameters(model), 0, replica.number, *place, updates)
+        sampled = sample(reduced_parameters(model), replica.number, *place, updates)
         if sampled is not None:
             self.pen.note((Account.digest_taken, monotonic_ns(), None, sampled, None, None))
 

@@ -126,9 +126,9 @@ class Hearing:
             return True
         return self.pen.depth > 0 and in_backward()
 
-    def tell(self, reader: Reader, first: Any = None, second: Any = None, third: Any = None) -> None:
+    def tell(self, reader: Reader, first: Any = None, second: Any = None) -> None:
         """Note something that happens now."""
-        self.pen.mark((reader, monotonic_ns(), None, first, second, third))
+        self.pen.mark((reader, monotonic_ns(), None, first, second, None))
 
     def leave(self, error: BaseException) -> None:
         """Something in the probe went wrong: say so once, and stop listening. Training goes on."""

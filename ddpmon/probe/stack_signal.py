@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import faulthandler
 import os
+from dataclasses import dataclass
 
 import msgspec
 
@@ -18,15 +19,15 @@ from ddpmon.messages.folder import STACK_SIGNAL, STACKS, Places
 from ddpmon.probe.folder import folder
 
 
+@dataclass
 class _Armed:
     """The signal handler that this process has armed, and the files it writes."""
 
-    def __init__(self, path: str, file: int, handler: int) -> None:
-        self.path = path
-        self.file = file
-        self.handler = handler
-        """Address of faulthandler's signal handler."""
-        self.offered = True
+    path: str
+    file: int
+    handler: int
+    """Address of faulthandler's signal handler."""
+    offered: bool = True
 
 
 _armed: _Armed | None = None

@@ -42,7 +42,7 @@ def changed(run, **changes):
 
 def test_all_of_it_goes_its_sockets_too(run):
     told = (runs.run_dir(run.id) / "run.json").stat().st_size
-    assert removal.size_bytes(run) == 300_000 + len("words") + told
+    assert removal.folder_bytes(runs.run_dir(run.id)) == 300_000 + len("words") + told
     assert removal.size_text(run) == f"{(300_005 + told) / 1000:.0f} kB"
     removal.delete(run)
     assert list(runs.runs_dir().iterdir()) == []
@@ -113,7 +113,7 @@ def test_where_it_cannot_be_moved_away_nothing_is_deleted(run, monkeypatch):
     monkeypatch.setattr("pathlib.Path.rename", refuse)
     with pytest.raises(DdpmonError, match="cannot be deleted: Permission denied"):
         removal.delete(run)
-    assert removal.size_bytes(run) >= 300_000
+    assert removal.folder_bytes(runs.run_dir(run.id)) >= 300_000
     assert runs.load(run.id) == run
 
 

@@ -10,7 +10,7 @@ from ddpmon.probe.digest import due, sample
 
 
 def value(model: nn.Module) -> int:
-    sampled = sample(list(model.parameters()), 1, 0)
+    sampled = sample(list(model.parameters()), 0)
     assert sampled is not None
     result = sampled.value()
     assert result is not None
@@ -41,7 +41,7 @@ def test_channels_last_and_tiny_parameters_are_taken_as_they_lie() -> None:
     assert value(model) == value(make().to(memory_format=torch.channels_last))
     empty = nn.ParameterList([nn.Parameter(torch.zeros(0)), nn.Parameter(torch.ones(()))])
     assert isinstance(value(empty), int)
-    assert sample([], 1, 0) is None
+    assert sample([], 0) is None
 
 
 def test_digests_are_taken_early_and_then_now_and_then() -> None:
