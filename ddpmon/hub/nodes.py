@@ -17,7 +17,7 @@ from ddpmon import runs
 from ddpmon.addresses import bracketed, own_for_others, split
 from ddpmon.hub import curve_keys
 from ddpmon.hub.downlink import Downlink
-from ddpmon.hub.printed import Printed
+from ddpmon.hub.printed import RankOutput
 from ddpmon.hub.receiving import Receiver, Socket
 from ddpmon.hub.uplink import EVERY_S, Uplink
 from ddpmon.hub.viewers import Viewers
@@ -60,7 +60,7 @@ class Nodes:
         self._job_key = job_key.kept(store.run.id) if store.run.hub_at else None
         self._root_name = f"the hub at {store.run.hub_at}" if store.run.hub_at else "the hub of rank 0"
         self._awaited_until = math.inf
-        self._printed = Printed(store.run, store.registry, self._fetch)
+        self._printed = RankOutput(store.run, store.registry, self._fetch)
         self._sockets: list[Socket] = []
         self._polled: list[Socket] = []
         self.monitors: dict[Socket, Receiver] = {}

@@ -18,7 +18,7 @@ FAR_MOST = 64
 ASKED = "its machine is asked for it"
 
 
-class Printed:
+class RankOutput:
     """Reads and fetches only what somebody looks at. fetch(node, rank): asks the hub of a node."""
 
     def __init__(self, run: Run, registry: Registry, fetch: Callable[[int, int], None]) -> None:

@@ -18,8 +18,8 @@ from ddpmon.messages.changes import LARGEST_BYTES, are_changes, changed
 from ddpmon.messages.door import Door, wrong
 from ddpmon.runs import Run
 from ddpmon.runs.logs import Log
-from ddpmon.source.output import Output
 from ddpmon.source.protocol import LocalSource
+from ddpmon.source.rank_log import RankLog
 
 POLL_MS = 250
 ASK_AGAIN_S = 3.0
@@ -42,7 +42,7 @@ class LiveSource(LocalSource):
         if why := wrong(str(folder)) or wrong(str(folder.parent)):
             raise UnsafePathError(f"{why}: no hub of yours is in there; remove it, or set DDPMON_RUNTIME_DIR elsewhere")
         self._run = run
-        self._output = Output(run)
+        self._output = RankLog(run)
         self._snapshot: Snapshot | None = None
         self._base: Snapshot | None = None
         """The hub's last one, of which it may send changes."""

@@ -11,7 +11,7 @@ from ddpmon.runs import Run
 from ddpmon.runs.logs import Log, Reader, Said
 
 
-class Output:
+class RankLog:
     """`log` has it. A hub's snapshots are given to `take`, by another thread than the one that polls the log."""
 
     def __init__(self, run: Run) -> None:
