@@ -8,7 +8,7 @@ import pytest
 
 from ddpmon import runs
 from ddpmon.hub import curve_keys
-from ddpmon.hub.printed import Printed
+from ddpmon.hub.printed import RankOutput
 from ddpmon.messages import Ask, Failure, Phase, PrintedLine, PrintedView, PrintedWish, Where, WireError, Wish, encode
 from ddpmon.messages.nodes import Bundle, End, Item, Output, decode_from_node
 from ddpmon.recording.recorded import recorded_report
@@ -195,7 +195,7 @@ def test_output_that_nobody_asked_for_is_not_taken(home):
     for rank in range(4):
         root.join(rank)
     asked = []
-    printed = Printed(root.run, root.store.registry, lambda node, rank: asked.append((node, rank)))
+    printed = RankOutput(root.run, root.store.registry, lambda node, rank: asked.append((node, rank)))
     view = PrintedView(3, 1, [PrintedLine("out", "x")])
     assert not printed.came(view, 1), "nobody asked"
     assert printed.view(3, 10.0).why == "its machine is asked for it"
