@@ -84,6 +84,8 @@ SEEN_AFTER_S = 600.0
 """When the list of runs is looked at, after the beginning of the shipped run."""
 LAID_OUT_S = 0.1
 """By then what a key or a frame has changed is laid out and painted."""
+AGAIN_S = 0.01
+"""Between two looks at a picture that is to be an expected one."""
 EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
@@ -120,7 +122,7 @@ async def taken(moment: Moment, scene: Scene, expected: str | None = None) -> st
 
     async def frame() -> None:
         app.tick()
-        await pilot.pause(LAID_OUT_S)
+        await pilot.pause(LAID_OUT_S if expected is None else AGAIN_S)
 
     async with app.run_test(size=scene.size) as pilot:
         await frame()
@@ -128,7 +130,7 @@ async def taken(moment: Moment, scene: Scene, expected: str | None = None) -> st
             await pilot.press(key)
             await frame()
         await app.workers.wait_for_complete()
-        for _ in range(3 if expected is None else 12):
+        for _ in range(3 if expected is None else 100):
             await frame()
             svg = self_contained(app.export_screenshot(title="ddpmon demo"))
             if svg == expected:

@@ -30,10 +30,8 @@ from ddpmon.probe.records import (
 )
 from ddpmon.probe.stepclock import StepClock
 
-SCALARS = 10_000
-"""Values of `ddpmon.log` that wait for the sending thread; a process that never sends keeps no more."""
-SAMPLED = 10_000
-"""Digests that wait for the sending thread; likewise."""
+WAITING = 10_000
+"""Values of `ddpmon.log`, and digests, that wait for the sending thread; who never sends keeps no more."""
 
 
 class Account:
@@ -45,8 +43,8 @@ class Account:
         self.clock = StepClock(journal.moment)
         self.iteration = Iteration(self.clock, lambda key: self._names.get(key, "model"))
         self.loops = Loops(identity.note)
-        self.scalars: deque[tuple[int, str, object]] = deque(maxlen=SCALARS)
-        self.sampled: deque[SampledElements] = deque(maxlen=SAMPLED)
+        self.scalars: deque[tuple[int, str, object]] = deque(maxlen=WAITING)
+        self.sampled: deque[SampledElements] = deque(maxlen=WAITING)
         """Digests of replicas whose values are still to arrive from the device."""
         self.total_steps: int | None = None
         self.unsynchronised = 0

@@ -1,9 +1,8 @@
 """A different rank is late at each step: nobody is slow on average, yet every step waits for someone.
 
 Noise has that too: with equal chances the last of R ranks is late in every step. So it is a finding only where chance
-of one kind cannot make it: in most steps one rank stands apart from all others by far more than those lie apart
-(of two ranks, the one or the other is late and they hardly ever arrive together), or where own times follow the
-samples or tokens of each step. The last steps alone must show it: it begins and ends with them.
+of one kind cannot make it (`another_each_step`), or where ranks take turns of many steps (`steps.turns`). The last
+steps alone must show it: it begins and ends with them.
 """
 
 from __future__ import annotations
@@ -15,14 +14,23 @@ from typing import Any
 import numpy as np
 
 from ddpmon.analysis.kinds import load_imbalance, periodic_straggler, several_stragglers, slow_host, straggler
+from ddpmon.analysis.kinds.another_each_step import (
+    FEW,
+    FOLLOWS,
+    MANY,
+    MOST,
+    begins,
+    critical_shares,
+    lateness_of_the_last,
+    shows,
+    work_followed,
+)
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, covers_what_goes_on, for_words
 from ddpmon.analysis.kinds.late import Late
 from ddpmon.analysis.kinds.own_time import forward_may_be, other_may_be_forward
 from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, STAYS
-from ddpmon.analysis.statistics.arrays import Floats, median, medians
+from ddpmon.analysis.statistics.arrays import medians
 from ddpmon.analysis.statistics.change_points import onset
-from ddpmon.analysis.statistics.excess import SMOOTHED
-from ddpmon.analysis.steps.stragglers import OVER_PEERS
 from ddpmon.analysis.steps.summary import efficiency
 from ddpmon.analysis.steps.turns import SHORTEST_TURN, turns
 from ddpmon.analysis.steps.what_if import gain_all_at_median
@@ -31,67 +39,10 @@ from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import fitting, rank_list
 from ddpmon.messages import OWN_PHASES, Finding
 
-FEW, MANY = 24, 60
-"""Last steps that are looked at: where it is plain two dozen tell it."""
-FEWEST_LEVELS = 5
-"""Ranks of which each is late in few enough of five steps that their median is without it (0.06 of the medians)."""
-BEGINS = {FEW: 2.0, MANY: 1.2}
-"""By how many times they must exceed what is asked for: few steps are weak evidence."""
-IN_MOST = {FEW: 2 / 3, MANY: 0.6}
-"""Share of those steps that must show it to begin with: of many ranks that each have a long step now and then, some one
-has in a fourth of all steps, and by chance in half of two dozen."""
-APART = Threshold(
-    2.5,
-    of="times as far as the others lie apart that the last one stands apart, in the median step",
-    why="Noise alone has less: normal own times 1.0 with three ranks and 0.5 with four, lognormal ones (sigma 1)"
-    " 2.3 and 1.2 (20,000 steps drawn).",
-    keeps=STAYS,
-)
-TOGETHER = Threshold(
-    0.12,
-    of="share of steps in which two ranks are less than half the median distance apart",
-    why="Noise has over 25% of them (half the median distance of normal values: 26%).",
-    below=True,
-    keeps=STAYS,
-)
-LATE = Threshold(
-    OVER_PEERS.enter,
-    of="share of a typical own time by which the last one is late, in the median step",
-    why="As much as a rank must be late over its peers to be a straggler.",
-    keeps=STAYS,
-)
-CHANGES = Threshold(
-    0.5,
-    of="share of the changes of the last rank that independent steps would have, for more than two ranks",
-    why="A judgement: a rank that is late for stretches of steps is another matter (`turns`, `straggler`).",
-)
-CHANGES_OF_TWO = Threshold(
-    0.2,
-    of="share of steps whose last rank is another than the step's before, of two ranks",
-    why="A judgement: independent steps have half; of two ranks one may be late in several steps in a row.",
-)
 INVOLVED = Threshold(
     0.5,
     of="times its share of critical steps by chance, from which on a rank is named",
     why="A judgement: a rank that is the last half as often as it would be by chance takes little part.",
-)
-UNEVEN = Threshold(
-    0.02,
-    of="share of the mean count of samples or tokens by which ranks' counts differ, to be compared with their times",
-    why="A judgement: smaller differences explain no lateness that is worth a finding.",
-)
-TYPICAL_OTHERS = 8
-"""Ranks above which the median stands for the others; of fewer, the fastest does, as the last ones shift the median."""
-MOST = Threshold(
-    0.6,
-    of="share of critical steps that one rank has",
-    why="A judgement: above it, it is that rank's matter and not that of ranks that take turns.",
-)
-FOLLOWS = Threshold(
-    0.8,
-    of="correlation of own times with work, within steps",
-    why="A judgement: work then explains two thirds of the variance (0.8 squared).",
-    keeps=STAYS,
 )
 WORTH = Threshold(
     1.03,
@@ -189,17 +140,17 @@ def _in(world: World, moment: Moment) -> Detection[MovingStraggler] | None:
     held = moment.held_one(KIND)
     if held is not None and "turn_steps" in held.evidence:
         held = None  # turns of many steps are something else, and began at another time
-    if not (_shows(world.last(MANY), STAYS) if held else _begins(world)):
+    if not (shows(world.last(MANY), STAYS) if held else begins(world)):
         return None
     if held:
         begin = int(np.searchsorted(world.step, held.since_step or 0))
     else:
-        begin = onset(_lateness_of_the_last(world), len(world) - 1, near=FEW // 2)
+        begin = onset(lateness_of_the_last(world), len(world) - 1, near=FEW // 2)
     begin = min(begin, len(world) - FEW // 2)
     since = int(world.step[begin])
     world = world.between(begin, len(world))
-    critical = _critical(world)
-    unit, follows = _work(world)
+    critical = critical_shares(world)
+    unit, follows = work_followed(world)
     factor = gain_all_at_median(world) if ranks > 2 else _gain_of_two(world)
     if not WORTH.reached(factor, held=held is not None):
         return None
@@ -266,94 +217,6 @@ def _phase_of_the_last(world: World) -> str:
     """In which the last rank of a step is late most."""
     over = world.phases_ms[np.arange(len(world)), world.own_ms.argmax(axis=1)] - medians(world.phases_ms)
     return OWN_PHASES[int(over.mean(axis=0).argmax())]
-
-
-def _begins(world: World) -> bool:
-    """Whether some number of last steps shows it, and both halves of them do: a burst of noise comes once."""
-    for steps, scale in BEGINS.items():
-        recent = world.last(steps)
-        half = len(recent) // 2
-        parts = recent.between(0, half), recent.between(half, len(recent))
-        if _shows(recent, scale, IN_MOST[steps]) and all(_shows(part, STAYS) for part in parts):
-            return True
-    return False
-
-
-def _shows(world: World, scale: float, share: float = 0.5) -> bool:
-    """Whether it is in these steps. scale: of what is asked for. share: of the steps, that must show as much."""
-    most = MOST.enter + 0.1 * (len(world.ranks) == 2)
-    typical = median(world.own_ms[:: max(1, len(world) // MANY)].ravel())
-    over = _over_its_neighbours(world)
-    is_one_rank = len(over) > 0 and np.bincount(over.argmax(axis=1)).max() > most * len(over)
-    if len(over) and not is_one_rank and _stands_apart(over, typical, scale, share):
-        return True
-    if _critical(world).max() > most:
-        return False
-    return _stands_apart(world.own_ms, typical, scale, share) or _work(world)[1] >= min(scale, 1.0) * FOLLOWS.enter
-
-
-def _lateness_of_the_last(world: World) -> Floats:
-    """[S] By how much the last rank of each step is late, beyond its own level where that can be told."""
-    over = _over_its_neighbours(world)
-    if not len(over):
-        return world.slowest_ms - world.typical_ms
-    edge = SMOOTHED // 2
-    return np.pad(over.max(axis=1), edge, mode="edge")
-
-
-def _critical(world: World) -> Floats:
-    """[R] Share of the steps in which each was the critical rank."""
-    share: Floats = np.bincount(world.critical[world.critical >= 0], minlength=len(world.ranks)) / len(world)
-    return share
-
-
-def _over_its_neighbours(world: World) -> Floats:
-    """[S - 4, R] What each rank is late by beyond its own level there, which may wander: a running median of steps.
-
-    Of few ranks each is late too often for its level to be without it: nothing.
-    """
-    if len(world.ranks) < FEWEST_LEVELS or len(world) <= SMOOTHED:
-        return world.own_ms[:0]
-    over: Floats = world.excess_ms[SMOOTHED // 2 : -SMOOTHED // 2] - world.smooth_ms
-    return over
-
-
-def _stands_apart(own: Floats, typical: float, scale: float, share: float) -> bool:
-    """Whether in a share of the steps one rank is late by itself, and it changes who. typical: own time."""
-    ranks = own.shape[1]
-    if ranks == 2:
-        apart = np.ptp(own, axis=1)
-        middle = median(apart)
-        same = float((apart < middle / 2).mean())
-        alternates = same <= TOGETHER.enter / scale and _changes(own) >= CHANGES_OF_TWO.enter
-        return bool(middle >= scale * LATE.enter * typical and alternates)
-    top = np.partition(own, (ranks - 2, ranks - 1), axis=1)
-    gap = top[:, -1] - top[:, -2]
-    rest = top[:, -2] - medians(own) if ranks > TYPICAL_OTHERS else top[:, -2] - own.min(axis=1)
-    middle = float(np.quantile(gap, 1 - share))
-    return bool(
-        middle >= scale * LATE.enter * typical
-        and middle >= scale * APART.enter * median(rest)
-        and _changes(own) >= CHANGES.enter * (1 - 1 / ranks)
-    )
-
-
-def _changes(own: Floats) -> float:
-    """Share of steps whose last rank is another than the step's before."""
-    last = own.argmax(axis=1)
-    return float((np.diff(last) != 0).mean())
-
-
-def _work(world: World) -> tuple[str, float]:
-    """Whether ranks are late when they have more to do: unit, and correlation within steps."""
-    for unit, counts in (("tokens", world.tokens), ("samples", world.samples)):
-        uneven = counts - counts.mean(axis=1, keepdims=True)
-        if counts.min() <= 0 or np.abs(uneven).mean() < UNEVEN.enter * counts.mean():
-            continue
-        over = world.excess_ms - world.excess_ms.mean(axis=1, keepdims=True)
-        scale = float(np.sqrt(np.square(uneven).sum() * np.square(over).sum()))
-        return unit, float((uneven * over).sum()) / scale if scale else 0.0
-    return "", 0.0
 
 
 def _gain_of_two(world: World) -> float:
