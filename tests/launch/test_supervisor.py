@@ -216,7 +216,8 @@ def test_a_stop_has_stopped_processes_of_the_run_go_on_to_save(python, tmp_path)
             sys.exit(0)
         signal.signal(signal.SIGTERM, save)
         {READY}
-        time.sleep(600)
+        while True:  # not one long sleep: a signal just before it began would be answered after it
+            time.sleep(0.05)
         """,
         grace_s=600.0,
     )
