@@ -1,8 +1,9 @@
 """A different rank is late at each step: nobody is slow on average, yet every step waits for someone.
 
 Noise has that too: with equal chances the last of R ranks is late in every step. So it is a finding only where chance
-of one kind cannot make it (`another_each_step`), or where ranks take turns of many steps (`steps.turns`). The last
-steps alone must show it: it begins and ends with them.
+of one kind cannot make it: in most steps one rank stands apart from all others by far more than those lie apart, or own
+times follow the samples or tokens of each step; or where ranks take turns of many steps. The last steps alone must show
+it: it begins and ends with them.
 """
 
 from __future__ import annotations
