@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.probe.conftest import SCRIPTS, Ear, python
+from tests.probe.conftest import SCRIPTS, Ear, environment, python
 
 pytestmark = pytest.mark.e2e
 SCRIPT = SCRIPTS / "importers.py"
@@ -48,3 +50,21 @@ def test_a_probe_that_cannot_be_armed_says_so_and_leaves_no_trace(ear: Ear, with
     assert done.returncode == 0
     assert done.stderr == "ddpmon: not watching this process: ImportError: no msgspec here\n"
     assert done.stdout.splitlines() == [without_us, "armed: False"]
+
+
+def test_torchrun_itself_looks_for_garbage_rarely_and_what_else_runs_as_often_as_ever(ear: Ear, tmp_path: Path) -> None:
+    package = tmp_path / "torch" / "distributed"
+    package.mkdir(parents=True)
+    for folder in (package.parent, package):
+        (folder / "__init__.py").touch()
+    for name in ("run", "other"):
+        (package / f"{name}.py").write_text("import gc\nprint(*gc.get_threshold())\n")
+
+    def thresholds(name: str, address: str | None) -> list[int]:
+        command = [sys.executable, "-P", "-m", f"torch.distributed.{name}"]
+        said = subprocess.check_output(command, env=environment(address, PYTHONPATH=str(tmp_path)), text=True)
+        return [int(word) for word in said.split()]
+
+    usual = thresholds("run", None)
+    assert thresholds("other", ear.address) == usual
+    assert all(rare > often for rare, often in zip(thresholds("run", ear.address), usual, strict=True))

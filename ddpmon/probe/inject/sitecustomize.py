@@ -111,6 +111,15 @@ def _is_agent():
     return "torch.distributed.run" in sys.orig_argv[1:4]
 
 
+def _spare_collections():
+    """What torchrun imports stays until it ends: looking through it for garbage is a third of its start and its end."""
+    import atexit
+    import gc
+
+    gc.set_threshold(100_000, 50, 1_000)
+    atexit.register(gc.freeze)
+
+
 def _take_over_output():
     """Let a full disk be no matter of this process, if it is a rank that prints into a file of torchrun's."""
     try:
@@ -139,6 +148,7 @@ def _hand_over():
 if os.environ.get("DDPMON_SOCKET"):
     if _is_agent():
         os.environ["DDPMON_AGENT_PID"] = str(os.getpid())
+        _spare_collections()
     else:
         if "RANK" in os.environ:
             _take_over_output()
