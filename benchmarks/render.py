@@ -21,6 +21,7 @@ without waiting, on all screens in turn.
 from __future__ import annotations
 
 import argparse
+import atexit
 import contextlib
 import itertools
 import json
@@ -127,6 +128,7 @@ def watch_frames(file: str) -> None:
     from ddpmon.tui.app import DdpmonApp
 
     out = open(file, "w", buffering=1 << 14)  # noqa: SIM115  as long as the process
+    atexit.register(out.flush)  # the dashboard freezes what is there before it draws: no collector closes this file
     began: list[float] = []
     tick, display = DdpmonApp.tick, App._display
 
