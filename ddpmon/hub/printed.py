@@ -50,9 +50,9 @@ class RankOutput:
                 kept = self._lines.setdefault(said.rank, deque(maxlen=PRINTED_LINES))
                 kept.extend(PrintedLine(said.stream, text) for text in said.lines)
                 self._totals[said.rank] = self._totals.get(said.rank, 0) + len(said.lines)
-        its = rank if rank in self._lines else LAUNCHER  # torchrun under `exec` prints what its ranks do
-        lines = list(self._lines.get(its, ()))
-        return PrintedView(rank, self._totals.get(its, 0), lines, "" if lines else "nothing was printed so far")
+        source = rank if rank in self._lines else LAUNCHER  # torchrun under `exec` prints what its ranks do
+        lines = list(self._lines.get(source, ()))
+        return PrintedView(rank, self._totals.get(source, 0), lines, "" if lines else "nothing was printed so far")
 
     def came(self, view: PrintedView, node: int) -> bool:
         """Take what the hub of a node sent; says whether it may speak for that rank, and was asked."""

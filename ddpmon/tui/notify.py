@@ -53,7 +53,7 @@ class Worsening:
 
 
 def sequence(way: str, snapshot: Snapshot, environ: Mapping[str, str]) -> str:
-    """What to write to the terminal for a snapshot that is news. way: one of `cli.options.NOTIFY`."""
+    """What to write to the terminal for a snapshot that is news. way: a choice of `--notify`."""
     written = _BELL if way in {"bell", "both"} else ""
     if way not in {"desktop", "both"}:
         return written

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ddpmon.analysis.kinds.late_ranks import CARRIES, FOLLOWS, MORE_WORK, index_of
+from ddpmon.analysis.kinds.late_ranks import CARRIES, FOLLOWS, MORE_WORK, LateForAWhile, index_of
 from ddpmon.analysis.processes.conditions import Cause, Conditions, Lateness, host_cause
 from ddpmon.analysis.statistics.arrays import Floats, medians
 from ddpmon.analysis.statistics.excess import some_of
@@ -44,7 +44,7 @@ SHARES = Threshold(
 )
 
 
-class LateHost:
+class LateHost(LateForAWhile):
     """One host whose ranks are late together, with all that is known of it."""
 
     def __init__(
@@ -57,8 +57,7 @@ class LateHost:
     ) -> None:
         """columns: of all its ranks. stretch: of the host among hosts."""
         self.name, self.world, self.stretch, self.conditions = name, world, stretch, conditions
-        self.held: Finding | None = None
-        """Its finding of last time, if that goes on."""
+        self.held = None
         self.size = len(columns)
         self.part = world.between(stretch.first, stretch.last + 1)
         there = np.zeros(len(world.ranks), bool)
@@ -117,16 +116,6 @@ class LateHost:
             if theirs > 0 and mine >= theirs * (1 + MORE_WORK.enter) and slower <= FOLLOWS.enter * (mine / theirs - 1):
                 return True
         return False
-
-    @property
-    def since(self) -> int:
-        """The first step."""
-        return self.stretch.since(self.world, self.held.since_step if self.held else None)
-
-    @property
-    def until(self) -> int | None:
-        """The last step; None while it lasts."""
-        return self.stretch.until(self.world)
 
     @cached_property
     def alone(self) -> float:
@@ -187,7 +176,7 @@ def late_hosts(
     if FEWEST_STEPS.reached(len(world)):
         sizes = np.array([len(there) for there in columns.values()])
         share = np.sqrt(1 / sizes + 1 / (sizes.sum() - sizes))
-        vars(side_by_side)["noise"] = side_by_side.noise.of_means(world.noise, share)
+        side_by_side.strays_as_means_of(world, share)
     for stretch in late(side_by_side, since, left_out, ended):
         name = hosts[stretch.column]
         one = LateHost(name, world, columns[name], stretch, conditions)

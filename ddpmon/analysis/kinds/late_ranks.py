@@ -104,7 +104,26 @@ def index_of(world: World, step: int | None) -> int:
     return -1 if step is None or step < world.step[0] else int(np.searchsorted(world.step, step))
 
 
-class LateRank:
+class LateForAWhile:
+    """What is late for a stretch of steps: a rank, a host, several ranks."""
+
+    world: World
+    stretch: LateStretch
+    held: Finding | None
+    """Its finding of last time, if that goes on."""
+
+    @property
+    def since(self) -> int:
+        """The first step."""
+        return self.stretch.since(self.world, self.held.since_step if self.held else None)
+
+    @property
+    def until(self) -> int | None:
+        """The last step; None while it lasts."""
+        return self.stretch.until(self.world)
+
+
+class LateRank(LateForAWhile):
     """One late rank with all that is known of it."""
 
     def __init__(
@@ -146,16 +165,6 @@ class LateRank:
     def with_ranks(self) -> list[int]:
         """Who is late too."""
         return [self.world.ranks[column] for column in self.partners]
-
-    @property
-    def since(self) -> int:
-        """The first step."""
-        return self.stretch.since(self.world, self.held.since_step if self.held else None)
-
-    @property
-    def until(self) -> int | None:
-        """The last step; None while it lasts."""
-        return self.stretch.until(self.world)
 
     @cached_property
     def gc_ms(self) -> float | None:

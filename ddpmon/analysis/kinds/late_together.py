@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ddpmon.analysis.kinds.late_ranks import LateRank, index_of
+from ddpmon.analysis.kinds.late_ranks import LateForAWhile, LateRank, index_of
 from ddpmon.analysis.kinds.own_time import WORTH
 from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.statistics.arrays import medians
@@ -53,7 +53,7 @@ BEHIND = 0.8
 """Share of that by which the last of them is behind the last of all others, on average: noise takes some of it."""
 
 
-class LateTogether:
+class LateTogether(LateForAWhile):
     """Several late ranks, with all that is known of them as one."""
 
     def __init__(
@@ -92,16 +92,6 @@ class LateTogether:
         least = max(EXCESS_MS.stay, LITTLE.stay * self.world.usual_ms)
         stay = [column for column, ms in zip(self.columns, over.tolist(), strict=True) if ms >= least]
         return {column: gain(self.part, column, seen=self.world) for column in stay}
-
-    @property
-    def since(self) -> int:
-        """The first step."""
-        return self.stretch.since(self.world, self.held.since_step if self.held else None)
-
-    @property
-    def until(self) -> int | None:
-        """The last step; None while it lasts."""
-        return self.stretch.until(self.world)
 
     @cached_property
     def together(self) -> float:

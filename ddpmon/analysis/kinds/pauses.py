@@ -66,9 +66,7 @@ def detect(moment: Moment) -> list[Detection[Pauses]]:
 
 
 def _each(times: Times, world_size: int) -> Iterator[Detection[Pauses]]:
-    if (
-        times.training_s <= 0
-    ):  # it read a checkpoint, or wrote one, and never came to train: there is nothing to take from
+    if times.training_s <= 0:  # it read or wrote a checkpoint and never came to train: nothing to take a share of
         return
     whole = times.training_s + sum(times.paused_s)
     for kind, (seconds, count) in enumerate(zip(times.paused_s, times.counts, strict=True)):

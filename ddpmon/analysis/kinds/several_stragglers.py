@@ -140,7 +140,8 @@ def words(detection: Detection[SeveralStragglers]) -> Words:
     lead = f"ranks {ranks} are slow:"
     begun = " from the start" if facts.from_the_start else f" since step {detection.since_step:,}"
     tail = f"; {facts.gain:.2f}x if all are fixed"
-    text = next((one for one in (f"{lead} {over}{begun}{tail}",) if len(one) <= WIDTH), fitting(f"{lead} {over}", tail))
+    whole = f"{lead} {over}{begun}{tail}"
+    text = whole if len(whole) <= WIDTH else fitting(f"{lead} {over}", tail)
     return Words(text, _caveat(facts, _advice(detection)), lead=lead)
 
 

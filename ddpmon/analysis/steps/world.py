@@ -103,6 +103,10 @@ class World:
         """How far chance alone carries means of these excesses; of 10 steps at least."""
         return chance(self.total_ms, self.usual_ms)
 
+    def strays_as_means_of(self, parts: World, share: Floats) -> None:
+        """Its columns are means of those of another world, which tells of their noise too: see `Chance.of_means`."""
+        vars(self)["noise"] = self.noise.of_means(parts.noise, share)
+
     @cached_property
     def _means(self) -> dict[str, Floats]:
         return {}
