@@ -189,18 +189,24 @@ class DdpmonApp(ShowingApp):
         other_run = self.watched.other(self._run_under_cursor())
         if other_run is None:
             await self.action_go(ViewName.WORLD)
-        else:
-            await self.watch_run(other_run)
+        elif other_run != self.watched.opening:
+            self.in_background(self.watch_run(other_run))
 
     async def watch_run(self, run: Run) -> None:
-        """Watch a run on all screens from now on."""
+        """Watch a run on all screens from now on. Keys work while it is opened; who leaves the screen stays away."""
+        asked_on = self.view_name
+        self.call_later(self.show)  # with the sign that it is being opened
         try:
-            self.watched.open(run)
+            if not await self.watched.open(run):
+                return
         except DdpmonError as error:
             self.say(str(error))
             return
         self._output.of(None)
-        await self.action_go(ViewName.WORLD)
+        if self.view_name is asked_on:
+            await self.action_go(ViewName.WORLD)
+        else:
+            self.show_answer()
 
     def action_stop(self) -> None:
         self.stopping.stop()

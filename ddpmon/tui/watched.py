@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from ddpmon.runs import Run
 from ddpmon.source import Source
 from ddpmon.source.listed import Listed
@@ -22,6 +24,8 @@ class Watched:
         self._first = source
         self._id = ""
         """Of the run that is shown; empty: the one given by the caller."""
+        self.opening: Run | None = None
+        """What is being opened, while the run before it is still shown."""
         self._stopping: set[str] = set()
         """What a stop was asked for, named as `_name` does."""
 
@@ -32,18 +36,27 @@ class Watched:
         first = self._first.snapshot()
         return "" if first is not None and first.run.id == other.id else other.id
 
-    def open(self, run: Run) -> None:
-        """Show a run from now on.
+    async def open(self, run: Run) -> bool:
+        """Show a run from now on, once it was read on another thread; False: meanwhile another one was asked for.
 
         Raises:
             DdpmonError: it cannot be shown; nothing changed.
 
         """
         name = self._name(run)
-        opened = self.place.attach(run) if name else self._first
+        self.opening = run
+        try:
+            opened = await asyncio.to_thread(self.place.attach, run) if name else self._first
+            if self.opening is not run:
+                opened.close()
+                return False
+        finally:
+            if self.opening is run:
+                self.opening = None
         self.close()
         self._id = name
         self.passage.change_to(opened)
+        return True
 
     def close(self) -> None:
         """Let go of what was opened here."""
@@ -105,6 +118,8 @@ class Watched:
     def notice(self) -> str:
         """What stands in the key bar while nothing else does; "": nothing."""
         held, newest = self.passage.held, self.passage.newest
+        if self.opening is not None:
+            return f"opening {plain(self.opening.name)}…"
         if self.ended:
             unseen = held is not None and held is not newest and not self.passage.plays
             return "the run has ended meanwhile; space shows how" if unseen else ""

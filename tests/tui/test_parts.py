@@ -118,12 +118,12 @@ def test_a_run_opened_from_here_is_closed_here_and_the_callers_is_not():
     first, place = FakeSource(snapshots.slow()), Elsewhere()
     watched = Watched(first, place)
     watched.passage.take()
-    watched.open(run_of(1))
+    assert asyncio.run(watched.open(run_of(1)))
     assert watched.passage.source is place.opened[0]
     assert not watched.is_first
-    watched.open(run_of(2))
+    assert asyncio.run(watched.open(run_of(2)))
     assert place.opened[0].closed
-    watched.open(dataclasses.replace(run_of(3), id=first.current.run.id))
+    assert asyncio.run(watched.open(dataclasses.replace(run_of(3), id=first.current.run.id)))
     assert watched.is_first
     assert place.opened[1].closed
     watched.close()
@@ -133,9 +133,9 @@ def test_a_run_opened_from_here_is_closed_here_and_the_callers_is_not():
 def test_a_run_that_cannot_be_opened_changes_nothing():
     first, place = FakeSource(snapshots.slow()), Elsewhere()
     watched = Watched(first, place)
-    watched.open(run_of(1))
+    assert asyncio.run(watched.open(run_of(1)))
     with pytest.raises(DdpmonError, match="cannot be read"):
-        watched.open(run_of(2, "broken"))
+        asyncio.run(watched.open(run_of(2, "broken")))
     assert watched.passage.source is place.opened[0]
     assert not place.opened[0].closed
 

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import subprocess
+import threading
 
 import pytest
 
@@ -12,7 +13,7 @@ from ddpmon.source.listed import AllRuns, ListedVerdict
 from ddpmon.tui.outcome import Outcome
 from ddpmon.tui.screens.ask import Dialog
 from tests.tui import golden, snapshots
-from tests.tui.driving import drive, settle, until
+from tests.tui.driving import drive, seen, settle, until
 
 NOW = 1_789_003_720.0
 
@@ -81,13 +82,13 @@ def test_a_run_can_be_watched_and_left_for_the_first_one_again(several, monkeypa
 
     monkeypatch.setattr(place, "attach", attach)
     first = FakeSource(snapshots.slow())
-    app, text = drive(first, "8", "j", "enter")
+    app, text = drive(first, "8", "j", "enter", settle)
     assert "run-4" in text.splitlines()[0]
     assert app.current_mode == "world"
     assert app.watched.outcome is Outcome.DETACHED, "the outcome is that of the run that the dashboard was opened on"
     assert opened[0].closed
     assert not first.closed
-    app, text = drive(first, "8", "G", "enter", "8", "g", "enter")
+    app, text = drive(first, "8", "G", "enter", settle, "8", "g", "enter", settle)
     assert "gpt2-124m" in text.splitlines()[0]
     assert app.passage.source is first
     assert not first.closed
@@ -95,9 +96,32 @@ def test_a_run_can_be_watched_and_left_for_the_first_one_again(several, monkeypa
 
 def test_a_run_whose_recording_cannot_be_read_is_one_line(several):
     (runs.run_dir("20260909-120001-0001") / "telemetry.db").write_bytes(b"no database" * 100)
-    app, text = drive(snapshots.slow(), "8", "G", "enter", size=(240, 24))
+    app, text = drive(snapshots.slow(), "8", "G", "enter", settle, size=(240, 24))
     assert app.current_mode == "runs"
     assert "telemetry.db" in text.splitlines()[-1]
+
+
+def test_keys_work_while_a_run_is_opened_and_what_is_asked_for_last_is_shown(several, monkeypatch):
+    opened, may_open, texts, opening = {}, threading.Event(), [], ("run-4", "run-1")
+
+    def attach(run):
+        assert may_open.wait(60)
+        shot = snapshots.done()
+        opened[run.name] = FakeSource(
+            snapshots.replace(shot, run=snapshots.replace(shot.run, id=run.id, name=run.name))
+        )
+        return opened[run.name]
+
+    monkeypatch.setattr(place, "attach", attach)
+    first, last = (until(lambda app, name=name: getattr(app.watched.opening, "name", "") == name) for name in opening)
+    steps = ["8", "j", "enter", first, "2", seen(texts), "8", "G", "enter", last, "3", seen(texts)]
+    app, text = drive(snapshots.slow(), *steps, lambda *_: may_open.set(), settle)
+    assert [shown.splitlines()[-1].strip() for shown in texts] == [f"opening {name}…" for name in opening]
+    assert "ranks, " in texts[0]
+    assert "run-1" in text.splitlines()[0]
+    assert opened["run-4"].closed
+    assert app.passage.source is opened["run-1"]
+    assert app.current_mode == "heat", "who went to another screen meanwhile stays there"
 
 
 def test_another_run_is_stopped_after_a_question(several, living):
@@ -134,7 +158,7 @@ def test_what_is_done_to_another_run_before_its_hub_answers_is_not_taken_for_the
     silent = FakeSource()
     monkeypatch.setattr(place, "attach", lambda run: silent)
     first = FakeSource(snapshots.slow())
-    app, text = drive(first, "8", "j", "enter", "x", "s")
+    app, text = drive(first, "8", "j", "enter", settle, "x", "s")
     assert "stopping" in text.splitlines()[-1]
     assert (first.stops, silent.stops) == ([], [False])
     assert app.watched.outcome is Outcome.DETACHED
