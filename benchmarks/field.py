@@ -1,7 +1,8 @@
 """ddpmon beside what else one would take: TraceML from PyPI, py-spy top on the ranks, and bare torchrun, in one run.
 
     python benchmarks/field.py                                  all of it, as tables in Markdown (some 20 minutes)
-    python benchmarks/field.py --parts place runs               only what each costs; see --rounds
+    python benchmarks/field.py --parts place --seconds 45       only what each costs the training thread
+    python benchmarks/field.py --parts runs --rounds 3 --kept F  only whole runs; with what earlier calls left in F
     python benchmarks/field.py --parts verdicts --seed 3        only what each says of the faults that this seed draws
     python benchmarks/field.py --parts verdicts --only hang crash
 
@@ -10,9 +11,10 @@ runs get the two lines in the script that it asks for; ddpmon's get none, and `-
 a bare run, on a terminal of its own, and gives no verdict.
 
 Costs: of the training thread in place, in one process in which blocks of steps with and without the tool take turns,
-where the script can switch it (TraceML's patches stay in torch, though off, which flatters it); of everything else in
-runs in turn: CPU of all ranks and of every process that the tool started, while steps are measured. TraceML runs in its
-default mode, a summary at the end.
+where the script can switch it (TraceML's patches stay in torch, though off, which flatters it); and of whole runs in
+turn, each of the same number of steps with the same work, which is set once by a bare run: how long a step takes, and
+the CPU seconds of all processes, adopted ones too (`reaper.py`), while steps are measured and from start to end.
+TraceML runs in its default mode, a summary at the end.
 
 Verdicts: the same script with the same fault under each tool, TraceML in its live mode (`--mode cli`), so that it may
 say what it sees at once. A sentence is right if it names the rank (all of them) and the phase, or says what is wrong
@@ -32,18 +34,20 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from field_commands import Tool, of_costs, of_verdicts, run
+from field_commands import Finished, Tool, of_costs, of_verdicts, run
 from field_faults import NPROC, Scenario, drawn
-from overhead import SECONDS, added, in_place
+from overhead import added, in_place
 
 STEPS = Path(__file__).parent / "steps.py"
 FAULTS = Path(__file__).parent / "diagnosis_steps.py"
 STEPS_A_VERDICT = "400"
 """More than 14 seconds with the fault."""
 PARTS = ("place", "runs", "verdicts")
+PLACE_MS, RUNS_MS = 10.0, 10.0
+"""Length of the steps that are measured in place, and of those of a whole run, as a bare one sets its work."""
 
 
 @dataclass
@@ -76,25 +80,41 @@ def verdict(tool: Tool, scenario: Scenario, folder: Path) -> Verdict:
 
 @dataclass
 class Costs:
-    """Of runs in turn; `steps` are of the whole run."""
+    """Of one run."""
 
-    steps_per_s: list[float] = field(default_factory=list)
-    cpu_ms_a_step: list[float] = field(default_factory=list)
-    bytes_a_step: list[float] = field(default_factory=list)
+    tool: str
+    step_ms: float
+    cpu_ms: float
+    """Of all processes, a step."""
+    seconds: float
+    """From start to end."""
+    cpu_s: float
+    """Of all processes, from start to end."""
+    bytes: float
+    """Left on disk, a rank and step."""
 
 
-def costs(tool: Tool, folder: Path, nproc: int, seconds: float) -> tuple[float, float, float]:
-    """Steps a second, CPU milliseconds a step of all its processes, and bytes left on disk a rank and step."""
+def measured(tool: Tool, folder: Path, nproc: int, arguments: list[str]) -> tuple[Finished, dict]:
+    """A run of `steps.py`, and what it says of itself."""
     result = folder / "result"
-    arguments = ["--step-ms", "10", "--seconds", str(seconds), "--result", str(result)]
-    finished = run(tool, nproc, STEPS, arguments, folder)
+    finished = run(tool, nproc, STEPS, [*arguments, "--result", str(result)], folder)
     if not result.exists():
         last = "\n".join(line for _, line in finished.lines[-20:])
         raise SystemExit(f"{tool.name} left no result:\n{last}")
-    steps_per_s, steps, cpu_s = json.loads(result.read_text())
-    length_s = steps / steps_per_s
-    spent = cpu_s + finished.besides_cpu_s * length_s / finished.seconds  # what is seen of it ends up to POLL_S earlier
-    return steps_per_s, spent * 1000 / steps, tool.bytes_left(folder) / (steps * nproc)
+    return finished, json.loads(result.read_text())
+
+
+def costs(tool: Tool, folder: Path, nproc: int, rounds: int, steps: int) -> Costs:
+    finished, said = measured(tool, folder, nproc, ["--rounds", str(rounds), "--steps", str(steps)])
+    step_ms = said["step_ms"]
+    return Costs(
+        tool.name,
+        step_ms,
+        finished.steps_cpu_cores * step_ms,
+        finished.seconds,
+        finished.cpu_s,
+        tool.bytes_left(folder) / (steps * nproc),
+    )
 
 
 def folders(base: Path) -> Iterator[Path]:
@@ -107,48 +127,55 @@ def folders(base: Path) -> Iterator[Path]:
         yield folder
 
 
-def print_place(chosen: list[Tool], base: Path) -> None:
+def print_place(chosen: list[Tool], base: Path, seconds: float) -> None:
     fresh = folders(base)
-    print("\ntraining thread in place, one rank: CPU that a tool adds to a step, by the whole step\n")
-    print("| | short steps | steps of 5 ms |\n|---|---|---|")
+    print(f"\ntraining thread in place, one rank, steps of {PLACE_MS:.0f} ms: CPU that a tool adds to a step\n")
+    print("| | by the whole step | less what is inside layers, autograd and optimizer | pairs |\n|---|---|---|---|")
     for tool in chosen:
         if tool.in_place:
-            cells = []
-            for step_ms in (0.0, 5.0):
-                home = next(fresh)
-                measured = in_place(tool.command(1, STEPS), 10, step_ms, SECONDS, str(home), tool.environment(home))
-                cells.append(str(added(measured, "watched", whole=True)))
-            print(f"| {tool.name} | {' | '.join(cells)} |", flush=True)
+            home = next(fresh)
+            one = in_place(tool.command(1, STEPS), 10, PLACE_MS, seconds, str(home), tool.environment(home))
+            cells = [added(one, "watched", whole=True), added(one, "watched"), len(one["cycles"])]
+            print(f"| {tool.name} | {' | '.join(map(str, cells))} |", flush=True)
 
 
-def print_runs(chosen: list[Tool], base: Path, nproc: int, rounds: int, seconds: float) -> None:
+def print_runs(chosen: list[Tool], base: Path, nproc: int, rounds: int, steps: int, kept: Path) -> None:
+    """Rounds of one run of each tool, added to what earlier calls kept."""
     fresh = folders(base)
-    measured = {tool.name: Costs() for tool in chosen}
+    earlier = json.loads(kept.read_text()) if kept.exists() else {}
+    runs = [Costs(**one) for one in earlier.get("runs", [])]
+    _, said = measured(chosen[0], next(fresh), nproc, ["--step-ms", str(RUNS_MS)]) if not earlier else (None, earlier)
+    work = said["rounds"]
     for number in range(rounds):
-        for tool in chosen[number % len(chosen) :] + chosen[: number % len(chosen)]:
-            one = costs(tool, next(fresh), nproc, seconds)
-            mine = measured[tool.name]
-            for values, value in zip((mine.steps_per_s, mine.cpu_ms_a_step, mine.bytes_a_step), one, strict=True):
-                values.append(value)
-    bare = measured[chosen[0].name]
-    print(f"\n{nproc} ranks, steps of 10 ms, {rounds} rounds of {seconds:.0f} s; medians, (lowest to highest)\n")
+        in_turn = chosen[number % len(chosen) :] + chosen[: number % len(chosen)]
+        runs += [costs(tool, next(fresh), nproc, work, steps) for tool in in_turn]
+        kept.write_text(json.dumps({"rounds": work, "runs": [asdict(one) for one in runs]}))
+    of_each = {tool.name: [one for one in runs if one.tool == tool.name] for tool in chosen}
+    bare = of_each[chosen[0].name]
+    print(f"\n{nproc} ranks, {steps} steps of the same work, {len(bare)} rounds; medians (lowest to highest)\n")
     columns = (
-        "speed against bare in its round",
-        "CPU a step, ranks and tool",
-        "of that added",
+        "a step",
+        "against bare in its round",
+        "CPU a step, all processes",
+        "against bare in its round",
+        "start to end",
+        "CPU, start to end",
         "bytes a rank and step",
     )
     print("| | " + " | ".join(columns) + " |")
-    print("|---|---|---|---|---|")
+    print("|---" * (1 + len(columns)) + "|")
     for tool in chosen:
-        mine = measured[tool.name]
-        ratios = [a / b for a, b in zip(mine.steps_per_s, bare.steps_per_s, strict=True)]
-        more = [a - b for a, b in zip(mine.cpu_ms_a_step, bare.cpu_ms_a_step, strict=True)]
-        print(
-            f"| {tool.name} | {_middle(ratios, 3)} | {_middle(mine.cpu_ms_a_step, 2)} ms "
-            f"| {_middle(more, 2)} ms | {statistics.median(mine.bytes_a_step):.0f} |",
-            flush=True,
-        )
+        mine = of_each[tool.name]
+        cells = [
+            _middle([one.step_ms for one in mine], 2) + " ms",
+            _middle([one.step_ms / base.step_ms for one, base in zip(mine, bare, strict=True)], 3),
+            _middle([one.cpu_ms for one in mine], 2) + " ms",
+            _middle([one.cpu_ms / base.cpu_ms for one, base in zip(mine, bare, strict=True)], 3),
+            _middle([one.seconds for one in mine], 1) + " s",
+            _middle([one.cpu_s for one in mine], 1) + " s",
+            f"{statistics.median(one.bytes for one in mine):.0f}",
+        ]
+        print(f"| {tool.name} | {' | '.join(cells)} |", flush=True)
 
 
 def _middle(values: list[float], digits: int) -> str:
@@ -181,9 +208,11 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what is measured; all of it")
     parser.add_argument("--seed", type=int, default=1, help="of the faults")
     parser.add_argument("--only", nargs="+", default=[], help="faults whose names begin so")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=45.0, help="measured part of each line of `place`")
+    parser.add_argument("--rounds", type=int, default=5, help="of whole runs, one of each tool")
     parser.add_argument("--nproc", type=int, default=2, help="ranks of the runs whose costs are compared")
-    parser.add_argument("--seconds", type=float, default=8.0, help="measured part of each of them")
+    parser.add_argument("--steps", type=int, default=800, help="measured in each of them")
+    parser.add_argument("--kept", type=Path, help="file with the runs of earlier calls; gets those of this one too")
     parser.add_argument("--packages", type=Path, help="where TraceML and py-spy lie already, or shall lie")
     args = parser.parse_args()
     print(f"load of the last minute {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
@@ -194,9 +223,10 @@ def main() -> None:
         if not packages.exists():
             subprocess.run([*install, "traceml-ai==0.5.0", "py-spy==0.4.3"], check=True)
         if "place" in args.parts:
-            print_place(of_costs(packages), base / "place")
+            print_place(of_costs(packages), base / "place", args.seconds)
         if "runs" in args.parts:
-            print_runs(of_costs(packages), base / "runs", args.nproc, args.rounds, args.seconds)
+            kept = args.kept or base / "kept.json"
+            print_runs(of_costs(packages), base / "runs", args.nproc, args.rounds, args.steps, kept)
         if "verdicts" in args.parts:
             print_verdicts(of_verdicts(packages), base / "verdicts", args.seed, args.only)
 

@@ -9,6 +9,7 @@ import json
 import os
 import pty
 import re
+import signal
 import socket
 import struct
 import subprocess
@@ -25,9 +26,8 @@ import pyte
 from rates import bare as bare_command
 from rates import watched as watched_command
 
-MARK = "FIELD_RUN"
-"""In the environment of every process of a run, however it was started: its folder."""
-POLL_S = 0.5
+REAPER = Path(__file__).parent / "reaper.py"
+POLL_S = 0.1
 COLUMNS, LINES = 240, 60
 """Of a terminal that a tool draws on: wide enough for its sentences to stand in one line."""
 
@@ -43,9 +43,11 @@ class Finished:
     lines: list[tuple[float, str]] = field(default_factory=list)
     """What it printed, with the moment (time.time()); of a tool that draws, what its screen said, each time anew."""
     seconds: float = 0.0
-    """How long its measured part was watched."""
-    besides_cpu_s: float = 0.0
-    """CPU of the processes that are no rank, while it was watched."""
+    """From its start until nothing of it was left."""
+    cpu_s: float = 0.0
+    """CPU of every process of it and of the tool, for so long."""
+    steps_cpu_cores: float = 0.0
+    """The same while its steps were measured, a second."""
 
 
 class Tool:
@@ -190,10 +192,11 @@ def run(tool: Tool, nproc: int, script: Path, arguments: list[str], folder: Path
     finished = Finished(folder)
     terminal = {"TERM": "xterm-256color", "COLUMNS": str(COLUMNS), "LINES": str(LINES)} if tool.draws else {}
     ours, theirs = _screen() if tool.draws else os.pipe()
+    cpu_file = folder / "cpu"
     started = subprocess.Popen(
-        [*tool.command(nproc, script), *arguments],
+        [sys.executable, str(REAPER), str(cpu_file), *tool.command(nproc, script), *arguments],
         cwd=folder,
-        env=os.environ | {MARK: str(folder), "OMP_NUM_THREADS": "1"} | terminal | tool.environment(folder),
+        env=os.environ | {"OMP_NUM_THREADS": "1"} | terminal | tool.environment(folder),
         stdin=subprocess.DEVNULL,
         stdout=theirs,
         stderr=theirs,
@@ -201,25 +204,23 @@ def run(tool: Tool, nproc: int, script: Path, arguments: list[str], folder: Path
     os.close(theirs)
     reader = threading.Thread(target=_watch if tool.draws else _read, args=(ours, finished, tool.on_screen))
     reader.start()
+    began = time.monotonic()
     beside: list[subprocess.Popen[bytes]] = []
-    first: dict[int, float] = {}
-    latest: dict[int, float] = {}
-    begun = 0.0
+    before: tuple[float, float] | None = None
     while started.poll() is None:
-        if not begun and (folder / "ready").exists():
-            begun = time.monotonic()
-            beside = tool.accompany(_ranks(folder), folder)
-        if begun and not (folder / "result").exists():
-            for process, cpu_s in _cpu_of(folder, {one.pid for one in beside}):
-                first.setdefault(process, cpu_s)
-                latest[process] = cpu_s
-            finished.seconds = time.monotonic() - begun
+        if before is None and (folder / "ready").exists():
+            beside = tool.accompany(_ranks(started.pid), folder)
+            before = time.monotonic(), _cpu_s(started.pid, beside)
+        if before and not finished.steps_cpu_cores and (folder / "result").exists():
+            length_s = time.monotonic() - before[0]
+            finished.steps_cpu_cores = (_cpu_s(started.pid, beside) - before[1]) / length_s
         time.sleep(POLL_S)
-    finished.besides_cpu_s = sum(latest[process] - first[process] for process in latest)
+    finished.seconds = time.monotonic() - began
+    finished.cpu_s = float(cpu_file.read_text())
     for one in beside:
-        with contextlib.suppress(ProcessLookupError):
-            one.terminate()
-        one.wait()
+        os.kill(one.pid, signal.SIGTERM)  # not terminate(): that waits for one that is over, and forgets what it took
+        _, one.returncode, usage = os.wait4(one.pid, 0)
+        finished.cpu_s += usage.ru_utime + usage.ru_stime
     reader.join()
     return finished
 
@@ -257,37 +258,26 @@ def _watch(end: int, finished: Finished, on_screen: OnScreen) -> None:
             finished.lines.append((time.time(), said))
 
 
-def _processes(folder: Path) -> list[psutil.Process]:
-    """Of a run, by its mark: supervisors and aggregators are children of nobody's."""
-    mine = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if process.environ().get(MARK) == str(folder):
-                mine.append(process)
-    return mine
-
-
-def _ranks(folder: Path) -> list[psutil.Process]:
-    """Processes that train: they have a rank, and no parent that has one."""
-    return [one for one in _processes(folder) if "LOCAL_RANK" in one.environ()]
-
-
-def _cpu_of(folder: Path, beside: set[int]) -> list[tuple[int, float]]:
-    """CPU seconds of each process that is no rank: what ranks take they measure themselves."""
-    spent = []
-    processes = [one for one in _processes(folder) if "LOCAL_RANK" not in _environment(one)]
-    processes += [psutil.Process(pid) for pid in beside if psutil.pid_exists(pid)]
-    for process in processes:
-        with contextlib.suppress(psutil.Error):
-            times = process.cpu_times()
-            spent.append((process.pid, times.user + times.system))
-    return spent
+def _ranks(run: int) -> list[psutil.Process]:
+    """Processes of a run that train: they have a rank."""
+    return [one for one in psutil.Process(run).children(recursive=True) if "LOCAL_RANK" in _environment(one)]
 
 
 def _environment(process: psutil.Process) -> dict[str, str]:
     with contextlib.suppress(psutil.Error):
         return process.environ()
     return {}
+
+
+def _cpu_s(run: int, beside: list[subprocess.Popen[bytes]]) -> float:
+    """CPU seconds of a run so far, those of its processes that have ended included, and of what runs beside it."""
+    reaper = psutil.Process(run)
+    spent = 0.0
+    for process in [reaper, *reaper.children(recursive=True), *(psutil.Process(one.pid) for one in beside)]:
+        with contextlib.suppress(psutil.Error):
+            times = process.cpu_times()
+            spent += times.user + times.system + times.children_user + times.children_system
+    return spent
 
 
 def _size(folder: Path) -> int:

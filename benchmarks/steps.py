@@ -1,5 +1,8 @@
 """A DDP loop with steps of a chosen length, which measures itself: its speed, or what listening costs in place.
 
+Speed: `--steps` of them, each with `--rounds` of work besides, so that runs can be compared that do the same work. Each
+rank then keeps to a core of its own: else two that wait for each other now and then share one, and take twice as long.
+
 In place: in one process, blocks of steps in which torch is as it came (bare), in which it has ddpmon's wrappers but
 nobody listens (silent), and in which it is watched, in the order ABCCBA. The training thread's CPU time of
 each step is read, so that neither other processes nor waiting for other ranks is in it.
@@ -13,6 +16,7 @@ import ctypes
 import gc
 import importlib
 import json
+import os
 import sys
 import threading
 import time
@@ -120,11 +124,12 @@ class Training:
         self._zero_grad = self._inside.timed(self._optimizer.zero_grad)
         self._loader = iter(DataLoader(Endless(WIDTHS[parameters]), batch_size=16))
         self._work = torch.randn(192, 192)
-        self._rounds = 0
+        self.rounds = 0
+        """How much work a step does besides."""
         self._lengthen = self._inside.timed(self._multiply)
 
     def _multiply(self) -> None:
-        for _ in range(self._rounds):
+        for _ in range(self.rounds):
             self._work @ self._work
 
     def step(self) -> None:
@@ -143,7 +148,7 @@ class Training:
         for _ in range(200):
             self._work @ self._work
         round_ms = (time.perf_counter() - began) * 1000 / 200
-        self._rounds = int(agreed(max(0.0, step_ms - without) / round_ms))
+        self.rounds = int(agreed(max(0.0, step_ms - without) / round_ms))
         return self.mean_ms(WARM_UP)
 
     def mean_ms(self, steps: int) -> float:
@@ -280,7 +285,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--step-ms", type=float, default=5.0)
     parser.add_argument("--parameters", type=int, choices=WIDTHS, default=10)
-    parser.add_argument("--seconds", type=float, default=8.0)
+    parser.add_argument("--seconds", type=float, default=8.0, help="measured in place")
+    parser.add_argument("--rounds", type=int, help="of work besides in each step, instead of --step-ms")
+    parser.add_argument("--steps", type=int, default=WARM_UP, help="measured for their speed")
     parser.add_argument("--result")
     parser.add_argument("--in-place", action="store_true", help="measure what listening costs, else speed")
     parser.add_argument("--traceml", action="store_true", help="add the two lines that TraceML asks for")
@@ -295,18 +302,22 @@ def main() -> None:
     training = Training(args.parameters)
     if traced is not None:
         training.around = traced
-    step_ms = training.pace(args.step_ms)
+    if not args.in_place:
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[dist.get_rank() % len(cores)]})
+    if args.rounds is None:
+        step_ms = training.pace(args.step_ms)
+    else:
+        training.rounds = args.rounds
+        step_ms = training.mean_ms(WARM_UP)
     if args.in_place:
         into = states(training, traced)
         cycles = list(compare(into, training, step_ms, args.seconds))
         result: Any = {"step_ms": step_ms, "cycles": cycles}
         into["watched"]()
     else:
-        target = int(agreed(args.seconds * 1000 / step_ms))
         Path("ready").touch()
-        before = time.process_time()
-        rate = 1000 / training.mean_ms(target)
-        result = [rate, target, agreed(time.process_time() - before) * dist.get_world_size()]
+        result = {"step_ms": training.mean_ms(args.steps), "rounds": training.rounds}
     if dist.get_rank() == 0 and args.result:
         Path(args.result).write_text(json.dumps(result))
     dist.barrier()
