@@ -9,6 +9,7 @@ from ddpmon.analysis.kinds import moving_straggler, straggler
 from ddpmon.analysis.kinds.kind import Detection, Moment
 from ddpmon.analysis.kinds.late import Late
 from ddpmon.analysis.steps.one_phase import in_each_phase
+from ddpmon.analysis.steps.stragglers import late
 from tests.analysis.noise import crowded, heavy_tails, spikes, wandering
 from tests.worlds import OWN, own_times, records, world_of, world_with
 
@@ -105,6 +106,18 @@ def test_some_of_many_peers_tell_what_is_usual_in_a_phase():
     assert 2 < data.excess_ms.shape[1] < 100
     assert np.median(data.excess_ms[:, :2], axis=0) == pytest.approx([2 * STEP_MS] * 2, rel=0.05)
     assert abs(np.median(data.excess_ms[:, 2:])) < 0.05 * STEP_MS
+
+
+def test_chance_is_worked_out_only_where_somebody_may_be_late():
+    """It takes a third of a judgement, and most worlds are even."""
+    even = world_with(own_times(200, 8, noise=0.03))
+    assert late(even) == []
+    assert "noise" not in vars(even)
+    own = own_times(200, 8, noise=0.03)
+    own[100:, 3, 1] += 12
+    uneven = world_with(own)
+    assert [stretch.column for stretch in late(uneven)] == [3]
+    assert "noise" in vars(uneven)
 
 
 @pytest.mark.parametrize("ranks", [2, 4])

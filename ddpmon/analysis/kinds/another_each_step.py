@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ddpmon.analysis.kinds.whole_world import STAYS
-from ddpmon.analysis.statistics.arrays import Floats, median, medians
+from ddpmon.analysis.statistics.arrays import Floats, median, medians, quantile
 from ddpmon.analysis.statistics.excess import SMOOTHED
 from ddpmon.analysis.steps.stragglers import OVER_PEERS
 from ddpmon.analysis.steps.world import World
@@ -139,7 +139,7 @@ def _stands_apart(own: Floats, typical: float, scale: float, share: float) -> bo
     top = np.partition(own, (ranks - 2, ranks - 1), axis=1)
     gap = top[:, -1] - top[:, -2]
     rest = top[:, -2] - medians(own) if ranks > TYPICAL_OTHERS else top[:, -2] - own.min(axis=1)
-    middle = float(np.quantile(gap, 1 - share))
+    middle = quantile(gap, 1 - share)
     return bool(
         middle >= scale * LATE.enter * typical
         and middle >= scale * APART.enter * median(rest)

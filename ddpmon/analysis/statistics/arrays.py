@@ -16,6 +16,10 @@ WIDE = 256
 """Columns from which on row after row is added up more quickly than NumPy goes down columns."""
 
 
+NARROW = 16
+"""Columns up to which sorting rows whole is quicker than sorting out some places and going through the rest."""
+
+
 def running_total(series: NDArray[Number]) -> NDArray[Number]:
     """[S, ...] -> [S + 1, ...] Sums of all rows before each."""
     total = np.zeros((len(series) + 1, *series.shape[1:]), series.dtype)
@@ -35,21 +39,29 @@ def middles(values: Floats) -> tuple[Floats, Floats, Floats]:
     """
     count = values.shape[1]
     half = count // 2
-    parts = np.partition(values, half, axis=1)
-    high = parts[:, half]
-    low = parts[:, :half].max(axis=1) if half else high
-    if count % 2 == 0:
-        return low, (low + high) / 2, high
-    above = parts[:, half + 1 :].min(axis=1) if half else high
-    return low, high, above
+    low_end, high_end = max(half - 1, 0), min(half + (count % 2), count - 1)
+    if count <= NARROW:
+        parts = np.sort(values, axis=1)
+    else:
+        parts = np.partition(values, half, axis=1)
+        parts[:, low_end] = parts[:, :half].max(axis=1)
+        if count % 2:
+            parts[:, high_end] = parts[:, half + 1 :].min(axis=1)
+    low, high = parts[:, low_end], parts[:, high_end]
+    return low, parts[:, half] if count % 2 else (low + high) / 2, high
 
 
 def medians(values: NDArray[Number]) -> NDArray[Number]:
     """[S, R, ...] -> [S, ...] The median of each row, as in `middles`."""
     half = values.shape[1] // 2
-    parts = np.partition(values, half, axis=1)
+    if values.shape[1] <= NARROW:
+        parts = np.sort(values, axis=1)
+        below = parts[:, half - 1]
+    else:
+        parts = np.partition(values, half, axis=1)
+        below = parts[:, :half].max(axis=1)
     middle: NDArray[Number] = parts[:, half]
-    return middle if values.shape[1] % 2 else (parts[:, :half].max(axis=1) + middle) / 2
+    return middle if values.shape[1] % 2 else (below + middle) / 2
 
 
 def median(values: NDArray[Number]) -> float:
@@ -57,3 +69,12 @@ def median(values: NDArray[Number]) -> float:
     half, parts = len(values) // 2, values.copy()
     parts.partition(half)
     return float(parts[half] if len(values) % 2 else (parts[:half].max() + parts[half]) / 2)
+
+
+def quantile(values: Floats, share: float) -> float:
+    """Of one series, between its values in proportion. Quicker than `np.quantile`, which is made for many."""
+    place = share * (len(values) - 1)
+    low = int(place)
+    high = min(low + 1, len(values) - 1)
+    parts = np.partition(values, (low, high))
+    return float(parts[low] + (parts[high] - parts[low]) * (place - low))

@@ -70,8 +70,6 @@ class Wandering:
     ranks: int
     freedom: int
     """Degrees of freedom of the variance of a block."""
-    tells_tails: bool
-    """Whether there are blocks enough to see how far rare means stray."""
 
     def variances(self, steps: Floats | Ints) -> Floats:
         """Of means over so many neighbouring steps: the largest of the plausible fits."""
@@ -125,16 +123,29 @@ def wandering(total: Floats) -> Wandering:
     nuggets, wanders, lasting = _fits(lags, together, freedom, PLAUSIBLE if ranks > FEW else PLAUSIBLE_OF_FEW)
     seen_blocks, seen = _seen(means[:, some]) if ranks > FEW else (np.ones(0), np.ones(0))
     tails, certain = _tails(means[:, some]), max(2, int(freedom[0]))
-    many = count >= FEWEST_TAIL
-    return Wandering(block, nuggets, wanders, lasting, seen_blocks, seen, tails, relative, ranks, certain, many)
+    return Wandering(block, nuggets, wanders, lasting, seen_blocks, seen, tails, relative, ranks, certain)
+
+
+def tells_tails(steps: int) -> bool:
+    """Whether so many steps have blocks enough to see how far rare means stray."""
+    return steps // max(1, min(BLOCK, steps // FEWEST_BLOCKS)) >= FEWEST_TAIL
 
 
 def of_one(values: Floats) -> tuple[float, float, float]:
     """Of single values, the best fit: variance of the white part, of the wandering one, and how long that lasts."""
-    lags = np.array([lag for lag in (*LAGS, 32, 48) if lag <= max(1, len(values) // 4)])
-    squares = np.array([float(_half_square(values[:, None], lag)[0]) for lag in lags])
-    nuggets, wanders, lasting = _fits(lags, squares, len(values) / lags, plausible=0.0)
-    return float(nuggets[0]), float(wanders[0]), float(lasting[0])
+    return of_each(values[None])[0]
+
+
+def of_each(series: Floats) -> list[tuple[float, float, float]]:
+    """The same of some series of equal length: [C, S]."""
+    steps = series.shape[1]
+    lags = np.array([lag for lag in (*LAGS, 32, 48) if lag <= max(1, steps // 4)])
+    columns = series.T
+    squares = np.array([_half_square(columns, lag) for lag in lags])
+    nuggets, wanders, lasting, off = _lines(lags, squares.T, steps / lags)
+    best = off.argmin(axis=1)
+    every = np.arange(len(best))
+    return list(zip(nuggets[every, best].tolist(), wanders[every, best].tolist(), lasting[best].tolist(), strict=True))
 
 
 def _half_square(means: Floats, lag: int) -> Floats:
@@ -189,21 +200,33 @@ def _tail(values: Floats) -> float:
 
 def _fits(lags: Ints, together: Floats, freedom: Floats, plausible: float = PLAUSIBLE) -> tuple[Floats, Floats, Floats]:
     """Nuggets, wandering parts, and how long those last, of all fits that are plausible."""
-    weight = freedom / np.maximum(2 * np.square(together), 1e-60)
+    nuggets, wanders, lasting, off = _lines(lags, together[None], freedom)
+    kept = off[0] <= off[0].min() + plausible
+    return nuggets[0, kept], wanders[0, kept], lasting[kept]
+
+
+def _lines(lags: Ints, squares: Floats, freedom: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """Of each series every fit that is tried: [C, F] nugget and wandering part, [F] how long it lasts, how far off.
+
+    squares: [C, lags]
+    """
+    weight = freedom / np.maximum(2 * np.square(squares), 1e-60)
     lasts = np.array(LASTING)
     rise = 1 - np.exp(-lags / lasts[:, None])
     # Weighted least squares of a line for each; neither part is below zero, so that where the line's is, one is none.
-    w, wy = float(weight.sum()), float(weight @ together)
-    wx, wxx, wxy = rise @ weight, np.square(rise) @ weight, rise @ (weight * together)
+    weighted = weight * squares
+    w, wy = weight.sum(axis=1)[:, None], weighted.sum(axis=1)[:, None]
+    wx, wxx, wxy = weight @ rise.T, weight @ np.square(rise).T, weighted @ rise.T
     determinant = w * wxx - wx * wx
     line = (determinant > 1e-12 * w * wxx) & (len(lags) > 1)
     over = np.where(line, determinant, 1.0)
     nugget, wanders = (wxx * wy - wx * wxy) / over, (w * wxy - wx * wy) / over
     line &= (nugget >= 0) & (wanders >= 0)
-    none = np.zeros(len(lasts))
-    nuggets = np.concatenate([np.where(line, nugget, wy / w), none])
-    parts = np.concatenate([np.where(line, wanders, none), wxy / wxx])
-    off = np.square(together - nuggets[:, None] - parts[:, None] * np.vstack([rise, rise])) @ weight
-    off[len(lasts) :][line] = np.inf
-    kept = off <= off.min() + plausible
-    return nuggets[kept], parts[kept], np.concatenate([lasts, lasts])[kept]
+    none = np.zeros_like(nugget)
+    nuggets = np.concatenate([np.where(line, nugget, wy / w), none], axis=1)
+    parts = np.concatenate([np.where(line, wanders, none), wxy / wxx], axis=1)
+    rises = np.vstack([rise, rise])
+    left = squares[:, None] - nuggets[..., None] - parts[..., None] * rises
+    off = (np.square(left) * weight[:, None]).sum(axis=2)
+    off[:, len(lasts) :][line] = np.inf
+    return nuggets, parts, np.concatenate([lasts, lasts]), off

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 import numpy as np
 
 from ddpmon.analysis.statistics.arrays import median
-from ddpmon.analysis.statistics.excess import Chance, deviations, noisier, restless
+from ddpmon.analysis.statistics.excess import deviations, noisier
 from ddpmon.analysis.steps.stretches import EDGE, LateStretch
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
@@ -29,12 +29,12 @@ MANY = 3
 
 
 def certain(
-    world: World, was_late: Mapping[int, int], skip: Collection[int], least_ms: float, noise: Chance | None = None
+    world: World, was_late: Mapping[int, int], skip: Collection[int], least_ms: float, *, in_noise: bool = False
 ) -> list[LateStretch]:
     """The rank that is the last in each of the last steps, each time by so much that few steps suffice.
 
     was_late: by column that was late at the last judgement, the index of its first step. least_ms: by so much at
-    least. noise: None where steps are too few to estimate it; where it stays alike for long, many steps count as one.
+    least. in_noise: there are steps enough to estimate it; where it stays alike for long, many steps count as one.
     """
     last = world.own_ms[-CERTAIN_STEPS[-1] :].argmax(axis=1)
     column = int(last[-1])
@@ -44,9 +44,9 @@ def certain(
     over = excess / np.maximum(world.typical_ms if len(world.ranks) > 2 else world.own_ms.min(axis=1), 1e-9)
     shown = [n for n in CERTAIN_STEPS if n <= steps and over[-n:].min() >= CERTAIN.enter / n]
     if (
-        shown and noise and column not in was_late and len(world.ranks) > MANY
+        shown and in_noise and column not in was_late and len(world.ranks) > MANY
     ):  # of few, a late one is most of the noise
-        usual, beyond = restless(world.excess_ms), deviations(len(world.ranks))
+        noise, usual, beyond = world.noise, world.restless, deviations(len(world.ranks))
         bounds = {n: noise.of_a_rank(column, noisier(excess[-n:], usual)).bound_ms(n, beyond)[0] for n in shown}
         shown = [n for n in shown if excess[-n:].mean() >= bounds[n]]
     if not shown or column in skip or median(excess[-steps:]) < least_ms:

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from ddpmon.analysis.statistics.arrays import Floats, median, running_total
-from ddpmon.analysis.statistics.excess import Chance, chance, over_peers, some_of, steady
+from ddpmon.analysis.statistics.arrays import Floats, medians, running_total
+from ddpmon.analysis.statistics.excess import Chance, chance, over_peers, restless, some_of, steady
 from ddpmon.analysis.statistics.wandering import FEW
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.messages import OWN_PHASES
 
 IN_ONE_PHASE = Threshold(
     1.25,
@@ -48,9 +48,20 @@ class PhaseExcess:
     """[S - 4, C] Its running median of five."""
     total_ms: Floats
     """[S - 3, C] Running total of that."""
-    noise: Chance
+    usual_ms: float
+    """A typical own time."""
     least_ms: float
     """That is asked for."""
+
+    @cached_property
+    def noise(self) -> Chance:
+        """How far chance alone carries means of these."""
+        return chance(self.total_ms, self.usual_ms)
+
+    @cached_property
+    def restless(self) -> float:
+        """How much neighbouring steps differ as a rule."""
+        return restless(self.excess_ms)
 
 
 def in_each_phase(world: World, columns: Sequence[int], least_ms: float) -> Iterator[PhaseExcess]:
@@ -62,34 +73,38 @@ def in_each_phase(world: World, columns: Sequence[int], least_ms: float) -> Iter
         return
     columns = list(columns[:MOST])
     chosen = [*columns, *some_of(np.delete(np.arange(len(world.ranks)), columns)).tolist()]
-    own = world.own_ms[:, chosen]
-    for phase in range(len(OWN_PHASES)):
-        values = world.phases_ms[:, chosen, phase]
-        excess = over_peers(values)
-        rest = over_peers(own - values)
-        shared = _shared(excess, rest)
-        excess -= shared * rest
-        least = least_ms * IN_ONE_PHASE.enter
-        if max(excess[-steps:, : len(columns)].mean(axis=0).max() for steps in LATELY) >= least:
-            smooth = steady(excess)
-            total = running_total(smooth)
-            yield PhaseExcess(columns, excess, smooth, total, chance(total, world.usual_ms), least)
+    values = np.ascontiguousarray(world.phases_ms[:, chosen].transpose(2, 0, 1))
+    # All phases at once: of few ranks each call takes longer than its work.
+    excess = _over_peers(values)
+    rest = _over_peers(world.own_ms[:, chosen] - values)
+    excess -= _shared(excess, rest)[:, None, None] * rest
+    least = least_ms * IN_ONE_PHASE.enter
+    mine = excess[..., : len(columns)]
+    highest = np.maximum.reduce([mine[:, -steps:].mean(axis=1).max(axis=1) for steps in LATELY])
+    for phase in np.flatnonzero(highest >= least).tolist():
+        smooth = steady(excess[phase])
+        yield PhaseExcess(columns, excess[phase], smooth, running_total(smooth), world.usual_ms, least)
 
 
-def _shared(excess: Floats, rest: Floats) -> float:
-    """How much a phase of a typical rank rises with the rest of its step, over its peers' from block to block.
+def _over_peers(values: Floats) -> Floats:
+    """[P, S, R] Each value less the median of the others in its row."""
+    return over_peers(values.reshape(-1, values.shape[-1])).reshape(values.shape)
 
-    From differences: a change that lasts, of a rank that begins to be late, is one of many.
+
+def _shared(excess: Floats, rest: Floats) -> Floats:
+    """[P] How much a phase of a typical rank rises with the rest of its step, over its peers' from block to block.
+
+    From differences: a change that lasts, of a rank that begins to be late, is one of many. excess, rest: [P, S, R]
     """
-    if len(rest) < FEWEST_BLOCKS * BLOCK or rest.shape[1] <= FEW:
-        return 0.0
-    count = len(rest) // BLOCK
+    phases, steps, ranks = rest.shape
+    if steps < FEWEST_BLOCKS * BLOCK or ranks <= FEW:
+        return np.zeros(phases)
+    count = steps // BLOCK
     of_phase, of_rest = (
-        np.diff(values[: count * BLOCK].reshape(count, BLOCK, -1).mean(axis=1)[::APART], axis=0)
+        np.diff(values[:, : count * BLOCK].reshape(phases, count, BLOCK, ranks).mean(axis=2)[:, ::APART], axis=1)
         for values in (excess, rest)
     )
-    together = (of_phase * of_rest).sum(axis=0)
-    of_phase, of_rest = (np.square(each).sum(axis=0) + 1e-12 for each in (of_phase, of_rest))
-    if median(together / np.sqrt(of_phase * of_rest)) < ALIKE:
-        return 0.0
-    return median(together / of_rest)
+    together = (of_phase * of_rest).sum(axis=1)
+    of_phase, of_rest = (np.square(each).sum(axis=1) + 1e-12 for each in (of_phase, of_rest))
+    alike = medians(together / np.sqrt(of_phase * of_rest)) >= ALIKE
+    return np.where(alike, medians(together / of_rest), 0.0)

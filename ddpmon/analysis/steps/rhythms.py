@@ -176,13 +176,9 @@ def _rhythm(steps: Ints, at: Ints, share: float, missed: float) -> tuple[int, In
     lately = _distances(numbers[-2 * FEWEST.enter :])  # one that has just begun has few of all pairs
     often[: len(lately)] |= lately >= FEWEST.enter - 1
     candidates = lags[often]
-    for every in candidates[candidates > 1][:PERIODS].tolist():
-        phase = int(np.bincount(numbers % every).argmax())
-        in_time = numbers % every == phase
-        kept = at[in_time]
+    for every, phase in _kept(numbers, candidates[candidates > 1][:PERIODS], lost):
+        kept = at[numbers % every == phase]
         hits, first, last = len(kept), int(steps[kept[0]]), int(steps[kept[-1]])
-        if hits < FEWEST.enter or hits < KEPT.enter * ((last - first) // every + 1 - lost):
-            continue
         places = int((steps[kept[0] : kept[-1] + 1] % every == phase).sum())
         if hits < KEPT.enter * places:
             continue
@@ -194,6 +190,24 @@ def _rhythm(steps: Ints, at: Ints, share: float, missed: float) -> tuple[int, In
             latest = np.isin(steps[steps % every == phase][-FEWEST.enter :], numbers)
             return (every, kept) if latest.sum() >= len(latest) - missed else None  # and so its multiples are over
     return None
+
+
+def _kept(numbers: Ints, periods: Ints, lost: int) -> Iterator[tuple[int, int]]:
+    """Those periods, and at which of their places, that enough of these rising numbers keep to.
+
+    All at once, since few do. lost: so many steps between the first and the last are missing.
+    """
+    if not len(periods):
+        return
+    rest = numbers % periods[:, None]
+    begins = np.cumsum(periods) - periods
+    counts = np.bincount((rest + begins[:, None]).ravel(), minlength=int(periods.sum()))
+    hits = np.maximum.reduceat(counts, begins)
+    phases = np.array([counts[begin : begin + every].argmax() for begin, every in zip(begins, periods, strict=True)])
+    in_time = rest == phases[:, None]
+    first, last = numbers[in_time.argmax(axis=1)], numbers[-1 - in_time[:, ::-1].argmax(axis=1)]
+    enough = (hits >= FEWEST.enter) & (hits >= KEPT.enter * ((last - first) // periods + 1 - lost))
+    yield from zip(periods[enough].tolist(), phases[enough].tolist(), strict=True)
 
 
 def _distances(numbers: Ints) -> Ints:

@@ -17,9 +17,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ddpmon.analysis.statistics.arrays import Floats, median, medians, running_total
-from ddpmon.analysis.statistics.excess import EXPLAINS, SMOOTHED, Chance, deviations, noisier, restless
+from ddpmon.analysis.statistics.excess import EXPLAINS, SMOOTHED, deviations, noisier
+from ddpmon.analysis.statistics.wandering import tells_tails
 from ddpmon.analysis.steps.certain import FEWEST_CERTAIN, MANY, certain
-from ddpmon.analysis.steps.one_phase import IN_ONE_PHASE, MOST, in_each_phase
+from ddpmon.analysis.steps.one_phase import IN_ONE_PHASE, MOST, PhaseExcess, in_each_phase
 from ddpmon.analysis.steps.stretches import (
     EDGE,
     FEWEST_STEPS,
@@ -31,7 +32,7 @@ from ddpmon.analysis.steps.stretches import (
     burst,
     ended,
     is_settled,
-    jump,
+    jumps,
     stretch_after,
 )
 from ddpmon.analysis.steps.world import World
@@ -84,19 +85,19 @@ def late(
     was_late = was_late or {}
     if not FEWEST_STEPS.reached(len(world)):
         return certain(world, was_late, skip, EXCESS_MS.enter)
-    excess, smooth, sums, noise = world.excess_ms, world.smooth_ms, world.total_ms, world.noise
-    plain = certain(world, was_late, skip, EXCESS_MS.enter, noise)
+    excess, smooth = world.excess_ms, world.smooth_ms
+    plain = certain(world, was_late, skip, EXCESS_MS.enter, in_noise=True)
     least = max(EXCESS_MS.enter, OVER_PEERS.enter * world.usual_ms)
 
     over = over or {}
-    stretches = _stretches(world, noise, _Asked(least, _shares(world, was_late), was_late, over, skip))
+    stretches = _stretches(world, _Asked(least, _shares(world, was_late), was_late, over, skip))
     taken = {stretch.column for stretch in stretches}
     stretches += [stretch for stretch in plain if stretch.column not in taken]
     now = [stretch for stretch in stretches if not stretch.over and stretch.over_ms >= least * STAYS]
     past = [stretch for stretch in stretches if stretch.over]
     if len(now) > (len(world.ranks) + 1) // 2:
         now = []  # what most ranks do is the rule, and the few that are faster hold nobody back
-    now = _against_the_rest(world, _dated(world, now, was_late, over), noise, was_late)
+    now = _against_the_rest(world, _dated(world, now, was_late, over), was_late)
     taken = {stretch.column for stretch in now} | set(skip)
     past = [stretch for stretch in past if stretch.column not in taken and stretch.over_ms >= least]
     taken |= {stretch.column for stretch in past}
@@ -106,10 +107,10 @@ def late(
         if gone is not None and gone.over_ms >= least * STAYS:
             past.append(gone.moved(after))
     taken |= set(was_late) | set(over)
-    for column, inside in _bursts(sums, noise, least):
+    for column, inside in _bursts(world, least):
         if column not in taken:
             late = burst(excess[:, column], column, inside)
-            if late.last < len(world) - 1 - EDGE and late.over_ms >= least and _stands_out(world, late, noise):
+            if late.last < len(world) - 1 - EDGE and late.over_ms >= least and _stands_out(world, late):
                 past.append(late)
     order = lambda stretch: -stretch.over_ms
     return sorted(now, key=order) + sorted(past, key=order)
@@ -126,7 +127,7 @@ def late_by_little(
         return []
     least = max(EXCESS_MS.enter, over_peers.enter * world.usual_ms)
     asked = _Asked(least, _shares(world, was_late), was_late, {}, skip)
-    stretches = _stretches(world, world.noise, asked)
+    stretches = _stretches(world, asked)
     now = [stretch for stretch in stretches if not stretch.over and stretch.over_ms >= least * STAYS]
     taken = {stretch.column for stretch in now}
     gone = [stretch for stretch in stretches if stretch.over]
@@ -161,17 +162,16 @@ class _Asked:
         return self.over.get(column, -1) + 1
 
 
-def _stretches(world: World, noise: Chance, asked: _Asked) -> list[LateStretch]:
+def _stretches(world: World, asked: _Asked) -> list[LateStretch]:
     """One of each rank that is late: by a mean of its last steps, by one phase, by a step up, or because it was."""
     excess, smooth = world.excess_ms, world.smooth_ms
     lengths, means = _last_means(world.total_ms, asked.over)
 
     def stretch(column: int, length: int) -> LateStretch | None:
         since = asked.since.get(column)
-        return stretch_after(asked.after(column), excess, smooth, noise, column, length, since)
+        return stretch_after(asked.after(column), excess, smooth, world.noise, column, length, since)
 
-    tries = len(world.ranks)
-    exceeding = dict(_exceeding(excess, smooth, lengths, means, noise, asked.least_ms, asked.share, tries))
+    exceeding = dict(_exceeding(world, lengths, means, asked.least_ms, asked.share, len(world.ranks)))
     by_column = {column: stretch(column, length) for column, length in exceeding.items() if column not in asked.skip}
     hidden = [c for c in _over_least(means, asked.least_ms * asked.share) if c not in exceeding and c not in asked.skip]
     lately = smooth[-FADES:].mean(axis=0)
@@ -183,11 +183,11 @@ def _stretches(world: World, noise: Chance, asked: _Asked) -> list[LateStretch]:
         by_own_time = by_column.get(one.column)
         if one.over or not by_own_time or by_own_time.over:  # noise that wanders may fall by as much as a rank is late
             by_column[one.column] = one
-    for column in hidden[:MOST]:
-        since, after = asked.since.get(column), asked.after(column)
-        if not by_column.get(column) and (since is not None or noise.noise.tells_tails):
-            share = float(asked.share[column]) * noise.tail**2
-            by_column[column] = jump(excess[:, column], column, after, asked.least_ms, share, since)
+    dubious = [c for c in hidden[:MOST] if not by_column.get(c) and (c in asked.since or tells_tails(len(smooth)))]
+    for place, risen in jumps(excess, dubious, [asked.after(c) for c in dubious]):
+        column = dubious[place]
+        share = float(asked.share[column]) * world.noise.tail**2
+        by_column[column] = risen.late(column, asked.least_ms, share, asked.since.get(column))
     for column in asked.since:
         if not by_column.get(column) and column not in asked.skip:
             by_column[column] = stretch(column, RECENT[0])
@@ -226,16 +226,10 @@ def _late_in_one_phase(world: World, columns: list[int], asked: _Asked) -> list[
         lately = {place: asked.over[column] for place, column in enumerate(phase.columns) if column in asked.over}
         tries = len(OWN_PHASES) * len(world.ranks)
         last_means = _last_means(phase.total_ms, lately)
-        exceeding = dict(_exceeding(phase.excess_ms, phase.smooth_ms, *last_means, phase.noise, least, share, tries))
+        exceeding = dict(_exceeding(phase, *last_means, least, share, tries))
+        late_there = _in_phase(phase, exceeding, asked, share, least)
         for place, column in enumerate(phase.columns):
-            since, after, one = asked.since.get(column), asked.after(column), None
-            if place in exceeding or since is not None:
-                length = exceeding.get(place, RECENT[0])
-                one = stretch_after(after, phase.excess_ms, phase.smooth_ms, phase.noise, place, length, since)
-            certainly = since is not None or phase.noise.noise.tells_tails
-            if place not in exceeding and certainly and (one is None or not one.over):
-                shares = float(share[place]) * phase.noise.tail**2 * JUMP_OF_A_PHASE
-                one = jump(phase.excess_ms[:, place], place, after, least, shares, since)
+            one = late_there.get(place)
             if one is None:
                 continue
             own = median(world.excess_ms[one.first : one.last + 1, column])
@@ -248,24 +242,42 @@ def _late_in_one_phase(world: World, columns: list[int], asked: _Asked) -> list[
     return list(by_column.values())
 
 
+def _in_phase(
+    phase: PhaseExcess, exceeding: Mapping[int, int], asked: _Asked, share: Floats, least: float
+) -> dict[int, LateStretch | None]:
+    """By place: the stretch that this phase shows, by a mean of its last steps or by a step up."""
+    made: dict[int, LateStretch | None] = {}
+    dubious = []
+    for place, column in enumerate(phase.columns):
+        since, after = asked.since.get(column), asked.after(column)
+        if place in exceeding or since is not None:
+            length = exceeding.get(place, RECENT[0])
+            made[place] = stretch_after(after, phase.excess_ms, phase.smooth_ms, phase.noise, place, length, since)
+        certainly = since is not None or tells_tails(len(phase.smooth_ms))
+        one = made.get(place)
+        if place not in exceeding and certainly and (one is None or not one.over):
+            dubious.append(place)
+    for at, risen in jumps(phase.excess_ms, dubious, [asked.after(phase.columns[place]) for place in dubious]):
+        place = dubious[at]
+        shares = float(share[place]) * phase.noise.tail**2 * JUMP_OF_A_PHASE
+        made[place] = risen.late(place, least, shares, asked.since.get(phase.columns[place]))
+    return made
+
+
 def _exceeding(
-    excess: Floats,
-    smooth: Floats,
-    lengths: list[int],
-    means: Floats,
-    noise: Chance,
-    least: float,
-    share: Floats,
-    tries: int,
+    of: World | PhaseExcess, lengths: list[int], means: Floats, least: float, share: Floats, tries: int
 ) -> Iterator[tuple[int, int]]:
     """Columns whose last steps are late beyond chance, and how many steps show it best.
 
     lengths, means: `_last_means`. tries: series that are looked at together.
     """
+    if not (means > share * least).any():
+        return  # whatever chance does
+    excess, smooth, noise = of.excess_ms, of.smooth_ms, of.noise
     z = deviations(tries * len(lengths))
     times = means / np.maximum(share * np.maximum(noise.bounds_ms(lengths, z), least), 1e-9)
     columns = np.flatnonzero(times.max(axis=0) > 1.0).tolist()
-    usual = restless(excess) if columns else 0.0
+    usual = of.restless if columns else 0.0
     for column in columns:
         for place in np.argsort(-times[:, column])[: int((times[:, column] > 1.0).sum())].tolist():
             steps, mean = lengths[place], float(means[place, column])
@@ -273,7 +285,7 @@ def _exceeding(
             asked = share[column] * max(bound, least)
             values = smooth[-steps:, column]
             carries = np.minimum(values - (values.mean() - mean), CARRIES.enter * asked).mean() > asked
-            certainly = noise.noise.tells_tails or share[column] < 1
+            certainly = tells_tails(len(smooth)) or share[column] < 1
             if carries and (certainly or _is_no_burst(excess, smooth, column, steps, columns)):
                 yield column, steps
                 break
@@ -292,38 +304,37 @@ def _is_no_burst(excess: Floats, smooth: Floats, column: int, steps: int, late: 
     return mean > float(before.max(initial=-np.inf)) / steps
 
 
-def _bursts(sums: Floats, noise: Chance, least: float) -> list[tuple[int, int]]:
+def _bursts(world: World, least: float) -> list[tuple[int, int]]:
     """Columns that may have been late for a while, and an index inside that while."""
-    steps = len(sums) - 1
-    usual = noise.of_a_rank()
-    z = deviations(sums.shape[1] * steps)
+    sums, steps, ranks = world.total_ms, len(world.total_ms) - 1, len(world.ranks)
+    tops = {n: (sums[n :: n // 8] - sums[: -n : n // 8]).max(axis=0) / n for n in BURSTS if n < steps}
+    high = [n for n, top in tops.items() if top.max() >= least]
     best: dict[int, tuple[float, int]] = {}
-    lengths = [n for n in BURSTS if n < steps]
-    bounds = usual.bounds_ms(lengths, z)[:, 0] * (sums.shape[1] > 2)  # of two ranks both have the change
-    for n, bound in zip(lengths, bounds.tolist(), strict=True):
-        apart = n // 8
-        inside = sums[n::apart] - sums[:-n:apart]
-        top = inside.max(axis=0) / n
+    if high and ranks > 2:
+        bounds = world.noise.of_a_rank().bounds_ms(high, deviations(ranks * steps))[:, 0].tolist()
+    else:
+        bounds = [0.0] * len(high)  # of two ranks both have the change
+    for n, bound in zip(high, bounds, strict=True):
+        apart, top = n // 8, tops[n]
         for column in np.flatnonzero(top >= max(least, bound)).tolist():
-            middle = int(inside[:, column].argmax()) * apart + n // 2 + EDGE
+            inside = sums[n::apart, column] - sums[:-n:apart, column]
+            middle = int(inside.argmax()) * apart + n // 2 + EDGE
             best[column] = max(best.get(column, (0.0, 0)), (float(top[column]) * n**0.5, middle))
     return [(column, middle) for column, (_, middle) in best.items()]
 
 
-def _stands_out(world: World, stretch: LateStretch, noise: Chance) -> bool:
+def _stands_out(world: World, stretch: LateStretch) -> bool:
     """Whether a stretch that is over is beyond chance, of a rank as noisy as it is in that stretch."""
     first, end = max(0, stretch.first - EDGE), stretch.last + 1 - EDGE
     if not SHORTEST.reached(end - first):
         return False
-    times = noisier(world.excess_ms[stretch.first : stretch.last + 1, stretch.column], restless(world.excess_ms))
-    bound = noise.of_a_rank(times=times).bound_ms(end - first, deviations(world.smooth_ms.size))[0]
+    times = noisier(world.excess_ms[stretch.first : stretch.last + 1, stretch.column], world.restless)
+    bound = world.noise.of_a_rank(times=times).bound_ms(end - first, deviations(world.smooth_ms.size))[0]
     mean = float(world.smooth_ms[first:end, stretch.column].mean())
     return bool(mean >= bound)
 
 
-def _against_the_rest(
-    world: World, now: list[LateStretch], noise: Chance, was_late: Mapping[int, int]
-) -> list[LateStretch]:
+def _against_the_rest(world: World, now: list[LateStretch], was_late: Mapping[int, int]) -> list[LateStretch]:
     """The same with levels over those ranks that are not late: of several, each makes the others look less late."""
     if len(now) < 2:
         return now
@@ -333,7 +344,7 @@ def _against_the_rest(
     for stretch in now:
         over = world.own_ms[:, stretch.column] - typical
         length = stretch.last + 1 - stretch.first
-        begin = begin_of(over, stretch.last, length, noise.per_step(stretch.column), was_late.get(stretch.column))
+        begin = begin_of(over, stretch.last, length, world.noise.per_step(stretch.column), was_late.get(stretch.column))
         level = median(over[begin:])
         if stretch.last + 1 - begin < RECENT[0]:
             begin, level = stretch.first, median(over[stretch.first :])

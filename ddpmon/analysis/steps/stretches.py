@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from ddpmon.analysis.statistics.arrays import Floats, median
 from ddpmon.analysis.statistics.change_points import ENOUGH, ending, onset, step_up
 from ddpmon.analysis.statistics.excess import SMOOTHED, Chance, noisier, restless
-from ddpmon.analysis.statistics.wandering import of_one
+from ddpmon.analysis.statistics.wandering import of_each, of_one
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
 
@@ -159,26 +160,46 @@ def begin_of(excess: Floats, end: int, length: int, noise: float, since: int | N
     return begin
 
 
-def jump(excess: Floats, column: int, after: int, least: float, asked: float, since: int | None) -> LateStretch | None:
-    """A rank whose level rose at once, from index `after` on, as noise that wanders does not, and stays up.
+@dataclass(frozen=True)
+class Risen:
+    """What may be a level that rose at once, as noise that wanders does not. noise: `of_one` of the series."""
 
-    asked: share of what is asked for. since: the first step as last reported.
-    """
-    excess = excess[after:]
-    end = len(excess) - 1
-    if end < FEWEST_STEPS.enter or (since is not None and since <= after):
-        return None
-    noise = white, wanders, lasts = of_one(excess)
-    begin, shows = step_up(excess, 1, max(1, end + 1 - 2 * SHORTEST.enter), noise)
-    level, before = median(excess[begin:]), median(excess[max(0, begin - SHORTEST.enter) : begin])
-    plain = CALM if wanders * lasts < WANDERS * white else 1.0
-    shows /= noisier(excess[begin:], restless(excess))
-    if shows < JUMP.enter * asked * plain or min(level, level - before) < least * min(asked, 1.0):
-        return None
-    if since is None and _last_before_a_drop(excess, begin) is not None:
-        return None  # it is down again
-    begin = begin if since is None else since - after
-    return LateStretch(column, begin, end, level, from_the_start=False).moved(after)
+    excess: Floats
+    """From index `after` on."""
+    after: int
+    noise: tuple[float, float, float]
+
+    def late(self, column: int, least: float, asked: float, since: int | None) -> LateStretch | None:
+        """A rank whose level rose and stays up.
+
+        asked: share of what is asked for. since: the first step as last reported.
+        """
+        excess, after, (white, wanders, lasts) = self.excess, self.after, self.noise
+        end = len(excess) - 1
+        if end < FEWEST_STEPS.enter or (since is not None and since <= after):
+            return None
+        begin, shows = step_up(excess, 1, max(1, end + 1 - 2 * SHORTEST.enter), self.noise)
+        plain = CALM if wanders * lasts < WANDERS * white else 1.0
+        if shows < JUMP.enter * asked * plain:
+            return None
+        shows /= noisier(excess[begin:], restless(excess))
+        level, before = median(excess[begin:]), median(excess[max(0, begin - SHORTEST.enter) : begin])
+        if shows < JUMP.enter * asked * plain or min(level, level - before) < least * min(asked, 1.0):
+            return None
+        if since is None and _last_before_a_drop(excess, begin) is not None:
+            return None  # it is down again
+        begin = begin if since is None else since - after
+        return LateStretch(column, begin, end, level, from_the_start=False).moved(after)
+
+
+def jumps(excess: Floats, columns: Sequence[int], after: Sequence[int]) -> Iterator[tuple[int, Risen]]:
+    """Each of the columns, by place, from its own index on: at once for all of the same, as numbers alone are slow."""
+    for first in sorted(set(after)):
+        places = [place for place, each in enumerate(after) if each == first]
+        series = np.ascontiguousarray(excess[first:, [columns[place] for place in places]].T)
+        noises = of_each(series) if series.shape[1] > FEWEST_STEPS.enter else [(0.0, 0.0, 1.0)] * len(places)
+        for place, values, noise in zip(places, series, noises, strict=True):
+            yield place, Risen(values, first, noise)
 
 
 def ended(excess: Floats, smooth: Floats, column: int, since: int = 0) -> LateStretch | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddpmon.analysis.run_state import WARM_UP_STEPS
-from ddpmon.analysis.statistics.arrays import Bools, Floats
+from ddpmon.analysis.statistics.arrays import Bools, Floats, median, quantile
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
 
@@ -89,7 +89,7 @@ def summarise(world: World) -> Summary:
     own = world.mean("own_ms")
     step = world.mean("length_ms")
     phases = np.column_stack([world.mean("phases_ms"), world.mean("wait_ms"), world.mean("transfer_ms")])
-    median = float(np.median(own))
+    middle = median(own)
     lengths = world.step_ms
     with_gradients = ~np.isnan(world.late_ms[:, 0])
     late = world.late_ms[with_gradients].mean(axis=0) if with_gradients.any() else np.full(len(own), np.nan)
@@ -102,7 +102,7 @@ def summarise(world: World) -> Summary:
         window=(int(world.step[0]), int(world.step[-1])),
         step_ms=step,
         own_ms=own,
-        over_median=own / median - 1 if median > 0 else own * 0,
+        over_median=own / middle - 1 if middle > 0 else own * 0,
         phases_ms=phases,
         late_ms=late,
         critical_share=share,
@@ -115,8 +115,8 @@ def summarise(world: World) -> Summary:
         exposed_wait_ms=float(world.mean("exposed_wait_ms").mean()),
         gradient_bytes=float(world.mean("gradient_bytes").mean()),
         step_ms_mean=float(step.mean()),
-        step_ms_p50=float(np.median(lengths)),
-        step_ms_p95=float(np.percentile(lengths, 95)),
+        step_ms_p50=median(lengths),
+        step_ms_p95=quantile(lengths, 0.95),
         step_ms_max=float(lengths.max()),
         efficiency=efficiency(world),
     )

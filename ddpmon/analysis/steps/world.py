@@ -11,7 +11,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints, median, middles, running_total
-from ddpmon.analysis.statistics.excess import SMOOTHED, Chance, chance, over_peers, steady
+from ddpmon.analysis.statistics.excess import SMOOTHED, Chance, chance, over_peers, restless, steady
 
 
 @dataclass(frozen=True)
@@ -100,12 +100,22 @@ class World:
 
     @cached_property
     def noise(self) -> Chance:
-        """How far chance alone carries means of these excesses; of 10 steps at least."""
-        return chance(self.total_ms, self.usual_ms)
+        """How far chance alone carries means of these excesses; of 10 steps at least. Dear: asked only where needed."""
+        own = chance(self.total_ms, self.usual_ms)
+        return own if self._parts is None else own.of_means(self._parts[0].noise, self._parts[1])
+
+    @cached_property
+    def restless(self) -> float:
+        """How much neighbouring steps' excesses differ as a rule."""
+        return restless(self.excess_ms)
+
+    @cached_property
+    def _parts(self) -> tuple[World, Floats] | None:
+        return None
 
     def strays_as_means_of(self, parts: World, share: Floats) -> None:
         """Its columns are means of those of another world, which tells of their noise too: see `Chance.of_means`."""
-        vars(self)["noise"] = self.noise.of_means(parts.noise, share)
+        vars(self)["_parts"] = parts, share
 
     @cached_property
     def _means(self) -> dict[str, Floats]:
