@@ -61,7 +61,7 @@ SCREENS = {
 """What some screens of that size wish for."""
 PER_NODE = 8
 SETTLE_S = 8.0
-NODES_A_PROCESS = 1024
+NODES_A_PROCESS = 2048
 PROFILED = """
 import atexit, cProfile, signal, sys
 from ddpmon.hub import hub

@@ -106,7 +106,7 @@ def feed(run: runs.Run, root: Card, ranks: int, rate: float, seconds: float, hub
             rank = place % ranks
             samples = []
             if now - sampled[rank] >= SAMPLE_S:
-                sampled[rank], samples = now, [a_sample(int(now * 1e6), rng)]
+                sampled[rank], samples = now, [a_sample(int(now * 1e6), rng.random(9).tolist())]
             seq[rank] += 1
             sockets[rank].send(
                 encode(Batch(rank, 4_000_000 + rank, seq[rank], int(now * 1e6), STAGE_TRAINING, world.step, 0,

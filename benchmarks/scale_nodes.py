@@ -2,10 +2,11 @@
 
     python benchmarks/scale_nodes.py PLAN     play a plan (a file that scale.py writes) until its end
 
-Each node is a real `Uplink` with its own keys and connection. Its ranks step as one world does: each step is as long
-as the slowest rank's own time and the transfer behind it. Every node's monotonic clock is hours off the others'.
-What happens besides is in the plan: a rank that becomes late, a node whose link is cut for a while, links that lose
-one bundle in so many, all ranks restarted once. At the end every rank says goodbye, and what was said is written down.
+Each node is a real `Uplink` with its own keys and connection. What its ranks tell is made as rows for all of them at
+once: thousands of ranks are too much for one core record by record. They step as one world does: each step is as long
+as the slowest rank's own time and the transfer behind it. Every node's monotonic clock is hours off the others'. What
+happens besides is in the plan: a rank that becomes late, a node whose link is cut for a while, links that lose one
+bundle in so many, all ranks restarted once. At the end every rank says goodbye, and what was said is written down.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ import os
 import resource
 import sys
 import time
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
 import numpy as np
 import zmq
+from numpy.typing import NDArray
 
+from ddpmon.analysis.steps.table import HAS_LOSS, HAS_RATE, PHASES, ROW
+from ddpmon.hub.bundles import _Closed
 from ddpmon.hub.curve_keys import Keys
 from ddpmon.hub.uplink import Uplink
 from ddpmon.messages import (
@@ -33,9 +37,9 @@ from ddpmon.messages import (
     Card,
     Hello,
     Sample,
-    Step,
-    Sync,
 )
+from ddpmon.messages.nodes import Packed
+from ddpmon.recording.blocks import pack_rows
 
 PHASES_SHARE = (0.08, 0.22, 0.42, 0.03, 0.02)
 """Of a step: the five phases of a rank that is as fast as all."""
@@ -48,6 +52,10 @@ SAMPLE_S = 1.0
 SEND_S = 0.34
 """How often a rank sends."""
 TICK_S = 0.05
+TURN_S, FEW = 0.5, 64
+"""How often each node hears what the root says where there are more than `FEW`; else with each tick."""
+KEPT_S = 12.0
+"""How far a node may be behind with its steps."""
 FLUSH_S = 60.0
 """The most that the root may take to have all of it at the end."""
 
@@ -145,26 +153,29 @@ class World:
         return self.step, self._end_us, length, own
 
 
-@dataclass
-class Rank:
-    """A rank of a node, and what it has not sent yet."""
-
-    process: SimpleNamespace
-    offset_us: int
-    seq: int = 0
-    steps: list[Step] = field(default_factory=list)
-    sampled_at: float = 0.0
-
-
 class Link(Uplink):
-    """An uplink that counts what it sends, and loses some of it."""
+    """An uplink that takes blocks ready-made, counts what it sends, and loses some of it."""
 
     sent_bytes = bundles = 0
     lossy = cut = False
 
+    def add_block(self, block: bytes, batches: int, now: float) -> None:
+        """Take what ranks sent, packed: as a bundle of its own behind what was added before."""
+        bundles = self._bundles
+        bundles.close(merge=self._takes_merged)
+        bundles._seq += 1
+        closed = _Closed(bundles._seq, [], [Packed(0, block)], batches)
+        bundles._bytes += closed.bytes
+        bundles._waiting.append(closed)
+        self._sent_at = now  # no heartbeat beside it
+
+    @property
+    def every_s(self) -> float:
+        """How often the root wants bundles."""
+        return self._every_s
+
     def _send(self, message: object) -> bool:
-        size = len(msgspec.msgpack.encode(message))
-        self.sent_bytes += size
+        self.sent_bytes += len(msgspec.msgpack.encode(message))
         self.bundles += 1
         if self.cut or (self.lossy and self.bundles % 10 == 0):
             return True  # on its way, and lost
@@ -180,14 +191,16 @@ class Node:
         self.host = f"node{number:04}"
         self.registry = SimpleNamespace(host=self.host, seats={})
         self.offset_us = (number % 97) * HOUR_US
-        self.ranks: list[Rank] = []
         self.link = Link(context, plan.keys[number], self.registry, f"e{number}", *(_nothing,) * 4)  # type: ignore[arg-type]
         self.link.lossy = plan.lossy_every > 0 and number % plan.lossy_every == plan.lossy_every - 1
         self.link.meet(plan.root)
+        self.seq = self.sent_step = 0
+        """Of each of its ranks: batches, and up to which step it sent them."""
+        self._sent_at = self._sampled_at = 0.0
 
     def begin(self, attempt: int) -> None:
         """Its ranks start, again perhaps."""
-        self.ranks = []
+        self.seq = self.sent_step = 0
         for local in range(self.plan.per_node):
             rank = self.number * self.plan.per_node + local
             pid = 1000 + local + attempt * 100
@@ -198,29 +211,47 @@ class Node:
             )  # fmt: skip
             process = SimpleNamespace(hello=hello, left=False)
             self.registry.seats[rank] = process
-            self.ranks.append(Rank(process, self.offset_us))
             self.link.add(process, hello)
 
-    def send(self, rank: Rank, step: int, now: float, rng: np.random.Generator) -> None:
-        """What a rank has to tell."""
-        samples = []
-        if now - rank.sampled_at >= SAMPLE_S:
-            rank.sampled_at = now
-            samples = [a_sample(_us(now) + rank.offset_us, rng)]
-        rank.seq += 1
-        hello = rank.process.hello
-        steps, rank.steps = rank.steps, []
-        self.link.add(
-            rank.process,
-            Batch(hello.rank, hello.pid, rank.seq, _us(now) + rank.offset_us, STAGE_TRAINING, step, 0, steps=steps,
-                  samples=samples, total_steps=50_000, beats=step),
-        )  # fmt: skip
+    def send(self, rows: NDArray[np.uint8], step: int, now: float, shares: Shares) -> None:
+        """What its ranks have to tell. rows: [ranks, steps, bytes] since the last time. step: the last."""
+        merged = max(0, round((now - self._sent_at) / SEND_S) - 1) if self._sent_at else 0
+        times = [now] if now - self._sampled_at >= SAMPLE_S else []
+        while times and times[0] - self._sampled_at >= 2 * SAMPLE_S and self._sampled_at:
+            times.insert(0, times[0] - SAMPLE_S)
+        self._sent_at, self._sampled_at = now, times[-1] if times else self._sampled_at
+        self.seq += 1 + merged
+        self.sent_step = step
+        at_us = _us(now) + self.offset_us
+        batches = []
+        for process in self.registry.seats.values():
+            hello = process.hello
+            samples = [a_sample(_us(each) + self.offset_us, shares.next()) for each in times]
+            batches.append(
+                Batch(hello.rank, hello.pid, self.seq, at_us, STAGE_TRAINING, step, 0, samples=samples,
+                      total_steps=50_000, beats=step, merged=merged)
+            )  # fmt: skip
+        table = np.ascontiguousarray(rows).reshape(-1).view(ROW)
+        table["end_us"] += self.offset_us
+        self.link.add_block(pack_rows(batches, [rows.shape[1]] * len(batches), table), len(batches), now)
 
     def leave(self) -> None:
-        for rank in self.ranks:
-            hello = rank.process.hello
-            self.link.add(rank.process, Bye(hello.rank, hello.pid, rank.seq))
-            rank.process.left = True
+        for process in self.registry.seats.values():
+            hello = process.hello
+            self.link.add(process, Bye(hello.rank, hello.pid, self.seq))
+            process.left = True
+
+
+class Shares:
+    """Random shares, round and round: drawing them anew would cost as much as all else of a sample."""
+
+    def __init__(self) -> None:
+        self._lists = np.random.default_rng(7).random((4093, 9)).tolist()
+        self._place = 0
+
+    def next(self) -> list[float]:
+        self._place = (self._place + 1) % len(self._lists)
+        return self._lists[self._place]
 
 
 def _nothing(*_: object) -> None:
@@ -231,8 +262,7 @@ def _us(seconds: float) -> int:
     return int(seconds * 1e6)
 
 
-def a_sample(time_us: int, rng: np.random.Generator) -> Sample:
-    share = rng.random(9).tolist()
+def a_sample(time_us: int, share: Sequence[float]) -> Sample:
     return Sample(
         time_us, 90 + 20 * share[0], int(2e9 + 1e7 * share[1]), 80 + 20 * share[2], int(6e10 + 1e9 * share[3]),
         80 << 30, 300 + 100 * share[4], 60 + 10 * share[5], 1700 + 50 * share[6], 0.01 * share[7], 0.0, 120 * share[8],
@@ -248,46 +278,54 @@ class Player:
         context = zmq.Context(io_threads=1)
         context.set(zmq.MAX_SOCKETS, 2 * plan.nodes + 64)
         self.nodes = [Node(context, plan, plan.first + place) for place in range(plan.nodes)]
-        self._rng = np.random.default_rng(7)
+        self._rng, self._shares = np.random.default_rng(7), Shares()
         self.said = Said()
         count = plan.nodes * plan.per_node
         self._least, self._most = np.full(count, 1 << 60), np.zeros(count, np.int64)
+        self._rows = np.zeros((max(16, round(KEPT_S * plan.steps_per_s)), count), ROW)
+        """The last steps of all ranks, a step in the place of its number."""
+        self._rows["samples"], self._rows["learning_rate"], self._rows["has"] = 64, 1e-3, HAS_LOSS | HAS_RATE
+        self._rows["backwards"], self._rows["sync_count"] = 1, 1
+        self._rows["syncs"]["kind"][..., 0] = SYNC_GRADIENTS
+        self._rows["syncs"]["payload_bytes"][..., 0] = 1 << 26
 
     def connect(self) -> None:
         """Until the root has joined every node."""
         deadline = time.monotonic() + 120
         while not all(node.link.reached(time.monotonic()) for node in self.nodes):
-            self._turn(time.monotonic())
+            for node in self.nodes:
+                self._turn(node, time.monotonic())
             time.sleep(0.02)
             if time.monotonic() > deadline:
                 raise SystemExit("the root does not answer every node")
 
     def play(self) -> None:
         plan = self.plan
-        began = time.monotonic()
+        before = began = time.monotonic()
         attempt, world = 0, self._begin(0)
-        queue_at = 0.0
-        rank_count = plan.nodes * plan.per_node
-        sent_to = 0  # of all ranks, round after round
+        sent = turned = 0.0  # of all nodes, round after round: one after the other, as real ones do
+        sent_to = turned_to = 0
         while (now := time.monotonic()) - began < plan.seconds:
             if plan.restart_after_s is not None and attempt == 0 and now - began >= plan.restart_after_s:
                 self._send_all(world.step, now)
                 attempt, world = 1, self._begin(1)
-                queue_at, sent_to = 0.0, 0
             while (step := world.next(_us(now))) is not None:
                 self._add(*step)
-            # Ranks send one after the other, as real ones do: each every SEND_S.
-            queue_at = queue_at or now
-            due = int((now - queue_at) / SEND_S * rank_count)
-            for place in range(sent_to, min(due, sent_to + rank_count)):
-                node, local = divmod(place % rank_count, plan.per_node)
-                self.nodes[node].send(self.nodes[node].ranks[local], world.step, now, self._rng)
-            self.said.behind_s = max(self.said.behind_s, (due - sent_to) / rank_count * SEND_S - SEND_S)
-            sent_to = max(sent_to, due)
+            every_s = max(node.link.every_s for node in self.nodes[:8])
+            sent += (now - before) / every_s * plan.nodes
+            turned += (now - before) / (TICK_S if plan.nodes <= FEW else TURN_S) * plan.nodes
+            before = now
+            self.said.behind_s = max(self.said.behind_s, (sent - sent_to) / plan.nodes * every_s - TICK_S)
             cut = plan.cut_s[0] <= now - began < plan.cut_s[1]
-            for node in self.nodes:
+            while sent_to < int(sent):
+                node = self.nodes[sent_to % plan.nodes]
+                self._send(node, world.step, time.monotonic())
+                sent_to += 1
+            while turned_to < int(turned):
+                node = self.nodes[turned_to % plan.nodes]
                 node.link.cut = cut and node.number == plan.cut_node
-            self._turn(now)
+                self._turn(node, time.monotonic())
+                turned_to = max(turned_to + 1, int(turned) - plan.nodes)
             time.sleep(max(0.0, now + TICK_S - time.monotonic()))
         self._end(world)
 
@@ -304,29 +342,31 @@ class Player:
         if number > 1:
             np.minimum(self._least, own, out=self._least)
             np.maximum(self._most, own, out=self._most)
-        losses = 1 + 3 * np.exp(-number / 400) + 0.1 * self._rng.standard_normal(len(own))
-        losses = losses.astype(np.float32).tolist()
-        rows, arrivals = mine.tolist(), own.tolist()
-        place = 0
-        for node in self.nodes:
-            for rank in node.ranks:
-                sync = Sync(SYNC_GRADIENTS, arrivals[place], length, 1 << 26)
-                rank.steps.append(
-                    Step(number, end_us + rank.offset_us, length, *rows[place], [sync], losses[place], 64,
-                         learning_rate=1e-3)
-                )  # fmt: skip
-                place += 1
+        rows = self._rows[number % len(self._rows)]
+        rows["step"], rows["end_us"], rows["length_us"] = number, end_us, length
+        for place, name in enumerate(PHASES):
+            rows[name] = mine[:, place]
+        rows["loss"] = (1 + 3 * np.exp(-number / 400) + 0.1 * self._rng.standard_normal(len(own))).astype(np.float32)
+        rows["syncs"]["arrival_us"][:, 0], rows["syncs"]["end_us"][:, 0] = own, length
 
-    def _turn(self, now: float) -> None:
-        for node in self.nodes:
-            if not node.link.cut:
-                node.link.receive(now)
-            node.link.turn(now, stopping=False)
+    def _send(self, node: Node, step: int, now: float) -> None:
+        kept = len(self._rows)
+        if step - node.sent_step >= kept:
+            raise SystemExit(f"this machine is too slow: {node.host} is {step - node.sent_step} steps behind")
+        numbers = np.arange(node.sent_step + 1, step + 1) % kept
+        begin = (node.number - self.plan.first) * self.plan.per_node
+        raw = self._rows.view(np.uint8).reshape(kept, -1, ROW.itemsize)
+        node.send(raw[numbers, begin : begin + self.plan.per_node].transpose(1, 0, 2), step, now, self._shares)
+        self._turn(node, now)
+
+    def _turn(self, node: Node, now: float) -> None:
+        if not node.link.cut:
+            node.link.receive(now)
+        node.link.turn(now, stopping=False)
 
     def _send_all(self, step: int, now: float) -> None:
         for node in self.nodes:
-            for rank in node.ranks:
-                node.send(rank, step, now, self._rng)
+            self._send(node, step, now)
 
     def _end(self, world: World) -> None:
         self._send_all(world.step, time.monotonic())

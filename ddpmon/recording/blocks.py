@@ -68,7 +68,12 @@ def pack(batches: Sequence[Batch]) -> bytes:
         rows += fitting
         counts.append(len(fitting))
         without.append(msgspec.structs.replace(batch, steps=odd))
-    return zlib.compress(encode(_Block(without, counts, column_bytes(table_of(b"".join(rows))))), LEVEL)
+    return pack_rows(without, counts, table_of(b"".join(rows)))
+
+
+def pack_rows(batches: list[Batch], counts: list[int], table: Table) -> bytes:
+    """Batches as one block, with the steps that are rows taken from them. counts: how many rows are of each."""
+    return zlib.compress(encode(_Block(batches, counts, column_bytes(table))), LEVEL)
 
 
 def unpack(frame: bytes) -> Block:
