@@ -230,12 +230,14 @@ def fault_of(kind: str, size: float, seed: int, args: argparse.Namespace) -> Fau
     ranks = {
         "moving": (),
         "two": (rank, (rank + 3) % args.ranks),
+        "pair": sorted((rank, (rank + 3) % args.ranks)),
+        "half": range(rank % 2, args.ranks, 2),
         "several": sorted(each % args.ranks for each in some),
         "host": host,
     }.get(kind, (rank,))
-    begin = args.begin if args.begin < args.steps else args.steps // 2
+    begin = 0 if kind == "half" else args.begin if args.begin < args.steps else args.steps // 2
     ends = {"transient": begin + max(60, (args.steps - begin) // 3)}
-    name = "late" if kind == "two" else kind
+    name = {"two": "late", "pair": "several", "half": "several"}.get(kind, kind)
     return Fault(name, size, tuple(ranks), PHASES[seed % 5], begin, ends.get(kind, 1 << 60))
 
 
@@ -275,7 +277,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--noise", nargs="+", choices=NOISES, default=list(NOISES))
     parser.add_argument(
         "--faults", nargs="+", default=["none", "late"],
-        choices=("none", "late", "two", "several", "host", "transient", "moving", "periodic", "uneven"),
+        choices=("none", "late", "two", "pair", "several", "half", "host", "transient", "moving", "periodic", "uneven"),
     )  # fmt: skip
     parser.add_argument("--sizes", type=float, nargs="+", default=[0.1, 0.25], help="of a step")
     parser.add_argument("--ranks", type=int, default=8)

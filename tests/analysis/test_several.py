@@ -54,7 +54,8 @@ def test_ranks_that_gain_only_together_are_one_finding_with_what_all_gain(ranks,
 @pytest.mark.parametrize(
     "late",
     [
-        dict.fromkeys((1, 6), ("data", LITTLE)),  # of two each would be named, if it were late by enough
+        dict.fromkeys((1, 6), ("data", 0.015 * STEP_MS)),  # so does this
+        {1: ("data", LITTLE)},  # of one alone, noise shows so much
         dict.fromkeys((1, 3, 6), ("data", 0.015 * STEP_MS)),  # gains less than 2%
         dict.fromkeys((0, 1, 3, 5, 6), ("data", LITTLE)),  # what most ranks do is the rule
         {},
@@ -62,6 +63,44 @@ def test_ranks_that_gain_only_together_are_one_finding_with_what_all_gain(ranks,
 )
 def test_nearly_several_late_ranks_are_none(late):
     assert above_info(findings(world(late), Evidence(world_size=8))) == []
+
+
+def test_two_that_are_late_by_too_little_to_be_named_one_by_one_are_one_finding():
+    (finding,) = above_info(findings(world(dict.fromkeys((1, 6), ("data", LITTLE))), Evidence(world_size=8)))
+    assert (finding.kind, finding.ranks, finding.since_step) == ("several_stragglers", [1, 6], 102)
+    assert "1.05x if both are fixed" in finding.text
+    assert "mend both" in finding.advice
+
+
+def test_half_of_a_world_that_is_late_from_the_start_is_named_and_stays_so():
+    """Each half is then as far from the other as it is from what is usual."""
+    half, ill = (1, 3, 4, 6), world(dict.fromkeys((1, 3, 4, 6), ("data", 0.25 * STEP_MS)), begin=0)
+    assert above_info(findings(ill.between(0, 40), Evidence(world_size=8))) == []
+    found = findings(ill.between(0, 60), Evidence(world_size=8))
+    for steps in (60, 200, 400):
+        found = findings(ill.between(0, steps), Evidence(world_size=8), found)
+        (finding,) = above_info(found)
+        assert (finding.kind, finding.ranks, finding.phase) == ("several_stragglers", list(half), "data")
+        assert finding.since_step <= 3
+    assert finding.evidence["gain"] == pytest.approx(1.2, abs=0.06)
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        {rank: ("data", rank * 0.1 * STEP_MS) for rank in range(8)},  # no two halves
+        dict.fromkeys((1, 3, 4, 6), ("data", LITTLE)),  # so much may be the machine's
+    ],
+)
+def test_a_world_without_two_halves_that_lie_far_apart_has_no_late_half(late):
+    assert above_info(findings(world(late, begin=0), Evidence(world_size=8))) == []
+
+
+def test_where_the_halves_are_hosts_it_is_for_the_host_to_be_late():
+    late = dict.fromkeys(range(4), ("data", 0.25 * STEP_MS))
+    where = [Conditions(rank, f"node{rank // 4}") for rank in range(8)]
+    found = findings(world(late, begin=0), Evidence(world_size=8, conditions=where))
+    assert [finding.kind for finding in above_info(found)] == ["slow_host"]
 
 
 def test_two_late_ranks_and_one_that_is_late_by_far_are_each_a_finding_of_its_own():

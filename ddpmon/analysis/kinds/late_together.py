@@ -17,7 +17,7 @@ from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.statistics.arrays import medians
 from ddpmon.analysis.statistics.excess import some_of
 from ddpmon.analysis.steps.by_host import by_host
-from ddpmon.analysis.steps.stragglers import EXCESS_MS, late_by_little
+from ddpmon.analysis.steps.stragglers import EXCESS_MS, OVER_PEERS, late_by_little
 from ddpmon.analysis.steps.stretches import STAYS, LateStretch
 from ddpmon.analysis.steps.what_if import gain
 from ddpmon.analysis.steps.world import World
@@ -33,9 +33,20 @@ LITTLE = Threshold(
 FEWEST = Threshold(
     3,
     of="late ranks of which none alone is worth mending, to be one finding",
-    why="A judgement: of two each is named with the other beside it, if it is late by enough.",
+    why="A judgement: of two each is named with the other beside it, where both are late by enough for that.",
     stay=2,
 )
+PAIR = 2
+"""Ranks that are one finding if they are late by too little to be named one by one."""
+HALVES = Threshold(
+    1.5,
+    of="times what the ranks of either half of a world lie apart that the halves do, for the later half to be late",
+    why="Two halves tell nothing of which one is usual, and what a rank strays from its peers is then what they lie"
+    " apart. Normal means of eight ranks do it in one of 200 windows, of sixteen in one of 200,000 (drawn); whether it"
+    " lasts, and exceeds chance, is asked besides.",
+)
+HALVES_STEPS = 48
+"""Steps that tell how far the halves of a world lie apart."""
 ALIKE = Threshold(
     0.75,
     of="share of several late ranks that are late most in the same phase, to be late in that phase",
@@ -133,9 +144,13 @@ def late_together(
         little = [LateRank(world, one, [], None, conditions, had_more_work=False) for one in stretches]
         new += [one for one in little if _is_small(one)]
     gains |= {one.column: one.alone for one in new}
-    if not FEWEST.asked(before is not None) <= len(gains) <= (len(world.ranks) + 1) // 2:  # what most do is the rule
+    fewest = PAIR if any(one.column in little_late for one in new) else FEWEST.asked(before is not None)
+    if not gains:
+        later = [] if skip else _later_half(world, conditions)
+        gains = {column: gain(world, column, seen=world) for column in later}
+    if not fewest <= len(gains) <= (len(world.ranks) + 1) // 2:  # what most do is the rule
         return None
-    if before is None and all(one.held for one in new):  # each has its finding, and nobody joins them
+    if before is None and new and all(one.held for one in new):  # each has its finding, and nobody joins them
         return None
     columns, held = sorted(gains), before.held if before else None
     stretch = before.stretch if before and columns == before.columns else _of_their_mean(world, columns, held)
@@ -166,13 +181,35 @@ def _may_be_late(world: World, skip: Collection[int], small: Sequence[int]) -> l
         means = (total[-1] - total[steps - n]) / n
         means[list(skip)] = 0.0
         little = means >= least
-        if little.any() and little.sum() + len(small) >= FEWEST.enter:
+        if little.any() and little.sum() + len(small) >= PAIR:
             late = little.copy()
             late[list(small)] = True
             behind = smooth[-n:, late].max(axis=1) - smooth[-n:, ~late].max(axis=1, initial=-np.inf)
             if behind.mean() >= least * BEHIND:
                 return np.flatnonzero(little).tolist()
     return []
+
+
+def _later_half(world: World, conditions: Mapping[int, Conditions]) -> list[int]:
+    """The half of the columns that is later, if the halves lie far apart for the whole window.
+
+    None where they are hosts: whether a host is late is asked with what its ranks stray together.
+    """
+    ranks, steps = len(world.ranks), len(world.smooth_ms)
+    half = ranks // 2
+    if ranks % 2 or half < FEWEST.enter or steps < HALVES_STEPS:
+        return []
+    levels = world.total_ms[-1] / steps
+    order = np.argsort(levels)
+    in_order = levels[order] / 2  # what is usual for a rank of one half is a rank of the other
+    apart = in_order[half] - in_order[half - 1]
+    within = max(in_order[half - 1] - in_order[0], in_order[-1] - in_order[half])
+    least = max(EXCESS_MS.enter, OVER_PEERS.enter * world.usual_ms, HALVES.enter * within)
+    if apart < least:
+        return []
+    hosts = [conditions[rank].host if rank in conditions else "" for rank in world.ranks]
+    later = sorted(order[half:].tolist())
+    return [] if {hosts[column] for column in later}.isdisjoint(hosts[column] for column in order[:half]) else later
 
 
 def _of_their_mean(world: World, columns: Sequence[int], held: Finding | None) -> LateStretch | None:

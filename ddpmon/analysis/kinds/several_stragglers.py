@@ -139,7 +139,7 @@ def words(detection: Detection[SeveralStragglers]) -> Words:
         return Words(fitting(f"{lead} {over}"), _caveat(facts, advice), brief, lead)
     lead = f"ranks {ranks} are slow:"
     begun = " from the start" if facts.from_the_start else f" since step {detection.since_step:,}"
-    tail = f"; {facts.gain:.2f}x if all are fixed"
+    tail = f"; {facts.gain:.2f}x if {'both' if len(detection.ranks) == 2 else 'all'} are fixed"
     whole = f"{lead} {over}{begun}{tail}"
     text = whole if len(whole) <= WIDTH else fitting(f"{lead} {over}", tail)
     return Words(text, _caveat(facts, _advice(detection)), lead=lead)
@@ -152,7 +152,8 @@ def _advice(detection: Detection[SeveralStragglers]) -> str:
         ADVICE[detection.phase] if detection.phase else "what these ranks have in common: their machine, device, data"
     )
     return (
-        f"Mending one of them gains {facts.alone_gain:.2f}x at most, as another is the last then: mend all."
+        f"Mending one of them gains {facts.alone_gain:.2f}x at most, as another is the last then: mend"
+        f" {'both' if len(detection.ranks) == 2 else 'all'}."
         f" {where}Look at {look}."
     )
 
