@@ -132,6 +132,8 @@ class Downlink:
         self._store, self._collector, self._epoch = store, collector, epoch
         self._take_request, self._stop, self._came = take_request, stop, came
         self.nodes: dict[int, Node] = {}
+        self._hosts: set[str] = set()
+        """What nodes are called."""
         self._numbers: dict[bytes, int] = {}
         """Nodes by their connections, where all came with the job's key."""
 
@@ -211,8 +213,10 @@ class Downlink:
             if message.epoch != node.epoch:
                 node.seq = node.recorded = 0
             came_early = bool(message.key) and not node.epoch  # before its ranks can be seen
-            taken = {self._store.registry.host, *(other.host for other in self.nodes.values() if other is not node)}
-            node.host = f"{message.host}-{node.number}" if message.host in taken else message.host
+            self._hosts.discard(node.host)
+            taken = message.host == self._store.registry.host or message.host in self._hosts
+            node.host = f"{message.host}-{node.number}" if taken else message.host
+            self._hosts.add(node.host)
             node.epoch = message.epoch
             if came_early:
                 self._store.add_event(unix, "info", f"{node.host} is there: its hub has joined")
@@ -310,6 +314,7 @@ class Downlink:
     def tick(self, now: float, unix: float, *, recorded: bool, stopping: bool) -> None:
         """Tell nodes what is recorded, and to stop; make events of silent nodes. recorded: all that came is on disk."""
         every_ms = min(MOST_EVERY_MS, int(len(self.nodes) * MS_A_NODE))
+        changed = []
         for node in self.nodes.values():
             if recorded and node.recorded < node.seq:
                 node.recorded, node.beat_at = node.seq, float("-inf")
@@ -320,10 +325,12 @@ class Downlink:
                     self._send(node, Stop())
             if node.epoch and node.reported_silent != (now - node.heard_at >= GONE_S):
                 node.reported_silent = not node.reported_silent
-                self._add_node_event(node, now, unix)
+                changed.append(node)
+        by_node = self._by_node() if changed else {}
+        for node in changed:
+            self._add_node_event(node, by_node.get(node.number, []), unix)
 
-    def _add_node_event(self, node: Node, now: float, unix: float) -> None:
-        ranks = self.ranks(node)
+    def _add_node_event(self, node: Node, ranks: Sequence[RankProcess], unix: float) -> None:
         if not node.reported_silent:
             self._store.add_event(unix, "info", f"{node.host} is back")
         elif any(not process.gone for process in ranks):
@@ -337,15 +344,18 @@ class Downlink:
             else:
                 self._store.add_event(unix, "critical", f"{node.host} is gone: {lead}")
 
-    def ranks(self, node: Node) -> list[RankProcess]:
-        """Those of a node."""
-        seats = self._store.registry.seats.values()
-        return [process for process in seats if process.hello.through == node.number]
+    def _by_node(self) -> dict[int, list[RankProcess]]:
+        """The ranks of every node."""
+        by_node: dict[int, list[RankProcess]] = {}
+        for process in self._store.registry.seats.values():
+            by_node.setdefault(process.hello.through, []).append(process)
+        return by_node
 
     def settled(self, *, failed: bool) -> bool:
         """Whether every rank of a node that is heard has said goodbye; of a run that failed, how all of them ended."""
-        heard = [node for node in self.nodes.values() if not node.reported_silent and self.ranks(node)]
-        left = all(process.gone for node in heard for process in self.ranks(node))
+        by_node = self._by_node()
+        heard = [node for node in self.nodes.values() if not node.reported_silent and node.number in by_node]
+        left = all(process.gone for node in heard for process in by_node[node.number])
         return left and (not failed or all(node.over for node in heard))
 
     def close(self) -> None:

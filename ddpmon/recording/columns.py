@@ -86,7 +86,13 @@ class Columns:
     def _take_rest(self, process: RankProcess, batch: Batch, now: float) -> None:
         """What of a batch is no step."""
         store = self._store
-        if batch.samples or batch.scalars or batch.digests or batch.step > process.last_step + 1:
+        latest = batch.now_us + plausible.AHEAD_US
+        if (
+            batch.scalars
+            or batch.digests
+            or batch.step > process.last_step + 1
+            or any(sample.time_us > latest for sample in batch.samples)
+        ):
             for part in plausible.leave_out(process, batch, None):
                 store.registry.refusals.count(part, process.rank)
         process.take_batch(batch, now)

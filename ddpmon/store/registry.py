@@ -42,6 +42,8 @@ class Registry:
     reseated: list[RankProcess] = field(default_factory=list)
     """Who got its rank without saying hello once more: to be recorded."""
     _speakers: dict[bytes, int] = field(default_factory=dict)
+    _unseated: dict[int, None] = field(default_factory=dict)
+    """Keys of those that have no rank, in the order in which they lost it or came."""
     _last_id: int = 0
     _past_worlds: deque[str] = field(default_factory=lambda: deque(maxlen=PAST_WORLDS))
 
@@ -105,6 +107,7 @@ class Registry:
             self._last_id += 1
             rank_process = RankProcess(self._last_id, -1, hello, process, stage=hello.stage)
             self.everyone[key] = rank_process
+            self._unseated[key] = None
         if rank_process.rank != hello.rank and rank_process.attempt == self.attempt:
             self._unseat(rank_process)
         rank_process.hello = hello
@@ -131,11 +134,11 @@ class Registry:
 
     def _has_room(self) -> bool:
         """Whether there is room for one more process; those that never were a rank and are gone make room."""
-        unseated = [key for key, process in self.everyone.items() if process.attempt < 0]
-        if len(unseated) < UNSEATED_MOST:
+        if len(self._unseated) < UNSEATED_MOST:
             return True
-        for key in unseated:
+        for key in self._unseated:
             if self.everyone[key].gone:
+                self._unseated.pop(key)
                 self._speakers.pop(self.everyone.pop(key).identity, None)
                 return True
         return False
@@ -190,6 +193,7 @@ class Registry:
         self.restarts[new.hello.through] = new.hello.restart
         new.attempt = self.attempt
         self.seats[new.rank] = new
+        self._unseated.pop(new.key, None)
 
     def _order(self, new: RankProcess) -> int:
         """Whether it is of an earlier attempt than the current one (-1), of that (0), or of a later one (1)."""
@@ -244,6 +248,7 @@ class Registry:
         if self.seats.get(impostor.rank) is impostor:
             del self.seats[impostor.rank]
         impostor.attempt = -1
+        self._unseated[impostor.key] = None
 
     def restore(self, processes: Iterable[RankProcess]) -> None:
         """Take over the processes of an earlier hub's recording."""
@@ -251,6 +256,7 @@ class Registry:
             self.everyone[process.key] = process
             self._last_id = max(self._last_id, process.id)
             if process.attempt < 0:
+                self._unseated[process.key] = None
                 continue
             if process.attempt > self.attempt:
                 self.attempt = process.attempt

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TypeVar
 
-from ddpmon.analysis.evidence import Memory, starved_share
+from ddpmon.analysis.evidence import Memory
 from ddpmon.analysis.kinds import KINDS
 from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.messages import SAMPLED, Sample
@@ -21,8 +21,19 @@ AGAIN_US = 3_000_000
 FEW = 10
 """Samples, up to which each new one counts."""
 _NAMED = {name for kind in KINDS for name in kind.quantities}
-_OF_KINDS = tuple((row.name, attrgetter(row.sample_field)) for row in SAMPLED if row.name in _NAMED)
-"""Quantities that kinds of findings give as evidence."""
+_OF_KINDS = tuple((row.name, row.sample_field) for row in SAMPLED if row.name in _NAMED)
+"""Quantities that kinds of findings give as evidence, and their fields of a sample."""
+_MEANT = tuple(
+    dict.fromkeys(
+        [
+            *("starved_share", "major_faults_per_s", "read_bytes_per_s", "gpu_clock_mhz", "gpu_temperature_c"),
+            "io_wait_share",
+            *(field for _, field in _OF_KINDS),
+        ]
+    )
+)
+"""Fields of which the mean is taken: read at once, as thirty samples of each of thousands of ranks are many."""
+_read_means: Callable[[Sample], tuple[float | None, ...]] = attrgetter(*_MEANT)
 
 
 @dataclass(frozen=True)
@@ -56,53 +67,46 @@ class RecentSamples:
 def _recent(process: RankProcess) -> Recent:
     last, since = process.sample, process.trains_since_us
     training = [] if since is None else [s for s in process.samples if s.time_us > since + SAMPLE_US]
-    starved = [s.starved_share for s in training if s.starved_share is not None]
+    columns = zip(*map(_read_means, training), strict=True) if training else ((),) * len(_MEANT)
+    measured = {
+        field: [value for value in column if value is not None] for field, column in zip(_MEANT, columns, strict=True)
+    }
+    starved = measured["starved_share"]
     return Recent(
         last.time_us if last else 0,
         starved,
-        _conditions(process, training, starved),
+        _conditions(process, training, measured),
         _memory(process) if last else None,
     )
 
 
-def _conditions(process: RankProcess, samples: Sequence[Sample], starved: Sequence[float]) -> Conditions:
-    """Means of the latest seconds of training."""
-    most = Counter(s.throttles for s in samples if s.gpu_throttled).most_common(1)
+def _conditions(process: RankProcess, samples: Sequence[Sample], measured: Mapping[str, list[float]]) -> Conditions:
+    """Means of the latest seconds of training. measured: by field, what was."""
+    means = {field: sum(values) / len(values) for field, values in measured.items() if values}
+    held = [s.throttles for s in samples if s.gpu_throttled]
+    most = Counter(held).most_common(1) if held else []
     return Conditions(
         process.rank,
         process.hello.host,
-        starved_share(starved),
-        major_faults_per_s=_mean([s.major_faults_per_s for s in samples]),
-        read_bytes_per_s=_mean([s.read_bytes_per_s for s in samples]),
-        gpu_clock_mhz=_mean([s.gpu_clock_mhz for s in samples]),
-        gpu_temperature_c=_mean([s.gpu_temperature_c for s in samples]),
+        means.get("starved_share"),
+        major_faults_per_s=means.get("major_faults_per_s"),
+        read_bytes_per_s=means.get("read_bytes_per_s"),
+        gpu_clock_mhz=means.get("gpu_clock_mhz"),
+        gpu_temperature_c=means.get("gpu_temperature_c"),
         gpu_throttled=most[0][0] if most and 2 * most[0][1] >= len(samples) else (),
         cores=process.hello.cores,
         loader_workers=_most([s.loader_workers for s in samples]),
         loader_pinned=_most([s.loader_pinned for s in samples]),
-        io_wait_share=_mean([s.io_wait_share for s in samples]),
+        io_wait_share=means.get("io_wait_share"),
         device_name=process.hello.device_name,
-        means=dict(_means(samples)),
+        means={name: means[field] for name, field in _OF_KINDS if field in means},
     )
-
-
-def _means(samples: Sequence[Sample]) -> Iterator[tuple[str, float]]:
-    """Of those quantities, as far as they were measured."""
-    for name, read in _OF_KINDS:
-        values = [value for value in map(read, samples) if value is not None]
-        if values:
-            yield name, sum(values) / len(values)
 
 
 def _most(values: Sequence[T | None]) -> T | None:
     """The value that most samples have."""
     measured = [value for value in values if value is not None]
     return max(set(measured), key=measured.count) if measured else None
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    measured = [value for value in values if value is not None]
-    return sum(measured) / len(measured) if measured else None
 
 
 def _memory(process: RankProcess) -> Memory:

@@ -74,6 +74,20 @@ def test_what_nobody_measured_has_no_course_and_a_rank_on_another_host_begins_an
     assert cells(sampled, 0, columns=2) == {0: [0, 254]}
 
 
+def test_many_ranks_side_by_side_are_as_each_would_be_alone():
+    together, percents = Sampled(), {rank: [rank % 100, 50.0 + rank % 7, None, 10.0] * 9 for rank in range(300)}
+    for second in range(36):
+        for rank in percents:
+            together.add(rank, f"h{rank // 8}", gpus(percents[rank][second], first=1_000 + second))
+    for rank in (0, 1, 63, 64, 299):
+        alone = Sampled()
+        alone.add(rank, "a", gpus(*percents[rank]))
+        for seconds, columns in ((1, 40), (16, 3)):
+            there = cells(together, rank, seconds=seconds, columns=columns)
+            assert there == cells(alone, rank, seconds=seconds, columns=columns)
+            assert any(there[rank])
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), None])
 def test_what_is_no_number_is_not_known(value):
     sampled = Sampled()

@@ -6,64 +6,73 @@ those of another host end with its own newest sample, which is never more than a
 
 from __future__ import annotations
 
-import math
-from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ddpmon.analysis.over_time.cells import BINS, quantise
-from ddpmon.analysis.statistics.arrays import Floats
+from ddpmon.analysis.statistics.arrays import Floats, Ints
 from ddpmon.messages import DEVICE_COURSES, QUANTITIES, SAMPLE_SECONDS, Course, Sample
 
 JITTER_S = 2
 """A second without a sample between two that have one was sampled a little too late."""
 _SECOND_US = 1_000_000
 """In which samples are counted: one a second."""
+_GATHERED = 64
+"""Samples that are worked in together, at least: NumPy takes as long for one as for hundreds."""
 _Values = tuple[float | None, ...]
 _values: Callable[[Sample], _Values] = attrgetter(*(QUANTITIES[name].sample_field for name in DEVICE_COURSES))
 
 
-class _Ring:
-    """Means over bins of so many seconds, of one rank."""
+class _Rings:
+    """Means over bins of so many seconds, of many ranks. Zeros are nothing: the kernel gives no memory for them."""
 
     def __init__(self, seconds: int) -> None:
         self.seconds = seconds
-        self._number = array("q", [-1]) * BINS
-        """Which bin is in a slot."""
-        self._count = array("H", [0]) * (BINS * len(DEVICE_COURSES))
-        self._mean = array("f", [math.nan]) * (BINS * len(DEVICE_COURSES))
+        self._bin: Ints = np.zeros((0, BINS), np.int64)
+        """[rows, BINS] Which bin is in a slot, counted from 1."""
+        self._count: NDArray[np.uint16] = np.zeros((0, BINS, len(DEVICE_COURSES)), np.uint16)
+        self._mean: NDArray[np.float32] = np.zeros((0, BINS, len(DEVICE_COURSES)), np.float32)
 
-    def add(self, second: int, values: _Values) -> None:
-        number = second // self.seconds
-        slot = number % BINS
-        begin = slot * len(DEVICE_COURSES)
-        if self._number[slot] != number:
-            self._number[slot] = number
-            for place in range(begin, begin + len(DEVICE_COURSES)):
-                self._count[place], self._mean[place] = 0, math.nan
-        for place, value in enumerate(values, begin):
-            if value is not None and math.isfinite(value):
-                count = self._count[place] = self._count[place] + 1
-                mean = self._mean[place]
-                self._mean[place] = value if count == 1 else mean + (value - mean) / count
+    def grow(self, rows: int) -> None:
+        """Have room for so many ranks."""
+        for name in ("_bin", "_count", "_mean"):
+            before = getattr(self, name)
+            after = np.zeros((rows, *before.shape[1:]), before.dtype)
+            after[: len(before)] = before
+            setattr(self, name, after)
 
-    def means(self, last: int, columns: int) -> Floats:
+    def forget(self, row: int) -> None:
+        """Another rank has this place."""
+        self._bin[row] = 0
+
+    def add(self, rows: Ints, seconds: Ints, values: Floats) -> None:
+        """One sample of each of several ranks. values: [ranks, quantities], NaN where there is none."""
+        numbers = seconds // self.seconds
+        slots = numbers % BINS
+        new = self._bin[rows, slots] != numbers + 1
+        self._bin[rows[new], slots[new]] = numbers[new] + 1
+        measured = ~np.isnan(values)
+        count = np.where(new[:, None], 0, self._count[rows, slots]) + measured
+        mean = np.where(new[:, None], 0.0, self._mean[rows, slots])
+        self._count[rows, slots] = count
+        self._mean[rows, slots] = np.where(measured, mean + (values - mean) / np.maximum(count, 1), mean)
+
+    def means(self, row: int, last: int, columns: int) -> Floats:
         """[columns, quantities] Of the bins up to the one of the second `last`; NaN where there is no value."""
         numbers = np.arange(last // self.seconds - columns + 1, last // self.seconds + 1)
         slots = numbers % BINS
-        means = np.array(np.frombuffer(self._mean, np.float32).reshape(BINS, -1)[slots], np.float64)
-        means[np.frombuffer(self._number, np.int64)[slots] != numbers] = np.nan
-        return means
+        there = (self._bin[row, slots] == numbers + 1)[:, None] & (self._count[row, slots] > 0)
+        return np.where(there, self._mean[row, slots].astype(np.float64), np.nan)
 
 
 class _Rank:
-    def __init__(self, host: str) -> None:
-        self.host = host
+    def __init__(self, row: int, host: str) -> None:
+        self.row, self.host = row, host
         self.last = -1
         """The second of its latest sample, by the clock of its host."""
-        self.rings = [_Ring(seconds) for seconds in SAMPLE_SECONDS]
 
 
 class Sampled:
@@ -73,23 +82,64 @@ class Sampled:
         self._ranks: dict[int, _Rank] = {}
         self._newest: dict[str, int] = {}
         """By host."""
+        self._levels = [_Rings(seconds) for seconds in SAMPLE_SECONDS]
+        self._room = 0
+        """Ranks of which the levels have."""
+        self._gathered: list[list[tuple[int, int, _Values]]] = []
+        """What is not worked in yet, in rounds in which each rank is once: its row, a second and the values."""
+        self._count = 0
+        self._rounds: dict[int, int] = {}
+        """By row, how many rounds it is in."""
 
     def add(self, rank: int, host: str, samples: Iterable[Sample]) -> None:
         """Take samples of a rank."""
         of_rank = self._ranks.get(rank)
         if of_rank is None or of_rank.host != host:
-            of_rank = self._ranks[rank] = _Rank(host)
+            of_rank = self._ranks[rank] = self._begun(of_rank, host)
         for sample in samples:
             second = sample.time_us // _SECOND_US
             if second <= of_rank.last:
                 continue
             values = _values(sample)
-            begin = second - 1 if second - of_rank.last == JITTER_S else second
-            for each in range(begin, second + 1):
-                for ring in of_rank.rings:
-                    ring.add(each, values)
+            if second - of_rank.last == JITTER_S:
+                self._gather(of_rank.row, second - 1, values)
+            self._gather(of_rank.row, second, values)
             of_rank.last = second
         self._newest[host] = max(self._newest.get(host, -1), of_rank.last)
+        if self._count >= max(_GATHERED, len(self._ranks)):
+            self._work_in()
+
+    def _begun(self, before: _Rank | None, host: str) -> _Rank:
+        """A rank whose samples begin, in the place that it had on another host."""
+        if before is None:
+            return _Rank(len(self._ranks), host)
+        self._work_in()
+        for level in self._levels:
+            level.forget(before.row)
+        return _Rank(before.row, host)
+
+    def _gather(self, row: int, second: int, values: _Values) -> None:
+        place = self._rounds.get(row, 0)
+        self._rounds[row] = place + 1
+        if place == len(self._gathered):
+            self._gathered.append([])
+        self._gathered[place].append((row, second, values))
+        self._count += 1
+
+    def _work_in(self) -> None:
+        if self._room < len(self._ranks):
+            self._room = max(2 * self._room, len(self._ranks))
+            for level in self._levels:
+                level.grow(self._room)
+        for gathered in self._gathered:
+            rows, seconds, of_ranks = zip(*gathered, strict=True)
+            values = np.array(of_ranks, np.float64)  # None: NaN
+            values[~np.isfinite(values)] = np.nan
+            for level in self._levels:
+                level.add(np.array(rows), np.array(seconds), values)
+        self._gathered.clear()
+        self._rounds.clear()
+        self._count = 0
 
     def courses(
         self, ranks: Sequence[int], names: Sequence[str], seconds: int, columns: int, full: Mapping[str, float]
@@ -98,11 +148,13 @@ class Sampled:
 
         seconds: of a column, one of SAMPLE_SECONDS. full: to where the scales of some reach at least.
         """
+        self._work_in()
         columns = min(columns, BINS)
         level = SAMPLE_SECONDS.index(seconds)
         places = [DEVICE_COURSES.index(name) for name in names]
         there = [(rank, self._ranks[rank]) for rank in ranks if rank in self._ranks]
-        means = [each.rings[level].means(self._newest[each.host], columns)[:, places] for _, each in there]
+        rings = self._levels[level]
+        means = [rings.means(each.row, self._newest[each.host], columns)[:, places] for _, each in there]
         courses = []
         for place, name in enumerate(names):
             of_ranks = [each[:, place] for each in means]

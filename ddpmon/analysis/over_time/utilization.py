@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,20 +29,12 @@ class Overlaps:
     """Share of its time in which the GPU worked, 0 to 1."""
 
 
-class _Sample(NamedTuple):
-    """What a GPU did between two moments of its rank's own clock."""
-
-    rank: int
-    since_us: int
-    at_us: int
-    percent: float
-
-
 class Utilization:
     """Takes samples of a world's ranks and its steps, in whatever order they come."""
 
     def __init__(self) -> None:
-        self._waiting: list[_Sample] = []
+        self._waiting: list[tuple[int, int, int, float]] = []
+        """Rank, two moments of its own clock and the percentage between them."""
         self.forget()
 
     def forget(self) -> None:
@@ -55,7 +46,7 @@ class Utilization:
 
     def sample(self, rank: int, since_us: int, at_us: int, percent: float) -> None:
         """What a GPU did between two moments of its rank's own clock."""
-        self._waiting.append(_Sample(rank, since_us, at_us, percent))
+        self._waiting.append((rank, since_us, at_us, percent))
 
     def append(self, part: World, ahead_us: Ints) -> None:
         """Take further steps.
@@ -71,12 +62,12 @@ class Utilization:
     def overlaps(self, ranks: Sequence[int]) -> Overlaps | None:
         """Samples that were taken up to the end of the last step. Those of before the first step are forgotten."""
         columns = {rank: column for column, rank in enumerate(ranks)} if len(self._step) else {}
-        waiting = [sample for sample in self._waiting if sample.rank in columns]
+        waiting = [sample for sample in self._waiting if sample[0] in columns]
         if not waiting:
             self._waiting = []
             return None
-        column, since, at = np.array([(columns[one.rank], one.since_us, one.at_us) for one in waiting], np.int64).T
-        percent = np.array([sample.percent for sample in waiting], np.float32)
+        column, since, at = np.array([(columns[rank], since, at) for rank, since, at, _ in waiting], np.int64).T
+        percent = np.array([sample[3] for sample in waiting], np.float32)
         since, at = since + self._ahead_us[column], at + self._ahead_us[column]
         due = at <= self._end_us[-1]
         later = [sample for sample, taken in zip(waiting, due.tolist(), strict=True) if not taken]
