@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ import pytest
 from tests.conftest import ddpmon_program, short_folder
 
 TRAIN = Path(__file__).with_name("train.py")
+ANSWERING = Path(__file__).with_name("answering.py")
 PORT = 29_571
 HUB_PORT = 29_572
 LAUNCH_S = 120
@@ -32,6 +34,8 @@ class Host:
     address: str
     folder: Path
     started: list[subprocess.Popen] = field(default_factory=list)
+    answering: subprocess.Popen | None = None
+    """What runs command lines there."""
 
     @property
     def name(self) -> str:
@@ -71,12 +75,19 @@ class Host:
         log.close()
         return self.started[-1]
 
-    def cli(self, *words: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+    def cli(self, *words: str) -> subprocess.CompletedProcess[str]:
         """What `ddpmon WORDS` says on this host."""
-        return subprocess.run(
-            self.command(ddpmon_program(), *words), env=self.environment(), capture_output=True, text=True,
-            timeout=timeout_s, check=False, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        if self.answering is None:
+            with (self.folder / "answering.err").open("wb") as errors:
+                self.answering = subprocess.Popen(
+                    self.command(sys.executable, str(ANSWERING)), env=self.environment(), stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True,
+                )  # fmt: skip
+        self.answering.stdin.write(json.dumps(words) + "\n")
+        self.answering.stdin.flush()
+        answer = self.answering.stdout.readline()
+        assert answer, (self.folder / "answering.err").read_text()
+        return subprocess.CompletedProcess(words, *json.loads(answer))
 
     def train(self, nnodes: int = 2, port: int = PORT, **variables: str) -> subprocess.Popen:
         """Start this host's ranks under `ddpmon run`, with host 0 as the rendezvous."""
@@ -177,8 +188,8 @@ class Cable:
             ).stdout.split():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(pid), signal.SIGKILL)
-            for process in host.started:
-                process.wait()
+            for process in (*host.started, *filter(None, [host.answering])):
+                process.communicate()
             _ip("netns", "del", host.namespace)
 
 
