@@ -12,10 +12,17 @@ ONE_BY_ONE = "tests/tui/"
 """Tests that mostly wait for a screen, hundreds of them, and share next to nothing."""
 
 
+TOGETHER = (("tests/probe/",), ("tests/training/", "tests/test_main_job.py"))
+"""Modules whose ranks are forked from a process that has imported torch: each worker that runs some makes its own."""
+
+
 class Scheduling(LoadScopeScheduling):
     """A worker takes a whole module, so that what its tests share is made once; of the dashboard's, one test."""
 
     def _split_scope(self, nodeid: str) -> str:
+        for prefixes in TOGETHER:
+            if nodeid.startswith(prefixes):
+                return prefixes[0]
         return nodeid if nodeid.startswith(ONE_BY_ONE) else super()._split_scope(nodeid)
 
 
