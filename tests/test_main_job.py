@@ -11,6 +11,7 @@ import torch
 
 from tests import ranks
 from tests.conftest import Cli
+from tests.in_process import called
 
 pytestmark = pytest.mark.e2e
 TRAINING = Path(__file__).parent.parent / "training"
@@ -42,7 +43,7 @@ def test_weights_are_bit_identical_and_every_step_is_recorded(
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
 
-    report = json.loads(cli("report", "--format", "json").stdout)
+    report = json.loads(called("report", "--format", "json").stdout)
     assert report["run"]["state"] == "done"
     assert report["run"]["world_size"] == len(report["ranks"]) == nproc
     assert report["steps"]["records_lost"] == 0

@@ -16,6 +16,9 @@ pytestmark = pytest.mark.e2e
 RUN = ("--epochs", 2, "--batch-size", 8, "--seed", 7)
 CHECKPOINT = "checkpoints/linear_regression.pt"
 STOPPED = (*RUN, "--slow", "other:0:100:100-119", "--save", "weights.pt")
+# The same of the smallest script, which prints after an epoch of 64 steps.
+SMALLEST = ("--epochs", 2, "--seed", 7, "--save", "weights.pt")
+SMALLEST_STOPPED = (*SMALLEST, "--slow", "other:0:100:65-84")
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +47,10 @@ def assert_equal(weights, expected):
     assert not differing
 
 
-def stopped_step(output: str) -> int:
-    """The step after which a run says it stopped: inside an epoch, or the test would test less than it says."""
-    step = int(re.search(r"stopped after step (\d+) of 186, in checkpoints/mnist.pt", output)[1])
-    assert 100 <= step < 186
-    assert step % 93
+def stopped_step(output: str, checkpoint: str, total: int) -> int:
+    """The step after which a run of two epochs stopped: inside one, or the test would test less than it says."""
+    step = int(re.search(rf"stopped after step (\d+) of {total}, in {checkpoint}", output)[1])
+    assert total / 2 < step < total
     return step
 
 
@@ -59,7 +61,7 @@ def test_sigterm_to_torchrun_stops_all_ranks_at_one_step_and_the_same_arguments_
     first.until("step 100/186")
     first.process.terminate()
     first.end()
-    step = stopped_step(first.output)
+    step = stopped_step(first.output, "checkpoints/mnist.pt", 186)
     assert not (tmp_path / "weights.pt").exists()
 
     code, output = run("mnist.py", *STOPPED, nproc=2)
@@ -69,35 +71,40 @@ def test_sigterm_to_torchrun_stops_all_ranks_at_one_step_and_the_same_arguments_
     assert not (tmp_path / "checkpoints" / "mnist.pt").exists(), "the next run starts anew"
 
 
-def test_ctrl_c_in_one_of_two_ranks_started_by_hand_stops_both_and_both_go_on(start, run, tmp_path, never_stopped):
-    by_hand = (*STOPPED, "--world_size", 2)
+def test_ctrl_c_in_one_of_two_ranks_started_by_hand_stops_both_and_both_go_on(start, run, tmp_path):
+    code, output = run("linear_regression.py", *SMALLEST, nproc=2)
+    assert code == 0, output
+    never_stopped = torch.load(tmp_path / "weights.pt")
+    (tmp_path / "weights.pt").unlink()
+
+    by_hand = (*SMALLEST_STOPPED, "--world_size", 2)
     port = {"MASTER_PORT": free_port()}
-    ranks = [start("mnist.py", *by_hand, "--rank", rank, env=port) for rank in (0, 1)]
-    ranks[0].until("step 100/186")
+    ranks = [start("linear_regression.py", *by_hand, "--rank", rank, env=port) for rank in (0, 1)]
+    ranks[0].until("epoch 1/2")
     ranks[1].process.send_signal(signal.SIGINT)
     assert [rank.end() for rank in ranks] == [0, 0], ranks[0].output + ranks[1].output
-    step = stopped_step(ranks[0].output)
+    step = stopped_step(ranks[0].output, CHECKPOINT, 128)
 
-    code, output = run("mnist.py", *STOPPED, nproc=2)
+    code, output = run("linear_regression.py", *SMALLEST_STOPPED, nproc=2)
     assert code == 0, output
     assert f"goes on after step {step}" in output
     assert_equal(torch.load(tmp_path / "weights.pt"), never_stopped)
 
 
 def test_workers_outlive_a_signal_to_the_process_group_and_other_ranks_go_on_with_the_weights(start, run, tmp_path):
-    eight = ("--epochs", 8, "--workers", 1)
-    code, output = run("linear_regression.py", *eight, "--save", "expected.pt", nproc=2)
+    five = ("--epochs", 5, "--workers", 1)
+    code, output = run("linear_regression.py", *five, "--save", "expected.pt", nproc=2)
     assert code == 0, output
 
-    first = start("linear_regression.py", *eight, "--slow", "other:0:10", nproc=2)  # seven epochs left: 4 s
-    first.until("epoch 1/8")
+    first = start("linear_regression.py", *five, "--slow", "other:0:20", nproc=2)  # four epochs left: 5 s
+    first.until("epoch 1/5")
     first.process.terminate()
     first.end()
     assert "stopped after step" in first.output
     assert "DataLoader" not in first.output
 
     stopped = (tmp_path / CHECKPOINT).read_bytes()
-    code, output = run("linear_regression.py", *eight, "--save", "weights.pt", nproc=2)
+    code, output = run("linear_regression.py", *five, "--save", "weights.pt", nproc=2)
     assert code == 0, output
     assert "goes on after step" in output
     assert_equal(torch.load(tmp_path / "weights.pt"), torch.load(tmp_path / "expected.pt"))
@@ -107,15 +114,15 @@ def test_workers_outlive_a_signal_to_the_process_group_and_other_ranks_go_on_wit
     (tmp_path / "heard").mkdir()
     (tmp_path / "heard" / "ddpmon.py").write_text(HEARS_TOTALS)
     heard = {"PYTHONPATH": f"{tmp_path / 'heard'}:{TRAINING}"}
-    code, output = run("linear_regression.py", *eight[:2], "--save", "alone.pt", env=heard)
+    code, output = run("linear_regression.py", *five[:2], "--save", "alone.pt", env=heard)
     assert code == 0, output
     epochs = torch.load(tmp_path / "stopped.pt")["epochs"]
     assert epochs >= 1
     step, total = re.search(r"goes on at step (\d+) of (\d+) with the weights of 2 ranks", output).groups()
-    assert int(step) * 8 == epochs * int(total)
+    assert int(step) * 5 == epochs * int(total)
     assert set(re.findall(r"^step of (\d+)$", output, re.MULTILINE)) == {str(int(total) - int(step))}
-    assert f"epoch {epochs}/8" not in output
-    assert f"epoch {epochs + 1}/8" in output
+    assert f"epoch {epochs}/5" not in output
+    assert f"epoch {epochs + 1}/5" in output
 
 
 @pytest.fixture
