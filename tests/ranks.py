@@ -28,6 +28,10 @@ from pathlib import Path
 
 TORCH = ("torch", "torch._dynamo")
 """What a rank imports anyway: without the second no optimizer is made."""
+LIGHT = ("eager", "torch")
+"""Half of it, where neither torch.compile nor FSDP is asked for: tests/light/eager.py."""
+EAGER = f"import sys; sys.path.append({str(Path(__file__).parent / 'light')!r}); import eager\n"
+"""The same for a script that a test writes: its first line."""
 
 
 @dataclasses.dataclass
@@ -84,7 +88,7 @@ def run(
     return subprocess.CompletedProcess(command, next(filter(None, codes), 0), *said)
 
 
-def launcher(ranks: int, script: Path, *args: str, modules: tuple[str, ...] = TORCH) -> list[str]:
+def launcher(ranks: int, script: Path, *args: str, modules: tuple[str, ...] = LIGHT) -> list[str]:
     """The command line of a launcher of somebody's own, which imports `modules` and forks the ranks."""
     order = Order(ranks, [], _meeting(), timeout_s=120.0, whole=False)
     words = json.dumps(dataclasses.asdict(order))
@@ -195,6 +199,7 @@ def _become(order: Order) -> None:
 
 if __name__ == "__main__":
     del sys.path[0]  # this folder: the script's own comes in its place
+    sys.path.append(str(Path(__file__).parent / "light"))
     words = sys.argv[1:]
     orders: Iterable[str] = sys.stdin
     if words[0] == "--order":

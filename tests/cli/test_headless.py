@@ -16,6 +16,7 @@ from ddpmon.cli import watching
 from ddpmon.errors import RecordingError
 from ddpmon.launch import stop
 from tests.conftest import Started, ddpmon_program, wait_for
+from tests.ranks import EAGER
 
 
 @pytest.fixture
@@ -239,12 +240,11 @@ def test_the_options_before_the_script_are_ours_and_a_rank_that_raises_is_named_
     assert told.stdout.count("  ValueError: bad luck\n") == 1
 
 
-DDP = """
-import gc, sys, time, torch
+DDP = f"""
+{EAGER}
+import sys, time, torch
 import torch.distributed as dist
 from pathlib import Path
-
-gc.disable()  # what DDP imports takes a third less, and there is no garbage to speak of
 
 dist.init_process_group("gloo")
 torch.manual_seed(0)

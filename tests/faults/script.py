@@ -1,16 +1,14 @@
 """Trains until a file appears; saves a checkpoint when it is told to end."""
 
-# ruff: noqa: E402
-import gc
-
-gc.disable()  # what torch imports takes a third less, and there is no garbage to speak of
-
 import itertools
 import os
 import signal
 import sys
 import time
+from pathlib import Path
 
+sys.path.append(str(Path(__file__).parents[1] / "light"))
+import eager  # noqa: F401
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -48,4 +46,3 @@ if asked:
 dist.barrier()
 del model  # else gloo's thread and this one may wait for each other for ever
 dist.destroy_process_group()
-gc.freeze()  # else all that was imported is looked through for garbage at the exit: half a second

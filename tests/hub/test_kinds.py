@@ -6,16 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from tests import ranks
 from tests.in_process import called
-from tests.ranks import launcher
 
 pytestmark = pytest.mark.e2e
 SCRIPTS = Path(__file__).parents[1] / "probe" / "scripts"
 
 
-def run(cli, ranks, script, *arguments):
+def run(cli, nproc, script, *arguments, modules=ranks.LIGHT):
     """Run a script headless; what it printed, and the report, status and CSV of it."""
-    ended = cli("exec", "--headless", "--", *launcher(ranks, SCRIPTS / script, *arguments), timeout=150)
+    command = ranks.launcher(nproc, SCRIPTS / script, *arguments, modules=modules)
+    ended = cli("exec", "--headless", "--", *command, timeout=150)
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
     def told(*command):
@@ -26,7 +27,9 @@ def run(cli, ranks, script, *arguments):
 
 
 def test_fsdp2_is_said_and_its_collectives_are_what_ranks_wait_in(cli):
-    printed, report, status, rows = run(cli, 2, "sharded.py", "fsdp2", "--late", "1", "--steps", "60")
+    printed, report, status, rows = run(
+        cli, 2, "sharded.py", "fsdp2", "--late", "1", "--steps", "60", modules=ranks.TORCH
+    )
     said = "FSDP2, no DDP: a step ends with the optimizer's"
     assert printed.count(said) == 2, "once when it is known, once in the report"
     assert said in status["measured"]

@@ -15,24 +15,25 @@ from ddpmon.messages.folder import Places
 from ddpmon.probe import stack_signal, tail
 from tests.conftest import Started, wait_for
 from tests.probe.conftest import forked
+from tests.ranks import EAGER
 
-TRAINS = """
-import gc, os, sys, time
+TRAINS = f"""
+import os, sys, time
 from pathlib import Path
 here, alone = Path(sys.argv[1]), sys.argv[2] == "alone"
 rank = os.environ["RANK"]
 
 def meet(said, heard):
-    (here / f"{said}-{rank}").touch()
+    (here / f"{{said}}-{{rank}}").touch()
     while not alone and not (here / heard).exists():
         time.sleep(0.01)
 
 meet("started", "full")
 print("importing", "x" * 5_000, flush=True)
+{EAGER}
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
-gc.disable()  # what DDP imports takes a third less, and there is no garbage to speak of
 dist.init_process_group("gloo")
 torch.manual_seed(0)
 model = DDP(torch.nn.Linear(8, 8))
@@ -48,7 +49,7 @@ for step in range(60):
         meet("half", "freed")
 dist.barrier()
 weights = b"".join(tensor.numpy().tobytes() for tensor in model.module.state_dict().values())
-(here / f"weights-{'alone' if alone else 'watched'}-{rank}").write_bytes(weights)
+(here / f"weights-{{'alone' if alone else 'watched'}}-{{rank}}").write_bytes(weights)
 print("trained")
 del model  # else gloo's thread and this one may wait for each other for ever
 dist.destroy_process_group()

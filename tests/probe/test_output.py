@@ -22,7 +22,7 @@ from ddpmon.runs.logs import LAUNCHER, Log, Reader
 from tests.conftest import Cli, wait_for
 from tests.launch.test_drain import drain_of
 from tests.probe.conftest import SCRIPTS, environment
-from tests.ranks import free_port
+from tests.ranks import EAGER, free_port
 
 RUN = "20260101-000001-0001"
 PROGRAM = """
@@ -198,7 +198,7 @@ def test_the_last_words_of_a_rank_that_gave_up_are_told(cli: Cli, tmp_path: Path
     """It ends by itself: no exception tells why."""
     script = tmp_path / "train.py"
     script.write_text(
-        "import sys, torch\n"
+        f"{EAGER}import sys, torch\n"
         "print('getting ready', file=sys.stderr)\n"
         "model = torch.nn.Linear(1, 1)\n"
         "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
@@ -218,7 +218,7 @@ def test_the_last_words_of_a_rank_that_gave_up_are_told(cli: Cli, tmp_path: Path
 def test_a_rank_whose_drain_and_supervisor_are_gone_trains_on_in_bounded_memory(cli: Cli, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(
-        "import os, sys, time, torch\n"
+        f"{EAGER}import os, sys, time, torch\n"
         "from pathlib import Path\n"
         "here = Path(sys.argv[1])\n"
         "model = torch.nn.Linear(1, 1)\n"

@@ -1,10 +1,5 @@
 """Comes to torch in the ways that libraries do, then prints what is left in the import system."""
 
-# ruff: noqa: E402
-import gc
-
-gc.disable()  # what torch imports takes a third less, and there is no garbage to speak of
-
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -15,6 +10,10 @@ import sys
 import threading
 import traceback
 import warnings
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2] / "light"))
+import eager  # noqa: F401
 
 import ddpmon.api
 
@@ -161,4 +160,3 @@ def main(way: str) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1])
-    gc.freeze()  # else all that was imported is looked through for garbage at the exit: half a second

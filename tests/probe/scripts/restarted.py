@@ -1,7 +1,11 @@
 """Fails in the first attempt; the second one runs through."""
 
 import os
+import sys
+from pathlib import Path
 
+sys.path.append(str(Path(__file__).parents[2] / "light"))
+import eager  # noqa: F401
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel

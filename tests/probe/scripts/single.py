@@ -1,5 +1,10 @@
 """One process, no DDP: a step is what the optimizer does."""
 
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2] / "light"))
+import eager  # noqa: F401
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 

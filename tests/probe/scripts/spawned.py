@@ -1,14 +1,13 @@
 """Ranks by torch.multiprocessing.spawn or started by hand: no torchrun."""
 
-# ruff: noqa: E402
-import gc
-
-gc.disable()  # what torch imports takes a third less, and there is no garbage to speak of
-
 import argparse
 import os
 import subprocess
+import sys
+from pathlib import Path
 
+sys.path.append(str(Path(__file__).parents[2] / "light"))
+import eager  # noqa: F401
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
@@ -32,7 +31,6 @@ def rank_main(rank: int, world_size: int) -> None:
     dist.barrier()
     del model  # else gloo's thread and this one may wait for each other for ever
     dist.destroy_process_group()
-    gc.freeze()  # else all that was imported is looked through for garbage at the exit: half a second
 
 
 if __name__ == "__main__":
