@@ -18,6 +18,7 @@ from ddpmon.errors import DdpmonError
 from ddpmon.hub.alerts import Alerts
 from ddpmon.hub.asking import Asking
 from ddpmon.hub.bookkeeping import Bookkeeping
+from ddpmon.hub.cores import Cores
 from ddpmon.hub.floods import Floods
 from ddpmon.hub.ingest import Ingest
 from ddpmon.hub.nodes import FINISH_S, Nodes
@@ -81,6 +82,7 @@ class Hub:
         self._nodes.begin(self._viewers)
         self._asking = Asking(self._store.registry, self._collector.ask_for_viewer)
         self._processes = Processes(self._store, self._recorder, self._asking)
+        self._cores = Cores(self._store.registry.host)
         self._books = Bookkeeping(self._store, self._recorder, self._collector)
         self._alerts = Alerts(runs.alert_command(run), self._store, self._store.add_event)
         now = time.monotonic()
@@ -166,6 +168,7 @@ class Hub:
             if process.dead and not any(process.failed_of(f) for f in store.failures):
                 store.add_event(unix, "critical", f"rank {process.rank} (pid {process.hello.pid}) is gone")
         self._processes.find_ranks(now)
+        self._cores.measure(now)
         if now - self._mended_at >= MEND_S:
             self._mended_at = now
             if self._sockets.mend():
@@ -245,10 +248,12 @@ class Hub:
 
     def _with_parts(self, shot: Snapshot, wish: Wish) -> Snapshot:
         shot = with_parts(shot, self._store, wish)
-        if wish.printed is None:
-            return shot
-        printed = self._nodes.printed(wish.printed.rank, time.monotonic())
-        return msgspec.structs.replace(shot, printed=printed)
+        if wish.printed is not None:
+            printed = self._nodes.printed(wish.printed.rank, time.monotonic())
+            shot = msgspec.structs.replace(shot, printed=printed)
+        if wish.cores is not None:
+            shot = msgspec.structs.replace(shot, cores=self._cores.view(wish.cores))
+        return shot
 
     def _end(self) -> None:
         """Take what is on its way; if the run is over, write down how it ended and tell it to viewers."""

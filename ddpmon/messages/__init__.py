@@ -136,6 +136,8 @@ from ddpmon.messages.wire import (
 )
 from ddpmon.messages.wished import (
     AllReduceView,
+    CoreCourse,
+    CoresView,
     CostView,
     Course,
     EfficiencyView,
@@ -156,6 +158,7 @@ from ddpmon.messages.wished import (
 )
 from ddpmon.messages.wishes import (
     Ask,
+    CoresWish,
     CostWish,
     HeatWish,
     InspectWish,
@@ -242,6 +245,9 @@ __all__ = [
     "Card",
     "ClockView",
     "Collective",
+    "CoreCourse",
+    "CoresView",
+    "CoresWish",
     "CostView",
     "CostWish",
     "Course",

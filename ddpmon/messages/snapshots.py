@@ -8,7 +8,7 @@ it is where it is written to a terminal.
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Sequence, Sized
 
 import msgspec
 
@@ -17,7 +17,7 @@ from ddpmon.messages.ranks import Stack
 from ddpmon.messages.viewers import Series, Snapshot
 from ddpmon.messages.vocabulary import HEAT_MOST, PRINTED_LINES
 from ddpmon.messages.wire import WireError, check_stack, decode, encode
-from ddpmon.messages.wished import Course, HeatView, InspectView, PrintedView, SeriesView, TimelineView
+from ddpmon.messages.wished import CoreCourse, Course, HeatView, InspectView, PrintedView, SeriesView, TimelineView
 
 _snapshot = msgspec.msgpack.Decoder(Snapshot)
 
@@ -45,6 +45,8 @@ def check(shot: Snapshot) -> None:
         _check_inspected(shot.inspect)
     if shot.samples is not None:
         _check_courses(shot.samples.courses, shot.samples.columns)
+    if shot.cores is not None:
+        _check_courses(shot.cores.cores, shot.cores.columns)
     for strips in (shot.strips, shot.sync):
         if strips is not None:
             _check(strips.steps > 0, "strips of no steps")
@@ -114,7 +116,7 @@ def _check_timeline(timeline: TimelineView) -> None:
     _check(timeline.ranks >= len(timeline.rows), f"last steps of {timeline.ranks} ranks")
 
 
-def _check_courses(courses: list[Course], columns: int) -> None:
+def _check_courses(courses: Sequence[Course | CoreCourse], columns: int) -> None:
     _check(columns <= HEAT_MOST, f"courses in {columns} columns")
     _check(all(len(course.cells) == columns for course in courses), "courses of several lengths")
 

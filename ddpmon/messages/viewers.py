@@ -14,6 +14,7 @@ from ddpmon.messages.rank_view import RankView
 from ddpmon.messages.values import Count, Rank, Seconds, Text, WorldSize
 from ddpmon.messages.wished import (
     AllReduceView,
+    CoresView,
     CostView,
     EfficiencyView,
     HeatView,
@@ -277,3 +278,5 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     """Of each host but the first, where there are several."""
     printed: PrintedView | None = None
     """Where it is wished for."""
+    cores: CoresView | None = None
+    """Where it is wished for, of the hub's machine while the run goes on: they are not recorded one by one."""

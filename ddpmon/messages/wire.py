@@ -52,6 +52,7 @@ from ddpmon.messages.vocabulary import (
 )
 from ddpmon.messages.wishes import (
     Ask,
+    CoresWish,
     FromViewer,
     HeatWish,
     RankSpans,
@@ -155,6 +156,8 @@ def _check_wish(wish: Wish) -> None:
         _check_series(wish.series)
     if wish.samples is not None:
         _check_samples(wish.samples)
+    if wish.cores is not None:
+        _check_columns(wish.cores)
     for course in (wish.sync, wish.strips, wish.inspect):
         if course is not None:
             require(course.steps in HEAT_STEPS, "steps in a column", course.steps)
@@ -190,9 +193,13 @@ def _check_series(wish: SeriesWish) -> None:
 def _check_samples(wish: SamplesWish) -> None:
     require(set(wish.names) <= set(DEVICE_COURSES), "quantities", wish.names[:8])
     require(len(wish.names) <= len(DEVICE_COURSES), "quantities", len(wish.names))
+    _check_columns(wish)
+    _check_few(wish.ranks)
+
+
+def _check_columns(wish: SamplesWish | CoresWish) -> None:
     require(wish.seconds in SAMPLE_SECONDS, "seconds in a column", wish.seconds)
     require(0 < wish.columns <= HEAT_MOST, "columns", wish.columns)
-    _check_few(wish.ranks)
 
 
 def _check_few(spans: RankSpans) -> None:

@@ -250,6 +250,24 @@ class SamplesView(msgspec.Struct, frozen=True):
     courses: list[Course]
 
 
+class CoreCourse(msgspec.Struct, array_like=True, frozen=True):
+    """How busy a core was through time. A cell a column, the newest last; 0: not measured, 1: idle, 254: all of it."""
+
+    core: Count
+    """As the kernel counts them."""
+    cells: bytes
+
+
+class CoresView(msgspec.Struct, frozen=True):
+    """All cores of a machine, with its ranks or anything else on them."""
+
+    host: Text
+    seconds: Count
+    """In a column."""
+    columns: Count
+    cores: list[CoreCourse]
+
+
 class InspectView(msgspec.Struct, frozen=True):
     """One rank through time, and where it is."""
 

@@ -88,6 +88,14 @@ class SamplesWish(msgspec.Struct, array_like=True, frozen=True):
     ranks: RankSpans = ()
 
 
+class CoresWish(msgspec.Struct, array_like=True, frozen=True):
+    """What a viewer wants of the cores of the hub's machine, one by one."""
+
+    seconds: int = 1
+    """In a column: one of SAMPLE_SECONDS."""
+    columns: int = 64
+
+
 class PrintedWish(msgspec.Struct, array_like=True, frozen=True):
     """What a viewer wants that has no logs of a rank, which is on another machine."""
 
@@ -123,6 +131,7 @@ class Wish(msgspec.Struct, array_like=True, frozen=True):
     heat_phases: HeatWish | None = None
     """The same of each phase of own time, whatever its metric."""
     printed: PrintedWish | None = None
+    cores: CoresWish | None = None
 
 
 def together(*wishes: Wish) -> Wish:

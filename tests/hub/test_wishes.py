@@ -1,5 +1,6 @@
 """What only one screen shows is built for the viewers that wish for it, and for nobody else."""
 
+import os
 import threading
 import time
 
@@ -8,6 +9,7 @@ import zmq
 
 from ddpmon import runs
 from ddpmon.messages import (
+    CoresWish,
     HeatWish,
     Next,
     SamplesWish,
@@ -70,6 +72,8 @@ def test_a_live_source_is_granted_a_new_wish_and_goes_on_being_so_after_the_end(
         wait_for(lambda: source.snapshot().heat)
         source.wish(LAST)
         wait_for(lambda: source.snapshot().timeline and not source.snapshot().heat)
+        source.wish(Wish(cores=CoresWish()))
+        assert len(wait_for(lambda: source.snapshot().cores).cores) == os.cpu_count()
         stage.finish()
         wait_for(lambda: source.snapshot().state == "done")
         source.wish(HEAT)
@@ -101,12 +105,13 @@ def test_a_recording_tells_what_devices_did_second_by_second(home):
     "wish",
     [
         SamplesWish(("loss",)), SamplesWish(seconds=2), SamplesWish(columns=0), SamplesWish(columns=513),
-        SamplesWish(ranks=((3, 2),)), SamplesWish(ranks=((0, 512),)),
+        SamplesWish(ranks=((3, 2),)), SamplesWish(ranks=((0, 512),)), CoresWish(2), CoresWish(1, 0), CoresWish(1, 513),
     ],
 )  # fmt: skip
 def test_devices_through_time_are_wished_for_in_the_size_of_a_screen(wish):
+    request = Next(wish=Wish(cores=wish) if isinstance(wish, CoresWish) else Wish(samples=wish))
     with pytest.raises(WireError):
-        decode_from_viewer(encode(Next(wish=Wish(samples=wish))))
+        decode_from_viewer(encode(request))
 
 
 def test_a_replay_shows_the_heat_of_the_moment(home):

@@ -3,7 +3,16 @@
 import msgspec
 import numpy as np
 
-from ddpmon.messages import PROTOCOL, STAGE_TRAINING, Collective, Hello, Sample, Stack
+from ddpmon.messages import (
+    PROTOCOL,
+    STAGE_TRAINING,
+    Collective,
+    CoreCourse,
+    CoresView,
+    Hello,
+    Sample,
+    Stack,
+)
 from ddpmon.runs import Run
 from ddpmon.runs.logs import Said
 from ddpmon.source import FakeSource
@@ -70,6 +79,13 @@ def time_of(told):
     return told[0][-1].end_us / 1e6
 
 
+def cores_of(wish, count):
+    """Cores of which each third is idle, and the others are busy every other while."""
+    cells = [bytes(1 + (core % 3 > 0) * (253 if column // 8 % 2 else 100) for column in range(wish.columns))
+             for core in range(count)]  # fmt: skip
+    return CoresView(HOST, wish.seconds, wish.columns, [CoreCourse(core, each) for core, each in enumerate(cells)])
+
+
 class Inspected(FakeSource):
     """Grants wishes at once, and lets ranks answer when they are asked: with what `answers` has for them."""
 
@@ -77,13 +93,16 @@ class Inspected(FakeSource):
         self.store = store
         self.now = max(p.heard_at for p in store.registry.seats.values()) + after_s
         self.answers = {}
+        self.cores = 16
         super().__init__(None, **options)
         self.renew()
 
     def renew(self, after_s=0.0):
         self.now += after_s
         shot = snapshot(self.store, "e", int(self.now * 1e3), self.now, BEGAN + self.now)
-        self.current = with_parts(shot, self.store, self.wished)
+        shot = with_parts(shot, self.store, self.wished)
+        wish = self.wished.cores
+        self.current = shot if wish is None else msgspec.structs.replace(shot, cores=cores_of(wish, self.cores))
 
     def wish(self, wish):
         if wish != self.wished:

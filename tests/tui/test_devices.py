@@ -247,6 +247,18 @@ def test_every_gpu_and_core_through_time(name, size, world):
     golden.check(f"devices-lanes-{name}-{size[0]}x{size[1]}", text)
 
 
+def test_as_many_cores_are_shown_as_there_is_room_for():
+    source = inspected.at_work(4)
+    source.cores = 128
+    there = until(lambda _: source.current.cores is not None)
+    texts = {height: drive(source, "6", there, "j", "k", size=(160, height))[1] for height in (28, 50)}
+    assert "the 128 cores of node00, the last" in texts[50]
+    assert "127 " in texts[50]
+    assert "cores of node00" not in texts[28], "no room for all of them"
+    ended = FakeSource(replace(source.current, state="done"))
+    assert "─cores" not in drive(ended, "6", size=(160, 50))[1], "they are not recorded"
+
+
 def test_lanes_wish_for_what_fits_and_w_widens_their_columns():
     source = inspected.at_work(4)
     there = until(lambda _: source.wished.samples is not None)
@@ -257,6 +269,7 @@ def test_lanes_wish_for_what_fits_and_w_widens_their_columns():
     wider = until(lambda _: source.wished.samples is not None and source.wished.samples.seconds == 16)
     _, text = drive(source, "6", there, "w", wider, lambda app, _: app.tick(), size=(160, 50))
     assert "through time, the last 24 min" in text
+    assert source.wished.cores.seconds == 16, "one key widens the lanes of cores too"
     source = inspected.at_work(4)
     drive(source, "6", there, "1", until(lambda _: source.wished.samples is None))
 

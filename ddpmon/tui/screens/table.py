@@ -17,6 +17,7 @@ from ddpmon.tui.screens.world import World
 from ddpmon.tui.views import ViewName
 from ddpmon.tui.widgets.bigchart import BigChart
 from ddpmon.tui.widgets.blockpane import BlockPane
+from ddpmon.tui.widgets.corelanes import CoreLanes
 from ddpmon.tui.widgets.devicelanes import DeviceLanes
 from ddpmon.tui.widgets.devicelist import DeviceList
 from ddpmon.tui.widgets.findinglist import FindingList
@@ -83,7 +84,7 @@ ROWS: tuple[Row[Any], ...] = (
     ),
     Row[DeviceList](
         ViewName.DEVICES, lambda _: DeviceList(), {"sort": DeviceList.cycle_sort, "fold": DeviceList.fold},
-        blocks=(DeviceLanes,),
+        blocks=(DeviceLanes, CoreLanes),
     ),
     Row[LogList](ViewName.LOGS, lambda _: LogList(), {"step": LogList.step}, lambda pane: pane.wish),
     Row[RunList](ViewName.RUNS, lambda shared: RunList(shared.place.read, shared.place.verdict)),

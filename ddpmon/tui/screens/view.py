@@ -126,6 +126,17 @@ class View(Screen[None], metaclass=Abstract):
             self._ask()
 
 
+def _both(first: Deed | None, then: Deed) -> Deed:
+    """What a key does that several blocks take."""
+
+    def deed(*numbers: int) -> None:
+        for each in (first, then):
+            if each is not None:
+                each(*numbers)
+
+    return deed
+
+
 class Blocks(View):
     """A screen of one pane between head and keys, and of blocks that stand below or beside it where there is room."""
 
@@ -154,7 +165,8 @@ class Blocks(View):
                 block.chosen_rank = pane.chosen_rank
             if isinstance(pane, RankLister):
                 block.in_sight = pane.lines_in_sight
-            self.deeds = {**self.deeds, **block.deeds}
+            for name, deed in block.deeds.items():
+                self.deeds = {**self.deeds, name: _both(self.deeds.get(name), deed)}
         self._wish = wish
         self._body = Container(self.pane, *self.blocks, id="body")
         self._boxes: list[Box | None] = []

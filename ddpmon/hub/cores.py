@@ -1,0 +1,90 @@
+"""How busy each core of this machine was, second by second: read by the hub, so that no rank pays for it."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ddpmon.analysis.over_time.cells import BINS, quantise
+from ddpmon.analysis.statistics.arrays import Floats
+from ddpmon.messages import SAMPLE_SECONDS, CoreCourse, CoresView, CoresWish
+
+KEPT_S = BINS * SAMPLE_SECONDS[-1]
+EVERY_S = 1.0
+_COUNTED, _IDLE = slice(1, 9), (3, 4)
+"""Of a core's line in /proc/stat (proc_stat(5)): its times, guests' among them; idle, and waiting for a disk."""
+
+
+class Ticks(NamedTuple):
+    """What the kernel has counted so far."""
+
+    cores: tuple[int, ...]
+    busy: Floats
+    all: Floats
+
+
+def counted() -> Ticks:
+    """Of every core that is online; of none where the kernel does not say."""
+    rows: dict[int, list[float]] = {}
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path("/proc/stat").read_text().splitlines():
+            name, *fields = line.split()
+            if name[:3] == "cpu" and name != "cpu":
+                rows[int(name[3:])] = [float(field) for field in [name, *fields][_COUNTED]]
+    times = np.array(list(rows.values())).reshape(len(rows), -1)
+    all_s = times.sum(axis=1)
+    return Ticks(tuple(rows), all_s - times[:, _IDLE].sum(axis=1) if rows else all_s, all_s)
+
+
+class Cores:
+    """Keeps the last `KEPT_S` seconds of all cores. host: as its ranks name it."""
+
+    def __init__(self, host: str, read: Callable[[], Ticks] = counted) -> None:
+        self._host, self._read = host, read
+        self._before = Ticks((), np.empty(0), np.empty(0))
+        self._measured_at = -math.inf
+        self._last = 0
+        """The second that was measured last."""
+        self._share = np.empty((KEPT_S, 0), np.float32)
+        """[second % KEPT_S, core] Of that second; NaN: not measured."""
+
+    def measure(self, now: float) -> None:
+        """To be called often; reads once a second. What passed since the last time counts for all its seconds alike."""
+        if now - self._measured_at < EVERY_S:
+            return
+        self._measured_at = now
+        ticks, before, second = self._read(), self._before, int(now)
+        self._before = ticks
+        if ticks.cores != before.cores:
+            self._share = np.full((KEPT_S, len(ticks.cores)), np.nan, np.float32)
+        else:
+            with np.errstate(invalid="ignore", divide="ignore"):
+                share = np.clip((ticks.busy - before.busy) / (ticks.all - before.all), 0.0, 1.0)
+            seconds = np.arange(max(self._last + 1, second - KEPT_S + 1), second + 1)
+            self._share[seconds % KEPT_S] = share
+        self._last = second
+
+    def view(self, wish: CoresWish) -> CoresView | None:
+        """The newest on the right; None where nothing is measured."""
+        columns = min(wish.columns, BINS)
+        bins = np.arange(self._last // wish.seconds - columns + 1, self._last // wish.seconds + 1)
+        seconds = bins[:, None] * wish.seconds + np.arange(wish.seconds)
+        share = self._share[seconds % KEPT_S]
+        share[(seconds > self._last) | (seconds <= self._last - KEPT_S)] = np.nan
+        there = ~np.isnan(share)
+        if not there.any():
+            return None
+        count = there.sum(axis=1)
+        means = np.where(there, share, 0.0).sum(axis=1) / np.maximum(count, 1)
+        cells = quantise(means, count > 0, 0.0, 1.0)
+        return CoresView(
+            self._host,
+            wish.seconds,
+            columns,
+            [CoreCourse(core, cells[:, place].tobytes()) for place, core in enumerate(self._before.cores)],
+        )

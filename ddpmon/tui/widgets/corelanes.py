@@ -1,0 +1,95 @@
+"""The cores of the run's machine through time, a lane each: which of them are idle, and which one everybody is on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+
+from ddpmon.messages import HEAT_MOST, SAMPLE_SECONDS, CoreCourse, CoresWish, Snapshot, Wish
+from ddpmon.messages.cells import NOTHING
+from ddpmon.tui import numbers
+from ddpmon.tui.blocks import Block
+from ddpmon.tui.frame import Frame
+from ddpmon.tui.lines import Line, plain, title
+from ddpmon.tui.widgets.area import MOMENTS, area, share
+from ddpmon.tui.widgets.blockpane import BlockPane
+
+_LABEL, _SHARE, _AIR = 5, 5, 2
+"""Columns of a core's number, of how busy it is now, and between two lanes."""
+_LEAST_LANE = 8
+_LEAST = _LABEL + _LEAST_LANE + _SHARE + _AIR
+_WIDEST_LANE = 60
+_FEW = 8
+"""Cores up to which each has a line of its own, however wide the screen is."""
+
+
+class CoreLanes(BlockPane):
+    """All cores of the machine that the run's hub is on. They are not recorded: a run that is over has none."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._seconds = SAMPLE_SECONDS[0]
+        """Of each column."""
+
+    def next_window(self) -> None:
+        """More seconds in a column; after the most, one again."""
+        self._seconds = SAMPLE_SECONDS[(SAMPLE_SECONDS.index(self._seconds) + 1) % len(SAMPLE_SECONDS)]
+
+    @property
+    def deeds(self) -> Mapping[str, Callable[..., None]]:
+        return {"window": self.next_window}
+
+    def needs(self, frame: Frame, width: int, height: int) -> Block | None:
+        cores = _count(frame.snapshot)
+        if not cores or frame.ended or frame.cursor is not None:
+            return None
+        lines = _lines(cores, width)
+        return Block(width, 1 + lines, height=1 + max(min(cores, _FEW), lines))
+
+    @property
+    def wish(self) -> Wish:
+        lane = min(_WIDEST_LANE, self.room[0])
+        return Wish(cores=CoresWish(self._seconds, max(1, min(HEAT_MOST, MOMENTS * lane))))
+
+    def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
+        view = None if frame.snapshot is None else frame.snapshot.cores
+        if view is None or not view.cores or view.seconds != self._seconds:
+            return [title("cores ", width), [(" nothing measured yet", "muted")]]
+        lines = max(1, height - 1)
+        beside = max(1, min(math.ceil(len(view.cores) / lines), (width + _AIR) // _LEAST))
+        lines = min(lines, math.ceil(len(view.cores) / beside))
+        each = (width + _AIR) // beside - _AIR
+        lane = max(1, min(_WIDEST_LANE, each - _LABEL - _SHARE))
+        span = numbers.span(float(min(view.columns, MOMENTS * lane) * view.seconds))
+        left = len(view.cores) - beside * lines
+        more = f", {left} more where there is room" if left > 0 else ""
+        drawn = [title(f"the {len(view.cores)} cores of {plain(view.host)}, the last {span}{more} ", width)]
+        for row in range(lines):
+            line: Line = []
+            for core in view.cores[row : beside * lines : lines]:
+                line += ([(" " * _AIR, "text")] if line else []) + _lane(core, lane)
+            drawn.append(line)
+        return drawn
+
+
+def _count(snapshot: Snapshot | None) -> int:
+    """How many cores there are, as far as it is known before they are asked for."""
+    if snapshot is None:
+        return 0
+    if snapshot.cores is not None:
+        return len(snapshot.cores.cores)
+    return max((rank.environment.cores for rank in snapshot.ranks if rank.environment is not None), default=0)
+
+
+def _lines(cores: int, width: int) -> int:
+    return math.ceil(cores / max(1, (width + _AIR) // _LEAST))
+
+
+@lru_cache(maxsize=1024)
+def _lane(core: CoreCourse, width: int) -> Line:
+    """Kept, because cores are measured every second and frames come twice as often."""
+    now = core.cells[-1] if core.cells else NOTHING
+    (drawn,) = area(core.cells, width, 1, lambda _: "info")
+    text = numbers.NONE if now == NOTHING else f"{share(now):.0%}"
+    return [(f"{core.core:>{_LABEL - 1}} ", "muted"), *drawn, (f"{text:>{_SHARE}}", "text")]
