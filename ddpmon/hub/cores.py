@@ -70,21 +70,18 @@ class Cores:
         self._last = second
 
     def view(self, wish: CoresWish) -> CoresView | None:
-        """The newest on the right; None where nothing is measured."""
+        """The newest on the right; no core before anything is measured, None where the kernel does not say."""
+        if not self._before.cores:
+            return None
         columns = min(wish.columns, BINS)
         bins = np.arange(self._last // wish.seconds - columns + 1, self._last // wish.seconds + 1)
         seconds = bins[:, None] * wish.seconds + np.arange(wish.seconds)
         share = self._share[seconds % KEPT_S]
         share[(seconds > self._last) | (seconds <= self._last - KEPT_S)] = np.nan
         there = ~np.isnan(share)
-        if not there.any():
-            return None
         count = there.sum(axis=1)
         means = np.where(there, share, 0.0).sum(axis=1) / np.maximum(count, 1)
         cells = quantise(means, count > 0, 0.0, 1.0)
-        return CoresView(
-            self._host,
-            wish.seconds,
-            columns,
-            [CoreCourse(core, cells[:, place].tobytes()) for place, core in enumerate(self._before.cores)],
-        )
+        cores = self._before.cores if there.any() else ()
+        courses = [CoreCourse(core, cells[:, place].tobytes()) for place, core in enumerate(cores)]
+        return CoresView(self._host, wish.seconds, columns, courses)

@@ -250,7 +250,7 @@ def test_every_gpu_and_core_through_time(name, size, world):
 def test_as_many_cores_are_shown_as_there_is_room_for():
     source = inspected.at_work(4)
     source.cores = 128
-    there = until(lambda _: source.current.cores is not None)
+    there = until(lambda _: source.current.samples is not None)
     texts = {height: drive(source, "6", there, "j", "k", size=(160, height))[1] for height in (28, 50)}
     assert "the 128 cores of node00, the last" in texts[50]
     assert "127 " in texts[50]

@@ -41,8 +41,10 @@ class CoreLanes(BlockPane):
         return {"window": self.next_window}
 
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
-        cores = _count(frame.snapshot)
-        if not cores or frame.ended or frame.cursor is not None:
+        shot = frame.snapshot
+        cores = _count(shot)
+        refused = shot is not None and shot.samples is not None and shot.cores is None
+        if not cores or refused or frame.ended or frame.cursor is not None:
             return None
         lines = _lines(cores, width)
         return Block(width, 1 + lines, height=1 + max(min(cores, _FEW), lines))

@@ -23,7 +23,7 @@ def longest_steps(view: TimelineView, width: int, height: int) -> list[Line]:
             (f"  rank {each.rank}", "text" + under),
         ]
         if each.over_ms > 0:
-            line.append((f" {plain(each.phase)} +{numbers.ms(each.over_ms)}", "muted" + under))
+            line.append((f" +{numbers.ms(each.over_ms)} {plain(each.phase)}", "muted" + under))
         lines.append(fit(line, width, "text" + under) if under else line)
     return lines
 
