@@ -44,7 +44,7 @@ class Looking:
         self.sent, self.wish, self.has, self.bytes = Sent(), Wish(**wish), None, []
 
     def look(self, made):
-        frame = self.sent.answer(made, self.wish, self.has.version if self.has else 0)
+        self.sent, frame = self.sent.answer(made, self.wish, self.has.version if self.has else 0)
         assert are_changes(frame)
         self.bytes.append(len(frame))
         self.has = changed(self.has, frame)
@@ -129,7 +129,7 @@ def test_series_go_on_and_begin_anew_and_clocks_come_where_they_are_shown():
 def test_who_missed_an_answer_gets_the_next_one_whole():
     viewer = Looking()
     viewer.look(shot(1, 8))
-    viewer.sent.answer(shot(2, 8), viewer.wish, 1)
+    viewer.sent, _ = viewer.sent.answer(shot(2, 8), viewer.wish, 1)
     made = shot(3, 8)
     assert viewer.look(made) == made
 
@@ -137,7 +137,7 @@ def test_who_missed_an_answer_gets_the_next_one_whole():
 def test_changes_of_what_is_not_there_and_no_changes_are_refused():
     viewer = Looking()
     first = viewer.look(shot(1, 8))
-    frame = viewer.sent.answer(shot(2, 8), viewer.wish, 1)
+    _, frame = viewer.sent.answer(shot(2, 8), viewer.wish, 1)
     for base in (None, replace(first, version=7), replace(first, epoch="other"), replace(first, ranks=first.ranks[:7])):
         with pytest.raises(WireError):
             changed(base, frame)

@@ -1,4 +1,4 @@
-"""What one viewer has, and what it is sent of the next snapshot: not more than it can look at, however large the world.
+"""What a viewer has, and what it is sent of the next snapshot: not more than it can look at, however large the world.
 
 Of the ranks an answer brings those that its screen shows, and all to which something happened; of the rest so many that
 its size does not grow with the world: those first whose lateness moved, then those that were not sent for longest. A
@@ -33,21 +33,31 @@ _SHOWN_WITH = {"clocks": "timeline"}
 
 
 class Sent:
-    """What one viewer has."""
+    """What viewers have that were sent the same. It does not change: an answer makes another one."""
 
     def __init__(self) -> None:
         self._shot: Snapshot | None = None
-        """The fields that it has; its ranks may be older."""
+        """The fields that they have; its ranks may be older."""
         self._rows: list[RankView] = []
         """Each rank as it was sent last."""
         self._at: list[int] = []
         """In which version."""
+        self.is_whole = False
+        """Whether they have all of a snapshot as it was."""
 
-    def answer(self, shot: Snapshot, wish: Wish, base: int) -> bytes:
-        """The frame that makes this snapshot of what the viewer has. base: the version that it says it has, or 0."""
-        last = self._shot
+    def answer(self, shot: Snapshot, wish: Wish, base: int) -> tuple[Sent, bytes]:
+        """What a viewer has then, and the frame that makes this snapshot of what it has.
+
+        base: the version that it says it has, or 0.
+        """
+        after = Sent()
+        after._rows, after._at = self._rows.copy(), self._at.copy()
+        return after, after._answer(self._shot, shot, wish, base)
+
+    def _answer(self, last: Snapshot | None, shot: Snapshot, wish: Wish, base: int) -> bytes:
         if last is None or base != last.version or not base or len(shot.ranks) != len(self._rows):
             last = None
+        self.is_whole = True
         if last is None:
             ranks: Iterable[int] = range(len(shot.ranks))
             self._rows = [RankView(rank) for rank in ranks]
@@ -65,6 +75,7 @@ class Sent:
                 setattr(news, name, value)
             else:
                 shot = msgspec.structs.replace(shot, **{name: before})  # so it has the earlier ones
+                self.is_whole = False
         self._shot = shot
         return encode(Changes(last.version if last else 0, shot.epoch, zlib.compress(encode(news), 1)))
 
@@ -74,6 +85,7 @@ class Sent:
         others = [rank for rank, view in enumerate(shot.ranks) if view != rows[rank]]
         if len(others) <= ROWS or shot.state in END_STATES:
             return others
+        self.is_whole = False
         shown = _shown(wish)
         due = [rank for rank in others if rank in shown or _has_news(rows[rank], shot.ranks[rank])]
         rest = set(others).difference(due)

@@ -29,6 +29,8 @@ FRAMES_KEPT = 64
 """Encodings of the current snapshot that are kept, each for another wish."""
 SENT_KEPT = 16
 """Viewers of which is kept what they have; further ones are sent whole snapshots in turn."""
+NOTHING = Sent()
+"""What a viewer has that was sent nothing."""
 TURN_S = 0.05
 """How long taking requests may take: ranks wait meanwhile."""
 
@@ -72,6 +74,10 @@ class Viewers:
         """Of viewers that take changes: the version of this hub that each has, or 0."""
         self._sent: dict[bytes, Sent] = {}
         """What each of those has; who asked last is last."""
+        self._answers: dict[tuple[Sent, Wish, int], tuple[Sent, bytes]] = {}
+        """What those are sent of the current snapshot who have the same and wish for the same; what they have then."""
+        self._whole_of: dict[Wish, Sent] = {}
+        """What those have who have all of the current snapshot, however they came to it."""
         self._asked_at: dict[bytes, float] = {}
         self._current: Snapshot | None = None
         self._frames: dict[Wish, bytes] = {}
@@ -167,11 +173,14 @@ class Viewers:
 
     def _changes(self, identity: bytes, wish: Wish) -> bytes:
         assert self._current is not None  # noqa: S101  see _send
-        sent = self._sent.pop(identity, None) or Sent()
-        self._sent[identity] = sent
+        key = self._sent.pop(identity, NOTHING), wish, self._bases[identity]
+        if key not in self._answers:
+            sent, frame = key[0].answer(self._with_parts(self._current, wish), wish, key[2])
+            self._answers[key] = self._whole_of.setdefault(wish, sent) if sent.is_whole else sent, frame
+        self._sent[identity], frame = self._answers[key]
         if len(self._sent) > SENT_KEPT:
             del self._sent[next(iter(self._sent))]
-        return sent.answer(self._with_parts(self._current, wish), wish, self._bases[identity])
+        return frame
 
     def show(self, viewer: bytes, frame: bytes) -> None:
         """Send a viewer of this hub a snapshot."""
@@ -188,6 +197,8 @@ class Viewers:
             return  # nothing happened: the same version again
         self._current = new
         self._frames.clear()
+        self._answers.clear()
+        self._whole_of.clear()
 
     def next_due(self, now: float) -> float | None:
         """When `serve` has something to do again, in seconds from now; None: nobody waits."""

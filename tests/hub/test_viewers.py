@@ -9,7 +9,8 @@ import zmq
 
 from ddpmon import runs
 from ddpmon.hub.viewers import Viewers
-from ddpmon.messages import HeatWish, Next, RunView, Snapshot, Wish, decode_snapshot, encode
+from ddpmon.messages import HeatWish, Next, RankView, RunView, Snapshot, Wish, decode_snapshot, encode
+from ddpmon.messages.changes import changed
 from tests.worlds import own_times, records
 
 
@@ -86,6 +87,46 @@ def test_a_wish_that_piled_up_with_a_later_request_is_granted_at_once():
         served.receive(0.2)
         served.serve(0.2)
         assert not viewer.poll(0)
+    finally:
+        context.destroy(linger=0)
+
+
+def test_viewers_of_the_same_are_answered_with_one_encoding_and_so_is_one_that_was_away():
+    context = zmq.Context()
+    hub, made = context.socket(zmq.ROUTER), []
+    run = RunView(id="20260101-000000-aaaa", name="mnist", world_size=4)
+
+    def build(version):
+        ranks = [RankView(rank, steps=version, own_ms=1.0 / version) for rank in range(4)]
+        return Snapshot("a hub", version, float(version), run, "running", "fine", ranks=ranks)
+
+    def with_parts(snapshot, wish):
+        made.append(wish)
+        return snapshot
+
+    try:
+        hub.bind("inproc://view")
+        served = Viewers(hub, build, with_parts, lambda ranks: None, "a hub")
+        wishes = [Wish(), Wish(), Wish(), Wish(HeatWish(rows=10, columns=40))]
+        viewers = [(context.socket(zmq.DEALER), wish) for wish in wishes]
+        for socket, _ in viewers:
+            socket.connect("inproc://view")
+        has = dict.fromkeys(range(4))
+        for turn in range(1, 6):
+            here = [0, 1, 3] if turn == 3 else range(4)
+            for number in here:
+                socket, wish = viewers[number]
+                before = has[number]
+                socket.send(
+                    encode(Next(before.version if before else 0, "a hub", wish, base=before.version if before else 0))
+                )
+            served.receive(float(turn))
+            served.serve(float(turn))
+            frames = {number: viewers[number][0].recv() for number in here}
+            has |= {number: changed(has[number], frame) for number, frame in frames.items()}
+            assert all(has[number].ranks[3].steps == turn for number in here)
+            assert len(made) == (3 if turn == 4 else 2), "whoever was away has something else, once"
+            made.clear()
     finally:
         context.destroy(linger=0)
 
