@@ -40,6 +40,8 @@ DRAIN_S = 0.3
 ASK_WHERE_S = 3.0
 ANALYSIS_SHARE = 0.125
 """Of one core, that judging may take: twice a second up to some hundred ranks, of 16,384 every few seconds."""
+JUDGE_SHARE, JUDGE_S = 0.008, 0.9
+"""Of one core, that findings may take if they are brought up to date about once a second; numbers follow each tick."""
 NODE_ANALYSIS_S = 5.0
 """Between two analyses by the hub of a node whose viewers are shown what the root makes of the world."""
 GATHER_MS = 100
@@ -87,7 +89,7 @@ class Hub:
         self._alerts = Alerts(runs.alert_command(run), self._store, self._store.add_event)
         now = time.monotonic()
         self._heard_at = now
-        self._analysis = Pace(ANALYSIS_SHARE)
+        self._analysis, self._judging = Pace(ANALYSIS_SHARE), Pace(JUDGE_SHARE, JUDGE_S)
         self._judged_failures, self._judged_at = 0, float("-inf")
         self._mended_at = self._stacks_asked_at = now
         self._run_stamp: object = None
@@ -179,7 +181,7 @@ class Hub:
         often_enough = self._nodes.root_shows and now - self._judged_at < NODE_ANALYSIS_S
         if urgent or (self._analysis.due(now) and not often_enough):
             with self._analysis.spent(now):
-                self._analyse(now, unix)
+                self._analyse(now, unix, judge=urgent or self._judging.due(now))
         if self._processes.examine_silent(now):
             self._viewers.hurry()
         if store.state == "stalled" and now - self._stacks_asked_at >= ASK_WHERE_S:
@@ -190,12 +192,16 @@ class Hub:
         self._books.keep(now, unix)
         self._pass_on(now, unix)
 
-    def _analyse(self, now: float, unix: float) -> None:
+    def _analyse(self, now: float, unix: float, *, judge: bool) -> None:
+        """judge: bring findings and verdict up to date too."""
         store = self._store
-        self._judged_failures, self._judged_at = len(store.failures), now
+        self._judged_at = now
         store.digest()
-        store.judge(now, unix)
-        self._alerts.check(now, unix)
+        if judge:
+            self._judged_failures = len(store.failures)
+            with self._judging.spent(now):
+                store.judge(now, unix)
+            self._alerts.check(now, unix)
 
     def _add_refusal_events(self, unix: float) -> None:
         refusals = self._store.registry.refusals

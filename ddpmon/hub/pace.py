@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Iterator
 
@@ -10,9 +11,9 @@ from collections.abc import Iterator
 class Pace:
     """Measures what something takes, in CPU time of this thread, and spaces it."""
 
-    def __init__(self, share: float) -> None:
-        """share: of one core, at most."""
-        self._share = share
+    def __init__(self, share: float, most_s: float = math.inf) -> None:
+        """share: of one core, at most. most_s: between two times, at most, even if that takes more."""
+        self._share, self._most_s = share, most_s
         self._due = float("-inf")
 
     def due(self, now: float) -> bool:
@@ -31,4 +32,4 @@ class Pace:
         try:
             yield
         finally:
-            self._due = now + (time.thread_time() - began) / self._share
+            self._due = now + min(self._most_s, (time.thread_time() - began) / self._share)

@@ -21,6 +21,14 @@ def test_what_takes_long_waits_so_long_that_its_share_is_kept():
     assert pace.due(pace.at)
 
 
+def test_what_is_wanted_by_a_moment_is_due_then_whatever_it_takes():
+    pace = Pace(0.001, most_s=0.9)
+    with pace.spent(100.0):
+        busy(0.005)
+    assert not pace.due(100.89)
+    assert pace.due(100.9)
+
+
 def test_what_takes_nothing_is_due_at_once():
     pace = Pace(0.1)
     with pace.spent(100.0):
