@@ -39,9 +39,9 @@ import numpy as np
 import psutil
 
 from ddpmon import runs
+from ddpmon.analysis.steps.table import PHASES
 from ddpmon.hub import curve_keys
 from ddpmon.messages import Card, HeatWish, SamplesWish, StripsWish, TimelineWish, Wish
-from ddpmon.recording.recorded import recorded_report
 from ddpmon.recording.recording import Recording
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -178,9 +178,10 @@ def _play(ranks: int, args: Wanted, home: Path) -> Result:
         else:
             result = _measured(ranks, hub, viewer, players, args)
         saids = [msgspec.json.decode((home / f"said{plan.first}").read_bytes(), type=Said) for plan in plans]
+        print(f"{ranks:,} ranks were played: {result.cpu:.1%} of a core, {result.peak_mb:,.0f} MB", file=sys.stderr)
         runs.save(dataclasses.replace(run, ended_at=time.time(), exit_code=0))
         hub.send_signal(signal.SIGTERM)
-        if hub.wait(300) != 0:
+        if hub.wait(1200) != 0:
             raise SystemExit(f"the hub failed: {log.read_text()}")
         _compare(result, runs.load(run.id), saids, args)
         return result
@@ -275,13 +276,11 @@ def _compare(result: Result, run: runs.Run, saids: list[Said], args: Wanted) -> 
         result.records = sum(process.records for process in last)
         result.bytes_a_record = recording.path.stat().st_size / max(1, sum(p.records for p in processes))
         for process in last:
-            own = [
-                step.data_us + step.forward_us + step.backward_us + step.optimizer_us + step.other_us
-                for step in recording.steps(process.id, 2, 1 << 40)
-            ]
-            result.bounds_wrong += not own or (min(own), max(own)) != bounds[process.rank]
+            rows = recording.rows(process.id, 2, 1 << 40)
+            own = sum(rows[name].astype(np.int64) for name in PHASES)
+            result.bounds_wrong += not len(rows) or (own.min(), own.max()) != bounds[process.rank]
     result.lost = sum(sum(said.records) for said in saids) - result.records
-    report = recorded_report(run)
+    report = msgspec.json.decode((runs.run_dir(run.id) / "report.json").read_bytes())  # as the hub wrote it
     late = result.ranks // 2 + 1
     stragglers = [finding for finding in report["findings"] if finding["kind"] == "straggler"]
     result.kinds = sorted({found["kind"] for found in report["findings"] if found["severity"] != "info"})
