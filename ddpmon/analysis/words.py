@@ -45,8 +45,8 @@ def rank_list(ranks: Sequence[int], world_size: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them: 8.2 s, 3m12s, 2h05m."""
+    """Seconds as people say them: 8.2 s, 3m12s, 2h05m; cut as a clock cuts them, so that two of one time are alike."""
     if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
+        return f"{seconds:.1f} s" if seconds < 10 else f"{int(seconds)} s"
+    minutes, rest = divmod(int(seconds), 60)
     return f"{minutes}m{rest:02d}s" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02d}m"

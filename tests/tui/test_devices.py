@@ -247,6 +247,12 @@ def test_every_gpu_and_core_through_time(name, size, world):
     golden.check(f"devices-lanes-{name}-{size[0]}x{size[1]}", text)
 
 
+def test_ranks_without_room_for_a_lane_are_counted():
+    source = inspected.at_work(8)
+    _, text = drive(source, "6", until(lambda _: source.current.samples is not None), "j", "k")
+    assert "7 of 8 ranks" in text
+
+
 def test_as_many_cores_are_shown_as_there_is_room_for():
     source = inspected.at_work(4)
     source.cores = 128

@@ -97,7 +97,9 @@ class DeviceLanes(BlockPane):
             tall = max(1, min(_TALLEST, (height - _ABOVE) // len(ranks)))
             air = int((tall + 1) * len(ranks) <= height - _ABOVE and tall > 1)
         courses = {(course.rank, course.name): course for course in view.courses}
-        lines = [title(f"through time, the last {span} ", width, legend), self._heads(courses, names, each)]
+        shown, listed = (sum(rank is not None for rank in some) for some in (ranks, self.in_sight()))
+        part = f", {shown} of {listed} ranks" if shown < listed else ""
+        lines = [title(f"through time, the last {span}{part} ", width, legend), self._heads(courses, names, each)]
         chosen = self.chosen_rank()
         for rank in ranks:
             if rank is None:
