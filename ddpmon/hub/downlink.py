@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import zmq
 
-from ddpmon.analysis.words import rank_list
+from ddpmon.analysis.words import counted, rank_list
 from ddpmon.hub import curve_keys
 from ddpmon.hub.admission import DOMAIN, UNNUMBERED, Admission
 from ddpmon.hub.bundles import IN_FLIGHT
@@ -61,6 +61,9 @@ MOST_PER_TURN = 200
 CLOCKS = 240
 """Bundles, a minute of them, of which the one that came fastest tells how far two clocks are apart: to milliseconds, so
 that failures and stacks of several machines have an order. Steps are aligned by the ends of their synchronisations."""
+GONE = "critical", "{who} {are} gone: {ranks}"
+UNHEARD = "warn", "nothing is heard of {who} ({ranks}); the others step on, so {its} or the link is gone"
+"""Events of nodes of which nothing is heard: severity and sentence."""
 _CONNECTION = re.compile(rb"N(\d{1,9})/(.+)", re.DOTALL)
 """The name of another node's connection: the node, and a rank's pid or a viewer there. ZeroMQ's own begin with a zero,
 but whoever connects on this machine may choose one like it."""
@@ -326,23 +329,33 @@ class Downlink:
             if node.epoch and node.reported_silent != (now - node.heard_at >= GONE_S):
                 node.reported_silent = not node.reported_silent
                 changed.append(node)
-        by_node = self._by_node() if changed else {}
-        for node in changed:
-            self._add_node_event(node, by_node.get(node.number, []), unix)
+        self._add_node_events(changed, unix)
 
-    def _add_node_event(self, node: Node, ranks: Sequence[RankProcess], unix: float) -> None:
-        if not node.reported_silent:
-            self._store.add_event(unix, "info", f"{node.host} is back")
-        elif any(not process.gone for process in ranks):
-            size = self._store.registry.world_size
-            whose = f"rank{'s' * (len(ranks) > 1)} {rank_list([process.rank for process in ranks], size)}"
-            last = max(process.steps for process in ranks)
-            lead = f"{whose}, last step {last:,}"
-            if self._store.stands_since is not None and self._store.stands_since > node.heard_at + GONE_S / 2:
-                text = f"nothing is heard of {node.host} ({lead}); the others step on, so its hub or the link is gone"
-                self._store.add_event(unix, "warn", text)
-            else:
-                self._store.add_event(unix, "critical", f"{node.host} is gone: {lead}")
+    def _add_node_events(self, changed: Sequence[Node], unix: float) -> None:
+        """Say who fell silent and who is back: many at once, as behind one switch, in a sentence."""
+        by_node = self._by_node() if changed else {}
+        said: dict[tuple[str, str], list[Node]] = {}
+        for node in changed:
+            ranks = by_node.get(node.number, [])
+            if not node.reported_silent:
+                said.setdefault(("info", "{who} {are} back"), []).append(node)
+            elif any(not process.gone for process in ranks):
+                others_go_on = self._store.stands_since is not None and (
+                    self._store.stands_since > node.heard_at + GONE_S / 2
+                )
+                said.setdefault(UNHEARD if others_go_on else GONE, []).append(node)
+        for (severity, sentence), nodes in said.items():
+            those = [process for node in nodes for process in by_node.get(node.number, ())]
+            last = max((process.steps for process in those), default=0)
+            numbers = rank_list([process.rank for process in those], self._store.registry.world_size)
+            first = min(nodes, key=_number)
+            text = sentence.format(
+                who=first.host if len(nodes) == 1 else f"{first.host} and {counted(len(nodes) - 1, 'other host')}",
+                are="is" if len(nodes) == 1 else "are",
+                ranks=f"rank{'s' * (len(those) > 1)} {numbers}, last step {last:,}",
+                its="its hub" if len(nodes) == 1 else "their hubs",
+            )
+            self._store.add_event(unix, severity, text)
 
     def _by_node(self) -> dict[int, list[RankProcess]]:
         """The ranks of every node."""
@@ -367,6 +380,10 @@ class Downlink:
     def _send(self, node: Node, message: ToNode) -> None:
         with contextlib.suppress(zmq.ZMQError):  # gone, or does not read: what matters is said again
             self.socket.send_multipart([node.connection, encode(message)], zmq.NOBLOCK)
+
+
+def _number(node: Node) -> int:
+    return node.number
 
 
 def _name(node: Node, connection: bytes) -> bytes:

@@ -9,9 +9,10 @@ import zmq
 
 from ddpmon.hub import curve_keys
 from ddpmon.hub.bundles import Bundles
-from ddpmon.hub.downlink import Downlink
+from ddpmon.hub.downlink import Downlink, Node
 from ddpmon.hub.uplink import Uplink
-from ddpmon.messages import PROTOCOL, STAGE_TRAINING, Batch, Card, Hello
+from ddpmon.messages import PROTOCOL, STAGE_TRAINING, Batch, Card, Hello, encode
+from ddpmon.store.peers import Peer
 from tests.hub.conftest import DEADLINE_S
 from tests.tcp_link import TcpLink
 from tests.two_hosts import AHEAD_US, PIDS, Root
@@ -189,3 +190,27 @@ def test_of_a_cut_that_outlasts_the_memory_exactly_what_is_lost_is_counted(hubs)
     assert there[0] == hubs.sent
     assert 0 < there[2] < hubs.sent
     assert hubs.store.records_lost == 2 * hubs.sent - there[2] - there[3]
+
+
+def test_hosts_that_fall_silent_together_are_one_event_and_so_is_their_return(home):
+    root, context = Root(ranks=8), zmq.Context()
+    down = Downlink(context, curve_keys.fresh(), root.store, root.collector, "root", nothing, nothing, nothing)
+    try:
+        for rank in range(8):
+            hello = Hello(
+                PROTOCOL, root.run.id, rank, rank % 2, 8, rank // 2, f"h{rank // 2}", PIDS + rank, STAGE_TRAINING
+            )
+            root.collector.take([b"%d" % rank, encode(hello)], 1.0, 1.0, Peer(0, rank // 2), later_us=0)
+        down.nodes = {each: Node(each, b"", "e", f"host{each}", heard_at=1.0) for each in (3, 1, 2)}
+        down.tick(10.0, 10.0, recorded=True, stopping=False)
+        for node in down.nodes.values():
+            node.heard_at = 11.0 if node.number < 3 else 1.0
+        down.tick(11.5, 11.5, recorded=True, stopping=False)
+        assert [(event.severity, event.text) for event in root.store.events][-2:] == [
+            ("critical", "host1 and 2 other hosts are gone: ranks 2-7, last step 0"),
+            ("info", "host1 and 1 other host are back"),
+        ]
+    finally:
+        down.close()
+        down.monitor.close()
+        context.term()
