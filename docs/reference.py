@@ -60,6 +60,7 @@ WHAT_TO_DO = {
     "periodic_straggler": "Look for what that rank does every so many steps: logging, a checkpoint, a metric on rank 0.",
     "straggler": "Look into the phase that is named, and at what sets the rank apart; move it to another machine if nothing.",
     "several_stragglers": "Mend all of them: fixing one gains nothing, as another is the last then. Look at what they share.",
+    "late_in_bursts": "Look for what runs there as often: other programs, backups, checkpoints, clocks that fall when hot.",
     "slow_host": "Look at what all ranks of that host share: its clocks, its cores, its disk, its network card.",
     "load_imbalance": "Sort batches by length, or cut them to equal numbers of tokens, so that ranks have as much to do.",
     "slow_link": "Look at that rank's network card, cable or PCIe lane; `ddpmon run --buckets` shows the bandwidth.",

@@ -32,6 +32,7 @@ def findings(
     longer: the same world with more steps before it, for what comes every so many steps.
     """
     steps = 0 if world is None else len(world)
+    before = [one for finding in before for one in (finding, *kind_of(finding).parts(finding))]
     moment = Moment(evidence, world, before, longer if longer is not None else world)
     first = next((f for f in before if kind_of(f).by_cost and f.severity != "info" and f.until_step is None), None)
     everything: list[Finding] = []
@@ -48,7 +49,10 @@ def findings(
     return [
         with_means(finding, kind_of(finding).quantities, moment.conditions)
         for finding in everything
-        if not any(finding.kind in kind_of(whole).outdoes and kind_of(whole).covers(whole, finding) for whole in larger)
+        if finding.text  # a part without its whole is nobody's any more
+        and not any(
+            finding.kind in kind_of(whole).outdoes and kind_of(whole).covers(whole, finding) for whole in larger
+        )
     ]
 
 

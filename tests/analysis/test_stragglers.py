@@ -108,6 +108,17 @@ def test_some_of_many_peers_tell_what_is_usual_in_a_phase():
     assert abs(np.median(data.excess_ms[:, 2:])) < 0.05 * STEP_MS
 
 
+@pytest.mark.parametrize("seed", [0, 1, 3])
+def test_some_long_steps_of_the_last_few_are_no_stretch_and_all_of_them_are(seed):
+    """Their running median is as high: five of seven carry it."""
+    named = {}
+    for long in ([-11, -10, -7, -6, -5], range(-11, 0)):
+        own = clean("hiccups", 300, 8, seed)
+        own[list(long), 3, 2] += 0.4 * STEP_MS
+        named[len(long)] = [stretch.column for stretch in late(world_with(own)) if not stretch.over]
+    assert named == {5: [], 11: [3]}
+
+
 def test_chance_is_worked_out_only_where_somebody_may_be_late():
     """It takes a third of a judgement, and most worlds are even."""
     even = world_with(own_times(200, 8, noise=0.03))

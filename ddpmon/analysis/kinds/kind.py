@@ -124,6 +124,8 @@ class Kind(Generic[Facts]):
     """Kinds whose findings may be parts of this one and are then left out: one cause is reported once."""
     covers: Callable[[Finding, Finding], bool] = covers_what_goes_on
     """Whether a finding of this kind (the first argument) leaves out one of those (the second)."""
+    parts: Callable[[Finding], Sequence[Finding]] = lambda _: ()
+    """What a finding of this kind has taken the place of, for its kinds to hold on to at the next judgement."""
     is_announced: bool = True
     """Whether its beginning is an event; False: whatever noticed it first has made one already."""
     changes_level: bool = False

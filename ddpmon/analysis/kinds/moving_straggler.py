@@ -14,7 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from ddpmon.analysis.kinds import load_imbalance, periodic_straggler, several_stragglers, slow_host, straggler
+from ddpmon.analysis.kinds import (
+    late_in_bursts,
+    load_imbalance,
+    periodic_straggler,
+    several_stragglers,
+    slow_host,
+    straggler,
+)
 from ddpmon.analysis.kinds.another_each_step import (
     FEW,
     FOLLOWS,
@@ -233,7 +240,7 @@ def covers(whole: Finding, part: Finding) -> bool:
     steps = part.evidence.get("steps", SHORTEST_TURN.enter)
     if turn_steps is None:
         return covers_what_goes_on(whole, part) or (whole.severity != "info" and steps < SHORTEST_TURN.enter)
-    if part.kind == periodic_straggler.KIND.name:
+    if part.kind in {periodic_straggler.KIND.name, late_in_bursts.KIND.name}:
         return False  # every so many steps is no turn
     cost_ms = part.cost_ms or 0.0
     return bool(steps < TURNS.enter * turn_steps and cost_ms < MUCH.enter * (whole.cost_ms or 0.0))
