@@ -25,6 +25,7 @@ TIMES = Threshold(
     " as they came, each beyond chance.",
 )
 FOUND = 2
+"""Of them, stretches that were found as they came: who is late twice is looked at for a third time."""
 MISSED = Threshold(
     2.0,
     of="times the longest distance so far without another one, after which they are over",
