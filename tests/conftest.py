@@ -28,13 +28,20 @@ __all__ = ["module_disk", "other_namespace", "small_disk"]  # fixtures
 
 # Hundreds of processes would compile ddpmon anew, and torch where pip was told to leave that to who imports it.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-gc.freeze()  # what is imported stays
-gc.set_threshold(50_000, 20, 20)  # a fifth of the suite's time otherwise: tests leave little behind
+gc.disable()  # until tests are collected: what is imported and collected stays
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a script; children would ignore it too
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = ["tests.compiled", "tests.order", "tests.quick", "tests.second_tries"]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """From here on garbage is searched for among what tests make, and seldom: it was a tenth of their time."""
+    gc.freeze()
+    gc.set_threshold(300_000, 20, 20)
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -1,11 +1,17 @@
 import asyncio
+import functools
+import gc
 import time
+import weakref
 
 import pytest
 import textual.app
 import textual.pilot
+import textual.strip
 from textual._context import active_app
+from textual._styles_cache import StylesCache
 from textual.css.stylesheet import Stylesheet
+from textual.screen import Screen
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -22,6 +28,46 @@ def css_is_parsed_once():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Stylesheet, "_parse_rules", parse_once)
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def styles_keep_no_dashboard():
+    """Textual keeps what two colours make for the last 1024 widgets, and with it all that those have drawn."""
+    of_two_colours = StylesCache.get_inner_outer.__wrapped__
+    kept = functools.cache(lambda base, background: of_two_colours(StylesCache, base, background))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StylesCache, "get_inner_outer", lambda _, base, background: kept(base, background))
+        yield
+
+
+class Forgetful:
+    """A cache that keeps nothing."""
+
+    def get(self, key):
+        return None
+
+    def __setitem__(self, key, value):
+        pass
+
+
+@pytest.fixture(autouse=True, scope="session")
+def strips_are_cut_anew():
+    """Each of Textual's strips has seven caches. Here few are drawn twice: to make and end those costs a quarter."""
+    none_kept = Forgetful()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(textual.strip, "FIFOCache", lambda _: none_kept)
+        yield
+
+
+PAINT = Screen._compositor_refresh
+"""Paints what changed of a screen."""
+unpainted = weakref.WeakSet()
+"""Screens that would have been painted, were they to be seen before all is idle."""
+
+
+def paint_later(screen):
+    """Paint a screen once all is idle."""
+    unpainted.add(screen)
 
 
 async def until_idle(*_):
@@ -45,15 +91,23 @@ def put_off(app):
     if app.screen_stack and app.screen._update_timer._active.is_set():
         app.screen._on_timer_update()
         return True
-    return False
+    waiting = [screen for screen in unpainted if screen.is_attached and screen.app is app]
+    for screen in waiting:
+        unpainted.discard(screen)
+        PAINT(screen)
+    return bool(waiting)
 
 
 @pytest.fixture(autouse=True, scope="session")
 def pilot_sleeps_no_longer_than_there_is_work():
-    """Textual's pilot sleeps for 60 ms a key, and longer where the machine is busy: most of these tests' time."""
+    """Textual's pilot sleeps for 60 ms a key, and longer where the machine is busy: most of these tests' time.
+
+    A new screen is laid out several times before it is idle. It is painted once, then.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(textual.app, "wait_for_idle", until_idle)
         patch.setattr(textual.pilot, "wait_for_idle", until_idle)
+        patch.setattr(Screen, "_compositor_refresh", paint_later)
         yield
 
 
@@ -70,3 +124,4 @@ def plain_terminal(monkeypatch, tmp_path):
     yield
     monkeypatch.undo()
     time.tzset()
+    gc.collect(1)  # while its dashboards are in the processor's caches: later it takes twice as long

@@ -10,14 +10,22 @@ from rich.segment import Segment
 from rich.style import Style
 from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.geometry import Region
+from textual.screen import Screen
 from textual.strip import Strip
 
 from ddpmon.source import FakeSource
 from ddpmon.tui import changes
 from ddpmon.tui.app import DdpmonApp
 from tests.tui import measured, snapshots
+from tests.tui.conftest import PAINT
 
 TRUECOLOR = Console(color_system="truecolor", force_terminal=True)
+
+
+@pytest.fixture
+def painted_each_time(monkeypatch):
+    """As often as in a terminal, not only once all is idle."""
+    monkeypatch.setattr(Screen, "_compositor_refresh", PAINT)
 
 
 class Told(DdpmonApp):
@@ -67,7 +75,7 @@ def later(snapshot, number):
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 36)])
-def test_after_any_change_the_terminal_shows_what_a_whole_repaint_would(size):
+def test_after_any_change_the_terminal_shows_what_a_whole_repaint_would(size, painted_each_time):
     made = [snapshots.STATES["slow"](), measured.MADE["world"](), snapshots.STATES["stalled"]()]
     source = FakeSource(made[0])
     app = Told(source, size)
