@@ -60,6 +60,17 @@ def test_what_is_late_again_and_again_is_one_finding_with_its_rhythm_from_the_th
     assert events[0].text.startswith(f"{name} is slow:")
 
 
+def test_a_first_burst_too_short_to_be_found_counts_for_since_when():
+    own = own_times(460, 8, noise=0.03)
+    for begin, end in ((90, 97), (190, 220), (290, 320), (390, 420)):
+        own[begin:end, [4, 5, 6, 7], 2] += 0.3 * STEP_MS
+    world, found = world_with(own), []
+    for end in range(15, 460, 15):
+        found = findings(world.between(0, end), Evidence(world_size=8, conditions=HOSTS), found)
+    (one,) = above_info(found)
+    assert (one.kind, one.since_step) == ("late_in_bursts", 92)
+
+
 def test_bursts_too_short_to_be_seen_each_are_counted_once_they_have_a_name():
     _, moments, _ = unfolding([4, 5, 6, 7], range(100, 700, 40), steps=700, each=12)
     (one,) = above_info(moments[-1])

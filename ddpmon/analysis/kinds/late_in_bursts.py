@@ -130,14 +130,17 @@ def _joined(
         stretches=[[_since(part), part.until_step] for part in found],
         may_be_forward=forward_may_be(phase, moment.evidence),
     )
-    since = int(world.step[spans[0][0]]) if not found else _since(found[0])
+    first = len(spans) - 1  # noise may have hidden the first ones: those in time with the others are some of them
+    while first and begins[first] - begins[first - 1] <= MISSED.enter * every:
+        first -= 1
+    since = int(world.step[spans[first][0]])
     yield Detection(
         KIND,
         "warn" if worth and not is_over else "info",
         facts,
         last.ranks,
         phase,
-        min(since, _since(before)) if before else since,
+        _since(before) if before else since,
         int(world.step[spans[-1][1] - 1]) if is_over else None,
         cost_ms=saved / max(1, len(world) - spans[0][0]),
         subject=name,
