@@ -81,19 +81,19 @@ class Case:
     @classmethod
     def of(cls, arguments: list[str]) -> Case:
         """From what `arguments` made of it."""
-        told = dict(itertools.pairwise(arguments))
+        given = dict(itertools.pairwise(arguments))
         return cls(
-            told["--kind"], tuple(map(int, told["--ranks"].split(","))), told["--phase"], float(told["--size"]),
-            float(told["--step-ms"]), "--norm" in arguments, int(told["--steps"]), int(told["--begin"]),
-            int(told["--end"]), int(told["--every"]), int(told.get("--accumulate", 1)),
+            given["--kind"], tuple(map(int, given["--ranks"].split(","))), given["--phase"], float(given["--size"]),
+            float(given["--step-ms"]), "--norm" in arguments, int(given["--steps"]), int(given["--begin"]),
+            int(given["--end"]), int(given["--every"]), int(given.get("--accumulate", 1)),
         )  # fmt: skip
 
     def __str__(self) -> str:
         who = "" if self.kind in {"none", "moving"} else ",".join(map(str, self.ranks))
         what = "" if self.kind in {"none", "uneven", *ENDS} else self.phase
         size = "" if self.kind in {"none", *ENDS} else f"{self.size:.0%}"
-        told = f"{self.kind:10} {who:4} {what:9} {size:>4} {self.step_ms:4.0f}{' bn' if self.norm else '   '}"
-        return f"{told} of {self.nproc}{f' x{self.accumulate}' if self.accumulate > 1 else '   '}"
+        start = f"{self.kind:10} {who:4} {what:9} {size:>4} {self.step_ms:4.0f}{' bn' if self.norm else '   '}"
+        return f"{start} of {self.nproc}{f' x{self.accumulate}' if self.accumulate > 1 else '   '}"
 
 
 @dataclass(frozen=True)
@@ -149,19 +149,19 @@ def judged_again(kept: Path) -> list[tuple[Case, Outcome]]:
 
 
 def judge(case: Case, report: dict, world: World, events: list) -> Outcome:
-    told = [f for f in report["findings"] if f["severity"] != "info"]
-    busy = sorted({f["kind"] for f in told if f["kind"] in NOT_OF_RANKS})
-    told = [f for f in told if f["kind"] not in NOT_OF_RANKS]
+    findings = [f for f in report["findings"] if f["severity"] != "info"]
+    busy = sorted({f["kind"] for f in findings if f["kind"] in NOT_OF_RANKS})
+    findings = [f for f in findings if f["kind"] not in NOT_OF_RANKS]
     if case.kind == "none":
-        return Outcome(None, None, [f["text"] for f in told], busy)
+        return Outcome(None, None, [f["text"] for f in findings], busy)
     kind = EXPECTED[case.kind]
     if case.kind == "hang":  # It came on again, and the report of a run that went well has no hang.
         words = f"rank {case.ranks[0]} does not reach"
         right = any(words in event.text and SCRIPT.name in event.text for _, event in events)
-        return Outcome(right, named(case, world, events, words), [f["text"] for f in told], busy)
+        return Outcome(right, named(case, world, events, words), [f["text"] for f in findings], busy)
     if case.kind == "transient":
-        told = [f for f in report["findings"] if f["kind"] == kind]
-    mine = [f for f in told if f["kind"] == kind and (case.kind == "moving" or f["ranks"][0] in case.ranks)]
+        findings = [f for f in report["findings"] if f["kind"] == kind]
+    mine = [f for f in findings if f["kind"] == kind and (case.kind == "moving" or f["ranks"][0] in case.ranks)]
     ranks = {rank for f in mine for rank in f["ranks"]}
     right = ranks >= set(case.ranks) if case.kind != "moving" else bool(mine)
     right = right and (case.kind in {"uneven", "dead"} or all(f["phase"] == case.phase for f in mine))
@@ -169,7 +169,7 @@ def judge(case: Case, report: dict, world: World, events: list) -> Outcome:
         right = right and all(f["evidence"]["every"] == case.every for f in mine)
     if case.kind == "transient":
         right = right and all(abs(f["until_step"] - case.end) <= 3 for f in mine if f["until_step"])
-    false = [f["text"] for f in told if f not in mine]
+    false = [f["text"] for f in findings if f not in mine]
     return Outcome(right, named(case, world, events), false, busy, *gains(case, mine, world))
 
 
@@ -306,9 +306,9 @@ def main() -> None:
 def line(case: Case, outcome: Outcome) -> str:
     right = {None: "-", True: "yes", False: "NO"}[outcome.right]
     after = pace(outcome.named)
-    told = f"{outcome.predicted:.2f}/{outcome.real:.2f}" if outcome.predicted and outcome.real else ""
+    gain = f"{outcome.predicted:.2f}/{outcome.real:.2f}" if outcome.predicted and outcome.real else ""
     busy = f"  ({', '.join(outcome.busy)})" if outcome.busy else ""
-    return f"{case!s}  {right:5}  {after:17}  {told:>14}  {'; '.join(outcome.false) or 0}{busy}"
+    return f"{case!s}  {right:5}  {after:17}  {gain:>14}  {'; '.join(outcome.false) or 0}{busy}"
 
 
 def pace(after: tuple[float, int] | None) -> str:

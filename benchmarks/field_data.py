@@ -51,9 +51,9 @@ def instructions(root: Path, count: str) -> None:
     """Instruction, input and output, as for fine-tuning."""
     rng = random.Random(1)
     word = lambda: "".join(rng.choices("abcdefgh", k=5))
-    told = [{"instruction": word(), "input": word(), "output": word()} for _ in range(int(count))]
+    examples = [{"instruction": word(), "input": word(), "output": word()} for _ in range(int(count))]
     root.mkdir(parents=True, exist_ok=True)
-    (root / "instructions.json").write_text(json.dumps(told))
+    (root / "instructions.json").write_text(json.dumps(examples))
 
 
 def pairs(root: Path, count: str) -> None:

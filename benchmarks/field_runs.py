@@ -72,9 +72,9 @@ def run(copy: Copy, ddpmon: Path | None, slowed: int | None) -> Run:
         code, printed = finished(command, copy.folder, environment, ddpmon)
     raw = written(copy, ddpmon, printed)
     made = Run(code, {name: copy.masked(text) for name, text in raw.items()}, raw, bursts=bursts[0])
-    told = [json.loads(path.read_text()) for path in sorted(copy.witness.glob("*.json"))]
-    made.weights = {one["rank"]: one["weights"] for one in told}
-    made.stamps = told[0]["stamps"] if told else []
+    noted = [json.loads(path.read_text()) for path in sorted(copy.witness.glob("*.json"))]
+    made.weights = {one["rank"]: one["weights"] for one in noted}
+    made.stamps = noted[0]["stamps"] if noted else []
     if ddpmon:
         made.headless = printed.splitlines()
         with contextlib.suppress(json.JSONDecodeError):
@@ -112,8 +112,8 @@ def written(copy: Copy, ddpmon: Path | None, printed: str) -> dict[str, str]:
         return {f"{path.parent.name} {path.stem}": path.read_text(errors="replace") for path in files}
     if not ddpmon:
         return {"all": printed}
-    told = [*copy.root.glob("home/**/launcher.log"), *sorted(copy.root.glob("home/**/ranks/exec/attempt_*/*/std*.log"))]
-    return {"all": "".join(path.read_text(errors="replace") for path in told)}
+    logs = [*copy.root.glob("home/**/launcher.log"), *sorted(copy.root.glob("home/**/ranks/exec/attempt_*/*/std*.log"))]
+    return {"all": "".join(path.read_text(errors="replace") for path in logs)}
 
 
 @contextlib.contextmanager
@@ -122,11 +122,11 @@ def stopping_again_and_again(witness: Path, rank: int | None) -> Iterator[list[i
     over, bursts = threading.Event(), [0]
 
     def slow() -> None:
-        told = witness / f"{rank}.pid"
-        while not told.exists():
+        pid_file = witness / f"{rank}.pid"
+        while not pid_file.exists():
             if over.wait(0.05):
                 return
-        pid = int(told.read_text())
+        pid = int(pid_file.read_text())
         with contextlib.suppress(ProcessLookupError):
             while not over.is_set():
                 os.kill(pid, signal.SIGSTOP)

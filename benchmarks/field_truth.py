@@ -42,12 +42,12 @@ def step_ms(run: Run) -> tuple[float, float] | None:
 
 def pauses(run: Run) -> str:
     """How many steps are told to be as long as only a pause is; "" if none."""
-    told = [float(row["length_ms"]) for row in run.rows if row["rank"] == "0" and row["length_ms"]]
+    lengths_ms = [float(row["length_ms"]) for row in run.rows if row["rank"] == "0" and row["length_ms"]]
     true = step_ms(run)
-    if not told or not true:
+    if not lengths_ms or not true:
         return ""
     gaps = [(after - before) * 1000 for before, after in pairwise(run.stamps[0])]
-    real, taken = (sum(ms > PAUSE * true[0] for ms in series) for series in (gaps, told))
+    real, taken = (sum(ms > PAUSE * true[0] for ms in series) for series in (gaps, lengths_ms))
     return f"{taken} steps told over {PAUSE:g} times the usual, {real} were" if taken else ""
 
 
@@ -57,20 +57,20 @@ def loss_agreement(program: Program, run: Run) -> str:
         return "none printed"
     text = run.raw.get("all") or "".join(text for name, text in run.raw.items() if name.startswith("0 "))
     printed = [(float(found), tolerance(found)) for found in re.findall(program.losses, text)][program.skip :]
-    told = exported(program, run)
-    if not told:
+    values = exported(program, run)
+    if not values:
         return f"none of {len(printed)}"
     found, at = 0, 0
     for value, within in printed:
         anywhere = program.losses_are == "any rank's"
-        places = range(0 if anywhere else at, len(told))
-        place = next((i for i in places if abs(told[i] - value) <= within), None)
+        places = range(0 if anywhere else at, len(values))
+        place = next((i for i in places if abs(values[i] - value) <= within), None)
         if place is not None:
             found += 1
             at = place + 1
     if found > len(printed) // 2 or not printed:
         return f"{found}/{len(printed)}"
-    factor = statistics.median(value for value, _ in printed) / (statistics.median(told) or float("nan"))
+    factor = statistics.median(value for value, _ in printed) / (statistics.median(values) or float("nan"))
     return f"{found}/{len(printed)} ×{factor:.3g}"
 
 
@@ -96,10 +96,10 @@ def tolerance(printed: str) -> float:
 
 def false_findings(run: Run) -> list[str]:
     """Of a clean run: findings above info, and alarms that --headless raised while it ran."""
-    told = [f["text"] for f in run.findings if f["severity"] != "info" and f["kind"] not in NOT_OF_RANKS]
+    texts = [f["text"] for f in run.findings if f["severity"] != "info" and f["kind"] not in NOT_OF_RANKS]
     alarms = Counter(match[1] for text in run.headless if (match := ALARMS.match(text)))
-    told += [f"--headless said {word} {times} times" for word, times in alarms.items()]
-    return told if run.report else [*told, "no report"]
+    texts += [f"--headless said {word} {times} times" for word, times in alarms.items()]
+    return texts if run.report else [*texts, "no report"]
 
 
 def busy(run: Run) -> list[str]:

@@ -71,7 +71,7 @@ def heat_of(times: np.ndarray) -> Heat:
 
 
 @dataclass
-class Told:
+class Lit:
     """Shares of a kind of world, one value for each of its worlds."""
 
     clean: list[float]
@@ -82,35 +82,35 @@ class Told:
     took_ms: list[float]
 
 
-def lit(heat: Heat, steps: int, told: Told) -> np.ndarray:
+def lit(heat: Heat, steps: int, of_steps: Lit) -> np.ndarray:
     """[R, columns] Cells that are beyond chance."""
     began = time.process_time()
     grid = heat.beyond_chance("own", steps, COLUMNS)
-    told.took_ms.append((time.process_time() - began) * 1e3)
+    of_steps.took_ms.append((time.process_time() - began) * 1e3)
     return grid.cells >= BEYOND
 
 
-def measure(kind: str, share: float, ranks: int, worlds: int) -> dict[int, Told]:
+def measure(kind: str, share: float, ranks: int, worlds: int) -> dict[int, Lit]:
     """By steps a column."""
-    all_told = {steps: Told([], [], [], [], [], []) for steps in HEAT_STEPS[:2]}
+    by_steps = {steps: Lit([], [], [], [], [], []) for steps in HEAT_STEPS[:2]}
     rank = ranks // 2
     host = np.arange(rank - rank % PER_HOST, rank - rank % PER_HOST + PER_HOST)
     for seed in range(worlds):
         times = factors(kind, share, ranks, np.random.default_rng(1000 + seed))
         clean = heat_of(times)
-        for steps, told in all_told.items():
-            told.clean.append(float(lit(clean, steps, told).mean()))
+        for steps, of_steps in by_steps.items():
+            of_steps.clean.append(float(lit(clean, steps, of_steps).mean()))
             grid = clean.grid("own", steps, COLUMNS)
-            told.fixed.append(float((grid.cells >= code(grid, HOT)).mean()))
+            of_steps.fixed.append(float((grid.cells >= code(grid, HOT)).mean()))
         for who in ([rank], host) if ranks > 2 * PER_HOST else ([rank],):
             made = times.copy()
             made[SINCE:, who] *= LATE
             heat = heat_of(made)
-            for steps, told in all_told.items():
-                cells = lit(heat, steps, told)
-                (told.late if len(who) == 1 else told.host).append(float(cells[who].mean()))
-                told.besides.append(float(np.delete(cells, who, axis=0).mean()))
-    return all_told
+            for steps, of_steps in by_steps.items():
+                cells = lit(heat, steps, of_steps)
+                (of_steps.late if len(who) == 1 else of_steps.host).append(float(cells[who].mean()))
+                of_steps.besides.append(float(np.delete(cells, who, axis=0).mean()))
+    return by_steps
 
 
 def percent(shares: list[float]) -> str:
@@ -127,11 +127,11 @@ def main() -> None:
     for ranks in args.ranks:
         for kind, share in NOISES:
             worlds = args.worlds if ranks < 1024 else max(1, args.worlds // 5)
-            for steps, told in measure(kind, share, ranks, worlds).items():
-                lights = [float(each > 0) for each in told.clean]
-                shares = (told.clean, lights, told.late, told.host, told.besides, told.fixed)
+            for steps, of_steps in measure(kind, share, ranks, worlds).items():
+                lights = [float(each > 0) for each in of_steps.clean]
+                shares = (of_steps.clean, lights, of_steps.late, of_steps.host, of_steps.besides, of_steps.fixed)
                 row = "  ".join(f"{percent(each):>9}" for each in shares)
-                took = statistics.median(told.took_ms)
+                took = statistics.median(of_steps.took_ms)
                 print(f"{ranks:5}  {kind:11} {share:5.1%}  {steps:12}  {row}  {took:9.1f}", flush=True)
 
 

@@ -4,7 +4,7 @@
 
 Each version gets a virtual environment of its own (5 GB; from the package registry, deleted afterwards unless --keep)
 with this ddpmon in it. There tests/probe/scripts/ways.py and small_ddp.py train with two ranks: bare, under
-`ddpmon run` and under `ddpmon exec`. Told per version: how many ways work bare, and of those, watched, how many end
+`ddpmon run` and under `ddpmon exec`. Printed per version: how many ways work bare, and of those, watched, how many end
 with bit-identical weights, how many steps were recorded of those that there are, and what ddpmon had to say.
 """
 
@@ -52,7 +52,7 @@ print(same)
 
 
 @dataclass
-class Told:
+class Outcome:
     """What came of one version under one command."""
 
     version: str
@@ -87,8 +87,8 @@ class Environment:
         pip = [self.python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-cache-dir"]
         subprocess.run([*pip, f"torch=={version}.*", str(ROOT)], check=True)
         subprocess.run([*pip, "--force-reinstall", "--no-deps", str(ROOT)], check=True)  # the one of this moment
-        told = "import importlib.metadata as m; print(m.version('torch'))"
-        self.torch = subprocess.check_output([self.python, "-c", told], text=True).strip()
+        program = "import importlib.metadata as m; print(m.version('torch'))"
+        self.torch = subprocess.check_output([self.python, "-c", program], text=True).strip()
         self.torchrun = [self.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
         program = [self.python, "-P", "-m", "ddpmon"]
         self.commands = {
@@ -103,12 +103,12 @@ class Environment:
             command, cwd=cwd, env=env, stdout=pipe, stderr=pipe, text=True, start_new_session=True
         )  # fmt: skip
         try:
-            told = process.communicate(timeout=TIMEOUT_S)
+            printed = process.communicate(timeout=TIMEOUT_S)
         except subprocess.TimeoutExpired:
             subprocess.run([self.python, "-P", "-m", "ddpmon", "stop", "--now"], env=env, check=False)
             os.killpg(process.pid, signal.SIGKILL)
-            told = process.communicate()
-        return subprocess.CompletedProcess(command, process.returncode, *told)
+            printed = process.communicate()
+        return subprocess.CompletedProcess(command, process.returncode, *printed)
 
 
 def ways_without_us(env: Environment, work: Path) -> list[str]:
@@ -132,33 +132,33 @@ def last_line(text: str) -> str:
     return lines[0].partition("]:")[2][:150] if lines else "?"
 
 
-def watched(env: Environment, command: str, ways: list[str], work: Path) -> Told:
+def watched(env: Environment, command: str, ways: list[str], work: Path) -> Outcome:
     """All of it under one command of ddpmon."""
-    told = Told(env.torch, command, len(ways))
+    outcome = Outcome(env.torch, command, len(ways))
     scripts = {
         "ways.py": [*(way for way in ways if way != SMALL), "--save", command],
         "small_ddp.py": ["--steps", str(SMALL_STEPS), "--save", f"{command}.{SMALL}"],
     }
-    told.expected = [sum(STEPS.get(way, (SMALL_STEPS,) * 2)[rank] for way in ways) for rank in (0, 1)]
-    told.steps = [0, 0]
+    outcome.expected = [sum(STEPS.get(way, (SMALL_STEPS,) * 2)[rank] for way in ways) for rank in (0, 1)]
+    outcome.steps = [0, 0]
     for script, arguments in scripts.items():
         done = env.call([*env.commands[command], str(SCRIPTS / script), *arguments], work)
         if done.returncode:
-            told.says.append(f"{script}: exit {done.returncode}: {(done.stdout + done.stderr)[-300:]!r}")
+            outcome.says.append(f"{script}: exit {done.returncode}: {(done.stdout + done.stderr)[-300:]!r}")
             continue
         run = runs.find(None)
         try:
             with Recording(run) as recording:
                 for rank, process in recording.registry().seats.items():
-                    told.steps[rank] += len(recording.steps(process.id, 1, 1 << 40))
-            told.says += [note for note in recorded_snapshot(run).notes if note not in told.says]
+                    outcome.steps[rank] += len(recording.steps(process.id, 1, 1 << 40))
+            outcome.says += [note for note in recorded_snapshot(run).notes if note not in outcome.says]
         except DdpmonError as error:
-            told.says.append(str(error))
+            outcome.says.append(str(error))
         logs = [path.read_text() for path in (runs.run_dir(run.id) / "logs").rglob("*.log")]
-        told.says += [line for log in logs for line in log.splitlines() if line.startswith("ddpmon:")]
+        outcome.says += [line for log in logs for line in log.splitlines() if line.startswith("ddpmon:")]
     compared = env.call([env.python, "-c", IDENTICAL, f"bare,{command}", *ways], work)
-    told.identical = int(compared.stdout) if compared.returncode == 0 else 0
-    return told
+    outcome.identical = int(compared.stdout) if compared.returncode == 0 else 0
+    return outcome
 
 
 def main() -> None:
@@ -177,9 +177,9 @@ def main() -> None:
                 work.mkdir()
                 ways = ways_without_us(env, work)
                 for command in env.commands:
-                    told = watched(env, command, ways, work)
-                    rows.append(told.row())
-                    print("  ".join(told.row()), flush=True)
+                    outcome = watched(env, command, ways, work)
+                    rows.append(outcome.row())
+                    print("  ".join(outcome.row()), flush=True)
             except (subprocess.SubprocessError, OSError) as error:
                 rows.append([version, "", "", "", "", str(error)[:200]])
                 print(f"{version}: {error}", flush=True)

@@ -74,12 +74,12 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     deadline = time.monotonic() + 15
     while (left := _started_with(mark)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    told = [Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode() for pid in left]
+    alive = [Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode() for pid in left]
     for pid in left:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     shutil.rmtree(folder, ignore_errors=True)
-    assert not told, f"still alive after the test: {told}"
+    assert not alive, f"still alive after the test: {alive}"
 
 
 def _started_with(mark: bytes) -> list[int]:
