@@ -16,6 +16,7 @@ from ddpmon.recording.unread_tails import UnreadTails
 from ddpmon.runs import Run
 from ddpmon.store.clock import Clock
 from ddpmon.store.endings import read_ending
+from ddpmon.store.intake import WINDOW_S, WINDOW_STEPS
 from ddpmon.store.registry import Registry
 from ddpmon.store.store import Store
 from ddpmon.store.view import snapshot, with_means_of
@@ -59,6 +60,9 @@ def reported(run: Run, live: Snapshot | None) -> tuple[dict[str, Any], Snapshot,
 def recorded_store(run: Run) -> Store:
     """All that a report covers: many of a run's last steps, findings in them and at its end."""
     store = _judged(run, REPORT_RECORDS)
+    world = store.world
+    if world is not None and len(world) <= WINDOW_STEPS and world.end_us[-1] - world.end_us[0] <= WINDOW_S * 1e6:
+        return store  # its end is all of it
     late = _judged(run, None)
     # What held the run back at its end need not show over all of it.
     identities = {kind_of(finding).identity(finding) for finding in store.findings}
