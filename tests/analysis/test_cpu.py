@@ -53,3 +53,11 @@ def test_it_does_not_flap():
 def test_each_host_has_its_own():
     found = found_in([0.1, 0.1, 0.5, 0.5], hosts=["a", "a", "b", "b"], cores=1)
     assert [(finding.evidence["host"], finding.ranks) for finding in found] == [("b", [2, 3]), ("a", [0, 1])]
+
+
+def test_while_one_of_them_has_just_begun_it_is_not_said_how_many_share_the_cores():
+    begun = [Cpu(rank, "n0", [0.4] * (10 if rank < 3 else 2), 2, 1) for rank in range(4)]
+    assert findings(None, Evidence(world_size=4, cpu=begun)) == []
+    (before,) = found_in([0.4] * 4)
+    (still,) = findings(None, Evidence(world_size=4, cpu=begun), [before])
+    assert still.text.startswith("4 ranks on 2 cores")

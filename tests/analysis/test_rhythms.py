@@ -55,3 +55,15 @@ def test_a_rhythm_of_long_steps_is_told_with_its_period_soon_where_noise_has_man
     own[401::10, 5, 2] += 2.5 * STEP_MS
     (found,) = told(world_with(own)).values()
     assert (found.ranks, found.facts.every, found.since_step) == ([5], 10, 403)
+
+
+@pytest.mark.parametrize(("long_ms", "is_told"), [(0.35 * STEP_MS, False), (1.2 * STEP_MS, True)])
+def test_of_many_ranks_a_rhythm_that_costs_little_must_be_plainer_than_one_that_costs_much(long_ms, is_told):
+    """Seven long steps in time, beside one that is not."""
+    own = own_times(100, 16, noise=0.03)
+    own[20, 1, 2] += long_ms
+    own[73:100:4, 1, 2] += long_ms
+    assert [rhythm.every for rhythm in rhythms.rhythms(world_with(own))] == [4]
+    assert [one.ranks for one in findings(world_with(own), Evidence()) if one.kind == "periodic_straggler"] == (
+        [[1]] if is_told else []
+    )

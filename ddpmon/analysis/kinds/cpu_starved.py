@@ -57,9 +57,11 @@ def _each_host(moment: Moment) -> Iterator[Detection[CpuStarved]]:
     held = {finding.subject: finding.severity == "warn" for finding in moment.held(KIND)}
     hosts: dict[str, list[Cpu]] = {}
     for one in moment.evidence.cpu:
-        if FEWEST_SAMPLES.reached(len(one.starved)):
+        if one.starved:
             hosts.setdefault(one.host, []).append(one)
     for host, ranks in hosts.items():
+        if host not in held and not all(FEWEST_SAMPLES.reached(len(one.starved)) for one in ranks):
+            continue  # the others have just begun: how many ranks share the cores is not seen yet
         shares = {one.rank: starved_share(one.starved) or 0.0 for one in ranks}
         starved = sorted(rank for rank, share in shares.items() if NOTABLE.reached(share, held=host in held))
         if starved:

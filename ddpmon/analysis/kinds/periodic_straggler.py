@@ -10,8 +10,9 @@ import numpy as np
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.kinds.own_time import SOME_STEPS, WORTH, forward_may_be, other_may_be_forward
 from ddpmon.analysis.statistics.arrays import medians
-from ddpmon.analysis.steps.rhythms import REPORTED, Rhythm, rhythms
+from ddpmon.analysis.steps.rhythms import FALSE_ALARMS, REPORTED, Rhythm, rhythms
 from ddpmon.analysis.steps.world import World
+from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import fitting
 from ddpmon.messages import OWN_PHASES, Finding
 
@@ -20,6 +21,14 @@ WHAT = {
     "data": " (a new file or shard, workers that begin anew)",
     "optimizer": " (what is hooked to its optimizer)",
 }
+
+
+LARGE = Threshold(
+    1.1,
+    of="times as fast without the rhythm, from which on it need not be plainer where more ranks could have one",
+    why="What costs much is worth five long steps' evidence. Skewed bursts made a rhythm of 1.03 on one of eight ranks"
+    " in ten hours (benchmarks/calibration_hunt.py); none of noise's was as large.",
+)
 
 
 @dataclass(frozen=True)
@@ -63,6 +72,9 @@ def _worth_telling(
     simulated = float((real - world.slowest_ms[begun:] + slowest[begun:]).sum())
     factor = float(real.sum()) / simulated if simulated > 0 else 1.0
     if not REPORTED.reached(factor, held=held is not None):
+        return
+    plain = rhythm.by_chance * len(world.ranks) < FALSE_ALARMS.enter
+    if held is None and not plain and not LARGE.reached(factor):
         return
     worth = WORTH.reached(factor, held=held is not None and held.severity == "warn")
     yield Detection(

@@ -20,7 +20,7 @@ from ddpmon.analysis.threshold import Threshold
 
 FALSE_ALARMS = Threshold(
     1e-5,
-    of="probability that chance makes a rhythm as plain, over all rhythms tried",
+    of="probability that chance makes a rhythm as plain, over all rhythms tried; of all ranks, where it costs little",
     why="A judgement: far below one in a run, also where ranks are many and steps are looked at anew all the time.",
     below=True,
 )
@@ -94,6 +94,8 @@ class Rhythm:
     """Indices of the long steps."""
     over_ms: float
     """By how much a long step exceeds the usual."""
+    by_chance: float
+    """At most: that a rank without one has as plain a rhythm."""
 
 
 def rhythms(world: World, had_one: Collection[int] = ()) -> list[Rhythm]:
@@ -148,12 +150,12 @@ def _rhythms(world: World, columns: Ints, least_ms: float | Floats, had_one: Col
         most = MISSED.asked(column in had_one)
         rhythm = _rhythm(world.step, np.flatnonzero(long[:, place]), float(share[place]), most)
         if rhythm is not None:
-            every, kept = rhythm
+            every, kept, by_chance = rhythm
             over = median(excess[kept, place]) - float(usual[place])
             own = _over_neighbours(world.own_ms[:, [column]])[kept, 0]
             if median(own) < over / 2:
                 continue  # the others are short in its rhythm
-            yield Rhythm(column, every, kept, over)
+            yield Rhythm(column, every, kept, over, by_chance)
 
 
 def _over_neighbours(values: Floats) -> Floats:
@@ -163,8 +165,8 @@ def _over_neighbours(values: Floats) -> Floats:
     return over
 
 
-def _rhythm(steps: Ints, at: Ints, share: float, missed: float) -> tuple[int, Ints] | None:
-    """The period of long steps, and those that keep to it; None if chance can bring them about.
+def _rhythm(steps: Ints, at: Ints, share: float, missed: float) -> tuple[int, Ints, float] | None:
+    """The period of long steps, those that keep to it, and the chance of that; None if chance can bring them about.
 
     missed: it is over if more of the last places, as many as make a rhythm, had no long step.
     """
@@ -185,10 +187,12 @@ def _rhythm(steps: Ints, at: Ints, share: float, missed: float) -> tuple[int, In
         beside = int(((numbers >= first) & (numbers <= last)).sum()) - hits
         others = int(((steps >= first) & (steps <= last)).sum()) - places
         by_chance = _at_least(hits - 1, places - 1, share) * (1 - _at_least(beside + 1, others, share))
-        tried = min(every, len(numbers)) * PERIODS
-        if tried * by_chance < FALSE_ALARMS.enter:
+        by_chance *= min(every, len(numbers)) * PERIODS
+        if by_chance < FALSE_ALARMS.enter:
             latest = np.isin(steps[steps % every == phase][-FEWEST.enter :], numbers)
-            return (every, kept) if latest.sum() >= len(latest) - missed else None  # and so its multiples are over
+            return (
+                (every, kept, by_chance) if latest.sum() >= len(latest) - missed else None
+            )  # and so its multiples are over
     return None
 
 
