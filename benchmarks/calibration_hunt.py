@@ -1,7 +1,7 @@
 """Hours of every noise without a fault, in steps of 5 ms to 5 s: what is told above info that is not true.
 
     python benchmarks/calibration_hunt.py RESULTS.jsonl --seed 20000 --hours 24            8 ranks, hours of each noise
-    python benchmarks/calibration_hunt.py RESULTS.jsonl --seed 20000 --hours 2 --ranks 1024 --steps 600
+    python benchmarks/calibration_hunt.py RESULTS.jsonl --ranks 1024 --steps 200 --shortest-ms 500
     python benchmarks/calibration_hunt.py RESULTS.jsonl --table                            what it has so far
 
 Each run's step length is drawn evenly in its logarithm, and it is judged as a hub judges: twice a second, or after
@@ -30,15 +30,15 @@ SHORTEST_MS, LONGEST_MS = 5.0, 5000.0
 BANDS_MS = (50.0, 500.0)
 
 
-def step_ms_of(seed: int) -> float:
+def step_ms_of(seed: int, shortest_ms: float = SHORTEST_MS) -> float:
     """The step length of a run."""
-    shortest, longest = np.log([SHORTEST_MS, LONGEST_MS])
+    shortest, longest = np.log([shortest_ms, LONGEST_MS])
     return float(np.exp(np.random.default_rng([seed, 1]).uniform(shortest, longest)))
 
 
-def result_of(name: str, seed: int, ranks: int, steps: int) -> dict[str, Any]:
+def result_of(name: str, seed: int, ranks: int, steps: int, shortest_ms: float = SHORTEST_MS) -> dict[str, Any]:
     """A run without a fault, and what was told of it above info."""
-    step_ms = step_ms_of(seed)
+    step_ms = step_ms_of(seed, shortest_ms)
     well, _ = run(NOISES[name], Fault(), ranks, steps, step_ms, seed)
     told = judged(well, max(1, round(JUDGED_S * 1e3 / step_ms)))
     false, turns = false_events(told, Fault(), NOISES[name].memory)
@@ -58,14 +58,15 @@ def results_in(path: Path) -> Iterator[dict[str, Any]]:
             continue
 
 
-def hunt(path: Path, names: list[str], ranks: int, steps: int, hours: float, seed: int) -> None:
+def hunt(path: Path, args: argparse.Namespace) -> None:
     """Until there are so many hours of each noise."""
+    names, ranks, seed, hours = args.noise, args.ranks, args.seed, args.hours
     there = [one for one in results_in(path) if one["ranks"] == ranks and one["seed"] >= seed]
     left = {name: hours - sum(one["hours"] for one in there if one["noise"] == name) for name in names}
     over = {(one["noise"], one["seed"]) for one in there}
     for each in count(seed):
         for name in [name for name in names if left[name] > 0 and (name, each) not in over]:
-            one = result_of(name, each, ranks, steps)
+            one = result_of(name, each, ranks, args.steps, args.shortest_ms)
             left[name] -= one["hours"]
             with path.open("a") as file:
                 file.write(json.dumps(one) + "\n")
@@ -98,12 +99,13 @@ def main() -> None:
     parser.add_argument("--noise", nargs="+", choices=NOISES, default=list(NOISES))
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--steps", type=int, default=1500, help="of a run")
+    parser.add_argument("--shortest-ms", type=float, default=SHORTEST_MS, help="of the steps that are drawn")
     parser.add_argument("--hours", type=float, default=24.0, help="of training, of each noise")
     parser.add_argument("--seed", type=int, default=0, help="of the first run")
     parser.add_argument("--table", action="store_true", help="print what RESULTS has, and what was false")
     args = parser.parse_args()
     if not args.table:
-        hunt(args.results, args.noise, args.ranks, args.steps, args.hours, args.seed)
+        hunt(args.results, args)
     results = list(results_in(args.results))
     print(*table(results), sep="\n")
     for one in results:

@@ -4,6 +4,7 @@ import pytest
 
 from ddpmon.analysis.evidence import Cpu, Evidence
 from ddpmon.analysis.findings import findings
+from tests.worlds import own_times, world_with
 
 
 def found_in(shares, before=(), *, cores=2, threads=1, hosts=None, seconds=10):
@@ -61,3 +62,19 @@ def test_while_one_of_them_has_just_begun_it_is_not_said_how_many_share_the_core
     (before,) = found_in([0.4] * 4)
     (still,) = findings(None, Evidence(world_size=4, cpu=begun), [before])
     assert still.text.startswith("4 ranks on 2 cores")
+
+
+@pytest.mark.parametrize(
+    ("late_ms", "cores", "kinds"),
+    [
+        (4.0, 2, ["cpu_starved"]),
+        (4.0, 8, ["straggler", "cpu_starved"]),  # cores enough: others take them
+        (25.0, 2, ["straggler", "cpu_starved"]),  # more than it waits for a core
+    ],
+)
+def test_where_ranks_outnumber_cores_who_is_late_by_less_than_it_waits_for_one_is_nobodys_matter(late_ms, cores, kinds):
+    own = own_times(200, 4, noise=0.03)
+    own[100:, 3, 1] += late_ms
+    cpu = [Cpu(rank, "n0", [0.4] * 10, cores, 1) for rank in range(4)]
+    found = findings(world_with(own), Evidence(world_size=4, cpu=cpu))
+    assert [one.kind for one in found if one.severity != "info"] == kinds

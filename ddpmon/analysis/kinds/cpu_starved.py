@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddpmon.analysis.evidence import Cpu, starved_share
+from ddpmon.analysis.kinds import straggler
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import counted, rank_list
-from ddpmon.messages import DeviceMark
+from ddpmon.messages import DeviceMark, Finding
 
 FEWEST_SAMPLES = Threshold(
     5,
@@ -79,6 +80,18 @@ def _each_host(moment: Moment) -> Iterator[Detection[CpuStarved]]:
             yield Detection(KIND, "warn" if harms else "info", facts, starved, subject=host)
 
 
+def covers(whole: Finding, part: Finding) -> bool:
+    """Whether a rank is late by less than it waits for a core, where ranks outnumber them.
+
+    Which of them gets one is the scheduler's matter, and no rank's.
+    """
+    facts, rank = whole.evidence, part.ranks[0]
+    cores, share = facts.get("cores") or 0, facts["by_rank"].get(str(rank), 0.0)
+    outnumbered = 0 < cores < facts["ranks"] * facts["compute_threads"]
+    late_ms, own_ms = part.evidence.get("over_median_ms", 0.0), part.evidence.get("own_ms", 0.0)
+    return bool(whole.severity != "info" and outnumbered and late_ms < share * own_ms)
+
+
 def words(detection: Detection[CpuStarved]) -> Words:
     """Who waits, on how many cores."""
     facts = detection.facts
@@ -110,6 +123,8 @@ KIND = Kind(
     gone="ranks get their cores again",
     words=words,
     detect=detect,
+    outdoes=(straggler.KIND.name,),
+    covers=covers,
     slows="waiting for cores",
     device=DeviceMark("no core free", ["starved"], 2),
 )
