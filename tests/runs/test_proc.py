@@ -18,12 +18,13 @@ from ddpmon.runs import proc
 
 OTHERS = {
     "glyphs.py": "the locale that this process was started with, before anything of ddpmon is imported",
+    "hub/cores.py": "how busy each core of the machine is, which is no process's",
     "messages/door.py": "a path to a descriptor of this process: messages import nothing of ddpmon",
     "probe/counters.py": "a process's own counts, its threads' and its host's: the probe does not import ddpmon.runs",
     "probe/output.py": "a path to a descriptor of this process",
     "probe/inject/ddpmon_spool.py": "a path to a descriptor of this process",
 }
-"""Files that name a path in /proc themselves, always of the very process that they run in; and why."""
+"""Files that name a path in /proc themselves, of the very process that they run in or of none; and why."""
 
 
 def wait_for(condition: Callable[[], object]) -> None:
