@@ -78,3 +78,10 @@ def test_where_ranks_outnumber_cores_who_is_late_by_less_than_it_waits_for_one_i
     cpu = [Cpu(rank, "n0", [0.4] * 10, cores, 1) for rank in range(4)]
     found = findings(world_with(own), Evidence(world_size=4, cpu=cpu))
     assert [one.kind for one in found if one.severity != "info"] == kinds
+
+
+def test_it_stays_as_it_was_while_ranks_leave_and_get_each_others_cores():
+    before = found_in([0.4] * 4)
+    assert found_in([0.0, 0.4], before) == before
+    assert found_in([], before) == before
+    assert found_in([0.0] * 4, before) == []

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,16 +50,23 @@ class CpuStarved:
     world_size: int = for_words()
 
 
-def detect(moment: Moment) -> list[Detection[CpuStarved]]:
-    """One for each host on which ranks wait, worst first."""
-    return sorted(_each_host(moment), key=lambda detection: -detection.facts.starved_share)
+def detect(moment: Moment) -> Iterator[Detection[CpuStarved] | Finding]:
+    """One for each host on which ranks wait, worst first.
+
+    It stays as it was while ranks leave: those that are left get the cores of the others, which was no one's mending.
+    """
+    there = Counter(one.host for one in moment.evidence.cpu if one.starved)
+    leaving = [one for one in moment.held(KIND) if there[one.subject] < one.evidence["ranks"]]
+    left_out = {one.subject for one in leaving}
+    yield from sorted(_each_host(moment, left_out), key=lambda detection: -detection.facts.starved_share)
+    yield from leaving
 
 
-def _each_host(moment: Moment) -> Iterator[Detection[CpuStarved]]:
+def _each_host(moment: Moment, left_out: Collection[str]) -> Iterator[Detection[CpuStarved]]:
     held = {finding.subject: finding.severity == "warn" for finding in moment.held(KIND)}
     hosts: dict[str, list[Cpu]] = {}
     for one in moment.evidence.cpu:
-        if one.starved:
+        if one.starved and one.host not in left_out:
             hosts.setdefault(one.host, []).append(one)
     for host, ranks in hosts.items():
         if host not in held and not all(FEWEST_SAMPLES.reached(len(one.starved)) for one in ranks):
