@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -13,10 +11,11 @@ import numpy as np
 from ddpmon.analysis.over_time.cells import BINS, quantise
 from ddpmon.analysis.statistics.arrays import Floats
 from ddpmon.messages import SAMPLE_SECONDS, CoreCourse, CoresView, CoresWish
+from ddpmon.runs import proc
 
 KEPT_S = BINS * SAMPLE_SECONDS[-1]
 EVERY_S = 1.0
-_COUNTED, _IDLE = slice(1, 9), (3, 4)
+_COUNTED, _IDLE = slice(8), (3, 4)
 """Of a core's line in /proc/stat (proc_stat(5)): its times, guests' among them; idle, and waiting for a disk."""
 
 
@@ -30,13 +29,8 @@ class Ticks(NamedTuple):
 
 def counted() -> Ticks:
     """Of every core that is online; of none where the kernel does not say."""
-    rows: dict[int, list[float]] = {}
-    with contextlib.suppress(OSError, ValueError):
-        for line in Path("/proc/stat").read_text().splitlines():
-            name, *fields = line.split()
-            if name[:3] == "cpu" and name != "cpu":
-                rows[int(name[3:])] = [float(field) for field in [name, *fields][_COUNTED]]
-    times = np.array(list(rows.values())).reshape(len(rows), -1)
+    rows = proc.core_ticks()
+    times = np.array([row[_COUNTED] for row in rows.values()], float).reshape(len(rows), -1)
     all_s = times.sum(axis=1)
     return Ticks(tuple(rows), all_s - times[:, _IDLE].sum(axis=1) if rows else all_s, all_s)
 

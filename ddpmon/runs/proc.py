@@ -202,6 +202,17 @@ def own_memory_bytes() -> int:
     return int(pages) * os.sysconf("SC_PAGESIZE")
 
 
+def core_ticks() -> dict[int, list[int]]:
+    """Of each core that is online, by its number: its line in /proc/stat (proc_stat(5)); empty where there is none."""
+    rows: dict[int, list[int]] = {}
+    with contextlib.suppress(OSError, ValueError):
+        for line in (ROOT / "stat").read_text().splitlines():
+            name, *fields = line.split()
+            if name[:3] == "cpu" and name != "cpu":
+                rows[int(name[3:])] = [int(field) for field in fields]
+    return rows
+
+
 def boot_id() -> str:
     """Identity of this boot of the machine; "" where the kernel does not tell."""
     try:
