@@ -18,7 +18,6 @@ from ddpmon.runs import proc
 
 OTHERS = {
     "glyphs.py": "the locale that this process was started with, before anything of ddpmon is imported",
-    "hub/cores.py": "how busy each core of the machine is, which is no process's",
     "messages/door.py": "a path to a descriptor of this process: messages import nothing of ddpmon",
     "probe/counters.py": "a process's own counts, its threads' and its host's: the probe does not import ddpmon.runs",
     "probe/output.py": "a path to a descriptor of this process",
