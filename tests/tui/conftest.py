@@ -52,7 +52,7 @@ class Forgetful:
 
 @pytest.fixture(autouse=True, scope="session")
 def strips_are_cut_anew():
-    """Each of Textual's strips has seven caches. Here few are drawn twice: to make and end those costs a quarter."""
+    """Each of Textual's strips has seven caches. Here few are drawn twice: they took a quarter of a test's time."""
     none_kept = Forgetful()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(textual.strip, "FIFOCache", lambda _: none_kept)
@@ -124,4 +124,4 @@ def plain_terminal(monkeypatch, tmp_path):
     yield
     monkeypatch.undo()
     time.tzset()
-    gc.collect(1)  # while its dashboards are in the processor's caches: later it takes twice as long
+    gc.collect(1)  # here, of its dashboards alone, and not somewhere in the middle of another test's
