@@ -89,4 +89,4 @@ def assert_whole(training: Training) -> None:
     with sqlite3.connect(runs.run_dir(training.id) / "telemetry.db") as db:
         counts = db.execute("SELECT count(*), min(step), max(step) FROM steps GROUP BY process").fetchall()
     db.close()
-    assert counts == [(training.step(), 1, training.step())] * 2
+    assert counts == [(training.step(), 1, training.step())] * 2, counts
