@@ -45,7 +45,7 @@ from ddpmon.messages import Card, HeatWish, SamplesWish, StripsWish, TimelineWis
 from ddpmon.recording.recording import Recording
 
 sys.path.insert(0, str(Path(__file__).parent))
-from scale_nodes import Plan, Said
+from scale_plan import Plan, Said
 from synthetic_ranks import Viewer
 from terminal import Dashboard, played, shown
 

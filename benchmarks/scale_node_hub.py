@@ -29,7 +29,8 @@ from ddpmon.messages import PROTOCOL, STAGE_TRAINING, SYNC_GRADIENTS, Batch, Car
 
 sys.path.insert(0, str(Path(__file__).parent))
 from scale import PROFILED, SETTLE_S
-from scale_nodes import SAMPLE_S, SEND_S, Plan, World, a_sample
+from scale_nodes import SAMPLE_S, SEND_S, World, a_sample
+from scale_plan import Plan
 from synthetic_ranks import Viewer
 
 

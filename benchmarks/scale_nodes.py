@@ -23,10 +23,10 @@ import msgspec
 import numpy as np
 import zmq
 from numpy.typing import NDArray
+from scale_plan import Plan, Said
 
 from ddpmon.analysis.steps.table import HAS_LOSS, HAS_RATE, PHASES, ROW
 from ddpmon.hub.bundles import _Closed
-from ddpmon.hub.curve_keys import Keys
 from ddpmon.hub.uplink import Uplink
 from ddpmon.messages import (
     PROTOCOL,
@@ -34,7 +34,6 @@ from ddpmon.messages import (
     SYNC_GRADIENTS,
     Batch,
     Bye,
-    Card,
     Hello,
     Sample,
 )
@@ -58,55 +57,6 @@ KEPT_S = 12.0
 """How far a node may be behind with its steps."""
 FLUSH_S = 60.0
 """The most that the root may take to have all of it at the end."""
-
-
-class Plan(msgspec.Struct):
-    """What is to be played."""
-
-    root: Card
-    keys: list[Keys]
-    """Of each node's hub; the first is node 1's."""
-    first: int
-    """Of the nodes that this process plays, counted from 0."""
-    nodes: int
-    """That it plays."""
-    per_node: int
-    world_size: int
-    steps_per_s: float
-    seconds: float
-    late_rank: int | None = None
-    late_after_s: float = 0.0
-    cut_node: int | None = None
-    """Its link is cut from `cut_s[0]` to `cut_s[1]`."""
-    cut_s: tuple[float, float] = (0.0, 0.0)
-    lossy_every: int = 0
-    """Every n-th node loses one bundle in ten; 0: none does."""
-    restart_after_s: float | None = None
-    said: str = ""
-    """Where to write what was said."""
-
-
-class Said(msgspec.Struct):
-    """What a process played, for who compares it with what the root made of it."""
-
-    records: list[int] = msgspec.field(default_factory=list)
-    """Steps of each of its ranks in the last attempt."""
-    own_us: list[tuple[int, int]] = msgspec.field(default_factory=list)
-    """The least and the largest own time of each of its ranks in the last attempt, from the second step on."""
-    sent_bytes: int = 0
-    bundles: int = 0
-    late_since: int | None = None
-    """The first step in which the late rank is late."""
-    step_us: list[int] = msgspec.field(default_factory=list)
-    """The length of each step of the last attempt."""
-    mended_us: list[int] = msgspec.field(default_factory=list)
-    """The same, had the late rank not been late."""
-    ends_us: list[int] = msgspec.field(default_factory=list)
-    """When each ended, CLOCK_MONOTONIC of this machine."""
-    behind_s: float = 0.0
-    """How far this process fell behind at most: what it says of the root is worth nothing where that is long."""
-    left_over: int = 0
-    """Nodes of which the root had not recorded all at the end."""
 
 
 class World:
