@@ -340,6 +340,8 @@ def main() -> None:
     parser.add_argument("--dashboard", action="store_true", help="when a dashboard in a terminal shows a step")
     parser.add_argument("--profile", help="write cProfile's statistics of the hub there")
     args = vars(parser.parse_args())
+    if args["seconds"] < 2 * SETTLE_S:
+        parser.error(f"--seconds: at least {2 * SETTLE_S:g}, as the first {SETTLE_S:g} do not count")
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     ranks = args.pop("ranks")
