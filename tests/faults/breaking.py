@@ -10,6 +10,8 @@ import sqlite3
 from collections.abc import Iterator
 
 from ddpmon import runs
+from ddpmon.messages import Batch, decode_from_rank
+from ddpmon.messages.folder import TAILS, unpack_tail
 from tests.disks import SmallDisk
 from tests.faults.table import Row
 from tests.faults.training import Training
@@ -86,7 +88,15 @@ def assert_whole(training: Training) -> None:
     """Every step that a rank made is in the recording, or in what it left for it."""
     facts = training.until(training.facts)
     assert facts["step"] == training.step()
-    with sqlite3.connect(runs.run_dir(training.id) / "telemetry.db") as db:
-        counts = db.execute("SELECT count(*), min(step), max(step) FROM steps GROUP BY process").fetchall()
+    folder = runs.run_dir(training.id)
+    with sqlite3.connect(folder / "telemetry.db") as db:
+        recorded = db.execute("SELECT rank, step FROM steps JOIN processes ON id = process").fetchall()
     db.close()
-    assert counts == [(training.step(), 1, training.step())] * 2, counts
+    assert len(set(recorded)) == len(recorded)
+    steps = set(recorded)
+    for left in (folder / TAILS).glob("*-*[0-9]"):  # where nobody came to take it before the ranks had ended
+        frames, trouble = unpack_tail(left.read_bytes())
+        assert not trouble
+        batches = [message for message in map(decode_from_rank, frames) if isinstance(message, Batch)]
+        steps |= {(batch.rank, step.step) for batch in batches for step in batch.steps}
+    assert sorted(steps) == [(rank, step) for rank in range(2) for step in range(1, training.step() + 1)]
