@@ -73,7 +73,6 @@ class ShowingApp(App[None]):
         for name, view in self.views.items():
             self.add_mode(name, partial(_same, view))
         self._inspection = pane_of(self.views, Inspection)
-        self._detail = pane_of(self.views, RankDetail)
         self._output = pane_of(self.views, LogList)
         self._runs = pane_of(self.views, RunList)
         self.stopping = Stopping(self, self.watched, self._run_under_cursor, readonly=readonly, owns_run=owns_run)
@@ -157,9 +156,12 @@ class ShowingApp(App[None]):
             self._driver.write(sequence(self._notify, newest, os.environ))
 
     def show(self) -> None:
-        if self.view_name in {ViewName.LOGS, ViewName.INSPECT, ViewName.RANKS} and self.passage.held is None:
-            self._output.printed = self._inspection.printed = self._detail.printed = self.passage.source.logs()
-            self._output.printed.poll()
+        readers = [pane for pane in self.view.panes if isinstance(pane, LogList | Inspection | RankDetail)]
+        if any(pane.display for pane in readers) and self.passage.held is None:
+            log = self.passage.source.logs()
+            log.poll()
+            for pane in readers:
+                pane.printed = log
         self.view.show(self.frame, self.palette)
 
     @property

@@ -17,6 +17,15 @@ def test_few_ranks(size):
     golden.check(f"ranks-few-{size[0]}x{size[1]}", text)
 
 
+def test_on_a_tall_screen_the_devices_of_few_ranks_stand_below_the_detail():
+    source = inspected.at_work(4)
+    _, text = drive(
+        source, "2", THERE, until(lambda _: source.current.samples is not None), NEXT_FRAME, NEXT_FRAME, size=(240, 70)
+    )
+    golden.check("ranks-few-240x70", text)
+    drive(source, "2", until(lambda _: source.wished.samples is None), size=(160, 50))
+
+
 def test_the_detail_follows_the_cursor():
     source = inspected.late()
     follows = until(lambda _: source.wished.inspect is not None and source.wished.inspect.rank == 0)

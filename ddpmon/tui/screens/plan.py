@@ -19,6 +19,8 @@ class Arrangement:
     findings: int = 0
     phases: int = 0
     """The mean step by phase."""
+    detail: bool = False
+    """More of the rank under the cursor stands beside it."""
     keys: int = 0
     charts: bool = True
     events: bool = False
@@ -26,6 +28,8 @@ class Arrangement:
 
 _PHASES = 11
 """Lines of the mean step by phase."""
+_DETAIL = 20
+"""Lines with which a rank's phases stand there through time."""
 _FINDINGS_LEAST = 5
 """Lines with which a finding stands there with its advice."""
 _CHARTS, _CHARTS_MOST = 18, 24
@@ -69,7 +73,7 @@ def plan(
             table += below
     return Arrangement(
         head=3, upper=upper, world=world, table=table, findings=listed, phases=phases, keys=1,
-        charts=not arriving, events=arriving or width >= WIDE,
+        detail=width >= WIDE and phases >= _DETAIL, charts=not arriving, events=arriving or width >= WIDE,
     )  # fmt: skip
 
 

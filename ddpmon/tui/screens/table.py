@@ -68,7 +68,7 @@ ROWS: tuple[Row[Any], ...] = (
     Row[FullTable](
         ViewName.RANKS, lambda _: FullTable(),
         {"sort": FullTable.cycle_sort, "reverse": FullTable.reverse, "pan": FullTable.pan},
-        lambda pane: pane.wish, (RankDetail,),
+        lambda pane: pane.wish, (RankDetail, partial(DeviceLanes, whole_width=True)),
     ),
     Row[HeatMap](
         ViewName.HEAT, lambda _: HeatMap(),

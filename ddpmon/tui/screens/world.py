@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 
-from ddpmon.messages import Wish
+from ddpmon.messages import Wish, together
 from ddpmon.tui import keys
 from ddpmon.tui.charted import Choice
 from ddpmon.tui.screens.plan import Arrangement, most_map_lines, plan
@@ -22,6 +22,7 @@ from ddpmon.tui.widgets.failure import FailurePane, failure_lines
 from ddpmon.tui.widgets.findinglist import FindingList, findings_height
 from ddpmon.tui.widgets.meanstep import MeanStep
 from ddpmon.tui.widgets.pane import Pane
+from ddpmon.tui.widgets.rankdetail import RankDetail
 from ddpmon.tui.widgets.ranktable import RankTable
 from ddpmon.tui.widgets.worldmap import WorldMap, arriving, world
 
@@ -31,9 +32,10 @@ class World(View):
 
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(ViewName.WORLD)]
     DEFAULT_CSS = """
-    World #upper, World #left, World #charts { width: 1fr; height: 1fr; overflow: hidden hidden; }
+    World #upper, World #left, World #charts, World #lower { width: 1fr; height: 1fr; overflow: hidden hidden; }
     World #left { width: 2fr; }
-    World #own { margin-left: 1; }
+    World #own, World #detail { margin-left: 1; }
+    World #detail { width: 2fr; }
     """
 
     def __init__(self, ask: Callable[[], None], choice: Choice) -> None:
@@ -48,7 +50,9 @@ class World(View):
         self.table = RankTable(id="table")
         self.findings = FindingList(evidence=False, id="findings")
         self.phases = MeanStep(id="phases")
-        self.phases.chosen_rank = self.table.chosen_rank
+        self.detail = RankDetail(id="detail")
+        self.phases.chosen_rank = self.detail.chosen_rank = self.table.chosen_rank
+        self.lower = Horizontal(self.phases, self.detail, id="lower")
         self.charts = Horizontal(self.chosen, self.own, id="charts")
         self.left = Vertical(self.failure, self.charts, id="left")
         self.upper = Horizontal(self.left, self.happened, id="upper")
@@ -59,7 +63,7 @@ class World(View):
         }  # fmt: skip
 
     def compose(self) -> ComposeResult:
-        yield Vertical(self.head, self.upper, self.map, self.table, self.findings, self.phases, self.keys)
+        yield Vertical(self.head, self.upper, self.map, self.table, self.findings, self.lower, self.keys)
 
     @property
     def cursor(self) -> RankTable:
@@ -67,13 +71,14 @@ class World(View):
 
     @property
     def wish(self) -> Wish:
-        return Wish(series=self.chosen.wish)
+        wish = Wish(series=self.chosen.wish)
+        return together(wish, self.detail.wish) if self.detail.display else wish
 
     @property
     def panes(self) -> tuple[Pane, ...]:
         """Everything that shows a frame."""
         charts = self.chosen, self.own, self.failure, self.happened
-        return self.head, *charts, self.map, self.table, self.findings, self.phases, self.keys
+        return self.head, *charts, self.map, self.table, self.findings, self.phases, self.detail, self.keys
 
     def share_out(self) -> None:
         width, height = self.app.size
@@ -94,18 +99,20 @@ class World(View):
         happened = arranged.events and (width >= WIDE or not failed)
         for part, lines in (
             (self.head, arranged.head), (self.upper, arranged.upper), (self.map, arranged.world),
-            (self.table, arranged.table), (self.findings, arranged.findings), (self.phases, arranged.phases),
+            (self.table, arranged.table), (self.findings, arranged.findings), (self.lower, arranged.phases),
             (self.keys, arranged.keys), (self.failure, failed), (self.charts, charts),
         ):  # fmt: skip
             part.display = lines > 0
             part.styles.height = lines
+        self.detail.display = arranged.detail
         self.left.display = bool(failed or charts)
         self.happened.display = happened
         self.happened.styles.margin = (0, 0, 0, int(self.left.display))
 
     def action_do(self, name: str, *numbers: int) -> None:
         super().action_do(name, *numbers)
-        self.phases.redraw()  # of the rank under the cursor
+        for pane in (self.phases, self.detail):  # of the rank under the cursor
+            pane.redraw()
 
     def _next_metric(self, by: int) -> None:
         self.choice.next_name(self.shown.snapshot, by)

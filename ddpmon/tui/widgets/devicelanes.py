@@ -11,6 +11,7 @@ from ddpmon.tui.blocks import Block
 from ddpmon.tui.filters import runs_of
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, fit, title
+from ddpmon.tui.sizes import TALL
 from ddpmon.tui.units import written
 from ddpmon.tui.widgets.area import MOMENTS, area, share
 from ddpmon.tui.widgets.blockpane import BlockPane
@@ -42,8 +43,10 @@ def quantities(snapshot: Snapshot) -> tuple[str, ...]:
 class DeviceLanes(BlockPane):
     """The lanes of the ranks that are in sight in the list."""
 
-    def __init__(self, *, id: str | None = None) -> None:
+    def __init__(self, *, whole_width: bool = False, id: str | None = None) -> None:
+        """whole_width: they add to a screen of something else where it is tall: nothing beside them, and no key."""
         super().__init__(id=id)
+        self._whole_width = whole_width
         self._seconds = SAMPLE_SECONDS[0]
         """Of each column."""
 
@@ -53,13 +56,17 @@ class DeviceLanes(BlockPane):
 
     @property
     def deeds(self) -> Mapping[str, Callable[..., None]]:
-        return {"window": self.next_window}
+        return {} if self._whole_width else {"window": self.next_window}
 
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
         ranks = 0 if frame.snapshot is None else len(frame.snapshot.ranks)
         if not ranks or frame.snapshot is None or not quantities(frame.snapshot):
             return None
-        return Block(_LEAST_WIDTH, _ABOVE + min(ranks, 4), height=_ABOVE + (_TALLEST + 1) * ranks)
+        if self._whole_width and height < TALL:
+            return None
+        return Block(
+            width if self._whole_width else _LEAST_WIDTH, _ABOVE + min(ranks, 4), height=_ABOVE + (_TALLEST + 1) * ranks
+        )
 
     def _shown(self, snapshot: Snapshot | None) -> tuple[list[int | None], tuple[str, ...]]:
         """The ranks of lines, and the quantities, that there is room for. Beside the list each stands in its line."""

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from ddpmon.messages import RankView, Wish
 from ddpmon.runs.logs import Log
-from ddpmon.tui.blocks import Block
+from ddpmon.tui.blocks import ALL, Block
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut, title
+from ddpmon.tui.sizes import TALL
 from ddpmon.tui.widgets.blockpane import BlockPane
 from ddpmon.tui.widgets.inspection import called, course_wish, inspection, usual_steps
 from ddpmon.tui.widgets.worldmap import everyone
 
 _LEAST_WIDTH, _LEAST_HEIGHT = 60, 9
 """With which own time and its phases stand there."""
+_WHOLE = 30
+"""Lines with which all that is measured stands there; on a tall screen more are of more use to others."""
 
 
 class RankDetail(BlockPane):
     """One rank, as far as there is room; all of it is on the screen that inspects it."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
         self.printed: Log | None = None
         """What the ranks print."""
 
@@ -29,7 +32,9 @@ class RankDetail(BlockPane):
         return next((rank for rank in ranks if rank.rank == chosen), None)
 
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
-        return None if frame.snapshot is None or not frame.snapshot.ranks else Block(_LEAST_WIDTH, _LEAST_HEIGHT)
+        if frame.snapshot is None or not frame.snapshot.ranks:
+            return None
+        return Block(_LEAST_WIDTH, _LEAST_HEIGHT, height=_WHOLE if height >= TALL else ALL)
 
     @property
     def wish(self) -> Wish:
