@@ -1,5 +1,7 @@
 """Heat: ranks through time, swept and not scrolled, folded without hiding the worst."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -279,7 +281,7 @@ def few(size, *keys, ranks=4, **options):
     return source, drive(source, "3", there, *keys, tick, tick, size=size)[1]
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 50)], ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 50), (240, 70)], ids=lambda size: f"{size[0]}x{size[1]}")
 def test_a_row_for_each_rank_and_phase_shows_the_cause(size):
     _, text = few(size, "j", "k")
     golden.check(f"heat-few-{size[0]}x{size[1]}", text)
@@ -302,6 +304,17 @@ def test_the_rank_under_the_cursor_comes_first_where_not_all_fit():
     listed = [row.split()[1] for row in text.splitlines() if row.startswith("  rank ") and "data" in row]
     assert listed[0] == "5"
     assert len(listed) < 8
+
+
+def test_ranks_that_all_fit_without_the_line_of_now_are_not_folded():
+    source = through_time.slow(64, late=5, steps=60, begin=30)
+    _, text = drive(source, "3", tick, tick, size=(240, 70))
+    rows = text.splitlines()[4:68]
+    assert source.wished.heat.rows == 64
+    assert all(re.match(rf" +(node\d+ +)?{rank} ", row) for rank, row in enumerate(rows))
+    assert "rank 5 on node01" in text.splitlines()[68]
+    drive(source, "3", tick, tick, size=(240, 69))
+    assert source.wished.heat.rows == 62
 
 
 def test_phases_go_with_what_the_heat_map_shows_and_are_asked_for_of_few_ranks_only():

@@ -56,8 +56,8 @@ _WORDS = {
 }
 """What the values of a row are called; else they are over the median."""
 _ROLES = {"wait": "comm", "loss": "info"}
-_TALLEST = 3
-"""Lines that a rank takes where there are few."""
+TALLEST = 3
+"""Lines that a row takes where there are few."""
 _BELOW = 2
 """Lines below the rows: where now is, and the row under the cursor in words."""
 _LEFT = 4
@@ -168,6 +168,11 @@ def in_words(view: HeatView, row: HeatRow, *, has_value: bool = True) -> str:
     return f"{who}: {over} in {numbers.percent(row.hot_share)} of columns{since}"
 
 
+def _below(rows: int, height: int) -> int:
+    """Lines below so many rows. Where these fit only so, the one of where now is goes: each row marks it."""
+    return _BELOW - (rows == height - _BELOW)
+
+
 class HeatMap(BlockPane):
     """The heat map with its cursor."""
 
@@ -197,7 +202,7 @@ class HeatMap(BlockPane):
         ranks = [] if frame.snapshot is None else everyone(frame.snapshot)
         hosts = len({rank.host for rank in ranks if rank.host})
         rows = max(1, hosts if self.by_host else len(ranks))
-        tall = max(1, min(_TALLEST, height // (3 * rows)))
+        tall = max(1, min(TALLEST, height // (3 * rows)))
         return Block(_LEAST_WIDTH, 4, height=1 + _BELOW + rows * tall + max(0, hosts - 1) * (not self.by_host))
 
     def lines_in_sight(self) -> list[int | None]:
@@ -217,7 +222,8 @@ class HeatMap(BlockPane):
         width, height = self.room
         ranks = [] if self.frame.snapshot is None else everyone(self.frame.snapshot)
         wanted = spans(self.frame.filter, ranks)
-        rows, columns = height - 1 - _BELOW, width - _LEFT
+        listed = sum(self.frame.filter is None or self.frame.filter.lets(rank) for rank in ranks)
+        rows, columns = height - 1 - _below(listed, height), width - _LEFT
         if self.by_host:
             rows = min(rows, len({rank.host for rank in ranks if rank.host}))
         rows, columns = (max(1, min(HEAT_MOST, each)) for each in (rows, columns))
@@ -267,10 +273,11 @@ class HeatMap(BlockPane):
         span = f", steps {numbers.count(first)}-{numbers.count(view.last_step)} "
         if len(title) + len(span) + size(signs) + 4 <= width and frame.filter is None:
             title += span
-        high = height - 1 - _BELOW
+        below = _below(len(view.rows), height)
+        high = height - 1 - below
         ends = hosts_end(view.rows)
         ends = ends if len(view.rows) + len(ends) <= high else set()
-        tall = max(1, min(_TALLEST, (high - len(ends)) // len(view.rows)))
+        tall = max(1, min(TALLEST, (high - len(ends)) // len(view.rows)))
         glyphs, chosen = cell_glyphs(view), self._place(view)
         lines: list[Line] = []
         self._places = []
@@ -289,7 +296,7 @@ class HeatMap(BlockPane):
         return [
             heading(title, frame, width, signs),
             *lines,
-            self._now(view, len(names[0]) + 2, room),
+            *[self._now(view, len(names[0]) + 2, room)] * (below == _BELOW),
             fit([(" " + cut_sentence(note, width - 1), "text")], width),
         ]
 

@@ -7,8 +7,9 @@ from ddpmon.tui.blocks import Block
 from ddpmon.tui.filters import runs_of
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, title
+from ddpmon.tui.sizes import TALL
 from ddpmon.tui.widgets.blockpane import BlockPane
-from ddpmon.tui.widgets.heatmap import PHASES_LEFT, HeatMap, cell_glyphs, legend, sweep
+from ddpmon.tui.widgets.heatmap import PHASES_LEFT, TALLEST, HeatMap, cell_glyphs, legend, sweep
 
 _FEW = 64
 """Ranks up to which the hub judges every phase of all of them for one screen."""
@@ -25,7 +26,8 @@ class HeatPhases(BlockPane):
         phases = sum(phase not in snapshot.unmeasured for phase in OWN_PHASES)
         if not phases or not snapshot.ranks:
             return None
-        return Block(_LEAST_WIDTH, 1 + phases, height=1 + len(snapshot.ranks) * (phases + 1))
+        tallest = TALLEST if height >= TALL else 1
+        return Block(_LEAST_WIDTH, 1 + phases, height=1 + len(snapshot.ranks) * (phases * tallest + 1))
 
     def _shown(self) -> list[int]:
         """The ranks that there is room for."""
@@ -60,9 +62,11 @@ class HeatPhases(BlockPane):
         heading = "each phase beyond chance " if views[0].beyond_chance else "each phase over peers "
         lines = [title(heading, width, legend(views[0]))]
         ranks = [rank for rank in self._shown() if any(row.ranks[0] == rank for row in views[0].rows)]
+        tall = max(1, min(TALLEST, (height // max(1, len(ranks)) - 1) // len(views)))
         for place, rank in enumerate(ranks):
             lines += [[]] * (place > 0)
-            lines += [row for view in views if (row := _row(view, rank, width, chosen=rank == self.chosen_rank()))]
+            chosen = rank == self.chosen_rank()
+            lines += [row for view in views for row in _rows(view, rank, width, tall, chosen=chosen)]
         return lines
 
     def span(self, before: list[Line], after: list[Line], width: int) -> tuple[int, int]:
@@ -70,11 +74,13 @@ class HeatPhases(BlockPane):
         return self.first.span(before, after, width) if self.first is not None else (0, width)
 
 
-def _row(view: HeatView, rank: int, width: int, *, chosen: bool) -> Line:
-    """One phase of one rank; nothing where the answer is of other ranks."""
+def _rows(view: HeatView, rank: int, width: int, tall: int, *, chosen: bool) -> list[Line]:
+    """One phase of one rank, in lines that are alike; none where the answer is of other ranks."""
     place = next((place for place, row in enumerate(view.rows) if row.ranks == (rank, rank)), None)
     if place is None:
         return []
     label = f"{f'rank {rank}':>{PHASES_LEFT - 12}} {view.metric:<10} "
     room = max(1, width - PHASES_LEFT)
-    return [(label, "strong" if chosen else "text"), *sweep(view, place, room, cell_glyphs(view))]
+    row = sweep(view, place, room, cell_glyphs(view))
+    role = "strong" if chosen else "text"
+    return [[(label if line == tall // 2 else " " * PHASES_LEFT, role), *row] for line in range(tall)]
