@@ -4,6 +4,7 @@ import pytest
 
 from ddpmon.analysis.evidence import Cpu, Evidence
 from ddpmon.analysis.findings import findings
+from ddpmon.analysis.processes.conditions import Conditions
 from tests.worlds import own_times, world_with
 
 
@@ -85,3 +86,13 @@ def test_it_stays_as_it_was_while_ranks_leave_and_get_each_others_cores():
     assert found_in([0.0, 0.4], before) == before
     assert found_in([], before) == before
     assert found_in([0.0] * 4, before) == []
+
+
+@pytest.mark.parametrize(("share", "kinds"), [(0.4, ["cpu_starved"]), (0.0, ["straggler", "cpu_starved"])])
+def test_who_is_late_once_the_others_have_left_is_named_if_it_waits_for_no_core_any_more(share, kinds):
+    own = own_times(200, 2, noise=0.03)
+    own[100:, 1, 1] += 4.0
+    cpu = [Cpu(rank, "n0", [share] * 10, 2, 1) for rank in range(2)]
+    conditions = [Conditions(rank, "n0", share) for rank in range(2)]
+    found = findings(world_with(own), Evidence(world_size=4, cpu=cpu, conditions=conditions), found_in([0.4] * 4))
+    assert [one.kind for one in found if one.severity != "info"] == kinds

@@ -91,13 +91,14 @@ def _each_host(moment: Moment, left_out: Collection[str]) -> Iterator[Detection[
 def covers(whole: Finding, part: Finding) -> bool:
     """Whether a rank is late by less than it waits for a core, where ranks outnumber them.
 
-    Which of them gets one is the scheduler's matter, and no rank's.
+    Which of them gets one is the scheduler's matter, and no rank's. What it waits by now counts as well: `whole` stays
+    as it was when ranks have left, and those that are left may have cores enough.
     """
-    facts, rank = whole.evidence, part.ranks[0]
-    cores, share = facts.get("cores") or 0, facts["by_rank"].get(str(rank), 0.0)
+    facts, own = whole.evidence, part.evidence
+    cores, waited = facts.get("cores") or 0, facts["by_rank"].get(str(part.ranks[0]), 0.0)
     outnumbered = 0 < cores < facts["ranks"] * facts["compute_threads"]
-    late_ms, own_ms = part.evidence.get("over_median_ms", 0.0), part.evidence.get("own_ms", 0.0)
-    return bool(whole.severity != "info" and outnumbered and late_ms < share * own_ms)
+    waits_ms = min(waited, own.get("starved_share", waited)) * own.get("own_ms", 0.0)
+    return bool(whole.severity != "info" and outnumbered and own.get("over_median_ms", 0.0) < waits_ms)
 
 
 def words(detection: Detection[CpuStarved]) -> Words:
