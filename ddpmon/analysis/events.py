@@ -24,8 +24,6 @@ AWAY_S = Threshold(
     of="seconds of the run without a finding after which its end is announced",
     why="A judgement: what comes back within a minute was not mended, and two lines about it would be noise.",
 )
-
-
 SETTLED_S = 60.0
 """Seconds of the run after which the cost of a finding is certain enough to call it worse."""
 

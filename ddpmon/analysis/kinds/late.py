@@ -11,7 +11,7 @@ import numpy as np
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.kinds.kind import Detection, Words, for_words
 from ddpmon.analysis.kinds.late_ranks import LateRank
-from ddpmon.analysis.kinds.own_time import WORTH, forward_may_be, other_may_be_forward
+from ddpmon.analysis.kinds.own_time import WORTH, caveat, forward_may_be
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import fitting, rank_list
@@ -121,8 +121,3 @@ def over_words(detection: Detection[Any]) -> Words:
     text = fitting(f"{lead} {detection.facts.phase_excess_ms:+.1f} ms {detection.phase}", " a step")
     advice = f"It is over: look at what else ran on rank {rank}'s machine then, and in its log."
     return Words(text, caveat(detection.facts, advice), f"rank {rank} was slow until step {until:,}", lead)
-
-
-def caveat(facts: Late, advice: str) -> str:
-    """The advice, with what is to be known first where forward is not measured."""
-    return other_may_be_forward(advice) if facts.may_be_forward else advice

@@ -9,7 +9,7 @@ import numpy as np
 
 from ddpmon.analysis.kinds import load_imbalance, slow_host, straggler
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
-from ddpmon.analysis.kinds.own_time import SOME_STEPS, WORTH, forward_may_be, other_may_be_forward
+from ddpmon.analysis.kinds.own_time import SOME_STEPS, WORTH, caveat, forward_may_be
 from ddpmon.analysis.statistics.arrays import Floats, median, medians
 from ddpmon.analysis.statistics.excess import SMOOTHED, some_of, steady
 from ddpmon.analysis.steps.what_if import gain
@@ -184,13 +184,12 @@ def words(detection: Detection[LateInBursts]) -> Words:
     facts, name = detection.facts, detection.subject
     over = f"{facts.phase_excess_ms:+.1f} ms {detection.phase}"
     often = f"{facts.each_steps} of {facts.every_steps} steps"
-    advice = (
+    advice = caveat(
+        facts,
         f"It comes back every {facts.every_steps} steps or so, for {facts.each_steps}: look at what runs on"
         f" {name if facts.part == slow_host.KIND.name else f'the machine of {name}'} as often: other programs, backups,"
-        " checkpoints, monitoring, clocks that fall when it is hot."
+        " checkpoints, monitoring, clocks that fall when it is hot.",
     )
-    if facts.may_be_forward:
-        advice = other_may_be_forward(advice)
     if detection.until_step is not None:
         lead = f"{name} was slow in bursts from step {detection.since_step:,} to {detection.until_step:,}:"
         return Words(fitting(f"{lead} {over}"), advice, f"{name} was slow until step {detection.until_step:,}", lead)

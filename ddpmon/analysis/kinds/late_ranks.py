@@ -100,7 +100,7 @@ def late_ranks(
 
 
 def index_of(world: World, step: int | None) -> int:
-    """Of a step; of one before the window, or of nobody knows which, -1."""
+    """Index of a step in the window; -1: it was before that, or nobody knows which one it is."""
     return -1 if step is None or step < world.step[0] else int(np.searchsorted(world.step, step))
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.kinds.kind import Detection, Kind, Words, for_words
-from ddpmon.analysis.kinds.late import Late, caveat, cost_ms, gain_words, late, over_words, severity
+from ddpmon.analysis.kinds.late import Late, cost_ms, gain_words, late, over_words, severity
 from ddpmon.analysis.kinds.late_ranks import Even, LateRank, MoreWork
+from ddpmon.analysis.kinds.own_time import caveat
 from ddpmon.analysis.words import fitting
 
 

@@ -14,14 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ddpmon.analysis.kinds import (
-    late_in_bursts,
-    load_imbalance,
-    periodic_straggler,
-    several_stragglers,
-    slow_host,
-    straggler,
-)
+from ddpmon.analysis.kinds import load_imbalance, periodic_straggler, several_stragglers, slow_host, straggler
 from ddpmon.analysis.kinds.another_each_step import (
     FEW,
     FOLLOWS,
@@ -35,7 +28,7 @@ from ddpmon.analysis.kinds.another_each_step import (
 )
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, covers_what_goes_on, for_words
 from ddpmon.analysis.kinds.late import Late
-from ddpmon.analysis.kinds.own_time import forward_may_be, other_may_be_forward
+from ddpmon.analysis.kinds.own_time import caveat, forward_may_be
 from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, STAYS
 from ddpmon.analysis.statistics.arrays import medians
 from ddpmon.analysis.statistics.change_points import onset
@@ -240,7 +233,7 @@ def covers(whole: Finding, part: Finding) -> bool:
     steps = part.evidence.get("steps", SHORTEST_TURN.enter)
     if turn_steps is None:
         return covers_what_goes_on(whole, part) or (whole.severity != "info" and steps < SHORTEST_TURN.enter)
-    if part.kind in {periodic_straggler.KIND.name, late_in_bursts.KIND.name}:
+    if part.kind == periodic_straggler.KIND.name:
         return False  # every so many steps is no turn
     cost_ms = part.cost_ms or 0.0
     return bool(steps < TURNS.enter * turn_steps and cost_ms < MUCH.enter * (whole.cost_ms or 0.0))
@@ -259,7 +252,7 @@ def words(detection: Detection[MovingStraggler]) -> Words:
             f"; {facts.gain:.2f}x if even",
             f", load balance {facts.load_balance_moving:.0%}",
         ),
-        other_may_be_forward(advice) if facts.may_be_forward else advice,
+        caveat(facts, advice),
         lead=lead,
     )
 
@@ -274,7 +267,7 @@ def _words_of_turns(detection: Detection[MovingStraggler]) -> Words:
     lead = f"ranks are late in turn, each for some {facts.turn_steps} steps:"
     return Words(
         fitting(f"{lead} {facts.over_median_ms:+.1f} ms", f"; {facts.gain:.2f}x if even"),
-        other_may_be_forward(advice) if facts.may_be_forward else advice,
+        caveat(facts, advice),
         lead=lead,
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.threshold import Threshold
 
@@ -16,11 +18,20 @@ WORTH = Threshold(
 )
 
 
+class MayBeForward(Protocol):
+    """Facts of a finding about a phase."""
+
+    @property
+    def may_be_forward(self) -> bool:
+        """What `forward_may_be` says of it."""
+
+
 def forward_may_be(phase: str, evidence: Evidence) -> bool:
     """Whether time of this phase may be forward's, because forward is not measured and counts as other."""
     return phase == "other" and "forward" in evidence.unmeasured
 
 
-def other_may_be_forward(advice: str) -> str:
-    """The advice of a finding about other, where that is so."""
-    return f"Forward is not measured here and counts as other: it may be that. {advice}".rstrip()
+def caveat(facts: MayBeForward, advice: str) -> str:
+    """The advice, with what is to be known first where the time may be forward's."""
+    first = "Forward is not measured here and counts as other: it may be that. " if facts.may_be_forward else ""
+    return first + advice

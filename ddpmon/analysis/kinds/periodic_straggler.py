@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
-from ddpmon.analysis.kinds.own_time import SOME_STEPS, WORTH, forward_may_be, other_may_be_forward
+from ddpmon.analysis.kinds.own_time import SOME_STEPS, WORTH, caveat, forward_may_be
 from ddpmon.analysis.statistics.arrays import medians
 from ddpmon.analysis.steps.rhythms import FALSE_ALARMS, REPORTED, Rhythm, rhythms
 from ddpmon.analysis.steps.world import World
@@ -21,8 +21,6 @@ WHAT = {
     "data": " (a new file or shard, workers that begin anew)",
     "optimizer": " (what is hooked to its optimizer)",
 }
-
-
 LARGE = Threshold(
     1.1,
     of="times as fast without the rhythm, from which on it need not be plainer where more ranks could have one",
@@ -109,7 +107,7 @@ def words(detection: Detection[PeriodicStraggler]) -> Words:
             f"; {facts.gain:.2f}x if not",
             f", since step {detection.since_step:,}",
         ),
-        other_may_be_forward(advice) if facts.may_be_forward else advice,
+        caveat(facts, advice),
     )
 
 

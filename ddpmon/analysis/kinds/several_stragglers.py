@@ -11,7 +11,7 @@ from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.kinds.late import BEGINNING, leads
 from ddpmon.analysis.kinds.late_ranks import LateRank
 from ddpmon.analysis.kinds.late_together import LateTogether, late_together, of_last_time
-from ddpmon.analysis.kinds.own_time import SOME_STEPS, WORTH, forward_may_be, other_may_be_forward
+from ddpmon.analysis.kinds.own_time import SOME_STEPS, WORTH, caveat, forward_may_be
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.words import WIDTH, fitting, rank_list
 from ddpmon.messages import Finding
@@ -136,13 +136,13 @@ def words(detection: Detection[SeveralStragglers]) -> Words:
         lead = f"ranks {ranks} were slow from step {detection.since_step:,} to {detection.until_step:,}:"
         brief = f"ranks {ranks} were slow until step {detection.until_step:,}"
         advice = f"It is over: look at what ranks {ranks} had in common then, and in their logs."
-        return Words(fitting(f"{lead} {over}"), _caveat(facts, advice), brief, lead)
+        return Words(fitting(f"{lead} {over}"), caveat(facts, advice), brief, lead)
     lead = f"ranks {ranks} are slow:"
     begun = " from the start" if facts.from_the_start else f" since step {detection.since_step:,}"
     tail = f"; {facts.gain:.2f}x if {'both' if len(detection.ranks) == 2 else 'all'} are fixed"
     whole = f"{lead} {over}{begun}{tail}"
     text = whole if len(whole) <= WIDTH else fitting(f"{lead} {over}", tail)
-    return Words(text, _caveat(facts, _advice(detection)), lead=lead)
+    return Words(text, caveat(facts, _advice(detection)), lead=lead)
 
 
 def _advice(detection: Detection[SeveralStragglers]) -> str:
@@ -156,10 +156,6 @@ def _advice(detection: Detection[SeveralStragglers]) -> str:
         f" {'both' if len(detection.ranks) == 2 else 'all'}."
         f" {where}Look at {look}."
     )
-
-
-def _caveat(facts: SeveralStragglers, advice: str) -> str:
-    return other_may_be_forward(advice) if facts.may_be_forward else advice
 
 
 KIND = Kind(

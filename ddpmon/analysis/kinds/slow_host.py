@@ -9,9 +9,9 @@ import numpy as np
 
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
-from ddpmon.analysis.kinds.late import BEGINNING, Late, caveat, gain_words, leads
+from ddpmon.analysis.kinds.late import BEGINNING, Late, gain_words, leads
 from ddpmon.analysis.kinds.late_hosts import LateHost, late_hosts
-from ddpmon.analysis.kinds.own_time import SOME_STEPS, WORTH, forward_may_be
+from ddpmon.analysis.kinds.own_time import SOME_STEPS, WORTH, caveat, forward_may_be
 from ddpmon.analysis.processes.conditions import Cause
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.words import WIDTH, fitting

@@ -11,7 +11,6 @@ from ddpmon.analysis.kinds import load_imbalance, several_stragglers, slow_host
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.kinds.late import (
     Late,
-    caveat,
     cost_ms,
     gain_words,
     is_worth_telling,
@@ -20,7 +19,7 @@ from ddpmon.analysis.kinds.late import (
     severity,
 )
 from ddpmon.analysis.kinds.late_ranks import LateRank, late_ranks
-from ddpmon.analysis.kinds.own_time import SOME_STEPS
+from ddpmon.analysis.kinds.own_time import SOME_STEPS, caveat
 from ddpmon.analysis.processes.conditions import Cause
 from ddpmon.analysis.steps.named import Named, explains
 from ddpmon.analysis.words import fitting

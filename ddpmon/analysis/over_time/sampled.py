@@ -158,14 +158,14 @@ class Sampled:
         courses = []
         for place, name in enumerate(names):
             of_ranks = [each[:, place] for each in means]
-            highest = max((float(np.nanmax(values)) for values in of_ranks if _known(values)), default=0.0)
+            highest = max((float(np.nanmax(values)) for values in of_ranks if _has_value(values)), default=0.0)
             high = max(highest, full.get(name, 1e-9))
             for (rank, _), values in zip(there, of_ranks, strict=True):
-                if _known(values):
+                if _has_value(values):
                     cells = quantise(values, ~np.isnan(values), 0.0, high).tobytes()
                     courses.append(Course(rank, name, 0.0, high, cells))
         return courses
 
 
-def _known(values: Floats) -> bool:
+def _has_value(values: Floats) -> bool:
     return bool((~np.isnan(values)).any())

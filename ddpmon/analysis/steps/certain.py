@@ -43,9 +43,8 @@ def certain(
     excess = world.excess_ms[:, column]
     over = excess / np.maximum(world.typical_ms if len(world.ranks) > 2 else world.own_ms.min(axis=1), 1e-9)
     shown = [n for n in CERTAIN_STEPS if n <= steps and over[-n:].min() >= CERTAIN.enter / n]
-    if (
-        shown and in_noise and column not in was_late and len(world.ranks) > MANY
-    ):  # of few, a late one is most of the noise
+    # Of few ranks a late one is most of the noise.
+    if shown and in_noise and column not in was_late and len(world.ranks) > MANY:
         noise, usual, beyond = world.noise, world.restless, deviations(len(world.ranks))
         bounds = {n: noise.of_a_rank(column, noisier(excess[-n:], usual)).bound_ms(n, beyond)[0] for n in shown}
         shown = [n for n in shown if excess[-n:].mean() >= bounds[n]]

@@ -190,9 +190,9 @@ def _rhythm(steps: Ints, at: Ints, share: float, missed: float) -> tuple[int, In
         by_chance *= min(every, len(numbers)) * PERIODS
         if by_chance < FALSE_ALARMS.enter:
             latest = np.isin(steps[steps % every == phase][-FEWEST.enter :], numbers)
-            return (
-                (every, kept, by_chance) if latest.sum() >= len(latest) - missed else None
-            )  # and so its multiples are over
+            if latest.sum() < len(latest) - missed:
+                return None  # and so its multiples are over
+            return every, kept, by_chance
     return None
 
 

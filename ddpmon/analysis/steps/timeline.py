@@ -10,7 +10,7 @@ import numpy as np
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import Finding
 
-LOOKED_AT = 20
+DECIDING = 20
 """The last steps that tell whom to mend where no finding does: by chance nobody is last in all of them."""
 
 
@@ -33,11 +33,11 @@ def timeline(world: World, steps: int, findings: Sequence[Finding]) -> Timeline:
     """The last steps of a world.
 
     Who arrives last has waited least; the order is that of the mean wait over these steps. The rank that is mended, or
-    the host, is the first that a finding holds late, else the rank that was last in each of the last LOOKED_AT steps.
+    the host, is the first that a finding holds late, else the rank that was last in each of the last DECIDING steps.
     """
     part = world.last(steps)
     order = np.argsort(part.wait_ms.mean(axis=0), kind="stable").tolist()
-    mended, host = _late(world.last(max(steps, LOOKED_AT)), findings)
+    mended, host = _late(world.last(max(steps, DECIDING)), findings)
     return Timeline(part, order, mended, _without(part, mended), host)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 
@@ -107,7 +108,12 @@ def _peers_own(world: World, peers: Ints) -> tuple[Floats, Floats]:
     among = np.zeros(len(world.ranks), bool)
     among[peers] = True
     largest = np.max(world.own_ms, axis=1, where=among, initial=0.0)
-    return largest, medians(world.own_ms[:, peers[:: -(-len(peers) // SOME)]])
+    return largest, _typical(world.own_ms, peers)
+
+
+def _typical(values: Floats, peers: Ints) -> Floats:
+    """[S] The median of the peers', or of SOME of them."""
+    return medians(values[:, peers[:: ceil(len(peers) / SOME)]])
 
 
 def _slowest_with(
@@ -117,7 +123,7 @@ def _slowest_with(
     values = world.own_ms
     if phase is not None:
         values = world.phases_ms[..., OWN_PHASES.index(phase)]
-        typical = medians(values[:, peers[:: -(-len(peers) // SOME)]])
+        typical = _typical(values, peers)
     keeps = world.own_ms[:, fixed] - values[:, fixed]
     if len(peers) == 1:
         # One peer alone does not separate chance from level: the fixed rank keeps its own chance.
