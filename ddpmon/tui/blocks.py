@@ -7,13 +7,17 @@ their least widths allow, in their order, so that the first in the list is the l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 AIR = 1
 """Columns between two blocks that stand beside each other."""
 ALL = 1 << 20
 """The width or height of who can use as much as there is."""
+
+
+def _all_of_them(lines: int) -> int:
+    return lines
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,8 @@ class Block:
     """More is of no use to it."""
     height: int = ALL
     """More is of no use to it."""
+    used: Callable[[int], int] = _all_of_them
+    """Of so many lines, those that it can use."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,8 @@ def _flow(blocks: Sequence[Block], room: Box) -> list[Box | None]:
     spare = room.height - sum(heights)
     for number, band in enumerate(bands):
         more = max(0, min(spare, max(blocks[place].height for place in band) - heights[number]))
+        used = max(blocks[place].used(heights[number] + more) for place in band)
+        more = max(0, used - heights[number])
         heights[number] += more
         spare -= more
     boxes: list[Box | None] = [None] * len(blocks)

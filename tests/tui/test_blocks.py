@@ -1,5 +1,7 @@
 """How blocks share out a screen: nothing overlaps or sticks out, and the first block is whole."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,6 +58,15 @@ def test_it_stands_beside_a_first_block_that_takes_all_lines_and_is_not_there_wh
     assert arrange([long, DETAIL], 240, 66) == [Box(0, 0, 160, 66), Box(161, 0, 79, 30)]
     assert arrange([long, DETAIL], 120, 36) == [Box(0, 0, 69, 36), Box(70, 0, 50, 30)]
     assert arrange([long, DETAIL], 110, 36) == [Box(0, 0, 110, 36), None]
+
+
+def test_lines_that_a_band_cannot_use_go_to_the_next():
+    lanes = Block(40, 2, used=lambda lines: lines // 8 * 8)
+    assert arrange([TABLE, lanes, replace(DETAIL, least_width=80)], 80, 40)[1:] == [
+        Box(0, 6, 80, 24),
+        Box(0, 30, 80, 10),
+    ]
+    assert arrange([TABLE, lanes], 80, 10)[1] == Box(0, 6, 80, 2)
 
 
 def test_the_last_in_the_list_is_the_first_to_go():

@@ -239,6 +239,7 @@ def test_a_column_shows_whatever_a_finding_says_of_machines():
         ("gpus", (120, 40), {"ranks": 8}),
         ("cores", (80, 24), {"ranks": 4, "gpu": False}),
         ("beside", (240, 24), {"ranks": 32}),
+        ("tall", (240, 70), {"ranks": 16}),
     ],
 )
 def test_every_gpu_and_core_through_time(name, size, world):

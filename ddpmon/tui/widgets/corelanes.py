@@ -12,6 +12,7 @@ from ddpmon.tui import numbers
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, plain, title
+from ddpmon.tui.sizes import TALL
 from ddpmon.tui.widgets.area import MOMENTS, area, share
 from ddpmon.tui.widgets.blockpane import BlockPane
 
@@ -22,6 +23,8 @@ _LEAST = _LABEL + _LEAST_LANE + _SHARE + _AIR
 _WIDEST_LANE = 60
 _FEW = 8
 """Cores up to which each has a line of its own, however wide the screen is."""
+_TALLEST = 3
+"""Lines of a lane on a tall screen."""
 
 
 class CoreLanes(BlockPane):
@@ -47,7 +50,8 @@ class CoreLanes(BlockPane):
         if not cores or refused or frame.ended or frame.cursor is not None:
             return None
         lines = _lines(cores, width)
-        return Block(width, 1 + lines, height=1 + max(min(cores, _FEW), lines))
+        most = max(min(cores, _FEW), lines) * (_TALLEST if height >= TALL else 1)
+        return Block(width, 1 + lines, height=1 + most)
 
     @property
     def wish(self) -> Wish:
@@ -58,7 +62,8 @@ class CoreLanes(BlockPane):
         view = None if frame.snapshot is None else frame.snapshot.cores
         if view is None or not view.cores or view.seconds != self._seconds:
             return [title("cores ", width), [(" nothing measured yet", "muted")]]
-        lines = max(1, height - 1)
+        lines = min(max(1, height - 1), max(min(len(view.cores), _FEW), _lines(len(view.cores), width)))
+        tall = max(1, min(_TALLEST, (height - 1) // lines))
         beside = max(1, min(math.ceil(len(view.cores) / lines), (width + _AIR) // _LEAST))
         lines = min(lines, math.ceil(len(view.cores) / beside))
         each = (width + _AIR) // beside - _AIR
@@ -67,11 +72,10 @@ class CoreLanes(BlockPane):
         left = len(view.cores) - beside * lines
         more = f", {left} more where there is room" if left > 0 else ""
         drawn = [title(f"the {len(view.cores)} cores of {plain(view.host)}, the last {span}{more} ", width)]
+        gap = (" " * _AIR, "text")
         for row in range(lines):
-            line: Line = []
-            for core in view.cores[row : beside * lines : lines]:
-                line += ([(" " * _AIR, "text")] if line else []) + _lane(core, lane)
-            drawn.append(line)
+            lanes = [_lane(core, lane, tall) for core in view.cores[row : beside * lines : lines]]
+            drawn += [[piece for each in lanes for piece in (*each[line], gap)] for line in range(tall)]
         return drawn
 
 
@@ -89,9 +93,13 @@ def _lines(cores: int, width: int) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _lane(core: CoreCourse, width: int) -> Line:
+def _lane(core: CoreCourse, width: int, tall: int) -> list[Line]:
     """Kept, because cores are measured every second and frames come twice as often."""
     now = core.cells[-1] if core.cells else NOTHING
-    (drawn,) = area(core.cells, width, 1, lambda _: "info")
+    drawn = area(core.cells, width, tall, lambda _: "info")
     text = numbers.NONE if now == NOTHING else f"{share(now):.0%}"
-    return [(f"{core.core:>{_LABEL - 1}} ", "muted"), *drawn, (f"{text:>{_SHARE}}", "text")]
+    labels = [("", "")] * (tall - 1) + [(f"{core.core:>{_LABEL - 1}} ", text)]
+    return [
+        [(f"{label:>{_LABEL}}", "muted"), *line, (f"{now_text:>{_SHARE}}", "text")]
+        for (label, now_text), line in zip(labels, drawn, strict=True)
+    ]

@@ -64,8 +64,12 @@ class DeviceLanes(BlockPane):
             return None
         if self._whole_width and height < TALL:
             return None
+        least = _ABOVE + min(ranks, 4)
         return Block(
-            width if self._whole_width else _LEAST_WIDTH, _ABOVE + min(ranks, 4), height=_ABOVE + (_TALLEST + 1) * ranks
+            width if self._whole_width else _LEAST_WIDTH,
+            least,
+            height=_ABOVE + (_TALLEST + 1) * ranks,
+            used=partial(_used, ranks if height >= TALL else 1),
         )
 
     def _shown(self, snapshot: Snapshot | None) -> tuple[list[int | None], tuple[str, ...]]:
@@ -129,6 +133,11 @@ class DeviceLanes(BlockPane):
             full += " GiB" * (course is not None and name in {"rss", "gpu_memory"})
             line += fit([(f"{'rank':>{_LABEL - 2}}  {_TITLES[name]}{full}", "muted")], each)
         return line
+
+
+def _used(ranks: int, lines: int) -> int:
+    """Of so many lines, as all lanes are equally high."""
+    return _ABOVE + (lines - _ABOVE) // ranks * ranks if lines >= _ABOVE + ranks else lines
 
 
 def _lane(course: Course | None, label: Line, name: str, width: int, tall: int) -> list[Line]:
