@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from ddpmon.analysis.finding_cost import cost_s
-from ddpmon.analysis.kinds import kind_of
+from ddpmon.analysis.kinds import kind_of, outdoes
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import rank_list
 from ddpmon.messages import Finding
@@ -49,7 +49,7 @@ class News:
         self._announced: dict[Hashable, tuple[Finding, float]] = {}
         """As it was when last announced, or when it had settled after that; and when that was, in seconds."""
         self._gone: dict[Hashable, tuple[str, float, Finding]] = {}
-        """Ends of findings that are not announced yet: the words, since when in seconds, and what it was."""
+        """Ends of findings that are not announced yet: the words ("": none), since when in seconds, and what it was."""
 
     def of(
         self, before: Sequence[Finding], now: Sequence[Finding], last_step: int | None, seconds: float
@@ -71,6 +71,8 @@ class News:
             if key not in lasting:
                 ended = [f for f in now if f.until_step is not None and _identity(f) == key]
                 sentence = _words_of_end(max(ended, key=_end, default=finding), finding, last_step)
+                if not ended and any(outdoes(whole, finding) for whole in now):
+                    sentence = ""  # it may go on, as a part of that
                 self._gone[key] = sentence, seconds, finding
         for key, (sentence, since, was) in list(self._gone.items()):
             if any(_goes_on_as(finding, was) for finding in lasting.values()):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from ddpmon.analysis.events import News
 from ddpmon.analysis.evidence import Cpu, Evidence
 from ddpmon.analysis.findings import findings
 from ddpmon.analysis.processes.conditions import Conditions
@@ -96,3 +97,14 @@ def test_who_is_late_once_the_others_have_left_is_named_if_it_waits_for_no_core_
     conditions = [Conditions(rank, "n0", share) for rank in range(2)]
     found = findings(world_with(own), Evidence(world_size=4, cpu=cpu, conditions=conditions), found_in([0.4] * 4))
     assert [one.kind for one in found if one.severity != "info"] == kinds
+
+
+def test_a_rank_that_was_named_before_cores_ran_short_is_not_said_to_keep_up_again():
+    own = own_times(240, 4, noise=0.03)
+    own[100:, 3, 1] += 4.0
+    world, found, news, events = world_with(own), [], News(), []
+    for seconds, end, share in ((0.0, 200, 0.0), (40.0, 210, 0.4), (80.0, 220, 0.4), (120.0, 230, 0.4)):
+        cpu = [Cpu(rank, "n0", [share] * 10, 2, 1) for rank in range(4)]
+        before, found = found, findings(world.between(0, end), Evidence(world_size=4, cpu=cpu), found)
+        events += [event.text for event in news.of(before, found, end, seconds)]
+    assert [text.split(":")[0] for text in events] == ["rank 3 is slow", "4 ranks on 2 cores"]
