@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from ddpmon.analysis.finding_cost import cost_s
-from ddpmon.analysis.kinds import kind_of, outdoes
+from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import rank_list
 from ddpmon.messages import Finding
@@ -71,7 +71,7 @@ class News:
             if key not in lasting:
                 ended = [f for f in now if f.until_step is not None and _identity(f) == key]
                 sentence = _words_of_end(max(ended, key=_end, default=finding), finding, last_step)
-                if not ended and any(outdoes(whole, finding) for whole in now):
+                if not ended and any(kind_of(whole).leaves_out(whole, finding) for whole in now):
                     sentence = ""  # it may go on, as a part of that
                 self._gone[key] = sentence, seconds, finding
         for key, (sentence, since, was) in list(self._gone.items()):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.kinds import KINDS, kind_of, outdoes
+from ddpmon.analysis.kinds import KINDS, kind_of
 from ddpmon.analysis.kinds.kind import Detection, Moment
 from ddpmon.analysis.processes.conditions import with_means
 from ddpmon.analysis.steps.world import World
@@ -50,7 +50,7 @@ def findings(
         with_means(finding, kind_of(finding).quantities, moment.conditions)
         for finding in everything
         if finding.text  # a part without its whole is nobody's any more
-        and not any(outdoes(whole, finding) for whole in larger)
+        and not any(kind_of(whole).leaves_out(whole, finding) for whole in larger)
     ]
 
 

@@ -76,9 +76,3 @@ def kind_named(name: str) -> Kind[Any]:
 def kind_of(finding: Finding) -> Kind[Any]:
     """The kind of a finding."""
     return kind_named(finding.kind)
-
-
-def outdoes(whole: Finding, part: Finding) -> bool:
-    """Whether one finding leaves out another: one cause is reported once."""
-    kind = kind_of(whole)
-    return part.kind in kind.outdoes and kind.covers(whole, part)

@@ -152,6 +152,10 @@ class Kind(Generic[Facts]):
         """What a finding is about when two runs are compared: their machines may differ."""
         return self.name, *((finding.phase, *finding.ranks) if self.subject == "rank" else ())
 
+    def leaves_out(self, whole: Finding, part: Finding) -> bool:
+        """Whether a finding of this kind, `whole`, is why another one is not reported."""
+        return part.kind in self.outdoes and self.covers(whole, part)
+
     def finding(self, detection: Detection[Facts]) -> Finding:
         """The finding: the detection, its words, and what all of this kind have in common."""
         words = self.words(detection)
