@@ -64,7 +64,7 @@ def test_logs_say_where_ranks_of_other_machines_print():
 def test_logs_of_a_rank_of_another_machine_are_asked_for_as_long_as_they_are_shown():
     source = on_two_hosts(2)
     text = drive(source, "7", *["right_square_bracket"] * 4, size=(100, 30))[1]
-    assert "output of rank 2, following" in text
+    assert "output of rank 2 on host1, following" in text
     assert source.wished.printed == PrintedWish(2)
     view = PrintedView(2, 0, [], "its machine is asked for it")
     source.current = msgspec.structs.replace(source.current, printed=view)

@@ -13,7 +13,7 @@ from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut, size, wrap
 from ddpmon.tui.widgets.heading import NO_RANK, heading
 from ddpmon.tui.widgets.pane import Pane
-from ddpmon.tui.widgets.worldmap import everyone
+from ddpmon.tui.widgets.worldmap import everyone, short_host
 
 _WHEEL = 3
 """Entries that a turn of the wheel scrolls."""
@@ -77,6 +77,8 @@ class LogList(Pane):
         end = len(entries) if self._end is None else max(0, min(len(entries), self._end - before))
         every = "all ranks" if frame.filter is None else "some ranks"
         output_of = every if self.rank is None else "the launcher" if self.rank == LAUNCHER else f"rank {self.rank}"
+        if host := self._other_machine(frame):
+            output_of += f" on {short_host(host)}"
         how = "following" if self._end is None else f"{len(entries) - end:,} more below, G follows"
         whole = frame if self.rank is None else replace(frame, filter=None)
         titled = heading(f"output of {output_of}, {how} ", whole, width, [("! stderr ", "muted")])
@@ -126,10 +128,16 @@ class LogList(Pane):
         others = {host: ranks for host, ranks in hosts.items() if not printing.intersection(ranks)}
         return others if len(others) < len(hosts) else {}
 
+    def _other_machine(self, frame: Frame) -> str:
+        """The one that the rank prints on whose output is shown; "" where all of it is here."""
+        if self.rank is None:
+            return ""
+        return next((host for host, ranks in self._elsewhere(frame).items() if self.rank in ranks), "")
+
     @property
     def wish(self) -> Wish:
         """The output of a rank of another machine, while that is what is shown."""
-        if self.rank is None or not any(self.rank in ranks for ranks in self._elsewhere(self.frame).values()):
+        if self.rank is None or not self._other_machine(self.frame):
             return Wish()
         return Wish(printed=PrintedWish(self.rank))
 
