@@ -55,7 +55,10 @@ def here() -> PidSpace:
 
 
 def is_local(path: Path, mounts: Path = MOUNTS) -> bool:
-    """Whether a path is on a file system that no other machine can write to, as far as its type says."""
+    """Whether a path is on a file system that no other machine can write to, as far as its type says.
+
+    In a chroot nothing need be mounted above it, as far as the kernel tells: then it is local if it is on a disk.
+    """
     try:
         lines = mounts.read_text(errors="surrogateescape").splitlines()
     except OSError:
@@ -70,4 +73,12 @@ def is_local(path: Path, mounts: Path = MOUNTS) -> bool:
         # the later of two at one place hides the earlier
         if real.is_relative_to(top) and len(top.parts) >= len(mounted_at.parts):
             mounted_at, file_system = top, kind
-    return file_system in _LOCAL
+    return file_system in _LOCAL if file_system else _is_on_a_disk(real)
+
+
+def _is_on_a_disk(path: Path) -> bool:
+    """Whether its file system has a device: those of networks, of memory and FUSE's have none of their own."""
+    try:
+        return os.major(os.stat(path).st_dev) != 0
+    except OSError:
+        return False

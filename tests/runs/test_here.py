@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import platform
+from types import SimpleNamespace
 
 import pytest
 
@@ -105,3 +106,12 @@ def test_a_file_system_that_other_machines_may_write_to_is_told_apart(tmp_path, 
 
 def test_without_a_list_of_mounts_nothing_counts_as_local(tmp_path):
     assert not is_local(tmp_path, tmp_path / "none")
+
+
+def test_in_a_chroot_which_does_not_see_its_own_mount_a_disk_is_local(tmp_path, monkeypatch):
+    (tmp_path / "mounts").write_text("proc /proc proc rw 0 0\n")
+    for device, local in ((os.makedev(254, 1), True), (os.makedev(0, 27), False)):
+        monkeypatch.setattr(os, "stat", lambda _, device=device: SimpleNamespace(st_dev=device))
+        assert is_local(tmp_path, tmp_path / "mounts") is local
+    monkeypatch.undo()
+    assert not is_local(tmp_path / "nothing there", tmp_path / "mounts")
