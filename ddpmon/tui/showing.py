@@ -219,7 +219,6 @@ class ShowingApp(App[None]):
     def leave(self) -> None:
         """End the dashboard; the run is not touched."""
         if not self.is_headless and workarounds.terminal_gone():
-            workarounds.write_no_more(self._driver)
             workarounds.let_go_of_terminal()
         self.exit()
 

@@ -9,7 +9,7 @@ import termios
 from abc import ABCMeta
 from typing import Literal
 
-from textual.driver import Driver
+from textual.drivers._writer_thread import WriterThread
 from textual.message_pump import _MessagePumpMeta
 from textual.widgets import OptionList
 
@@ -39,11 +39,32 @@ def page_only_through_lines_that_are_there() -> None:
 page_only_through_lines_that_are_there()
 
 
+def write_to_nobody_once_the_terminal_is_gone() -> None:
+    """Keep Textual's output thread from dying when the terminal is closed.
+
+    Nobody would take from its queue any more, and once that is full, whoever writes or closes waits for ever: the whole
+    app, which then hears of no signal either.
+    """
+    write_all = WriterThread.run
+
+    def run(self: WriterThread) -> None:
+        try:
+            write_all(self)
+        except OSError:
+            while self._queue.get() is not None:
+                pass
+
+    WriterThread.run = run  # type: ignore[method-assign]
+
+
+write_to_nobody_once_the_terminal_is_gone()
+
+
 def terminal_gone() -> bool:
     """Whether the terminal that the dashboard runs in was closed.
 
-    Textual's input thread takes the end of file that a closed terminal reads as for "nothing typed", and spins; its
-    output thread dies of the error. Neither ends the app, so it asks for itself.
+    Textual's input thread takes the end of file that a closed terminal reads as for "nothing typed", and spins. That
+    does not end the app, so it asks for itself.
     """
     stdin = sys.__stdin__
     if stdin is None or stdin.closed:
@@ -64,16 +85,6 @@ def can_come_back() -> bool:
     with contextlib.suppress(OSError):
         return os.getsid(parent) == os.getsid(0) and os.getpgid(parent) != os.getpgrp()
     return False
-
-
-def write_no_more(driver: Driver | None) -> None:
-    """Keep Textual from waiting for its output thread, once the terminal is gone.
-
-    That thread may have died of the closed terminal; its full queue then blocks whoever writes or closes.
-    """
-    if driver is not None:
-        driver.write = lambda _: None  # type: ignore[assignment, method-assign]
-        driver.close = lambda: None  # type: ignore[method-assign]
 
 
 def let_go_of_terminal() -> None:
