@@ -104,6 +104,8 @@ class Uplink:
         """Whether more than batches waits, of which nobody is to wait for."""
         self._over = False
         """The run is over here, and the root is told so."""
+        self._stopping = False
+        """The run is stopped here, and the root is told so: it is to know that before its own ranks fail of it."""
         self._heard_at = self._tried_at = self._sent_at = self._closed_at = float("-inf")
 
     def meet(self, root: Card) -> None:
@@ -151,6 +153,10 @@ class Uplink:
 
     def turn(self, now: float, *, stopping: bool) -> None:
         """Connect, send what is due."""
+        begins_to_stop = stopping and not self._stopping
+        self._stopping = self._stopping or stopping
+        if begins_to_stop:
+            self._bundles.close(even_empty=True, merge=self._takes_merged)
         if now - self._closed_at >= (EVERY_S if self._urgent else self._every_s):
             self._closed_at, self._urgent = now, False
             beat = self._joined and now - self._sent_at >= BEAT_S
@@ -172,7 +178,7 @@ class Uplink:
         if not self._joined:
             return
         while bundle := self._bundles.next(
-            time.monotonic_ns() // 1000, stopping=stopping, over=self._over, blocks=self._takes_blocks
+            time.monotonic_ns() // 1000, stopping=self._stopping, over=self._over, blocks=self._takes_blocks
         ):
             if not self._send(bundle):
                 return

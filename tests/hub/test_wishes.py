@@ -73,7 +73,7 @@ def test_a_live_source_is_granted_a_new_wish_and_goes_on_being_so_after_the_end(
         source.wish(LAST)
         wait_for(lambda: source.snapshot().timeline and not source.snapshot().heat)
         source.wish(Wish(cores=CoresWish()))
-        assert len(wait_for(lambda: source.snapshot().cores).cores) == os.cpu_count()
+        assert len(wait_for(lambda: (view := source.snapshot().cores) and view.cores)) == os.cpu_count()
         stage.finish()
         wait_for(lambda: source.snapshot().state == "done")
         source.wish(HEAT)
