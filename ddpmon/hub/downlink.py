@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 import zmq
 
@@ -348,7 +349,7 @@ class Downlink:
             those = [process for node in nodes for process in by_node.get(node.number, ())]
             last = max((process.steps for process in those), default=0)
             numbers = rank_list([process.rank for process in those], self._store.registry.world_size)
-            first = min(nodes, key=_number)
+            first = min(nodes, key=attrgetter("number"))
             text = sentence.format(
                 who=first.host if len(nodes) == 1 else f"{first.host} and {counted(len(nodes) - 1, 'other host')}",
                 are="is" if len(nodes) == 1 else "are",
@@ -380,10 +381,6 @@ class Downlink:
     def _send(self, node: Node, message: ToNode) -> None:
         with contextlib.suppress(zmq.ZMQError):  # gone, or does not read: what matters is said again
             self.socket.send_multipart([node.connection, encode(message)], zmq.NOBLOCK)
-
-
-def _number(node: Node) -> int:
-    return node.number
 
 
 def _name(node: Node, connection: bytes) -> bytes:

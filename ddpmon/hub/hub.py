@@ -129,7 +129,8 @@ class Hub:
                         self._viewers.hurry()
                 if self._sockets.view in ready:
                     self._viewers.receive(now)
-                self._reload()  # before a rank's last words go on to the root: that it was stopped goes with them
+                if self._nodes.root_shows:
+                    self._reload()  # before a rank's last words go on to the root: that it was stopped goes with them
                 self._nodes.turn(now)
                 if self._recorder.backlog_is_large:
                     self._collector.record()
@@ -161,6 +162,7 @@ class Hub:
         return reader
 
     def _tick(self, now: float, unix: float) -> None:
+        self._reload()
         store = self._store
         self._books.take_tails()  # before anyone is called gone without a goodbye
         fallen = store.registry.mark_dead()

@@ -155,12 +155,10 @@ class Uplink:
         """Connect, send what is due."""
         begins_to_stop = stopping and not self._stopping
         self._stopping = self._stopping or stopping
-        if begins_to_stop:
-            self._bundles.close(even_empty=True, merge=self._takes_merged)
-        if now - self._closed_at >= (EVERY_S if self._urgent else self._every_s):
+        if begins_to_stop or now - self._closed_at >= (EVERY_S if self._urgent else self._every_s):
             self._closed_at, self._urgent = now, False
             beat = self._joined and now - self._sent_at >= BEAT_S
-            self._bundles.close(even_empty=beat, merge=self._takes_merged)
+            self._bundles.close(even_empty=beat or begins_to_stop, merge=self._takes_merged)
         if self._root is None:
             return
         if now - max(self._heard_at, self._tried_at) >= self._patience_s:

@@ -13,7 +13,7 @@ import warnings
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[2] / "light"))
-import eager  # noqa: F401
+import eager  # noqa: F401  for what it does: torch comes without its compiler
 
 import ddpmon.api
 

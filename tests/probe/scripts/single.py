@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[2] / "light"))
-import eager  # noqa: F401
+import eager  # noqa: F401  for what it does: torch comes without its compiler
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 

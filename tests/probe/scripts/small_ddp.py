@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[2] / "light"))
-import eager  # noqa: F401
+import eager  # noqa: F401  for what it does: torch comes without its compiler
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
