@@ -15,8 +15,8 @@ from ddpmon.runs import proc
 
 KEPT_S = BINS * SAMPLE_SECONDS[-1]
 EVERY_S = 1.0
-_COUNTED, _IDLE = slice(8), (3, 4)
-"""Of a core's line in /proc/stat (proc_stat(5)): its times, guests' among them; idle, and waiting for a disk."""
+_COUNTED, _IDLE = 8, (3, 4)
+"""Of a core's line in /proc/stat (proc_stat(5)): its first times, guests' among them; idle, and waiting for a disk."""
 
 
 class Ticks(NamedTuple):
@@ -30,9 +30,9 @@ class Ticks(NamedTuple):
 def counted() -> Ticks:
     """Of every core that is online; of none where the kernel does not say."""
     rows = proc.core_ticks()
-    times = np.array([row[_COUNTED] for row in rows.values()], float).reshape(len(rows), -1)
+    times = np.array([row[:_COUNTED] for row in rows.values()], float).reshape(len(rows), _COUNTED)
     all_s = times.sum(axis=1)
-    return Ticks(tuple(rows), all_s - times[:, _IDLE].sum(axis=1) if rows else all_s, all_s)
+    return Ticks(tuple(rows), all_s - times[:, _IDLE].sum(axis=1), all_s)
 
 
 class Cores:

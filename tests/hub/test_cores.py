@@ -8,6 +8,7 @@ import pytest
 
 from ddpmon.hub.cores import KEPT_S, Cores, Ticks, counted
 from ddpmon.messages import CoresWish
+from ddpmon.runs import proc
 
 IDLE, HALF, FULL, NONE = 1, 127, 254, 0
 
@@ -87,3 +88,11 @@ def test_the_kernel_s_own_count_is_read():
     assert len(ticks.cores) == os.cpu_count()
     assert (ticks.busy > 0).all()
     assert (ticks.busy < ticks.all).all()
+
+
+def test_where_the_kernel_does_not_say_there_are_no_cores(monkeypatch, tmp_path):
+    monkeypatch.setattr(proc, "ROOT", tmp_path)
+    cores = Cores("here")
+    for now in (100.0, 101.0):
+        cores.measure(now)
+    assert cores.view(CoresWish()) is None
