@@ -106,7 +106,9 @@ class Floods(threading.Thread):
         self._to_come: deque[tuple[Socket, Receiver]] = deque()
         self._asked = set(receivers)
         self._ending = threading.Event()
-        self._open: dict[int, _Connection] = {}
+        self._open: dict[tuple[Receiver, int], _Connection] = {}
+        """By whose they are and their descriptor: of one that ended, another socket may have the descriptor before its
+        end is heard of."""
         self._denied: set[Socket] = set()
         """By whose sockets a connection was just refused for its key."""
         self._suspected: set[Process] = set()
@@ -152,8 +154,7 @@ class Floods(threading.Thread):
                     self._accepted(self._monitors[monitor], event["value"])
                 elif event["event"] == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
                     self._denied.add(monitor)  # its end is the next event
-                elif (connection := self._open.get(event["value"])) and connection.receiver is self._monitors[monitor]:
-                    del self._open[event["value"]]
+                elif connection := self._open.pop((self._monitors[monitor], event["value"]), None):
                     self._ended(connection, denied=monitor in self._denied)
                     self._denied.discard(monitor)
 
@@ -180,8 +181,12 @@ class Floods(threading.Thread):
             return
         finally:
             end.detach()
+        if local == receiver.remote:  # its descriptor is another one's by now
+            self._gone_already(receiver, descriptor)
+            return
         receiver.last_message_at.pop(descriptor, None)
-        connection = self._open[descriptor] = _Connection(receiver, descriptor, inode, pid, address, time.monotonic())
+        connection = _Connection(receiver, descriptor, inode, pid, address, time.monotonic())
+        self._open[receiver, descriptor] = connection
         if self._refused and pid and Process.of(pid) in self._refused:
             connection.close()
 
@@ -189,12 +194,13 @@ class Floods(threading.Thread):
         """It ended before it was looked at: what comes next of it is its end."""
         if receiver.remote:
             receiver.last_message_at.pop(descriptor, None)
-            self._open[descriptor] = _Connection(receiver, descriptor, 0, 0, "an unknown address", time.monotonic())
+            unseen = _Connection(receiver, descriptor, 0, 0, "an unknown address", time.monotonic())
+            self._open[receiver, descriptor] = unseen
 
     def _check(self, now: float) -> None:
         for receiver in self._monitors.values():
             while receiver.hostile:
-                connection = self._open.get(receiver.hostile.pop())
+                connection = self._open.get((receiver, receiver.hostile.pop()))
                 if connection is not None:
                     self._refuse(connection, "a message of too many parts")
         if now - self._idle_at >= IDLE_S / 10:
@@ -237,7 +243,7 @@ class Floods(threading.Thread):
         deadline = time.monotonic() + CLOSING_S
         while time.monotonic() < deadline and not self._ending.is_set():
             self._follow(poller, 0.005)
-            if self._open.get(suspect.descriptor) is suspect:
+            if self._open.get((suspect.receiver, suspect.descriptor)) is suspect:
                 continue
             _give_back()
             gained = proc.own_memory_bytes() - before
