@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -43,7 +44,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def is_worth_one(item: pytest.Item, error: BaseException) -> bool:
     """Whether an error of a test may come from gloo, or from too little time."""
-    return item.stash.get(_ABORTED, False) or WAITED_IN_VAIN.search(str(error)) is not None
+    waited = isinstance(error, subprocess.TimeoutExpired) or WAITED_IN_VAIN.search(str(error)) is not None
+    return waited or item.stash.get(_ABORTED, False)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -23,9 +23,9 @@ def summary(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):
     """Run a test file with the plugin; each (outcome, test) that the summary lists, and its last line."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
-    def run(source: str) -> tuple[list[tuple[str, str]], str]:
+    def run(source: str, at_most: int = 5) -> tuple[list[tuple[str, str]], str]:
         pytester.makepyfile(source)
-        options = ["-p", "tests.second_tries", "--max-suite-reruns", "5", "-p", "no:cacheprovider", "-rAR"]
+        options = ["-p", "tests.second_tries", "--max-suite-reruns", str(at_most), "-p", "no:cacheprovider", "-rAR"]
         result = pytester.run(sys.executable, "-m", "pytest", *options)
         listed = [re.match(r"(FAILED|PASSED|RERUN|ERROR) \S+::(\w+)", line) for line in result.outlines]
         return sorted({found.groups() for found in listed if found}), result.outlines[-1]
@@ -47,8 +47,9 @@ def home_of_another_worker():
 def test_what_gloo_aborted_or_waited_in_vain_is_tried_again_and_a_wrong_diagnosis_is_not(
     summary, home_of_another_worker
 ):
-    listed, last = summary(f"""
-        import os, pathlib, shutil, sys, tempfile
+    listed, last = summary(
+        f"""
+        import os, pathlib, shutil, subprocess, sys, tempfile
         import pytest
 
         tries = []
@@ -63,6 +64,10 @@ def test_what_gloo_aborted_or_waited_in_vain_is_tried_again_and_a_wrong_diagnosi
         def test_waited(second): assert second, "not within 60 s: it"
 
         def test_never_written(second): assert second, "the file was never written"
+
+        def test_expired(second):
+            if not second:
+                raise subprocess.TimeoutExpired("ddpmon", 60)
 
         def test_printed(second):
             print({ABORT!r}, file=sys.stderr)
@@ -82,11 +87,13 @@ def test_what_gloo_aborted_or_waited_in_vain_is_tried_again_and_a_wrong_diagnosi
         def test_in_a_home(second, home):
             (home / "rank0.log").write_text({ABORT!r})
             assert second
-    """)
-    again = ("in_a_home", "in_a_log", "never_written", "printed", "waited")
+    """,
+        at_most=6,
+    )
+    again = ("expired", "in_a_home", "in_a_log", "never_written", "printed", "waited")
     expected = [("FAILED", "test_wrong"), *((how, f"test_{one}") for how in ("PASSED", "RERUN") for one in again)]
     assert listed == expected
-    assert "1 failed, 5 passed, 5 rerun" in last
+    assert "1 failed, 6 passed, 6 rerun" in last
 
 
 def test_a_run_has_at_most_five_and_counts_them(summary):
