@@ -6,10 +6,22 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ddpmon.messages import BUCKETS, BucketView, CostView, CostWish, EfficiencyView, RankView, SyncWish, TimesView
+from ddpmon.messages import (
+    BUCKETS,
+    BucketView,
+    CostView,
+    CostWish,
+    EfficiencyView,
+    HeatRow,
+    HeatView,
+    HeatWish,
+    RankView,
+    SyncWish,
+    TimesView,
+)
 from ddpmon.source import FakeSource
 from ddpmon.tui import lines
-from ddpmon.tui.widgets import bucketlist, cost, waits
+from ddpmon.tui.widgets import bucketlist, cost, rankwaits, waits
 from tests.tui import golden, inspected, measured, odd, snapshots, through_time
 from tests.tui.driving import drive, until
 
@@ -239,13 +251,13 @@ def test_numbers_that_are_none_are_shown_as_such():
     assert "nan" in text
 
 
-@pytest.mark.parametrize("size", [(120, 40), (160, 50)], ids=lambda size: f"{size[0]}x{size[1]}")
-def test_what_it_cost_before_stands_below_the_ranks(size):
+@pytest.mark.parametrize("size", [(120, 40), (160, 50), (240, 70)], ids=lambda size: f"{size[0]}x{size[1]}")
+def test_what_it_cost_before_and_each_ranks_wait_stand_below_the_ranks(size):
     source = inspected.late()
 
     def fills_its_place(app):
-        past = app.view.past
-        return past.size.width and source.wished.sync == past.wish.sync and app.passage.newest.sync is not None
+        wished, shown = app.view.wish, app.passage.shown
+        return source.wished == wished and shown.sync is not None and shown.heat is not None
 
     _, text = drive(source, "4", until(fills_its_place), "j", "k", size=size)
     golden.check(f"comm-few-{size[0]}x{size[1]}", text)
@@ -258,6 +270,30 @@ def test_it_is_asked_for_only_where_the_ranks_leave_room():
     source = inspected.late()
     drive(source, "4", until(lambda _: source.wished.sync == SyncWish(8, 114)), size=(160, 50))
     drive(source, "4", "1", until(lambda _: source.wished.sync is None), size=(160, 50))
+
+
+def test_each_ranks_wait_has_lanes_where_each_may_be_two_lines_high():
+    source = inspected.late(ranks=16)
+    app, _ = drive(source, "4", until(lambda _: source.wished.sync is not None), size=(160, 50))
+    assert not app.view.rank_waits.display
+    assert source.wished.heat is None
+    shown = until(lambda app: source.wished.heat is not None and app.passage.shown.heat is not None)
+    _, text = drive(source, "4", shown, size=(240, 70))
+    assert source.wished.heat == HeatWish("wait", 8, 16, 194, None, beyond_chance=False)
+    assert "─each rank's wait through time, the last 600 steps     up to 22% of a step" in text
+    named = [row.index("▲rank 2 ") for row in text.splitlines() if "▲rank 2 " in row]
+    assert named == [1]
+
+
+def test_waits_share_a_scale_that_ends_at_the_longest_or_at_5_percent():
+    def shown(*cells):
+        rows = [HeatRow(("a", "a"), (rank, rank), 1, rank, 0.0) for rank in range(len(cells))]
+        high, made = rankwaits.courses(HeatView("wait", 8, 0, 2, 16, 0.0, 1.0, rows, b"".join(cells)))
+        return high, [list(course.cells) for course in made]
+
+    assert shown(bytes([1, 128]), bytes([0, 64])) == (127 / 253, [[1, 254], [0, 127]])
+    assert shown(bytes([1, 7]), bytes([255, 1]))[0] == 0.05
+    assert shown(bytes([255, 0])) == (1.0, [[255, 0]])
 
 
 def test_the_picture_of_the_buckets_is_as_wide_as_they_are_large():

@@ -13,6 +13,7 @@ from ddpmon.analysis.processes.parallelism import with_ddp
 from ddpmon.messages import BUCKETS, COST_WINDOWS, Snapshot, Wish
 from ddpmon.messages import together as joined
 from ddpmon.tui import keys
+from ddpmon.tui.blocks import Box
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut_sentence, plain
 from ddpmon.tui.screens.view import View
@@ -22,11 +23,14 @@ from ddpmon.tui.widgets import bucketlist, cost
 from ddpmon.tui.widgets.bucketlist import BucketList
 from ddpmon.tui.widgets.cost import Cost
 from ddpmon.tui.widgets.pane import Pane
-from ddpmon.tui.widgets.synccourse import SyncCourse
+from ddpmon.tui.widgets.rankwaits import RankWaits
+from ddpmon.tui.widgets.synccourse import SyncCourse, lines_each
 from ddpmon.tui.widgets.waits import Waits
 
 _LEAST_LIST = 10
 """Lines that each of two lists needs to stand below the other."""
+_LEAST_LANE = 2
+"""Lines of a lane from which on each rank has one."""
 
 
 def why_no_buckets(snapshot: Snapshot) -> str:
@@ -65,6 +69,8 @@ class Comm(View):
         self.waits = Waits(id="waits")
         self.buckets = BucketList(id="buckets")
         self.past = SyncCourse(id="past")
+        self.rank_waits = RankWaits(id="rank-waits")
+        self.rank_waits.chosen_rank = self.waits.chosen_rank
         self.hint = Hint(id="hint")
         self.lists = Container(self.waits, self.buckets, id="lists")
         self._arranged: tuple[object, ...] = ()
@@ -73,7 +79,7 @@ class Comm(View):
         }  # fmt: skip
 
     def compose(self) -> ComposeResult:
-        yield Vertical(self.head, self.cost, self.lists, self.past, self.hint, self.keys)
+        yield Vertical(self.head, self.cost, self.lists, self.past, self.rank_waits, self.hint, self.keys)
 
     @property
     def cursor(self) -> Waits | BucketList:
@@ -81,7 +87,7 @@ class Comm(View):
 
     @property
     def panes(self) -> tuple[Pane, ...]:
-        return self.head, self.cost, self.waits, self.buckets, self.past, self.hint, self.keys
+        return self.head, self.cost, self.waits, self.buckets, self.past, self.rank_waits, self.hint, self.keys
 
     def share_out(self) -> None:
         width, height = self.app.size
@@ -100,19 +106,23 @@ class Comm(View):
         hint = int(whole and not together)
         lists = body - cost_room - hint
         ranks = 0 if snapshot is None else max(snapshot.run.world_size, len(snapshot.ranks))
-        past = self._past_lines(width, lists, ranks, beside=beside, together=together) if whole else 0
-        lists -= past
+        spare = lists - self._listed(ranks, beside=beside, together=together)
+        past, rank_waits = self._through_time(width, spare) if whole else (0, 0)
+        lists -= past + rank_waits
         most = 0 if snapshot is None else min(bucketlist.needed(snapshot), lists // 2)
-        arranged = (width, height, recorded, self.buckets.active, cost_room, ranks, most, past)
+        arranged = (width, height, recorded, self.buckets.active, cost_room, ranks, most, past, rank_waits)
         if arranged == self._arranged:
             return
         self._arranged = arranged
         for part, lines in (
             (self.head, 3 if whole else max(1, height - keybar)), (self.cost, cost_room * whole), (self.hint, hint),
-            (self.lists, lists * whole), (self.past, past), (self.keys, keybar),
+            (self.lists, lists * whole), (self.past, past), (self.rank_waits, rank_waits),
+            (self.keys, keybar),
         ):  # fmt: skip
             part.display = lines > 0
             part.styles.height = lines
+        for block, lines in ((self.past, past), (self.rank_waits, rank_waits)):
+            block.box = Box(0, 0, width, lines)  # what it wishes for follows from it before it is laid out
         self.hint.buckets_shown = self.buckets.active
         self.lists.styles.layout = "horizontal" if beside else "vertical"
         self.waits.display = together or not self.buckets.active
@@ -120,22 +130,40 @@ class Comm(View):
         self.waits.styles.height = min(ranks + 2, lists - most) if together and not beside else "1fr"
         self.buckets.styles.margin = (0, 0, 0, int(together and beside))
 
-    def _past_lines(self, width: int, lists: int, ranks: int, *, beside: bool, together: bool) -> int:
-        """Lines that all ranks, and all buckets, leave for what all-reduce cost before; 0: too few."""
-        needs = self.past.needs(self.shown, width, lists)
-        if needs is None or self.shown.snapshot is None:
-            return 0
+    def _listed(self, ranks: int, *, beside: bool, together: bool) -> int:
+        """Lines that all ranks, and all buckets, take."""
         listed = ranks + 2
-        if together or self.buckets.active:
+        if self.shown.snapshot is not None and (together or self.buckets.active):
             buckets = bucketlist.needed(self.shown.snapshot)
             listed = max(listed, buckets) if beside or not together else listed + buckets
-        spare = lists - listed
-        return spare if spare >= needs.least_height else 0
+        return listed
+
+    def _through_time(self, width: int, spare: int) -> tuple[int, int]:
+        """Of so many lines, those for what all-reduce cost before, and for each rank's wait; 0: too few.
+
+        Where ranks have theirs, all lanes are equally high, and what is left over goes to the first.
+        """
+        past = self.past.needs(self.shown, width, spare)
+        if past is None or spare < past.least_height:
+            return 0, 0
+        of_ranks = self.rank_waits.needs(self.shown, width, spare)
+        rows = self.past.rows(width)
+        if of_ranks is not None:
+            below = of_ranks.least_height - 1
+            each = lines_each(spare - 2, rows + below)
+            if each >= _LEAST_LANE and spare - 2 >= each * (rows + below):
+                waits = 1 + each * below
+                return 1 + rows * lines_each(spare - waits - 1, rows), waits
+        return spare, 0
 
     @property
     def wish(self) -> Wish:
         wish = Wish(cost=self.cost.wish)
-        return joined(wish, self.past.wish) if self.past.display else wish
+        return joined(wish, *(block.wish for block in (self.past, self.rank_waits) if block.display))
+
+    def action_do(self, name: str, *numbers: int) -> None:
+        super().action_do(name, *numbers)
+        self.rank_waits.redraw()  # marks the rank under the cursor
 
     def _next_window(self) -> None:
         self.cost.over = COST_WINDOWS[(COST_WINDOWS.index(self.cost.over) + 1) % len(COST_WINDOWS)]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
-from ddpmon.messages import HEAT_MOST, Course, SyncWish, Wish
+from ddpmon.messages import HEAT_MOST, Course, Snapshot, SyncWish, Wish
 from ddpmon.messages.cells import NOTHING
 from ddpmon.tui import numbers
 from ddpmon.tui.blocks import Block
@@ -22,29 +23,60 @@ _LABEL = 22
 """Columns of a name and its newest value."""
 _BLANK: Line = [(" " * _LABEL, "text")]
 _SIDE_BY_SIDE = 110
-_TALLEST = 8
+_TALLEST = 12
+_WITH_AIR = 4
+"""Lines that a course may take from which on one of them parts it from the next."""
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A course with its name."""
+
+    name: str
+    role: str
+    course: Course | None
+    named: str = "text"
+    """The role of the name."""
+
+
+def beside(width: int) -> int:
+    """How many lanes stand beside each other."""
+    return 2 if width >= _SIDE_BY_SIDE else 1
+
+
+def moments(width: int) -> int:
+    """That a lane shows in a block so wide."""
+    return MOMENTS * max(1, width // beside(width) - _LABEL - 1)
+
+
+def courses_wish(snapshot: Snapshot | None, width: int) -> SyncWish:
+    """Steps of a column and columns of what stands in a block so wide."""
+    return SyncWish(usual_steps(snapshot), min(HEAT_MOST, moments(width)))
+
+
+def lines_each(lines: int, rows: int) -> int:
+    """Of so many lines, those that each row of lanes takes."""
+    return max(1, min(_TALLEST + 1, lines // rows))
 
 
 class SyncCourse(BlockPane):
     """Times beside efficiencies, or above them, as a block of a screen."""
 
+    @staticmethod
+    def rows(width: int) -> int:
+        """Lanes below one another."""
+        return len(_EFFICIENCIES) if beside(width) > 1 else len(_TIMES) + len(_EFFICIENCIES)
+
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
         snapshot = frame.snapshot
         if snapshot is None or snapshot.efficiency is None or not snapshot.step:
             return None
-        rows = len(_EFFICIENCIES) if width >= _SIDE_BY_SIDE else len(_TIMES) + len(_EFFICIENCIES)
+        rows = self.rows(width)
         return Block(60, 1 + rows, height=1 + (_TALLEST + 1) * rows)
 
     @property
-    def _columns(self) -> int:
-        """Of the screen that each course has."""
-        width = self.size.width
-        return max(1, (width // 2 if width >= _SIDE_BY_SIDE else width) - _LABEL - 1)
-
-    @property
     def wish(self) -> Wish:
-        steps = usual_steps(self.frame.snapshot)
-        return Wish(sync=SyncWish(steps, min(HEAT_MOST, MOMENTS * self._columns)))
+        return Wish(sync=courses_wish(self.frame.snapshot, self.room[0]))
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         view = None if frame.snapshot is None else frame.snapshot.sync
@@ -52,37 +84,41 @@ class SyncCourse(BlockPane):
             note = "coming…" if view is None else "no step yet"
             return [title("through time ", width), [(f" {note}", "muted")]]
         courses = {course.name: course for course in view.courses}
-        steps = min(view.steps * min(view.columns, MOMENTS * self._columns), view.last_step)
+        steps = min(view.steps * min(view.columns, moments(width)), view.last_step)
         of = f"through time, the last {numbers.count(steps)} steps "
-        beside = width >= _SIDE_BY_SIDE
-        if not beside:
-            lines = rows(courses, (*_TIMES, *_EFFICIENCIES), width, height - 1)
-        else:
-            left = rows(courses, _TIMES, width // 2, height - 1)
-            right = rows(courses, _EFFICIENCIES, width - width // 2, height - 1)
-            lines = [
-                [*fit(left[y] if y < len(left) else [], width // 2), *(right[y] if y < len(right) else [])]
-                for y in range(max(len(left), len(right)))
-            ]
+        times, efficiencies = (
+            [Lane(name, role, courses.get(name)) for name, role in named] for named in (_TIMES, _EFFICIENCIES)
+        )
+        sides = [times, efficiencies] if beside(width) > 1 else [[*times, *efficiencies]]
         full = courses["wait"].high if "wait" in courses else 0.0
         legend: Line = [(f" wait and transfer up to {numbers.ms(full)} ms, efficiencies to 100% ", "muted")]
-        return [title(of, width, legend), *lines]
+        return [title(of, width, legend), *side_by_side(sides, width, height - 1)]
 
 
-def rows(
-    courses: Mapping[str, Course], named: Sequence[tuple[str, str]], width: int, height: int
-) -> list[Line]:  # fmt: skip
-    """A course each, one below the other, all equally high."""
-    tall = max(1, min(_TALLEST, height // len(named)))
-    air = int((tall + 1) * len(named) <= height and tall > 1)
+def side_by_side(sides: Sequence[Sequence[Lane]], width: int, height: int) -> list[Line]:
+    """Each side's lanes below one another, all sides as high as the one of most lanes."""
+    each = lines_each(height, max(map(len, sides)))
+    lines = each * max(map(len, sides))
+    drawn = [below_one_another(side, width // len(sides), lines) for side in sides]
+    return [
+        [piece for side in drawn for piece in fit(side[y] if y < len(side) else [], width // len(sides))]
+        for y in range(max(map(len, drawn)))
+    ]
+
+
+def below_one_another(lanes: Sequence[Lane], width: int, height: int) -> list[Line]:
+    """Lanes that are all equally high."""
+    each = max(1, height // len(lanes)) if lanes else 1
+    air = int(each >= _WITH_AIR)
+    tall = each - air
     lines: list[Line] = []
-    for name, role in named:
-        course = courses.get(name)
-        if course is None:
+    for lane in lanes:
+        if lane.course is None:
             drawn: list[Line] = [*[[]] * (tall - 1), [(numbers.NONE, "muted")]]
         else:
-            drawn = area(course.cells, max(1, width - _LABEL - 1), tall, partial(_always, role))
-        label: Line = [(f" {name:<14}{_newest(course):>6} ", "text" if course is not None else "muted")]
+            drawn = area(lane.course.cells, max(1, width - _LABEL - 1), tall, partial(_always, lane.role))
+        named = lane.named if lane.course is not None else "muted"
+        label: Line = [(f" {lane.name:<14}{_newest(lane.course):>6} ", named)]
         lines += [[*(label if row == tall - 1 else _BLANK), *line] for row, line in enumerate(drawn)]
         lines += [[]] * air
     return lines
