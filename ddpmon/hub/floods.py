@@ -143,7 +143,8 @@ class Floods(threading.Thread):
                 monitor, self._monitors[monitor] = self._to_come.popleft()
                 poller.register(monitor, zmq.POLLIN)
             self._follow(poller, POLL_S)
-            self._check(time.monotonic())
+            with contextlib.suppress(OSError):  # no file was free to read the memory by: the next time, perhaps
+                self._check(time.monotonic())
 
     def _follow(self, poller: zmq.Poller, seconds: float) -> None:
         """Take notice of connections that came and went."""

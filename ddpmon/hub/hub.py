@@ -29,6 +29,7 @@ from ddpmon.hub.sockets import Sockets
 from ddpmon.hub.viewers import Viewers
 from ddpmon.messages import FromRank, Snapshot, ToRank, Wish
 from ddpmon.recording.collector import Collector
+from ddpmon.runs import open_files
 from ddpmon.store.endings import ends_here, whole_ending
 from ddpmon.store.parts import with_parts
 from ddpmon.store.processes import RankProcess
@@ -159,6 +160,7 @@ class Hub:
             self._end_requested = True
 
         signal.signal(signal.SIGTERM, end)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # it may have come already
         return reader
 
     def _tick(self, now: float, unix: float) -> None:
@@ -323,7 +325,7 @@ def main(run_id: str) -> int:
     # Terminals and groups of the launcher are none of the hub's business; the supervisor ends it by SIGTERM.
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    open_files.allow_most()  # a connection is one, and a thousand hubs of other nodes may come
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLD)
     try:

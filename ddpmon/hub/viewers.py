@@ -79,6 +79,7 @@ class Viewers:
         self._whole_of: dict[Wish, Sent] = {}
         """What those have who have all of the current snapshot, however they came to it."""
         self._asked_at: dict[bytes, float] = {}
+        """Who asked last is last."""
         self._current: Snapshot | None = None
         self._frames: dict[Wish, bytes] = {}
         """The current snapshot as it is sent, by what is wished for beside it."""
@@ -118,13 +119,14 @@ class Viewers:
             self._relayed[viewer] = now + RELAYED_S
         else:
             self._waiting[viewer] = (version, now + AGAIN_S)
+        self._asked_at.pop(viewer, None)
         self._asked_at[viewer] = now
         self._wishes[viewer] = request.wish
         if request.base is not None:
             self._bases[viewer] = request.base if request.epoch == self._epoch else 0
         else:
             self._bases.pop(viewer, None)
-        if len(self._asked_at) > MOST:  # mostly viewers that have gone
+        if len(self._asked_at) > MOST:
             gone = next(iter(self._asked_at))
             del self._asked_at[gone], self._wishes[gone]
             self._bases.pop(gone, None)

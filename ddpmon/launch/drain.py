@@ -18,7 +18,6 @@ import contextlib
 import fcntl
 import glob
 import os
-import resource
 import signal
 import socket
 import stat
@@ -30,7 +29,7 @@ from ddpmon.errors import DdpmonError, UsageError
 from ddpmon.launch import spool
 from ddpmon.launch.boundedlog import FIRST_BYTES, LEAST_BYTES, RUN_BYTES, BoundedLog, bound_bytes
 from ddpmon.launch.spool import Spool
-from ddpmon.runs import Run, proc
+from ddpmon.runs import Run, open_files, proc
 
 PAUSE_S = 0.1
 POLL_S = 1.0
@@ -279,8 +278,7 @@ def main() -> None:
     """Drain one run."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    with contextlib.suppress(OSError, ValueError):  # two descriptors for each stream of each attempt
-        resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    open_files.allow_most()  # two for each stream of each attempt
     try:
         most_bytes = bound_bytes(os.environ)
     except UsageError:  # said where the run was started

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from ddpmon import runs
@@ -53,10 +55,14 @@ class HubKeeper:
         # -P: a file of the user's working directory must not stand in for a module of the hub
         command = [sys.executable, "-P", "-m", "ddpmon.hub", self._run_id]
         log = runs.run_dir(self._run_id) / "logs" / "hub.log"
+        # SIGTERM is blocked until the hub handles it: before, it would end a hub that has its report still to write.
+        spawn = partial(
+            processes.spawn, command, dict(os.environ), blocked={signal.SIGTERM}, ignored=processes.SCHEDULERS
+        )
         try:
-            return processes.spawn(command, dict(os.environ), log, ignored=processes.SCHEDULERS)
+            return spawn(log)
         except OSError:  # a full disk: a hub without a log is better than none
-            return processes.spawn(command, dict(os.environ), Path(os.devnull), ignored=processes.SCHEDULERS)
+            return spawn(Path(os.devnull))
 
     def ended(self, at: float, code: int | None) -> None:
         """The hub ended, by waitpid's answer; None: the code is unknown."""

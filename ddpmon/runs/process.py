@@ -22,4 +22,7 @@ class Process:
 
     def alive(self) -> bool:
         """Whether this very process still runs."""
-        return Process.of(self.pid) == self
+        stat = proc.stat(self.pid)
+        if stat is None:
+            return proc.exists(self.pid)  # where no file is free to read it by, it lives on
+        return stat.alive and stat.start_ticks == self.start_ticks

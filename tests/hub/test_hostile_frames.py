@@ -5,6 +5,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -12,9 +13,11 @@ import msgspec
 import pytest
 
 from ddpmon import runs
+from ddpmon.hub.floods import Floods
 from ddpmon.messages import STAGE_GROUP, STAGE_TRAINING, Bye, Failure, Sample, Scalar, Welcome, encode
 from ddpmon.recording.recorded import recorded_report, recorded_snapshot
-from tests.hub.conftest import until
+from ddpmon.runs import proc
+from tests.hub.conftest import DEADLINE_S, until
 from tests.worlds import own_times, records
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "hostile_frames.py"
@@ -345,6 +348,22 @@ def test_a_message_without_end_is_cut_off_and_honest_ranks_lose_nothing(stage, t
         rank.socket.send(encode(batch))
     rank.acknowledged(held[-1].seq)
     assert viewer.until(lambda s: s.ranks[0].steps == 40, "all steps").records_lost == 0
+
+
+def test_who_watches_for_floods_goes_on_where_memory_cannot_be_read_for_once(monkeypatch):
+    read, goes_on = proc.own_memory_bytes, threading.Event()
+    readings = iter([read, lambda: os.open("/", os.O_WRONLY)])
+
+    def read_next():
+        return next(readings, lambda: goes_on.set() or read())()
+
+    monkeypatch.setattr(proc, "own_memory_bytes", read_next)
+    watch = Floods({})
+    watch.start()
+    try:
+        assert goes_on.wait(DEADLINE_S)
+    finally:
+        watch.finish()
 
 
 def test_a_message_of_very_many_parts_is_the_last_of_its_sender(stage):

@@ -11,6 +11,7 @@ import pytest
 
 from ddpmon import runs
 from ddpmon.export import report as reports
+from ddpmon.launch.keeper import HubKeeper
 from ddpmon.messages import decode_snapshot
 from ddpmon.recording.recorded import recorded_report, recorded_snapshot
 from ddpmon.recording.recording import Recording
@@ -201,6 +202,15 @@ def test_signals_of_a_terminal_do_not_reach_it(stage, number):
     hub.send_signal(number)
     stage.rank(0).join()
     assert hub.poll() is None
+
+
+def test_a_hub_that_is_told_to_end_as_it_begins_still_writes_the_report(stage):
+    stage.save(ended_at=time.time(), exit_code=0)
+    keeper = HubKeeper(stage.run.id, print)
+    assert keeper.start_if_due(0.0)
+    os.kill(keeper.process.pid, signal.SIGTERM)  # long before there is a handler for it
+    assert os.waitstatus_to_exitcode(os.waitpid(keeper.process.pid, 0)[1]) == 0, stage.log()
+    assert json.loads((stage.dir / "report.json").read_text())["run"]["state"] == "done"
 
 
 def test_sigterm_in_the_middle_of_a_run_leaves_a_recording_to_go_on_from(stage):

@@ -8,7 +8,7 @@ import sys
 import zmq
 
 from ddpmon import runs
-from ddpmon.hub.viewers import Viewers
+from ddpmon.hub.viewers import MOST, Viewers
 from ddpmon.messages import HeatWish, Next, RankView, RunView, Snapshot, Wish, decode_snapshot, encode
 from ddpmon.messages.changes import changed
 from tests.worlds import own_times, records
@@ -43,6 +43,14 @@ def test_a_new_viewer_and_one_of_an_earlier_hub_are_answered_at_once(stage):
         viewer = stage.viewer()
         viewer.socket.send(encode(request))
         assert viewer.socket.poll(900)
+
+
+def test_more_viewers_than_a_process_may_have_files_by_default_are_served(stage):
+    """ZeroMQ ends a process that can take no further connection."""
+    hub = stage.hub(before=["prlimit", "--nofile=48:1024"])
+    for viewer in [stage.viewer() for _ in range(40)]:
+        viewer.get()
+    assert hub.poll() is None
 
 
 def test_requests_pile_up_to_one_answer(stage):
@@ -87,6 +95,25 @@ def test_a_wish_that_piled_up_with_a_later_request_is_granted_at_once():
         served.receive(0.2)
         served.serve(0.2)
         assert not viewer.poll(0)
+    finally:
+        context.destroy(linger=0)
+
+
+def test_a_viewer_that_asks_on_keeps_its_wish_however_many_come_and_go():
+    context = zmq.Context()
+    run = RunView(id="20260101-000000-aaaa", name="mnist", world_size=0)
+    build = lambda version: Snapshot("a hub", version, 0.0, run, state="running", verdict=f"version {version}")
+    granted = []
+    try:
+        hub = context.socket(zmq.ROUTER)
+        served = Viewers(hub, build, lambda made, wish: granted.append(wish) or made, lambda ranks: None, "a hub")
+        wish = Wish(HeatWish(rows=10, columns=40))
+        for number in range(MOST + 2):
+            granted.clear()
+            served.take(b"dashboard", encode(Next(wish=wish)), float(number))
+            served.take(b"status %d" % number, encode(Next()), float(number))
+            served.serve(float(number))
+            assert wish in granted, number
     finally:
         context.destroy(linger=0)
 

@@ -126,6 +126,22 @@ def test_one_that_is_gone() -> None:
             read(gone)
 
 
+def test_a_process_lives_and_is_signalled_also_where_no_file_is_free_to_read_of_it() -> None:
+    program = (
+        "import resource, signal, subprocess\n"
+        "from ddpmon.launch.processes import send\n"
+        "from ddpmon.runs import Process\n"
+        "child = subprocess.Popen(['sleep', '600'])\n"
+        "process = Process.of(child.pid)\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))\n"
+        "assert process.alive()\n"
+        "send(process, signal.SIGTERM)\n"
+        "assert child.wait(30) == -signal.SIGTERM\n"
+        "assert not process.alive()\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_this_machine_and_process() -> None:
     assert len(proc.boot_id()) == 36
     assert proc.pid_namespace().startswith("pid:[")
