@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import psutil
+import contextlib
 
-from ddpmon.runs import Process
+from ddpmon.runs import Process, proc
 
 
 def started_ranks(agent: Process) -> frozenset[int]:
@@ -12,18 +12,9 @@ def started_ranks(agent: Process) -> frozenset[int]:
 
     Reads every child's environment: for the time of waiting only.
     """
-    if not agent.alive():
-        return frozenset()
-    ranks = set()
-    try:
-        children = psutil.Process(agent.pid).children()
-    except psutil.Error:
-        return frozenset()
-    for child in children:
-        try:
-            rank = child.environ().get("RANK", "")
-        except (psutil.Error, OSError):
-            continue  # ended meanwhile
-        if rank.isdecimal():
-            ranks.add(int(rank))
+    ranks: set[int] = set()
+    for pid in proc.children().get(agent.pid, ()) if agent.alive() else ():
+        with contextlib.suppress(OSError):  # ended meanwhile
+            values = [word[5:] for word in proc.environment(pid) if word.startswith(b"RANK=")]
+            ranks.update(int(value) for value in values if value.isdigit())
     return frozenset(ranks)
