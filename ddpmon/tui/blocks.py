@@ -31,7 +31,7 @@ class Block:
     height: int = ALL
     """More is of no use to it."""
     used: Callable[[int], int] = _all_of_them
-    """Of so many lines, those that it can use."""
+    """Of so many lines, those that it can use below another block; beside one it has that one's."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,11 @@ def arrange(blocks: Sequence[Block], width: int, height: int) -> list[Box | None
     Lines that are left over once every band has its least go to the bands from the first on, as far as they wish for
     them; columns of a band to its blocks in their order, the rest to the last, so that no margin is ragged.
     """
-    first, others = blocks[0], blocks[1:]
+    first, others = blocks[0], list(blocks[1:])
     whole = min(height, first.height)
     below = _flow(others, Box(0, whole, width, height - whole))
     beside_width = width - first.least_width - AIR
+    others = [replace(block, used=_all_of_them) for block in others]
     beside = _flow(others, Box(width - beside_width, 0, beside_width, height))
     if any(below) or not any(beside):
         return [Box(0, 0, width, whole), *below]

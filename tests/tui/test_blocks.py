@@ -69,6 +69,11 @@ def test_lines_that_a_band_cannot_use_go_to_the_next():
     assert arrange([TABLE, lanes], 80, 10)[1] == Box(0, 6, 80, 2)
 
 
+def test_beside_the_first_block_lanes_have_all_of_its_lines():
+    lanes = Block(40, 5, used=lambda lines: lines // 8 * 8)
+    assert arrange([Block(60, 3, 60, 1024), lanes], 160, 23)[1] == Box(61, 0, 99, 23)
+
+
 def test_the_last_in_the_list_is_the_first_to_go():
     assert arrange([TABLE, DETAIL, DETAIL], 80, 23)[1:] == [Box(0, 6, 80, 9), Box(0, 15, 80, 8)]
     assert arrange([TABLE, DETAIL, DETAIL], 80, 21)[1:] == [Box(0, 6, 80, 15), None]

@@ -69,7 +69,7 @@ class DeviceLanes(BlockPane):
             width if self._whole_width else _LEAST_WIDTH,
             least,
             height=_ABOVE + (_TALLEST + 1) * ranks,
-            used=partial(_used, ranks if height >= TALL else 1),
+            used=partial(_used, ranks),
         )
 
     def _shown(self, snapshot: Snapshot | None) -> tuple[list[int | None], tuple[str, ...]]:
