@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from scale_plan import Plan, Said
 
 from ddpmon.analysis.steps.table import HAS_LOSS, HAS_RATE, PHASES, ROW
-from ddpmon.hub.bundles import _Closed
+from ddpmon.hub.bundles import Closed
 from ddpmon.hub.uplink import Uplink
 from ddpmon.messages import (
     PROTOCOL,
@@ -111,12 +111,8 @@ class Link(Uplink):
 
     def add_block(self, block: bytes, batches: int, now: float) -> None:
         """Take what ranks sent, packed: as a bundle of its own behind what was added before."""
-        bundles = self._bundles
-        bundles.close(merge=self._takes_merged)
-        bundles._seq += 1
-        closed = _Closed(bundles._seq, [], [Packed(0, block)], batches)
-        bundles._bytes += closed.bytes
-        bundles._waiting.append(closed)
+        self._bundles.close(merge=self._takes_merged)
+        self._bundles.append(Closed(blocks=[Packed(0, block)], batches=batches))
         self._sent_at = now  # no heartbeat beside it
 
     @property

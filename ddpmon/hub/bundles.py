@@ -25,14 +25,15 @@ STEP_BYTES, BATCH_BYTES = 110, 300
 
 
 @dataclass
-class _Closed:
+class Closed:
     """A bundle to be sent, or sent again."""
 
-    seq: int
     items: list[Item] = field(default_factory=list)
     blocks: list[Packed] = field(default_factory=list)
     batches: int = 0
     """In the blocks."""
+    seq: int = 0
+    """Its number, once it waits to be sent."""
 
     @property
     def bytes(self) -> int:
@@ -57,8 +58,8 @@ class Bundles:
         self._kept_bytes = kept_bytes
         self._open: deque[tuple[Item | Batch, int]] = deque()
         """What is in no bundle yet, and its size."""
-        self._waiting: deque[_Closed] = deque()
-        self._sent: deque[_Closed] = deque()
+        self._waiting: deque[Closed] = deque()
+        self._sent: deque[Closed] = deque()
         """Bundles that the root has not recorded yet."""
         self._bytes = 0
         self._seq = 0
@@ -87,8 +88,7 @@ class Bundles:
         """Make bundles of what came since. even_empty: a heartbeat is due. merge: the root takes merged batches."""
         while self._open or even_empty:
             even_empty = False
-            self._seq += 1
-            closed = _Closed(self._seq)
+            closed = Closed()
             batches: list[Batch] = []
             size = count = 0
             while self._open and size < BUNDLE_BYTES and count < BUNDLE_ITEMS:
@@ -101,8 +101,15 @@ class Bundles:
                 _pack(closed, batches, merge=merge)
                 closed.items.append(item)
             _pack(closed, batches, merge=merge)
-            self._bytes += closed.bytes - size
-            self._waiting.append(closed)
+            self._bytes -= size
+            self.append(closed)
+
+    def append(self, closed: Closed) -> None:
+        """Have a bundle wait to be sent, behind those that do."""
+        self._seq += 1
+        closed.seq = self._seq
+        self._bytes += closed.bytes
+        self._waiting.append(closed)
 
     def next(self, now_us: int, *, stopping: bool = False, over: bool = False, blocks: bool = True) -> Bundle | None:
         """The bundle to send now. over: the run is over here. blocks: the root takes them."""
@@ -135,7 +142,7 @@ class Bundles:
         return not (self._open or self._waiting or self._sent)
 
 
-def _pack(closed: _Closed, batches: list[Batch], *, merge: bool) -> None:
+def _pack(closed: Closed, batches: list[Batch], *, merge: bool) -> None:
     """Put what was gathered behind the items that a bundle has, and gather anew."""
     if batches:
         closed.blocks.append(Packed(len(closed.items), pack(merged(batches) if merge else batches)))

@@ -16,8 +16,8 @@ SETTLE_S = 6.0
 TERMINATE_S = 2.0
 GIVE_UP_S = 10.0
 """A process that survives SIGKILL for this long is stuck in the kernel."""
-HUB_END_S = 10.0
-"""How long the hub may take to write the last records once the run is over."""
+HUB_END_S = 15.0
+"""How long the hub may take to write the last records once the run is over, one that was only just started too."""
 
 
 class Do(Enum):

@@ -42,7 +42,6 @@ SIGNALS = STOPS | {signal.SIGCHLD}
 IDLE_S = 1.0
 ENDING_S = 0.1
 """How often it looks while the run ends: what is left need not be a child, whose end would be signalled."""
-HUB_READY_S = 5.0
 GOODBYES_S = 5.0
 """How long the hub may take to record the goodbyes that ranks left behind."""
 WRITE_END_S = 600.0
@@ -290,9 +289,6 @@ class Supervisor:
         hub, self.hub.process = self.hub.process, None
         if hub is None:
             return
-        # a hub that was only just started must have come far enough to take a SIGTERM for what it means
-        view = runs.socket_dir(self.run.id) / "view.sock"
-        self._wait_until(HUB_READY_S, lambda: not hub.alive() or os.path.exists(view))
         processes.send(hub, signal.SIGTERM)
         processes.send(hub, signal.SIGCONT)  # one that was stopped has not taken what the last ranks left
         self._wait_until(HUB_END_S, lambda: not hub.alive())

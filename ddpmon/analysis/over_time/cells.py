@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.analysis.statistics.arrays import Bools, Floats
+from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
 from ddpmon.messages.cells import LEAST, MOST, NOT_FINITE, NOTHING
 
 Bytes = NDArray[np.uint8]
@@ -13,6 +13,12 @@ BINS = 256
 """Bins that are kept of each resolution: as many columns as a wide terminal shows, in bounded memory."""
 _MISSES = 20
 """One bin in so many may miss a condition that holds all the same: single steps stray."""
+
+
+def latest_bins(last_step: int, steps: int, most: int) -> Ints:
+    """Numbers of the bins of so many steps up to that of the last step, as many as are wanted and kept at most."""
+    last = last_step // steps
+    return np.arange(max(0, last - min(most, BINS) + 1), last + 1)
 
 
 def quantise(values: Floats, has_value: Bools, low: float, high: float) -> Bytes:

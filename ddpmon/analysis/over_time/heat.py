@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.analysis.over_time.cells import BINS, Bytes, holds_since, quantise
+from ddpmon.analysis.over_time.cells import BINS, Bytes, holds_since, latest_bins, quantise
 from ddpmon.analysis.over_time.utilization import Overlaps, Utilization
 from ddpmon.analysis.statistics.arrays import Ints
 from ddpmon.analysis.statistics.excess import over_peers
@@ -195,8 +195,7 @@ class Heat:
         level = self._levels.get(steps)
         if level is None or not self.last_step:
             return None
-        last = self.last_step // steps
-        numbers = np.arange(max(0, last - min(bins, BINS) + 1), last + 1)
+        numbers = latest_bins(self.last_step, steps, bins)
         slots = numbers % BINS
         there = level.number[slots] == numbers
         sums, counts = self._of(level, metric, slots)
@@ -226,8 +225,7 @@ class Heat:
         level = self._levels.get(steps)
         if level is None or not self.last_step:
             return None
-        last = self.last_step // steps
-        judged = self._judged(level, metric, last, self.last_step)
+        judged = self._judged(level, metric, self.last_step // steps, self.last_step)
         over = judged.scan.over
         wider = next((each for length, each in self._levels.items() if length > steps), None)
         if wider is not None and (ended := (self.last_step + 1) // wider.steps - 1) >= 0:
@@ -238,7 +236,7 @@ class Heat:
                 place = np.searchsorted(coarse.numbers, wanted).clip(max=len(coarse.numbers) - 1)
                 more = coarse.scan.over[place] * (coarse.numbers[place] == wanted)[:, None]
                 over = np.maximum(over, np.where(more < CLEAR * judged.scan.least, more, 0))
-        numbers = np.arange(max(0, last - min(bins, BINS) + 1), last + 1)
+        numbers = latest_bins(self.last_step, steps, bins)
         there = np.isin(numbers, judged.numbers)
         over = over[np.isin(judged.numbers, numbers)]
         cells = np.full((len(numbers), len(self.ranks)), NOTHING, np.uint8)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.analysis.over_time.cells import BINS, holds_since, quantise
+from ddpmon.analysis.over_time.cells import BINS, holds_since, latest_bins, quantise
 from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
@@ -125,8 +125,7 @@ class Past:
         if level is None or not self.last_step or rank not in self.ranks:
             return None
         place = self.ranks.index(rank)
-        last = self.last_step // steps
-        numbers = np.arange(max(0, last - min(columns, BINS) + 1), last + 1)
+        numbers = latest_bins(self.last_step, steps, columns)
         mine = level.means(numbers, slice(place, place + 1))[:, 0].astype(np.float64)
         peers = self._medians(level, place, numbers)
         rows = [_phase(name, mine, peers, numbers * steps, steps) for name in ("own", *PHASES, "step")]
@@ -143,8 +142,7 @@ class Past:
         places = [self.ranks.index(rank) for rank in ranks if rank in self.ranks]
         if level is None or not self.last_step or not places:
             return []
-        last = self.last_step // steps
-        numbers = np.arange(max(0, last - min(columns, BINS) + 1), last + 1)
+        numbers = latest_bins(self.last_step, steps, columns)
         own = level.means(numbers, slice(None))[:, places, : Phase.WAIT].sum(axis=2).astype(np.float64)
         seen = own[np.isfinite(own)]
         middle = float(np.median(seen)) if len(seen) else 0.0
@@ -164,8 +162,7 @@ class Past:
         level = self._levels.get(steps)
         if level is None or not self.last_step or len(self.ranks) < 2:
             return []
-        last = self.last_step // steps
-        numbers = np.arange(max(0, last - min(columns, BINS) + 1), last + 1)
+        numbers = latest_bins(self.last_step, steps, columns)
         means = level.means(numbers, slice(None))[..., :_LOSS].astype(np.float64)
         wait, transfer = means[..., Phase.WAIT].mean(axis=1), means[..., Phase.TRANSFER].mean(axis=1)
         own, step = means[..., : Phase.WAIT].sum(axis=2), means.sum(axis=2).mean(axis=1)
