@@ -25,6 +25,7 @@ def open_recording(run: Run) -> tuple[Store, Recorder]:
     trouble = None
     if path.exists():
         try:
+            _roll_back(path)
             with Recording(run, tails=False) as recording:
                 store = restored_store(recording)
                 if recording.database.salvaged:
@@ -45,6 +46,13 @@ def open_recording(run: Run) -> tuple[Store, Recorder]:
     return store, Recorder(path, run.id, clock)
 
 
+def _roll_back(path: Path) -> None:
+    """Undo the transaction in which a hub was killed that wrote without a log: who only reads cannot."""
+    if Path(f"{path}-journal").exists():
+        with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path)) as db:
+            db.execute("SELECT count(*) FROM sqlite_master")
+
+
 def _replace(path: Path, recording: Recording) -> str:
     """Put what is whole of a damaged recording in its place; returns what is to be said of it."""
     whole = path.with_suffix(".whole")
@@ -60,10 +68,10 @@ def _replace(path: Path, recording: Recording) -> str:
 
 
 def _put_aside(path: Path) -> Path:
-    """Rename a recording, and the log beside it, which is no other recording's."""
+    """Rename a recording, and the log or journal beside it, which is no other recording's."""
     aside = path.with_suffix(".damaged")
     path.replace(aside)
-    for suffix in ("-wal", "-shm"):
+    for suffix in ("-wal", "-shm", "-journal"):
         with contextlib.suppress(FileNotFoundError):
             Path(f"{path}{suffix}").replace(f"{aside}{suffix}")
     return aside

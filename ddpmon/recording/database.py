@@ -17,8 +17,9 @@ from ddpmon.store.clock import Clock
 
 BUSY_S = 2.0
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-_TRIED_BY_PAGES = {*_DAMAGED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
-"""What SQLite answers where the pages may still tell: for one, it opens no log in a folder that it may not write to."""
+_TRIED_BY_PAGES = {*_DAMAGED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}
+"""What SQLite answers where the pages may still tell: for one, it opens no log in a folder that it may not write to,
+and who only reads cannot undo what a writer left that was killed in the midst of a transaction."""
 _NEEDED = {"processes", "steps"}
 
 

@@ -5,11 +5,13 @@ import os
 import random
 import shutil
 import sqlite3
+from pathlib import Path
 
 import pytest
 
 from ddpmon.errors import RecordingError
 from ddpmon.export import report
+from ddpmon.hub import opening
 from ddpmon.messages import Ack, decode_to_rank
 from ddpmon.recording.recorded import recorded_report, recorded_snapshot, recorded_state
 from ddpmon.recording.recording import Recording, recording_path
@@ -37,6 +39,39 @@ def path(run):
 
 def rows(db, table):
     return set(db.execute(f"SELECT * FROM {table}"))
+
+
+@pytest.fixture
+def half_written(path):
+    """The recording as a writer without a log leaves it that is killed in the midst of a transaction."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("PRAGMA cache_size=1")
+        db.execute("PRAGMA journal_mode=TRUNCATE")
+        db.execute("BEGIN")
+        db.executemany("INSERT INTO events VALUES (?, 'info', ?)", [(float(at), "x" * 500) for at in range(2000)])
+        left = {suffix: Path(f"{path}{suffix}").read_bytes() for suffix in ("", "-journal")}
+    for suffix, content in left.items():
+        Path(f"{path}{suffix}").write_bytes(content)
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+        with pytest.raises(sqlite3.OperationalError) as refused:
+            db.execute("SELECT count(*) FROM steps").fetchall()
+        assert refused.value.sqlite_errorname == "SQLITE_READONLY_ROLLBACK"
+
+
+def test_a_transaction_that_was_cut_short_keeps_nobody_from_reading(run, path, half_written):
+    with Recording(run) as recording:
+        assert sum(process.records for process in recording.registry().seats.values()) == STEPS * RANKS
+        assert not recording.damaged
+    assert Path(f"{path}-journal").stat().st_size, "who reads undoes nothing: a writer may still live"
+
+
+def test_a_hub_undoes_the_transaction_that_the_one_before_it_did_not_end(run, path, half_written):
+    store, recorder = opening.open_recording(run)
+    recorder.close()
+    assert "the hub was restarted" in store.events[-1].text
+    assert len(store.events) == 3
+    assert store.step == STEPS
+    assert {each.name for each in path.parent.glob("telemetry.*")} <= {"telemetry.db", "telemetry.spare"}
 
 
 def test_rows_are_found_wherever_the_file_is_cut(run, path):
