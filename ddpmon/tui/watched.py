@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 
 from ddpmon.runs import Run
 from ddpmon.source import Source
@@ -12,6 +12,7 @@ from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import plain
 from ddpmon.tui.outcome import Outcome
 from ddpmon.tui.passage import Passage
+from ddpmon.tui.reading import read
 
 
 class Watched:
@@ -46,7 +47,7 @@ class Watched:
         name = self._name(run)
         self.opening = run
         try:
-            opened = await asyncio.to_thread(self.place.attach, run) if name else self._first
+            opened = await read(partial(self.place.attach, run)) if name else self._first
             if self.opening is not run:
                 opened.close()
                 return False

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from ddpmon import runs
+from ddpmon import comparison, runs
 from ddpmon.source import FakeSource, place
 from ddpmon.source.listed import AllRuns, ListedVerdict
 from ddpmon.tui.outcome import Outcome
@@ -122,6 +122,31 @@ def test_keys_work_while_a_run_is_opened_and_what_is_asked_for_last_is_shown(sev
     assert opened["run-4"].closed
     assert app.passage.source is opened["run-1"]
     assert app.current_mode == "heat", "who went to another screen meanwhile stays there"
+
+
+def test_who_leaves_while_a_run_is_opened_or_compared_does_not_wait_for_it(several, monkeypatch):
+    opens, compares, may_end = threading.Event(), threading.Event(), threading.Event()
+
+    def reads(begun):
+        def read(*_):
+            begun.set()
+            assert may_end.wait(60)
+
+        return read
+
+    monkeypatch.setattr(place, "attach", reads(opens))
+    monkeypatch.setattr(comparison, "build", reads(compares))
+    giving_up = threading.Timer(60, may_end.set)  # a dashboard that waits would never end
+    giving_up.start()
+    drive(snapshots.slow(), "8", "j", "enter", until(lambda _: opens.is_set()), "q")
+    drive(snapshots.slow(), "8", "G", "c", "up", "c", until(lambda _: compares.is_set()), "q", "q")
+    assert not may_end.is_set()
+    reading = [thread for thread in threading.enumerate() if thread.name == "ddpmon-reading"]
+    assert [thread.daemon for thread in reading] == [True, True], "Python waits for others when it ends"
+    giving_up.cancel()
+    may_end.set()
+    for thread in reading:
+        thread.join(60)
 
 
 def test_another_run_is_stopped_after_a_question(several, living):
