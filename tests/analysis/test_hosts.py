@@ -10,9 +10,10 @@ from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
 from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.steps.by_host import by_host
+from ddpmon.analysis.steps.one_phase import in_each_phase
 from ddpmon.analysis.steps.window import Window
 from ddpmon.messages import OWN_PHASES
-from tests.analysis.noise import wandering
+from tests.analysis.noise import bursts, wandering
 from tests.worlds import own_times, world_with
 
 DATA, BACKWARD = OWN_PHASES.index("data"), OWN_PHASES.index("backward")
@@ -100,6 +101,20 @@ def test_hosts_of_ranks_that_wander_are_not_slow(seed, steps):
     own = own_times(steps, 8, noise=0.01, seed=seed) * wandering(steps, 8, share=0.1, lasts=33, seed=seed)
     told = findings(world_with(own), Evidence(world_size=8, conditions=placed(8, 4)))
     assert [finding.text for finding in told if finding.severity != "info"] == []
+
+
+def test_what_makes_all_phases_of_ranks_longer_is_taken_out_of_each_phase_of_two_hosts_too():
+    """A burst of three ranks of one host is far out in each phase by itself, where it is not in their own times."""
+    own = own_times(400, 8, noise=0.02) * bursts(400, 8, share=0.3, lasts=6, seed=1)
+    delayed = own.copy()
+    delayed[250:, 4:, BACKWARD] += 2.0
+    ranks = world_with(delayed)
+    hosts = by_host(ranks, [range(4), range(4, 8)])
+    hosts.strays_as_means_of(ranks, np.full(2, 0.7))
+    shown = max(in_each_phase(hosts, [1], 0.01), key=lambda phase: phase.excess_ms[250:, 0].mean()).excess_ms[:, 0]
+    means = own[..., BACKWARD].reshape(400, 2, 4).mean(axis=2)
+    assert shown[:250].std() < 0.4 * (means[:250, 1] - means[:250, 0]).std()
+    assert shown[250:].mean() - shown[:250].mean() == pytest.approx(2.0, abs=0.3)
 
 
 @pytest.mark.parametrize("far", [8.0, 30.0])

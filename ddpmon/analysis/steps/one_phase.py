@@ -73,17 +73,29 @@ def in_each_phase(world: World, columns: Sequence[int], least_ms: float) -> Iter
         return
     columns = list(columns[:MOST])
     chosen = [*columns, *some_of(np.delete(np.arange(len(world.ranks)), columns)).tolist()]
-    values = np.ascontiguousarray(world.phases_ms[:, chosen].transpose(2, 0, 1))
-    # All phases at once: of few ranks each call takes longer than its work.
-    excess = _over_peers(values)
-    rest = _over_peers(world.own_ms[:, chosen] - values)
-    excess -= _shared(excess, rest)[:, None, None] * rest
+    excess, rest = _of_phases(world, chosen)
+    excess -= _shared(*_telling(world, excess, rest))[:, None, None] * rest
     least = least_ms * IN_ONE_PHASE.enter
     mine = excess[..., : len(columns)]
     highest = np.maximum.reduce([mine[:, -steps:].mean(axis=1).max(axis=1) for steps in LATELY])
     for phase in np.flatnonzero(highest >= least).tolist():
         smooth = steady(excess[phase])
         yield PhaseExcess(columns, excess[phase], smooth, running_total(smooth), world.usual_ms, least)
+
+
+def _of_phases(world: World, chosen: Sequence[int]) -> tuple[Floats, Floats]:
+    """[P, S, chosen] What these columns take longer than the median of them, in each phase and in the others."""
+    values = np.ascontiguousarray(world.phases_ms[:, chosen].transpose(2, 0, 1))
+    # All phases at once: of few ranks each call takes longer than its work.
+    return _over_peers(values), _over_peers(world.own_ms[:, chosen] - values)
+
+
+def _telling(world: World, excess: Floats, rest: Floats) -> tuple[Floats, Floats]:
+    """The same of series that tell how phases go together: of few means they are what those are means of."""
+    if world.parts is None or len(world.ranks) > FEW:
+        return excess, rest
+    parts = world.parts[0]
+    return _of_phases(parts, some_of(np.arange(len(parts.ranks))).tolist())
 
 
 def _over_peers(values: Floats) -> Floats:

@@ -102,7 +102,7 @@ class World:
     def noise(self) -> Chance:
         """How far chance alone carries means of these excesses; of 10 steps at least. Dear: asked only where needed."""
         own = chance(self.total_ms, self.usual_ms)
-        return own if self._parts is None else own.of_means(self._parts[0].noise, self._parts[1])
+        return own if self.parts is None else own.of_means(self.parts[0].noise, self.parts[1])
 
     @cached_property
     def restless(self) -> float:
@@ -110,12 +110,13 @@ class World:
         return restless(self.excess_ms)
 
     @cached_property
-    def _parts(self) -> tuple[World, Floats] | None:
+    def parts(self) -> tuple[World, Floats] | None:
+        """Where its columns are means: the world of what they are means of, and what each strays of that at least."""
         return None
 
     def strays_as_means_of(self, parts: World, share: Floats) -> None:
         """Its columns are means of those of another world, which tells of their noise too: see `Chance.of_means`."""
-        vars(self)["_parts"] = parts, share
+        vars(self)["parts"] = parts, share
 
     @cached_property
     def _means(self) -> dict[str, Floats]:
