@@ -28,7 +28,7 @@ _MOST_KEPT = 128
 _ITEMS_MOST = 1 << 40
 _ROUNDING = 1e-6
 _EPOCH_OF = re.compile(r"epoch\W{0,3}(\d{1,7}) ?(?:/|of) ?(\d{1,7})", re.IGNORECASE)
-"""What people write before a bar: "Epoch 2/10", "Epoch [2/10]"."""
+"""What people write before a bar: "Epoch 2/10", "Epoch [2/10]". The first of ten is "1/10", "0/10" or "0/9"."""
 
 
 class BarReading(NamedTuple):
@@ -228,6 +228,8 @@ class Bars:
         """Whether the bar before it had the same total: another pass over the same data."""
         self._end = 0
         """How many steps will be finished when the latest pass ends."""
+        self._written_from_0 = False
+        """Whether epochs that are written beside a bar began with 0: of how many then stays open."""
 
     def follow(self, step: int, at: float, epoch_at: float | None = None) -> None:
         """Read all bars.
@@ -291,8 +293,13 @@ class Bars:
             self.total = self._end
             self._outside = [bar]
         elif written is not None:
-            self.epoch, self.epochs = int(written[1]), int(written[2])
-            self.total = self._end + whole * max(0, self.epochs - self.epoch)
+            epoch, epochs = int(written[1]), int(written[2])
+            self._written_from_0 = self._written_from_0 or epoch == 0
+            if self._written_from_0:
+                self.epoch, self.total = epoch + 1, None
+            else:
+                self.epoch, self.epochs = epoch, epochs
+                self.total = self._end + whole * max(0, epochs - epoch)
         else:
             self.total = None if self._repeats or alone else self._end
 

@@ -165,6 +165,15 @@ def test_epochs_written_beside_the_bar(training: Training) -> None:
     assert training.epochs[-1] == (3, 3)
 
 
+@pytest.mark.parametrize("written", [2, 3])
+def test_epochs_written_from_0_are_counted_from_1_and_of_how_many_stays_open(training: Training, written: int) -> None:
+    for epoch in range(3):
+        for _ in bar(range(40), desc=f"Epoch {epoch}/{written}"):
+            training.batch(0.2)
+    assert training.told == set()
+    assert set(training.epochs) == {(None, None), (1, None), (2, None), (3, None)}
+
+
 def test_a_bar_that_comes_again_is_not_the_whole_run(training: Training) -> None:
     for _ in range(3):
         for _ in bar(range(40)):
