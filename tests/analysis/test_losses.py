@@ -45,6 +45,13 @@ def test_a_jump_that_is_over_is_no_alarm():
     assert abs(finding.until_step - 132) <= 3
 
 
+def test_a_jump_of_a_loss_below_zero_is_over_too_once_it_has_come_back():
+    loss = falling(2) - 7.0
+    loss[100:130] += 30.0
+    (finding,) = spiked(loss)
+    assert (finding.severity, finding.until_step is None) == ("info", False)
+
+
 @pytest.mark.parametrize("noise", [0.02, 0.1, 0.3])
 def test_a_loss_that_falls_or_strays_is_left_alone(noise):
     for seed in range(30):

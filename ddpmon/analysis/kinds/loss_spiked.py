@@ -59,8 +59,9 @@ def detect(moment: Moment) -> Iterator[Detection[LossSpiked]]:
         return
     was, stray = _usual(smooth, at)
     up = smooth[at:]
-    calm = np.flatnonzero(up <= TIMES.stay * was + stray)
-    over = bool(len(calm)) and float(np.median(smooth[-LATELY:])) <= TIMES.stay * was + stray
+    usual = was + (TIMES.stay - 1) * abs(was) + stray
+    calm = np.flatnonzero(up <= usual)
+    over = bool(len(calm)) and float(np.median(smooth[-LATELY:])) <= usual
     # The running median rises two steps after the loss does.
     at += SMOOTHED // 2
     first, when = _first(world.loss, at, len(world.ranks))
