@@ -2,11 +2,13 @@
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from ddpmon.analysis.events import News
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
+from ddpmon.analysis.kinds.late_in_bursts import are_enough
 from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.verdict import running
 from tests.worlds import OWN, own_times, world_with
@@ -71,10 +73,26 @@ def test_a_first_burst_too_short_to_be_found_counts_for_since_when():
     assert (one.kind, one.since_step) == ("late_in_bursts", 92)
 
 
-def test_bursts_too_short_to_be_seen_each_are_counted_once_they_have_a_name():
-    _, moments, _ = unfolding([4, 5, 6, 7], range(100, 700, 40), steps=700, each=12)
+@pytest.mark.parametrize("each", [10, 12])
+def test_bursts_too_short_to_be_seen_each_are_counted_once_they_have_a_name(each):
+    """Of these one or two are found as they come: the more there are, the more of them is taken for noise."""
+    _, moments, _ = unfolding([4, 5, 6, 7], range(100, 700, 40), steps=700, each=each)
     (one,) = above_info(moments[-1])
-    assert (one.evidence["every_steps"], one.evidence["each_steps"]) == (40, pytest.approx(12, abs=1))
+    assert (one.evidence["every_steps"], one.evidence["each_steps"]) == (40, pytest.approx(each, abs=1))
+
+
+@pytest.mark.parametrize(
+    ("begins", "found", "enough"),
+    [
+        ([100, 140, 180], 2, True),
+        ([100, 140], 2, False),
+        ([100, 140, 180, 220, 260], 1, False),
+        ([100, 140, 180, 222, 260, 300], 1, True),
+        ([100, 140, 150, 220, 260, 300, 340], 1, False),  # no rhythm
+    ],
+)
+def test_bursts_of_which_one_was_seen_as_it_came_must_be_many_and_in_time(begins, found, enough):
+    assert are_enough(np.array(begins), found) is enough
 
 
 def test_bursts_are_over_when_two_of_them_are_missed():

@@ -11,7 +11,7 @@ from ddpmon.analysis.findings import findings
 from ddpmon.analysis.kinds.cpu_starved import HARMFUL
 from ddpmon.analysis.statistics.arrays import running_total
 from ddpmon.analysis.statistics.change_points import ENOUGH, step_up
-from ddpmon.analysis.statistics.excess import over_peers
+from ddpmon.analysis.statistics.excess import over_peers, steady
 from ddpmon.analysis.statistics.wandering import wandering as fitted
 from ddpmon.analysis.steps.turns import turns
 from ddpmon.analysis.steps.window import Window
@@ -222,6 +222,21 @@ def test_the_memory_of_noise_is_fitted_and_its_means_stray_as_they_do():
     # Of a mean over 64 steps: 1 / 64, and of noise that stays alike for 33 steps about a half.
     assert calm.variances(np.array(64)) < 2.5 / 64
     assert 0.4 < slow.variances(np.array(64)) < 1.5
+
+
+def test_how_far_rare_means_stray_is_told_by_a_short_window_as_by_a_long_one():
+    """Wherever its blocks are cut; and normal noise has none that stray further."""
+    skewed = over_peers(bursts(4000, 8, share=0.3, lasts=6, seed=1)[..., 0])
+    normal = over_peers(np.random.default_rng(0).standard_normal((4000, 8)))
+
+    def tails(series, steps):
+        parts = [series[at : at + steps] for at in range(0, 3200, 83)]
+        return np.array([fitted(running_total(steady(part))).tails[0] for part in parts])
+
+    short, long = tails(skewed, 180), tails(skewed, 600)
+    assert np.median(short) == pytest.approx(np.median(long), rel=0.2)
+    assert np.quantile(short, 0.1) > 1.25
+    assert np.quantile(tails(normal, 180), 0.9) < 1.2
 
 
 def test_a_step_up_is_dated_where_noise_wanders_and_noise_alone_has_none():

@@ -85,6 +85,16 @@ def test_half_of_a_world_that_is_late_from_the_start_is_named_and_stays_so():
     assert finding.evidence["gain"] == pytest.approx(1.2, abs=0.06)
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_half_of_a_world_that_is_late_by_a_tenth_is_named_where_noise_brings_the_nearest_of_both_halves_together(seed):
+    own = own_times(600, 8, noise=0.01, seed=seed) * wandering(600, 8, share=0.05, lasts=33, seed=seed)
+    well = own.copy()
+    own[:, [1, 3, 4, 6], 2] += 0.1 * STEP_MS
+    (finding,) = above_info(findings(world_with(own), Evidence(world_size=8)))
+    assert (finding.kind, finding.ranks) == ("several_stragglers", [1, 3, 4, 6])
+    assert above_info(findings(world_with(well), Evidence(world_size=8))) == []
+
+
 @pytest.mark.parametrize(
     "late",
     [

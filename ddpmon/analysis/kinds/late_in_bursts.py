@@ -10,7 +10,7 @@ import numpy as np
 from ddpmon.analysis.kinds import load_imbalance, slow_host, straggler
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.kinds.own_time import SOME_STEPS, WORTH, caveat, forward_may_be
-from ddpmon.analysis.statistics.arrays import Floats, median, medians
+from ddpmon.analysis.statistics.arrays import Floats, Ints, median, medians
 from ddpmon.analysis.statistics.excess import SMOOTHED, some_of, steady
 from ddpmon.analysis.steps.what_if import gain
 from ddpmon.analysis.steps.world import World
@@ -26,6 +26,10 @@ TIMES = Threshold(
 )
 FOUND = 2
 """Of them, stretches that were found as they came: who is late twice is looked at for a third time."""
+RHYTHM, EVEN = 6, 0.25
+"""So many, each as far from the one before as others but for that share, of which one was found, are enough as well:
+chance has no rhythm (of a Poisson process one draw in a thousand does), and many hide each other in the noise that they
+make."""
 MISSED = Threshold(
     2.0,
     of="times the longest distance so far without another one, after which they are over",
@@ -68,7 +72,7 @@ def detect(moment: Moment) -> Iterator[Detection[LateInBursts] | Finding]:
             by_name.setdefault(_name(finding), []).append(finding)
     for name, found in by_name.items():
         before = lasting.get(name)
-        if before or len(found) >= FOUND:
+        if before or found:
             yield from _joined(moment, world, name, sorted(found, key=_since), before)
     yield from over.values()
 
@@ -114,7 +118,7 @@ def _joined(
     real = float(world.step_ms[spans[0][0] :].sum())
     factor = real / max(real - saved, 1e-9)
     worth = WORTH.reached(factor, held=before is not None and before.severity == "warn")
-    if before is None and (is_over or not worth or len(spans) < TIMES.enter):
+    if before is None and (is_over or not worth or not are_enough(begins, len(found))):
         return
     phases = [one.phases_ms[:, columns].mean(axis=1) - medians(one.phases_ms[:, some_of(peers)]) for one in bursts]
     by_phase = np.median(np.concatenate(phases), axis=0)
@@ -145,6 +149,14 @@ def _joined(
         cost_ms=saved / max(1, len(world) - spans[0][0]),
         subject=name,
     )
+
+
+def are_enough(begins: Ints, found: int) -> bool:
+    """Whether these are bursts that come back. begins: of each; found: so many of them were found as they came."""
+    if found >= FOUND:
+        return len(begins) >= TIMES.enter
+    apart = np.diff(begins)
+    return len(begins) >= RHYTHM and bool((np.abs(apart / np.median(apart) - 1) <= EVEN).all())
 
 
 def _span(world: World, part: Finding) -> tuple[int, int]:

@@ -14,7 +14,7 @@ import numpy as np
 from ddpmon.analysis.kinds.late_ranks import LateForAWhile, LateRank, index_of
 from ddpmon.analysis.kinds.own_time import WORTH
 from ddpmon.analysis.processes.conditions import Conditions
-from ddpmon.analysis.statistics.arrays import medians
+from ddpmon.analysis.statistics.arrays import median, medians
 from ddpmon.analysis.statistics.excess import some_of
 from ddpmon.analysis.steps.by_host import by_host
 from ddpmon.analysis.steps.stragglers import EXCESS_MS, OVER_PEERS, late_by_little
@@ -204,8 +204,11 @@ def _later_half(world: World, conditions: Mapping[int, Conditions]) -> list[int]
     in_order = levels[order] / 2  # what is usual for a rank of one half is a rank of the other
     apart = in_order[half] - in_order[half - 1]
     within = max(in_order[half - 1] - in_order[0], in_order[-1] - in_order[half])
-    least = max(EXCESS_MS.enter, OVER_PEERS.enter * world.usual_ms, HALVES.enter * within)
-    if apart < least:
+    if apart < max(EXCESS_MS.enter, HALVES.enter * within):
+        return []
+    # How far the nearest of both lie apart says who is late, not by how much: noise takes most of that.
+    over = world.own_ms[:, order[half:]].mean(axis=1) - medians(world.own_ms[:, order[:half]])
+    if median(over) < max(EXCESS_MS.enter, OVER_PEERS.enter * world.usual_ms):
         return []
     hosts = [conditions[rank].host if rank in conditions else "" for rank in world.ranks]
     later = sorted(order[half:].tolist())

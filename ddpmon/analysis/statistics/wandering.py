@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from math import log
 from statistics import NormalDist
 
 import numpy as np
@@ -36,10 +37,15 @@ FEWEST_SEEN = 24
 """Blocks of all ranks that tell how means over them vary."""
 TAILS = (1, 2, 4)
 """Lengths in blocks of the means whose tails are seen; longer ones are nearly normal."""
-FEWEST_TAIL = 12
-"""Values of a length whose third largest difference tells a tail."""
-EXPONENT, EXPONENT_OF_FEW = 3.0, 2.0
-"""Power of that ratio by which what is much rarer than the third largest strays further; few ranks tell it badly."""
+FEWEST_TAIL = 16
+"""Values of a length whose third largest difference tells a tail: it is 1.4 standard deviations out."""
+CUTS = 4
+"""Ways to cut a window into blocks, of which none is the right one."""
+RARE, RARE_OF_FEW = 9.2, 4.4
+"""Standard deviations at which a tail is asked; few ranks tell it badly."""
+HEAVIEST = 3.4
+"""Times as far as normal values that exponential ones stray where they are as rare: what has heavier tails in means of
+some steps comes and goes, and is no noise."""
 SEVERAL = 7
 """Ranks whose excesses one that is late shifts little."""
 SPREAD = 1.0
@@ -122,7 +128,7 @@ def wandering(total: Floats) -> Wandering:
     relative /= freedom[:near].sum()
     nuggets, wanders, lasting = _fits(lags, together, freedom, PLAUSIBLE if ranks > FEW else PLAUSIBLE_OF_FEW)
     seen_blocks, seen = _seen(means[:, some]) if ranks > FEW else (np.ones(0), np.ones(0))
-    tails, certain = _tails(means[:, some]), max(2, int(freedom[0]))
+    tails, certain = _tails(total[:, some], block), max(2, int(freedom[0]))
     return Wandering(block, nuggets, wanders, lasting, seen_blocks, seen, tails, relative, ranks, certain)
 
 
@@ -176,26 +182,34 @@ def _seen(means: Floats) -> tuple[Floats, Floats]:
     return np.array(lengths), np.array(values)
 
 
-def _tails(means: Floats) -> Floats:
-    """Of a typical rank, for each length of TAILS, if there are enough blocks."""
+def _tails(total: Floats, block: int) -> Floats:
+    """Of a typical rank, for each length of TAILS, if there are enough blocks.
+
+    total: [S + 1, R] running totals.
+    """
     tails: list[float] = []
     for length in TAILS:
-        count = len(means) // length
-        joined = means[len(means) - count * length :].reshape(count, length, -1).mean(axis=1)
-        tails.append(_tail(joined) if count >= FEWEST_TAIL or not tails else tails[-1])
+        size, last = block * length, len(total) - 1
+        if last // size < FEWEST_TAIL:
+            tails.append(tails[-1] if tails else 1.0)
+            continue
+        ends = [end for end in range(last, last - size, -max(1, size // CUTS)) if end // size >= FEWEST_TAIL]
+        slopes = [_tail_slope(np.diff(total[end % size : end + 1 : size], axis=0)) for end in ends]
+        rare = RARE if total.shape[1] >= SEVERAL else RARE_OF_FEW
+        tails.append(min(HEAVIEST, rare ** max(0.0, sum(slopes) / len(slopes))))
     return np.array(tails)
 
 
-def _tail(values: Floats) -> float:
-    """From differences of neighbours, of which a change that lasts makes one large, and an end another: the third."""
+def _tail_slope(values: Floats) -> float:
+    """How the quantiles of a typical rank's values grow beyond normal ones: as which power of those.
+
+    From differences of neighbours, of which a change that lasts makes one large, and an end another: the third.
+    """
     count = len(values)
-    if count < FEWEST_TAIL:
-        return 1.0
     third = np.partition(np.abs(np.diff(values, axis=0)), count - 4, axis=0)[count - 4]
     usual = _half_square(values, 1) * 2
     normal = NormalDist().inv_cdf(1 - 2.625 / (count - 0.75) / 2)  # of the third largest (Blom, 1958)
-    ratio = median(third / np.sqrt(np.maximum(usual, 1e-30))) / normal
-    return float(max(1.0, ratio) ** (EXPONENT if values.shape[1] >= SEVERAL else EXPONENT_OF_FEW))
+    return log(max(median(third / np.sqrt(np.maximum(usual, 1e-30))) / normal, 1e-9)) / log(normal)
 
 
 def _fits(lags: Ints, together: Floats, freedom: Floats, plausible: float = PLAUSIBLE) -> tuple[Floats, Floats, Floats]:
