@@ -27,6 +27,7 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from ddpmon.hub.receiving import Receiver, Socket
+from ddpmon.messages.nodes import MOST_EVERY_MS
 from ddpmon.runs import Process, proc
 
 POLL_S = 0.03
@@ -36,8 +37,9 @@ GROWTH_BYTES = 24 << 20
 CALM_S = 10.0
 GOES_ON_BYTES = 16 << 20
 """Memory that the hub may gain after a connection was closed; with more, that one was not the flood."""
-QUIET_S = 2.0
-"""A connection by which a whole message came so lately, and on which no bytes wait, is no flood."""
+QUIET_S = MOST_EVERY_MS / 1e3 + 1.0
+"""A connection by which a whole message came so lately, and on which no bytes wait, is no flood: hubs of nodes send one
+every two seconds where there are many."""
 CUTS_MOST = 16
 """Connections that are closed for one fast growth; it may be the hub's own."""
 CLOSING_S = 0.25

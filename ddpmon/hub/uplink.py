@@ -46,6 +46,9 @@ BEAT_S = 1.0
 """A bundle at least this often, empty if need be."""
 LOST_S = 3.0
 """The root says something every second; one that is silent for so long is not reached."""
+LOST_BUNDLES = 5
+"""A root of so many nodes that each is to send a bundle every two seconds may be busy with them for longer than that:
+it is not reached when it is silent for so many bundles. All would connect anew at once, which makes it busier still."""
 PATIENCE_S = 24.0
 """A root that thousands of hubs come to at once takes seconds for their handshakes: who tries again waits longer each
 time, up to so long, or they would hold up each other for ever."""
@@ -124,7 +127,12 @@ class Uplink:
 
     def reached(self, now: float) -> bool:
         """Whether the root answers."""
-        return self._joined and now - self._heard_at < LOST_S
+        return self._joined and now - self._heard_at < self._lost_s
+
+    @property
+    def _lost_s(self) -> float:
+        """How long a root that is reached may be silent."""
+        return max(LOST_S, LOST_BUNDLES * self._every_s)
 
     def add(self, process: RankProcess, message: FromRank) -> None:
         """Take what a rank said for the root."""
@@ -194,8 +202,9 @@ class Uplink:
                 return
             except WireError:
                 continue  # a newer root may say things that this hub does not know
-            self._heard_at, self._patience_s = now, LOST_S
+            self._heard_at = now
             self._hear(message)
+            self._patience_s = self._lost_s
 
     def _hear(self, message: ToNode) -> None:
         if isinstance(message, Joined):

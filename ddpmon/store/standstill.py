@@ -85,8 +85,8 @@ def _now(registry: Registry, idle_s: float, now: float) -> Standstill:
     seats = registry.seats
     silent = [rank for rank, p in seats.items() if p.health(now) == "silent"]
     gone = [rank for rank, p in seats.items() if p.left or p.dead]
-    stacks = {rank: s for rank, p in seats.items() if rank not in gone and (s := _latest(p, now))}
-    held_by = {rank: p.held for rank, p in seats.items() if rank in silent and p.held}
+    stacks = {rank: s for rank, p in seats.items() if not (p.left or p.dead) and (s := _latest(p, now))}
+    held_by = {rank: held for rank in silent if (held := seats[rank].held)}
     return Standstill(idle_s, stacks, gone, silent, held_by, registry.world_size)
 
 
