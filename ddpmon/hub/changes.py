@@ -11,6 +11,7 @@ import heapq
 import zlib
 from collections.abc import Iterable
 from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -26,8 +27,8 @@ MOVED = 0.02
 """A share of its peers' own time by which a rank's moved: who looks at all ranks wants to see those first."""
 BITS = 12
 """Of a number's fraction that are sent: four digits."""
-_NEWS = ("health", "stage", "exit", "host", "pid", "stack", "environment", "unmeasured", "window")
-"""Fields of a rank that are told at once."""
+_news = attrgetter("health", "stage", "exit", "host", "pid", "stack", "environment", "unmeasured", "window")
+"""What of a rank is told at once."""
 _SHOWN_WITH = {"clocks": "timeline"}
 """Fields that grow with the world and that one screen shows: sent to whoever wishes for the part beside them."""
 
@@ -115,7 +116,7 @@ def _shown(wish: Wish) -> set[int]:
 
 
 def _has_news(before: RankView, now: RankView) -> bool:
-    return any(getattr(before, name) != getattr(now, name) for name in _NEWS)
+    return bool(_news(before) != _news(now))
 
 
 def _moved(before: RankView, now: RankView) -> bool:

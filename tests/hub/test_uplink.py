@@ -2,25 +2,59 @@
 
 from types import SimpleNamespace
 
+import pytest
 import zmq
 
 from ddpmon.hub import curve_keys
 from ddpmon.hub.uplink import Uplink
-from ddpmon.messages import Card
+from ddpmon.messages import Card, encode
+from ddpmon.messages.nodes import Joined, Recorded
 
 
-def test_a_root_that_does_not_answer_is_tried_less_and_less_often():
+@pytest.fixture
+def uplink():
     context = zmq.Context()
     nobody = (lambda *_: None,) * 4
     uplink = Uplink(context, curve_keys.fresh(), SimpleNamespace(host="box1", seats={}), "e", *nobody)
-    try:
-        uplink.meet(Card(curve_keys.fresh().public, "x", ["tcp://127.0.0.1:1"]))
-        tries = []
-        for now in range(120):
-            uplink.turn(float(now), stopping=False)
-            if uplink._tried_at == now:
-                tries.append(now)
-        assert tries == [0, 6, 18, 42, 66, 90, 114], "thousands that come at once would hold up each other"
-    finally:
-        uplink.close()
-        context.term()
+    uplink.meet(Card(curve_keys.fresh().public, "x", ["tcp://127.0.0.1:1"]))
+    yield uplink
+    uplink.close()
+    context.term()
+
+
+def test_a_root_that_does_not_answer_is_tried_less_and_less_often(uplink):
+    tries = []
+    for now in range(120):
+        uplink.turn(float(now), stopping=False)
+        if uplink._tried_at == now:
+            tries.append(now)
+    assert tries == [0, 6, 18, 42, 66, 90, 114], "thousands that come at once would hold up each other"
+
+
+@pytest.mark.parametrize(("every_ms", "lost_s"), [(0, 3), (512, 3), (1000, 5), (2000, 10)])
+def test_a_root_of_so_many_nodes_that_it_hears_each_seldom_may_be_silent_for_longer(
+    uplink, monkeypatch, every_ms, lost_s
+):
+    frames = [encode(Joined("f", "box1")), encode(Recorded(1, every_ms))]
+    with monkeypatch.context() as root:
+        root.setattr(uplink, "socket", SimpleNamespace(recv=_each(frames), send=lambda *_: None))
+        uplink.receive(100.0)
+    assert uplink.reached(99.9 + lost_s)
+    assert not uplink.reached(100.1 + lost_s)
+    tries = []
+    for tenth in range(120):
+        uplink.turn(100.0 + tenth / 10, stopping=False)
+        if uplink._tried_at >= 100.0:
+            tries.append(uplink._tried_at)
+    assert tries[0] == 100.0 + lost_s
+
+
+def _each(frames):
+    """In place of a socket's `recv`: one after the other, then nothing more."""
+
+    def receive(_flags):
+        if not frames:
+            raise zmq.Again
+        return frames.pop(0)
+
+    return receive
