@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from scale_plan import Plan, Said
 
 from ddpmon.analysis.steps.table import HAS_LOSS, HAS_RATE, PHASES, ROW
-from ddpmon.hub.bundles import Closed
-from ddpmon.hub.uplink import Uplink
+from ddpmon.hub.bundles import Closed, in_twos
+from ddpmon.hub.uplink import SPARSE_S, Uplink
 from ddpmon.messages import (
     PROTOCOL,
     STAGE_TRAINING,
@@ -173,6 +173,8 @@ class Node:
         for process in self.registry.seats.values():
             hello = process.hello
             samples = [a_sample(_us(each) + self.offset_us, shares.next()) for each in times]
+            if self.link.every_s >= SPARSE_S:
+                samples = in_twos(samples)
             batches.append(
                 Batch(hello.rank, hello.pid, self.seq, at_us, STAGE_TRAINING, step, 0, samples=samples,
                       total_steps=50_000, beats=step, merged=merged)

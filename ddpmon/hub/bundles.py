@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from ddpmon.messages import Batch, encode
+from ddpmon.messages import Batch, Sample, encode
 from ddpmon.messages.nodes import Bundle, Item, Packed
 from ddpmon.messages.vocabulary import MAX_STEPS_PER_BATCH
 from ddpmon.recording.blocks import pack, unpack
+from ddpmon.recording.merging import one_of
 
 KEPT_BYTES = 64 << 20
 """A minute of 8 ranks that step ten times a second is 0.2 MB; of 256 of them 7 MB."""
@@ -84,8 +85,11 @@ class Bundles:
         self._bytes -= self._open.popleft()[1]
         self.dropped += 1
 
-    def close(self, *, even_empty: bool = False, merge: bool = False) -> None:
-        """Make bundles of what came since. even_empty: a heartbeat is due. merge: the root takes merged batches."""
+    def close(self, *, even_empty: bool = False, merge: bool = False, sparse: bool = False) -> None:
+        """Make bundles of what came since. even_empty: a heartbeat is due. merge: the root takes merged batches.
+
+        sparse: of merged batches, two samples become one.
+        """
         while self._open or even_empty:
             even_empty = False
             closed = Closed()
@@ -98,9 +102,9 @@ class Bundles:
                 if isinstance(item, Batch):
                     batches.append(item)
                     continue
-                _pack(closed, batches, merge=merge)
+                _pack(closed, batches, merge=merge, sparse=sparse)
                 closed.items.append(item)
-            _pack(closed, batches, merge=merge)
+            _pack(closed, batches, merge=merge, sparse=sparse)
             self._bytes -= size
             self.append(closed)
 
@@ -142,16 +146,16 @@ class Bundles:
         return not (self._open or self._waiting or self._sent)
 
 
-def _pack(closed: Closed, batches: list[Batch], *, merge: bool) -> None:
+def _pack(closed: Closed, batches: list[Batch], *, merge: bool, sparse: bool) -> None:
     """Put what was gathered behind the items that a bundle has, and gather anew."""
     if batches:
-        closed.blocks.append(Packed(len(closed.items), pack(merged(batches) if merge else batches)))
+        closed.blocks.append(Packed(len(closed.items), pack(merged(batches, sparse=sparse) if merge else batches)))
         closed.batches += len(batches)
         batches.clear()
 
 
-def merged(batches: Sequence[Batch]) -> list[Batch]:
-    """The same with one batch of each process, where its batches go on one from the other."""
+def merged(batches: Sequence[Batch], *, sparse: bool = False) -> list[Batch]:
+    """The same with one batch of each process, where its batches go on one from the other. sparse: see `close`."""
     done: list[Batch] = []
     latest: dict[int, Batch] = {}
     for batch in batches:
@@ -160,7 +164,15 @@ def merged(batches: Sequence[Batch]) -> list[Batch]:
             done.append(before)
             before = None
         latest[batch.pid] = batch if before is None else _both(before, batch)
-    return [*done, *latest.values()]
+    made = [*done, *latest.values()]
+    if not sparse:
+        return made
+    return [msgspec.structs.replace(batch, samples=in_twos(batch.samples)) for batch in made]
+
+
+def in_twos(samples: Sequence[Sample]) -> list[Sample]:
+    """Samples of a second each as samples of two: so half as many are to be taken in, kept and recorded."""
+    return [one_of(samples[place : place + 2]) for place in range(0, len(samples), 2)]
 
 
 def _goes_on(before: Batch, batch: Batch) -> bool:

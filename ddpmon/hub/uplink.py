@@ -42,6 +42,8 @@ from ddpmon.store.registry import Registry
 
 EVERY_S = 0.25
 """A bundle at most this often."""
+SPARSE_S = 2.0
+"""A root that wants bundles this seldom has more ranks than it can take a sample of in each second: of two."""
 BEAT_S = 1.0
 """A bundle at least this often, empty if need be."""
 LOST_S = 3.0
@@ -166,7 +168,8 @@ class Uplink:
         if begins_to_stop or now - self._closed_at >= (EVERY_S if self._urgent else self._every_s):
             self._closed_at, self._urgent = now, False
             beat = self._joined and now - self._sent_at >= BEAT_S
-            self._bundles.close(even_empty=beat or begins_to_stop, merge=self._takes_merged)
+            sparse = self._every_s >= SPARSE_S
+            self._bundles.close(even_empty=beat or begins_to_stop, merge=self._takes_merged, sparse=sparse)
         if self._root is None:
             return
         if now - max(self._heard_at, self._tried_at) >= self._patience_s:

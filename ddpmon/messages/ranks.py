@@ -74,7 +74,8 @@ class Step(msgspec.Struct, array_like=True, gc=False):
 
 
 class Sample(msgspec.Struct, array_like=True, gc=False):
-    """What a rank's process and device did in the last second. None: not measured here.
+    """What a rank's process and device did in the last second, or in the last two, where the hub of a node of very many
+    put two samples together. None: not measured here.
 
     Its numbers are rows of QUANTITIES, which say what each is.
     """

@@ -238,6 +238,11 @@ class Collector:
             process.stage = STAGE_ENDED
             process.dropped = bye.dropped
             self._recorder.process(process)
+        if process.hello.through:
+            self._recorder.hurry()  # its node's hub is told at the next tick, of all its ranks at once
+            if bye.seq > self._reached(process):
+                self._answer(process.identity, Welcome(self._epoch, has_hello=False))
+            return
         self.record_all()
         settled = self._recorder.recorded(process)
         if settled < process.seq:  # what a refusing disk did not take yet, the rank leaves in the run's folder as well

@@ -250,11 +250,12 @@ def merge_samples(db: sqlite3.Connection, process: int, after_us: int, until_us:
     query = schema.select(db, "samples", schema.SAMPLES, f"WHERE {key} AND time_us < ? ORDER BY time_us")
     samples = [schema.sample_of(row) for row in db.execute(query, minute)]
     db.execute(f"DELETE FROM samples WHERE {key} AND time_us < ?", minute)  # noqa: S608  ours
-    db.execute(schema.insert("samples"), schema.sample_row(process, _mean(samples), len(samples)))
+    db.execute(schema.insert("samples"), schema.sample_row(process, one_of(samples), len(samples)))
     return len(samples), begin_us + width_us
 
 
-def _mean(samples: Sequence[Sample]) -> Sample:
+def one_of(samples: Sequence[Sample]) -> Sample:
+    """One sample for several of a rank, at least one: of each quantity the mean, or the largest if its row says so."""
     merged = Sample(samples[-1].time_us)
     for name in schema.SAMPLES:
         values = [value for sample in samples if (value := getattr(sample, name)) is not None]

@@ -185,7 +185,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
             "merged",
             "INTEGER",
             "Count of samples that this one is made of: means, but for memory, temperature and threads, which are "
-            "the largest; NULL: one sample.",
+            "the largest; NULL: one sample, of the last second, or of two on the root of 500 machines.",
         ),
     ),
     "scalars": (

@@ -4,11 +4,11 @@ import msgspec
 import pytest
 
 from ddpmon.hub.bundles import BUNDLE_BYTES, BUNDLE_ITEMS, IN_FLIGHT, Bundles, merged
-from ddpmon.messages import Batch, Layout, Sample, Scalar, Step, Sync, decode_from_rank, encode
+from ddpmon.messages import Batch, Bye, Layout, Sample, Scalar, Step, Sync, Welcome, decode_from_rank, encode
 from ddpmon.messages.nodes import Item
 from ddpmon.recording.blocks import pack, unpack
 from ddpmon.recording.recording import Recording
-from tests.two_hosts import Root
+from tests.two_hosts import PIDS, Root
 
 
 def item(number, size=100):
@@ -163,6 +163,49 @@ def test_batches_of_a_rank_that_go_on_one_from_the_other_become_one():
 )
 def test_batches_that_do_not_go_on_stay_apart(later):
     assert merged([told(0, 1), later]) == [told(0, 1), later]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_for_a_root_of_very_many_two_samples_are_one_that_keeps_means_and_what_is_worst_at_its_largest(count):
+    samples = [
+        Sample(1, 90.0, 3 << 30, gpu_temperature_c=81.0, read_bytes_per_s=100.0, threads=9, loader_pinned=True),
+        Sample(2, 70.0, 1 << 30, gpu_temperature_c=60.0, read_bytes_per_s=300.0, threads=8, gpu_throttled="heat"),
+        Sample(3, 10.0, 2 << 30),
+    ]
+    of_two = Sample(
+        2, 80.0, 3 << 30, gpu_temperature_c=81.0, read_bytes_per_s=200.0, threads=9, loader_pinned=True,
+        gpu_throttled="heat",
+    )  # fmt: skip
+    came = [told(0, seq, samples=[sample]) for seq, sample in enumerate(samples[:count], 1)]
+    (one,) = merged(came, sparse=True)
+    expected = {1: samples[:1], 2: [of_two], 3: [of_two, samples[2]]}[count]
+    assert one.samples == expected
+    assert decode_from_rank(encode(one)) == one
+    assert [len(step) for step in (one.steps, one.scalars)] == [2 * count, count], "of nothing else there is less"
+    bundles = Bundles()
+    for batch in came:
+        bundles.add(batch)
+    bundles.close(merge=True, sparse=True)
+    assert unpack(sent(bundles)[0].blocks[0].block).batches[0].samples == expected
+
+
+def test_all_goodbyes_of_a_node_are_recorded_together_and_a_hole_before_one_is_asked_for(home):
+    root = Root(ranks=3, here=1, ahead_us=0)
+    answers, writes, hurried = [], [], []
+    root.collector._answer = lambda identity, message: answers.append((identity, message))
+    root.collector.record_all = lambda: writes.append(None)
+    root.recorder.hurry = lambda: hurried.append(None)
+    for rank in range(3):
+        root.join(rank)
+        root._take(rank, told(rank, 1, pid=PIDS + rank), 9.0)
+    answers.clear()
+    for rank, seq in enumerate((1, 1, 2)):
+        root._take(rank, Bye(rank, PIDS + rank, seq), 9.5)
+    assert len(writes) == 1, "of the rank that waits for this very hub"
+    assert len(hurried) == 2, "the others' hub waits too"
+    asked = [identity for identity, message in answers if isinstance(message, Welcome) and not message.has_hello]
+    assert asked == [b"2"]
+    assert [process.left for process in root.store.registry.seats.values()] == [True] * 3
 
 
 @pytest.mark.parametrize("alone", [False, True], ids=["in a block", "alone"])

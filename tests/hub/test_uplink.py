@@ -7,8 +7,9 @@ import zmq
 
 from ddpmon.hub import curve_keys
 from ddpmon.hub.uplink import Uplink
-from ddpmon.messages import Card, encode
-from ddpmon.messages.nodes import Joined, Recorded
+from ddpmon.messages import STAGE_TRAINING, Batch, Card, Sample, encode
+from ddpmon.messages.nodes import Joined, Recorded, decode_from_node
+from ddpmon.recording.blocks import unpack
 
 
 @pytest.fixture
@@ -29,6 +30,22 @@ def test_a_root_that_does_not_answer_is_tried_less_and_less_often(uplink):
         if uplink._tried_at == now:
             tries.append(now)
     assert tries == [0, 6, 18, 42, 66, 90, 114], "thousands that come at once would hold up each other"
+
+
+@pytest.mark.parametrize(("every_ms", "count"), [(512, 2), (2000, 1)])
+def test_samples_go_in_twos_to_a_root_that_wants_bundles_as_seldom_as_can_be(uplink, monkeypatch, every_ms, count):
+    frames = [encode(Joined("f", "box1", takes_blocks=True, takes_merged=True)), encode(Recorded(1, every_ms))]
+    bundles = []
+    with monkeypatch.context() as root:
+        root.setattr(
+            uplink, "socket", SimpleNamespace(recv=_each(frames), send=lambda frame, _=0: bundles.append(frame))
+        )
+        uplink.receive(100.0)
+        for seq in (1, 2):
+            uplink.add(SimpleNamespace(), Batch(0, 9, seq, 5, STAGE_TRAINING, 0, 0, samples=[Sample(seq, 50.0)]))
+        uplink.turn(101.0, stopping=False)
+    (packed,) = decode_from_node(bundles[-1]).blocks
+    assert len(unpack(packed.block).batches[0].samples) == count
 
 
 @pytest.mark.parametrize(("every_ms", "lost_s"), [(0, 3), (512, 3), (1000, 5), (2000, 10)])
