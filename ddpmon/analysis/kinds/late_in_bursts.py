@@ -22,7 +22,7 @@ TIMES = Threshold(
     3,
     of="stretches in the window over which the same host or rank is late, to be one finding",
     why="A judgement: two have no rhythm yet, and are read sooner than it is. At least two of them must have been found"
-    " as they came, each beyond chance.",
+    " as they came, each beyond chance, or one, where six and more are in time.",
 )
 FOUND = 2
 """Of them, stretches that were found as they came: who is late twice is looked at for a third time."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -97,6 +97,16 @@ def late_ranks(
         one = LateRank(world, stretch, partners, lasting.get(rank), conditions, had_more_work=rank in had_more_work)
         if one.phases_ms.max() >= CARRIES.enter * stretch.over_ms:
             yield one
+
+
+def over_for_each(kind: str, past: Iterable[tuple[Sequence[int], int | None]], world: World) -> list[Finding]:
+    """For each of ranks that were late together, that it is over. past: who they are, and until which step."""
+    return [
+        Finding(kind, "info", "", [rank], until_step=until)
+        for ranks, until in past
+        for rank in ranks
+        if rank in world.ranks
+    ]
 
 
 def index_of(world: World, step: int | None) -> int:

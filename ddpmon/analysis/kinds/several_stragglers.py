@@ -9,7 +9,7 @@ import numpy as np
 
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.kinds.late import BEGINNING, leads
-from ddpmon.analysis.kinds.late_ranks import LateRank
+from ddpmon.analysis.kinds.late_ranks import LateRank, over_for_each
 from ddpmon.analysis.kinds.late_together import LateTogether, late_together, of_last_time
 from ddpmon.analysis.kinds.own_time import SOME_STEPS, WORTH, caveat, forward_may_be
 from ddpmon.analysis.steps.world import World
@@ -70,13 +70,7 @@ class Several:
         """For each rank of those that were late together for a while: that it is over."""
         past = [(f.ranks, f.until_step) for f in self._past]
         past += [(self._ended.ranks, self._ended.until)] if self._ended else []
-        there = set(self.world.ranks)
-        return [
-            Finding(KIND.name, "info", "", [rank], until_step=until)
-            for ranks, until in past
-            for rank in ranks
-            if rank in there
-        ]
+        return over_for_each(KIND.name, past, self.world)
 
     def take(self, ranks: Sequence[LateRank], skip: Sequence[int]) -> list[LateRank]:
         """Those of the late ranks that are not late together with others. skip: columns of other kinds."""

@@ -11,6 +11,7 @@ from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.kinds.late import BEGINNING, Late, gain_words, leads
 from ddpmon.analysis.kinds.late_hosts import LateHost, late_hosts
+from ddpmon.analysis.kinds.late_ranks import over_for_each
 from ddpmon.analysis.kinds.own_time import SOME_STEPS, WORTH, caveat, forward_may_be
 from ddpmon.analysis.processes.conditions import Cause
 from ddpmon.analysis.steps.world import World
@@ -51,17 +52,11 @@ def late_now(moment: Moment, world: World) -> list[LateHost]:
     return late_hosts(world, lasting, over, moment.conditions, moment.rhythmic)
 
 
-def over_of_ranks(moment: Moment, hosts: Sequence[LateHost]) -> list[Finding]:
+def over_of_ranks(moment: Moment, world: World, hosts: Sequence[LateHost]) -> list[Finding]:
     """For each rank of hosts that were late for a while: that it is over for it, too."""
     past = [(host.ranks, host.until) for host in hosts if host.stretch.over]
     past += [(f.ranks, f.until_step) for f in moment.held(KIND) if f.until_step is not None]
-    ranks = set((moment.longer or moment.world).ranks)
-    return [
-        Finding(KIND.name, "info", "", [rank], until_step=until)
-        for each, until in past
-        for rank in each
-        if rank in ranks
-    ]
+    return over_for_each(KIND.name, past, world)
 
 
 def detected(

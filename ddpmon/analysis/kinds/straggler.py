@@ -67,7 +67,7 @@ def detect(moment: Moment) -> Iterator[Detection[Any] | Finding]:
     hosts = slow_host.late_now(moment, world)
     besides = [stretch for host in hosts if not host.stretch.over for stretch in host.as_ranks]
     several = several_stragglers.Several(moment, world)
-    past = [*over, *slow_host.over_of_ranks(moment, hosts), *several.over]
+    past = [*over, *slow_host.over_of_ranks(moment, world, hosts), *several.over]
     ranks = list(late_ranks(world, lasting, past, moment.conditions, had_more_work, moment.rhythmic, besides))
     ranks = several.take(ranks, [*moment.rhythmic, *(stretch.column for stretch in besides)])
     yield from several.detected()
