@@ -27,5 +27,6 @@ def test_charts_are_no_higher_than_they_tell_something_and_findings_get_the_rest
     shared = plan(160, 50, 4, 1, findings=7)
     assert (shared.upper, shared.table, shared.findings, shared.phases) == (20, 6, 7, 11)
     assert plan(160, 50, 4, 1, findings=40).upper == 18
+    assert [plan(240, 70, ranks, 1, findings=4).detail for ranks in (16, 17)] == [True, False]
     assert plan(80, 24, 4, 1, findings=9).findings == 0
     assert plan(160, 50, 64, 1, findings=9).findings == 0

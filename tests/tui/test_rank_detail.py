@@ -3,6 +3,8 @@
 import pytest
 
 from ddpmon.messages import InspectWish, StripsWish
+from ddpmon.tui.frame import Frame
+from ddpmon.tui.widgets.devicelanes import DeviceLanes
 from tests.tui import golden, inspected, snapshots
 from tests.tui.driving import drive, until
 
@@ -13,7 +15,8 @@ NEXT_FRAME = lambda app, _: app.tick()
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 50)], ids=lambda size: f"{size[0]}x{size[1]}")
 def test_few_ranks(size):
     source = inspected.late()
-    _, text = drive(source, "2", THERE, NEXT_FRAME, size=size)
+    lanes = until(lambda app: source.current.samples is not None or not app.view.blocks[1].display)
+    _, text = drive(source, "2", THERE, lanes, NEXT_FRAME, NEXT_FRAME, size=size)
     golden.check(f"ranks-few-{size[0]}x{size[1]}", text)
 
 
@@ -23,7 +26,18 @@ def test_on_a_tall_screen_the_devices_of_few_ranks_stand_below_the_detail():
         source, "2", THERE, until(lambda _: source.current.samples is not None), NEXT_FRAME, NEXT_FRAME, size=(240, 70)
     )
     golden.check("ranks-few-240x70", text)
-    drive(source, "2", until(lambda _: source.wished.samples is None), size=(160, 50))
+    drive(source, "2", until(lambda _: source.wished.samples is None), size=(120, 40))
+
+
+def test_the_devices_stand_below_all_of_the_detail_where_every_rank_has_a_line():
+    def lines(ranks, width, height):
+        needs = DeviceLanes(whole_width=True).needs(Frame(snapshots.running(ranks)), width, height)
+        return None if needs is None else needs.least_height
+
+    assert lines(4, 160, 46) == 10
+    assert lines(8, 160, 46) is None, "not for some of the ranks"
+    assert lines(4, 120, 46) is None, "a narrow detail is longer"
+    assert lines(8, 240, 66) == 6
 
 
 def test_the_detail_follows_the_cursor():

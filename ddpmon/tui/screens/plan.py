@@ -28,7 +28,7 @@ class Arrangement:
 
 _PHASES = 11
 """Lines of the mean step by phase."""
-_DETAIL = 20
+_DETAIL = 18
 """Lines with which a rank's phases stand there through time."""
 _FINDINGS_LEAST = 5
 """Lines with which a finding stands there with its advice."""

@@ -15,6 +15,8 @@ from ddpmon.tui.sizes import TALL
 from ddpmon.tui.units import written
 from ddpmon.tui.widgets.area import MOMENTS, area, share
 from ddpmon.tui.widgets.blockpane import BlockPane
+from ddpmon.tui.widgets.inspection import SIDE_BY_SIDE
+from ddpmon.tui.widgets.rankdetail import WHOLE
 
 IDLE = 0.25
 """Share of a column's time in which a GPU worked, below which the column is marked."""
@@ -44,7 +46,7 @@ class DeviceLanes(BlockPane):
     """The lanes of the ranks that are in sight in the list."""
 
     def __init__(self, *, whole_width: bool = False, id: str | None = None) -> None:
-        """whole_width: they add to a screen of something else where it is tall: nothing beside them, and no key."""
+        """whole_width: they stand below all of a rank's detail, or any of it on a tall screen: no key is theirs."""
         super().__init__(id=id)
         self._whole_width = whole_width
         self._seconds = SAMPLE_SECONDS[0]
@@ -62,9 +64,12 @@ class DeviceLanes(BlockPane):
         ranks = 0 if frame.snapshot is None else len(frame.snapshot.ranks)
         if not ranks or frame.snapshot is None or not quantities(frame.snapshot):
             return None
-        if self._whole_width and height < TALL:
-            return None
         least = _ABOVE + min(ranks, 4)
+        if self._whole_width and height < TALL:
+            spare = height - (ranks + 2) - WHOLE
+            if width < SIDE_BY_SIDE or spare < _ABOVE + ranks:
+                return None
+            least = _used(ranks, spare)
         return Block(
             width if self._whole_width else _LEAST_WIDTH,
             least,

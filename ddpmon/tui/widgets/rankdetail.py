@@ -14,7 +14,7 @@ from ddpmon.tui.widgets.worldmap import everyone
 
 _LEAST_WIDTH, _LEAST_HEIGHT = 60, 9
 """With which own time and its phases stand there."""
-_WHOLE = 30
+WHOLE = 30
 """Lines with which all that is measured stands there; on a tall screen more are of more use to others."""
 
 
@@ -34,7 +34,7 @@ class RankDetail(BlockPane):
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
         if frame.snapshot is None or not frame.snapshot.ranks:
             return None
-        return Block(_LEAST_WIDTH, _LEAST_HEIGHT, height=_WHOLE if height >= TALL else ALL)
+        return Block(_LEAST_WIDTH, _LEAST_HEIGHT, height=WHOLE if height >= TALL else ALL)
 
     @property
     def wish(self) -> Wish:
