@@ -26,6 +26,7 @@ SAME_IDEA = {
     "place": "a machine whose runs are listed",
     "processes": "processes of a run",
     "quantities": "what is measured of a rank: the rows, and one rank beside others",
+    "reading": "reading of a run: its run.json, checked; its recording, beside the screen",
     "recorded": "a run from its recording",
     "report": "the report: as values, as text",
     "standstill": "where the ranks of a run that stands still are",
