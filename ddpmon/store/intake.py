@@ -49,6 +49,7 @@ PAUSING_S = 1.0
 """A pause that takes so long is shown while it lasts."""
 WINDOW_S = 30.0
 EVENTS = 200
+"""The newest of a run, that a dashboard has."""
 AGREED_US = 5_000_000
 """How long it holds how well clocks agree: a hundred hosts take some milliseconds to go through."""
 BUCKET_STEPS = 50

@@ -56,7 +56,7 @@ DESCRIBED = {
             filtered=True, from_rank_to_rank=True,
         ),
         Described(ViewName.RUNS, "8", "Runs", "what else runs?"),
-        Described(ViewName.FINDINGS, "9", "Findings", "what is wrong, since when, at what cost, and what to do?"),
+        Described(ViewName.FINDINGS, "9", "Findings", "what is wrong, at what cost, what to do, what has happened?"),
         Described(ViewName.INSPECT, from_rank_to_rank=True),
         Described(ViewName.CHART, lists=False),
     )

@@ -50,6 +50,12 @@ def test_the_second_finding_is_there_without_inspecting_a_rank():
         assert part in text
 
 
+def test_what_has_happened_stands_below_in_a_small_terminal_too():
+    text = drive(found(), "9", "G")[1]
+    assert "64 of 64 ranks connected in 41 s" in text
+    assert "events" not in drive(snapshots.replace(found(), events=[], notes=[]), "9", "G")[1]
+
+
 def test_where_nothing_is_wrong_it_says_so():
     text = drive(snapshots.running(), "9")[1]
     assert "what is wrong: 0 findings" in text

@@ -48,7 +48,7 @@ class World(View):
         self.happened = EventList(id="events")
         self.map = WorldMap(id="map")
         self.table = RankTable(id="table")
-        self.findings = FindingList(evidence=False, id="findings")
+        self.findings = FindingList(whole=False, id="findings")
         self.phases = MeanStep(id="phases")
         self.detail = RankDetail(id="detail")
         self.phases.chosen_rank = self.detail.chosen_rank = self.table.chosen_rank

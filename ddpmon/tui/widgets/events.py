@@ -13,12 +13,10 @@ _INDENT = 12
 """Columns of margin, time, mark and the spaces between them."""
 
 
-def events(happened: list[Event], notes: list[str], width: int, height: int) -> list[Line]:
+def event_lines(happened: list[Event], notes: list[str], width: int) -> list[Line]:
     """Title and events, then what could not be measured; long ones go on in the next line."""
     lines = [title("events", width)]
     for event in sorted(happened, key=lambda event: event.at, reverse=True):
-        if len(lines) >= height:
-            break
         mark, role = _MARKS.get(event.severity, _MARKS["info"])
         rows = wrap(plain(event.text), width - _INDENT)
         lines.append([(f" {numbers.clock(event.at)} ", "muted"), (f"{mark} ", role), (rows[0], "text")])
@@ -27,7 +25,7 @@ def events(happened: list[Event], notes: list[str], width: int, height: int) -> 
         rows = wrap(plain(note), width - 3)
         lines.append([(" ○ ", "muted"), (rows[0], "muted")])
         lines += [[("   " + row, "muted")] for row in rows[1:]]
-    return lines[:height]
+    return lines
 
 
 class EventList(Pane):
@@ -37,4 +35,4 @@ class EventList(Pane):
         snapshot = frame.snapshot
         if snapshot is None:
             return [title("events", width), [(" nothing yet", "muted")]]
-        return events(snapshot.events, snapshot.notes, width, height)
+        return event_lines(snapshot.events, snapshot.notes, width)[:height]

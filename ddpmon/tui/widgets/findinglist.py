@@ -12,6 +12,7 @@ from ddpmon.messages import Finding, Snapshot
 from ddpmon.tui import numbers
 from ddpmon.tui.frame import SEVERITY_ROLES, Frame
 from ddpmon.tui.lines import Line, plain, title, wrap
+from ddpmon.tui.widgets.events import event_lines
 from ddpmon.tui.widgets.scrolling import ScrollingPane
 
 _MOST_LISTED = 8
@@ -127,12 +128,12 @@ def findings_height(snapshot: Snapshot, width: int) -> int:
 
 
 class FindingList(ScrollingPane):
-    """All findings, the gravest first, scrolled to a line."""
+    """All findings, the gravest first, and what has happened in the run, scrolled to a line."""
 
-    def __init__(self, *, evidence: bool = True, id: str | None = None) -> None:
-        """evidence: with what each rests on."""
+    def __init__(self, *, whole: bool = True, id: str | None = None) -> None:
+        """whole: with what each rests on, and with the events."""
         super().__init__(id=id)
-        self._evidence = evidence
+        self._whole = whole
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         snapshot = frame.snapshot
@@ -140,8 +141,10 @@ class FindingList(ScrollingPane):
             return [title("what is wrong", width)]
         lines: list[Line] = []
         for finding in snapshot.findings:
-            lines += [*([[]] if lines else []), *finding_lines(finding, snapshot, width, evidence=self._evidence)]
+            lines += [*([[]] if lines else []), *finding_lines(finding, snapshot, width, evidence=self._whole)]
         if not lines:
             lines = [[(" nothing, as far as what was measured shows", "muted")]]
+        if self._whole and (snapshot.events or snapshot.notes):
+            lines += [[], *event_lines(snapshot.events, snapshot.notes, width)]
         heading = title(f"what is wrong: {counted(len(snapshot.findings), 'finding')}", width)
         return [heading, *self.in_sight(lines, height - 1)]
