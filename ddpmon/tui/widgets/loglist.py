@@ -79,7 +79,10 @@ class LogList(Pane):
         output_of = every if self.rank is None else "the launcher" if self.rank == LAUNCHER else f"rank {self.rank}"
         if host := self._other_machine(frame):
             output_of += f" on {short_host(host)}"
-        how = "following" if self._end is None else f"{len(entries) - end:,} more below, G follows"
+        if self._end is not None:
+            how = f"{len(entries) - end:,} more below, G follows"
+        else:  # a log has no times: beside a recording that plays it stands whole
+            how = "following" if frame.cursor is None else "of the whole run"
         whole = frame if self.rank is None else replace(frame, filter=None)
         titled = heading(f"output of {output_of}, {how} ", whole, width, [("! stderr ", "muted")])
         room = height - 1
