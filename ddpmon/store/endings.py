@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ddpmon import runs
-from ddpmon.analysis.processes.failures import FALL, Ended, read_falls, read_table
+from ddpmon.analysis.processes.failures import EXCEPTION, FALL, Ended, read_falls, read_table
 from ddpmon.messages.folder import EXEC
 from ddpmon.messages.nodes import End
 from ddpmon.runs import Run
@@ -122,7 +122,7 @@ def last_line(text: str) -> str:
     lines = [line for line in lines if line and not set(line) <= set("=-~^* ")]
     if not lines:
         return ""
-    errors = [line for line in lines[-20:] if re.match(r"[\w.]*(Error|Exception|Interrupt|Exit)\b(:|$)", line)]
+    errors = [line for line in lines[-20:] if EXCEPTION.match(line)]
     return (errors or lines)[-1][:LINE_WIDTH]
 
 

@@ -168,8 +168,8 @@ class Intake:
         warming_up, length_us = table["step"] <= WARM_UP_STEPS, table["length_us"]
         for step, those in ((1, warming_up), (WARM_UP_STEPS + 1, ~warming_up)):
             self._pauses.add(step, float(length_us[those].max(initial=0)) / 1e6)
-        losses, known = losses_of(table)
-        for place in np.flatnonzero(known & ~np.isfinite(losses)).tolist():
+        losses, has_loss = losses_of(table)
+        for place in np.flatnonzero(has_loss & ~np.isfinite(losses)).tolist():
             rank = int(ranks[place])
             self.bad_losses.setdefault(rank, BadLoss(rank, int(table["step"][place]), float(losses[place])))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ddpmon.analysis.kinds import replicas_differ
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import rank_list
@@ -86,5 +87,5 @@ KIND = Kind(
     gone="",
     words=words,
     detect=detect,
-    outdoes=("replicas_differ",),
+    outdoes=(replicas_differ.KIND.name,),
 )

@@ -24,7 +24,7 @@ TIMES = Threshold(
     why="A judgement: two have no rhythm yet, and are read sooner than it is. At least two of them must have been found"
     " as they came, each beyond chance, or one, where six and more are in time.",
 )
-FOUND = 2
+SEEN = 2
 """Of them, stretches that were found as they came: who is late twice is looked at for a third time."""
 RHYTHM, EVEN = 6, 0.25
 """So many, each as far from the one before as others but for that share, of which one was found, are enough as well:
@@ -70,10 +70,10 @@ def detect(moment: Moment) -> Iterator[Detection[LateInBursts] | Finding]:
         past = over.get(_name(finding)) if finding.kind in PARTS else None
         if finding.kind in PARTS and finding.since_step is not None and (not past or not covers(past, finding)):
             by_name.setdefault(_name(finding), []).append(finding)
-    for name, found in by_name.items():
+    for name, stretches in by_name.items():
         before = lasting.get(name)
-        if before or found:
-            yield from _joined(moment, world, name, sorted(found, key=_since), before)
+        if before or stretches:
+            yield from _joined(moment, world, name, sorted(stretches, key=_since), before)
     yield from over.values()
 
 
@@ -86,10 +86,10 @@ def _since(finding: Finding) -> int:
 
 
 def _joined(
-    moment: Moment, world: World, name: str, found: Sequence[Finding], before: Finding | None
+    moment: Moment, world: World, name: str, stretches: Sequence[Finding], before: Finding | None
 ) -> Iterator[Detection[LateInBursts]]:
-    """found: stretches of it, the first first. before: its finding of last time."""
-    last = found[-1] if found else before
+    """stretches: of it, the first first. before: its finding of last time."""
+    last = stretches[-1] if stretches else before
     if last is None:
         return
     columns = [world.ranks.index(rank) for rank in last.ranks if rank in world.ranks]
@@ -98,8 +98,8 @@ def _joined(
         return
     level = before.evidence["over_median_ms"] if before else 0.0
     over = world.own_ms[:, columns].mean(axis=1) - medians(world.own_ms[:, some_of(peers)])
-    if found:
-        level = median(np.concatenate([over[slice(*_span(world, one))] for one in found]))
+    if stretches:
+        level = median(np.concatenate([over[slice(*_span(world, one))] for one in stretches]))
     spans = list(_bursts(over, level / 2))
     if not spans:
         return
@@ -118,7 +118,7 @@ def _joined(
     real = float(world.step_ms[spans[0][0] :].sum())
     factor = real / max(real - saved, 1e-9)
     worth = WORTH.reached(factor, held=before is not None and before.severity == "warn")
-    if before is None and (is_over or not worth or not are_enough(begins, len(found))):
+    if before is None and (is_over or not worth or not are_enough(begins, len(stretches))):
         return
     phases = [one.phases_ms[:, columns].mean(axis=1) - medians(one.phases_ms[:, some_of(peers)]) for one in bursts]
     by_phase = np.median(np.concatenate(phases), axis=0)
@@ -130,8 +130,8 @@ def _joined(
         each_steps=round(float(np.median([end - begin for begin, end in spans]))),
         every_steps=round(every),
         gain=factor,
-        part=found[-1].kind if found or not before else before.evidence["part"],
-        stretches=[[_since(part), part.until_step] for part in found],
+        part=stretches[-1].kind if stretches or not before else before.evidence["part"],
+        stretches=[[_since(part), part.until_step] for part in stretches],
         may_be_forward=forward_may_be(phase, moment.evidence),
     )
     first = len(spans) - 1  # noise may have hidden the first ones: those in time with the others are some of them
@@ -151,9 +151,9 @@ def _joined(
     )
 
 
-def are_enough(begins: Ints, found: int) -> bool:
-    """Whether these are bursts that come back. begins: of each; found: so many of them were found as they came."""
-    if found >= FOUND:
+def are_enough(begins: Ints, seen: int) -> bool:
+    """Whether these are bursts that come back. begins: of each; seen: so many of them were found as they came."""
+    if seen >= SEEN:
         return len(begins) >= TIMES.enter
     apart = np.diff(begins)
     return len(begins) >= RHYTHM and bool((np.abs(apart / np.median(apart) - 1) <= EVEN).all())

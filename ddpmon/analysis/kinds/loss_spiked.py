@@ -22,6 +22,8 @@ TIMES = Threshold(
     why="A judgement: a loss that doubles has unlearned something; back within 30% of what it was it has come back.",
     stay=1.3,
 )
+OF_DEVIATION = 1.4826
+"""Times a median deviation that a standard deviation is, of normal values."""
 JUMP = Threshold(
     12.0,
     of="times what the loss strayed before it jumped (1.48 median deviations, a standard deviation of normal values)",
@@ -75,7 +77,7 @@ def _usual(smooth: Floats, at: int) -> tuple[float, float]:
     """Median of what was before, and how far the values stray from it."""
     before = smooth[max(0, at - BEFORE) : at]
     was = float(np.median(before))
-    return was, 1.4826 * float(np.median(np.abs(before - was)))
+    return was, OF_DEVIATION * float(np.median(np.abs(before - was)))
 
 
 def _jump(smooth: Floats) -> int | None:
@@ -97,7 +99,7 @@ def _first(loss: Floats, at: int, ranks: int) -> tuple[int | None, int]:
     begin = max(0, at - FIRST)
     before = loss[max(0, begin - BEFORE) : begin] if begin >= LATELY else loss[:at]
     was = np.median(before, axis=0)
-    stray = 1.4826 * np.median(np.abs(before - was), axis=0)
+    stray = OF_DEVIATION * np.median(np.abs(before - was), axis=0)
     high = loss[begin : at + 1] > was + np.maximum(JUMP.enter * stray, (TIMES.enter - 1) * np.abs(was))
     rows = np.flatnonzero(high.any(axis=1))
     if not len(rows):

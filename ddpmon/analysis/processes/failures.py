@@ -33,7 +33,8 @@ _SIGNALLED = 128
 _HARMLESS = {"SIGTERM", "SIGINT", "SIGHUP"}
 _OWN_FAULT = {"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE"}
 """Signals that nobody sends to a rank because another one failed."""
-_EXCEPTION = re.compile(r"[\w.]*(Error|Exception|Interrupt|Exit)\b(:|$)")
+EXCEPTION = re.compile(r"[\w.]*(Error|Exception|Interrupt|Exit)\b(:|$)")
+"""The beginning of the line that names a Python exception."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ def _saying(words: str, last_lines: Mapping[int, str]) -> set[int]:
 
 def _said(words: str, code: int | None) -> tuple[str, str]:
     """Cause and exit. What is no exception (a usage error) says less than the code that came with it."""
-    if not words or _EXCEPTION.match(words):
+    if not words or EXCEPTION.match(words):
         return words or "no exception was seen", f"exit {code}"
     return f"exit {code}: {words}", ""
 

@@ -44,11 +44,11 @@ def several_hosts(conditions: Mapping[int, Conditions]) -> list[str]:
 
 def busy_host(conditions: Mapping[int, Conditions]) -> BusyHost | None:
     """The host with the most, if that is far more than the others have."""
-    told: dict[str, list[float]] = {}
+    of_ranks: dict[str, list[float]] = {}
     for one in conditions.values():
         if "sent" in one.means and "received" in one.means:
-            told.setdefault(one.host, []).append(one.means["sent"] + one.means["received"])
-    rates = {host: float(np.median(values)) for host, values in told.items()}
+            of_ranks.setdefault(one.host, []).append(one.means["sent"] + one.means["received"])
+    rates = {host: float(np.median(values)) for host, values in of_ranks.items()}
     if len(rates) < 2:
         return None
     host = max(rates, key=lambda name: rates[name])

@@ -20,6 +20,8 @@ PENDING = 4096
 """Steps that may wait for a rank, at most, so that memory is bounded."""
 PENDING_RECORDS = 1 << 22
 """Records that may wait so, at most: in a large world fewer steps."""
+FEWEST_PENDING = 64
+"""Steps that may wait however large the world is: ranks send some steps at a time, not all at once."""
 PARTIAL_ROWS = Threshold(
     20,
     of="steps in a row without the same ranks",
@@ -135,7 +137,7 @@ class Aligner:
 
     def _hopeless(self, number: int, pending: _Pending) -> bool:
         """Whether no record of the ranks that are missing in a step will come any more."""
-        if len(self._pending) > min(PENDING, max(64, PENDING_RECORDS // max(1, self.world_size))):
+        if len(self._pending) > min(PENDING, max(FEWEST_PENDING, PENDING_RECORDS // max(1, self.world_size))):
             return True
         # Each rank by its own clock: those of several hosts have nothing in common.
         present = pending.present

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
-from ddpmon.analysis.steps.table import Rows
+from ddpmon.analysis.steps.table import ARRIVAL, END, KIND, Rows
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import SYNC_GRADIENTS
 
@@ -97,8 +97,8 @@ class Clocks:
         offsets = np.zeros(at.shape, np.int64)
         for first in range(0, len(rows), BLOCK):
             block = slice(first, first + BLOCK)
-            added, known = self._added(syncs[:, block], at[block], host_of, listed, reference)
-            offsets[block, known] = added
+            added, fitted = self._added(syncs[:, block], at[block], host_of, listed, reference)
+            offsets[block, fitted] = added
         return offsets
 
     def agreements(self) -> list[Agreement]:
@@ -131,8 +131,8 @@ class Clocks:
                     lines.fit(np.array(group)[chosen], tables[chosen, cut:])
             for host, table, has_jumped in zip(group, tables, jumped.tolist(), strict=True):
                 self._points[names[host]] = table[-JUMPED:] if has_jumped else table
-        known = lines.known[host_of]
-        return lines.at(at[:, known], host_of[known]), known
+        fitted = lines.fitted[host_of]
+        return lines.at(at[:, fitted], host_of[fitted]), fitted
 
 
 NEVER = np.iinfo(np.int64).max
@@ -144,13 +144,13 @@ class _Lines:
     """What to add to each host's clock at a moment of it. Times count from one near by: they are large numbers."""
 
     def __init__(self, hosts: int) -> None:
-        self.known: Bools = np.zeros(hosts, bool)
+        self.fitted: Bools = np.zeros(hosts, bool)
         self._origin_us, self._base_us = np.zeros(hosts, np.int64), np.zeros(hosts, np.int64)
         self._offset_us, self.drift = np.zeros(hosts), np.zeros(hosts)
 
     def fit(self, hosts: Ints, tables: Ints) -> None:
         """Lay the lines of some hosts through [H, N, 4] points, at least one each."""
-        self.known[hosts] = True
+        self.fitted[hosts] = True
         self._origin_us[hosts], self._base_us[hosts] = tables[:, -1, _AT], tables[:, -1, _ADDED]
         self.drift[hosts], self._offset_us[hosts] = _fitted(tables)
 
@@ -169,10 +169,11 @@ def _syncs(rows: Rows, host_of: Ints) -> Ints:
     """
     ends, arrivals = np.full(rows.table.size, NEVER), np.full(rows.table.size, -NEVER)
     owner, syncs = rows.syncs()
-    gradients = syncs[:, 0] == SYNC_GRADIENTS
+    gradients = syncs[:, KIND] == SYNC_GRADIENTS
     owner = owner[gradients]
     begin = (rows.number("end_us") - rows.number("length_us")).ravel()[owner]
-    arrivals[owner], ends[owner] = begin + syncs[gradients, 1], begin + syncs[gradients, 2]  # the last one stays
+    # Of several in a step the last one stays.
+    arrivals[owner], ends[owner] = begin + syncs[gradients, ARRIVAL], begin + syncs[gradients, END]
     order = np.argsort(host_of, kind="stable")
     begins = np.flatnonzero(np.diff(host_of[order], prepend=-1))
     shape = rows.table.shape

@@ -68,11 +68,11 @@ class NamedTimes:
 
 
 def _block(rows: Rows) -> _Block:
-    told = sorted(rows.odd.items())
-    names = tuple(dict.fromkeys(name for _, record in told for name in record.named_us))
+    records = sorted(rows.odd.items())
+    names = tuple(dict.fromkeys(name for _, record in records for name in record.named_us))
     columns = {name: column for column, name in enumerate(names)}
     ms = np.zeros((rows.table.size, len(names)), np.float32)
-    for place, record in told:
+    for place, record in records:
         for name, us in record.named_us.items():
             ms[place, columns[name]] = us / 1e3
     return _Block(rows.ranks, names, np.array(rows.step_numbers(), np.int64), ms.reshape(*rows.table.shape, -1))

@@ -118,9 +118,9 @@ def late(
     taken |= set(was_late) | set(over)
     for column, inside in _bursts(world, least):
         if column not in taken:
-            late = burst(excess[:, column], column, inside)
-            if late.last < len(world) - 1 - EDGE and late.over_ms >= least and _stands_out(world, late):
-                past.append(late)
+            one = burst(excess[:, column], column, inside)
+            if one.last < len(world) - 1 - EDGE and one.over_ms >= least and _stands_out(world, one):
+                past.append(one)
     order = lambda stretch: -stretch.over_ms
     return sorted(now, key=order) + sorted(past, key=order)
 

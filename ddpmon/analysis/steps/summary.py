@@ -21,6 +21,12 @@ TIMES = Threshold(
     of="times as long as the median step that one of the first steps took",
     why="A judgement: it compiled, tuned or filled caches, and is left out of means with those before it.",
 )
+LOSS_STEPS = 20
+"""The last steps, whose mean is the loss as it is now: single batches stray."""
+FEWEST_LOSSES = 5
+"""Losses of a third of the window that tell whether they fall: the spread of fewer is hardly known."""
+TREND_ERRORS = 2.0
+"""Standard errors by which the last third differs from the first where losses rise or fall: chance does so in 5%."""
 
 
 def past_warm_up(world: World) -> World:
@@ -153,7 +159,7 @@ def _latest_loss(world: World) -> tuple[Floats, list[bool]]:
     return world.loss[last, np.arange(world.loss.shape[1])], has_loss.tolist()
 
 
-def loss_trend(world: World, steps: int = 20) -> tuple[float | None, bool | None]:
+def loss_trend(world: World) -> tuple[float | None, bool | None]:
     """Mean loss of the last steps over all ranks, and whether it falls over the window; None: undecided.
 
     A loss that is not a number gives NaN, for everyone to see.
@@ -162,11 +168,11 @@ def loss_trend(world: World, steps: int = 20) -> tuple[float | None, bool | None
     means = world.loss[rows].mean(axis=1)
     if not len(means):
         return None, None
-    now = float(means[-steps:].mean())
+    now = float(means[-LOSS_STEPS:].mean())
     third = len(means) // 3
-    if third < 5 or not np.isfinite(means).all():
+    if third < FEWEST_LOSSES or not np.isfinite(means).all():
         return now, None
     before, after = means[:third], means[-third:]
     noise = float(np.sqrt(before.var(ddof=1) / third + after.var(ddof=1) / third))
     change = float(after.mean() - before.mean())
-    return now, None if abs(change) < 2 * noise else change < 0
+    return now, None if abs(change) < TREND_ERRORS * noise else change < 0

@@ -34,6 +34,8 @@ ROW = np.dtype(
 _row = struct.Struct("<QQ" + "I" * len(COUNTS) + "ddBB" + "BIIQ" * SYNCS)
 assert _row.size == ROW.itemsize  # noqa: S101  one layout, written in two ways
 _head = attrgetter("step", "end_us", *COUNTS)
+KIND, ARRIVAL, END, PAYLOAD = range(4)
+"""Columns of `Rows.syncs`, in the order in which a row has them."""
 _NO_SYNC = (0, 0, 0, 0)
 """In a place that no synchronisation takes."""
 
@@ -47,9 +49,9 @@ def row_of(step: Step) -> bytes | None:
     if step.buckets or step.named_us or step.pauses or len(syncs) > SYNCS:
         return None
     loss, rate = step.loss, step.learning_rate
-    told: tuple[int, ...] = ()
+    numbers: tuple[int, ...] = ()
     for sync in syncs:
-        told += (sync.kind, sync.arrival_us, sync.end_us, sync.payload_bytes)
+        numbers += (sync.kind, sync.arrival_us, sync.end_us, sync.payload_bytes)
     try:
         return _row.pack(
             *_head(step),
@@ -57,7 +59,7 @@ def row_of(step: Step) -> bytes | None:
             0.0 if rate is None else rate,
             (loss is not None and HAS_LOSS) | (rate is not None and HAS_RATE),
             len(syncs),
-            *told,
+            *numbers,
             *_NO_SYNC * (SYNCS - len(syncs)),
         )
     except struct.error:
@@ -116,8 +118,8 @@ def steps_of(table: Table) -> list[Step]:
 
 def losses_of(table: Table) -> tuple[Floats, Bools]:
     """Of each row, and whether it has one: NaN may be a real one."""
-    known: Bools = table["has"] & HAS_LOSS != 0
-    return np.where(known, table["loss"], np.nan), known
+    has_loss: Bools = table["has"] & HAS_LOSS != 0
+    return np.where(has_loss, table["loss"], np.nan), has_loss
 
 
 def learning_rates(table: Table) -> NDArray[Any]:
@@ -186,11 +188,11 @@ class Rows:
 
     def losses(self) -> tuple[Floats, Bools]:
         """[S, R] and whether there is one."""
-        values, known = losses_of(self.table)
+        values, has_loss = losses_of(self.table)
         for place, step in self.odd.items():
             values.reshape(-1)[place] = np.nan if step.loss is None else step.loss
-            known.reshape(-1)[place] = step.loss is not None
-        return values, known
+            has_loss.reshape(-1)[place] = step.loss is not None
+        return values, has_loss
 
     def learning_rates(self) -> NDArray[Any]:
         """[S, R] None where it is not known."""
@@ -209,12 +211,14 @@ class Rows:
         return paused.reshape(self.table.shape)
 
     def syncs(self) -> tuple[Ints, Ints]:
-        """[N] Whose each synchronisation is, as a place in the flattened table, rising; and [N, 4] its numbers."""
+        """[N] Whose each synchronisation is, as a place in the flattened table, rising; and [N, 4] its numbers: columns
+        KIND, ARRIVAL, END, PAYLOAD.
+        """
         flat = self.table.ravel()
         inside = np.arange(SYNCS) < flat["sync_count"][:, None]
         owner = np.nonzero(inside)[0]
-        told = flat["syncs"][inside]
-        numbers = np.column_stack([told[name].astype(np.int64) for name in _SYNC.names or ()])
+        filled = flat["syncs"][inside]
+        numbers = np.column_stack([filled[name].astype(np.int64) for name in _SYNC.names or ()])
         if not self.odd:
             return owner, numbers
         more = [
@@ -222,7 +226,7 @@ class Rows:
             for place, step in self.odd.items()
             for sync in step.syncs
         ]
-        further = np.array(more, np.int64).reshape(-1, 5)
+        further = np.array(more, np.int64).reshape(-1, 1 + len(_NO_SYNC))
         owner = np.concatenate([owner, further[:, 0]])
         order = np.argsort(owner, kind="stable")
         return owner[order], np.concatenate([numbers, further[:, 1:]])[order]

@@ -7,7 +7,7 @@ from collections.abc import Collection
 import numpy as np
 
 from ddpmon.analysis.statistics.arrays import Bools, Ints
-from ddpmon.analysis.steps.table import PHASES, Rows
+from ddpmon.analysis.steps.table import ARRIVAL, KIND, PHASES, Rows
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import SYNC_GRADIENTS, SYNC_KINDS, Phase
 
@@ -61,10 +61,10 @@ def split(
     arrived_last = np.zeros(shape, np.int64)
     waited_last = np.zeros(shape, np.int64)
     for kind in range(len(SYNC_KINDS)):
-        mine = syncs[:, _KIND] == kind
+        mine = syncs[:, KIND] == kind
         if not mine.any():
             continue
-        count, arrival, left, payload = _slots(owner[mine], syncs[mine, _KIND + 1 :], shape)
+        count, arrival, left, payload = _slots(owner[mine], syncs[mine, ARRIVAL:], shape)
         valid = np.arange(arrival.shape[2]) < count[..., None]
         arrived = arrival + start[..., None]
         stuck = np.where(valid, left - arrival, 0)
@@ -113,10 +113,6 @@ def split(
         tokens=rows.number("tokens"),
         gc_ms=rows.number("gc_us") / 1e3,
     )
-
-
-_KIND = 0
-"""The place of a synchronisation's kind among its numbers."""
 
 
 def _slots(owner: Ints, values: Ints, shape: tuple[int, int]) -> tuple[Ints, Ints, Ints, Ints]:

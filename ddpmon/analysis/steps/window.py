@@ -14,6 +14,8 @@ from ddpmon.analysis.steps.world import ARRAYS, FOLLOWING, MEANED, World, with_f
 FEWEST = 40
 """Steps of a window at least, however long they take: fewer follow single odd ones. Kinds of finding about the whole
 world ask for as many (kinds/whole_world.py)."""
+ROOM = 256
+"""Steps that buffers have room for beyond the window, at least: each time it is full the window is copied."""
 
 
 class Window:
@@ -21,7 +23,7 @@ class Window:
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
-        self._capacity = steps + max(256, steps // 4)
+        self._capacity = steps + max(ROOM, steps // 4)
         self._buffers: dict[str, NDArray[Any]] = {}
         self._sums: dict[str, Floats] = {}
         """Of all rows up to each, from some row on."""
