@@ -111,6 +111,6 @@ class Evidence:
     times: Times = field(default_factory=Times)
     """Where the time went."""
     parallelism: str = ""
-    """How the ranks train: DDP, FSDP2, … (see messages.words); "": they do not tell."""
+    """How the ranks train: DDP, FSDP2, … (see `messages.vocabulary`); "": they do not tell."""
     unmeasured: Collection[str] = ()
     """Of PHASES, those of which nothing is measured then."""

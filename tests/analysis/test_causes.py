@@ -56,6 +56,13 @@ def test_a_long_transfer_is_named_with_the_accumulation_that_would_hide_it():
     assert "no_sync" in finding.advice
 
 
+def test_a_step_that_is_all_transfer_is_named_too():
+    """Steps without any time of their own, as only made-up records have."""
+    finding = only(causes(world(own_times(100, 4) * 0, transfer=30)))
+    assert finding.kind == "communication_bound"
+    assert finding.evidence["share"] == 1.0
+
+
 def test_what_the_network_carries_stands_beside_a_long_transfer():
     conditions = [Conditions(rank, means={"sent": 1e9 + rank, "received": 2e9}) for rank in range(4)]
     finding = only(findings(world(own_times(100, 4), transfer=30), Evidence(conditions=conditions)))

@@ -133,6 +133,16 @@ def test_time_before_forward_that_is_worth_having_is_told():
     assert found(own_times(100, 4, noise=0.02), **{"before forward": [1_000] * 4}) == []
 
 
+def test_a_gap_as_long_as_the_step_gains_no_nonsense():
+    own = own_times(100, 4)
+    length = own[0, 0].sum() + 6
+    for beyond in (0, 5):
+        gap = next(
+            one for one in found(own, **{"before forward": [round((length + beyond) * 1000)] * 4}) if one.kind == "gap"
+        )
+        assert gap.evidence["gain"] > 1
+
+
 def test_a_straggler_that_loads_by_hand_is_told_where():
     own = own_times(100, 4, noise=0.02)
     own[:, 2, 4] += 20

@@ -22,6 +22,8 @@ SHARE = Threshold(
     why="A judgement: without it steps are 1.5 times as fast, which is worth another way to train.",
     keeps=STAYS,
 )
+LITTLE = 0.1
+"""Share of the rest of a step that transfer is to be by accumulating: more batches gain little."""
 BUCKETS = 4
 """Into which gradients that are one bucket can be cut, so that all but one go in backward: a quarter is left."""
 ONE_BUCKET_BYTES = 25 << 20
@@ -71,7 +73,7 @@ def detect(moment: Moment) -> Iterator[Detection[AllReduceBound | CollectivesBou
         return
     if transfer < evidence.clocks_within_ms:
         return  # it may be that the clocks of hosts are taken for apart by as much as they are not
-    share, gain = transfer / step, step / (step - transfer)
+    share, gain = transfer / step, step / max(step - transfer, 1e-3)
     hosts, busy = several_hosts(moment.conditions), busy_host(moment.conditions)
     where = (busy.host if busy else None, len(hosts), busy)
     facts: AllReduceBound | CollectivesBound
@@ -120,7 +122,7 @@ def _of_hosts(facts: AllReduceBound | CollectivesBound) -> str:
 
 def _of_all_reduce(facts: AllReduceBound) -> str:
     step, transfer, size, backward = facts.step_ms, facts.transfer_ms, facts.bytes, facts.backward_ms
-    times = max(2, ceil(transfer / (0.1 * max(step - transfer, 1e-3))))
+    times = max(2, ceil(transfer / (LITTLE * max(step - transfer, 1e-3))))
     accumulated = step / (step - transfer + transfer / times)
     # All buckets but the last can go while backward runs, as far as that is long enough.
     hidden = min(transfer * (1 - 1 / BUCKETS), backward)

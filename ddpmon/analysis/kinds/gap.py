@@ -43,7 +43,7 @@ def detect(moment: Moment) -> Iterator[Detection[Gap]]:
     name = max(spent, key=lambda each: spent[each], default=None)
     if name is not None and spent[name] >= SHARE.enter * step:
         ms = spent[name]
-        facts = Gap(name, ms, ms / step, step / (step - ms))
+        facts = Gap(name, ms, ms / step, step / max(step - ms, 1e-3))
         yield Detection(KIND, "info", facts, world.ranks, "other", since(world, moment.held_one(KIND)))
 
 
