@@ -38,7 +38,7 @@ from ddpmon.messages import (
     Sample,
 )
 from ddpmon.messages.nodes import Packed
-from ddpmon.recording.blocks import pack_rows
+from ddpmon.recording.node_blocks import pack_rows
 
 PHASES_SHARE = (0.08, 0.22, 0.42, 0.03, 0.02)
 """Of a step: the five phases of a rank that is as fast as all."""

@@ -54,8 +54,8 @@ def begin(script: Path, *, with_torchrun: bool, seconds: float) -> runs.Run:
     run_id = runs.new_id()
     if with_torchrun:
         command = torchrun.command(
-            str(script), [str(seconds)], module=False, nproc=2, nodes=torchrun.Nodes(), max_restarts=0, grace_s=3.0,
-            log_dir=str(runs.run_dir(run_id) / "logs" / "ranks"),
+            str(script), [str(seconds)], module=False, nproc=2, nodes=torchrun.NodeOptions(), max_restarts=0,
+            grace_s=3.0, log_dir=str(runs.run_dir(run_id) / "logs" / "ranks"),
         )  # fmt: skip
     else:
         command = [sys.executable, str(script), str(seconds)]

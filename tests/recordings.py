@@ -9,7 +9,7 @@ import numpy as np
 
 from ddpmon import runs
 from ddpmon.messages import PROTOCOL, STAGE_ENDED, Batch, Event, Hello, Sample, Scalar
-from ddpmon.recording.blocks import pack, unpack
+from ddpmon.recording.node_blocks import pack, unpack
 from ddpmon.recording.recorder import Checkpoint, Recorder
 from ddpmon.recording.recording import Recording, recording_path
 from ddpmon.recording.restoring import restored_store

@@ -10,11 +10,9 @@ import ddpmon
 
 ROOT = Path(ddpmon.__file__).parent
 SAME_IDEA = {
-    "blocks": "of records on their way to the root; of a screen",
     "buckets": "DDP's buckets: recorded in a rank, summarised",
     "cells": "what a byte of a map holds: on the wire, made from values",
     "changes": "only what changed is sent: of a snapshot, of a terminal's screen",
-    "columns": "of step records; of the rank table",
     "compare": "two runs: the comparison, and its screen",
     "events": "what happened to a run: made from findings, listed",
     "folder": "what a rank leaves in its run's folder: its form, and the rank's way to it",
@@ -40,11 +38,7 @@ SAME_IDEA = {
 }
 """Names of files that stand in several packages, and the idea, or the plain word, that they have in common."""
 PLAIN = {
-    "Block": "of records; of a screen",
-    "Column": "of a table of the recording; of a table on the screen",
-    "Nodes": "the machines of a run: as an option of a launch, as hubs",
     "Pause": "of a rank, on the wire; of a run, as counted",
-    "Pauses": "facts of the finding; a rank's hooks",
     "Replicas": "of DDP models: in a rank, compared",
     "World": "all ranks side by side: the arrays, the screen",
     "LongestSteps": "the longest steps of a run: kept, listed",
@@ -58,7 +52,7 @@ def twice(names: list[str]) -> set[str]:
 
 def test_files_of_one_name_have_an_idea_in_common():
     files = [path.stem for path in ROOT.rglob("*.py") if not path.stem.startswith("__")]
-    assert twice(files) <= set(SAME_IDEA)
+    assert twice(files) == set(SAME_IDEA)
 
 
 def test_public_classes_of_one_name_are_the_same_thing():
@@ -68,4 +62,4 @@ def test_public_classes_of_one_name_are_the_same_thing():
         for node in ast.parse(path.read_text()).body
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     ]
-    assert twice(classes) <= set(PLAIN)
+    assert twice(classes) == set(PLAIN)

@@ -11,8 +11,8 @@ import msgspec
 from ddpmon.messages import Batch, Sample, encode
 from ddpmon.messages.nodes import Bundle, Item, Packed
 from ddpmon.messages.vocabulary import MAX_STEPS_PER_BATCH
-from ddpmon.recording.blocks import pack, unpack
 from ddpmon.recording.merging import one_of
+from ddpmon.recording.node_blocks import pack, unpack
 
 KEPT_BYTES = 64 << 20
 """A minute of 8 ranks that step ten times a second is 0.2 MB; of 256 of them 7 MB."""

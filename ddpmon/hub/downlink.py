@@ -40,8 +40,8 @@ from ddpmon.messages.nodes import (
     decode_from_node,
 )
 from ddpmon.messages.vocabulary import MAX_WORLD
-from ddpmon.recording.blocks import Block, check_rows, possible, unpack
 from ddpmon.recording.collector import Collector
+from ddpmon.recording.node_blocks import NodeBlock, check_rows, possible, unpack
 from ddpmon.store.peers import Peer, process_key
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.refusals import NO_KEY, NO_MESSAGE, UNPROVEN
@@ -94,7 +94,7 @@ class Node:
     """How far this clock was ahead of the node's as each of the last bundles came, with the time that took."""
 
 
-_Came = tuple[Node, FromNode, list[Block]]
+_Came = tuple[Node, FromNode, list[NodeBlock]]
 """A message of a node, with the blocks in it."""
 
 
@@ -212,7 +212,7 @@ class Downlink:
     def _refuse(self, node: Node, error: WireError) -> None:
         self._store.registry.refusals.count(NO_MESSAGE, why=f"node {node.number}: {error}"[:200])
 
-    def _take(self, node: Node, message: FromNode, blocks: Sequence[Block], now: float, unix: float) -> None:
+    def _take(self, node: Node, message: FromNode, blocks: Sequence[NodeBlock], now: float, unix: float) -> None:
         if isinstance(message, Join):
             if message.epoch != node.epoch:
                 node.seq = node.recorded = 0
@@ -241,7 +241,7 @@ class Downlink:
         else:
             self._bundle(node, message, deque(blocks), now, unix)
 
-    def _bundle(self, node: Node, bundle: Bundle, blocks: deque[Block], now: float, unix: float) -> None:
+    def _bundle(self, node: Node, bundle: Bundle, blocks: deque[NodeBlock], now: float, unix: float) -> None:
         if bundle.seq <= node.seq:
             return
         if bundle.seq > node.seq + 1 and bundle.seq != bundle.first:
@@ -272,7 +272,7 @@ class Downlink:
         self._take_blocks(node, blocks, places, len(bundle.items), now, unix)
 
     def _take_blocks(
-        self, node: Node, blocks: deque[Block], places: deque[int], place: int, now: float, unix: float
+        self, node: Node, blocks: deque[NodeBlock], places: deque[int], place: int, now: float, unix: float
     ) -> None:
         """Take those that came before an item of the bundle. places: of each, before which it did."""
         while places and places[0] <= place:

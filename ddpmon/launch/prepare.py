@@ -13,7 +13,7 @@ from ddpmon.errors import UsageError
 from ddpmon.launch import spec, torchrun
 from ddpmon.launch.given_hub import GivenHub
 from ddpmon.launch.spec import Spec
-from ddpmon.launch.torchrun import Nodes
+from ddpmon.launch.torchrun import NodeOptions
 from ddpmon.runs import Run
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -35,7 +35,7 @@ class Asked:
     cwd: str | None = None
     """Where it runs; None: here."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    nodes: Nodes = field(default_factory=Nodes)
+    nodes: NodeOptions = field(default_factory=NodeOptions)
     max_restarts: int = 0
     grace_s: float = 20.0
     buckets: bool = False

@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping
 
 from ddpmon.errors import UsageError
-from ddpmon.launch.torchrun import Nodes
+from ddpmon.launch.torchrun import NodeOptions
 
 FIRST_PORT, PORTS = 10_000, 20_000
 """Where the rendezvous listens: below the ports that Linux gives away by itself (from 32768)."""
 
 
-def nodes(environment: Mapping[str, str]) -> Nodes | None:
+def nodes(environment: Mapping[str, str]) -> NodeOptions | None:
     """The nodes of the job step that this process is a task of; None where there is none, or it has one node.
 
     The names are srun's (its man page, "output environment variables"). UsageError where a node has several tasks, or
@@ -32,7 +32,7 @@ def nodes(environment: Mapping[str, str]) -> Nodes | None:
     if rank is None or not listed:
         missing = "SLURM_NODEID" if rank is None else "SLURM_STEP_NODELIST"
         raise UsageError(f"a job step of {count} nodes without {missing}; give --nnodes, --node-rank, --rdzv-endpoint")
-    return Nodes(count, rank, f"{first_host(listed)}:{_port(environment)}")
+    return NodeOptions(count, rank, f"{first_host(listed)}:{_port(environment)}")
 
 
 def first_host(listed: str) -> str:

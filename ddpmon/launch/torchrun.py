@@ -18,7 +18,7 @@ _SHUTDOWN = "--shutdown-timeout"
 
 
 @dataclass(frozen=True)
-class Nodes:
+class NodeOptions:
     """This machine's place among several."""
 
     count: int = 1
@@ -47,10 +47,10 @@ class Nodes:
             raise UsageError(f"--rdzv-endpoint {self.endpoint}: a port from 1 on is wanted")
 
 
-def nodes(text: str, rank: int | None, endpoint: str | None) -> Nodes:
+def nodes(text: str, rank: int | None, endpoint: str | None) -> NodeOptions:
     """From how many nodes, N or LEAST:MOST as torchrun takes it, which of them this is, and where they meet."""
     least, most = counts(text, f"--nnodes {text}")
-    return Nodes(most, rank, endpoint, least if least < most else None)
+    return NodeOptions(most, rank, endpoint, least if least < most else None)
 
 
 def counts(text: str, source: str) -> tuple[int, int]:
@@ -99,7 +99,7 @@ def command(
     *,
     module: bool,
     nproc: int,
-    nodes: Nodes,
+    nodes: NodeOptions,
     max_restarts: int,
     grace_s: float,
     log_dir: str,
@@ -115,7 +115,7 @@ def command(
     return without_unsupported([*line, *(["-m"] if module else []), "--", script, *args])
 
 
-def _rendezvous(nodes: Nodes) -> list[str]:
+def _rendezvous(nodes: NodeOptions) -> list[str]:
     if nodes.count == 1 or nodes.endpoint is None:
         # A machine's own name need not resolve (a container's, a chroot's): torchrun then waits for minutes, silently.
         return ["--standalone", "--local-addr=localhost"]

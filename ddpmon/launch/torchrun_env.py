@@ -10,13 +10,13 @@ from collections.abc import Mapping
 
 from ddpmon.addresses import bracketed
 from ddpmon.errors import UsageError
-from ddpmon.launch.torchrun import Nodes, counts
+from ddpmon.launch.torchrun import NodeOptions, counts
 
 DEFAULT_PORT = "29500"
 """torchrun's."""
 
 
-def nodes(environment: Mapping[str, str]) -> Nodes | None:
+def nodes(environment: Mapping[str, str]) -> NodeOptions | None:
     """The nodes; None where no variable tells, or of one alone. UsageError where they are not what torchrun takes."""
     count = environment.get("PET_NNODES", "1")
     least, most = counts(count, f"PET_NNODES is {count!r}")
@@ -25,10 +25,10 @@ def nodes(environment: Mapping[str, str]) -> Nodes | None:
     elastic = least if least < most else None
     rank = environment.get("PET_NODE_RANK", "")
     if elastic is not None and not rank:
-        return Nodes(most, None, _endpoint(environment), elastic)
+        return NodeOptions(most, None, _endpoint(environment), elastic)
     if not re.fullmatch(r"[0-9]{1,6}", rank):
         raise UsageError(f"PET_NNODES is {count}, and PET_NODE_RANK {rank!r}: from 0 to {most - 1} is wanted")
-    return Nodes(most, int(rank), _endpoint(environment), elastic)
+    return NodeOptions(most, int(rank), _endpoint(environment), elastic)
 
 
 def ranks(environment: Mapping[str, str]) -> str:

@@ -71,7 +71,7 @@ class Item(msgspec.Struct, array_like=True):
 
 
 class Packed(msgspec.Struct, array_like=True):
-    """Batches of the node's ranks side by side; see `recording.blocks`."""
+    """Batches of the node's ranks side by side; see `recording.node_blocks`."""
 
     place: int
     """Before which of the bundle's items it came."""

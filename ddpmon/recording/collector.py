@@ -23,8 +23,8 @@ from ddpmon.messages import (
 )
 from ddpmon.messages.nodes import End
 from ddpmon.recording import plausible
-from ddpmon.recording.blocks import Block
-from ddpmon.recording.columns import Columns
+from ddpmon.recording.block_intake import BlockIntake
+from ddpmon.recording.node_blocks import NodeBlock
 from ddpmon.recording.recorder import Recorder
 from ddpmon.store.peers import Peer
 from ddpmon.store.processes import RankProcess
@@ -60,7 +60,7 @@ class Collector:
         self._accepted = accepted
         self._store = store
         self._recorder = recorder
-        self._columns = Columns(store, recorder)
+        self._blocks = BlockIntake(store, recorder)
         self._epoch = epoch
         self.stack_reported_at = float("-inf")
         """When a rank last sent its stack."""
@@ -89,11 +89,11 @@ class Collector:
         except WireError as error:
             self._refuse(NO_MESSAGE, identity, peer, str(error))
             return
-        self._columns.flush(now)
+        self._blocks.flush(now)
         self._take(message, left_out, identity, now, unix, peer, ended=ended, later_us=later_us)
 
     def take_block(
-        self, block: Block, node: int, name: Callable[[int], bytes], now: float, unix: float, later_us: int
+        self, block: NodeBlock, node: int, name: Callable[[int], bytes], now: float, unix: float, later_us: int
     ) -> None:
         """What ranks of another node sent, many at once; it counts as taken in after `flush`.
 
@@ -104,13 +104,13 @@ class Collector:
         def take_alone(batch: Batch) -> None:
             self._take(batch, [], name(batch.pid), now, unix, peer, later_us=later_us)
 
-        process = self._columns.take(block, node, now, later_us, take_alone)
+        process = self._blocks.take(block, node, now, later_us, take_alone)
         if process is not None and self._accepted is not None:
             self._accepted(process, block.batches[-1])
 
     def flush(self, now: float) -> None:
         """Have the steps of blocks lined up with the others."""
-        self._columns.flush(now)
+        self._blocks.flush(now)
 
     def _take(
         self,

@@ -9,8 +9,8 @@ import numpy as np
 
 from ddpmon.analysis.steps.table import ROW, Table, from_column_bytes, joined, steps_of
 from ddpmon.messages import MAX_US, Step, WireError
-from ddpmon.recording.blocks import check_rows
 from ddpmon.recording.database import Database
+from ddpmon.recording.node_blocks import check_rows
 
 TABLE = "step_blocks"
 MOST_BYTES = 256 << 20

@@ -6,7 +6,7 @@ import pytest
 from ddpmon.hub.bundles import BUNDLE_BYTES, BUNDLE_ITEMS, IN_FLIGHT, Bundles, merged
 from ddpmon.messages import Batch, Bye, Layout, Sample, Scalar, Step, Sync, Welcome, decode_from_rank, encode
 from ddpmon.messages.nodes import Item
-from ddpmon.recording.blocks import pack, unpack
+from ddpmon.recording.node_blocks import pack, unpack
 from ddpmon.recording.recording import Recording
 from tests.two_hosts import PIDS, Root
 

@@ -9,7 +9,7 @@ from ddpmon.hub import curve_keys
 from ddpmon.hub.uplink import Uplink
 from ddpmon.messages import STAGE_TRAINING, Batch, Card, Sample, encode
 from ddpmon.messages.nodes import Joined, Recorded, decode_from_node
-from ddpmon.recording.blocks import unpack
+from ddpmon.recording.node_blocks import unpack
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from ddpmon import runs
 from ddpmon.errors import UsageError
 from ddpmon.launch import spec, torchrun
 from ddpmon.launch.prepare import Asked, again, prepare
-from ddpmon.launch.torchrun import Nodes
+from ddpmon.launch.torchrun import NodeOptions
 
 
 @pytest.fixture(autouse=True)
@@ -107,7 +107,7 @@ def test_what_cannot_be_started_again_says_why(folder, changes, said):
 
 
 def test_only_one_machine_of_several_is_never_started_again(folder):
-    asked = Asked("train.py", cwd=str(folder), nodes=Nodes(2, 0, "127.0.0.1:29500"))
+    asked = Asked("train.py", cwd=str(folder), nodes=NodeOptions(2, 0, "127.0.0.1:29500"))
     assert prepare(asked, "id-1").world_size == 2
 
 

@@ -19,7 +19,7 @@ def parsed(script="train.py", args=(), module=False, nodes=None, max_restarts=0,
         list(args),
         module=module,
         nproc=4,
-        nodes=nodes or torchrun.Nodes(),
+        nodes=nodes or torchrun.NodeOptions(),
         max_restarts=max_restarts,
         grace_s=grace_s,
         log_dir="/logs",
@@ -49,8 +49,8 @@ def test_a_module_is_run_as_one():
 
 
 def test_of_several_nodes_the_first_hosts_the_store_and_the_others_do_not():
-    first = parsed(nodes=torchrun.Nodes(2, 0, "127.0.0.1:29501"))
-    second = parsed(nodes=torchrun.Nodes(2, 1, "127.0.0.1:29501"))
+    first = parsed(nodes=torchrun.NodeOptions(2, 0, "127.0.0.1:29501"))
+    second = parsed(nodes=torchrun.NodeOptions(2, 1, "127.0.0.1:29501"))
     assert (first.rdzv_conf, second.rdzv_conf) == ("is_host=1", "is_host=0")
     assert (first.local_addr, second.local_addr) == ("127.0.0.1", "127.0.0.1")
     assert first.rdzv_endpoint == second.rdzv_endpoint == "127.0.0.1:29501"
@@ -58,7 +58,7 @@ def test_of_several_nodes_the_first_hosts_the_store_and_the_others_do_not():
 
 
 def test_brackets_around_an_address_of_ipv6_belong_to_the_endpoint_alone():
-    first = parsed(nodes=torchrun.Nodes(2, 0, "[::1]:29501"))
+    first = parsed(nodes=torchrun.NodeOptions(2, 0, "[::1]:29501"))
     assert (first.rdzv_endpoint, first.local_addr) == ("[::1]:29501", "::1")
 
 
@@ -82,7 +82,7 @@ def test_a_number_of_nodes_that_cannot_be_is_refused(text):
 )
 def test_a_place_among_several_nodes_that_cannot_be_is_refused(rank, endpoint):
     with pytest.raises(UsageError):
-        torchrun.Nodes(2, rank, endpoint)
+        torchrun.NodeOptions(2, rank, endpoint)
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def older(monkeypatch, tmp_path):
 
 def line(grace_s=20.0, args=()):
     return torchrun.command(
-        "train.py", list(args), module=False, nproc=2, nodes=torchrun.Nodes(), max_restarts=0, grace_s=grace_s,
+        "train.py", list(args), module=False, nproc=2, nodes=torchrun.NodeOptions(), max_restarts=0, grace_s=grace_s,
         log_dir="/logs",
     )  # fmt: skip
 

@@ -42,7 +42,7 @@ def ranks(home, tmp_path) -> Callable[..., Started]:
             [],
             module=False,
             nproc=2,
-            nodes=torchrun.Nodes(),
+            nodes=torchrun.NodeOptions(),
             max_restarts=max_restarts,
             grace_s=grace_s,
             log_dir=str(runs.socket_dir(run_id) / "ranks"),

@@ -43,7 +43,7 @@ ADVICE = {
 
 
 @dataclass(frozen=True)
-class Pauses:
+class TimeInPauses:
     """What the run does instead, how long and how often."""
 
     of: str
@@ -58,14 +58,14 @@ class Pauses:
     world_size: int = for_words(0)
 
 
-def detect(moment: Moment) -> list[Detection[Pauses]]:
+def detect(moment: Moment) -> list[Detection[TimeInPauses]]:
     """One for each kind of pause that takes a share of the time worth having, the costliest first."""
     return sorted(
         _each(moment.evidence.times, moment.evidence.world_size), key=lambda detection: -detection.facts.share
     )
 
 
-def _each(times: Times, world_size: int) -> Iterator[Detection[Pauses]]:
+def _each(times: Times, world_size: int) -> Iterator[Detection[TimeInPauses]]:
     if times.training_s <= 0:  # it read or wrote a checkpoint and never came to train: nothing to take a share of
         return
     whole = times.training_s + sum(times.paused_s)
@@ -76,13 +76,15 @@ def _each(times: Times, world_size: int) -> Iterator[Detection[Pauses]]:
         latest = [one for one in times.latest if one.kind == name]
         if kind != PAUSE:
             ranks = sorted({rank for one in latest for rank in one.ranks})
-            facts = Pauses(name, seconds, count, share, world_size=world_size)
+            facts = TimeInPauses(name, seconds, count, share, world_size=world_size)
             yield Detection(KIND, "info", facts, ranks if 0 < len(ranks) < world_size else [], subject=name)
         elif one := _unknown(latest, seconds, count, share, times.last):
             yield one
 
 
-def _unknown(latest: Sequence[Pause], seconds: float, count: int, share: float, last: int) -> Detection[Pauses] | None:
+def _unknown(
+    latest: Sequence[Pause], seconds: float, count: int, share: float, last: int
+) -> Detection[TimeInPauses] | None:
     """latest: the ones that are still remembered."""
     if len(latest) < FEWEST.enter:
         return None
@@ -95,7 +97,7 @@ def _unknown(latest: Sequence[Pause], seconds: float, count: int, share: float, 
     return Detection(
         KIND,
         "warn" if COSTLY.reached(share) else "info",
-        Pauses(PAUSES[PAUSE], seconds, count, share, apart, usual),
+        TimeInPauses(PAUSES[PAUSE], seconds, count, share, apart, usual),
         [rank],
         Counter(one.phase for one in latest).most_common(1)[0][0],
         steps[0],
@@ -104,7 +106,7 @@ def _unknown(latest: Sequence[Pause], seconds: float, count: int, share: float, 
     )
 
 
-def words(detection: Detection[Pauses]) -> Words:
+def words(detection: Detection[TimeInPauses]) -> Words:
     """What it is, if that is known, and what share of the time it takes."""
     facts = detection.facts
     if facts.every is None:

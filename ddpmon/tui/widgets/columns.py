@@ -34,7 +34,7 @@ HEALTH_WORDS = {
 
 
 @dataclass(frozen=True)
-class Column:
+class RankColumn:
     """One column: `keep` says which go first when it gets narrow (the highest)."""
 
     head: str
@@ -58,7 +58,7 @@ class Column:
         return " " + padded(text, self.width - 1, left=self.left)
 
 
-def _measured(name: str, width: int, keep: int, *, role: str = "text", accused: bool = False) -> Column:
+def _measured(name: str, width: int, keep: int, *, role: str = "text", accused: bool = False) -> RankColumn:
     """The column of one of QUANTITIES."""
     row = QUANTITIES[name]
     get, written = row.get, cell(row.unit)
@@ -70,7 +70,7 @@ def _measured(name: str, width: int, keep: int, *, role: str = "text", accused: 
         return written(get(rank))
 
     text = milliseconds if row.unit == MS else other
-    return Column(row.heading, width, keep, text, role=role, accused=accused, of_gpu=row.where == GPU)
+    return RankColumn(row.heading, width, keep, text, role=role, accused=accused, of_gpu=row.where == GPU)
 
 
 def decimals(ranks: list[RankView]) -> int:
@@ -84,20 +84,20 @@ def _memory(rank: RankView) -> str:
     return cell(row.unit)(row.get(rank))
 
 
-def _host(keep: int) -> Column:
-    return Column(
+def _host(keep: int) -> RankColumn:
+    return RankColumn(
         "host", 17, keep, lambda rank, _: short_host(rank.host) or numbers.NONE, role="muted", left=True,
         names_host=True,
     )  # fmt: skip
 
 
-_RANK = Column("rank", 6, 0, lambda rank, _: str(rank.rank), accused=True)
+_RANK = RankColumn("rank", 6, 0, lambda rank, _: str(rank.rank), accused=True)
 
 MEASURED = (
     _RANK,
     _host(4),
-    Column("gpu", 5, 10, lambda rank, _: plain(rank.device).removeprefix("cuda:"), of_gpu=True),
-    Column("exit", 9, 1, lambda rank, _: exit_text(rank), accused=True, of_ends=True),
+    RankColumn("gpu", 5, 10, lambda rank, _: plain(rank.device).removeprefix("cuda:"), of_gpu=True),
+    RankColumn("exit", 9, 1, lambda rank, _: exit_text(rank), accused=True, of_ends=True),
     _measured("own", 8, 0, accused=True),
     _measured("over", 8, 1, accused=True),
     _measured("data", 7, 5),
@@ -111,16 +111,18 @@ MEASURED = (
     _measured("last", 6, 15),
     _measured("cpu", 6, 13),
     _measured("gpu", 6, 9),
-    Column("mem G", 7, 14, lambda rank, _: _memory(rank)),
+    RankColumn("mem G", 7, 14, lambda rank, _: _memory(rank)),
     _measured("loss", 8, 8),
 )
 ARRIVING = (
     _RANK,
     _host(2),
-    Column("pid", 9, 4, lambda rank, _: str(rank.pid) if rank.pid else numbers.NONE),
-    Column("device", 9, 3, lambda rank, _: plain(rank.device) if rank.health != "missing" else numbers.NONE),
-    Column("  how far", 24, 1, lambda rank, _: "  " + how_far(rank), left=True),
-    Column("state", 15, 0, lambda rank, _: HEALTH_WORDS.get(rank.health, plain(rank.health)), left=True, accused=True),
+    RankColumn("pid", 9, 4, lambda rank, _: str(rank.pid) if rank.pid else numbers.NONE),
+    RankColumn("device", 9, 3, lambda rank, _: plain(rank.device) if rank.health != "missing" else numbers.NONE),
+    RankColumn("  how far", 24, 1, lambda rank, _: "  " + how_far(rank), left=True),
+    RankColumn(
+        "state", 15, 0, lambda rank, _: HEALTH_WORDS.get(rank.health, plain(rank.health)), left=True, accused=True
+    ),
 )
 
 
@@ -137,7 +139,7 @@ def exit_text(rank: RankView) -> str:
     return plain(end.signal) if end.signal else numbers.NONE if end.code is None else str(end.code)
 
 
-def choose(columns: tuple[Column, ...], ranks: list[RankView], width: int) -> list[Column]:
+def choose(columns: tuple[RankColumn, ...], ranks: list[RankView], width: int) -> list[RankColumn]:
     """The columns that fit in `width`, in their order. GPU columns only where a rank has one."""
     with_gpu = any(rank.gpu is not None or rank.device.startswith("cuda") for rank in ranks)
     with_exit = any(failed(rank) for rank in ranks)

@@ -8,7 +8,7 @@ from ddpmon.messages import RankView, Snapshot
 from ddpmon.tui import numbers, rank_marks
 from ddpmon.tui.frame import finite
 from ddpmon.tui.lines import Line, fit, size
-from ddpmon.tui.widgets.columns import MEASURED, Column, choose, decimals
+from ddpmon.tui.widgets.columns import MEASURED, RankColumn, choose, decimals
 from ddpmon.tui.widgets.ranktable import BY_RANK, RankTable, Sort, down, phase_ms
 from ddpmon.tui.widgets.worldmap import arriving
 
@@ -81,9 +81,9 @@ class Waits(RankTable):
         return lines
 
 
-def _cell(column: Column, rank: RankView, digits: int) -> str:
+def _cell(column: RankColumn, rank: RankView, digits: int) -> str:
     return column.cell(column.text(rank, digits))
 
 
-def _role(column: Column, alarm: str, glyph: str) -> str:
+def _role(column: RankColumn, alarm: str, glyph: str) -> str:
     return alarm if column.accused and glyph != " " else column.role

@@ -30,7 +30,7 @@ class _Block(msgspec.Struct, array_like=True):
 
 
 @dataclass(frozen=True)
-class Block:
+class NodeBlock:
     """Batches whose steps are rows, but for those that do not fit into one."""
 
     batches: list[Batch]
@@ -76,7 +76,7 @@ def pack_rows(batches: list[Batch], counts: list[int], table: Table) -> bytes:
     return zlib.compress(encode(_Block(batches, counts, column_bytes(table))), LEVEL)
 
 
-def unpack(frame: bytes) -> Block:
+def unpack(frame: bytes) -> NodeBlock:
     """A block from its bytes, checked but for its rows; WireError where it is none."""
     inflating = zlib.decompressobj()
     try:
@@ -95,10 +95,10 @@ def unpack(frame: bytes) -> Block:
         raise WireError("rows of no batch")
     for batch in block.batches:
         check_message(batch)
-    return Block(block.batches, list(accumulate(counts)), table)
+    return NodeBlock(block.batches, list(accumulate(counts)), table)
 
 
-def possible(blocks: Sequence[Block]) -> bool:
+def possible(blocks: Sequence[NodeBlock]) -> bool:
     """Whether all their rows can be. One look at those of many nodes takes as long as at one node's."""
     try:
         check_rows(joined([block.table for block in blocks]))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from ddpmon.analysis.steps.table import Table, joined
 from ddpmon.messages import Batch
 from ddpmon.recording import plausible
-from ddpmon.recording.blocks import Block
+from ddpmon.recording.node_blocks import NodeBlock
 from ddpmon.recording.recorder import Recorder
 from ddpmon.store.peers import process_key
 from ddpmon.store.processes import RankProcess
@@ -21,7 +21,7 @@ TakeAlone = Callable[[Batch], None]
 """Takes a batch with all its steps in the ordinary way."""
 
 
-class Columns:
+class BlockIntake:
     """Gathers the rows of a turn, and hands them to store and recorder together."""
 
     def __init__(self, store: Store, recorder: Recorder) -> None:
@@ -31,7 +31,7 @@ class Columns:
         """How many rows are of each process, one after the other."""
         self._tables: list[Table] = []
 
-    def take(self, block: Block, node: int, now: float, later_us: int, take_alone: TakeAlone) -> RankProcess | None:
+    def take(self, block: NodeBlock, node: int, now: float, later_us: int, take_alone: TakeAlone) -> RankProcess | None:
         """Take in a block of a node; returns a process of which something was. later_us: see `Collector.take`."""
         last = None
         registry, recorder = self._store.registry, self._recorder
