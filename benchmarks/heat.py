@@ -23,9 +23,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ddpmon.analysis.over_time.heat import BEYOND, HOT, Heat, code
+from ddpmon.analysis.over_time.heat import BEYOND, Heat, code
 from ddpmon.analysis.steps.world import ARRAYS, World
-from ddpmon.messages import HEAT_STEPS
+from ddpmon.messages import HEAT_STEPS, NOTABLE
 
 STEPS, COLUMNS = 2048, 64
 LATE, SINCE = 1.1, STEPS // 2
@@ -101,7 +101,7 @@ def measure(kind: str, share: float, ranks: int, worlds: int) -> dict[int, Lit]:
         for steps, of_steps in by_steps.items():
             of_steps.clean.append(float(lit(clean, steps, of_steps).mean()))
             grid = clean.grid("own", steps, COLUMNS)
-            of_steps.fixed.append(float((grid.cells >= code(grid, HOT)).mean()))
+            of_steps.fixed.append(float((grid.cells >= code(grid, NOTABLE)).mean()))
         for who in ([rank], host) if ranks > 2 * PER_HOST else ([rank],):
             made = times.copy()
             made[SINCE:, who] *= LATE

@@ -64,6 +64,8 @@ HEAT_JUDGED = ("own", *OWN_PHASES, "step")
 """Those of which the hub can say what exceeds chance."""
 HEAT_LEVELS = (0.0, 0.05, 0.10, 0.15)
 """By how much at least, as a share: what its marks stand for there."""
+NOTABLE = HEAT_LEVELS[1]
+"""Share over the peers from which on a rank, or a phase of it, has a mark: what comes before it is a finding."""
 HEAT_STEPS = (1, 8, 64, 512)
 """Steps that one of its columns may stand for."""
 HEAT_MOST = 512

@@ -7,11 +7,12 @@ import bisect
 import msgspec
 import numpy as np
 
-from ddpmon.analysis.over_time.heat import BEYOND, HOT, code, fold, folded, hot_since, worst
+from ddpmon.analysis.over_time.heat import BEYOND, code, fold, folded, hot_since, worst
 from ddpmon.analysis.steps.timeline import timeline
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import (
     HEAT_JUDGED,
+    NOTABLE,
     OWN_PHASES,
     PHASES,
     HeatRow,
@@ -104,7 +105,7 @@ def _heat(store: Store, wish: HeatWish) -> HeatView | None:
     ranks, of_ranks = [heat.ranks[column] for column in chosen], grid.cells[chosen]
     rows = fold([_host(store, rank) for rank in ranks], wish.rows)
     cells = folded(of_ranks, rows)
-    least = BEYOND if judged else code(grid, _HOT.get(wish.metric, HOT))
+    least = BEYOND if judged else code(grid, _HOT.get(wish.metric, NOTABLE))
     # What all of the world share sets none of them apart.
     compared = judged and wish.metric != "step" and len(heat.ranks) > 1
     apart = (grid.cells < least).any(axis=0) if compared else None

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from ddpmon import messages
-from ddpmon.messages import RankSpans, RankView
+from ddpmon.messages import NOTABLE, RankSpans, RankView
 
 _TERM = re.compile(r"([a-z]+)(>=|<=|>|<|=|:)(.*)")
 _RANKS = re.compile(r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*")
@@ -24,8 +24,6 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le, "=": operator.eq, ":": operator.eq,
 }  # fmt: skip
 _TIMES = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_SLOW = 0.05
-"""Own time over the median: what the map's lowest mark stands for."""
 
 Test = Callable[[RankView], bool]
 
@@ -75,7 +73,7 @@ QUANTITIES: dict[str, Callable[[RankView], float | None]] = {
 }
 STATES: dict[str, Test] = {
     "ok": lambda rank: rank.health == "ok",
-    "slow": lambda rank: rank.over_median is not None and rank.over_median >= _SLOW,
+    "slow": lambda rank: rank.over_median is not None and rank.over_median >= NOTABLE,
     "silent": lambda rank: rank.health == "silent",
     "missing": lambda rank: rank.health == "missing",
     "dead": lambda rank: rank.health == "dead",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from ddpmon.messages import RankView, Snapshot
+from ddpmon.messages import HEAT_LEVELS, NOTABLE, RankView, Snapshot
 from ddpmon.tui.frame import finite
 from ddpmon.tui.lines import Line
 
-GRADES = ((0.15, "█", "bad"), (0.10, "▆", "warn"), (0.05, "▃", "text"))
+GRADES = tuple(zip(reversed(HEAT_LEVELS[1:]), "█▆▃", ("bad", "warn", "text"), strict=True))
+"""Own time over the median by so much at least, and the mark of that."""
 
+_MARKS = "".join(f"  {mark} {least:.0%}" for least, mark, _ in reversed(GRADES))
 LEGEND: Line = [
-    ("· <5%", "muted"), ("  ▃ 5%  ▆ 10%  █ 15%+", "muted"), ("  ? silent", "muted"), ("  ✖ dead", "muted"),
+    (f"· <{NOTABLE:.0%}", "muted"), (f"{_MARKS}+", "muted"), ("  ? silent", "muted"), ("  ✖ dead", "muted"),
 ]  # fmt: skip
 
 

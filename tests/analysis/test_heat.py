@@ -11,7 +11,6 @@ from ddpmon.analysis.over_time.heat import (
     BEYOND,
     BINS,
     BY_CHANCE,
-    HOT,
     Heat,
     code,
     fold,
@@ -19,7 +18,7 @@ from ddpmon.analysis.over_time.heat import (
     hot_since,
     worst,
 )
-from ddpmon.messages import OWN_PHASES
+from ddpmon.messages import NOTABLE, OWN_PHASES
 from ddpmon.messages.cells import LEAST, MOST, NOT_FINITE, NOTHING
 from tests.worlds import own_times, world_with
 
@@ -42,7 +41,7 @@ def test_a_late_rank_is_hot_where_it_was_late_and_nowhere_else():
     own[40:60, 2, 0] += 27 * 0.5
     grid = heat_of(own).grid("own", 1, 100)
     assert grid.cells.shape == (4, 100)
-    hot = grid.cells >= code(grid, HOT)
+    hot = grid.cells >= code(grid, NOTABLE)
     assert np.flatnonzero(hot[2]).tolist() == list(range(40, 60))
     assert not hot[[0, 1, 3]].any()
     assert values(grid)[2, 50] == pytest.approx(0.5, abs=0.01)

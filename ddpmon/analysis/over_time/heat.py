@@ -19,8 +19,6 @@ from ddpmon.messages.cells import LEAST, MOST, NOTHING
 
 OVER = (-0.25, 1.0)
 """Scale of values over or below a median, as shares: a quarter below to twice as much."""
-HOT = 0.05
-"""Over the median by so much: what the map's lowest mark stands for."""
 IDLE = (0.0, 1.0)
 """Scale of GPU utilization, as the share of time in which the GPU was idle, so that more is worse."""
 BY_CHANCE, BEYOND = 1, 2

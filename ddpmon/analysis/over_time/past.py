@@ -17,10 +17,10 @@ from ddpmon.analysis.over_time.cells import BINS, holds_since, latest_bins, quan
 from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.messages import HEAT_STEPS, OWN_PHASES, PHASES, Course, PastRow, Phase
+from ddpmon.messages import HEAT_STEPS, NOTABLE, OWN_PHASES, PHASES, Course, PastRow, Phase
 
 LEAST_EXCESS = Threshold(
-    0.05,
+    NOTABLE,
     of="share of the peers' median own time by which a phase of one rank is longer",
     why="A judgement: who looks at one rank wants to see what comes before it is reported (8%), above noise.",
 )

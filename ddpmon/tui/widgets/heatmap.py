@@ -17,6 +17,7 @@ from ddpmon.messages import (
     HEAT_METRICS,
     HEAT_MOST,
     HEAT_STEPS,
+    NOTABLE,
     OWN_PHASES,
     HeatRow,
     HeatView,
@@ -50,7 +51,7 @@ _JUDGED = (("·", "ok"), ("▁", "text"), *((glyph, role) for _, glyph, role in 
 _IDLE = ((0.75, "█", "bad"), (0.50, "▆", "warn"), (0.25, "▃", "text"))
 """Marks of a GPU that does nothing for at least so much of its time."""
 _WORDS = {
-    **{phase: f"{phase} 5%+ over peers" for phase in OWN_PHASES},
+    **{phase: f"{phase} {NOTABLE:.0%}+ over peers" for phase in OWN_PHASES},
     "wait": "half of the step",
     "gpu": "under 50% busy",
 }

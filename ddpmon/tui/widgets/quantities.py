@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ddpmon.messages import Quantity, RankView, Snapshot, chosen, further
+from ddpmon.messages import NOTABLE, Quantity, RankView, Snapshot, chosen, further
 from ddpmon.messages.quantities import MS
 from ddpmon.tui import numbers
 from ddpmon.tui.frame import finite
@@ -15,8 +15,6 @@ from ddpmon.tui.units import written
 
 NAME, NUMBER = 17, 9
 _RANGE = 19
-LEAST_EXCESS = 0.05
-"""Of the median own time: a phase that is longer by less is not worth a mark."""
 
 Get = Callable[[RankView], float | None]
 
@@ -58,7 +56,7 @@ def median(get: Get, snapshot: Snapshot) -> float | None:
 
 def least_excess(snapshot: Snapshot) -> float:
     """Milliseconds from which on an excess is worth a mark."""
-    return LEAST_EXCESS * (median(lambda rank: rank.own_ms, snapshot) or 0.0)
+    return NOTABLE * (median(lambda rank: rank.own_ms, snapshot) or 0.0)
 
 
 def beside(rows: tuple[Beside, ...], rank: RankView, snapshot: Snapshot) -> list[Line]:
