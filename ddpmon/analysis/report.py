@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.steps.since_start import Sums, efficiency_since
 from ddpmon.analysis.steps.summary import Summary
 from ddpmon.analysis.steps.what_if import gain, gain_all_at_median, gain_with_even_transfer, gain_without_waiting
@@ -201,7 +202,7 @@ def _what_if(world: World, summary: Summary, findings: Sequence[Finding]) -> lis
     gains.sort(key=lambda entry: -entry["gain"])
     first = world.ranks.index(gains[0]["rank"])
     gains += [{"rank": world.ranks[first], "phase": phase, "gain": gain(world, first, phase)} for phase in OWN_PHASES]
-    several = [f for f in findings if f.until_step is None and f.evidence.keys() & {"with_ranks", "host_ranks"}]
+    several = [f for f in findings if f.until_step is None and kind_of(f).is_one_of_several(f)]
     late = sorted({rank for f in several for rank in f.ranks} & set(world.ranks))
     if len(late) > 1:
         together = gain(world, [world.ranks.index(rank) for rank in late])

@@ -130,6 +130,8 @@ class Kind(Generic[Facts]):
     """Whether its beginning is an event; False: whatever noticed it first has made one already."""
     changes_level: bool = False
     """Whether steps take another time from its first step on: a mean across that step describes neither side."""
+    is_one_of_several: Callable[[Finding], bool] = lambda _: False
+    """Whether its ranks are late with others: reports say what mending all of them gains."""
     slows: str = ""
     """Why a run is slower than another, with {rank} and {phase}; "": this kind is no such reason."""
     explains: Literal["", "failed", "stalled"] = ""

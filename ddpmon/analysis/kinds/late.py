@@ -15,6 +15,7 @@ from ddpmon.analysis.kinds.own_time import WORTH, caveat, forward_may_be
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import fitting, rank_list
+from ddpmon.messages import Finding
 
 BEGINNING = 5
 """Steps that are the beginning of a run: the first one that all ranks tell of is the second, as a rule."""
@@ -100,6 +101,11 @@ def leads(part: World, columns: Sequence[int]) -> bool:
 def cost_ms(one: LateRank) -> float:
     """Of a step."""
     return float(one.part.step_ms.mean()) * (1 - 1 / one.together)
+
+
+def has_company(finding: Finding) -> bool:
+    """Whether other ranks are late too."""
+    return "with_ranks" in finding.evidence
 
 
 def gain_words(facts: Late, otherwise: str) -> tuple[str, str]:

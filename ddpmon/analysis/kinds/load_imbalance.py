@@ -7,7 +7,7 @@ from typing import Any
 
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.kinds.kind import Detection, Kind, Words, for_words
-from ddpmon.analysis.kinds.late import Late, cost_ms, gain_words, late, over_words, severity
+from ddpmon.analysis.kinds.late import Late, cost_ms, gain_words, has_company, late, over_words, severity
 from ddpmon.analysis.kinds.late_ranks import Even, LateRank, MoreWork
 from ddpmon.analysis.kinds.own_time import caveat
 from ddpmon.analysis.words import fitting
@@ -72,4 +72,5 @@ KIND = Kind(
     by_cost=True,
     changes_level=True,
     slows="rank {rank}'s larger share of the work",
+    is_one_of_several=has_company,
 )

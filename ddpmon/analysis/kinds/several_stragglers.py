@@ -142,13 +142,13 @@ def words(detection: Detection[SeveralStragglers]) -> Words:
 def _advice(detection: Detection[SeveralStragglers]) -> str:
     facts = detection.facts
     where = f"They are all on {facts.host}. " if facts.host else ""
-    look = (
+    common = (
         ADVICE[detection.phase] if detection.phase else "what these ranks have in common: their machine, device, data"
     )
     return (
         f"Mending one of them gains {facts.alone_gain:.2f}x at most, as another is the last then: mend"
         f" {'both' if len(detection.ranks) == 2 else 'all'}."
-        f" {where}Look at {look}."
+        f" {where}Look at {common}."
     )
 
 

@@ -159,4 +159,5 @@ KIND = Kind(
     changes_level=True,
     slows="{host}'s {phase}",
     quantities=EVIDENCE,
+    is_one_of_several=lambda _: True,
 )

@@ -13,6 +13,7 @@ from ddpmon.analysis.kinds.late import (
     Late,
     cost_ms,
     gain_words,
+    has_company,
     is_worth_telling,
     late,
     over_words,
@@ -113,11 +114,11 @@ def words(detection: Detection[Straggler]) -> Words:
     facts, rank = detection.facts, detection.ranks[0]
     if facts.named is None:
         return said
-    look = (
+    in_name = (
         f"Look in {facts.named}: rank {rank} spends {facts.named_ms:.1f} ms a step in it, its peers"
         f" {facts.peers_named_ms:.1f}."
     )
-    return replace(said, advice=f"{look} {said.advice}" if said.advice else look)
+    return replace(said, advice=f"{in_name} {said.advice}" if said.advice else in_name)
 
 
 def _said(detection: Detection[Straggler]) -> Words:
@@ -185,4 +186,5 @@ KIND = Kind(
     by_cost=True,
     changes_level=True,
     slows="rank {rank}'s {phase}",
+    is_one_of_several=has_company,
 )

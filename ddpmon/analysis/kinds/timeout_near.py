@@ -96,12 +96,12 @@ def words(detection: Detection[TimeoutNear]) -> Words:
     if facts.gone:
         return Words(text, f"Look at the last output of {who} in the run's logs.", brief, lead)
     if facts.line:
-        look = f"Look at what {who} {do} in {facts.line} (ddpmon stack)."
+        where = f"Look at what {who} {do} in {facts.line} (ddpmon stack)."
     else:
-        look = f"See where {who} {be} (ddpmon stack)."
+        where = f"See where {who} {be} (ddpmon stack)."
     return Words(
         text,
-        f"{look} If it evaluates or saves alone, have every rank do a share, or allow more time:"
+        f"{where} If it evaluates or saves alone, have every rank do a share, or allow more time:"
         " init_process_group(timeout=timedelta(...)).",
         brief,
         lead,
