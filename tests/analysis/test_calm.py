@@ -207,6 +207,14 @@ def test_ranks_that_take_turns_of_many_steps_are_told_once_with_cost_and_rhythm_
     assert severities in (["info"], ["info", "warn"])
 
 
+def test_turns_do_not_begin_where_another_rank_was_late_each_step():
+    world = world_with(taking_turns(400, 8, 40), first=1000)
+    each_step = Finding("moving_straggler", "warn", "another rank is late each step", since_step=17)
+    (finding,) = [f for f in findings(world, Evidence(world_size=8), [each_step]) if f.kind == "moving_straggler"]
+    assert "turn_steps" in finding.evidence
+    assert finding.since_step == 1000
+
+
 def test_one_rank_that_is_late_from_some_step_on_takes_no_turns():
     own = own_times(400, 8, noise=0.1)
     own[200:, 3, 2] += 10

@@ -8,6 +8,8 @@ import pytest
 from ddpmon.analysis.events import News
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
+from ddpmon.analysis.kinds.late import gain_words
+from ddpmon.analysis.kinds.slow_host import SlowHost
 from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.steps.by_host import by_host
 from ddpmon.analysis.steps.one_phase import in_each_phase
@@ -143,6 +145,11 @@ def test_a_rank_elsewhere_that_is_late_too_is_told_beside_it():
         assert finding.evidence["gain_together"] > finding.evidence["gain"]
     assert by_kind["slow_host"].evidence["with_ranks"] == [9]
     assert by_kind["straggler"].evidence["with_ranks"] == [0, 1, 2, 3]
+
+
+def test_all_late_ranks_are_those_of_the_host_and_those_elsewhere():
+    facts = SlowHost(50.0, 10.0, 9.0, 10.0, 1.0, 1.1, 300, with_ranks=[9, 12], gain_together=1.3)
+    assert gain_words(facts, "fixed", 4)[1] == "; 1.30x if all 6 late ranks are fixed"
 
 
 CAUSES = [

@@ -7,6 +7,7 @@ import pytest
 from ddpmon.analysis.events import News
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
+from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.steps.window import Window
 from ddpmon.analysis.verdict import running
@@ -48,6 +49,7 @@ def test_ranks_that_gain_only_together_are_one_finding_with_what_all_gain(ranks,
     assert len(finding.text) <= 76
     assert f"{finding.evidence['gain']:.2f}x if all are fixed" in finding.text
     assert "mend all" in finding.advice
+    assert kind_of(finding).is_one_of_several(finding), "the report says what mending them together gains"
     assert running([finding], None).text == finding.text
 
 

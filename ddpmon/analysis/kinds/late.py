@@ -108,15 +108,18 @@ def has_company(finding: Finding) -> bool:
     return "with_ranks" in finding.evidence
 
 
-def gain_words(facts: Late, otherwise: str) -> tuple[str, str]:
-    """What mending it gains, and the same in fewer words; otherwise: what is to be done where it alone is late."""
+def gain_words(facts: Late, otherwise: str, late: int = 1) -> tuple[str, str]:
+    """What mending it gains, and the same in fewer words.
+
+    otherwise: what is to be done where it alone is late. late: how many ranks it is.
+    """
     if facts.with_ranks is None or facts.gain_together is None:
         return f"; {facts.gain:.2f}x if {otherwise}", ""
     many = len(facts.with_ranks) > 1
     others = f"rank{'s' if many else ''} {rank_list(facts.with_ranks, facts.world_size)} {'are' if many else 'is'}"
     return (
         f"; {facts.gain_together:.2f}x only if {others} fixed too",
-        f"; {facts.gain_together:.2f}x if all {len(facts.with_ranks) + 1} late ranks are fixed",
+        f"; {facts.gain_together:.2f}x if all {len(facts.with_ranks) + late} late ranks are fixed",
     )
 
 

@@ -65,12 +65,13 @@ def detect(moment: Moment) -> Iterator[Detection[LossDiverged]]:
 def words(detection: Detection[LossDiverged]) -> Words:
     """Whose, and how far."""
     facts = detection.facts
-    names = rank_list(detection.ranks, facts.world_size)
-    lead = f"rank{'s' if len(detection.ranks) > 1 else ''} {names}:"
+    many = len(detection.ranks) > 1
+    who = f"rank{'s' if many else ''} {rank_list(detection.ranks, facts.world_size)}"
+    lead = f"{who}:"
     return Words(
         fitting(f"{lead} loss {facts.loss:.4g}, the others' {facts.median_loss:.4g}", ", for the whole window"),
         "Replicas have the same weights, so it is the data or the loss: look at which samples and labels"
-        f" rank {names} gets, and at how its loss is averaged.",
+        f" {who} {'get' if many else 'gets'}, and at how {'their' if many else 'its'} loss is averaged.",
         lead=lead,
     )
 

@@ -186,15 +186,16 @@ def _in(world: World, moment: Moment) -> Detection[MovingStraggler] | None:
 def _in_turns(world: World, moment: Moment) -> Detection[MovingStraggler] | None:
     """Ranks that are late for many steps, each in its turn: noise that wanders, or what goes from one to the next."""
     held = moment.held_one(KIND)
-    is_held = held is not None and "turn_steps" in held.evidence
+    if held is not None and "turn_steps" not in held.evidence:
+        held = None  # another one each step is something else, and began at another time
     # A rank with a finding of its own is late for a reason of its own, and would be alike for long as well.
     single = [world.ranks.index(rank) for one in moment.findings if one.kind in ONE_RANKS for rank in one.ranks]
-    rotation = turns(world, single, held=is_held)
+    rotation = turns(world, single, held=held is not None)
     if rotation is None:
         return None
     step = float(world.step_ms.mean())
     factor = step / max(step - rotation.over_ms, 1e-9)
-    if not TURNS_REPORTED.reached(factor, held=is_held):
+    if not TURNS_REPORTED.reached(factor, held=held is not None):
         return None
     phase = _phase_of_the_last(world)
     facts = MovingStraggler(

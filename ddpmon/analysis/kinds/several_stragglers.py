@@ -161,5 +161,6 @@ KIND = Kind(
     fewest_steps=SOME_STEPS,
     by_cost=True,
     changes_level=True,
+    is_one_of_several=lambda _: True,
     slows="several ranks' {phase}",
 )

@@ -125,7 +125,7 @@ def words(detection: Detection[SlowHost]) -> Words:
         return Words(text, caveat(facts, advice), f"{host} was slow until step {detection.until_step:,}", lead)
     lead = f"{host} is slow:"
     head = f"{lead} {_whose(detection)} {over}"
-    tail, short = gain_words(facts, "fixed")
+    tail, short = gain_words(facts, "fixed", len(detection.ranks))
     begun = " from the start" if facts.from_the_start else f" since step {detection.since_step:,}"
     middles = [why.short, ""] if why else [begun, ""]
     texts = [head + middle + end for middle in middles for end in (tail, short)]

@@ -98,15 +98,16 @@ def _lacks_cores(rank: Conditions | None, share: float) -> bool:
 def words(detection: Detection[SlowLink]) -> Words:
     """Whose link, on which host, and what to examine."""
     facts, cost, many = detection.facts, detection.facts.transfer_over_ms, len(detection.ranks) > 1
-    names = rank_list(detection.ranks, facts.world_size)
+    who = f"rank{'s' if many else ''} {rank_list(detection.ranks, facts.world_size)}"
     where = f" on {facts.hosts[0]}" if len(facts.hosts) == 1 else ""
     ddp = with_ddp(facts.parallelism)
     synchronisation = "all-reduce" if ddp else "collectives"
     leaves = "each all-reduce" if ddp else f"a step's {collectives(facts.parallelism)}"
-    lead = f"rank{'s' if many else ''} {names}{where}:"
+    lead = f"{who}{where}:"
     return Words(
         fitting(f"{lead} {synchronisation} {cost:+.1f} ms after arrival", f"; {facts.gain:.2f}x if not"),
-        f"Own times are alike, and rank {names} leaves {leaves} {cost:.1f} ms after its peers: look at"
+        f"Own times are alike, and {who} {'leave' if many else 'leaves'} {leaves} {cost:.1f} ms after"
+        f" {'their' if many else 'its'} peers: look at"
         f" {'their' if many else 'its'} link{where}: the interface that is used (NCCL_SOCKET_IFNAME,"
         " GLOO_SOCKET_IFNAME), its speed and errors (ethtool), the PCIe lanes of the card (nvidia-smi topo -m).",
         lead=lead,
@@ -116,7 +117,7 @@ def words(detection: Detection[SlowLink]) -> Words:
 KIND = Kind(
     "slow_link",
     subject="world",
-    gone="rank {ranks} leaves synchronisations with the others again",
+    gone="{who} leave{s} synchronisations with the others again",
     words=words,
     detect=detect,
     fewest_steps=FEWEST_STEPS.enter,
