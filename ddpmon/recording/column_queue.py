@@ -6,7 +6,6 @@ import sqlite3
 import time
 from collections import deque
 from collections.abc import Sequence
-from operator import itemgetter
 
 import numpy as np
 
@@ -73,9 +72,7 @@ class ColumnQueue:
     def write(self, db: sqlite3.Connection) -> None:
         """Write all of it, in the transaction that is open."""
         db.executemany(_PUT_BLOCK, self._blocks())
-        batches = [(process.id, batch) for process, batch in self._batches]
-        batches.sort(key=itemgetter(0))  # a page of the table is then changed once
-        schema.put_batches(db, batches)
+        schema.put_batches(db, [(process.id, batch) for process, batch in self._batches])
 
     def _blocks(self) -> list[schema.Row]:
         if not self._tables:
