@@ -31,7 +31,8 @@ _values: Callable[[Sample], _Values] = attrgetter(*(QUANTITIES[name].sample_fiel
 class _Rings:
     """Means over bins of so many seconds, of many ranks. Zeros are nothing: the kernel gives no memory for them.
 
-    All ranks' values of a moment lie together: each in a page of its own, a second of 16,384 ranks took 250 ms.
+    All ranks' values of a moment lie together: apart, a second of 16,384 ranks took 7 ms of CPU in place of 5, and the
+    first, in which each had pages of its own made, 49 ms and more in place of 6.
     """
 
     def __init__(self, seconds: int) -> None:
