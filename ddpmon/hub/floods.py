@@ -33,7 +33,10 @@ from ddpmon.runs import Process, proc
 POLL_S = 0.03
 IDLE_S = 15.0
 GROWTH_BYTES = 24 << 20
-"""Memory that the hub may gain within CALM_S."""
+"""Memory that the hub may gain within CALM_S where next to nobody is connected."""
+HONEST_BYTES = 512 << 10
+"""What it may gain more for each connection by which a whole message has come: what eight ranks of ten steps a second
+leave in the store of a root within CALM_S; of a rank's own connection it is less."""
 CALM_S = 10.0
 GOES_ON_BYTES = 16 << 20
 """Memory that the hub may gain after a connection was closed; with more, that one was not the flood."""
@@ -117,6 +120,7 @@ class Floods(threading.Thread):
         self._refused: set[Process] = set()
         self._notices: deque[str] = deque()
         self._notices_left = NOTICES_MOST
+        self._growth_bytes = GROWTH_BYTES
         self._calm_bytes = proc.own_memory_bytes()
         self._calm_at = self._idle_at = time.monotonic()
 
@@ -208,11 +212,14 @@ class Floods(threading.Thread):
                     self._refuse(connection, "a message of too many parts")
         if now - self._idle_at >= IDLE_S / 10:
             self._idle_at = now
+            honest = 0
             for connection in self._open.values():
+                honest += connection.descriptor in connection.receiver.last_message_at
                 if connection.idle_s() > IDLE_S:
                     connection.close()
+            self._growth_bytes = GROWTH_BYTES + honest * HONEST_BYTES
         memory = proc.own_memory_bytes()
-        if memory > self._calm_bytes + GROWTH_BYTES:
+        if memory > self._calm_bytes + self._growth_bytes:
             self._find_flood()
             self._calm_bytes, self._calm_at = proc.own_memory_bytes(), time.monotonic()
         elif now - self._calm_at >= CALM_S or memory < self._calm_bytes:
@@ -220,7 +227,7 @@ class Floods(threading.Thread):
 
     def _find_flood(self) -> None:
         _give_back()
-        if proc.own_memory_bytes() <= self._calm_bytes + GROWTH_BYTES:
+        if proc.own_memory_bytes() <= self._calm_bytes + self._growth_bytes:
             return  # it was the hub's own, and is free again
         poller = zmq.Poller()
         for monitor in self._monitors:
@@ -235,7 +242,7 @@ class Floods(threading.Thread):
         for suspect in suspects[:CUTS_MOST]:
             if self._gives_back(suspect, poller):
                 self._convict(suspect)
-            if proc.own_memory_bytes() <= self._calm_bytes + GROWTH_BYTES or self._ending.is_set():
+            if proc.own_memory_bytes() <= self._calm_bytes + self._growth_bytes or self._ending.is_set():
                 return
 
     def _gives_back(self, suspect: _Connection, poller: zmq.Poller) -> bool:

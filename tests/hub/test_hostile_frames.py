@@ -8,12 +8,13 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
 from ddpmon import runs
-from ddpmon.hub.floods import Floods
+from ddpmon.hub.floods import Floods, _Connection
 from ddpmon.messages import STAGE_GROUP, STAGE_TRAINING, Bye, Failure, Sample, Scalar, Welcome, encode
 from ddpmon.recording.recorded import recorded_report, recorded_snapshot
 from ddpmon.runs import proc
@@ -364,6 +365,19 @@ def test_who_watches_for_floods_goes_on_where_memory_cannot_be_read_for_once(mon
         assert goes_on.wait(DEADLINE_S)
     finally:
         watch.finish()
+
+
+@pytest.mark.parametrize("have_spoken", [True, False])
+def test_what_very_many_honest_connections_leave_is_no_flood(monkeypatch, have_spoken):
+    now, memory, sought = time.monotonic(), iter([100 << 20, 160 << 20, 160 << 20]), []
+    monkeypatch.setattr(proc, "own_memory_bytes", lambda: next(memory))
+    monkeypatch.setattr(Floods, "_find_flood", lambda _: sought.append(True))
+    watch = Floods({})
+    spoke_at = dict.fromkeys(range(100), now) if have_spoken else {}
+    receiver = SimpleNamespace(last_message_at=spoke_at, drained_at=now)
+    watch._open = {(0, end): _Connection(receiver, end, 0, 0, "127.0.0.1", now) for end in range(100)}
+    watch._check(now + 2)
+    assert bool(sought) is not have_spoken
 
 
 def test_a_message_of_very_many_parts_is_the_last_of_its_sender(stage):
