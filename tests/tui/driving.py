@@ -31,6 +31,8 @@ def drive(source, *steps, size=(80, 24), **options):
                 await pilot.pause()
             if app.is_running:
                 text = screen_text(app)
+            for timer in list(app._timers):
+                timer.stop()  # a frame while its screens are closed one by one would wish for what is left of them
         return app, text
 
     return asyncio.run(run())
