@@ -22,7 +22,7 @@ from ddpmon.messages import (
 from ddpmon.recording.checked import UNREADABLE
 from ddpmon.recording.merged import Merged
 from ddpmon.recording.recording import Recording
-from ddpmon.recording.restoring import restored_store
+from ddpmon.recording.restoring import judged_store
 from ddpmon.recording.track import Track
 from ddpmon.runs import Run
 from ddpmon.store.intake import EVENTS, WINDOW_STEPS
@@ -112,8 +112,7 @@ class Player:
         values = {field.name: getattr(run, field.name) for field in dataclasses.fields(run)}
         before = {"ended_at": None, "exit_code": None, "error": None, "stopping": False, "stopping_at": None}
         self._run = _AsItRan(**values | before)
-        self._last = restored_store(recording)
-        self._last.judge(self.end, self.end)
+        self._last = judged_store(recording, lambda _: self.end)
         self._final = snapshot(self._last, EPOCH, 1, self.end, self.end)
         self._marks: list[_Mark] = []
         self._mark_s = max(MARK_S, (self.end - self.begin) / MARKS_MOST)

@@ -11,7 +11,7 @@ from ddpmon.analysis.report import report
 from ddpmon.analysis.steps.summary import summarise
 from ddpmon.messages import Snapshot
 from ddpmon.recording.recording import Recording, recording_path
-from ddpmon.recording.restoring import REPORT_RECORDS, restored_store
+from ddpmon.recording.restoring import REPORT_RECORDS, judged_store
 from ddpmon.recording.unread_tails import UnreadTails
 from ddpmon.runs import Run
 from ddpmon.store.clock import Clock
@@ -95,7 +95,7 @@ def _judged(run: Run, records: int | None) -> Store:
         store.ending = read_ending(run)
     else:
         with Recording(run) as recording:
-            store = restored_store(recording, records)
+            return judged_store(recording, _end, records)
     end = _end(store)
     store.judge(end, end)
     return store

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
+
 from ddpmon.analysis.steps.pauses import PauseFilter
 from ddpmon.analysis.steps.since_start import SinceStart
 from ddpmon.analysis.steps.table import Table, joined, steps_of
@@ -20,6 +23,9 @@ SAMPLES_S, SAMPLES_MOST = 4096, 200_000
 """Samples that Devices shows through time: of the last seconds, and no more of all ranks together."""
 REPORT_RECORDS = 400_000
 """A report covers the last steps with at most so many records: about two seconds of reading."""
+BEFORE_RECORDS = 24_000
+"""In how many records is looked for the beginning of what a window of a run's last steps begins with: a fraction of a
+second of reading."""
 CHUNK_STEPS = 2000
 
 
@@ -36,6 +42,28 @@ def restored_store(recording: Recording, records: int | None = None) -> Store:
         return store if database.salvaged == before else _store(recording, records)
     except UNREADABLE as error:
         raise database.unreadable(error) from None
+
+
+def judged_store(recording: Recording, end_of: Callable[[Store], float], records: int | None = None) -> Store:
+    """The same, judged. end_of: when the run ended, or of when its last record is, in Unix seconds."""
+    store = restored_store(recording, records)
+    recorded, end = list(store.events), end_of(store)
+    store.judge(end, end)
+    if records is None and _begins_late(store):
+        before = restored_store(recording, BEFORE_RECORDS)
+        before.judge(end, end)
+        store = restored_store(recording)
+        store.findings = before.findings
+        store.judge(end, end)
+    if recorded and recording.run.ended_at and recorded[-1].at >= recording.run.ended_at:
+        store.events = deque(recorded, store.events.maxlen)  # the hub saw the end, and said what was to be said
+    return store
+
+
+def _begins_late(store: Store) -> bool:
+    """Whether a finding seems to begin with the first step that is in sight."""
+    first = None if store.world is None else int(store.world.step[0])
+    return first is not None and any(f.since_step is not None and f.since_step <= first for f in store.findings)
 
 
 def _store(recording: Recording, records: int | None) -> Store:

@@ -64,8 +64,8 @@ def test_it_tells_verdict_findings_and_ranks_and_asks_no_network_for_anything(de
 
 def test_its_charts_are_of_what_the_report_has_read(demo, monkeypatch):
     read = []
-    restored = recorded.restored_store
-    monkeypatch.setattr(recorded, "restored_store", lambda *args: read.append(args[1]) or restored(*args))
+    judged = recorded.judged_store
+    monkeypatch.setattr(recorded, "judged_store", lambda *args: read.append(args[2]) or judged(*args))
     report.build(demo)
     for_the_report = list(read)
     read.clear()

@@ -1,8 +1,14 @@
-"""What a report reads of a recording."""
+"""What a report reads of a recording, and what a run shows at its end."""
+
+import sqlite3
 
 import pytest
 
+from ddpmon.cli.replaying import unpack
 from ddpmon.recording import recorded
+from ddpmon.recording.player import Player
+from ddpmon.recording.recorded import recorded_snapshot
+from ddpmon.recording.recording import recording_path
 from tests.two_hosts import FIRST_US, Root
 from tests.worlds import own_times, records
 
@@ -18,7 +24,28 @@ def test_a_run_whose_end_is_all_of_it_is_read_once(home, monkeypatch, step_ms, r
     run = root.end()
     read = []
     monkeypatch.setattr(
-        recorded, "restored_store", lambda *args, real=recorded.restored_store: read.append(args) or real(*args)
+        recorded, "judged_store", lambda *args, real=recorded.judged_store: read.append(args) or real(*args)
     )
     assert recorded.recorded_report(run)["steps"]["count"] == 60
     assert len(read) == readings
+
+
+@pytest.mark.parametrize("hub_saw_the_end", [True, False])
+def test_at_its_end_a_run_that_was_late_before_the_last_steps_was_so_since_then_and_its_end_is_told_once(
+    home, hub_saw_the_end
+):
+    run = unpack()
+    with sqlite3.connect(recording_path(run.id)) as database:
+        if not hub_saw_the_end:
+            database.execute("DELETE FROM events WHERE at >= ?", (run.ended_at,))
+    database.close()
+    player = Player(run)
+    for end in (recorded_snapshot(run), player.at(player.end)):
+        (finding,) = end.findings
+        assert (finding.since_step, finding.until_step) == (450, 800)
+        told = [event.text for event in end.events]
+        assert [text.split(":")[0] for text in told] == [
+            "all 4 ranks connected", "first step after 12 s", "rank 2 is slow",
+            "rank 2 keeps up again; it cost 10.5 s", "done",
+        ]  # fmt: skip
+    player.close()
