@@ -1,4 +1,10 @@
-"""A socket between the hubs of two nodes: over TCP, encrypted, with heartbeats of its own."""
+"""A socket between the hubs of two nodes: over TCP, encrypted.
+
+It has no heartbeats of ZeroMQ's: a connection whose queue is full and that then ends is kept until the queue was read,
+and the next heartbeat on it aborts the process (`!_io_error`, stream_engine_base.cpp:310 of libzmq 4.3.5; its issue
+4364). Both hubs say something every second; the node's connects anew where it hears nothing, and the root closes
+connections by which nothing comes.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +13,6 @@ import zmq
 from ddpmon.hub.curve_keys import Keys
 from ddpmon.hub.receiving import Socket
 
-HEARTBEAT_MS = 1000
-SILENT_MS = 3000
-"""A connection on which nothing comes for so long is cut."""
 LAST_WORDS_MS = 500
 
 
@@ -18,8 +21,6 @@ def linked(context: zmq.Context[Socket], kind: int, keys: Keys, frame_bytes: int
     socket: Socket = context.socket(kind)
     socket.setsockopt(zmq.LINGER, LAST_WORDS_MS)
     socket.setsockopt(zmq.MAXMSGSIZE, frame_bytes)
-    socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
-    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENT_MS)
     socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public.encode())
     socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret.encode())
     return socket

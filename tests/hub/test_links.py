@@ -1,5 +1,8 @@
 """The link between two hubs has delay and loss, is cut and heals, and their clocks have nothing in common."""
 
+import contextlib
+import subprocess
+import sys
 import time
 from types import SimpleNamespace
 
@@ -10,6 +13,7 @@ import zmq
 from ddpmon.hub import curve_keys
 from ddpmon.hub.bundles import Bundles
 from ddpmon.hub.downlink import Downlink, Node
+from ddpmon.hub.link import linked
 from ddpmon.hub.uplink import Uplink
 from ddpmon.messages import PROTOCOL, STAGE_TRAINING, Batch, Card, Hello, encode
 from ddpmon.store.peers import Peer
@@ -24,6 +28,25 @@ nobody late."""
 POLL_S = 0.005
 DRIFT = 100e-6
 SEND_S = 0.5
+
+
+UNREAD = """
+import sys, time, zmq
+from ddpmon.hub import curve_keys
+from ddpmon.hub.link import linked
+keys = curve_keys.fresh()
+root = linked(zmq.Context(), zmq.ROUTER, keys, 1 << 20)
+root.setsockopt(zmq.RCVHWM, 2)
+root.setsockopt(zmq.CURVE_SERVER, 1)
+print(root.bind_to_random_port("tcp://127.0.0.1"), keys.public, flush=True)
+sys.stdin.readline()
+time.sleep(2.5)
+taken = 0
+while root.poll(500):
+    taken += bool(root.recv_multipart())
+print(taken)
+"""
+"""A root that is busy with other things for longer than anything on its connections takes."""
 
 
 def nothing(*_):
@@ -213,4 +236,26 @@ def test_hosts_that_fall_silent_together_are_one_event_and_so_is_their_return(ho
     finally:
         down.close()
         down.monitor.close()
+        context.term()
+
+
+def test_a_peer_that_goes_while_the_root_has_more_of_it_than_it_takes_does_not_end_the_root():
+    context = zmq.Context()
+    root = subprocess.Popen([sys.executable, "-c", UNREAD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        port, key = root.stdout.readline().split()
+        peer = linked(context, zmq.DEALER, curve_keys.fresh(), 1 << 20)
+        peer.curve_serverkey = key.encode()
+        peer.setsockopt(zmq.SNDTIMEO, 300)
+        peer.connect(f"tcp://127.0.0.1:{port}")
+        with contextlib.suppress(zmq.Again):  # nothing more goes out
+            while True:
+                peer.send(bytes(20_000))
+        peer.close(linger=0)
+        told, _ = root.communicate("\n", timeout=DEADLINE_S)
+        assert root.returncode == 0
+        assert int(told) > 2
+    finally:
+        root.kill()
+        root.wait()
         context.term()
