@@ -63,10 +63,10 @@ class Cores:
             self._share[seconds % KEPT_S] = share
         self._last = second
 
-    def view(self, wish: CoresWish) -> CoresView | None:
-        """The newest on the right; no core before anything is measured, None where the kernel does not say."""
-        if not self._before.cores:
-            return None
+    def view(self, wish: CoresWish) -> CoresView:
+        """The newest on the right."""
+        if not self._before.cores:  # the kernel does not say
+            return CoresView(self._host, wish.seconds, 0, [])
         columns = min(wish.columns, BINS)
         bins = np.arange(self._last // wish.seconds - columns + 1, self._last // wish.seconds + 1)
         seconds = bins[:, None] * wish.seconds + np.arange(wish.seconds)

@@ -265,7 +265,9 @@ class CoresView(msgspec.Struct, frozen=True):
     seconds: Count
     """In a column."""
     columns: Count
+    """0: nobody tells of them, now or later."""
     cores: list[CoreCourse]
+    """None before anything is measured."""
 
 
 class InspectView(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ from ddpmon.messages import (
     NOTABLE,
     OWN_PHASES,
     PHASES,
+    CoresView,
     HeatRow,
     HeatView,
     HeatWish,
@@ -59,6 +60,7 @@ def with_parts(shot: Snapshot, store: Store, wish: Wish) -> Snapshot:
         sync=_sync(store, wish.sync) if wish.sync else None,
         strips=_strips(store, wish.strips) if wish.strips else None,
         samples=_samples(store, wish.samples) if wish.samples else None,
+        cores=CoresView(store.run.host, wish.cores.seconds, 0, []) if wish.cores else None,  # they are not recorded
     )
 
 

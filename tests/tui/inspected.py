@@ -94,6 +94,7 @@ class Inspected(FakeSource):
         self.now = max(p.heard_at for p in store.registry.seats.values()) + after_s
         self.answers = {}
         self.cores = 16
+        """None: nobody tells of them."""
         super().__init__(None, **options)
         self.renew()
 
@@ -102,7 +103,8 @@ class Inspected(FakeSource):
         shot = snapshot(self.store, "e", int(self.now * 1e3), self.now, BEGAN + self.now)
         shot = with_parts(shot, self.store, self.wished)
         wish = self.wished.cores
-        self.current = shot if wish is None else msgspec.structs.replace(shot, cores=cores_of(wish, self.cores))
+        told = wish is not None and self.cores is not None
+        self.current = msgspec.structs.replace(shot, cores=cores_of(wish, self.cores)) if told else shot
 
     def wish(self, wish):
         if wish != self.wished:

@@ -11,7 +11,7 @@ from ddpmon.tui import lines
 from ddpmon.tui.widgets import gauges, machines
 from tests.findings import finding
 from tests.tui import golden, inspected, measured, odd, snapshots
-from tests.tui.driving import drive, seen, until
+from tests.tui.driving import drive, resized, seen, until
 
 SIZES = ((80, 24), (160, 50))
 sizes = pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
@@ -264,6 +264,23 @@ def test_as_many_cores_are_shown_as_there_is_room_for():
     assert "cores of node00" not in texts[28], "no room for all of them"
     ended = FakeSource(replace(source.current, state="done"))
     assert "─cores" not in drive(ended, "6", size=(160, 50))[1], "they are not recorded"
+
+
+def test_cores_that_had_no_room_are_there_once_the_terminal_is_larger():
+    source = inspected.at_work(4)
+    there = until(lambda _: source.current.samples is not None)
+    wished = until(lambda _: source.wished.cores is not None)
+    _, text = drive(source, "6", there, resized(160, 50), wished, lambda app, _: app.tick(), size=(80, 24))
+    assert "the 16 cores of node00, the last" in text
+
+
+def test_cores_of_which_nobody_tells_take_no_room_and_do_not_come_and_go():
+    source = inspected.at_work(4)
+    source.cores = None
+    there = until(lambda _: source.current.samples is not None)
+    ticks = [lambda app, _: app.tick()] * 3
+    assert "─the" not in drive(source, "6", there, *ticks, size=(160, 50))[1]
+    assert source.wished.cores is None
 
 
 def test_lanes_wish_for_what_fits_and_w_widens_their_columns():

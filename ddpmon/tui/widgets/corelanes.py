@@ -34,6 +34,8 @@ class CoreLanes(BlockPane):
         super().__init__(id=id)
         self._seconds = SAMPLE_SECONDS[0]
         """Of each column."""
+        self._told = "", 0
+        """A run, and how many cores its hub tells of; 0: nobody does."""
 
     def next_window(self) -> None:
         """More seconds in a column; after the most, one again."""
@@ -45,9 +47,13 @@ class CoreLanes(BlockPane):
 
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
         shot = frame.snapshot
-        cores = _count(shot)
-        refused = shot is not None and shot.samples is not None and shot.cores is None
-        if not cores or refused or frame.ended or frame.cursor is not None:
+        if shot is None or frame.ended or frame.cursor is not None:
+            return None
+        if shot.cores is not None and (shot.cores.cores or not shot.cores.columns):
+            self._told = shot.run.id, len(shot.cores.cores)
+        run, told = self._told
+        cores = told if run == shot.run.id else _expected(shot)
+        if not cores:
             return None
         lines = _lines(cores, width)
         most = max(min(cores, _FEW), lines) * (_TALLEST if height >= TALL else 1)
@@ -79,12 +85,8 @@ class CoreLanes(BlockPane):
         return drawn
 
 
-def _count(snapshot: Snapshot | None) -> int:
+def _expected(snapshot: Snapshot) -> int:
     """How many cores there are, as far as it is known before they are asked for."""
-    if snapshot is None:
-        return 0
-    if snapshot.cores is not None:
-        return len(snapshot.cores.cores)
     return max((rank.environment.cores for rank in snapshot.ranks if rank.environment is not None), default=0)
 
 
