@@ -102,8 +102,8 @@ class Sockets:
 
         Connections that exist live on, but nobody new could come. HeldError if another hub took over meanwhile.
         """
-        if self._read_inodes() == self._inodes:
-            return False
+        if all(self._inodes) and self._read_inodes() == self._inodes:
+            return False  # 0: what was bound last is gone, as where ZeroMQ unlinks late what it was unbound from
         if os.fstat(self._lock).st_nlink == 0:
             self._hold()
         self._bind()

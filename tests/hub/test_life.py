@@ -6,11 +6,13 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from ddpmon import runs
 from ddpmon.export import report as reports
+from ddpmon.hub.sockets import Sockets
 from ddpmon.launch.keeper import HubKeeper
 from ddpmon.messages import decode_snapshot
 from ddpmon.recording.recorded import recorded_report, recorded_snapshot
@@ -227,3 +229,17 @@ def test_sigterm_in_the_middle_of_a_run_leaves_a_recording_to_go_on_from(stage):
     stage.hub()
     rank.batch()
     rank.join()
+
+
+def test_sockets_that_were_gone_as_soon_as_they_were_bound_are_bound_again(home):
+    sockets = Sockets("r")
+    paths = [Path(address("r").removeprefix("ipc://")) for address in (runs.ingest_address, runs.view_address)]
+    try:
+        assert not sockets.mend()
+        for path in paths:
+            path.unlink()
+        sockets._inodes = sockets._read_inodes()  # as where ZeroMQ unlinks late what it was unbound from
+        assert sockets.mend()
+        assert all(path.exists() for path in paths)
+    finally:
+        sockets.close()
