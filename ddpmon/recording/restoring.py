@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from ddpmon.analysis.kinds.late import BEGINNING
 from ddpmon.analysis.steps.pauses import PauseFilter
 from ddpmon.analysis.steps.since_start import SinceStart
 from ddpmon.analysis.steps.table import Table, joined, steps_of
@@ -61,9 +62,9 @@ def judged_store(recording: Recording, end_of: Callable[[Store], float], records
 
 
 def _begins_late(store: Store) -> bool:
-    """Whether a finding seems to begin with the first step that is in sight."""
-    first = None if store.world is None else int(store.world.step[0])
-    return first is not None and any(f.since_step is not None and f.since_step <= first for f in store.findings)
+    """Whether a finding seems to begin with the first step that is in sight, and there were steps before it."""
+    first = 0 if store.world is None else int(store.world.step[0])
+    return first > BEGINNING and any(f.since_step is not None and f.since_step <= first for f in store.findings)
 
 
 def _store(recording: Recording, records: int | None) -> Store:
