@@ -46,7 +46,7 @@ while root.poll(500):
     taken += bool(root.recv_multipart())
 print(taken)
 """
-"""A root that is busy with other things for longer than anything on its connections takes."""
+"""A root that is busy with other things for long: with heartbeats of ZeroMQ's, some would be due in the sleep."""
 
 
 def nothing(*_):
