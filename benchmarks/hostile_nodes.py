@@ -3,12 +3,13 @@
     python benchmarks/hostile_nodes.py                          20,000 messages of each kind
     python benchmarks/hostile_nodes.py --seed 7 --count 300     a quick look
 
-Without keys: bytes that are no ZeroMQ, frames that say they are of a gigabyte, a ZeroMQ socket without CURVE, what a
-node's hub said once more byte by byte. With keys that nobody told the root: many connections. With the keys of a node
-that is admitted, as if its hub had been taken over: random and mutated messages, old bundles again, ranks and processes
-of other nodes, a frame of 64 MB (ZeroMQ's sender dies of a far larger one), a message of a gigabyte in small parts. And
-without a sender of ZeroMQ's, before anything is proven and on a connection that has joined: frames of 341 MB and of a
-gigabyte of which every byte comes, and a gigabyte of small frames of a message without end.
+Without keys: bytes that are no ZeroMQ, connections by which nothing is said, frames that say they are of a gigabyte, a
+ZeroMQ socket without CURVE, what a node's hub said once more byte by byte. With keys that nobody told the root: many
+connections. With the keys of a node that is admitted, as if its hub had been taken over: random and mutated messages,
+old bundles again, ranks and processes of other nodes, a frame of 64 MB (ZeroMQ's sender dies of a far larger one), a
+message of a gigabyte in small parts. And without a sender of ZeroMQ's, before anything is proven and on a connection
+that has joined: frames of 341 MB and of a gigabyte of which every byte comes, and a gigabyte of small frames of a
+message without end.
 
 Printed are what the root refused and its memory. Exit code 1 where the recording does not hold of every honest rank
 exactly what it told, the hub ended or grew, a viewer waited for more than ten seconds, or an attack was not counted.
@@ -38,6 +39,7 @@ from ddpmon.hub import curve_keys
 from ddpmon.messages import Bye, encode
 from ddpmon.messages.nodes import LINK, Bundle, Item, Join, Recorded, Roster, ViewerRequest, decode_to_node
 from ddpmon.recording.recording import Recording
+from ddpmon.runs import open_files
 
 HONEST_NODE, TAKEN_NODE = 1, 2
 LOCAL_RANKS = 2
@@ -147,6 +149,13 @@ class Attack:
                 raw.sendall(self.noise.choice((b"", GREETING, GREETING + GIGABYTE)))
                 raw.sendall(self.noise.randbytes(self.noise.choice((1, 64, 5000))))
                 raw.recv(100)
+
+    def held_open(self) -> None:
+        """Connections by which nothing is said, as fast as they can be had."""
+        with contextlib.ExitStack() as held:
+            for _ in range(min(self.count, open_files.most() - 100)):
+                held.enter_context(socket.create_connection(("127.0.0.1", self.port), WAIT_S))
+            time.sleep(2.0)
 
     def no_keys(self) -> None:
         link = connected(self.port, self.server, None)
@@ -283,12 +292,13 @@ class Attack:
 
 
 FLOODS = (
-    "no_zeromq", "no_keys", "played_again", "unknown_keys",
+    "no_zeromq", "held_open", "no_keys", "played_again", "unknown_keys",
     "random_messages", "mutated_messages", "replays", "other_nodes",
 )  # fmt: skip
 LARGE = ("giant", "many_parts", "endless_frames", "endless_parts")
 COUNTED = (
     "no_zeromq",
+    "held_open",
     "no_keys",
     "endless_frames",
     "endless_parts",
@@ -376,6 +386,7 @@ def main() -> None:
         return
     if sys.argv[1:2] == ["--attack"]:
         kind, run_id, port, server, public, secret, count, seed, more = sys.argv[2:]
+        open_files.allow_most()
         made = Attack(run_id, int(port), server, curve_keys.Keys(public, secret), int(count), int(seed))
         getattr(made, kind)(*([int(more)] if kind in LARGE[1:] else []))
         return

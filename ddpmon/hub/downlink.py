@@ -16,8 +16,8 @@ from ddpmon.analysis.words import counted, rank_list
 from ddpmon.hub import curve_keys
 from ddpmon.hub.admission import DOMAIN, UNNUMBERED, Admission
 from ddpmon.hub.bundles import IN_FLIGHT
+from ddpmon.hub.connections import monitored
 from ddpmon.hub.curve_keys import Keys
-from ddpmon.hub.floods import monitored
 from ddpmon.hub.link import linked
 from ddpmon.hub.receiving import Receiver, Socket
 from ddpmon.messages import PrintedView, ToRank, Welcome, Where, WireError, encode
@@ -131,7 +131,7 @@ class Downlink:
         self.socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # else everyone is let in while nobody answers
         self.socket.setsockopt(zmq.CURVE_SERVER, 1)
         self.receiver = Receiver(self.socket, remote=True)
-        self.monitor = monitored(self.socket)
+        self.monitor = monitored(self.socket, remote=True)
         """Of its connections. To be closed by who has them watched, once nobody watches any more."""
         self._store, self._collector, self._epoch = store, collector, epoch
         self._take_request, self._stop, self._came = take_request, stop, came

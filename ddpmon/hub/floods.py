@@ -12,21 +12,20 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import os
 import socket
 import struct
-import termios
 import threading
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
+from ddpmon.hub.connections import Connection
 from ddpmon.hub.receiving import Receiver, Socket
+from ddpmon.hub.strangers import Strangers
 from ddpmon.messages.nodes import MOST_EVERY_MS
 from ddpmon.runs import Process, proc
 
@@ -48,57 +47,8 @@ CUTS_MOST = 16
 CLOSING_S = 0.25
 NOTICES_MOST = 50
 """Cuts that are reported, at most: whoever is cut off may come back as another process."""
-EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_AUTH
-
-
-def monitored(router: Socket) -> Socket:
-    """Tells which connections of a socket come and go, from before it is bound on."""
-    address = f"inproc://connections-{id(router)}"
-    router.monitor(address, EVENTS)
-    monitor: Socket = router.context.socket(zmq.PAIR)
-    monitor.setsockopt(zmq.RCVHWM, 0)  # ZeroMQ would wait for its reader, and nothing would be received meanwhile
-    monitor.connect(address)
-    return monitor
-
-
-@dataclass(frozen=True)
-class _Connection:
-    """A connection of one socket. descriptor and inode: of its end here."""
-
-    receiver: Receiver
-    descriptor: int
-    inode: int
-    pid: int
-    """0: it is on another machine."""
-    address: str
-    """Of the other machine."""
-    since: float
-
-    @property
-    def who(self) -> str:
-        """Who is at its other end."""
-        return f"the hub at {self.address}" if self.address else f"process {self.pid}"
-
-    def idle_s(self) -> float:
-        """How long no whole message has come by it, as far as the hub has looked."""
-        return self.receiver.drained_at - max(self.since, self.receiver.last_message_at.get(self.descriptor, 0.0))
-
-    def close(self) -> None:
-        """End it. ZeroMQ closes the descriptor; if it did already, it may be another connection's."""
-        with contextlib.suppress(OSError):
-            if os.fstat(self.descriptor).st_ino == self.inode:
-                end = socket.socket(fileno=self.descriptor)
-                try:
-                    end.shutdown(socket.SHUT_RDWR)
-                finally:
-                    end.detach()
-
-    def waiting_bytes(self) -> int:
-        """What the kernel holds of it that was not read yet."""
-        with contextlib.suppress(OSError):
-            reply = fcntl.ioctl(self.descriptor, termios.FIONREAD, b"\0" * 4)
-            return int(struct.unpack("i", reply)[0])
-        return 0
+EVENTS_AT_ONCE = 1000
+"""Of one socket, before memory is looked at again."""
 
 
 class Floods(threading.Thread):
@@ -111,9 +61,11 @@ class Floods(threading.Thread):
         self._to_come: deque[tuple[Socket, Receiver]] = deque()
         self._asked = set(receivers)
         self._ending = threading.Event()
-        self._open: dict[tuple[Receiver, int], _Connection] = {}
+        self._lenient = False
+        self._open: dict[tuple[Receiver, int], Connection] = {}
         """By whose they are and their descriptor: of one that ended, another socket may have the descriptor before its
         end is heard of."""
+        self._strangers = Strangers()
         self._denied: set[Socket] = set()
         """By whose sockets a connection was just refused for its key."""
         self._suspected: set[Process] = set()
@@ -124,8 +76,13 @@ class Floods(threading.Thread):
         self._calm_bytes = proc.own_memory_bytes()
         self._calm_at = self._idle_at = time.monotonic()
 
+    def be_lenient(self) -> None:
+        """Take nobody for a flood from here on, but follow who comes and goes."""
+        self._lenient = True
+
     def finish(self) -> None:
-        """End the thread."""
+        """End the thread, once the socket for other machines is closed."""
+        self._lenient = True
         self._ending.set()
         self.join()
 
@@ -150,27 +107,38 @@ class Floods(threading.Thread):
                 poller.register(monitor, zmq.POLLIN)
             self._follow(poller, POLL_S)
             with contextlib.suppress(OSError):  # no file was free to read the memory by: the next time, perhaps
-                self._check(time.monotonic())
+                if not self._lenient:
+                    self._check(time.monotonic())
 
     def _follow(self, poller: zmq.Poller, seconds: float) -> None:
         """Take notice of connections that came and went."""
         for monitor, _ in poller.poll(int(seconds * 1e3)):
-            while monitor.poll(0):
+            receiver = self._monitors[monitor]
+            for _ in range(EVENTS_AT_ONCE):
+                if not monitor.poll(0):
+                    break
                 event = recv_monitor_message(monitor)
                 if event["event"] == zmq.EVENT_ACCEPTED:
-                    self._accepted(self._monitors[monitor], event["value"])
+                    self._accepted(receiver, event["value"])
                 elif event["event"] == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
                     self._denied.add(monitor)  # its end is the next event
-                elif connection := self._open.pop((self._monitors[monitor], event["value"]), None):
+                elif event["event"] == zmq.EVENT_MONITOR_STOPPED:
+                    self._forget(receiver)
+                elif connection := self._open.pop((receiver, event["value"]), None):
                     self._ended(connection, denied=monitor in self._denied)
                     self._denied.discard(monitor)
 
-    @staticmethod
-    def _ended(connection: _Connection, *, denied: bool) -> None:
+    def _ended(self, connection: Connection, *, denied: bool) -> None:
         """denied: its key was not admitted, and it is counted as that."""
-        receiver = connection.receiver
-        if connection.address and not denied and connection.descriptor not in receiver.last_message_at:
-            receiver.unproven.append(connection.address)
+        self._strangers.remove(connection)
+        if connection.address and not denied and not connection.has_spoken:
+            connection.receiver.unproven.append(connection.address)
+
+    def _forget(self, receiver: Receiver) -> None:
+        """Its socket is closed, and its connections with it."""
+        for connection in [each for each in self._open.values() if each.receiver is receiver]:
+            del self._open[receiver, connection.descriptor]
+            self._strangers.remove(connection)
 
     def _accepted(self, receiver: Receiver, descriptor: int) -> None:
         try:
@@ -192,16 +160,18 @@ class Floods(threading.Thread):
             self._gone_already(receiver, descriptor)
             return
         receiver.last_message_at.pop(descriptor, None)
-        connection = _Connection(receiver, descriptor, inode, pid, address, time.monotonic())
+        connection = Connection(receiver, descriptor, inode, pid, address, time.monotonic())
         self._open[receiver, descriptor] = connection
         if self._refused and pid and Process.of(pid) in self._refused:
             connection.close()
+        if receiver.remote and (crowd := self._strangers.add(connection)):
+            self._say(crowd)
 
     def _gone_already(self, receiver: Receiver, descriptor: int) -> None:
         """It ended before it was looked at: what comes next of it is its end."""
         if receiver.remote:
             receiver.last_message_at.pop(descriptor, None)
-            unseen = _Connection(receiver, descriptor, 0, 0, "an unknown address", time.monotonic())
+            unseen = Connection(receiver, descriptor, 0, 0, "an unknown address", time.monotonic())
             self._open[receiver, descriptor] = unseen
 
     def _check(self, now: float) -> None:
@@ -214,7 +184,7 @@ class Floods(threading.Thread):
             self._idle_at = now
             honest = 0
             for connection in self._open.values():
-                honest += connection.descriptor in connection.receiver.last_message_at
+                honest += connection.has_spoken
                 if connection.idle_s() > IDLE_S:
                     connection.close()
             self._growth_bytes = GROWTH_BYTES + honest * HONEST_BYTES
@@ -242,16 +212,16 @@ class Floods(threading.Thread):
         for suspect in suspects[:CUTS_MOST]:
             if self._gives_back(suspect, poller):
                 self._convict(suspect)
-            if proc.own_memory_bytes() <= self._calm_bytes + self._growth_bytes or self._ending.is_set():
+            if proc.own_memory_bytes() <= self._calm_bytes + self._growth_bytes or self._lenient:
                 return
 
-    def _gives_back(self, suspect: _Connection, poller: zmq.Poller) -> bool:
+    def _gives_back(self, suspect: Connection, poller: zmq.Poller) -> bool:
         """End a connection; says whether most of what the hub gained came back with that."""
         before = proc.own_memory_bytes()
         evidence = (before - self._calm_bytes) // 2
         suspect.close()
         deadline = time.monotonic() + CLOSING_S
-        while time.monotonic() < deadline and not self._ending.is_set():
+        while time.monotonic() < deadline and not self._lenient:
             self._follow(poller, 0.005)
             if self._open.get((suspect.receiver, suspect.descriptor)) is suspect:
                 continue
@@ -261,7 +231,7 @@ class Floods(threading.Thread):
                 return gained < 0
         return False
 
-    def _convict(self, connection: _Connection) -> None:
+    def _convict(self, connection: Connection) -> None:
         """What gives memory back at that moment may be the hub itself, once: the second time nobody else is meant."""
         process = Process.of(connection.pid) if connection.pid else None
         if process is not None and process not in self._suspected:
@@ -270,7 +240,7 @@ class Floods(threading.Thread):
         else:
             self._refuse(connection, "a message without end" + " again" * (process is not None))
 
-    def _refuse(self, connection: _Connection, violation: str) -> None:
+    def _refuse(self, connection: Connection, violation: str) -> None:
         connection.close()
         process = Process.of(connection.pid) if connection.pid not in {0, os.getpid()} else None
         if process is not None:

@@ -143,8 +143,9 @@ class Hub:
                 self._viewers.serve(now)
             self._end()
         finally:
-            self._floods.finish()
             self._recorder.close()
+            self._nodes.part()
+            self._floods.finish()
             self._nodes.close()
             self._sockets.close()
 
@@ -267,7 +268,7 @@ class Hub:
 
     def _end(self) -> None:
         """Take what is on its way; if the run is over, write down how it ended and tell it to viewers."""
-        self._floods.finish()  # the reading and sending below takes memory
+        self._floods.be_lenient()  # the reading and sending below takes memory
         deadline = time.monotonic() + DRAIN_S
         while time.monotonic() < deadline and self._sockets.ingest.poll(20):
             self._receive(time.monotonic())

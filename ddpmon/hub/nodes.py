@@ -294,11 +294,14 @@ class Nodes:
         up = self._up is None or self._up.finish(now) or not self._up.reached(now)
         return up and (self._down is None or self._down.settled(failed=self._store.run.state() == "failed"))
 
-    def close(self) -> None:
-        """Let go."""
+    def part(self) -> None:
+        """Close the links to other hubs, while somebody follows the connections of the monitors."""
         for link in (self._up, self._down):
             if link is not None:
                 link.close()
+
+    def close(self) -> None:
+        """Let go of the rest, once nobody follows them any more."""
         for monitor in self.monitors:
             monitor.close()
         if self._context is not None:

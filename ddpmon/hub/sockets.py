@@ -11,7 +11,7 @@ import zmq
 
 from ddpmon import runs
 from ddpmon.errors import DdpmonError
-from ddpmon.hub.floods import monitored
+from ddpmon.hub.connections import monitored
 from ddpmon.hub.receiving import Socket
 from ddpmon.messages.folder import MAX_FRAME_BYTES
 

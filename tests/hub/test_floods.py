@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ddpmon.hub.floods import Floods, _Connection
+from ddpmon.hub.connections import Connection
+from ddpmon.hub.floods import Floods
 from ddpmon.runs import proc
 from tests.hub.conftest import DEADLINE_S
 
@@ -36,6 +37,6 @@ def test_what_very_many_honest_connections_leave_is_no_flood(monkeypatch, have_s
     watch = Floods({})
     spoke_at = dict.fromkeys(range(100), now) if have_spoken else {}
     receiver = SimpleNamespace(last_message_at=spoke_at, drained_at=now)
-    watch._open = {(0, end): _Connection(receiver, end, 0, 0, "127.0.0.1", now) for end in range(100)}
+    watch._open = {(0, end): Connection(receiver, end, 0, 0, "127.0.0.1", now) for end in range(100)}
     watch._check(now + 2)
     assert bool(sought) is not have_spoken
