@@ -216,6 +216,7 @@ class Downlink:
         if isinstance(message, Join):
             if message.epoch != node.epoch:
                 node.seq = node.recorded = 0
+                node.later_us.clear()  # a machine that was booted again has another clock
             came_early = bool(message.key) and not node.epoch  # before its ranks can be seen
             self._hosts.discard(node.host)
             taken = message.host == self._store.registry.host or message.host in self._hosts

@@ -7,6 +7,7 @@ proc_pid_stat(5) and its neighbours describe the files.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -216,9 +217,15 @@ def core_ticks() -> dict[int, list[int]]:
 def boot_id() -> str:
     """Identity of this boot of the machine; "" where the kernel does not tell."""
     try:
-        return (ROOT / "sys/kernel/random/boot_id").read_text().strip()
+        return _read_boot_id()
     except OSError:
         return ""
+
+
+@functools.cache
+def _read_boot_id() -> str:
+    """Read once: later there may be no file free to read it by, and every run would seem to be of another boot."""
+    return (ROOT / "sys/kernel/random/boot_id").read_text().strip()
 
 
 def pid_namespace() -> str:

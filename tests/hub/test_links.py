@@ -182,6 +182,17 @@ def trained(hubs):
     hubs.until(hubs.all_there, "all steps", trains=False)
 
 
+def test_of_a_machine_that_was_booted_again_the_clock_is_read_anew(hubs):
+    trained(hubs)
+    (node,) = hubs.down.nodes.values()
+    before = -(10**12)
+    node.later_us.append(before)
+    hubs.up._epoch = "booted"
+    hubs.up._join()
+    hubs.until(lambda: node.epoch == "booted", "the hub of another boot")
+    assert before not in node.later_us
+
+
 def test_a_link_that_is_cut_for_most_of_a_minute_loses_nothing_and_is_named(hubs):
     trained(hubs)
     hubs.link.cut()
