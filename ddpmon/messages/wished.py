@@ -145,11 +145,11 @@ class TimelineView(msgspec.Struct, frozen=True):
     ranks: Rank
     """In the world, of those that were wished for."""
     mended: Rank | None = None
-    """The rank that holds the others back, whose own time is its peers' in `mended_ms`; of a host the first."""
+    """The rank that holds the others back, whose own time is its peers' in `mended_ms`; of several the first."""
     mended_ranks: list[Rank] = msgspec.field(default_factory=list)
     """All of them."""
     mended_host: Text = ""
-    """The host that holds the others back; "": it is one rank."""
+    """The host that holds the others back; "": ranks do."""
     longest: list[LongStep] = msgspec.field(default_factory=list)
     """The longest first, where they are wished for."""
     longest_since: Count = 0

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddpmon.analysis.steps.world import World
-from ddpmon.messages import Finding
 
 DECIDING = 20
 """The last steps that tell whom to mend where no finding does: by chance nobody is last in all of them."""
@@ -29,29 +28,24 @@ class Timeline:
     """Whose ranks they are, where it is the host that is late."""
 
 
-def timeline(world: World, steps: int, findings: Sequence[Finding]) -> Timeline:
-    """The last steps of a world.
+def timeline(world: World, steps: int, late: Sequence[int] = (), host: str = "") -> Timeline:
+    """The last steps of a world. late: the ranks that are to be mended, of which `host` is where the host is late.
 
-    Who arrives last has waited least; the order is that of the mean wait over these steps. The rank that is mended, or
-    the host, is the first that a finding holds late, else the rank that was last in each of the last DECIDING steps.
+    Who arrives last has waited least; the order is that of the mean wait over these steps. Where nobody is known to be
+    late, the rank is mended that was last in each of the last DECIDING steps.
     """
     part = world.last(steps)
     order = np.argsort(part.wait_ms.mean(axis=0), kind="stable").tolist()
-    mended, host = _late(world.last(max(steps, DECIDING)), findings)
-    return Timeline(part, order, mended, _without(part, mended), host)
+    mended = [part.ranks.index(rank) for rank in late if rank in part.ranks] if late else _last(world, steps)
+    if len(mended) == len(part.ranks):
+        mended = []
+    return Timeline(part, order, mended, _without(part, mended), host if mended else "")
 
 
-def _late(part: World, findings: Sequence[Finding]) -> tuple[list[int], str]:
-    """Columns, and the host whose they are together."""
-    if len(part.ranks) < 2:
-        return [], ""
-    for finding in findings:
-        host = finding.subject if finding.evidence.get("host") == finding.subject else ""
-        if finding.cost_ms is not None and finding.until_step is None and (host or len(finding.ranks) == 1):
-            columns = [part.ranks.index(rank) for rank in finding.ranks if rank in part.ranks]
-            return (columns, host) if len(columns) < len(part.ranks) else ([], "")
-    last = set(part.critical.tolist())
-    return ([last.pop()] if len(last) == 1 and -1 not in last else []), ""
+def _last(world: World, steps: int) -> list[int]:
+    """The column of the rank that was last in each of enough steps, if one was."""
+    columns = set(world.last(max(steps, DECIDING)).critical.tolist())
+    return list(columns) if len(columns) == 1 and -1 not in columns else []
 
 
 def _without(part: World, mended: list[int]) -> list[float | None]:

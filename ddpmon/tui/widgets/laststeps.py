@@ -6,6 +6,7 @@ import time
 
 from textual import events
 
+from ddpmon.analysis.words import rank_list
 from ddpmon.messages import HEAT_MOST, PHASES, Snapshot, TimelineStep, TimelineView, TimelineWish, Wish
 from ddpmon.tui import numbers
 from ddpmon.tui.blocks import Block
@@ -92,10 +93,16 @@ def what_if(view: TimelineView) -> str:
     if mended <= 0:
         return ""
     gain = real / mended
-    whose = short_host(view.mended_host) if view.mended_host else f"rank {view.mended}"
-    return (
-        f"with {whose} as its peers these steps take {numbers.ms(mended)} ms instead of {numbers.ms(real)}: {gain:.2f}x"
-    )
+    its = "its" if view.mended_host or len(view.mended_ranks) < 2 else "their"
+    took = f"these steps take {numbers.ms(mended)} ms instead of {numbers.ms(real)}"
+    return f"with {_mended(view)} as {its} peers {took}: {gain:.2f}x"
+
+
+def _mended(view: TimelineView) -> str:
+    """Who is mended."""
+    if view.mended_host or len(view.mended_ranks) < 2:
+        return short_host(view.mended_host) or f"rank {view.mended}"
+    return f"ranks {rank_list(view.mended_ranks, len(view.mended_ranks) + 1)}"
 
 
 def _asked_alike(one: TimelineView, other: TimelineView) -> bool:
@@ -264,9 +271,9 @@ class LastSteps(BlockPane):
                 line += fit([("━" * max(0, min(each - 1, round(length * scale))), role)], each)
             return line
 
-        short = short_host(view.mended_host)
-        name = f"{short or f'rank {view.mended}'} mended"
-        name = name if len(name) < _LABEL else f"{short or view.mended} mended"
+        name = f"{_mended(view)} mended"
+        if len(name) >= _LABEL and not view.mended_host:
+            name = f"{view.mended if len(view.mended_ranks) < 2 else f'{len(view.mended_ranks)} ranks'} mended"
         return [row("as it was", "warn", "real"), row(name, "ok", "mended"), words]
 
     def move(self, by: int | None = None, *, to: int | None = None) -> None:
