@@ -82,6 +82,24 @@ def test_where_ranks_outnumber_cores_who_is_late_by_less_than_it_waits_for_one_i
     assert [one.kind for one in found if one.severity != "info"] == kinds
 
 
+@pytest.mark.parametrize(("cores", "kinds"), [(2, ["cpu_starved"]), (8, ["several_stragglers", "cpu_starved"])])
+def test_so_it_is_with_several_that_are_late_by_as_little_together(cores, kinds):
+    own = own_times(600, 8, noise=0.03)
+    own[:, [1, 3, 5], 1] += 4.0
+    cpu = [Cpu(rank, "n0", [0.3] * 10, cores, 1) for rank in range(8)]
+    found = findings(world_with(own), Evidence(world_size=8, cpu=cpu))
+    assert [one.kind for one in found if one.severity != "info"] == kinds
+
+
+def test_who_waits_for_a_core_does_so_in_its_own_time_for_a_share_of_the_whole_step():
+    own = own_times(200, 4, noise=0.03)
+    own[100:, 3, 1] += 12.0
+    cpu = [Cpu(rank, "n0", [0.2] * 10, 2, 1) for rank in range(4)]
+    for transfer_ms, kinds in ((1.0, {"straggler", "cpu_starved"}), (40.0, {"cpu_starved"})):
+        found = findings(world_with(own, transfer=transfer_ms), Evidence(world_size=4, cpu=cpu))
+        assert kinds == {one.kind for one in found if one.severity == "warn"} - {"communication_bound"}
+
+
 def test_it_stays_as_it_was_while_ranks_leave_and_get_each_others_cores():
     before = found_in([0.4] * 4)
     assert found_in([0.0, 0.4], before) == before

@@ -148,7 +148,7 @@ def test_a_rank_elsewhere_that_is_late_too_is_told_beside_it():
 
 
 def test_all_late_ranks_are_those_of_the_host_and_those_elsewhere():
-    facts = SlowHost(50.0, 10.0, 9.0, 10.0, 1.0, 1.1, 300, with_ranks=[9, 12], gain_together=1.3)
+    facts = SlowHost(50.0, 10.0, 9.0, 10.0, 1.0, 1.1, 300, 80.0, with_ranks=[9, 12], gain_together=1.3)
     assert gain_words(facts, "fixed", 4)[1] == "; 1.30x if all 6 late ranks are fixed"
 
 

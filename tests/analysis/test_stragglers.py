@@ -245,7 +245,7 @@ def test_a_rank_that_is_waited_for_in_most_steps_or_costs_most_is_why_nobody_tak
 ):
     own = own_times(200, 4, noise=0.03)
     own[np.arange(200), np.random.default_rng(0).integers(0, 4, 200), 1] += 15
-    facts = Late(30.0, 1.0, 1.0, 1.0, critical_share=critical, gain=1.0, steps=200)
+    facts = Late(30.0, 1.0, 1.0, 1.0, critical_share=critical, gain=1.0, steps=200, step_ms=50.0)
     single = Detection(straggler.KIND, "info", facts, [0], until_step=until, cost_ms=cost_ms)
     moment = Moment(Evidence(), world_with(own), detections=[single])
     assert len(list(moving_straggler.detect(moment))) == told

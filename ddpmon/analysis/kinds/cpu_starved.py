@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddpmon.analysis.evidence import Cpu, starved_share
-from ddpmon.analysis.kinds import straggler
+from ddpmon.analysis.kinds import several_stragglers, straggler
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import counted, rank_list
@@ -89,16 +89,21 @@ def _each_host(moment: Moment, left_out: Collection[str]) -> Iterator[Detection[
 
 
 def covers(whole: Finding, part: Finding) -> bool:
-    """Whether a rank is late by less than it waits for a core, where ranks outnumber them.
+    """Whether ranks are late by less than each waits for a core in a step, where ranks outnumber them.
 
     Which of them gets one is the scheduler's matter, and no rank's. What it waits by now counts as well: `whole` stays
     as it was when ranks have left, and those that are left may have cores enough.
     """
     facts, own = whole.evidence, part.evidence
-    cores, waited = facts.get("cores") or 0, facts["by_rank"].get(str(part.ranks[0]), 0.0)
-    outnumbered = 0 < cores < facts["ranks"] * facts["compute_threads"]
-    waits_ms = min(waited, own.get("starved_share", waited)) * own.get("own_ms", 0.0)
-    return bool(whole.severity != "info" and outnumbered and own.get("over_median_ms", 0.0) < waits_ms)
+    outnumbered = 0 < (facts.get("cores") or 0) < facts["ranks"] * facts["compute_threads"]
+    if whole.severity == "info" or not outnumbered:
+        return False
+    waited = [facts["by_rank"].get(str(rank), 0.0) for rank in part.ranks]
+    late_ms = own.get("each_ms") or [own.get("over_median_ms", 0.0)]
+    return all(
+        ms < min(share, own.get("starved_share", share)) * own.get("step_ms", 0.0)
+        for ms, share in zip(late_ms, waited, strict=True)
+    )
 
 
 def words(detection: Detection[CpuStarved]) -> Words:
@@ -132,7 +137,7 @@ KIND = Kind(
     gone="ranks get their cores again",
     words=words,
     detect=detect,
-    outdoes=(straggler.KIND.name,),
+    outdoes=(straggler.KIND.name, several_stragglers.KIND.name),
     covers=covers,
     slows="waiting for cores",
     device=DeviceMark("no core free", ["starved"], 2),

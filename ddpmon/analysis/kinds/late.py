@@ -39,6 +39,8 @@ class Late:
     """Of the steps in which the others wait for it."""
     gain: float
     steps: int
+    step_ms: float
+    """Their mean length."""
     with_ranks: list[int] | None = None
     """Who is late too."""
     gain_together: float | None = None
@@ -64,6 +66,7 @@ def late(one: LateRank, evidence: Evidence) -> dict[str, Any]:
         "critical_share": float((one.part.critical == one.column).mean()),
         "gain": one.alone,
         "steps": len(one.part),
+        "step_ms": float(one.part.step_ms.mean()),
         "with_ranks": one.with_ranks or None,
         "gain_together": one.together if one.partners else None,
         "starved_share": one.starved_share,

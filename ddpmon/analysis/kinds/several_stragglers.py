@@ -41,6 +41,8 @@ class SeveralStragglers:
     alone_gain: float
     """If the one with which it gains most were as fast as the others."""
     steps: int
+    step_ms: float
+    """Their mean length."""
     each_ms: list[float]
     """By how much each is late, in the order of the ranks."""
     phases: list[str] | None = None
@@ -101,6 +103,7 @@ class Several:
             gain=group.together,
             alone_gain=group.alone,
             steps=len(part),
+            step_ms=float(part.step_ms.mean()),
             each_ms=[round(each, 3) for each in group.each_ms.tolist()],
             phases=None if phase else group.phases,
             host=hosts.pop() if several_hosts and len(hosts) == 1 else None,
@@ -117,7 +120,7 @@ class Several:
             phase,
             group.since,
             group.until,
-            float(part.step_ms.mean()) * (1 - 1 / group.together),
+            facts.step_ms * (1 - 1 / group.together),
         )
 
 

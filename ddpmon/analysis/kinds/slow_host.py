@@ -88,6 +88,7 @@ def _detection(host: LateHost, evidence: Evidence) -> Detection[SlowHost]:
         critical_share=float(np.isin(part.critical, host.columns).mean()),
         gain=host.alone,
         steps=len(part),
+        step_ms=float(part.step_ms.mean()),
         with_ranks=host.with_ranks or None,
         gain_together=host.together if host.partners else None,
         starved_share=float(np.median(shares)) if shares else None,
@@ -108,7 +109,7 @@ def _detection(host: LateHost, evidence: Evidence) -> Detection[SlowHost]:
         host.phase,
         host.since,
         host.until,
-        float(part.step_ms.mean()) * (1 - 1 / host.together),
+        facts.step_ms * (1 - 1 / host.together),
         subject=host.name,
         beside=why.evidence if why else {},
     )
