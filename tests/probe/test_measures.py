@@ -64,11 +64,11 @@ def test_a_delay_shows_in_its_phase_on_its_rank_and_nowhere_else(ear: Ear, phase
     ear.wait(lambda: ear.goodbyes() == {0, 1})
     late, other = ear.steps(rank), ear.steps(1 - rank)
     excess = {p: low_own(late, p) - low_own(other, p) for p in OWN_PHASES}
-    assert excess.pop(phase) == pytest.approx(DELAY_US, rel=0.2)
+    assert excess.pop(phase) == pytest.approx(DELAY_US, rel=0.5)
     assert max(map(abs, excess.values())) < DELAY_US / 4
     if phase == "data":
         named = [low(step.named_us["augment"] for step in steps[5:]) for steps in (late, other)]
-        assert named[0] - named[1] == pytest.approx(DELAY_US, rel=0.2)
+        assert named[0] - named[1] == pytest.approx(DELAY_US, rel=0.5)
         assert all(0 < step.named_us["augment"] <= step.data_us for step in late[1:])
 
 
