@@ -54,6 +54,18 @@ def test_a_slow_host_is_one_block_also_where_it_is_half_of_the_world(ranks, slow
     assert shown[210:, :slow].mean() < 0.05
 
 
+def test_a_stretch_that_strays_more_than_quiet_peers_has_no_gaps():
+    """Rare stalls of anyone make single steps no news, so that what is late shows in long windows alone."""
+    own = straying("independent", 0.002, 4)
+    rng = np.random.default_rng(4)
+    own += (rng.random(own.shape) < 0.02) * rng.pareto(1.5, own.shape)
+    own[100:200, 2] += 0.9 + 0.09 * rng.standard_normal(100)
+    shown = lit(own)[:, 2]
+    assert shown[101:199].all()
+    assert not shown[:99].any()
+    assert not shown[201:].any()
+
+
 def test_stalls_of_one_rank_stand_out_one_by_one_and_those_that_all_have_do_not():
     own = straying("independent", 0.01, 8)
     own[::10, 2] *= 1.3

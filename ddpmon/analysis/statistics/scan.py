@@ -62,6 +62,9 @@ _MUCH = 8
 _FREEDOM = (4.0, 10.0)
 """Degrees of freedom that a variance has at least, of each series and of all: shorter windows are evidence of it too.
 """
+_MOSTLY = 0.75
+"""Share of a stretch's mean from which on some of its values are of it, however quiet the others' noise is: what is
+late strays by its own."""
 _NEAR = 8
 """Neighbours that count as one value in the degrees of freedom of a variance."""
 
@@ -194,8 +197,8 @@ def _lit(means: Values, hits: Bools, total: Values, length: int, centre: float, 
     """[S, K] The largest mean of a window that stands out, for the values that belong to what makes it stand out.
 
     Those are the values around which a mean of as many is at least half of it, since at the edge of a stretch it is
-    half; and around which no mean of a quarter as many says that they are none of it. strays: how far chance carries
-    such a mean.
+    half; and around which no mean of a quarter as many says that they are none of it: that lies well below it, and by
+    more than chance carries it. strays: how far chance carries such a mean.
     """
     count = len(total) - 1
     level = np.zeros((count + length - 1, means.shape[1]), np.float32)
@@ -207,7 +210,7 @@ def _lit(means: Values, hits: Bools, total: Values, length: int, centre: float, 
     if length == 1:
         return level
     belongs = _around(total, length // 2) - centre >= level / 2
-    belongs &= _around(total, max(1, length // 8)) - centre >= level - strays
+    belongs &= _around(total, max(1, length // 8)) - centre >= np.minimum(level - strays, level * _MOSTLY)
     lit: Values = np.where(belongs, level, 0)
     return lit
 
