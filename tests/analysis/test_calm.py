@@ -223,6 +223,14 @@ def test_one_rank_that_is_late_from_some_step_on_takes_no_turns():
     assert turns(world_with(taking_turns(400, 8, 40)), [], held=False).steps == pytest.approx(40, rel=0.2)
 
 
+def test_how_far_many_ranks_lie_apart_is_learnt_from_all_of_them():
+    """In a window shorter than the noise's memory a rank has one value: some of many ranks tell its spread badly."""
+    for seed in range(20):
+        means = over_peers(wandering(20, 1024, share=0.1, lasts=33, seed=seed)[..., 0])
+        spread = means[2:-2].mean(axis=0).std()
+        assert fitted(running_total(steady(means))).variances(np.array([16]))[0] ** 0.5 > 0.8 * spread
+
+
 def test_the_memory_of_noise_is_fitted_and_its_means_stray_as_they_do():
     rng = np.random.default_rng(0)
     calm = fitted(running_total(rng.standard_normal((600, 8))))

@@ -127,7 +127,7 @@ def wandering(total: Floats) -> Wandering:
     relative = (each / np.maximum(together[:near], 1e-30)[:, None] * freedom[:near, None]).sum(axis=0)
     relative /= freedom[:near].sum()
     nuggets, wanders, lasting = _fits(lags, together, freedom, PLAUSIBLE if ranks > FEW else PLAUSIBLE_OF_FEW)
-    seen_blocks, seen = _seen(means[:, some]) if ranks > FEW else (np.ones(0), np.ones(0))
+    seen_blocks, seen = _seen(means) if ranks > FEW else (np.ones(0), np.ones(0))
     tails, certain = _tails(total[:, some], block), max(2, int(freedom[0]))
     return Wandering(block, nuggets, wanders, lasting, seen_blocks, seen, tails, relative, ranks, certain)
 
