@@ -8,7 +8,8 @@ import msgspec
 import numpy as np
 
 from ddpmon.analysis.kinds.to_mend import to_mend
-from ddpmon.analysis.over_time.heat import BEYOND, code, fold, folded, hot_since, worst
+from ddpmon.analysis.over_time.fold import fold
+from ddpmon.analysis.over_time.heat import BEYOND, code, folded, hot_since, worst
 from ddpmon.analysis.steps.timeline import timeline
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import (

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ddpmon.analysis.over_time.fold import fold
 from ddpmon.analysis.over_time.heat import (
     BEYOND,
     BINS,
     BY_CHANCE,
     Heat,
     code,
-    fold,
     folded,
     hot_since,
     worst,

@@ -314,7 +314,15 @@ def test_ranks_that_all_fit_without_the_line_of_now_are_not_folded():
     assert all(re.match(rf" +(node\d+ +)?{rank} ", row) for rank, row in enumerate(rows))
     assert "rank 5 on node01" in text.splitlines()[68]
     drive(source, "3", tick, tick, size=(240, 69))
-    assert source.wished.heat.rows == 62
+    assert source.wished.heat.rows == 32
+
+
+def test_what_folding_leaves_goes_to_the_phases_of_the_rank_under_the_cursor():
+    source = through_time.slow(64, late=5, steps=60, begin=30)
+    there = until(lambda _: source.current.heat_phases != [])
+    _, text = drive(source, "3", there, tick, tick, size=(160, 50))
+    assert source.wished.heat.rows == 32
+    assert "█" in next(row for row in text.splitlines() if row.startswith("  rank 5 data"))
 
 
 def test_phases_go_with_what_the_heat_map_shows_and_are_asked_for_of_few_ranks_only():

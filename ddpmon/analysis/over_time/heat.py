@@ -1,4 +1,4 @@
-"""Every rank through time, in bounded memory: bins of steps at several resolutions, folded to as many rows as fit."""
+"""Every rank through time, in bounded memory: bins of steps at several resolutions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.analysis.over_time.cells import BINS, Bytes, holds_since, latest_bins, quantise
+from ddpmon.analysis.over_time.fold import RankGroup
 from ddpmon.analysis.over_time.utilization import Overlaps, Utilization
 from ddpmon.analysis.statistics.arrays import Ints
 from ddpmon.analysis.statistics.excess import over_peers
@@ -44,16 +45,6 @@ class Grid:
     low: float
     high: float
     last_step: int
-
-
-@dataclass(frozen=True)
-class RankGroup:
-    """Ranks that are shown as one, the worst of them at each moment."""
-
-    columns: tuple[int, ...]
-    """Of the world."""
-    hosts: tuple[str, str]
-    """Of the first and the last."""
 
 
 @dataclass(frozen=True)
@@ -289,28 +280,6 @@ def code(grid: Grid, value: float) -> int:
     """The least cell that stands for at least `value`."""
     share = (value - grid.low) / max(grid.high - grid.low, 1e-12)
     return int(np.ceil(np.clip(share, 0.0, 1.0) * (MOST - LEAST) + LEAST - 1e-6))
-
-
-def fold(hosts: Sequence[str], most: int) -> list[RankGroup]:
-    """The ranks of a world in at most `most` rows: parts of a host, or several whole ones where rows do not suffice.
-
-    hosts: of each column.
-    """
-    if not hosts:
-        return []
-    groups: dict[str, list[int]] = {}
-    for column, host in enumerate(hosts):
-        groups.setdefault(host, []).append(column)
-    if len(groups) <= most:
-        size = 1
-        while sum(-(-len(group) // size) for group in groups.values()) > most:
-            size += 1
-        parts = [group[i : i + size] for group in groups.values() for i in range(0, len(group), size)]
-    else:
-        size = -(-len(groups) // most)
-        whole = list(groups.values())
-        parts = [[column for group in whole[i : i + size] for column in group] for i in range(0, len(whole), size)]
-    return [RankGroup(tuple(part), (hosts[part[0]], hosts[part[-1]])) for part in parts]
 
 
 def folded(cells: Bytes, rows: Sequence[RankGroup]) -> Bytes:

@@ -12,6 +12,7 @@ from itertools import groupby
 from rich.cells import cell_len
 from textual import events
 
+from ddpmon.analysis.over_time.fold import fold
 from ddpmon.messages import (
     HEAT_JUDGED,
     HEAT_METRICS,
@@ -63,6 +64,8 @@ _BELOW = 2
 """Lines below the rows: where now is, and the row under the cursor in words."""
 _LEFT = 4
 """Columns that the labels and the mark of now take at least."""
+PHASES_OF = 64
+"""Ranks up to which the hub judges every phase of all of them for one screen."""
 PHASES_LEFT = 20
 """Columns of the labels where phases of ranks stand below."""
 _LEAST_WIDTH = 140
@@ -199,12 +202,19 @@ class HeatMap(BlockPane):
         return [metric for metric in HEAT_METRICS if metric not in without]
 
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
-        """All ranks, each as high as leaves the larger part of the screen for their phases."""
+        """All ranks, each as high as leaves the larger part of the screen for their phases.
+
+        Folded where they do not fit, so that what folding leaves is theirs too.
+        """
         ranks = [] if frame.snapshot is None else everyone(frame.snapshot)
         hosts = len({rank.host for rank in ranks if rank.host})
         rows = max(1, hosts if self.by_host else len(ranks))
+        rules = 0 if self.by_host else max(0, hosts - 1)
+        most = max(1, height - 1 - _below(rows, height))
+        if most < rows <= PHASES_OF and not self.by_host:
+            rows, rules = len(fold([rank.host for rank in ranks], most)), 0
         tall = max(1, min(TALLEST, height // (3 * rows)))
-        return Block(_LEAST_WIDTH, 4, height=1 + _BELOW + rows * tall + max(0, hosts - 1) * (not self.by_host))
+        return Block(_LEAST_WIDTH, 4, height=1 + _BELOW + rows * tall + rules)
 
     def lines_in_sight(self) -> list[int | None]:
         """The worst rank of the row on each line below the title."""

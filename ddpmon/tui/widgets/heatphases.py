@@ -9,10 +9,8 @@ from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, title
 from ddpmon.tui.sizes import TALL
 from ddpmon.tui.widgets.blockpane import BlockPane
-from ddpmon.tui.widgets.heatmap import PHASES_LEFT, TALLEST, HeatMap, cell_glyphs, legend, sweep
+from ddpmon.tui.widgets.heatmap import PHASES_LEFT, PHASES_OF, TALLEST, HeatMap, cell_glyphs, legend, sweep
 
-_FEW = 64
-"""Ranks up to which the hub judges every phase of all of them for one screen."""
 _LEAST_WIDTH = 60
 
 
@@ -21,7 +19,7 @@ class HeatPhases(BlockPane):
 
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
         snapshot = frame.snapshot
-        if snapshot is None or not snapshot.step or len(snapshot.ranks) > _FEW:
+        if snapshot is None or not snapshot.step or len(snapshot.ranks) > PHASES_OF:
             return None
         phases = sum(phase not in snapshot.unmeasured for phase in OWN_PHASES)
         if not phases or not snapshot.ranks:
