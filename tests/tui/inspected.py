@@ -68,6 +68,7 @@ def store_of(own, *, loss=None, gpu=False):
             )  # fmt: skip
     for rank, recorded in told.items():
         process = registry.seats[rank]
+        store.sampled.add(rank, HOST, process.samples)
         store.add_steps(process, process.fresh(recorded), time_of(told))
     store.digest()
     store.judge(time_of(told), BEGAN + time_of(told))

@@ -30,7 +30,7 @@ async def settled(app, pilot):
         view = app.passage.shown.inspect if app.passage.shown else None
         if not isinstance(app.passage.source, inspected.Inspected) or app.size.width < 60 or app.size.height < 12:
             return
-        if view is not None and pane.size.width and app.passage.source.wished.inspect == pane.wish:
+        if view is not None and pane.size.width and app.passage.source.wished.inspect == pane.wish.inspect:
             app.show()
             return
         app.tick()
@@ -215,3 +215,14 @@ def test_a_stack_that_changes_is_seen_without_a_key(monkeypatch):
 
 def test_an_unknown_state_of_the_source_is_no_error():
     assert "nothing is known of it yet" in seen(FakeSource())[1]
+
+
+def test_what_its_device_does_through_time_stands_below_where_all_else_fits():
+    lanes = "through time, the last"
+    assert lanes in seen(inspected.late(), size=(160, 50))[1]
+    assert lanes not in seen(inspected.late(), size=(160, 30))[1]
+    assert lanes not in seen(inspected.late(), size=(100, 50))[1]
+
+
+def test_it_has_the_whole_screen_where_nothing_is_measured_of_a_device():
+    assert "nothing is known of it yet" in seen(FakeSource(snapshots.waiting()), rank=77, size=(160, 50))[1]

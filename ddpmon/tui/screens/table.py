@@ -18,7 +18,7 @@ from ddpmon.tui.views import ViewName
 from ddpmon.tui.widgets.bigchart import BigChart
 from ddpmon.tui.widgets.blockpane import BlockPane
 from ddpmon.tui.widgets.corelanes import CoreLanes
-from ddpmon.tui.widgets.devicelanes import DeviceLanes
+from ddpmon.tui.widgets.devicelanes import DeviceLanes, RankLanes
 from ddpmon.tui.widgets.devicelist import DeviceList
 from ddpmon.tui.widgets.findinglist import FindingList
 from ddpmon.tui.widgets.fulltable import FullTable
@@ -91,7 +91,7 @@ ROWS: tuple[Row[Any], ...] = (
     Row[FindingList](ViewName.FINDINGS, lambda _: FindingList()),
     Row[Inspection](
         ViewName.INSPECT, lambda _: Inspection(), {"window": Inspection.widen, "step": Inspection.step},
-        lambda pane: Wish(inspect=pane.wish),
+        lambda pane: pane.wish, (RankLanes,),
     ),
     Row[BigChart](
         ViewName.CHART, lambda shared: BigChart(shared.choice),

@@ -15,7 +15,7 @@ from ddpmon.tui.sizes import TALL
 from ddpmon.tui.units import written
 from ddpmon.tui.widgets.area import MOMENTS, area, share
 from ddpmon.tui.widgets.blockpane import BlockPane
-from ddpmon.tui.widgets.inspection import SIDE_BY_SIDE
+from ddpmon.tui.widgets.inspection import BELOW, SIDE_BY_SIDE
 from ddpmon.tui.widgets.rankdetail import WHOLE
 
 IDLE = 0.25
@@ -138,6 +138,18 @@ class DeviceLanes(BlockPane):
             full += " GiB" * (course is not None and name in {"rss", "gpu_memory"})
             line += fit([(f"{'rank':>{_LABEL - 2}}  {_TITLES[name]}{full}", "muted")], each)
         return line
+
+
+class RankLanes(DeviceLanes):
+    """The lanes of one rank, below all that is known of it."""
+
+    def __init__(self) -> None:
+        super().__init__(whole_width=True)
+
+    def needs(self, frame: Frame, width: int, height: int) -> Block | None:
+        if width < SIDE_BY_SIDE or frame.snapshot is None or not quantities(frame.snapshot):
+            return None
+        return Block(width, BELOW, height=BELOW)
 
 
 def _used(ranks: int, lines: int) -> int:

@@ -147,4 +147,4 @@ class FindingList(ScrollingPane):
         if self._whole and (snapshot.events or snapshot.notes):
             lines += [[], *event_lines(snapshot.events, snapshot.notes, width)]
         heading = title(f"what is wrong: {counted(len(snapshot.findings), 'finding')}", width)
-        return [heading, *self.in_sight(lines, height - 1)]
+        return [heading, *self.scrolled(lines, height - 1)]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from ddpmon.analysis.words import counted
-from ddpmon.messages import HEAT_MOST, HEAT_STEPS, InspectWish, RankView, Snapshot
+from ddpmon.messages import HEAT_MOST, HEAT_STEPS, InspectWish, RankView, Snapshot, Wish
 from ddpmon.runs.logs import Log
 from ddpmon.tui import rank_marks
+from ddpmon.tui.blocks import ALL, Block
 from ddpmon.tui.frame import SEVERITY_ROLES, Frame
 from ddpmon.tui.lines import Line, cut, fit, plain, size, title, wrap
+from ddpmon.tui.sizes import LEAST_WIDTH
+from ddpmon.tui.widgets.blockpane import BlockPane
 from ddpmon.tui.widgets.columns import HEALTH_WORDS, decimals, how_far
 from ddpmon.tui.widgets.course import LABEL, course
 from ddpmon.tui.widgets.failure import traceback_lines
@@ -19,6 +22,8 @@ from ddpmon.tui.widgets.worldmap import everyone, short_host
 
 SIDE_BY_SIDE = 128
 """Columns from which the numbers and the rest stand beside each other."""
+BELOW = 8
+"""Lines for what stands below, where all that is known of the rank leaves them."""
 _LAST_LINES = 6
 """Of its output, at least where there is little room."""
 _FEW_STEPS = 100
@@ -171,7 +176,7 @@ def inspection(
     return [*times, *trouble, *stack, *others, *process]
 
 
-class Inspection(ScrollingPane):
+class Inspection(ScrollingPane, BlockPane):
     """The inspected rank, scrolled to a line."""
 
     def __init__(self) -> None:
@@ -201,10 +206,34 @@ class Inspection(ScrollingPane):
         """More steps in a column; after the most, one again."""
         self._steps = HEAT_STEPS[(HEAT_STEPS.index(self.steps) + 1) % len(HEAT_STEPS)]
 
+    def needs(self, frame: Frame, width: int, height: int) -> Block | None:
+        """All of the screen, but for what stands below where all that is known of the rank fits above that."""
+        rank = self._inspected(frame)
+        least = ALL if rank is None or width < SIDE_BY_SIDE else 1 + len(self._lines(frame, rank, width, 0))
+        return Block(LEAST_WIDTH, 1, height=height - BELOW if least <= height - BELOW else ALL)
+
+    def lines_in_sight(self) -> list[int | None]:
+        """What stands below is of this rank."""
+        return [self.rank]
+
     @property
-    def wish(self) -> InspectWish:
+    def wish(self) -> Wish:
         """What it needs to fill its place."""
-        return course_wish(self.rank, self.steps, self.size.width)
+        return Wish(inspect=course_wish(self.rank, self.steps, self.size.width))
+
+    def _inspected(self, frame: Frame) -> RankView | None:
+        ranks = [] if frame.snapshot is None else everyone(frame.snapshot)
+        return next((each for each in ranks if each.rank == self.rank), None)
+
+    def _lines(self, frame: Frame, rank: RankView, width: int, height: int) -> list[Line]:
+        """All that is known of it."""
+        if frame.snapshot is None:
+            return []
+        return inspection(
+            frame.snapshot, rank, width, height,
+            asked=self._asked, answers=frame.cursor is None and not frame.ended,
+            missing=frame.why_absent if rank.steps else "", printed=self.printed,
+        )  # fmt: skip
 
     def _ranks(self) -> list[RankView]:
         return [] if self.frame.snapshot is None else everyone(self.frame.snapshot)
@@ -236,13 +265,7 @@ class Inspection(ScrollingPane):
         return [*fit(line, room), (ways, "muted"), ("─", "rule")] if room > 30 else line
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
-        snapshot = frame.snapshot
-        rank = next((each for each in self._ranks() if each.rank == self.rank), None)
-        if snapshot is None or rank is None:
+        rank = self._inspected(frame)
+        if rank is None:
             return [title(f"rank {self.rank}", width), [(" nothing is known of it yet", "muted")]]
-        lines = inspection(
-            snapshot, rank, width, height - 1,
-            asked=self._asked, answers=frame.cursor is None and not frame.ended,
-            missing=frame.why_absent if rank.steps else "", printed=self.printed,
-        )  # fmt: skip
-        return [self.heading(rank, width), *self.in_sight(lines, height - 1)]
+        return [self.heading(rank, width), *self.scrolled(self._lines(frame, rank, width, height - 1), height - 1)]

@@ -17,7 +17,7 @@ class ScrollingPane(Pane):
         super().__init__(id=id)
         self._top = 0
 
-    def in_sight(self, lines: list[Line], room: int) -> list[Line]:
+    def scrolled(self, lines: list[Line], room: int) -> list[Line]:
         """The lines that are in sight where there is room for so many."""
         self._top = max(0, min(self._top, len(lines) - room))
         shown = lines[self._top : self._top + room]
