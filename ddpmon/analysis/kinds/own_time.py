@@ -12,7 +12,7 @@ SOME_STEPS = 1
 WORTH = Threshold(
     1.02,
     of="times as fast if the rank were as fast as its peers",
-    why="A judgement: less is shown, but no reason to act. Gains are predicted to within 1.6% in nine of ten runs with"
+    why="A judgement: less is shown, but no reason to act. Gains are predicted to within 1.1% in nine of ten runs with"
     " steps of 100 ms (benchmarks/diagnosis.py).",
     stay=1.01,
 )
