@@ -9,6 +9,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import msgspec
 
@@ -21,6 +22,8 @@ ASKED_S = 120.0
 """For an import of torch from a cold network file system."""
 OLDEST = (2, 4)
 """The oldest torch of which `benchmarks/versions.py` compared weights."""
+DRIVER = Path("/proc/driver/nvidia/version")
+"""Is there where NVIDIA's driver is loaded."""
 _NOWHERE = "doctor"
 """The id of a run that nobody started: the probe finds no hub, and nothing is sent."""
 
@@ -148,7 +151,10 @@ def _backends(torch: Torch) -> Iterator[Check]:
         yield ok("NCCL", torch.nccl_version or "there")
     elif torch.gpus:
         yield note("NCCL", "not in this build of torch: GPUs would talk through gloo", "install a build with NCCL")
-    if torch.cuda_error:
+    if torch.cuda_error and not DRIVER.exists():
+        no_driver = "no NVIDIA driver on this machine: this build of torch trains on the CPU here"
+        yield note("CUDA", no_driver, "for its GPUs, if it has any, install NVIDIA's driver")
+    elif torch.cuda_error:
         yield problem("CUDA", torch.cuda_error, "nvidia-smi shows whether the driver works; it must fit torch's CUDA")
 
 

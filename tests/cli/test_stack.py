@@ -6,6 +6,7 @@ import json
 import os
 import signal
 
+import psutil
 import pytest
 
 from ddpmon import runs
@@ -38,6 +39,7 @@ def test_every_rank_says_where_it_is_one_that_holds_the_gil_and_one_that_was_sto
     watched.trains()
     pid = watched.source.snapshot().ranks[0].pid
     os.kill(pid, signal.SIGSTOP)
+    wait_for(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
     told = cli("stack", "--rank", "0")
     os.kill(pid, signal.SIGCONT)
     assert told.returncode == 1
