@@ -22,8 +22,8 @@ ASKED_S = 120.0
 """For an import of torch from a cold network file system."""
 OLDEST = (2, 4)
 """The oldest torch of which `benchmarks/versions.py` compared weights."""
-DRIVER = Path("/proc/driver/nvidia/version")
-"""Is there where NVIDIA's driver is loaded."""
+DRIVER = Path("/dev/nvidiactl")
+"""Is there where processes reach NVIDIA's driver."""
 _NOWHERE = "doctor"
 """The id of a run that nobody started: the probe finds no hub, and nothing is sent."""
 
