@@ -151,7 +151,7 @@ def _backends(torch: Torch) -> Iterator[Check]:
         yield ok("NCCL", torch.nccl_version or "there")
     elif torch.gpus:
         yield note("NCCL", "not in this build of torch: GPUs would talk through gloo", "install a build with NCCL")
-    if torch.cuda_error and not DRIVER.exists():
+    if torch.cuda_error and torch.cuda and not DRIVER.exists():
         no_driver = "no NVIDIA driver on this machine: this build of torch trains on the CPU here"
         yield note("CUDA", no_driver, "for its GPUs, if it has any, install NVIDIA's driver")
     elif torch.cuda_error:

@@ -33,7 +33,10 @@ def test_torch_of_this_environment_is_watched_and_reduces_over_gloo():
     assert torch.armed
     assert torch.gloo
     assert not torch.gloo_error
-    assert {level for about, (level, _) in told(torch).items() if about != "CUDA"} == {Level.OK}
+    levels = {about: level for about, (level, _) in told(torch).items()}
+    if torch.cuda_error and not training.DRIVER.exists():
+        assert levels.pop("CUDA") is Level.NOTE
+    assert set(levels.values()) == {Level.OK}
 
 
 def test_a_torch_that_does_not_import_is_a_problem_with_its_own_last_line(broken):

@@ -14,6 +14,8 @@ from tests.probe.conftest import SCRIPTS, Ear, bare_and_watched, forked, torchru
 pytestmark = pytest.mark.e2e
 SMALL = SCRIPTS / "small_ddp.py"
 DELAY_US = 30_000
+BUSY = 1.5
+"""Times a delay that it shows as at most, where other programs have the cores: they only ever add to it."""
 
 
 def own(step: Step) -> dict[str, int]:
@@ -64,11 +66,11 @@ def test_a_delay_shows_in_its_phase_on_its_rank_and_nowhere_else(ear: Ear, phase
     ear.wait(lambda: ear.goodbyes() == {0, 1})
     late, other = ear.steps(rank), ear.steps(1 - rank)
     excess = {p: low_own(late, p) - low_own(other, p) for p in OWN_PHASES}
-    assert excess.pop(phase) == pytest.approx(DELAY_US, rel=0.5)
+    assert 0.8 * DELAY_US < excess.pop(phase) < BUSY * DELAY_US
     assert max(map(abs, excess.values())) < DELAY_US / 4
     if phase == "data":
         named = [low(step.named_us["augment"] for step in steps[5:]) for steps in (late, other)]
-        assert named[0] - named[1] == pytest.approx(DELAY_US, rel=0.5)
+        assert 0.8 * DELAY_US < named[0] - named[1] < BUSY * DELAY_US
         assert all(0 < step.named_us["augment"] <= step.data_us for step in late[1:])
 
 

@@ -225,4 +225,14 @@ def test_what_its_device_does_through_time_stands_below_where_all_else_fits():
 
 
 def test_it_has_the_whole_screen_where_nothing_is_measured_of_a_device():
+    source = inspected.late()
+    for process in source.store.registry.seats.values():
+        process.samples.clear()
+    source.renew()
+    app, text = seen(source, size=(160, 50))
+    assert "through time" not in text
+    assert app.views["inspect"].pane.box.height == 46
+
+
+def test_of_a_rank_that_the_world_does_not_have_nothing_is_known():
     assert "nothing is known of it yet" in seen(FakeSource(snapshots.waiting()), rank=77, size=(160, 50))[1]

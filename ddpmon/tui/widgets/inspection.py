@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddpmon.analysis.words import counted
-from ddpmon.messages import HEAT_MOST, HEAT_STEPS, InspectWish, RankView, Snapshot, Wish
+from ddpmon.messages import DEVICE_COURSES, HEAT_MOST, HEAT_STEPS, QUANTITIES, InspectWish, RankView, Snapshot, Wish
 from ddpmon.runs.logs import Log
 from ddpmon.tui import rank_marks
 from ddpmon.tui.blocks import ALL, Block
@@ -18,7 +18,7 @@ from ddpmon.tui.widgets.lastoutput import last_output
 from ddpmon.tui.widgets.quantities import LATENESS, OTHERS, beside, named
 from ddpmon.tui.widgets.scrolling import ScrollingPane
 from ddpmon.tui.widgets.whereabouts import whereabouts
-from ddpmon.tui.widgets.worldmap import everyone, short_host
+from ddpmon.tui.widgets.worldmap import everyone, rank_in, short_host
 
 SIDE_BY_SIDE = 128
 """Columns from which the numbers and the rest stand beside each other."""
@@ -176,6 +176,11 @@ def inspection(
     return [*times, *trouble, *stack, *others, *process]
 
 
+def _has_device_course(rank: RankView) -> bool:
+    """Whether anything of its device is measured, for what stands below."""
+    return any(QUANTITIES[name].get(rank) is not None for name in DEVICE_COURSES)
+
+
 class Inspection(ScrollingPane, BlockPane):
     """The inspected rank, scrolled to a line."""
 
@@ -208,9 +213,10 @@ class Inspection(ScrollingPane, BlockPane):
 
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
         """All of the screen, but for what stands below where all that is known of the rank fits above that."""
-        rank = self._inspected(frame)
-        least = ALL if rank is None or width < SIDE_BY_SIDE else 1 + len(self._lines(frame, rank, width, 0))
-        return Block(LEAST_WIDTH, 1, height=height - BELOW if least <= height - BELOW else ALL)
+        snapshot, rank, above = frame.snapshot, rank_in(frame.snapshot, self.rank), ALL
+        if snapshot is not None and rank is not None and width >= SIDE_BY_SIDE and _has_device_course(rank):
+            above = 1 + len(self._lines(frame, snapshot, rank, width, 0))
+        return Block(LEAST_WIDTH, 1, height=height - BELOW if above <= height - BELOW else ALL)
 
     def lines_in_sight(self) -> list[int | None]:
         """What stands below is of this rank."""
@@ -221,16 +227,10 @@ class Inspection(ScrollingPane, BlockPane):
         """What it needs to fill its place."""
         return Wish(inspect=course_wish(self.rank, self.steps, self.size.width))
 
-    def _inspected(self, frame: Frame) -> RankView | None:
-        ranks = [] if frame.snapshot is None else everyone(frame.snapshot)
-        return next((each for each in ranks if each.rank == self.rank), None)
-
-    def _lines(self, frame: Frame, rank: RankView, width: int, height: int) -> list[Line]:
+    def _lines(self, frame: Frame, snapshot: Snapshot, rank: RankView, width: int, height: int) -> list[Line]:
         """All that is known of it."""
-        if frame.snapshot is None:
-            return []
         return inspection(
-            frame.snapshot, rank, width, height,
+            snapshot, rank, width, height,
             asked=self._asked, answers=frame.cursor is None and not frame.ended,
             missing=frame.why_absent if rank.steps else "", printed=self.printed,
         )  # fmt: skip
@@ -265,7 +265,8 @@ class Inspection(ScrollingPane, BlockPane):
         return [*fit(line, room), (ways, "muted"), ("─", "rule")] if room > 30 else line
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
-        rank = self._inspected(frame)
-        if rank is None:
+        snapshot, rank = frame.snapshot, rank_in(frame.snapshot, self.rank)
+        if snapshot is None or rank is None:
             return [title(f"rank {self.rank}", width), [(" nothing is known of it yet", "muted")]]
-        return [self.heading(rank, width), *self.scrolled(self._lines(frame, rank, width, height - 1), height - 1)]
+        lines = self._lines(frame, snapshot, rank, width, height - 1)
+        return [self.heading(rank, width), *self.scrolled(lines, height - 1)]

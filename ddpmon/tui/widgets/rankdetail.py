@@ -10,7 +10,7 @@ from ddpmon.tui.lines import Line, cut, title
 from ddpmon.tui.sizes import TALL
 from ddpmon.tui.widgets.blockpane import BlockPane
 from ddpmon.tui.widgets.inspection import called, course_wish, inspection, usual_steps
-from ddpmon.tui.widgets.worldmap import everyone
+from ddpmon.tui.widgets.worldmap import rank_in
 
 _LEAST_WIDTH, _LEAST_HEIGHT = 60, 9
 """With which own time and its phases stand there."""
@@ -27,9 +27,7 @@ class RankDetail(BlockPane):
         """What the ranks print."""
 
     def _rank(self, frame: Frame) -> RankView | None:
-        chosen = self.chosen_rank()
-        ranks = [] if frame.snapshot is None else everyone(frame.snapshot)
-        return next((rank for rank in ranks if rank.rank == chosen), None)
+        return rank_in(frame.snapshot, self.chosen_rank())
 
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
         if frame.snapshot is None or not frame.snapshot.ranks:

@@ -27,6 +27,11 @@ def everyone(snapshot: Snapshot) -> list[RankView]:
     return [by_rank.get(number) or RankView(rank=number) for number in numbers]
 
 
+def rank_in(snapshot: Snapshot | None, number: int | None) -> RankView | None:
+    """One of them by its number; None: the world has none of that number."""
+    return next((rank for rank in everyone(snapshot) if rank.rank == number), None) if snapshot else None
+
+
 def arriving(snapshot: Snapshot) -> bool:
     """Whether no rank has a measured step yet: what there is to see is how far each has come."""
     return not snapshot.loss_series.seconds and all(rank.own_ms is None for rank in snapshot.ranks)
