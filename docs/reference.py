@@ -25,7 +25,7 @@ MADE = "This page is made from the code: `python docs/reference.py`.\n"
 WIDTH = 80
 
 VARIABLES = {
-    "DDPMON_HOME": "Where runs are kept; `~/.local/state/ddpmon` otherwise.",
+    "DDPMON_HOME": "Where runs are kept; `~/.local/state/ddpmon` otherwise. May be a link of yours; only you may enter the folder.",
     "DDPMON_RUNTIME_DIR": "Where sockets lie; `/tmp/ddpmon-UID` otherwise. Short: a socket's path holds 107 bytes.",
     "DDPMON_KEEP": "How much of all runs to keep, as `20GB` or `90d`; the oldest go when a run starts.",
     "DDPMON_LOGS": "How much of a run's output to keep, as `2G`; 256 MB otherwise.",

@@ -87,7 +87,7 @@ def record(
         saved = Checkpoint(
             store.registry.attempt, store.history_step,
             sums(store.since_start.sums) if sums else store.since_start.sums,
-            store.histories.saved(), store.pause_filter.times,
+            store.histories.saved(), store.pause_filter.times, list(store.bad_losses.values()),
         )  # fmt: skip
         recorder.checkpoint(saved)
     while recorder.too_large:

@@ -176,9 +176,9 @@ def run(
     )
     with runs.reserved() as run_id:
         launch_spec = prepare(options, run_id)
-    if options.nodes.count == 1:
-        remember(typed(options))
-    return _start(launch_spec, run_id, headless, every, notify)
+        if options.nodes.count == 1:
+            remember(typed(options))
+        return _start(launch_spec, run_id, headless, every, notify)
 
 
 @click.command()
@@ -237,8 +237,8 @@ def exec_(
         list(cmd), run_name, cmd[0], list(cmd[1:]), grace_s=grace, buckets=buckets, on_alert=on_alert,
         job=task.job if task else "", job_rank=task.rank if task else None, hub=given,
     )  # fmt: skip
-    with joining.joined_or_first(launch_spec, task) as job:
-        return _start(launch_spec, runs.new_id(), headless, every, notify, job)
+    with joining.joined_or_first(launch_spec, task) as job, runs.reserved() as run_id:
+        return _start(launch_spec, run_id, headless, every, notify, job)
 
 
 def _start(launch_spec: Spec, run_id: str, headless: bool, every: float, notify: str, job: Job | None = None) -> int:

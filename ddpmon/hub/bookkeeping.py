@@ -69,7 +69,12 @@ class Bookkeeping:
         histories = store.histories.saved(rows)
         self._recorder.checkpoint(
             Checkpoint(
-                store.registry.attempt, store.history_step, store.since_start.sums, histories, store.pause_filter.times
+                store.registry.attempt,
+                store.history_step,
+                store.since_start.sums,
+                histories,
+                store.pause_filter.times,
+                list(store.bad_losses.values()),
             )
         )
 

@@ -163,6 +163,8 @@ def checkpoint(row: Sequence[Any]) -> Checkpoint:
         Histories.restored(made.histories)
     if not (0 <= made.step < MAX_STEP and 0 <= made.attempt < MAX_WORLD):
         raise ValueError("a checkpoint of no step")
+    if not all(0 < loss.step < MAX_STEP and not math.isfinite(loss.value) for loss in made.bad_losses):
+        raise ValueError("a bad loss of no step, or a good one")
     return made
 
 

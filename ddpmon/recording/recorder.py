@@ -16,6 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from ddpmon import runs
+from ddpmon.analysis.evidence import BadLoss
 from ddpmon.analysis.processes.unarmed import Unarmed, worth_telling
 from ddpmon.analysis.steps.pauses import Times
 from ddpmon.analysis.steps.since_start import Sums
@@ -51,6 +52,8 @@ class Checkpoint(msgspec.Struct):
     """None: written by a ddpmon that kept two quantities alone."""
     times: Times | None = None
     """None: written by a ddpmon that did not tell pauses from steps."""
+    bad_losses: list[BadLoss] = []
+    """The first loss of each rank that was not finite: the steps that a reader goes through may begin after it."""
 
 
 class _Entry(NamedTuple):

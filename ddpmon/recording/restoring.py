@@ -82,6 +82,7 @@ def _store(recording: Recording, records: int | None) -> Store:
         store.history_step = since
         store.since_start = SinceStart(saved.since_start)
         store.pause_filter = PauseFilter(saved.times)
+        store.bad_losses = {loss.rank: loss for loss in saved.bad_losses if loss.rank in registry.seats}
         first = min(since, last - steps) + 1
     else:
         first = 1

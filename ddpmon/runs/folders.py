@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import stat
@@ -11,11 +12,14 @@ from pathlib import Path
 from ddpmon.errors import UnsafePathError
 
 SOCKET_PATH_MAX = 107
+MAX_LINKS = 40
+"""As many as the kernel follows."""
+HOME_VARIABLE, RUNTIME_VARIABLE = "DDPMON_HOME", "DDPMON_RUNTIME_DIR"
 
 
 def home() -> Path:
     """The folder of all that ddpmon keeps."""
-    if path := os.environ.get("DDPMON_HOME"):
+    if path := os.environ.get(HOME_VARIABLE):
         return Path(path).absolute()
     if state := os.environ.get("XDG_STATE_HOME"):
         return Path(state).absolute() / "ddpmon"
@@ -37,10 +41,14 @@ def run_dir(run_id: str) -> Path:
     return runs_dir() / run_id
 
 
+def runtime_dir() -> Path:
+    """The folder of the sockets of all runs."""
+    return Path(os.environ.get(RUNTIME_VARIABLE) or f"/tmp/ddpmon-{os.getuid()}")  # noqa: S108  owner and mode are checked
+
+
 def socket_dir(run_id: str) -> Path:
     """The folder of one run's sockets."""
-    root = os.environ.get("DDPMON_RUNTIME_DIR") or f"/tmp/ddpmon-{os.getuid()}"  # noqa: S108  owner and mode are checked
-    return Path(root) / run_id
+    return runtime_dir() / run_id
 
 
 def ingest_address(run_id: str) -> str:
@@ -53,22 +61,55 @@ def view_address(run_id: str) -> str:
     return f"ipc://{socket_dir(run_id) / 'view.sock'}"
 
 
-def private_dir(path: Path) -> Path:
-    """Make a folder that only this user can enter, or check that it is one; UnsafePathError says what is wrong."""
+def private_dir(path: Path, variable: str = HOME_VARIABLE) -> Path:
+    """Make a folder that only this user can enter, or check that it is one. It may be reached through links.
+
+    Args:
+        path: The folder.
+        variable: The environment variable that puts it elsewhere; errors name it.
+
+    Raises:
+        UnsafePathError: Others can enter the folder or replace a link to it, or it cannot be made.
+
+    """
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = path.lstat()
+        target = _link_target(path)
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = target.lstat()
     except OSError as error:
-        raise UnsafePathError(
-            f"cannot make {path}: {error.strerror}; set DDPMON_HOME or DDPMON_RUNTIME_DIR elsewhere"
-        ) from None
-    if not stat.S_ISDIR(status.st_mode):
-        raise UnsafePathError(f"{path} is no folder (a link?); remove it or set DDPMON_RUNTIME_DIR elsewhere")
+        raise UnsafePathError(f"cannot make {path}: {error.strerror}; set {variable} elsewhere") from None
+    except _StrangeLinkError as error:
+        raise UnsafePathError(f"{error}; remove it or set {variable} elsewhere") from None
     if status.st_uid != os.getuid():
-        raise UnsafePathError(f"{path} belongs to another user; set DDPMON_RUNTIME_DIR elsewhere")
+        raise UnsafePathError(f"{path} belongs to another user; set {variable} elsewhere")
     if status.st_mode & 0o077:
-        raise UnsafePathError(f"{path} can be entered by others; chmod 700 it or set DDPMON_RUNTIME_DIR elsewhere")
+        raise UnsafePathError(f"{path} can be entered by others; chmod 700 it or set {variable} elsewhere")
     return path
+
+
+def missing_folders(path: Path) -> list[Path]:
+    """Return a folder and those above it that do not exist yet, innermost first."""
+    target = Path(os.path.realpath(path))
+    return [folder for folder in (target, *target.parents) if not folder.exists()]
+
+
+class _StrangeLinkError(Exception):
+    """A link that somebody else made: it could lead anywhere, and later elsewhere."""
+
+
+def _link_target(path: Path) -> Path:
+    """Follow links that belong to this user or to root, until the path is no link."""
+    for _ in range(MAX_LINKS):
+        try:
+            status = path.lstat()
+        except FileNotFoundError:
+            return path
+        if not stat.S_ISLNK(status.st_mode):
+            return path
+        if status.st_uid not in {0, os.getuid()}:
+            raise _StrangeLinkError(f"{path} is a link of another user")
+        path = path.parent / path.readlink()
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
 
 def make_socket_dir(run_id: str, *, exclusive: bool = False) -> Path:
@@ -82,11 +123,11 @@ def make_socket_dir(run_id: str, *, exclusive: bool = False) -> Path:
         raise UnsafePathError(
             f"{path}: a socket's path holds {SOCKET_PATH_MAX} bytes; set DDPMON_RUNTIME_DIR to a shorter one"
         )
-    private_dir(path.parent)
+    private_dir(path.parent, RUNTIME_VARIABLE)
     if exclusive:
         with contextlib.suppress(FileNotFoundError):  # a cleaner was faster
             path.mkdir(mode=0o700)
-    return private_dir(path)
+    return private_dir(path, RUNTIME_VARIABLE)
 
 
 def remove_sockets(run_id: str) -> None:

@@ -8,7 +8,16 @@ import time
 from collections.abc import Iterator
 
 from ddpmon.errors import UnsafePathError
-from ddpmon.runs.folders import home, make_socket_dir, private_dir, run_dir, runs_dir, socket_dir
+from ddpmon.runs.folders import (
+    home,
+    make_socket_dir,
+    missing_folders,
+    private_dir,
+    run_dir,
+    runs_dir,
+    runtime_dir,
+    socket_dir,
+)
 
 
 def new_id() -> str:
@@ -16,13 +25,13 @@ def new_id() -> str:
 
     UnsafePathError where they cannot be made.
     """
-    private_dir(home())
-    private_dir(runs_dir())
     while True:
+        private_dir(home())
+        private_dir(runs_dir())
         run_id = time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
         try:
             run_dir(run_id).mkdir(mode=0o700)
-        except FileExistsError:
+        except (FileExistsError, FileNotFoundError):  # a refused start removed its empty folders just now
             continue
         except OSError as error:
             raise UnsafePathError(f"cannot make {run_dir(run_id)}: {error.strerror}") from None
@@ -39,12 +48,15 @@ def new_id() -> str:
 
 @contextlib.contextmanager
 def reserved() -> Iterator[str]:
-    """A new id, whose folders go again if what is done with it fails before a run comes of it."""
-    run_id = new_id()
+    """Reserve a new id. All folders made for it are removed again if the body fails before it has put a run there."""
+    made = [*missing_folders(runs_dir()), *missing_folders(runtime_dir())]
+    run_id = ""
     try:
+        run_id = new_id()
         yield run_id
     except BaseException:
-        for folder in (run_dir(run_id), socket_dir(run_id)):
+        of_run = [run_dir(run_id), socket_dir(run_id)] if run_id else []
+        for folder in (*of_run, *made):
             with contextlib.suppress(OSError):  # it is a run's, and not empty
                 folder.rmdir()
         raise

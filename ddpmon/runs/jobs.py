@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 
 from ddpmon.errors import RunNotFoundError
-from ddpmon.runs.folders import private_dir, run_dir, socket_dir
+from ddpmon.runs.folders import RUNTIME_VARIABLE, private_dir, run_dir, socket_dir
 from ddpmon.runs.here import Sight
 from ddpmon.runs.process import Process
 from ddpmon.runs.run import Run, load
@@ -30,8 +30,8 @@ class Job:
         UnsafePathError, OSError where its file cannot be had.
         """
         self._path = socket_dir("jobs") / hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()[:16]
-        private_dir(self._path.parent.parent)
-        private_dir(self._path.parent)
+        private_dir(self._path.parent.parent, RUNTIME_VARIABLE)
+        private_dir(self._path.parent, RUNTIME_VARIABLE)
         self._file = self._locked(fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def _locked(self, how: int) -> int:

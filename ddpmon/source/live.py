@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections import deque
@@ -39,7 +40,7 @@ class LiveSource(LocalSource):
     def __init__(self, run: Run) -> None:
         """UnsafePathError where somebody else could be the one who answers."""
         folder = runs.socket_dir(run.id)
-        if why := wrong(str(folder)) or wrong(str(folder.parent)):
+        if why := wrong(str(folder)) or wrong(os.path.realpath(folder.parent)):
             raise UnsafePathError(f"{why}: no hub of yours is in there; remove it, or set DDPMON_RUNTIME_DIR elsewhere")
         self._run = run
         self._output = RankLog(run)

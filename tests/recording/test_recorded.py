@@ -1,7 +1,9 @@
 """What a report reads of a recording, and what a run shows at its end."""
 
+import math
 import sqlite3
 
+import numpy as np
 import pytest
 
 from ddpmon.cli.replaying import unpack
@@ -9,6 +11,7 @@ from ddpmon.recording import recorded
 from ddpmon.recording.player import Player
 from ddpmon.recording.recorded import recorded_snapshot
 from ddpmon.recording.recording import recording_path
+from tests.recordings import record
 from tests.two_hosts import FIRST_US, Root
 from tests.worlds import own_times, records
 
@@ -48,4 +51,16 @@ def test_at_its_end_a_run_that_was_late_before_the_last_steps_was_so_since_then_
             "all 4 ranks connected", "first step after 12 s", "rank 2 is slow",
             "rank 2 keeps up again; it cost 10.5 s", "done",
         ]  # fmt: skip
+    player.close()
+
+
+def test_a_loss_that_is_not_finite_is_told_of_its_first_step_however_little_of_the_run_is_read(home):
+    loss = np.ones((800, 2))
+    loss[25:], loss[100:] = math.inf, math.nan
+    run = record(own_times(800, 2), loss=loss)
+    player = Player(run)
+    (reported,) = recorded.recorded_report(run)["findings"]
+    assert (reported["kind"], reported["since_step"], reported["evidence"]["value"]) == ("loss_not_finite", 26, "inf")
+    for shot in (recorded_snapshot(run), player.at(player.end)):
+        assert [finding.text for finding in shot.findings] == [reported["text"]]
     player.close()

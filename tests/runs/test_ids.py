@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import subprocess
 import sys
@@ -69,13 +70,51 @@ def test_its_folders_are_its_users_alone_and_go_if_no_run_comes_of_it(home):
 def test_a_launch_that_is_refused_leaves_no_folder(cli, tmp_path):
     (tmp_path / "broken.py").write_text("def")
     assert cli("run", str(tmp_path / "broken.py")).returncode == 2
-    assert list(runs.runs_dir().iterdir()) == []
+    assert not runs.home().exists()
 
 
 def test_a_run_is_never_written_over_another(run):
     with pytest.raises(UsageError, match="there is a run 20260101-000001-0001 already"):
         runs.create(run)
     assert sorted(entry.name for entry in runs.run_dir(run.id).iterdir()) == ["logs", "run.json"]
+
+
+def test_a_refused_start_leaves_no_folder_that_was_not_there(home, monkeypatch, cli):
+    monkeypatch.setenv("DDPMON_HOME", str(home / "new" / "home"))
+    monkeypatch.setenv("DDPMON_RUNTIME_DIR", str(home / "new" / "sockets"))
+    assert cli("exec", "--", "true", env={**os.environ, "DDPMON_KEEP": "much"}).returncode == 2
+    assert not (home / "new").exists()
+
+
+def test_a_home_may_be_reached_through_links_of_this_user(home, monkeypatch):
+    (home / "scratch").mkdir(mode=0o700)
+    (home / "once").symlink_to("scratch/runs-of-mine")  # made on first use
+    (home / "twice").symlink_to("once")
+    monkeypatch.setenv("DDPMON_HOME", str(home / "twice"))
+    run_id = runs.new_id()
+    assert (home / "scratch" / "runs-of-mine" / "runs" / run_id).is_dir()
+
+
+def test_a_link_that_somebody_else_made_is_refused(home, monkeypatch):
+    link = home / "trap"
+    (home / "mine").mkdir(mode=0o700)
+    link.symlink_to("mine")
+    if os.getuid() == 0:
+        os.chown(link, 12345, -1, follow_symlinks=False)
+    else:
+        mine = os.getuid()
+        monkeypatch.setattr(os, "getuid", lambda: mine + 1)
+    monkeypatch.setenv("DDPMON_HOME", str(link))
+    with pytest.raises(UnsafePathError, match="trap is a link of another user; remove it or set DDPMON_HOME elsewhere"):
+        runs.new_id()
+
+
+@pytest.mark.parametrize("variable", ["DDPMON_HOME", "DDPMON_RUNTIME_DIR"])
+def test_the_error_names_the_variable_that_puts_the_folder_elsewhere(home, monkeypatch, variable):
+    (home / "open").mkdir(mode=0o755)
+    monkeypatch.setenv(variable, str(home / "open"))
+    with pytest.raises(UnsafePathError, match=rf"can be entered by others; chmod 700 it or set {variable} elsewhere"):
+        runs.new_id()
 
 
 def test_where_no_folder_can_be_made_it_is_one_line(home, monkeypatch):
