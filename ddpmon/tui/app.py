@@ -14,11 +14,12 @@ from textual.app import SystemCommand
 from textual.binding import BindingType
 from textual.screen import Screen
 
+from ddpmon import numbers
 from ddpmon.errors import DdpmonError
 from ddpmon.runs import Run
 from ddpmon.source import Source
 from ddpmon.source.place import Place
-from ddpmon.tui import in_order, keys, numbers, workarounds
+from ddpmon.tui import in_order, keys, workarounds
 from ddpmon.tui.filters import Filter
 from ddpmon.tui.in_order import InOrder
 from ddpmon.tui.inspecting import Inspecting

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ddpmon import numbers
 from ddpmon.messages.quantities import (
     BYTES,
     BYTES_PER_S,
@@ -20,7 +21,6 @@ from ddpmon.messages.quantities import (
     WATTS,
     Unit,
 )
-from ddpmon.tui import numbers
 from ddpmon.tui.frame import finite
 
 Text = Callable[[float | None], str]

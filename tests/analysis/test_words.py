@@ -2,8 +2,8 @@
 
 import pytest
 
+from ddpmon import numbers
 from ddpmon.analysis.words import duration
-from ddpmon.tui import numbers
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ddpmon import numbers
 from ddpmon.messages import Series
-from ddpmon.tui import curves, numbers
+from ddpmon.tui import curves
 from ddpmon.tui.lines import size
 from ddpmon.tui.widgets.chart import Style, chart
 

@@ -2,8 +2,9 @@
 
 import pytest
 
+from ddpmon.analysis.evidence_words import evidence_words
 from ddpmon.messages import Finding
-from ddpmon.tui.widgets.findinglist import evidence_words, when_and_cost
+from ddpmon.tui.widgets.findinglist import when_and_cost
 from tests.tui import golden, snapshots
 from tests.tui.driving import drive
 

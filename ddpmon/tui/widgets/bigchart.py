@@ -9,8 +9,9 @@ from typing import TypeAlias
 
 from textual import events
 
+from ddpmon import numbers
 from ddpmon.messages import SERIES_MOST, Series, SeriesView, SeriesWish
-from ddpmon.tui import curves, numbers
+from ddpmon.tui import curves
 from ddpmon.tui.charted import Choice, measured_each, quantity
 from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, cut, fit, size, title

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from textual import events
 
+from ddpmon import numbers
 from ddpmon.messages import BucketView, Snapshot
-from ddpmon.tui import numbers
 from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, cut, fit, joined, plain, title, wrap
 from ddpmon.tui.widgets.pane import Pane

@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from ddpmon import numbers
 from ddpmon.messages import SERIES_MOST, Series, SeriesView, SeriesWish, Snapshot
 from ddpmon.messages.quantities import MS
-from ddpmon.tui import curves, numbers
+from ddpmon.tui import curves
 from ddpmon.tui.braille import BLANK, Canvas
 from ddpmon.tui.charted import Choice, quantity
 from ddpmon.tui.frame import Frame, finite

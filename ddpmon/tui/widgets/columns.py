@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from rich.cells import cell_len
 
+from ddpmon import numbers
 from ddpmon.messages import GPU, PHASES, QUANTITIES, RankView
 from ddpmon.messages.quantities import MS
-from ddpmon.tui import numbers
 from ddpmon.tui.frame import finite
 from ddpmon.tui.lines import Line, padded, plain
 from ddpmon.tui.rank_marks import failed

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
+from ddpmon import numbers
 from ddpmon.messages import HEAT_MOST, SAMPLE_SECONDS, CoreCourse, CoresWish, Snapshot, Wish
 from ddpmon.messages.cells import NOTHING
-from ddpmon.tui import numbers
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, plain, title

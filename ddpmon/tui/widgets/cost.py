@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ddpmon import numbers
 from ddpmon.analysis.processes.parallelism import with_ddp
 from ddpmon.messages import (
     COST_STEPS,
@@ -18,7 +19,6 @@ from ddpmon.messages import (
     RankView,
     Snapshot,
 )
-from ddpmon.tui import numbers
 from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, cut_sentence, plain, size, title, wrap
 from ddpmon.tui.widgets.pane import Pane

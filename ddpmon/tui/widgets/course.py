@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ddpmon import numbers
 from ddpmon.messages import OWN_PHASES, QUANTITIES, InspectView, PastRow, Quantity, RankView, Snapshot, chosen
 from ddpmon.messages.cells import LEAST, MOST, NOT_FINITE, NOTHING
 from ddpmon.messages.quantities import MS
-from ddpmon.tui import numbers
 from ddpmon.tui.frame import finite
 from ddpmon.tui.lines import Line, fit, joined
 from ddpmon.tui.units import written

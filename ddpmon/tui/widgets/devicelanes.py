@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 
+from ddpmon import numbers
 from ddpmon.messages import DEVICE_COURSES, HEAT_MOST, QUANTITIES, SAMPLE_SECONDS, Course, SamplesWish, Snapshot, Wish
-from ddpmon.tui import numbers
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.filters import runs_of
 from ddpmon.tui.frame import Frame

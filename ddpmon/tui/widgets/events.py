@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ddpmon import numbers
 from ddpmon.messages import Event
-from ddpmon.tui import numbers
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, plain, title, wrap
 from ddpmon.tui.widgets.pane import Pane

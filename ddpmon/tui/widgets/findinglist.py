@@ -2,75 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-
 from rich.cells import cell_len
 
+from ddpmon import numbers
+from ddpmon.analysis.evidence_words import evidence_words
 from ddpmon.analysis.finding_cost import cost_s
 from ddpmon.analysis.words import counted
 from ddpmon.messages import Finding, Snapshot
-from ddpmon.tui import numbers
 from ddpmon.tui.frame import SEVERITY_ROLES, Frame
 from ddpmon.tui.lines import Line, plain, title, wrap
 from ddpmon.tui.widgets.events import event_lines
 from ddpmon.tui.widgets.scrolling import ScrollingPane
-
-_MOST_LISTED = 8
-"""Of a list in the evidence."""
-_UNITS: tuple[tuple[str, Callable[[float], str]], ...] = (
-    ("bus_bandwidth_gb_s", lambda value: f"{numbers.ms(value)} GB/s"),
-    ("bytes_per_s", lambda value: f"{numbers.short(value)} B/s"),
-    ("_bytes", lambda value: f"{numbers.gigabytes(value)} GiB"),
-    ("_mhz", lambda value: f"{value:,.0f} MHz"),
-    ("_ms", lambda value: f"{numbers.ms(value)} ms"),
-    ("_s", numbers.duration),
-    ("_c", lambda value: f"{value:.0f} °C"),
-    ("share", numbers.percent),
-    ("gain_together", lambda value: f"{value:.2f}x"),
-    ("gain", lambda value: f"{value:.2f}x"),
-    ("seconds", numbers.duration),
-)
-"""How a number is written, by the end of its name: of two that fit, the first."""
-_UNIT_ENDS = ("_per_s", "_bytes", "_mhz", "_ms", "_gb_s", "_s", "_c")
-"""Ends of names that the written number says already."""
-
-
-def evidence_words(evidence: Mapping[str, object]) -> list[str]:
-    """The evidence of a finding: a name and a value each, without those that have no value."""
-    pairs = ((_name(name), _value(name, value)) for name, value in evidence.items())
-    return [f"{name} {value}" for name, value in pairs if value]
-
-
-def _name(name: str) -> str:
-    end = next((end for end in _UNIT_ENDS if name.endswith(end)), "")
-    return plain(name.removesuffix(end).replace("_", " "))
-
-
-def _value(name: str, value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int | float):
-        written = next((write for end, write in _UNITS if name.endswith(end)), None)
-        if written is not None:
-            return written(float(value))
-        return numbers.count(value) if isinstance(value, int) else numbers.loss(value)
-    if isinstance(value, Mapping):
-        return _several([f"{_name(str(key))}: {_value(name, each)}" for key, each in value.items() if _short(each)])
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return _several([_value("", each) for each in value if _short(each)])
-    return plain(str(value))
-
-
-def _short(value: object) -> bool:
-    """Whether there is room for it among others: the frames of a stack have none."""
-    return not isinstance(value, Sequence) or isinstance(value, str) or all(isinstance(each, int) for each in value)
-
-
-def _several(texts: list[str]) -> str:
-    more = len(texts) - _MOST_LISTED
-    return ", ".join(texts[:_MOST_LISTED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def when_and_cost(finding: Finding, last_step: int) -> str:
@@ -100,7 +42,7 @@ def finding_lines(finding: Finding, snapshot: Snapshot, width: int, *, evidence:
     lines: list[Line] = [[(f" {mark if place == 0 else '  '}{row}", role)] for place, row in enumerate(rows)]
     parts = (
         (when_and_cost(finding, snapshot.step), "text"),
-        (_packed(evidence_words(finding.evidence), width - 4) if evidence else [], "muted"),
+        (_packed([plain(each) for each in evidence_words(finding.evidence)], width - 4) if evidence else [], "muted"),
         (f"next: {plain(finding.advice)}" if finding.advice else "", "strong"),
     )
     for text, part_role in parts:

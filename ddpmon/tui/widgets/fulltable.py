@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 
 from rich.cells import cell_len
 
+from ddpmon import numbers
 from ddpmon.messages import QUANTITIES, Course, RankView, Snapshot, StripsWish, Wish, further
 from ddpmon.messages.quantities import MS
-from ddpmon.tui import numbers, rank_marks
+from ddpmon.tui import rank_marks
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.filters import runs_of
 from ddpmon.tui.frame import Frame

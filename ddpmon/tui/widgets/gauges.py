@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ddpmon import numbers
 from ddpmon.messages import QUANTITIES, RankView, further
 from ddpmon.messages.quantities import PERCENT
-from ddpmon.tui import numbers
 from ddpmon.tui.frame import finite
 from ddpmon.tui.lines import Line, plain
 from ddpmon.tui.units import bare, cell

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ddpmon import numbers
 from ddpmon.analysis.processes.parallelism import short, with_ddp
 from ddpmon.messages import STAGES, Snapshot
-from ddpmon.tui import numbers
 from ddpmon.tui.frame import BADGES, SEVERITY_ROLES, Frame
 from ddpmon.tui.lines import Line, cut, cut_sentence, plain, size, wrap
 from ddpmon.tui.widgets.columns import STAGE_WORDS

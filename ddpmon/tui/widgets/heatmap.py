@@ -12,6 +12,7 @@ from itertools import groupby
 from rich.cells import cell_len
 from textual import events
 
+from ddpmon import numbers
 from ddpmon.analysis.over_time.fold import fold
 from ddpmon.messages import (
     HEAT_JUDGED,
@@ -27,7 +28,6 @@ from ddpmon.messages import (
     Wish,
 )
 from ddpmon.messages.cells import LEAST, MOST
-from ddpmon.tui import numbers
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.filters import spans
 from ddpmon.tui.frame import Frame

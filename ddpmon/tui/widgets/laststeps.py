@@ -6,9 +6,9 @@ import time
 
 from textual import events
 
+from ddpmon import numbers
 from ddpmon.analysis.words import rank_list
 from ddpmon.messages import HEAT_MOST, PHASES, Snapshot, TimelineStep, TimelineView, TimelineWish, Wish
-from ddpmon.tui import numbers
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.filters import spans
 from ddpmon.tui.frame import Frame, finite

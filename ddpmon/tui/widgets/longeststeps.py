@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ddpmon import numbers
 from ddpmon.messages import TimelineView
-from ddpmon.tui import numbers
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, fit, plain, title

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ddpmon import numbers
 from ddpmon.analysis.words import counted
 from ddpmon.messages import GPU_COUNTERS, RankView, Snapshot
-from ddpmon.tui import numbers, rank_marks
+from ddpmon.tui import rank_marks
 from ddpmon.tui.frame import finite
 from ddpmon.tui.lines import plain
 from ddpmon.tui.widgets.columns import HEALTH_WORDS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ddpmon import numbers
 from ddpmon.messages import PHASES, RankView, Snapshot
-from ddpmon.tui import numbers
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.curves import mean
 from ddpmon.tui.frame import Frame, finite

@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ddpmon import numbers
 from ddpmon.messages import NOTABLE, Quantity, RankView, Snapshot, chosen, further
 from ddpmon.messages.quantities import MS
-from ddpmon.tui import numbers
 from ddpmon.tui.frame import finite
 from ddpmon.tui.lines import Line, cut, plain
 from ddpmon.tui.units import written

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from ddpmon import numbers
 from ddpmon.messages import Course, HeatView, HeatWish, Wish
 from ddpmon.messages.cells import LEAST, MOST, NOT_FINITE, NOTHING
-from ddpmon.tui import numbers, rank_marks
+from ddpmon.tui import rank_marks
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.filters import spans
 from ddpmon.tui.frame import Frame

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from ddpmon import numbers
 from ddpmon.messages import HEAT_MOST, Course, Snapshot, SyncWish, Wish
 from ddpmon.messages.cells import NOTHING
-from ddpmon.tui import numbers
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, fit, title

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from ddpmon import numbers
 from ddpmon.messages import RankView, Snapshot
-from ddpmon.tui import numbers, rank_marks
+from ddpmon.tui import rank_marks
 from ddpmon.tui.frame import finite
 from ddpmon.tui.lines import Line, fit, size
 from ddpmon.tui.widgets.columns import MEASURED, RankColumn, choose, decimals

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ddpmon import numbers
 from ddpmon.messages import RankView, Snapshot, StackView
-from ddpmon.tui import numbers
 from ddpmon.tui.lines import Line, cut, plain, title, wrap
 
 _NOW_S = 1.5

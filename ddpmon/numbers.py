@@ -1,4 +1,4 @@
-"""Numbers as the screens write them. Missing is "–"; nan and inf are shown, never an error."""
+"""Numbers as screens and pages write them. Missing is "–"; nan and inf are shown, never an error."""
 
 from __future__ import annotations
 
