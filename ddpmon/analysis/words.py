@@ -17,11 +17,11 @@ MB = 1e6
 
 
 def fitting(head: str, *more: str) -> str:
-    """The head, and of what can be added to it, from the left, as much as fits."""
+    """Return the whole head, and of what can be added to it, from the left, as much as fits: displays cut, not this."""
     for part in more:
         if len(head) + len(part) <= WIDTH:
             head += part
-    return head if len(head) <= WIDTH else head[: WIDTH - 1].rstrip() + "…"
+    return head
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:

@@ -14,7 +14,7 @@ from tests.findings import of_kinds
 def times(
     kind: int, seconds: list[float], ranks: list[tuple[int, ...]], training_s: float = 60.0, every: int = 50
 ) -> Times:
-    told = Times(last=1000, training_s=training_s)
+    told = Times(last=every * len(seconds) + 10, training_s=training_s)
     told.paused_s[kind], told.counts[kind] = sum(seconds), len(seconds)
     phase = "other" if kind == PAUSE else ""
     told.latest = [
@@ -47,7 +47,17 @@ def test_a_rank_that_keeps_pausing_for_something_unknown_is_a_fault() -> None:
     (finding,) = of_kinds("pauses", times=times(PAUSE, [2.0] * 10, [(2,)]), world_size=4)
     assert (finding.severity, finding.ranks, finding.phase) == ("warn", [2], "other")
     assert finding.text == "rank 2 pauses for 2.0 s every 50 steps, in other: 25% of the time"
-    assert finding.cost_ms == pytest.approx(20.0)
+    assert finding.cost_ms == pytest.approx(20_000 / 510)
+
+
+def test_pauses_that_came_once_or_have_stopped_are_no_pattern() -> None:
+    for kind in (CHECKPOINT, EVALUATION, PAUSE):
+        assert of_kinds("pauses", times=times(kind, [30.0], [(2,)]), world_size=4) == []
+        told = times(kind, [8.0] * 4, [(2,)])
+        told.last = 200 + 99
+        assert len(of_kinds("pauses", times=told, world_size=4)) == 1
+        told.last = 200 + 101
+        assert of_kinds("pauses", times=told, world_size=4) == []
 
 
 def test_pauses_now_here_now_there_are_nobodys_fault() -> None:
@@ -60,7 +70,7 @@ def test_pauses_that_were_forgotten_for_later_ones_are_no_failure() -> None:
     for kind in (PAUSE, EVALUATION):
         for kept in range(3):
             told = times(kind, [2.0] * 10, [(2,)])
-            told.latest = told.latest[:kept]
+            told.latest = told.latest[len(told.latest) - kept :]
             assert len(of_kinds("pauses", times=told, world_size=4)) == (kind == EVALUATION)
 
 

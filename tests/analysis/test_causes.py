@@ -93,6 +93,30 @@ def test_pauses_of_the_garbage_collector_cost_the_longest_of_each_step():
     assert "3.0 ms" in finding.advice  # of 4 ms in each step each rank needs 1 itself
 
 
+def test_one_occurrence_holds_nobody_back_as_a_habit():
+    """One collection, one slow fetch, one slow transfer in a hundred steps, each as long as many steps."""
+    own, gc = own_times(100, 4, noise=0.02), np.zeros((100, 4))
+    gc[3] = 1_000_000
+    own[3, :, 4] += 1000
+    assert causes(world(own, gc_us=gc)) == []
+    own = own_times(100, 4, noise=0.02)
+    own[3, :, 0] += 3000
+    assert causes(world(own)) == []
+    assert causes(world(own_times(100, 4), transfer=[6.0] * 50 + [3000.0] + [6.0] * 49)) == []
+    gc[60] = 1_000_000
+    assert [finding.kind for finding in causes(world(own_times(100, 4), gc_us=gc))] == ["gc_pauses"]
+
+
+def test_garbage_collection_that_has_stopped_is_no_finding_any_more():
+    gc = np.zeros((200, 4))
+    gc[:100:10] = 30_000
+    assert [finding.kind for finding in causes(world(own_times(120, 4), gc_us=gc[:120]))] == ["gc_pauses"]
+    before = causes(world(own_times(100, 4), gc_us=gc[:100]))
+    assert causes(world(own_times(200, 4), gc_us=gc), before) == []
+    gc += 4000
+    assert len(causes(world(own_times(200, 4), gc_us=gc), before)) == 1, "what goes on besides matters by itself"
+
+
 def test_a_rank_whose_loss_is_far_from_the_others_is_named():
     loss = 2 + np.random.default_rng(0).normal(0, 0.2, (200, 4))
     loss[:, 3] += 4

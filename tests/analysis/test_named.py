@@ -129,18 +129,36 @@ def test_time_before_forward_that_is_worth_having_is_told():
     (finding,) = found(own, **{"before forward": [12_000] * 4})
     assert (finding.kind, finding.severity, finding.phase) == ("gap", "info", "other")
     assert finding.evidence["gap_ms"] == pytest.approx(12)
-    assert finding.text.startswith("12.0 ms of each step go before forward, outside of any DataLoader: 2")
+    assert finding.text.startswith("12.0 ms of each step pass before forward, outside of any DataLoader: 2")
     assert found(own_times(100, 4, noise=0.02), **{"before forward": [1_000] * 4}) == []
 
 
 def test_a_gap_as_long_as_the_step_gains_no_nonsense():
     own = own_times(100, 4)
+    own[:, :, 4] += 12
     length = own[0, 0].sum() + 6
     for beyond in (0, 5):
         gap = next(
             one for one in found(own, **{"before forward": [round((length + beyond) * 1000)] * 4}) if one.kind == "gap"
         )
         assert gap.evidence["gain"] > 1
+
+
+def test_a_gap_before_backward_is_one_with_a_forward_that_nobody_measures():
+    """Nor does one long step of a hundred make a gap of each."""
+    own = own_times(100, 4, noise=0.02)
+    own[:, :, 4] += 30
+    told = steps(records(own), **{"before backward": [30_000] * 4})
+    named = NamedTimes(100)
+    named.append(rows_of(told))
+    evidence = Evidence(named=named, unmeasured=["forward"])
+    (gap,) = [one for one in findings(world_of(told), evidence) if one.kind == "gap"]
+    assert gap.text == "30.0 ms of each step pass before backward, the forward included: 47%"
+    assert "DataLoader" not in gap.advice
+    assert "ddpmon.phase" in gap.advice
+    own = own_times(100, 4, noise=0.02)
+    own[7, :, 4] += 3000
+    assert found(own, **{"before backward": [30_000] * 4}) == []
 
 
 def test_a_straggler_that_loads_by_hand_is_told_where():

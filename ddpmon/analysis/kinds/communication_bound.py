@@ -12,6 +12,7 @@ from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, SHORTEST_MS, STAYS, mean_step_ms, since
 from ddpmon.analysis.processes.parallelism import collectives, parts, with_ddp
 from ddpmon.analysis.processes.traffic import BusyHost, busy_host, several_hosts
+from ddpmon.analysis.steps.recurrence import recurring_ms
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import MB, MIB, fitting
 from ddpmon.messages import FSDP, FSDP2, TENSOR_PARALLEL, Phase
@@ -68,8 +69,11 @@ def detect(moment: Moment) -> Iterator[Detection[AllReduceBound | CollectivesBou
     ddp = with_ddp(evidence.parallelism)
     step = mean_step_ms(world)
     by_rank = world.mean("exposed_ms") - world.mean("exposed_wait_ms") if ddp else world.mean("transfer_ms")
-    transfer = float(by_rank.mean())
-    if len(world.ranks) < 2 or step < SHORTEST_MS.enter or transfer < step * SHARE.asked(held is not None):
+    transfer, least = float(by_rank.mean()), step * SHARE.asked(held is not None)
+    if len(world.ranks) < 2 or step < SHORTEST_MS.enter or transfer < least:
+        return
+    in_steps = world.exposed_ms - world.exposed_wait_ms if ddp else world.transfer_ms
+    if recurring_ms(in_steps.mean(axis=1)) < least:
         return
     if transfer < evidence.clocks_within_ms:
         return  # it may be that the clocks of hosts are taken for apart by as much as they are not

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
-from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, SHORTEST_MS, STAYS, mean_step_ms, since
+from ddpmon.analysis.kinds.whole_world import (
+    FEWEST_STEPS,
+    SHORTEST_MS,
+    STAYS,
+    mean_step_ms,
+    most_ranks,
+    since,
+)
 from ddpmon.analysis.processes import loaders
 from ddpmon.analysis.processes.conditions import Conditions
+from ddpmon.analysis.steps.recurrence import recurring_ms
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import fitting
 from ddpmon.messages import Phase
@@ -35,12 +41,14 @@ class DataBound:
 
 
 def detect(moment: Moment) -> Iterator[Detection[DataBound]]:
-    """What most ranks wait: half of them are not all."""
+    """Find what most ranks wait in more than one step."""
     world, held = moment.world, moment.held_one(KIND)
     step = mean_step_ms(world)
-    by_rank = world.mean("phases_ms")[:, Phase.DATA]
-    data = float(np.quantile(by_rank, 0.5, method="lower"))
-    if SHORTEST_MS.reached(step) and data >= step * SHARE.asked(held is not None):
+    least = step * SHARE.asked(held is not None)
+    data = most_ranks(world.mean("phases_ms")[:, Phase.DATA])
+    if not SHORTEST_MS.reached(step) or data < least:
+        return
+    if most_ranks(recurring_ms(world.phases_ms[..., Phase.DATA])) >= least:
         facts = DataBound(data, data / step, step / max(step - data, 1e-3), step, moment.evidence.conditions)
         yield Detection(KIND, "warn", facts, world.ranks, "data", since(world, held), cost_ms=data)
 

@@ -1,18 +1,19 @@
-"""Time goes before a forward, or before its backward, outside of any DataLoader: who loads by hand loads there."""
+"""Time passes before a forward or a backward, outside of what is measured: scripts that load by hand load there."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words
-from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, SHORTEST_MS, mean_step_ms, since
+from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, SHORTEST_MS, mean_step_ms, most_ranks, since
+from ddpmon.analysis.steps.recurrence import recurring_ms
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import fitting
+from ddpmon.messages import Phase
 
-NAMES = {"before forward": "before forward", "before backward": "between forward and backward"}
+BEFORE_BACKWARD = "before backward"
+NAMES = {"before forward": "before forward", BEFORE_BACKWARD: "between forward and backward"}
 """The probe's name of such a gap, and how sentences call it."""
 SHARE = Threshold(
     0.1,
@@ -30,28 +31,42 @@ class Gap:
     gap_ms: float
     share: float
     gain: float
+    forward_included: bool = False
+    """No forward is measured: what passes before a backward is the forward as well."""
 
 
 def detect(moment: Moment) -> Iterator[Detection[Gap]]:
-    """A hint where all ranks spend a share of the step there that is worth having; nothing is known to be wrong."""
+    """Give a hint where most ranks spend a share of the step there that is worth having."""
     world, named = moment.world, moment.evidence.named
     step = mean_step_ms(world)
     if named is None or step < SHORTEST_MS.enter:
         return
     means = named.mean_ms(world.ranks, int(world.step[0]), int(world.step[-1]), len(world))
-    spent = {name: float(np.quantile(means[name], 0.5, method="lower")) for name in NAMES if name in means}
+    spent = {name: most_ranks(means[name]) for name in NAMES if name in means}
     name = max(spent, key=lambda each: spent[each], default=None)
-    if name is not None and spent[name] >= SHARE.enter * step:
+    if name is None or spent[name] < SHARE.enter * step:
+        return
+    if most_ranks(recurring_ms(world.phases_ms[..., Phase.OTHER])) >= SHARE.enter * step:
         ms = spent[name]
-        facts = Gap(name, ms, ms / step, step / max(step - ms, 1e-3))
+        with_forward = name == BEFORE_BACKWARD and "forward" in moment.evidence.unmeasured
+        facts = Gap(name, ms, ms / step, step / max(step - ms, 1e-3), with_forward)
         yield Detection(KIND, "info", facts, world.ranks, "other", since(world, moment.held_one(KIND)))
 
 
 def words(detection: Detection[Gap]) -> Words:
     """How much, and where."""
     facts = detection.facts
+    if facts.forward_included:
+        lead = f"{facts.gap_ms:.1f} ms of each step pass before backward, the forward included:"
+        return Words(
+            fitting(f"{lead} {facts.share:.0%}"),
+            f"No forward is measured here, so that it is one with whatever else the script does in these"
+            f" {facts.gap_ms:.1f} ms of each step, such as loading or moving data. `with ddpmon.phase(…)` around the"
+            " model's call tells them apart.",
+            lead=lead,
+        )
     where = NAMES[facts.where]
-    lead = f"{facts.gap_ms:.1f} ms of each step go {where}, outside of any DataLoader:"
+    lead = f"{facts.gap_ms:.1f} ms of each step pass {where}, outside of any DataLoader:"
     return Words(
         fitting(f"{lead} {facts.share:.0%}"),
         f"What the script does {where} costs {facts.gap_ms:.1f} ms of each step. Where it loads or moves data there, a"

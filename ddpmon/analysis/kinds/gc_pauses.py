@@ -9,6 +9,8 @@ import numpy as np
 
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words
 from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, SHORTEST_MS, STAYS, mean_step_ms, since
+from ddpmon.analysis.statistics.arrays import Floats
+from ddpmon.analysis.steps.recurrence import goes_on, recurring_ms
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import fitting
 
@@ -30,6 +32,8 @@ AT_ONCE = Threshold(
 )
 COLLECTS_MS = 0.1
 """Milliseconds of a step from which on it counts as one with a collection: young generations take less everywhere."""
+LARGE = 0.5
+"""Share of the second-longest collection from which on one is large: full collections, not those of the young."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +51,12 @@ class GcPauses:
 
 
 def detect(moment: Moment) -> Iterator[Detection[GcPauses]]:
-    """Names the ranks that collect most."""
+    """Name the ranks that collect most, while collections go on."""
     world, held = moment.world, moment.held_one(KIND)
     step = mean_step_ms(world)
-    cost = float(world.gc_ms.max(axis=1).mean())
-    if step < SHORTEST_MS.enter or cost < step * SHARE.asked(held is not None):
+    each_ms = world.gc_ms.max(axis=1)
+    cost, least = float(each_ms.mean()), step * SHARE.asked(held is not None)
+    if step < SHORTEST_MS.enter or cost < least or not _goes_on(each_ms, least):
         return
     means = world.mean("gc_ms")
     facts = GcPauses(
@@ -63,6 +68,20 @@ def detect(moment: Moment) -> Iterator[Detection[GcPauses]]:
     )
     ranks = [world.ranks[column] for column in np.flatnonzero(means > NAMED.enter * means.max()).tolist()]
     yield Detection(KIND, "warn", facts, ranks, None, since(world, held), cost_ms=cost)
+
+
+def _goes_on(each_ms: Floats, least_ms: float) -> bool:
+    """Return whether collections cost as much in more than one step, and have not stopped.
+
+    Args:
+        each_ms: [S] The longest time that a rank collects in each step.
+        least_ms: Mean of a step from which on they matter.
+
+    """
+    if recurring_ms(each_ms) < least_ms:
+        return False
+    large = np.flatnonzero(each_ms >= LARGE * np.partition(each_ms, -2)[-2])
+    return goes_on(large, len(each_ms) - 1) or bool(recurring_ms(each_ms[large[-1] + 1 :]) >= least_ms)
 
 
 def words(detection: Detection[GcPauses]) -> Words:

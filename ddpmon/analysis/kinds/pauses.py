@@ -10,6 +10,7 @@ from itertools import pairwise
 
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.steps.pauses import Pause, Times
+from ddpmon.analysis.steps.recurrence import OCCURRENCES, goes_on
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import duration, fitting, rank_list
 from ddpmon.messages import PAUSE, PAUSES
@@ -70,16 +71,30 @@ def _each(times: Times, world_size: int) -> Iterator[Detection[TimeInPauses]]:
         return
     whole = times.training_s + sum(times.paused_s)
     for kind, (seconds, count) in enumerate(zip(times.paused_s, times.counts, strict=True)):
-        if seconds < SHARE.enter * whole or not count:
-            continue
         name, share = PAUSES[kind], seconds / whole
         latest = [one for one in times.latest if one.kind == name]
+        if share < SHARE.enter or not _recurs(count, latest, times.last):
+            continue
         if kind != PAUSE:
             ranks = sorted({rank for one in latest for rank in one.ranks})
             facts = TimeInPauses(name, seconds, count, share, world_size=world_size)
             yield Detection(KIND, "info", facts, ranks if 0 < len(ranks) < world_size else [], subject=name)
         elif one := _unknown(latest, seconds, count, share, times.last):
             yield one
+
+
+def _recurs(count: int, latest: Sequence[Pause], last: int) -> bool:
+    """Return whether pauses of a kind came more than once and go on.
+
+    Args:
+        count: How many there were.
+        latest: Those that are still remembered; others have taken the place of the rest.
+        last: Number of the latest step.
+
+    """
+    if not OCCURRENCES.reached(count):
+        return False
+    return not OCCURRENCES.reached(len(latest)) or goes_on([one.step for one in latest], last)
 
 
 def _unknown(
@@ -111,9 +126,8 @@ def words(detection: Detection[TimeInPauses]) -> Words:
     facts = detection.facts
     if facts.every is None:
         who = f" on rank {rank_list(detection.ranks, facts.world_size)} alone" if detection.ranks else ""
-        times = f"{facts.count:,} times, " if facts.count > 1 else ""
         takes = f"{facts.of}{who} takes {facts.share:.0%} of the time since the first step"
-        text = fitting(takes, f": {times}{duration(facts.seconds)}")
+        text = fitting(takes, f": {facts.count:,} times, {duration(facts.seconds)}")
         return Words(text, ADVICE.get(facts.of), lead=f"{takes}:")
     rank = detection.ranks[0]
     lead = f"rank {rank} pauses for {duration(facts.usual_s)} every {facts.every:,} steps, in {detection.phase}:"

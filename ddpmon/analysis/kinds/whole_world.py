@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from ddpmon.analysis.statistics.arrays import Floats
 from ddpmon.analysis.steps.window import FEWEST
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
@@ -29,3 +32,8 @@ def mean_step_ms(world: World) -> float:
 def since(world: World, held: Finding | None) -> int:
     """Its first step: as reported before, else the first of the window."""
     return held.since_step if held and held.since_step is not None else int(world.step[0])
+
+
+def most_ranks(by_rank: Floats) -> float:
+    """Return what most ranks reach at least: half of them are not all."""
+    return float(np.quantile(by_rank, 0.5, method="lower"))
