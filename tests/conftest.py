@@ -22,9 +22,9 @@ from ddpmon import runs
 from ddpmon.errors import DdpmonError
 from ddpmon.launch import spec, start, stop
 from tests.disks import module_disk, small_disk
-from tests.namespaces import other_namespace
+from tests.namespaces import no_names, other_namespace
 
-__all__ = ["module_disk", "other_namespace", "small_disk"]  # fixtures
+__all__ = ["module_disk", "no_names", "other_namespace", "small_disk"]  # fixtures
 
 # Hundreds of processes would compile ddpmon anew, and torch where pip was told to leave that to who imports it.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

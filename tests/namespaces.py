@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -24,3 +25,13 @@ def unshared(kind: str, *options: str) -> list[str]:
 def other_namespace() -> list[str]:
     """What to put before a command line for other pids than ours, with a /proc of its own."""
     return unshared("pid", *([] if os.getuid() == 0 else ["-Ur"]), "-pf", "--mount-proc")
+
+
+@pytest.fixture
+def no_names(tmp_path: Path) -> list[str]:
+    """What to put before a command line so that no host name resolves for it, not even localhost."""
+    empty = tmp_path / "empty"
+    empty.touch()
+    mounts = "".join(f"mount --bind {empty} {file} && " for file in ("/etc/hosts", "/etc/resolv.conf"))
+    options = [*([] if os.getuid() == 0 else ["-Ur"]), "-m", "sh", "-c", f'{mounts}exec "$@"', "sh"]
+    return unshared("mount", *options)

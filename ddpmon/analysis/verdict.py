@@ -59,6 +59,8 @@ class Waiting:
     """Ranks whose process was seen."""
     unarmed: tuple[Unarmed, ...] = ()
     """Processes with torch and without the probe."""
+    warnings: int = 0
+    """Repetitions of the launcher's latest warning, while no rank is heard."""
 
 
 _NOT_ARMED = {
@@ -105,11 +107,16 @@ def _awaited(facts: Waiting, without: AbstractSet[int | None] = frozenset()) -> 
     if not facts.launcher and not facts.stages:
         return f"the hub is up; {command} is about to start"
     if not facts.world_size:
-        return "the command is running; no rank was heard yet"
+        return f"the command is running{_warned(facts)}; no rank was heard yet"
     if not facts.stages and not facts.started:
-        return f"torchrun is starting (it imports torch first); {counted(facts.world_size, 'rank')} to come"
+        so_far = _warned(facts) or " (it imports torch first)"
+        return f"torchrun is starting{so_far}; {counted(facts.world_size, 'rank')} to come"
     parts = [f"{what}: {rank_list(ranks, facts.world_size)}" for what, ranks in _groups(facts, without).items()]
     return f"{len(facts.stages)}/{counted(facts.world_size, 'rank')} connected; " + "; ".join(parts)
+
+
+def _warned(facts: Waiting) -> str:
+    return f" and has warned {counted(facts.warnings, 'time')}" if facts.warnings else ""
 
 
 def _groups(facts: Waiting, without: AbstractSet[int | None] = frozenset()) -> dict[str, list[int]]:

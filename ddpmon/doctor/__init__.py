@@ -27,6 +27,6 @@ def examine(environ: Mapping[str, str], ranks: int | None = None) -> Iterator[Ch
     yield from places.recordings()
     yield places.sockets()
     yield from network.interfaces(environ)
-    yield network.host_name()
+    yield network.names()
     yield network.ssh(environ)
     yield from terminal.terminal(environ, terminal.size_here())

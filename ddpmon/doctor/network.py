@@ -38,15 +38,26 @@ def interfaces(environ: Mapping[str, str]) -> Iterator[Check]:
             yield ok(f"{backend} interface", f"{variable}={chosen}")
 
 
-def host_name() -> Check:
-    """Of which torchrun and gloo ask the address."""
-    name = socket.gethostname()
-    try:
-        address = str(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0]).partition("%")[0]
-    except OSError as error:
-        way_out = f"a line '127.0.1.1 {name}' in /etc/hosts; GLOO_SOCKET_IFNAME=lo meanwhile"
-        return note("host name", f"{name} does not resolve: {error.strerror}", way_out)
-    return ok("host name", f"{name} is {address}{_ALONE if ipaddress.ip_address(address).is_loopback else ''}")
+def names() -> Check:
+    """Look up the names whose addresses launchers and gloo ask for: localhost, and this machine's own."""
+    own = socket.gethostname()
+    addresses, unknown = {}, {}
+    for name, usual in (("localhost", "127.0.0.1"), (own, "127.0.1.1")):
+        try:
+            addresses[name] = str(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0]).partition("%")[0]
+        except OSError as error:
+            unknown[name] = f"'{usual} {name}'", error.strerror
+    if unknown:
+        verb, lines = ("does", "the line") if len(unknown) == 1 else ("do", "the lines")
+        wanted = " and ".join(line for line, _ in unknown.values())
+        reason = next(reason for _, reason in unknown.values())
+        return note(
+            "host names",
+            f"{' and '.join(unknown)} {verb} not resolve: {reason}; ddpmon run on one machine needs no name",
+            f"for other launchers, {lines} {wanted} in /etc/hosts; GLOO_SOCKET_IFNAME=lo meanwhile",
+        )
+    loopback = ipaddress.ip_address(addresses[own]).is_loopback
+    return ok("host names", f"{own} is {addresses[own]}{_ALONE if loopback else ''}")
 
 
 def ssh(environ: Mapping[str, str]) -> Check:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from ddpmon import runs
+from ddpmon.analysis.processes.launcher import latest_warning
 from ddpmon.analysis.processes.starts import START_S
 from ddpmon.analysis.verdict import Waiting
 from ddpmon.hub.asking import Asking
@@ -13,8 +14,13 @@ from ddpmon.hub.starting import started_ranks
 from ddpmon.hub.unarmed import Unwatched
 from ddpmon.hub.working import Working
 from ddpmon.recording.recorder import Recorder
+from ddpmon.runs.rotated import tail
 from ddpmon.store.store import Store
 
+WARNINGS_BYTES = 65_536
+"""End of the launcher's output that is searched for warnings."""
+MAX_WARNINGS = 8
+"""Events about different warnings of the launcher."""
 SEARCH_S = 1.0
 """How often /proc is read while a run waits for its ranks."""
 
@@ -28,6 +34,7 @@ class Processes:
         self._working = Working(START_S.enter)
         self._unwatched = Unwatched(speaks_at_once=store.run.world_size > 0)
         self._searched_at = time.monotonic()
+        self._warnings: set[str] = set()
 
     def find_ranks(self, now: float) -> None:
         """While the run waits: which ranks were started, and which of them run without the probe."""
@@ -42,8 +49,21 @@ class Processes:
             stages={rank: process.stage for rank, process in store.registry.seats.items()},
             started=started_ranks(run.agent) if run.agent else frozenset(),
             unarmed=tuple(unarmed),
+            warnings=0 if store.registry.seats else self._launcher_warnings(),
         )
         self._recorder.unarmed(unarmed)
+
+    def _launcher_warnings(self) -> int:
+        """Add an event for a warning that was not printed before; returns how often the latest one was."""
+        printed = tail(runs.run_dir(self._store.run.id) / "logs" / "launcher.log", WARNINGS_BYTES)
+        latest = latest_warning(printed)
+        if latest is None:
+            return 0
+        if latest.topic not in self._warnings and len(self._warnings) < MAX_WARNINGS:
+            self._warnings.add(latest.topic)
+            launcher = "torchrun" if self._store.run.world_size else "the command"
+            self._store.add_event(time.time(), "info", f"{launcher} warns: {latest.text}")
+        return latest.count
 
     def examine_silent(self, now: float) -> bool:
         """Examine ranks that make no progress or do not answer; says whether a viewer waits for the result."""

@@ -6,6 +6,7 @@ import importlib.util
 import math
 import re
 import sys
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from ddpmon.errors import UsageError
 
 KILLS_AFTER_S = 30
 """How long a torchrun without that option lets its ranks end before it kills them."""
+LOOPBACK = "127.0.0.1"
+"""Address at which the processes of a run on one machine meet."""
 _SHUTDOWN = "--shutdown-timeout"
 
 
@@ -117,8 +120,14 @@ def command(
 
 def _rendezvous(nodes: NodeOptions) -> list[str]:
     if nodes.count == 1 or nodes.endpoint is None:
-        # A machine's own name need not resolve (a container's, a chroot's): torchrun then waits for minutes, silently.
-        return ["--standalone", "--local-addr=localhost"]
+        # As --standalone, which asks for localhost: in containers and chroots no name need resolve, not even that one.
+        return [
+            "--rdzv-backend=c10d",
+            f"--rdzv-endpoint={LOOPBACK}:0",
+            f"--rdzv-id={uuid.uuid4()}",
+            "--rdzv-conf=is_host=1",
+            f"--local-addr={LOOPBACK}",
+        ]
     host, port = split(nodes.endpoint)
     is_host = nodes.rank == 0 if nodes.rank is not None else is_own(host, port)
     return [

@@ -24,6 +24,8 @@ _LAUNCHER_SAYS = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d")
 """The beginning of a line that torchrun itself prints."""
 _RANK_SAYS = re.compile(r"(?:\[rank\d+\]:\s*)+")
 """What torch puts before each line of a rank's exception."""
+_INNER = "inner exception"
+"""In an exception that leaves its cause to the one it was raised from, as torch's RendezvousConnectionError does."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 
 
@@ -123,7 +125,10 @@ def last_line(text: str) -> str:
     if not lines:
         return ""
     errors = [line for line in lines[-20:] if EXCEPTION.match(line)]
-    return (errors or lines)[-1][:LINE_WIDTH]
+    last = (errors or lines)[-1]
+    if _INNER in last:
+        last = next((line for line in reversed(lines) if EXCEPTION.match(line) and _INNER not in line), last)
+    return last[:LINE_WIDTH]
 
 
 def _newest_attempt(ranks: Path) -> list[Path]:

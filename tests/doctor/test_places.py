@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -85,12 +87,15 @@ def test_an_interface_that_is_not_there_is_a_problem(chosen, level):
     assert checks[0].about == "network"
 
 
-def test_a_host_name_that_does_not_resolve_is_a_note(monkeypatch):
-    assert network.host_name().about == "host name"
-    monkeypatch.setattr(socket, "gethostname", lambda: "no-such-host.invalid")
-    check = network.host_name()
-    assert check.level is Level.NOTE
-    assert "/etc/hosts" in check.way_out
+def test_names_that_do_not_resolve_are_a_note_with_the_lines_that_are_missing(no_names):
+    assert network.names().about == "host names"
+    asked = "from ddpmon.doctor import network; print(*vars(network.names()).values(), sep='|')"
+    told = subprocess.run([*no_names, sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    own = socket.gethostname()
+    about, level, text, way_out = told.stdout.split("|")
+    assert (about, level) == ("host names", "note")
+    assert f"localhost and {own} do not resolve" in text
+    assert f"'127.0.0.1 localhost' and '127.0.1.1 {own}' in /etc/hosts" in way_out
 
 
 def test_ssh_is_asked_for_its_version(tmp_path):

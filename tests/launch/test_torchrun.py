@@ -28,10 +28,11 @@ def parsed(script="train.py", args=(), module=False, nodes=None, max_restarts=0,
     return get_args_parser().parse_args(line[start:])
 
 
-def test_one_machine_is_a_standalone_run_with_each_ranks_output_in_its_own_file():
+def test_one_machine_needs_no_host_name_and_each_ranks_output_is_in_its_own_file():
     said = parsed(max_restarts=2, grace_s=1.5)
-    assert said.standalone
-    assert said.local_addr == "localhost", "a host name that resolves nowhere must not be asked"
+    assert not said.standalone, "it looks localhost up"
+    assert (said.rdzv_backend, said.rdzv_endpoint, said.local_addr) == ("c10d", "127.0.0.1:0", "127.0.0.1")
+    assert said.rdzv_id != parsed().rdzv_id
     assert (said.nnodes, said.nproc_per_node, said.max_restarts) == ("1", "4", 2)
     assert (said.redirects, said.log_dir) == ("3", "/logs")
     assert said.shutdown_timeout == 2
@@ -103,10 +104,12 @@ def older(monkeypatch, tmp_path):
 
 
 def line(grace_s=20.0, args=()):
-    return torchrun.command(
+    """A command line, without the id that is another one each time."""
+    words = torchrun.command(
         "train.py", list(args), module=False, nproc=2, nodes=torchrun.NodeOptions(), max_restarts=0, grace_s=grace_s,
         log_dir="/logs",
     )  # fmt: skip
+    return [word for word in words if not word.startswith("--rdzv-id=")]
 
 
 def test_the_options_of_torchrun_are_read_from_its_source():

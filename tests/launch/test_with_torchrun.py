@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -33,7 +33,7 @@ def say(what, text="x"):
 def ranks(home, tmp_path) -> Callable[..., Started]:
     """Start two ranks of a script; `say(what)` in it makes a file that `told` waits for."""
 
-    def call(source: str, grace_s: float = 10.0, max_restarts: int = 0) -> Started:
+    def call(source: str, grace_s: float = 10.0, max_restarts: int = 0, prefix: Sequence[str] = ()) -> Started:
         script = tmp_path / "train.py"
         script.write_text(PRELUDE.format(here=str(tmp_path)) + textwrap.dedent(source))
         run_id = runs.new_id()
@@ -47,7 +47,7 @@ def ranks(home, tmp_path) -> Callable[..., Started]:
             grace_s=grace_s,
             log_dir=str(runs.socket_dir(run_id) / "ranks"),
         )
-        wanted = spec.Spec(command, "train", str(script), world_size=2, grace_s=grace_s)
+        wanted = spec.Spec([*prefix, *command], "train", str(script), world_size=2, grace_s=grace_s)
         return Started(start.start(wanted, run_id).id)
 
     return call
@@ -60,13 +60,15 @@ def told(folder: Path, what: str) -> list[str]:
     return [path.read_text() for path in paths]
 
 
-def test_a_script_that_raises_at_import_fails_with_its_rank_and_its_words(ranks):
+def test_a_script_that_raises_at_import_fails_with_its_rank_and_its_words(ranks, no_names):
+    """No host name resolves, as in a container with an empty /etc/hosts: torchrun starts its ranks all the same."""
     started = ranks(
         """
         if rank == "1":
             import no_such_module_anywhere
         time.sleep(600)
-        """
+        """,
+        prefix=no_names,
     )
     ended = started.until_gone(60)
     assert (ended.state(), ended.exit_code) == ("failed", 1)
