@@ -60,6 +60,7 @@ class DdpmonApp(ShowingApp):
 
     def on_mount(self) -> None:
         self.set_interval(in_order.GIVE_UP_S, self.in_order.give_up_waiting)
+        self.app_resume_signal.subscribe(self, lambda _: self.action_repaint())
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """What the command palette (ctrl+p) offers: whatever a key would do now, and the themes.

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
+import signal
 import sys
 import termios
 from abc import ABCMeta
+from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
+from textual import events
+from textual._xterm_parser import XTermParser
+from textual.drivers import linux_driver
 from textual.drivers._writer_thread import WriterThread
+from textual.drivers.linux_driver import LinuxDriver
+from textual.keys import Keys
+from textual.message import Message
 from textual.message_pump import _MessagePumpMeta
 from textual.widgets import OptionList
 
@@ -58,6 +68,65 @@ def write_to_nobody_once_the_terminal_is_gone() -> None:
 
 
 write_to_nobody_once_the_terminal_is_gone()
+
+
+def read_whatever_is_typed() -> None:
+    """Keep bytes that no key of a UTF-8 terminal sends from ending the app.
+
+    Textual's input thread decodes strictly, so that an é typed in a latin-1 terminal raises, and its parser raises on
+    escape sequences with numbers that make no sense, and on a mouse in a terminal that says it is no pixel wide.
+    Undecodable bytes become U+FFFD, such sequences nothing.
+    """
+    get_decoder = codecs.getincrementaldecoder
+    extended_key, mouse = XTermParser._parse_extended_key, XTermParser.parse_mouse_code  # noqa: SLF001
+
+    def lenient(encoding: str) -> Callable[[], codecs.IncrementalDecoder]:
+        return partial(get_decoder(encoding), errors="replace")
+
+    def parse_extended_key(self: XTermParser, sequence: str) -> list[events.Key] | None:
+        try:
+            return extended_key(self, sequence)
+        except (ValueError, OverflowError):
+            return [events.Key(Keys.Ignore, sequence)]
+
+    def parse_mouse_code(self: XTermParser, code: str) -> Message | None:
+        try:
+            return mouse(self, code)
+        except ZeroDivisionError:
+            return None
+
+    vars(linux_driver)["getincrementaldecoder"] = lenient
+    XTermParser._parse_extended_key = parse_extended_key  # type: ignore[assignment]  # noqa: SLF001
+    XTermParser.parse_mouse_code = parse_mouse_code  # type: ignore[method-assign]
+
+
+read_whatever_is_typed()
+
+
+def start_anew_when_continued() -> None:
+    """Keep SIGSTOP and SIGCONT from leaving the terminal without echo.
+
+    Textual takes every SIGCONT for the end of a ctrl+z, before which it had given the terminal back. SIGSTOP gives no
+    time for that: started again over itself, Textual takes its own settings for those to restore when it ends, and has
+    two threads that read the keys. Whoever continues the app in the background has it stopped again, as after ctrl+z.
+    """
+    resume = LinuxDriver._sigcont_application  # noqa: SLF001
+
+    def continued(self: LinuxDriver, *_: object) -> None:
+        reads = self._key_thread is not None and self._key_thread.is_alive()
+        if reads and self._auto_restart:
+            with contextlib.suppress(OSError):  # no terminal has it as a job
+                if os.tcgetpgrp(self.fileno) != os.getpgrp():
+                    os.kill(os.getpid(), signal.SIGSTOP)
+                    return
+            self.suspend_application_mode()
+            self._must_signal_resume = True
+        resume(self)
+
+    LinuxDriver._sigcont_application = continued  # type: ignore[method-assign]  # noqa: SLF001
+
+
+start_anew_when_continued()
 
 
 def terminal_gone() -> bool:

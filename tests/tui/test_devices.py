@@ -304,3 +304,19 @@ def test_a_lane_of_which_nothing_is_known_says_so():
     _, text = drive(source, "6", until(lambda _: source.current.samples is not None), "j", "k", size=(120, 40))
     rows = [row.split() for row in text.splitlines()]
     assert ["1", "–", "1", "–"] in rows
+
+
+def test_lanes_of_a_run_whose_ranks_tell_of_no_device_any_more_say_so():
+    source = inspected.at_work(4)
+    texts = []
+
+    def go_silent(app, _):
+        shot = source.current
+        bare = [RankView(rank.rank, rank.host, device=rank.device) for rank in shot.ranks]
+        app.passage.change_to(FakeSource(replace(shot, ranks=bare)))
+        app.show()
+
+    there = until(lambda _: source.current.samples is not None)
+    drive(source, "6", there, "j", seen(texts), go_silent, seen(texts), size=(120, 40))
+    assert "through time, the last" in texts[0]
+    assert "through time, the last" not in texts[1]

@@ -15,8 +15,11 @@ import time
 import uuid
 
 import pytest
+from textual import events
+from textual._xterm_parser import XTermParser
 
 from ddpmon import runs
+from ddpmon.tui import workarounds
 from tests.conftest import Started, ddpmon_program
 from tests.tui.terminal import DEADLINE_S, Terminal
 
@@ -125,6 +128,31 @@ def test_ctrl_z_goes_back_to_the_shell_and_fg_shows_it_again():
         terminal.wait_for("left: detached")
         terminal.press(b"exit\r")
         terminal.wait_end()
+
+
+def test_stopped_and_continued_it_draws_anew_takes_any_byte_and_gives_the_terminal_back():
+    with Terminal(SHOW, "slow") as terminal:
+        terminal.wait_for("q detach")
+        os.kill(terminal.process.pid, signal.SIGSTOP)
+        terminal.screen.erase_in_display(2)
+        os.kill(terminal.process.pid, signal.SIGCONT)
+        terminal.wait_until(lambda shown: "SLOW" in shown and "q detach" in shown, "the whole screen")
+        terminal.press(b"\xe9")  # an é of a latin-1 terminal
+        terminal.press(b"2")
+        terminal.wait_for("trouble first, then own time")
+        terminal.press(b"q")
+        assert terminal.wait_end() == 0
+        assert terminal.settings() == terminal.before
+
+
+@pytest.mark.parametrize(
+    "sequence", ["\x1b[1114112u", "\x1b[99999999999u", "\x1b[97:65;2u", "\x1b[48;0;0;0;0t\x1b[<0;9;9M"]
+)
+def test_sequences_that_make_no_sense_do_not_end_the_reading_of_keys(sequence):
+    assert workarounds
+    parser = XTermParser()
+    list(parser.feed(sequence))
+    assert [event.key for event in parser.feed("q") if isinstance(event, events.Key)] == ["q"]
 
 
 def test_ctrl_z_where_no_shell_is_changes_nothing():

@@ -100,7 +100,7 @@ class DeviceLanes(BlockPane):
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         ranks, names = self._shown(frame.snapshot)
         view = None if frame.snapshot is None else frame.snapshot.samples
-        if view is None or view.seconds != self._seconds or not view.courses or not ranks:
+        if view is None or view.seconds != self._seconds or not view.courses or not ranks or not names:
             said = "coming…" if frame.behind_s is None and view is None else "nothing measured yet"
             return [title("through time ", width), [(f" {said}", "muted")]]
         each = width // len(names)
