@@ -170,6 +170,7 @@ def _rank(view: RankView, window: tuple[int, int] | None) -> dict[str, Any]:
         "steps": view.steps,
         "window": list(view.window or window or ()) or None if view.own_ms is not None else None,
         "own_ms": json_number(view.own_ms),
+        "over_median": json_number(view.over_median),
         "phases_ms": {name: json_number(view.phase_ms(name)) for name in PHASES},
         "critical_share": json_number(view.critical_share),
         "late_ms": json_number(view.late_ms),

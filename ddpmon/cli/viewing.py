@@ -167,8 +167,8 @@ def _duration(seconds: float) -> str:
 def report(run: str | None, form: str) -> None:
     """What happened in a run, and what to do about it.
 
-    json has everything; md is Markdown for a pull request or a chat; html is a page with charts that needs no network
-    (pip install 'ddpmon[html]'): ddpmon report --format html > run.html
+    json has everything; md is Markdown for a pull request or a chat; html is a page with charts that needs no network:
+    ddpmon report --format html > run.html
     """
     import json
 
@@ -180,7 +180,7 @@ def report(run: str | None, form: str) -> None:
     if form == "html":
         from ddpmon.export import page
 
-        print(page.of(target))
+        click.echo(page.of(target).encode("utf-8", "replace"), nl=False)  # as it says itself, in any locale
         return
     built = reports.build(target)
     if form == "json":

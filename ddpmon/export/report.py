@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from ddpmon import runs
+from ddpmon import numbers, runs
 from ddpmon.analysis.kinds import kind_named
 from ddpmon.analysis.processes.failures import headline
 from ddpmon.analysis.words import MOST_FINDINGS, NO_VALUE, counted, duration, rank_list
@@ -22,7 +22,7 @@ MOST_RANKS = 32
 """More are folded into the worst and the median."""
 WORST_RANKS = 16
 COLUMNS = ("rank", "own ms", "vs med", "data", "fwd", "bwd", "opt", "other", "wait", "transf", "crit", "loss")
-_WIDTHS = (5, 7, 7, 7, 7, 7, 6, 7, 7, 7, 5, 8)
+_WIDTHS = (5, 7, 8, 6, 7, 7, 6, 7, 7, 7, 5, 8)
 
 
 def build(run: Run) -> dict[str, Any]:
@@ -206,11 +206,10 @@ def rows(ranks: list[dict[str, Any]]) -> list[tuple[tuple[str, ...], dict[str, A
     Ranks that ended badly come first. Of very many ranks there are the worst and, as rank "med", the median.
     """
     ordered = sorted(ranks, key=lambda rank: (not _ended_badly(rank), -(rank["own_ms"] or 0), rank["rank"]))
-    median = _median([rank["own_ms"] for rank in ranks])
     shown = ordered if len(ordered) <= MOST_RANKS else ordered[:WORST_RANKS]
-    cells = [(_row(rank, median), rank["exit"] if _ended_badly(rank) else None) for rank in shown]
+    cells = [(_row(rank), rank["exit"] if _ended_badly(rank) else None) for rank in shown]
     if len(ordered) > len(shown):
-        cells.append((_row(_median_rank(ranks), median), None))
+        cells.append((_row(_median_rank(ranks)), None))
     return cells
 
 
@@ -248,7 +247,9 @@ def how_it_ended(how: dict[str, Any]) -> str:
 
 
 def _median_rank(ranks: list[dict[str, Any]]) -> dict[str, Any]:
-    values = {name: _median([rank[name] for rank in ranks]) for name in ("own_ms", "critical_share", "loss")}
+    values = {
+        name: _median([rank[name] for rank in ranks]) for name in ("own_ms", "over_median", "critical_share", "loss")
+    }
     phases = {name: _median([rank["phases_ms"][name] for rank in ranks]) for name in PHASES}
     return {"rank": "med", "phases_ms": phases, **values}
 
@@ -257,13 +258,11 @@ def _median(values: list[float | None]) -> float | None:
     return statistics.median(measured) if (measured := [value for value in values if value is not None]) else None
 
 
-def _row(rank: dict[str, Any], median: float | None) -> tuple[str, ...]:
-    own = rank["own_ms"]
-    over = own - median if own is not None and median is not None else None
+def _row(rank: dict[str, Any]) -> tuple[str, ...]:
     return (
         str(rank["rank"]),
-        _ms(own),
-        _ms(over, "+"),
+        _ms(rank["own_ms"]),
+        numbers.over(rank["over_median"]),
         *(_ms(rank["phases_ms"][name]) for name in PHASES),
         _share(rank["critical_share"]),
         _loss(rank["loss"]),
@@ -297,14 +296,14 @@ def _cells(row: tuple[str, ...], width: int) -> str:
     return line
 
 
-def _ms(value: float | None, sign: str = "") -> str:
-    """Milliseconds in at most five characters and a sign: 1.42, 53.0, 12345, 2e+06."""
+def _ms(value: float | None) -> str:
+    """Milliseconds in at most five characters: 1.42, 53.0, 12345, 2e+06."""
     if value is None:
         return NO_VALUE
     size = abs(value)
     if size >= 99_999.5:
-        return f"{value:{sign}.0e}"
-    return f"{value + 0.0:{sign}.{2 if size < 9.995 else 1 if size < 999.95 else 0}f}"
+        return f"{value:.0e}"
+    return f"{value + 0.0:.{2 if size < 9.995 else 1 if size < 999.95 else 0}f}"
 
 
 def _loss(value: float | None) -> str:

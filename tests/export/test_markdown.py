@@ -52,7 +52,7 @@ def test_verdict_why_and_next_come_first_then_the_ranks_and_the_findings():
         "loss",
     ]
     assert ranks[1] == ["---:"] * 12
-    assert ranks[2][:4] == ["2", "47.0", "+20.0", "22.0"]
+    assert ranks[2][:4] == ["2", "47.0", "+74.1%", "22.0"]
     assert [row[:2] for row in findings[2:]] == [["straggler", "warn"]] * 2
     assert findings[3][3] == "–"
 

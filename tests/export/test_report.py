@@ -76,7 +76,8 @@ def test_it_has_exactly_the_fields_of_schema_1():
     }  # fmt: skip
     assert set(made["steps"]["step_ms"]) == {"mean", "p50", "p95", "max"}
     assert set(made["ranks"][0]) == {
-        "rank", "host", "pid", "device", "steps", "own_ms", "phases_ms", "critical_share", "late_ms", "loss",
+        "rank", "host", "pid", "device", "steps", "own_ms", "over_median", "phases_ms", "critical_share", "late_ms",
+        "loss",
         "samples_per_s", "gpu", "cpu_percent", "rss_bytes", "cpu_starved_share", "exit",
         "tokens_per_s", "learning_rate", "gc_ms", "major_faults_per_s", "read_bytes_per_s", "written_bytes_per_s",
         "threads", "named_ms", "window", "minor_faults_per_s", "sent_bytes_per_s", "received_bytes_per_s",
@@ -158,7 +159,7 @@ def test_people_read_verdict_why_and_next_first():
 def test_the_slowest_rank_is_first_in_the_table():
     lines = report.text(slow_run()).splitlines()
     head = next(i for i, line in enumerate(lines) if line.startswith(" rank"))
-    assert lines[head + 1].split()[:4] == ["2", "47.0", "+20.0", "22.0"]
+    assert lines[head + 1].split()[:4] == ["2", "47.0", "+74.1%", "22.0"]
 
 
 def test_of_very_many_ranks_the_worst_and_the_median_are_told():
@@ -168,7 +169,7 @@ def test_of_very_many_ranks_the_worst_and_the_median_are_told():
     lines = report.text(built(records(own), run)).splitlines()
     head = next(i for i, line in enumerate(lines) if line.startswith(" rank"))
     assert lines[head + 1].split()[0] == "40"
-    assert lines[-2].split()[:4] == ["med", "27.0", "+0.00", "2.00"]
+    assert lines[-2].split()[:4] == ["med", "27.0", "+0.0%", "2.00"]
     assert lines[-1] == "and 32 further ranks; med is the median of all 48"
     assert len(lines) - head == 1 + 16 + 2
 

@@ -1,16 +1,18 @@
-"""`ddpmon report --format html`: the report as one page that needs no network, with charts to point at.
+"""`ddpmon report --format html`: the report as one page that needs neither a network nor a script.
 
-Charts are Plotly's, whose script the page holds (some 5 MB); text is put in by Jinja, which escapes it. Both come with
-the extra `html`.
+Charts are SVG; resting the pointer on one shows its values. Text is put in by Jinja, which escapes it.
 """
 
 from __future__ import annotations
 
+import math
+import shlex
+import time
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from ddpmon.errors import UsageError
+from ddpmon.analysis.evidence_words import evidence_words
+from ddpmon.analysis.words import duration
 from ddpmon.export import report as reports
 from ddpmon.messages import HeatWish, SeriesWish, Wish
 from ddpmon.plain import plain
@@ -26,7 +28,8 @@ MOST_CHARTS = 12
 MOST_POINTS = 512
 MOST_HEAT_ROWS = 256
 HEAT_COLUMNS = 400
-_NEEDED = "report --format html needs Plotly and Jinja: pip install 'ddpmon[html]'"
+_BESIDE_FINDINGS = {"Why", "Next"}
+"""Labels of sentences that the page shows with each finding."""
 
 
 @dataclass
@@ -38,10 +41,28 @@ class Views:
 
 
 def of(run: Run) -> str:
-    """The page of a run. RecordingError if there is nothing to tell, UsageError without the libraries."""
-    _check_libraries()
+    """The page of a run. RecordingError if there is nothing to tell."""
     report, shot, store = reports.with_source(run)
-    return page(report, views(shot, store))
+    return page(report, views(shot, store), started(run))
+
+
+def started(run: Run) -> list[tuple[str, str]]:
+    """What was started, where and when, each with its label."""
+    ended_at = run.ended_at
+    took = f", took {duration(ended_at - run.created_at)}" if ended_at is not None else ""
+    ended = [("Ended", f"{_date(ended_at)}{took}")] if ended_at is not None else []
+    return [
+        ("Command", shlex.join([run.script, *run.script_args])),
+        ("Folder", f"{run.cwd} on {run.host}"),
+        ("Started", _date(run.created_at)),
+        *ended,
+        ("Versions", ", ".join(f"{name} {version}" for name, version in run.versions.items())),
+    ]
+
+
+def _date(at: float) -> str:
+    """A moment with its zone: the page is read elsewhere too."""
+    return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(at))
 
 
 def views(shot: Snapshot, store: Any) -> Views:
@@ -51,15 +72,15 @@ def views(shot: Snapshot, store: Any) -> Views:
     parts = Views()
     for name in names[:MOST_CHARTS]:
         series = with_parts(shot, store, Wish(series=SeriesWish(name, points=MOST_POINTS))).series
-        if series is not None and any(value is not None for value in series.median):
+        if series is not None and any(value is not None and math.isfinite(value) for value in series.median):
             parts.series.append(series)
     wish = HeatWish("own", _steps_of_a_column(shot.step), MOST_HEAT_ROWS, HEAT_COLUMNS)
     parts.heat = with_parts(shot, store, Wish(heat=wish)).heat
     return parts
 
 
-def page(report: dict[str, Any], parts: Views) -> str:
-    """The whole page as HTML."""
+def page(report: dict[str, Any], parts: Views, start: list[tuple[str, str]]) -> str:
+    """The whole page as HTML. start: see `started`."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     from ddpmon.export.page import charts
@@ -68,23 +89,34 @@ def page(report: dict[str, Any], parts: Views) -> str:
         loader=PackageLoader("ddpmon.export.page", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     environment.filters["plain"] = plain
-    environment.filters["shown"] = lambda value: plain(f"{value:.4g}" if isinstance(value, float) else str(value))
     template = environment.get_template("page.html")
     rows = reports.rows(report["ranks"])
+    sentences = [(word, sentence) for word, sentence in reports.sentences(report) if word not in _BESIDE_FINDINGS]
     return template.render(
         title=reports.title(report["run"]),
         severity=_severity(report),
-        sentences=reports.sentences(report),
+        verdict=[sentence for word, sentence in sentences if word == "Verdict"],
+        labelled=[*(one for one in sentences if one[0] != "Verdict"), *start],
         facts=reports.facts(report) if report["steps"]["window"] else [],
-        findings=report["findings"],
+        findings=[(finding, _about(finding)) for finding in report["findings"]],
         columns=reports.COLUMNS,
         rows=rows,
         folded=reports.folded(report["ranks"]),
         earlier=reports.earlier(report) if report["steps"]["window"] else [],
         ended=[(row[0], reports.how_it_ended(how)) for row, how in rows if how],
         charts=charts.all_of(report, parts.series, parts.heat),
-        script=charts.script(),
     )
+
+
+def _about(finding: dict[str, Any]) -> str:
+    """Kind, severity, steps, cost and evidence of a finding, in a line."""
+    facts = [finding["kind"].replace("_", " "), finding["severity"]]
+    if finding["since_step"] is not None:
+        until = "" if finding["until_step"] is None else f" to {finding['until_step']:,}"
+        facts.append(f"{'from' if until else 'since'} step {finding['since_step']:,}{until}")
+    if finding["cost_ms"] is not None:
+        facts.append(f"{finding['cost_ms']:.1f} ms a step")
+    return "; ".join([", ".join(facts), *evidence_words(finding["evidence"])])
 
 
 def _steps_of_a_column(steps: int) -> int:
@@ -98,8 +130,3 @@ def _severity(report: dict[str, Any]) -> str:
     """The gravest severity of the findings: "critical", "warn", "info"."""
     severities = {finding["severity"] for finding in report["findings"]}
     return next((severity for severity in ("critical", "warn") if severity in severities), "info")
-
-
-def _check_libraries() -> None:
-    if find_spec("jinja2") is None or find_spec("plotly") is None:
-        raise UsageError(_NEEDED)

@@ -1,26 +1,33 @@
-"""The charts of a report's page: phases of each rank, heat, quantities through time. The browser draws them."""
+"""The charts of a report's page: phases of each rank, heat, quantities through time."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import plotly.graph_objects as go
-from plotly.offline import get_plotlyjs
+from markupsafe import Markup
 
+from ddpmon import numbers
+from ddpmon.export.page.svg import BOTTOM, LEFT, RIGHT, TIMES, TOP, WIDTH, Plot, hint, legend, picture, text
 from ddpmon.messages import LOGGED, PHASES, HeatView, SeriesView
-from ddpmon.messages.quantities import QUANTITIES
+from ddpmon.messages.quantities import EXCESS, NUMBER, PERCENT, QUANTITIES, SHARE, STEP_SERIES
 from ddpmon.plain import plain
 
 COLOURS = dict(zip(PHASES, ("#cc79a7", "#56b4e9", "#0072b2", "#009e73", "#999999", "#f0e442", "#e69f00"), strict=True))
 """Okabe and Ito's, which people with any colour vision can tell apart."""
-_INK, _BAND = "#0072b2", "rgba(86,180,233,0.25)"
+_INK, _BAND = "#0072b2", "#cfe6f7"
 _NOT_FINITE = 255
 _STEPS_OF_CELLS = 253
 """Between the cell of the lowest value, 1, and that of the highest."""
+_HEAT = ((0.0, (242, 242, 242)), (0.25, (247, 208, 138)), (0.6, (230, 159, 0)), (1.0, (140, 45, 4)))
+"""Colours of the heat map by the share of the highest value, and linear between them."""
+_UNKNOWN = (255, 255, 255)
 MOST_BARS = 64
+_ROW = 24
+"""Height of a bar, px."""
 
 
 @dataclass(frozen=True)
@@ -28,14 +35,7 @@ class Chart:
     """A chart as it stands in the page."""
 
     title: str
-    html: str
-    """Of Plotly, whose script the page has once."""
-
-
-def script() -> str:
-    """Plotly's own, which draws the charts."""
-    source: str = get_plotlyjs()
-    return source
+    html: Markup
 
 
 def all_of(report: dict[str, Any], series: Sequence[SeriesView], heat: HeatView | None) -> list[Chart]:
@@ -43,79 +43,137 @@ def all_of(report: dict[str, Any], series: Sequence[SeriesView], heat: HeatView 
     charts = [phases(report["ranks"])] if any(rank["own_ms"] is not None for rank in report["ranks"]) else []
     if heat is not None and heat.columns and len(heat.rows) > 1:
         charts.append(heat_map(heat))
-    return [*charts, *map(through_time, series)]
+    lengths = next((one for one in series if one.name == "step"), None)
+    end_s = max((one.seconds[-1] for one in series), default=0.0)
+    return [*charts, *(through_time(one, lengths, end_s) for one in series)]
 
 
 def phases(ranks: list[dict[str, Any]]) -> Chart:
     """Where each rank's step goes: of very many ranks those with the most own time."""
     ordered = sorted(ranks, key=lambda rank: -(rank["own_ms"] or 0))[:MOST_BARS]
-    ordered.sort(key=lambda rank: -int(rank["rank"]))
-    names = [f"rank {rank['rank']}" for rank in ordered]
-    figure = go.Figure()
-    for phase in PHASES:
-        figure.add_bar(
-            y=names,
-            x=[rank["phases_ms"][phase] for rank in ordered],
-            name=phase,
-            orientation="h",
-            marker_color=COLOURS[phase],
-            hovertemplate=f"%{{y}}: {phase} %{{x:.2f}} ms<extra></extra>",
-        )
-    figure.update_layout(barmode="stack", xaxis_title="ms of a step", legend_traceorder="normal")
+    ordered.sort(key=lambda rank: int(rank["rank"]))
+    lengths = [sum(rank["phases_ms"][phase] or 0.0 for phase in PHASES) for rank in ordered]
+    plot = Plot(TOP + BOTTOM + _ROW * len(ordered), (0.0, max(lengths)), (0.0, float(len(ordered))))
+    plot.x_axis("ms of a step", numbers.short)
+    for place, rank in enumerate(ordered):
+        above, at_ms = TOP + _ROW * place, 0.0
+        plot.parts.append(text(f"rank {rank['rank']}", LEFT - 6, above + 16, "end"))
+        for phase in PHASES:
+            ms = rank["phases_ms"][phase] or 0.0
+            begin, end = plot.at_x(at_ms), plot.at_x(at_ms + ms)
+            told = hint(f"rank {rank['rank']}: {phase} {numbers.ms(ms)} ms")
+            plot.add("rect", told, x=begin, y=above + 2, width=end - begin, height=_ROW - 4, fill=COLOURS[phase])
+            at_ms += ms
     more = "" if len(ordered) == len(ranks) else f"; the {len(ordered)} with the most own time of {len(ranks):,}"
-    return Chart(f"Where each rank's step goes{more}", _drawn(figure, 120 + 24 * len(ordered)))
+    colours = legend([(colour, phase) for phase, colour in COLOURS.items()])
+    return Chart(f"Where each rank's step goes{more}", colours + plot.drawn())
 
 
 def heat_map(heat: HeatView) -> Chart:
     """Own time over the step's median, rank by rank through time."""
-    names = [_row_name(row.ranks) for row in heat.rows]
-    rows = [
-        [_value(heat, cell) for cell in heat.cells[place * heat.columns : (place + 1) * heat.columns]]
-        for place in range(len(heat.rows))
-    ]
-    steps = [max(1, (heat.first + column) * heat.steps) for column in range(heat.columns)]
-    figure = go.Figure(
-        go.Heatmap(
-            z=rows,
-            x=steps,
-            y=names,
-            colorscale=[(0, "#f2f2f2"), (0.25, "#f7d08a"), (0.6, "#e69f00"), (1, "#8c2d04")],
-            zmin=0,
-            zmax=max(25.0, min(100.0, 100 * heat.high)),
-            colorbar_ticksuffix="%",
-            hovertemplate="%{y}, step %{x}: %{z:+.0f}%<extra></extra>",
+    first = max(1, heat.first * heat.steps)
+    tall = max(2, min(_ROW, 600 // len(heat.rows)))
+    plot = Plot(TOP + BOTTOM + tall * len(heat.rows), (float(first), float(heat.last_step)), (0.0, 1.0))
+    top = max(25.0, min(100.0, 100 * heat.high))
+    palette = [_UNKNOWN, *(_colour(_percent(heat, cell) / top) for cell in range(1, _NOT_FINITE)), _UNKNOWN]
+    across = WIDTH - LEFT - RIGHT
+    plot.add(
+        "image", href=picture(heat.cells, heat.columns, palette), x=LEFT, y=TOP, width=across,
+        height=tall * len(heat.rows), preserveAspectRatio="none", style="image-rendering:pixelated",
+    )  # fmt: skip
+    for place, row in enumerate(heat.rows):
+        name = _row_name(row.ranks)
+        if tall >= 12 or place % math.ceil(12 / tall) == 0:
+            plot.parts.append(text(name, LEFT - 6, TOP + tall * (place + 0.5) + 4, "end"))
+        told = hint(f"{name}: {_peak(heat, place)}")
+        plot.add("rect", told, x=LEFT, y=TOP + tall * place, width=across, height=tall, class_="point")
+    plot.x_axis("step", lambda value: numbers.count(round(value)))
+    shown = [(share, _colour(share)) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    colours = legend(
+        [
+            (f"rgb{colour}", f"{share * top:.0f}%{' and more' if share == 1 else ' or less' if share == 0 else ''}")
+            for share, colour in shown
+        ]
+    )
+    return Chart("Own time over the median of all ranks", colours + plot.drawn())
+
+
+def through_time(series: SeriesView, lengths: SeriesView | None, end_s: float) -> Chart:
+    """Draw the median rank and the band of all through time; each point names who is furthest out.
+
+    Args:
+        series: The quantity.
+        lengths: The lengths of steps; None: not measured.
+        end_s: Where the axis of time ends; it begins with the run.
+
+    """
+    row = QUANTITIES.get(series.name)
+    scale = row.unit.screen if row else 1.0
+    unit = "%" if row and row.unit in {SHARE, EXCESS, PERCENT} else ""
+    low, median, high = (_scaled(values, scale) for values in (series.low, series.median, series.high))
+    measured = [value for values in (low, median, high) for value in values if value is not None]
+    floor = 0.0 if row and row.unit is not NUMBER and min(measured) >= 0 else min(measured)
+    plot = Plot(200, (0.0, end_s), (floor, max(measured)))
+    plot.y_axis(lambda value: numbers.short(value) + unit)
+    plot.x_axis("since the run started", numbers.duration, TIMES)
+    pieces = stretches(series, lengths)
+    for begin, end in pieces:
+        places = [place for place in range(begin, end) if median[place] is not None]
+        band = [(place, low[place], high[place]) for place in places]
+        over = [(series.seconds[place], value) for place, _, value in band if value is not None]
+        under = [(series.seconds[place], value) for place, value, _ in band if value is not None]
+        plot.area([*over, *reversed(under)], fill=_BAND)
+        line = [(series.seconds[place], value) for place in places if (value := median[place]) is not None]
+        if len(line) == 1:
+            plot.add("circle", cx=plot.at_x(line[0][0]), cy=plot.at_y(line[0][1]), r=1.5, fill=_INK)
+        plot.line(line, fill="none", stroke=_INK, stroke_width=1.5)
+    edges = [plot.at_x(at) for at in series.seconds]
+    for place, (before, here, after) in enumerate(
+        zip([edges[0], *edges], edges, [*edges[1:], edges[-1]], strict=False)
+    ):
+        left, right = (before + here) / 2, (here + after) / 2
+        words = _named(place, median=median, lowest=low, highest=high)
+        who = "" if series.worst[place] is None else f"; furthest out: rank {series.worst[place]}"
+        step = f"step {numbers.count(series.steps[place])}, " if series.steps[place] else ""
+        told = hint(f"{step}{numbers.duration(series.seconds[place])}: {', '.join(words)}{who}")
+        plot.add(
+            "rect", told, x=left, y=TOP, width=max(0.5, right - left), height=plot.height - TOP - BOTTOM, class_="point"
         )
+    entries = (
+        [(_INK, "median of all ranks"), (_BAND, "lowest to highest rank")] if low != high else [(_INK, "all ranks")]
     )
-    figure.update_layout(xaxis_title="step", yaxis_autorange="reversed")
-    return Chart("Own time over the median of all ranks", _drawn(figure, 140 + min(600, 22 * len(names))))
+    if len(pieces) > 1:
+        entries.append(("#ffffff", "gaps: no step was being trained (evaluation, checkpoint, another pause)"))
+    return Chart(_title(series.name), legend(entries) + plot.drawn())
 
 
-def through_time(series: SeriesView) -> Chart:
-    """The median rank, the band of all, and at each point who is furthest out."""
-    worst = ["–" if rank is None else str(rank) for rank in series.worst]
-    seconds, low, high = list(series.seconds), _finite(series.low), _finite(series.high)
-    figure = go.Figure()
-    if low != high:
-        hidden = {"mode": "lines", "line_width": 0, "showlegend": False, "hoverinfo": "skip"}
-        figure.add_scatter(x=seconds, y=low, **hidden)
-        figure.add_scatter(x=seconds, y=high, fill="tonexty", fillcolor=_BAND, **hidden)
-    figure.add_scatter(
-        x=seconds,
-        y=_finite(series.median),
-        mode="lines",
-        line={"color": _INK, "width": 1.5},
-        showlegend=False,
-        customdata=list(zip(series.steps, low, high, worst, strict=True)),
-        hovertemplate="step %{customdata[0]}, %{x:.1f} s: median %{y:.4g}, %{customdata[1]:.4g} to "
-        "%{customdata[2]:.4g}; furthest: rank %{customdata[3]}<extra></extra>",
-    )
-    figure.update_layout(xaxis_title="seconds since the run started")
-    return Chart(_title(series.name), _drawn(figure, 280))
+def stretches(series: SeriesView, lengths: SeriesView | None) -> list[tuple[int, int]]:
+    """Places of points that follow each other without a pause, as ranges.
+
+    There is one where the steps of a point took less than half of the time since the point before.
+    """
+    if series.name not in STEP_SERIES or lengths is None or lengths.seconds != series.seconds:
+        return [(0, len(series.seconds))]
+    bounds = [0]
+    for place, (before, at) in enumerate(itertools.pairwise(series.seconds), 1):
+        step_ms = lengths.median[place]
+        if step_ms is not None and math.isfinite(step_ms) and step_ms / 1e3 * lengths.merged < (at - before) / 2:
+            bounds.append(place)
+    return list(itertools.pairwise([*bounds, len(series.seconds)]))
+
+
+def _named(place: int, **values: Sequence[float | None]) -> list[str]:
+    return [f"{name} {numbers.short(each[place])}" for name, each in values.items()]
+
+
+def _scaled(values: Sequence[float | None], scale: float) -> list[float | None]:
+    """As screens show them; None: not measured, or not finite."""
+    return [None if value is None or not math.isfinite(value) else value * scale for value in values]
 
 
 def _title(name: str) -> str:
     if name.startswith(LOGGED):
-        return plain(name.removeprefix(LOGGED))
+        return f"{plain(name.removeprefix(LOGGED))} (logged by the script)"
     return QUANTITIES[name].chart or name if name in QUANTITIES else plain(name)
 
 
@@ -124,27 +182,26 @@ def _row_name(ranks: tuple[int, int]) -> str:
     return f"rank {first}" if first == last else f"ranks {first}-{last}"
 
 
-def _value(heat: HeatView, cell: int) -> float | None:
-    """Of a cell, in percent; None where nothing is known."""
-    if cell in {0, _NOT_FINITE}:
-        return None
-    return round(100 * (heat.low + (cell - 1) / _STEPS_OF_CELLS * (heat.high - heat.low)), 1)
+def _percent(heat: HeatView, cell: int) -> float:
+    """What a cell stands for."""
+    return 100 * (heat.low + (cell - 1) / _STEPS_OF_CELLS * (heat.high - heat.low))
 
 
-def _finite(values: Sequence[float | None]) -> list[float | None]:
-    return [value if value is not None and math.isfinite(value) else None for value in values]
+def _peak(heat: HeatView, place: int) -> str:
+    """The highest value of a row, and when it was."""
+    cells = heat.cells[place * heat.columns : (place + 1) * heat.columns]
+    known = [cell if 0 < cell < _NOT_FINITE else 0 for cell in cells]
+    highest = max(known)
+    if not highest:
+        return "nothing measured"
+    step = max(1, (heat.first + known.index(highest)) * heat.steps)
+    return f"at most {_percent(heat, highest):+.0f}%, at step {numbers.count(step)}"
 
 
-def _drawn(figure: go.Figure, height: int) -> str:
-    figure.update_layout(
-        template="plotly_white",
-        height=height,
-        margin={"l": 70, "r": 20, "t": 10, "b": 40},
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"},
-        font={"family": "system-ui, sans-serif", "size": 13},
-        dragmode="zoom",
-    )
-    drawn: str = figure.to_html(
-        full_html=False, include_plotlyjs=False, config={"displayModeBar": False, "responsive": True}
-    )
-    return drawn
+def _colour(share: float) -> tuple[int, int, int]:
+    """Of a value, by its share of the highest one."""
+    share = min(1.0, max(0.0, share))
+    (low, below), (high, above) = next(pair for pair in itertools.pairwise(_HEAT) if share <= pair[1][0])
+    part = (share - low) / (high - low)
+    red, green, blue = (round(a + (b - a) * part) for a, b in zip(below, above, strict=True))
+    return red, green, blue

@@ -85,17 +85,16 @@ def _marked(line: Line, column: int) -> Line:
 
 
 def what_if(view: TimelineView) -> str:
-    """What mending would gain, in words."""
+    """How long the steps would take with the late ranks mended. The gain over all steps is the finding's."""
     if view.mended is None:
         return "no rank is late for long: there is none to mend"
     real = sum(step.length_ms for step in view.steps)
     mended = sum(step.mended_ms or step.length_ms for step in view.steps)
     if mended <= 0:
         return ""
-    gain = real / mended
     its = "its" if view.mended_host or len(view.mended_ranks) < 2 else "their"
     took = f"these steps take {numbers.ms(mended)} ms instead of {numbers.ms(real)}"
-    return f"with {_mended(view)} as {its} peers {took}: {gain:.2f}x"
+    return f"with {_mended(view)} as {its} peers {took}"
 
 
 def _mended(view: TimelineView) -> str:

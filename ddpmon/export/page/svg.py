@@ -1,0 +1,143 @@
+"""Drawings of a page: SVG that every browser, mail program and artifact viewer shows without a script."""
+
+from __future__ import annotations
+
+import base64
+import math
+import struct
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from markupsafe import Markup, escape
+
+from ddpmon.plain import plain
+
+WIDTH = 1150
+LEFT, RIGHT, TOP, BOTTOM = 70, 30, 8, 38
+"""Margins of the plot in its drawing, px."""
+MOST_TICKS = 8
+TIMES = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400)
+"""Distances of ticks on an axis of time, in seconds; of longer ones, days."""
+_LABEL = "#565f6b"
+_GRID = "#e4e8ec"
+
+
+def element(name: str, content: str = "", /, **attributes: object) -> Markup:
+    """Return an element. `_` in an attribute's name stands for "-"; text is escaped unless it is Markup."""
+    written = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(f"{value:.2f}" if isinstance(value, float) else value)}"'
+        for key, value in attributes.items()
+    )
+    return Markup(f"<{name}{written}>{escape(content)}</{name}>")  # noqa: S704  every part is escaped
+
+
+def text(words: str, x: float, y: float, anchor: str = "start") -> Markup:
+    """A label."""
+    return element("text", plain(words), x=x, y=y, text_anchor=anchor, fill=_LABEL)
+
+
+def hint(words: str) -> Markup:
+    """What a browser shows where the pointer rests on an element."""
+    return element("title", plain(words))
+
+
+def legend(entries: Sequence[tuple[str, str]]) -> Markup:
+    """A line of (colour, meaning)."""
+    return element(
+        "p",
+        Markup(" ").join(
+            element("span", element("i", "", style=f"background:{colour}") + escape(plain(words)))
+            for colour, words in entries
+        ),
+        class_="legend",
+    )
+
+
+def ticks(low: float, high: float, distances: Sequence[float] = ()) -> list[float]:
+    """Return round values between two others, both included where they are round.
+
+    distances: those to choose from before round multiples of the last one.
+    """
+    span = high - low
+    fitting = next((each for each in distances if span <= each * MOST_TICKS), None)
+    if fitting is None:
+        unit = distances[-1] if distances else 1.0
+        power = unit * 10.0 ** math.floor(math.log10(span / MOST_TICKS / unit))
+        fitting = next(power * factor for factor in (1, 2, 5, 10) if span <= power * factor * MOST_TICKS)
+    first = math.ceil(low / fitting - 1e-9)
+    return [fitting * place for place in range(first, math.floor(high / fitting + 1e-9) + 1)]
+
+
+@dataclass
+class Plot:
+    """A plot with two linear axes. Ranges are made wider where they are empty."""
+
+    height: int
+    x: tuple[float, float]
+    y: tuple[float, float]
+    parts: list[Markup] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.x, self.y = _range(self.x), _range(self.y)
+
+    def at_x(self, value: float) -> float:
+        """Where a value lies, in px."""
+        low, high = self.x
+        return LEFT + (value - low) / (high - low) * (WIDTH - LEFT - RIGHT)
+
+    def at_y(self, value: float) -> float:
+        """The same from above."""
+        low, high = self.y
+        return self.height - BOTTOM - (value - low) / (high - low) * (self.height - BOTTOM - TOP)
+
+    def add(self, name: str, content: str = "", /, **attributes: object) -> None:
+        """Draw an element."""
+        self.parts.append(element(name, content, **attributes))
+
+    def line(self, points: Sequence[tuple[float, float]], **attributes: object) -> None:
+        """Join points, which are values."""
+        path = " ".join(f"{self.at_x(x):.1f},{self.at_y(y):.1f}" for x, y in points)
+        self.add("polyline", points=path, **attributes)
+
+    def area(self, points: Sequence[tuple[float, float]], **attributes: object) -> None:
+        """Fill what lies between points, which are values."""
+        path = " ".join(f"{self.at_x(x):.1f},{self.at_y(y):.1f}" for x, y in points)
+        self.add("polygon", points=path, **attributes)
+
+    def x_axis(self, title: str, written: Callable[[float], str], distances: Sequence[float] = ()) -> None:
+        """Draw ticks below the plot, and what they count. distances: see `ticks`."""
+        for value in ticks(*self.x, distances):
+            x = self.at_x(value)
+            self.add("line", x1=x, x2=x, y1=float(TOP), y2=float(self.height - BOTTOM), stroke=_GRID)
+            self.parts.append(text(written(value), x, self.height - BOTTOM + 14, "middle"))
+        self.parts.append(text(title, (LEFT + WIDTH - RIGHT) / 2, self.height - 6, "middle"))
+
+    def y_axis(self, written: Callable[[float], str]) -> None:
+        """Draw ticks left of the plot."""
+        for value in ticks(*self.y):
+            y = self.at_y(value)
+            self.add("line", x1=float(LEFT), x2=float(WIDTH - RIGHT), y1=y, y2=y, stroke=_GRID)
+            self.parts.append(text(written(value), LEFT - 6, y + 4, "end"))
+
+    def drawn(self) -> Markup:
+        """The drawing."""
+        return element("svg", Markup("").join(self.parts), viewBox=f"0 0 {WIDTH} {self.height}", role="img")
+
+
+def _range(values: tuple[float, float]) -> tuple[float, float]:
+    low, high = values
+    return (low, high) if high > low else (low - 0.5, low + 0.5)
+
+
+def picture(cells: bytes, columns: int, palette: Sequence[tuple[int, int, int]]) -> str:
+    """Return a PNG as a data URL: a pixel for each cell, which is a place in the palette; row by row."""
+    rows = b"".join(b"\0" + cells[first : first + columns] for first in range(0, len(cells), columns))
+    header = struct.pack(">IIBBBBB", columns, len(cells) // columns, 8, 3, 0, 0, 0)
+    colours = b"".join(map(bytes, palette))
+    chunks = [(b"IHDR", header), (b"PLTE", colours), (b"IDAT", zlib.compress(rows, 9)), (b"IEND", b"")]
+    png = b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+        for name, content in chunks
+    )
+    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
