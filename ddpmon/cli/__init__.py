@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
+from typing import TextIO, cast
 
 import click
 
@@ -21,6 +21,7 @@ from ddpmon.cli.metrics import metrics
 from ddpmon.cli.replaying import demo, replay
 from ddpmon.cli.stacking import stack
 from ddpmon.cli.stopping import stop
+from ddpmon.cli.streams import OutputError, StandardStream, occupy_closed
 from ddpmon.cli.viewing import attach, logs, ls, report
 from ddpmon.errors import DdpmonError, UsageError
 from ddpmon.glyphs import ascii_for, in_ascii, started_with
@@ -85,17 +86,13 @@ for command in (
 
 def main() -> None:
     """Run the command line and exit with its code; what a person did wrong is one line on stderr."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError):
-            stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a log in ASCII must not end a run's watcher
-    shown = ascii_for if in_ascii(started_with()) else str
-    if sys.stdout.isatty():
-        sys.stdout = PlainOutput(sys.stdout, shown)  # all of it that anything here uses
-    if sys.stderr.isatty():
-        sys.stderr = PlainOutput(sys.stderr, shown)
+    occupy_closed()
+    sys.stdout, sys.stderr = StandardStream(_plain(sys.stdout)), StandardStream(_plain(sys.stderr), survives=True)
     try:
         code = commands.main(prog_name="ddpmon", standalone_mode=False, obj=main)
-        sys.stdout.flush()
+        sys.stdout.settle()
+    except OutputError as error:
+        code = 1 if error.reader_left else _complain(str(error), 1)
     except click.UsageError as error:
         usage = f" ({error.ctx.command_path} --help)" if error.ctx else ""
         code = _complain(error.format_message().rstrip(".") + usage, 2)
@@ -107,10 +104,19 @@ def main() -> None:
         code = _complain(str(error), 1)
     except (click.Abort, KeyboardInterrupt):
         code = INTERRUPTED
-    except BrokenPipeError:  # the reader of our output left: `ddpmon ls | head -1`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1  # as click answers it while a command still runs
+    with contextlib.suppress(OutputError):  # what was printed before an error
+        sys.stdout.settle()
+    sys.stderr.settle()
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _plain(stream: TextIO | None) -> TextIO | None:
+    """Return the stream that this command writes to, plain text where it is a terminal. None: it is closed."""
+    with contextlib.suppress(AttributeError):
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a log in ASCII must not end a run's watcher
+    if stream is None or not stream.isatty():
+        return stream
+    return cast("TextIO", PlainOutput(stream, ascii_for if in_ascii(started_with()) else str))
 
 
 def _complain(text: str, code: int) -> int:

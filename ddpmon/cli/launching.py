@@ -244,10 +244,12 @@ def exec_(
 def _start(launch_spec: Spec, run_id: str, headless: bool, every: float, notify: str, job: Job | None = None) -> int:
     from ddpmon import runs
     from ddpmon.cli import watching
+    from ddpmon.cli.streams import survive_lost_output
     from ddpmon.errors import RunNotFoundError
     from ddpmon.launch import joining
     from ddpmon.launch.stop import request
 
+    survive_lost_output("the run goes on, and this command ends with it")
     _make_room()
     if headless or not watching.interactive():
         with watching.Signals(owns_run=True) as signals:

@@ -7,12 +7,12 @@ prints nothing. So both come over standard input: a byte for Ctrl-C, and its end
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import shutil
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from types import FrameType
 
 from ddpmon.remote.address import Address
@@ -23,10 +23,10 @@ _INTERRUPT = b"\x03"
 INTERRUPTED = 130
 
 
-def run_there(address: Address, words: list[str]) -> int:
+def run_there(address: Address, words: list[str], write: Callable[[bytes], None]) -> int:
     """Run a command of ddpmon there; its exit code. UnreachableError: ssh or ddpmon there does not answer.
 
-    The first Ctrl-C is the command's, the second leaves.
+    The first Ctrl-C is the command's, the second leaves. write: prints what the command printed.
     """
     size = ["--columns", str(shutil.get_terminal_size().columns)] if sys.stdout.isatty() else []
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # ssh is started so that Ctrl-C does not end it
@@ -46,8 +46,7 @@ def run_there(address: Address, words: list[str]) -> int:
             signal.signal(signal.SIGINT, interrupt)
             line.greeted()
             while data := line.read():
-                sys.stdout.buffer.write(data)
-                sys.stdout.buffer.flush()
+                write(data)
             return line.exit_code()
     finally:
         signal.signal(signal.SIGINT, before)
@@ -56,8 +55,8 @@ def run_there(address: Address, words: list[str]) -> int:
 def begin() -> None:
     """At the far side: say that ddpmon begins here, and listen for Ctrl-C and for the end of the line."""
     os.write(1, greeting())
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # who waits for a line is at a terminal
+    with contextlib.suppress(AttributeError):
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # who waits for a line is at a terminal
     # What was SIG_IGN in a shell that started this in the background would not end `logs -f`.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)

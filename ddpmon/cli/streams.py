@@ -1,0 +1,113 @@
+"""Standard streams of a command whose disk is full, whose reader has left, or which were closed from the start."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sys
+from typing import Any, TextIO
+
+from ddpmon.errors import DdpmonError
+
+_FOR_GOOD = {errno.EPIPE, errno.EBADF}
+"""Errors after which no later write can succeed. A full disk may be freed."""
+
+
+class OutputError(DdpmonError):
+    """Standard output cannot be written to."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(f"standard output: {error.strerror}")
+        self.reader_left = error.errno == errno.EPIPE
+
+
+class StandardStream:
+    """A standard stream that raises OutputError where it cannot be written to, or goes on without a word of it."""
+
+    def __init__(self, stream: TextIO | None, *, survives: bool = False) -> None:
+        """Wrap a stream; None is one whose descriptor was closed when Python started.
+
+        survives: Drop what cannot be written, and raise nothing.
+        """
+        self._stream = open(os.devnull, "w") if stream is None else stream  # noqa: SIM115  open to the end
+        self._broken = OSError(errno.EBADF, os.strerror(errno.EBADF)) if stream is None else None
+        self._survives = survives
+        self._complaint = ""
+
+    def survive(self, complaint: str) -> None:
+        """Raise nothing from now on. The first error becomes one line on standard error that ends with `complaint`."""
+        self._survives, self._complaint = True, complaint
+
+    def write(self, text: str) -> int:
+        """Write text; return its length."""
+        self._try(self._stream.write, text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Hand everything to the kernel."""
+        self._try(self._stream.flush)
+
+    def write_bytes(self, data: bytes) -> None:
+        """Write bytes and flush."""
+        self._try(self._stream.buffer.write, data)
+        self._try(self._stream.buffer.flush)
+
+    def settle(self) -> None:
+        """Flush for the last time: nothing is left that Python would fail to flush when it exits."""
+        try:
+            self.flush()
+        finally:
+            self.survive("")
+            try:
+                self._stream.flush()
+            except OSError:  # of a full disk: it is buffered still
+                self._discard()
+
+    def _try(self, call: Any, *args: object) -> None:
+        try:
+            if self._broken is not None:
+                raise self._broken
+            call(*args)
+        except OSError as error:
+            if error.errno in _FOR_GOOD:
+                self._broken = error
+                self._discard()
+            if not self._survives:
+                raise OutputError(error) from None
+            complaint, self._complaint = self._complaint, ""
+            if complaint:
+                print(f"ddpmon: standard output: {error.strerror}; {complaint}", file=sys.stderr)
+
+    def _discard(self) -> None:
+        """Let the descriptor lead to /dev/null, so that flushing what is still buffered succeeds."""
+        with contextlib.suppress(OSError, ValueError):
+            nothing = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nothing, self._stream.fileno())
+            os.close(nothing)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def occupy_closed() -> None:
+    """Open /dev/null in the place of closed standard descriptors, else the next file opened would become one."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number: this one
+    if sys.stdin is None:
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115  open to the end
+
+
+def survive_lost_output(complaint: str) -> None:
+    """Have the command go on where its standard output cannot be written to; one line on standard error says so."""
+    if isinstance(sys.stdout, StandardStream):
+        sys.stdout.survive(complaint)
+
+
+def write_bytes(data: bytes) -> None:
+    """Write bytes to standard output and flush. Raises OutputError."""
+    if isinstance(sys.stdout, StandardStream):
+        sys.stdout.write_bytes(data)
