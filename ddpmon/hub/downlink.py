@@ -262,7 +262,7 @@ class Downlink:
                 self._collector.take([name, item.frame], now, unix, peer, later_us=min(node.later_us))
             elif process := self._store.registry.everyone.get(process_key(item.pid, node.number)):
                 was_gone = process.gone
-                self._collector.ended(process, left=item.left, end=item.end)
+                self._collector.ended(process, left=item.left, end=item.end, steps=item.steps)
                 if (
                     process.dead
                     and not was_gone

@@ -26,8 +26,9 @@ from ddpmon.hub.opening import open_recording
 from ddpmon.hub.pace import Pace
 from ddpmon.hub.processes import Processes
 from ddpmon.hub.sockets import Sockets
+from ddpmon.hub.step_counters import StepCounters
 from ddpmon.hub.viewers import Viewers
-from ddpmon.messages import FromRank, Snapshot, ToRank, Wish
+from ddpmon.messages import FromRank, Hello, Snapshot, ToRank, Wish
 from ddpmon.recording.collector import Collector
 from ddpmon.runs import open_files
 from ddpmon.store.endings import ends_here, whole_ending
@@ -85,6 +86,7 @@ class Hub:
         self._nodes.begin(self._viewers)
         self._asking = Asking(self._store.registry, self._collector.ask_for_viewer)
         self._processes = Processes(self._store, self._recorder, self._asking)
+        self._step_counters = StepCounters(self._store.registry)
         self._cores = Cores(self._store.registry.host)
         self._books = Bookkeeping(self._store, self._recorder, self._collector)
         self._alerts = Alerts(runs.alert_command(run), self._store, self._store.add_event)
@@ -168,7 +170,7 @@ class Hub:
         self._reload()
         store = self._store
         self._books.take_tails()  # before anyone is called gone without a goodbye
-        fallen = store.registry.mark_dead()
+        fallen = self._mark_dead()
         for process in fallen:
             self._recorder.process(process)
             self._nodes.ended(process)
@@ -250,6 +252,16 @@ class Hub:
         if process.hello.through:
             self._heard_at = process.heard_at
 
+        if isinstance(message, Hello):
+            self._step_counters.follow(process)
+
+    def _mark_dead(self) -> list[RankProcess]:
+        """Mark the ranks that have died, and count what they could not send; returns those of the current attempt."""
+        fallen = self._store.registry.mark_dead()
+        for process in self._step_counters.settle():
+            self._recorder.process(process)
+        return fallen
+
     def _build(self, version: int) -> Snapshot:
         return snapshot(self._store, self._epoch, version, time.monotonic(), time.time())
 
@@ -277,7 +289,7 @@ class Hub:
         store = self._store
         over = store.run.ended or store.run.lost()
         if over:
-            store.registry.mark_dead()
+            self._mark_dead()
             self._nodes.end(ends_here(store.run, store.registry))
             self._hand_over()
         now, unix = time.monotonic(), time.time()
@@ -285,13 +297,14 @@ class Hub:
         self._add_refusal_events(unix)
         if over:
             store.live = False
-            store.registry.mark_dead()
+            self._mark_dead()
         store.digest(final=over)  # before ranks that are silent count as dead: they were silent in the last steps
         if over:
             store.ending = whole_ending(store.run, store.registry)
             for process in store.registry.seats.values():
                 process.dead = not process.left
                 self._recorder.process(process)
+            self._step_counters.settle()
         store.judge(now, unix)
         self._alerts.check(now, unix)
         self._books.keep_last(now, unix)

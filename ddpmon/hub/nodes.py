@@ -283,8 +283,8 @@ class Nodes:
     def end(self, ends: Mapping[int, End]) -> None:
         """The run is over on this machine: its processes ended so, by pid."""
         if self._up is not None:
-            for process in self._store.registry.everyone.values():
-                if not process.hello.through and (end := ends.get(process.hello.pid)):
+            for pid, process in self._store.registry.everyone.items():
+                if not process.hello.through and (end := ends.get(pid)):
                     self._up.ended(process, end)
             if self._store.run.state() == "failed":
                 self._up.end()

@@ -149,7 +149,7 @@ class Uplink:
 
     def ended(self, process: RankProcess, end: End | None = None) -> None:
         """A rank's process is there no more. end: how it ended, once the logs say it."""
-        self._bundles.add(Item(process.hello.pid, b"", left=process.left, end=end))
+        self._bundles.add(Item(process.hello.pid, b"", left=process.left, end=end, steps=process.steps))
         self._urgent = True
 
     def end(self) -> None:

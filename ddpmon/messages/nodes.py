@@ -68,6 +68,8 @@ class Item(msgspec.Struct, array_like=True):
     """It ended with a goodbye."""
     end: End | None = None
     """Of a process that has ended, once the run on its node is over."""
+    steps: int = 0
+    """Of a process that has ended: how many it finished, those that it could not tell of any more included."""
 
 
 class Packed(msgspec.Struct, array_like=True):
@@ -191,6 +193,7 @@ def decode_from_node(frame: bytes) -> FromNode:
         _check(0 <= message.now_us < MAX_US and 0 <= message.dropped < MAX_STEP, "now_us", message.now_us)
         _check(len(message.items) <= MAX_ITEMS, "messages in a bundle", len(message.items))
         _check(all(0 < item.pid <= 1 << 22 for item in message.items), "pid", "out of range")
+        _check(all(0 <= item.steps < MAX_STEP for item in message.items), "steps", "out of range")
         for end in (item.end for item in message.items if item.end is not None):
             check_end(end)
         places = [packed.place for packed in message.blocks]

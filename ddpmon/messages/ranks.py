@@ -233,6 +233,10 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
     """Set by hubs: the node whose hub passed it on; 0: it spoke to this hub itself."""
     world: str = ""
     """A name that all ranks of its process group have, and those of no other; "": not known (yet)."""
+    began_us: int = 0
+    """When the probe began in this program, CLOCK_MONOTONIC: a process that replaces its program keeps its pid."""
+    counter_fd: int = -1
+    """The process's descriptor of its `step_counter`; -1: it has none."""
 
 
 class Batch(msgspec.Struct, array_like=True, tag="batch"):

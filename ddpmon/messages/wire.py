@@ -240,6 +240,7 @@ def check_hello(hello: Hello) -> None:
     require(0 <= hello.through < MAX_WORLD, "through", hello.through)
     require(0 <= hello.restart < MAX_RESTART, "restart", hello.restart)
     require(len(hello.world) <= MAX_NAME, "world", hello.world[:MAX_NAME])
+    require(0 <= hello.began_us < MAX_US and -1 <= hello.counter_fd < 1 << 31, "began_us", hello.began_us)
     sizes = (hello.parameters, hello.gradient_bytes, hello.buffer_bytes)
     require(min(sizes) >= 0 and max(sizes) < MAX_US, "size of the model", sizes)
 

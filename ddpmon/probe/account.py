@@ -47,6 +47,8 @@ class Account:
         self.sampled: deque[SampledElements] = deque(maxlen=WAITING)
         """Digests of replicas whose values are still to arrive from the device."""
         self.total_steps: int | None = None
+        self.updates = 0
+        """The count in `messages.step_counter`, up to the note that is read."""
         self.unsynchronised = 0
         """Optimizer steps on gradients that were not synchronised, though there is a DDP model."""
         self._identity = identity
@@ -65,8 +67,7 @@ class Account:
         self._marked_step = 0
         """The marked step that runs now; 0: none."""
         self._on_device = False
-        self._fetch_began = 0
-        self._arrival = 0
+        self._fetch_began = self._arrival = 0
         self._arrived: DeviceEvent | None = None
         """When, on the device's timeline, the gradients of the next note were ready."""
         self._reduced: list[tuple[int, int, DeviceEvent | None]] = []
@@ -255,8 +256,8 @@ class Account:
                 arrival, event = another, its_event
         self._reduced.clear()
         clock.blocked_at_the_end(SYNC_GRADIENTS, min(arrival, now), now, payload_bytes, BACKWARD, event)
-        self._ddp = True
-        self._unreduced = False
+        self._ddp, self._unreduced = True, False
+        self.updates += 1
         clock.cut(now)
         self.iteration.synchronised(marked=self._marked)
         self._step_done()
@@ -299,8 +300,8 @@ class Account:
         self.clock.base = OTHER
         now = self.clock.leave()
         self.gradients_taken(key)  # in a closure
-        if models:
-            self.unsynchronised += self._unreduced
+        self.updates += self._unreduced
+        self.unsynchronised += self._unreduced and models
         if not self._ddp and not self._marked and (self._unreduced or not models):
             self.clock.cut(now)
             self.gradients_taken(key)
@@ -343,8 +344,7 @@ class Account:
 
     def step_entered(self, samples: int | None, total: int | None, _none: None) -> None:
         """A step that the script marks itself begins."""
-        self._marked = True
-        self._marked_step = self.clock.step + 1
+        self._marked, self._marked_step = True, self.clock.step + 1
         self.clock.marked_samples = samples
         if not self._begun:
             self._begun = True

@@ -8,7 +8,7 @@ import sys
 from multiprocessing import util
 
 from ddpmon import api
-from ddpmon.probe import forwards, hooks, output, stack_signal, trainers
+from ddpmon.probe import forwards, hooks, leaving, output, stack_signal, trainers
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.listener import Listener
 from ddpmon.probe.stack import places
@@ -56,6 +56,7 @@ def _prepare(listener: Listener, address: str) -> None:
         # Forked and forkserver children of multiprocessing run only the latter, everyone else atexit.
         atexit.register(sender.finish)
         util.Finalize(None, sender.finish, exitpriority=100)
+        leaving.install(sender.finish, listener.leave)
         atexit.register(_write_error_file)
 
     listener.on_start = start

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from torch import is_grad_enabled
 from torch.nn.parallel import DistributedDataParallel
 
+from ddpmon.messages.step_counter import UPDATES
 from ddpmon.probe.account import (
     BACKWARD_BEGINS,
     BACKWARD_ENDS,
@@ -216,6 +217,7 @@ class EveryStep(ScriptCalls):
 
     def _gradients_reduced(self) -> None:
         """A backward reduced gradients."""
+        self.pen.updates[UPDATES] += 1
         self._synchronised_backwards += 1
         if self._synchronised_backwards == self._digests_at:
             self._digests_due()
@@ -275,6 +277,7 @@ class EveryStep(ScriptCalls):
         pen.mark((OPTIMIZER_ENDS, monotonic_ns(), None, id(optimizer), bool(self.replicas), None))
         if pen.unreduced:
             pen.unreduced = False
+            pen.updates[UPDATES] += 1
             if self.replicas:
                 self._update_unsynchronised()
 

@@ -14,6 +14,7 @@ from time import monotonic_ns
 from typing import Any
 
 from ddpmon import api
+from ddpmon.probe import updates
 from ddpmon.probe.account import EVERY_STEP, Account
 from ddpmon.probe.cuda import Events, Readings
 from ddpmon.probe.identity import Identity
@@ -41,6 +42,7 @@ class Pen:
         "optimizers",
         "thread",
         "unreduced",
+        "updates",
     )
 
     def begin(self, note: Callable[[Note], None], loss: Loss) -> None:
@@ -60,6 +62,8 @@ class Pen:
         """Models whose next backward reduces gradients."""
         self.unreduced = False
         """Whether a backward since the last optimizer step left gradients that no reducer was prepared for."""
+        self.updates = updates.private()
+        """Counts updates of models, in memory that the hub reads once this process was killed."""
         self.optimizers: dict[int, str] = {}
         """Those that live, by their id: a name for what each updates, "" before its first step."""
 

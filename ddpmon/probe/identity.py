@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 from typing import Any
 
 import torch
@@ -45,6 +46,7 @@ class Identity:
             "notes": [],
             "missing": {},
             "cores": len(os.sched_getaffinity(0)),
+            "began_us": time.monotonic_ns() // 1000,
         }
 
     @property
@@ -105,6 +107,10 @@ class Identity:
     def take_world(self, world: str) -> None:
         """The name of the process group is known."""
         self._change(world=world)
+
+    def counts_steps(self, descriptor: int) -> None:
+        """Its step counter is there."""
+        self._change(counter_fd=descriptor)
 
     def take_model(self, model: Any, gradient_bytes: int, buffer_bytes: int) -> None:
         """A model was wrapped in DDP: its device is this rank's; several models add up."""

@@ -28,7 +28,7 @@ from ddpmon.messages import (
     encode,
 )
 from ddpmon.plain import utf8
-from ddpmon.probe import output, stack_signal, tail
+from ddpmon.probe import output, stack_signal, tail, updates
 from ddpmon.probe.cuda import pending, resolve
 from ddpmon.probe.device_timeline import DeviceTimeline, passed
 from ddpmon.probe.devices import Sampler
@@ -85,6 +85,9 @@ class Sender(threading.Thread):
 
     def start(self) -> None:
         """Begin to read and to send: from now on the training thread's notes wait for this thread."""
+        pen = self._listener.pen
+        pen.updates, descriptor = updates.shared(pen.updates)
+        self._listener.identity.counts_steps(descriptor)
         self._listener.defer()
         super().start()
 
@@ -146,8 +149,11 @@ class Sender(threading.Thread):
 
     def _read(self) -> None:
         """Read all notes of the training thread."""
-        while self._listener.journal.read(NOTES_AT_ONCE):
+        listener = self._listener
+        while listener.journal.read(NOTES_AT_ONCE):
             self._make_way()
+        clock = listener.clock
+        updates.mark_read(listener.pen.updates, max(0, listener.account.updates - len(clock.held)), clock.step)
 
     def _make_way(self) -> None:
         """Let the training thread have the GIL if this one has kept it for long, unless this thread is to end."""

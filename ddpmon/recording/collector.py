@@ -288,8 +288,9 @@ class Collector:
         """Ask one rank, which may well come on, for its stack."""
         self._answer(process.identity, Where(brief=True))
 
-    def ended(self, process: RankProcess, *, left: bool, end: End | None = None) -> None:
-        """A process of another node is there no more. left: it said goodbye."""
+    def ended(self, process: RankProcess, *, left: bool, end: End | None = None, steps: int = 0) -> None:
+        """A process of another node is there no more. left: it said goodbye. steps: how many it finished."""
+        process.steps = max(process.steps, steps)
         process.end = end or process.end
         process.left = process.left or left
         process.dead = not process.left

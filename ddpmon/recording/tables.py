@@ -113,7 +113,9 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("hello", "BLOB", "What it said of itself, msgpack of `ddpmon.messages.Hello`."),
         Column("stage", "INTEGER", f"How far it has come: {_numbered(STAGES)}."),
         Column("seq", "INTEGER", "Number of its last recorded batch."),
-        Column("steps", "INTEGER", "Steps finished, as it says itself."),
+        Column(
+            "steps", "INTEGER", "Steps finished, as it says itself; of a killed rank also those that it could not send."
+        ),
         Column("last_step", "INTEGER", "The highest step number that is recorded."),
         Column("records", "INTEGER", "Count of its recorded steps, merged ones too; fewer than `last_step`: lost."),
         Column("dropped", "INTEGER", "Count of records it had to throw away."),

@@ -36,7 +36,7 @@ class Registry:
     """The name of the current attempt's process group; "": not known."""
     seats: dict[int, RankProcess] = field(default_factory=dict)
     everyone: dict[int, RankProcess] = field(default_factory=dict)
-    """By `key`: those of this machine by pid."""
+    """By `key`: those of this machine by pid. Earlier ones of a pid by their number, negative."""
     refusals: Refusals = field(default_factory=Refusals)
     """Messages that cannot come from a rank of this run, and values of ranks that cannot be true."""
     reseated: list[RankProcess] = field(default_factory=list)
@@ -91,6 +91,8 @@ class Registry:
         rank_process = self.everyone.get(key)
         if rank_process and rank_process.process and process and rank_process.process != process:
             rank_process = None  # the pid was given to another process
+        elif rank_process and hello.began_us > rank_process.hello.began_us:
+            rank_process = self._replace_program(rank_process, hello)
         if rank_process and peer and rank_process.peer and rank_process.peer != peer:
             if not (own and process) or (rank_process.process and rank_process.process.alive()):
                 return self._refuse(f"process {peer.pid} says that it is {hello.pid}, which is another one")
@@ -106,7 +108,7 @@ class Registry:
                 return self._refuse("too many of them")
             self._last_id += 1
             rank_process = RankProcess(self._last_id, -1, hello, process, stage=hello.stage)
-            self.everyone[key] = rank_process
+            self._add(rank_process)
             self._unseated[key] = None
         if rank_process.rank != hello.rank and rank_process.attempt == self.attempt:
             self._unseat(rank_process)
@@ -120,6 +122,22 @@ class Registry:
         self._bind(rank_process, identity)
         self.seat(rank_process, now)
         return rank_process
+
+    def _replace_program(self, before: RankProcess, hello: Hello) -> RankProcess | None:
+        """The process runs another program now. With the steps of the one before, that is a process which has ended."""
+        if before.last_step:
+            before.dead = not before.left
+            return None
+        self._unseat(before)
+        self.everyone[before.key] = fresh = RankProcess(before.id, -1, hello, before.process)
+        return fresh
+
+    def _add(self, process: RankProcess) -> None:
+        """Have everyone include a process. An earlier one of the same pid, which was a rank, keeps its own number."""
+        before = self.everyone.get(process.key)
+        if before is not None and before is not process and before.attempt >= 0:
+            self.everyone[-before.id] = before
+        self.everyone[process.key] = process
 
     def _refuse(self, why: str) -> RankProcess | None:
         """Count the refusal; None, for the caller to return as the unknown process."""
@@ -253,7 +271,7 @@ class Registry:
     def restore(self, processes: Iterable[RankProcess]) -> None:
         """Take over the processes of an earlier hub's recording."""
         for process in processes:
-            self.everyone[process.key] = process
+            self._add(process)
             self._last_id = max(self._last_id, process.id)
             if process.attempt < 0:
                 self._unseated[process.key] = None

@@ -128,7 +128,8 @@ class Store(Intake):
     def failures_of(self, attempt: int) -> list[Failure]:
         """The failures of an attempt's ranks; a process that never got a rank counts as of the current attempt."""
         everyone = self.registry.everyone
-        attempts = {(p.rank, p.hello.pid): p.attempt for p in everyone.values() if p.attempt >= 0}
+        processes = sorted((p for p in everyone.values() if p.attempt >= 0), key=lambda p: p.attempt)
+        attempts = {(p.rank, p.hello.pid): p.attempt for p in processes}
         return [f for f in self.failures if attempts.get((f.rank, f.pid), self.registry.attempt) == attempt]
 
     def _verdict(self, now: float, unix: float) -> Verdict:

@@ -100,3 +100,15 @@ def assert_whole(training: Training) -> None:
         batches = [message for message in map(decode_from_rank, frames) if isinstance(message, Batch)]
         steps |= {(batch.rank, step.step) for batch in batches for step in batch.steps}
     assert sorted(steps) == [(rank, step) for rank in range(2) for step in range(1, training.step() + 1)]
+
+
+def assert_counted(training: Training) -> None:
+    """Every step that a rank made is in the recording or among those that were lost."""
+    with sqlite3.connect(runs.run_dir(training.id) / "telemetry.db") as db:
+        query = "SELECT rank, steps, (SELECT count(*) FROM steps WHERE process = id) FROM processes"
+        rows = db.execute(query).fetchall()
+    db.close()
+    assert training.facts()["records_lost"] == sum(steps - recorded for _, steps, recorded in rows)
+    for rank, steps, _ in rows:
+        if written := (training.folder / f"stop.step.{rank}").read_text():  # else it was killed as it wrote
+            assert int(written) <= steps <= int(written) + 1

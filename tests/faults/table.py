@@ -30,7 +30,15 @@ class Row:
 
 def rows() -> list[Row]:
     """All rows of the page's first table, in its order."""
-    page, _, _ = PAGE.read_text().partition("\n## ")
-    lines = [line for line in page.splitlines() if line.startswith("| ")][1:]
-    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
-    return [Row(*row[:5], exits_with=int(row[5])) for row in cells]
+    return [Row(*row[:5], exits_with=int(row[5])) for row in _cells(0)]
+
+
+def ways_to_leave() -> dict[str, str]:
+    """Return the rows of the second table: how a rank leaves, and which of its records are lost."""
+    return {way.strip("`"): lost for way, lost in _cells(1)}
+
+
+def _cells(table: int) -> list[list[str]]:
+    section = PAGE.read_text().split("\n## ")[table]
+    lines = [line for line in section.splitlines() if line.startswith("| ")][1:]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]

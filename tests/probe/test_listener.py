@@ -13,6 +13,7 @@ import torch
 import ddpmon
 from ddpmon import api
 from ddpmon.messages import CHECKPOINT, DATA_PARALLEL, EVALUATION, MAX_NAME, MAX_NAMES
+from ddpmon.messages.step_counter import UPDATES
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.listener import Listener
 from ddpmon.probe.records import BACKWARD, DATA, FORWARD, OTHER, RawStep
@@ -37,6 +38,7 @@ def listener(now: list[int]) -> Iterator[Listener]:
     api.attach(listener)
     yield listener
     api.detach()
+    assert listener.account.updates == listener.pen.updates[UPDATES], "the account and the training thread count alike"
 
 
 def notes(listener: Listener) -> list[str]:

@@ -40,9 +40,9 @@ class Nodes:
             process.process = ALIVE
         return process
 
-    def say(self, pid, rank, node, world_size=4, restart=0, world="", stage=STAGE_GROUP):
+    def say(self, pid, rank, node, world_size=4, restart=0, world="", stage=STAGE_GROUP, began_us=0):
         hello = Hello(PROTOCOL, "run", rank, rank % 2, world_size, node, f"host{node}", pid, stage, restart=restart)
-        hello.world = world
+        hello.world, hello.began_us = world, began_us
         return self.registry.hello(hello, b"%d" % pid, self.now, Launched(0, node))
 
     def joins(self, process, world):
@@ -156,3 +156,35 @@ def test_a_hub_that_starts_anew_knows_which_world_was_the_last():
     assert again.seats[2] is new[2]
     again.seat(late, nodes.now)
     assert again.seats[2] is new[2]
+
+
+@pytest.mark.parametrize("world", ["w2", "w1"], ids=["named anew", "of the same store"])
+def test_ranks_that_run_another_program_are_a_new_attempt_and_what_they_lost_before_stays_counted(world):
+    nodes = Nodes()
+    old = nodes.first_world()
+    for process in old:
+        process.last_step = process.steps = 60
+        process.records = 58
+    new = [nodes.say(process.hello.pid, process.rank, process.hello.through, began_us=9) for process in old]
+    for process in new:
+        nodes.say(process.hello.pid, process.rank, process.hello.through, world=world, began_us=9)
+    assert nodes.seated() == new
+    assert nodes.registry.attempt == 1
+    assert not nodes.registry.refusals.rows()
+    assert sorted((process.attempt, process.lost) for process in nodes.registry.everyone.values()) == [
+        *[(0, 2)] * 4,
+        *[(1, 0)] * 4,
+    ]
+    restored = Registry("run", 4, "host0")
+    restored.restore([*old, *new])
+    assert len(restored.everyone) == 8
+    assert [restored.seats[rank] for rank in range(4)] == new
+
+
+def test_ranks_that_run_another_program_before_their_first_step_are_the_same_attempt():
+    nodes = Nodes()
+    (old,) = [nodes.start(0, 1)]
+    old.seq = 7
+    new = nodes.say(old.hello.pid, 0, 1, began_us=9)
+    assert (new.id, new.attempt, new.seq) == (old.id, 0, 0)
+    assert list(nodes.registry.everyone.values()) == nodes.seated() == [new]

@@ -1,0 +1,47 @@
+"""Hands the last records over before a script leaves Python without its exit handlers: `os._exit` and `os.exec*`."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+
+def install(finish: Callable[[], None], leave: Callable[[BaseException], None]) -> None:
+    """Call `finish` before this process ends by `os._exit` or runs another program. leave: that one did not begin."""
+    pid = os.getpid()
+
+    def ends(*_: object) -> bool:
+        return os.getpid() == pid  # else a child that was forked from it ends
+
+    def begins_another(path: Any, *_: object, **__: object) -> bool:
+        # Those that search PATH try one folder after the other.
+        return os.getpid() == pid and os.access(path, os.X_OK)
+
+    _replace("_exit", ends, finish, leave)
+    for name in ("execv", "execve"):  # which the other six call
+        _replace(name, begins_another, finish, leave)
+
+
+def _replace(
+    name: str, applies: Callable[..., bool], finish: Callable[[], None], leave: Callable[[BaseException], None]
+) -> None:
+    original = getattr(os, name)
+
+    @functools.wraps(original)
+    def leaving(*args: Any, **named: Any) -> Any:
+        finished = False
+        with contextlib.suppress(Exception):  # the call says itself what is wrong with its arguments
+            if applies(*args, **named):
+                finish()
+                finished = True
+        try:
+            return original(*args, **named)
+        except BaseException as error:
+            if finished:
+                leave(error)
+            raise
+
+    setattr(os, name, leaving)
