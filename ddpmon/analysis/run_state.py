@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.messages import END_STATES
+from ddpmon.messages import END_STATES, STARTING_WORKERS, Step
 
 STALLED_S = Threshold(
     10.0,
@@ -21,6 +21,11 @@ PAUSE = Threshold(
     1.5,
     of="times the longest step or pause of this run in which no rank finished a step",
     why="A judgement: an evaluation or a checkpoint comes again, and takes longer as a disk fills or a cache is cold.",
+)
+STARTING_S = Threshold(
+    60.0,
+    of="s for which ranks wait for the first batch of new DataLoader workers",
+    why="A judgement: spawned workers import what the script imports and read an index, which looks like a hang.",
 )
 WARM_UP_STEPS = 10
 """The first steps compile, tune and fill caches: how long they take justifies nothing after them."""
@@ -40,6 +45,8 @@ class Signs:
     """Median length of a step."""
     pause_s: float = 0.0
     """The longest step that justifies another: see LongestPauses."""
+    starts_workers: bool = False
+    """A rank waits for the first batch of new DataLoader workers."""
     start_still_s: float | None = None
     """Since when the first step stands still; None while it may come: see starts."""
     all_left: bool = False
@@ -52,11 +59,20 @@ class LongestPauses:
     """The longest steps of a run: an evaluation or a checkpoint makes a step long, and may come again."""
 
     def __init__(self) -> None:
+        self.worker_start_s = 0.0
+        """The longest start of DataLoader workers: one before the first step justifies those of later epochs."""
         self._warming_up_s = 0.0
         self._training_s = 0.0
 
-    def add(self, step: int, length_s: float) -> None:
-        """A step took so long. step: counts from 1."""
+    def add(self, step: Step) -> None:
+        """Count a step, and the starts of workers in it."""
+        self.add_length(step.step, step.length_us / 1e6)
+        for pause in step.pauses:
+            if pause.kind == STARTING_WORKERS:
+                self.worker_start_s = max(self.worker_start_s, (pause.end_us - pause.start_us) / 1e6)
+
+    def add_length(self, step: int, length_s: float) -> None:
+        """Count a step that took so long. step: counts from 1."""
         if step <= WARM_UP_STEPS:
             self._warming_up_s = max(self._warming_up_s, length_s)
         else:
@@ -73,15 +89,17 @@ def state(signs: Signs) -> str:
         return signs.run_state
     if not signs.steps:
         return "waiting" if signs.start_still_s is None or signs.all_left else "stalled"
-    if not signs.all_left and signs.idle_s > stalled_after_s(signs.step_s, signs.pause_s):
+    limit_s = stalled_after_s(signs.step_s, signs.pause_s, starts_workers=signs.starts_workers)
+    if not signs.all_left and signs.idle_s > limit_s:
         return "stalled"
     return "slow" if signs.slow else "running"
 
 
-def stalled_after_s(step_s: float | None, pause_s: float = 0.0) -> float:
-    """How long no rank may finish a step before the run counts as stalled: as long as the run ever justified.
+def stalled_after_s(step_s: float | None, pause_s: float = 0.0, *, starts_workers: bool = False) -> float:
+    """Return how long no rank may finish a step before the run counts as stalled: as long as the run ever justified.
 
     step_s: median length of a step. pause_s: the longest step there was. While steps take less than a second and no
-    pause took more than 10 s, that is at most 15 s.
+    pause took more than 10 s, that is at most 15 s, but for starts of DataLoader workers.
     """
-    return max(STALLED_S.enter, STALLED_STEPS.enter * (step_s or 0.0), PAUSE.enter * pause_s)
+    least_s = STARTING_S.enter if starts_workers else STALLED_S.enter
+    return max(least_s, STALLED_STEPS.enter * (step_s or 0.0), PAUSE.enter * pause_s)

@@ -43,10 +43,10 @@ SYNC_KINDS = ("gradients", "buffers", "collective")
 """Kinds of synchronisation, by index: DDP's gradient all-reduce, DDP's buffer broadcast, one the script calls."""
 SYNC_GRADIENTS, SYNC_BUFFERS, SYNC_COLLECTIVE = range(3)
 
-PAUSES = ("evaluation", "checkpoint", "compilation", "pause")
-"""What a script does between steps, by index: forwards without gradients, writing a checkpoint, torch.compile; and
-what is only known to have taken long."""
-EVALUATION, CHECKPOINT, COMPILATION, PAUSE = range(4)
+PAUSES = ("evaluation", "checkpoint", "compilation", "pause", "starting DataLoader workers")
+"""Names of what a script does between steps, by index: forwards without gradients, writing a checkpoint, torch.compile;
+what is only known to have taken long; and starting DataLoader workers, until their first batch is there."""
+EVALUATION, CHECKPOINT, COMPILATION, PAUSE, STARTING_WORKERS = range(5)
 
 DDP, FSDP, FSDP2, DEEPSPEED = "DDP", "FSDP", "FSDP2", "DeepSpeed"
 TENSOR_PARALLEL, DATA_PARALLEL = "tensor parallel", "DataParallel"

@@ -12,6 +12,7 @@ from functools import partial
 
 from ddpmon.messages import MAX_NAMES, STAGE_TRAINING, SYNC_GRADIENTS
 from ddpmon.probe.digest import SampledElements
+from ddpmon.probe.fetches import Fetches
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.iteration import Iteration
 from ddpmon.probe.journal import Journal
@@ -19,7 +20,6 @@ from ddpmon.probe.loops import Loops, Progress
 from ddpmon.probe.parallelism import Parallelism
 from ddpmon.probe.records import (
     BACKWARD,
-    DATA,
     FED_CALLS,
     FED_SAMPLES,
     FED_TOKENS,
@@ -34,13 +34,11 @@ WAITING = 10_000
 """Values of `ddpmon.log`, and digests, that wait for the sending thread; who never sends keeps no more."""
 
 
-class Account:
+class Account(Fetches):
     """Reads notes: each method with three arguments is the reader of one kind, at the moment `journal.now`."""
 
     def __init__(self, identity: Identity, parallelism: Parallelism, journal: Journal) -> None:
-        self.beats = 0
-        """Rises with every note of the training thread: a heartbeat."""
-        self.clock = StepClock(journal.moment)
+        super().__init__(StepClock(journal.moment), journal)
         self.iteration = Iteration(self.clock, lambda key: self._names.get(key, "model"))
         self.loops = Loops(identity.note)
         self.scalars: deque[tuple[int, str, object]] = deque(maxlen=WAITING)
@@ -53,21 +51,17 @@ class Account:
         """Optimizer steps on gradients that were not synchronised, though there is a DDP model."""
         self._identity = identity
         self._parallelism = parallelism
-        self._journal = journal
         self._names: dict[int, str] = {}
         """Of optimizers, by their id: what each updates."""
         self._models = False
         """Whether there was a DDP model at the last optimizer step."""
         self._forwards = False
         """Whether there ever was a forward with gradients."""
-        self._begun = False
-        """Whether something was fetched or a marked step was entered since the last set-up."""
         self._marked = False
         """Whether the script marks its steps itself."""
         self._marked_step = 0
         """The marked step that runs now; 0: none."""
-        self._on_device = False
-        self._fetch_began = self._arrival = 0
+        self._arrival = 0
         self._arrived: DeviceEvent | None = None
         """When, on the device's timeline, the gradients of the next note were ready."""
         self._reduced: list[tuple[int, int, DeviceEvent | None]] = []
@@ -95,13 +89,6 @@ class Account:
             self._begun = False
             self._begin_first_step()
 
-    def _begin_first_step(self) -> None:
-        if self.clock.step == 0:
-            if self._on_device:
-                self.clock.follow(self._journal)
-            else:
-                self.clock.begin(self._journal.now)
-
     def follow_device(self, *_: object) -> None:
         """From here on, steps are measured on the GPU's timeline."""
         self._on_device = True
@@ -120,30 +107,11 @@ class Account:
         self._names.pop(key, None)
         self.iteration.optimizer_gone(key)
 
-    # --- data --------------------------------------------------------------------------------------------------
-
-    def fetch_begins(self, *_: object) -> None:
-        """A batch is asked for."""
-        self.clock.base = OTHER
-        if not self._begun:
-            self._begun = True
-            self._begin_first_step()
-        self._fetch_began = self.clock.enter(DATA)
-
-    def fetch_ends(self, iterator: int, samples: int, tokens: int) -> None:
-        """The batch came. iterator: the id of the loader's. samples, tokens: in the batch."""
-        self.beats += 1
-        self.clock.fetched(iterator, self._fetch_began, samples, tokens)
-
-    def fetch_fails(self, iterator: int, *_: object) -> None:
-        """The loader has no more (StopIteration), or it raised."""
-        self.clock.exhausted[iterator] = self.clock.leave() - self._fetch_began
+    # --- forward -----------------------------------------------------------------------------------------------
 
     def phase_fails(self, *_: object) -> None:
         """A call raised, which ends its phase too."""
         self.clock.leave()
-
-    # --- forward -----------------------------------------------------------------------------------------------
 
     def forward_begins(self, model: int, samples: int, tokens: int) -> None:
         """A forward in training mode, with gradients, of a model by its number; -1: its inputs are not counted."""
@@ -320,16 +288,6 @@ class Account:
         if not self._trains_in_eval:
             self.clock.evaluates(explained=True)
 
-    def pause_begins(self, kind: int, *_: object) -> None:
-        """The script does something else than training. kind: index into messages.PAUSES."""
-        self.beats += 1
-        self.clock.begin_pause(kind)
-
-    def pause_ends(self, *_: object) -> None:
-        """The script trains again."""
-        self.beats += 1
-        self.clock.end_pause()
-
     def collected(self, duration_ns: int, *_: object) -> None:
         """The garbage collector stopped every thread for so long."""
         self.clock.gc += duration_ns
@@ -346,9 +304,7 @@ class Account:
         """A step that the script marks itself begins."""
         self._marked, self._marked_step = True, self.clock.step + 1
         self.clock.marked_samples = samples
-        if not self._begun:
-            self._begun = True
-            self._begin_first_step()
+        self._step_may_begin()
         if total is not None:
             self.total_steps = total
 

@@ -55,6 +55,8 @@ class EveryStep(ScriptCalls):
         self.pen.before_forward = self.buckets is not None
         self.loader: tuple[object, object] = (None, None)
         """Workers of the DataLoader that was read last, and whether it pins its batches."""
+        self._with_new_workers: set[int] = set()
+        """The ids of iterators whose workers have just been started: no batch of theirs was asked for yet."""
         self._synchronised_backwards = 0
         self._digests_at = FIRST[0]
         """After how many of them digests are due next."""
@@ -63,12 +65,23 @@ class EveryStep(ScriptCalls):
 
     # --- data --------------------------------------------------------------------------------------------------
 
+    def iterator_made(self, _result: object, iterator: object, *_args: object) -> None:
+        """A DataLoader begins to be read; its workers, if it has any, are new."""
+        self.pen.fetching = 0  # the iterator may have the id of an earlier one
+        if getattr(iterator, "_num_workers", 0):
+            self._with_new_workers.add(id(iterator))
+        else:
+            self._with_new_workers.discard(id(iterator))
+
     def fetch_begins(self, iterator: object) -> None:
         pen = self.pen
+        pen.mark((FETCH_BEGINS, monotonic_ns(), None, None, None, None))
         if id(iterator) != pen.fetching:
             pen.fetching = id(iterator)
             self.loader = (getattr(iterator, "_num_workers", None), getattr(iterator, "_pin_memory", None))
-        pen.mark((FETCH_BEGINS, monotonic_ns(), None, None, None, None))
+            if id(iterator) in self._with_new_workers:
+                self._with_new_workers.remove(id(iterator))
+                self.tell(Account.workers_awaited)
 
     def fetch_ends(self, batch: object, iterator: object) -> None:
         now = monotonic_ns()

@@ -47,6 +47,7 @@ def install(listener: Listener) -> None:
             failed=listener.fetch_fails,
             first=True,
         )
+        replace(dataloader._BaseDataLoaderIter, "__init__", listener, after=listener.iterator_made)
     replace(
         torch.autograd,
         "_engine_run_backward",
@@ -91,9 +92,12 @@ def _install_pauses(listener: Listener) -> None:
     """Listen to what a script does besides training."""
     pauses = listener.pauses
     replace(torch.nn.Module, "eval", listener, after=pauses.evaluation_begins, traced=True)
-    saving: dict[str, Any] = {"before": pauses.saving_begins, "after": pauses.saving_ends}
-    replace(torch, "save", listener, **saving, failed=pauses.saving_ends)
+    saving: dict[str, Any] = {"before": pauses.saving_begins, "after": pauses.pause_ends}
+    replace(torch, "save", listener, **saving, failed=pauses.pause_ends)
     torch.serialization.save = torch.save
+    if offers(dataloader, "_MultiProcessingDataLoaderIter", listener=listener):
+        starting: dict[str, Any] = {"before": pauses.workers_begin, "after": pauses.pause_ends}
+        replace(dataloader._MultiProcessingDataLoaderIter, "__init__", listener, **starting, failed=pauses.pause_ends)
     replace(torch, "compile", listener, after=pauses.compiler_there)
 
 

@@ -1,4 +1,4 @@
-"""What a script does besides training: it evaluates, writes checkpoints, has torch.compile compile."""
+"""Hear what a script does besides training: it evaluates, writes checkpoints, compiles, starts DataLoader workers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ddpmon.probe.hearing import Hearing
 
 
 class Pauses:
-    """Tells the step clock when a script evaluates, saves or compiles instead of training."""
+    """Tells the step clock when a script evaluates, saves, compiles or starts workers."""
 
     def __init__(self, listener: Hearing) -> None:
         self._listener = listener
@@ -41,7 +41,11 @@ class Pauses:
     def saving_begins(self, *_args: object, **_named: object) -> None:
         self._listener.tell(Account.pause_begins, CHECKPOINT)
 
-    def saving_ends(self, *_args: object) -> None:
+    def workers_begin(self, *_args: object) -> None:
+        """A DataLoader starts the processes of its workers."""
+        self._listener.tell(Account.workers_begin)
+
+    def pause_ends(self, *_args: object) -> None:
         self._listener.tell(Account.pause_ends)
 
     def compiler_there(self, _result: object, *_args: object) -> None:

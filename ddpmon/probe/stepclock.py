@@ -12,7 +12,7 @@ the device's timeline, and `device_timeline` makes the step from the marks once 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
@@ -145,8 +145,10 @@ class StepClock(PhaseClock):
             return
         inside = [sync for sync in self.syncs if begin <= sync.arrival < end]
         blocked = sum(sync.end - sync.arrival for sync in inside)
-        data = min(self.phases[DATA], last + sum(batch.duration for batch in batches))
-        rest = max(0, min(self.phases[OTHER], end - begin - data - blocked))
+        pieces = _without(begin, end, self.pauses or ())
+        length = sum(piece_end - piece_begin for piece_begin, piece_end in pieces)
+        data = min(self.phases[DATA], last + sum(batch.duration for batch in batches), length - blocked)
+        rest = min(self.phases[OTHER], length - data - blocked)
         self.phases[DATA] -= data
         self.phases[OTHER] -= rest
         self.phases[PAUSED] += data + rest + blocked
@@ -154,7 +156,8 @@ class StepClock(PhaseClock):
         for mark in self.marks:
             if begin <= mark.host < end:
                 mark.code = PAUSED
-        self._add_pause(RawPause(EVALUATION, begin, end))
+        for piece_begin, piece_end in pieces:
+            self._add_pause(RawPause(EVALUATION, piece_begin, piece_end))
 
     def _add_pause(self, pause: RawPause) -> None:
         if self.pauses is None:
@@ -326,3 +329,13 @@ class StepClock(PhaseClock):
             )
             self.marked_samples = None
         del self.held[:parts]
+
+
+def _without(begin: int, end: int, pauses: Iterable[RawPause]) -> list[tuple[int, int]]:
+    """Return what is left of a time between two moments without pauses, which follow each other, as such times."""
+    pieces = []
+    for pause in pauses:
+        if begin < pause.start < end:
+            pieces.append((begin, pause.start))
+        begin = max(begin, min(end, pause.end))
+    return [*pieces, (begin, end)] if begin < end else pieces

@@ -147,7 +147,7 @@ class Intake:
                 process.trains_since_us = steps[0].end_us
             process.learning_rate = steps[-1].learning_rate
             for step in steps:
-                self._pauses.add(step.step, step.length_us / 1e6)
+                self._pauses.add(step)
                 if step.loss is not None and not math.isfinite(step.loss) and process.rank not in self.bad_losses:
                     self.bad_losses[process.rank] = BadLoss(process.rank, step.step, step.loss)
 
@@ -167,7 +167,7 @@ class Intake:
                 process.trains_since_us = first_end_us
         warming_up, length_us = table["step"] <= WARM_UP_STEPS, table["length_us"]
         for step, those in ((1, warming_up), (WARM_UP_STEPS + 1, ~warming_up)):
-            self._pauses.add(step, float(length_us[those].max(initial=0)) / 1e6)
+            self._pauses.add_length(step, float(length_us[those].max(initial=0)) / 1e6)
         losses, has_loss = losses_of(table)
         for place in np.flatnonzero(has_loss & ~np.isfinite(losses)).tolist():
             rank = int(ranks[place])

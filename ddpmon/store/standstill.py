@@ -7,8 +7,8 @@ from collections.abc import Set as AbstractSet
 from ddpmon.analysis.evidence import Wait
 from ddpmon.analysis.processes.hangs import Standstill, missing
 from ddpmon.analysis.processes.starts import Starting, start_still_s
-from ddpmon.analysis.run_state import Signs, stalled_after_s, state
-from ddpmon.messages import END_STATES, STAGE_MODEL, Stack
+from ddpmon.analysis.run_state import STARTING_S, Signs, stalled_after_s, state
+from ddpmon.messages import END_STATES, STAGE_MODEL, STARTING_WORKERS, Stack
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.registry import Registry
 
@@ -25,12 +25,17 @@ def start_stands_s(registry: Registry, idle: AbstractSet[int], now: float) -> fl
         since = process.heard_at if silent else process.still_since
         ranks[rank] = Starting(
             still_s=now - since if since is not None and (silent or stack) else 0.0,
-            idle=rank in idle,
+            idle=rank in idle and not _may_start_workers(process, now),
             has_model=process.stage >= STAGE_MODEL,
             gone=process.left or process.dead,
             stack=stack,
         )
     return start_still_s(ranks, registry.world_size)
+
+
+def _may_start_workers(process: RankProcess, now: float) -> bool:
+    """Return whether a rank waits for its DataLoader workers to come up, and has not waited for too long."""
+    return process.pausing == STARTING_WORKERS and now - process.pausing_since < STARTING_S.enter
 
 
 def standstill(registry: Registry, signs: Signs, now: float) -> Standstill | None:
@@ -40,7 +45,7 @@ def standstill(registry: Registry, signs: Signs, now: float) -> Standstill | Non
         return _now(registry, signs.idle_s if signs.steps else signs.start_still_s or 0.0, now)
     if run_state not in END_STATES or run_state == "done":
         return None
-    stuck_us = stalled_after_s(signs.step_s, signs.pause_s) * 1e6
+    stuck_us = stalled_after_s(signs.step_s, signs.pause_s, starts_workers=signs.starts_workers) * 1e6
     last = {
         rank: stack
         for rank, p in seats.items()

@@ -19,6 +19,7 @@ from ddpmon.analysis.words import duration
 from ddpmon.messages import (
     END_STATES,
     OWN_PHASES,
+    STARTING_WORKERS,
     Failure,
     Finding,
 )
@@ -55,12 +56,14 @@ class Store(Intake):
             self.first_failure = failing.first(
                 ending.rows, failures, ending.last_lines or {}, self.run.memory_kills, ending.common_line
             )
+        starts_workers = any(p.pausing == STARTING_WORKERS and not p.gone for p in seats.values())
         signs = Signs(
             run_state,
             steps=self.step,
             idle_s=now - self._came_on_at if self._last_step_at is not None else 0.0,
             step_s=self.summary.step_ms_p50 / 1e3 if self.summary else None,
-            pause_s=self._pauses.longest_s(self.step),
+            pause_s=max(self._pauses.longest_s(self.step), self._pauses.worker_start_s * starts_workers),
+            starts_workers=starts_workers,
             start_still_s=None if self.step else start_stands_s(self.registry, self.idle, now),
             all_left=bool(seats) and all(p.left or p.dead for p in seats.values()),
         )

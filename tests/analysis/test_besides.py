@@ -7,7 +7,7 @@ import pytest
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
 from ddpmon.analysis.steps.pauses import Pause, Times
-from ddpmon.messages import CHECKPOINT, EVALUATION, PAUSE, PAUSES
+from ddpmon.messages import CHECKPOINT, EVALUATION, PAUSE, PAUSES, STARTING_WORKERS
 from tests.findings import of_kinds
 
 
@@ -72,6 +72,17 @@ def test_pauses_that_were_forgotten_for_later_ones_are_no_failure() -> None:
             told = times(kind, [2.0] * 10, [(2,)])
             told.latest = told.latest[len(told.latest) - kept :]
             assert len(of_kinds("pauses", times=told, world_size=4)) == (kind == EVALUATION)
+
+
+def test_workers_that_start_anew_each_epoch_are_a_reason_to_keep_them() -> None:
+    (finding,) = of_kinds("pauses", times=times(STARTING_WORKERS, [14.0] * 4, [(0, 1)]), world_size=2)
+    assert (finding.severity, finding.ranks, finding.since_step) == ("warn", [], 50)
+    assert finding.text == "starting DataLoader workers takes 48% of the time since the first step"
+    assert "persistent_workers=True" in finding.advice
+    assert "num_workers" not in finding.advice
+    (short,) = of_kinds("pauses", times=times(STARTING_WORKERS, [0.5] * 20, [(0, 1)]), world_size=2)
+    assert short.severity == "info"
+    assert of_kinds("pauses", times=times(STARTING_WORKERS, [14.0], [(0, 1)]), world_size=2) == []
 
 
 def test_it_is_among_the_findings() -> None:

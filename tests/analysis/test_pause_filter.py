@@ -6,7 +6,7 @@ import pytest
 
 from ddpmon.analysis.steps.pauses import PauseFilter, Times
 from ddpmon.analysis.steps.table import Rows
-from ddpmon.messages import CHECKPOINT, EVALUATION, Pause, Step
+from ddpmon.messages import CHECKPOINT, EVALUATION, PAUSE, Pause, Step
 
 STEP_US = 40_000
 
@@ -69,7 +69,21 @@ def test_a_long_step_that_comes_seldom_is_a_pause_of_the_rank_that_had_it() -> N
     assert numbers(kept) == [42]
     (pause,) = pauses.times.latest
     assert (pause.kind, pause.ranks, pause.phase) == ("pause", (0,), "other")
-    assert pauses.times.paused_s[-1] == pytest.approx(2.96)
+    assert pauses.times.paused_s[PAUSE] == pytest.approx(2.96)
+
+
+def test_what_takes_long_beside_a_reported_pause_is_counted_too() -> None:
+    """An epoch ends with a checkpoint, and then something else takes a minute."""
+    pauses = PauseFilter()
+    pauses.take(plain(2, 40))
+    saves = record(41, 60_000_000, (CHECKPOINT, 5_000_000), data_us=59_000_000)
+    assert pauses.take(rows([saves, record(41, 65_000_000)])) is None
+    times = pauses.times
+    assert times.paused_s[CHECKPOINT] == 5.0
+    assert times.paused_s[PAUSE] == pytest.approx(59.96)
+    assert times.training_s == pytest.approx(40 * 0.04)
+    (_, unknown) = times.latest
+    assert (unknown.kind, unknown.phase) == ("pause", "other")
 
 
 def test_long_steps_that_come_often_are_how_the_run_trains() -> None:
@@ -79,7 +93,7 @@ def test_long_steps_that_come_often_are_how_the_run_trains() -> None:
         length = 3_000_000 if number > 20 and number % 5 == 0 else STEP_US
         kept += numbers(pauses.take(rows([record(number, length), record(number, length)])))
     assert len(kept) >= 110, "a few at the beginning, before it was known"
-    assert pauses.times.counts[-1] <= 4
+    assert pauses.times.counts[PAUSE] <= 4
 
 
 def test_steps_that_are_longer_from_now_on_are_no_pauses() -> None:

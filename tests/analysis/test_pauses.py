@@ -10,7 +10,7 @@ def after(lengths, steps=100):
     """Seconds until stalled, after steps of these lengths (by their number) among quick ones."""
     pauses = LongestPauses()
     for step in range(1, steps + 1):
-        pauses.add(step, lengths.get(step, 0.02))
+        pauses.add_length(step, lengths.get(step, 0.02))
     return stalled_after_s(0.02, pauses.longest_s(steps))
 
 

@@ -5,7 +5,7 @@ import time
 import msgspec
 import pytest
 
-from ddpmon.messages import CHECKPOINT, EVALUATION, PROTOCOL, STAGE_MODEL, Hello, Pause
+from ddpmon.messages import CHECKPOINT, EVALUATION, PROTOCOL, STAGE_MODEL, STARTING_WORKERS, Hello, Pause
 from ddpmon.runs import Process, Run
 from ddpmon.store.clock import Clock
 from ddpmon.store.registry import Registry
@@ -70,6 +70,18 @@ def test_a_checkpoint_that_is_written_is_no_stall_and_one_that_is_not_is(store):
         process.take_work(process.beats, CHECKPOINT, float(now), writes=True)
         assert judged(store, float(now), pausing=(CHECKPOINT, None)) == "running"
     assert judged(store, 156.0, pausing=(CHECKPOINT, None)) == "stalled"
+
+
+def test_workers_that_start_are_no_stall_as_long_as_they_may_and_as_they_once_took(store):
+    starts = (STARTING_WORKERS, STARTING_WORKERS)
+    for now in (101.0, 115.0, 159.0):
+        assert judged(store, now, pausing=starts) == "running"
+    assert store.verdict.text == "starting DataLoader workers for 58 s"
+    assert judged(store, 170.0, pausing=starts) == "stalled"
+    first = msgspec.structs.replace(records(own_times(1, 1))[0][0], pauses=[Pause(STARTING_WORKERS, 0, 80_000_000)])
+    store.add_steps(store.registry.seats[0], [first], 100.0)
+    assert judged(store, 170.0, pausing=starts) == "running"
+    assert judged(store, 170.0, pausing=(None, None)) == "stalled"
 
 
 def test_what_lasts_for_less_than_a_second_is_not_told(store):

@@ -254,13 +254,13 @@ def test_writing_a_checkpoint_is_no_part_of_a_step_also_inside_an_evaluation(
     now[0] += 1
     listener.pauses.saving_begins()
     now[0] += 100
-    listener.pauses.saving_ends()
+    listener.pauses.pause_ends()
     now[0] += 2
     listener.pauses.evaluation_begins(None, MODEL)
     now[0] += 20
     listener.pauses.saving_begins()
     now[0] += 300
-    listener.pauses.saving_ends()
+    listener.pauses.pause_ends()
     now[0] += 40
     fetch(listener, now)
     step = train(listener, now)
@@ -277,8 +277,8 @@ def test_a_checkpoint_that_could_not_be_written_is_over_too(listener: Listener, 
     fetch(listener, now)
     listener.pauses.saving_begins()
     now[0] += 5
-    listener.pauses.saving_ends()
-    listener.pauses.saving_ends()
+    listener.pauses.pause_ends()
+    listener.pauses.pause_ends()
     assert train(listener, now).phases[-1] == 5
 
 

@@ -14,6 +14,7 @@ from ddpmon.messages import (
     CHECKPOINT,
     COMPILATION,
     EVALUATION,
+    STARTING_WORKERS,
     SYNC_BUFFERS,
     SYNC_COLLECTIVE,
     SYNC_GRADIENTS,
@@ -42,6 +43,7 @@ STEPS = {
     "lbfgs": (4, 4),
     "iterable": (12, 12),
     "loaders": (36, 36),
+    "workers_each_epoch": (12, 12),
     "own_iterator": (12, 12),
     "batch_kinds": (24, 24),
     "evaluation": (12, 12),
@@ -151,6 +153,20 @@ def test_an_evaluation_and_a_checkpoint_are_no_part_of_a_step(both: Ways) -> Non
         steps = both.steps["evaluation"][rank]
         assert {pause.kind for pause in steps[6].pauses} == wanted
         assert all(not step.pauses for step in (*steps[1:6], *steps[7:]))
+
+
+def test_workers_that_are_started_are_no_part_of_a_step(both: Ways) -> None:
+    """Of an epoch each, the evaluation's own included; workers that stay are started once."""
+    for steps in both.steps["workers_each_epoch"]:
+        starts = [[one.end_us - one.start_us for one in step.pauses if one.kind == STARTING_WORKERS] for step in steps]
+        assert sum(starts[0]) > 200_000
+        assert sum(starts[6]) > 400_000, "those of the evaluation and of the second epoch"
+        assert {EVALUATION, CHECKPOINT} < {pause.kind for pause in steps[6].pauses}
+        assert not any(starts[1:6] + starts[7:])
+        assert all(step.data_us < 200_000 for step in steps)
+    for steps in both.steps["loaders"]:
+        begun = [any(pause.kind == STARTING_WORKERS for pause in step.pauses) for step in steps]
+        assert [place for place, starts in enumerate(begun) if starts] == [0, 6, 12, 24]
 
 
 @pytest.mark.parametrize("way", ["compiled_around", "compiled_inside"])

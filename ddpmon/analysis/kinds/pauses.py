@@ -13,7 +13,7 @@ from ddpmon.analysis.steps.pauses import Pause, Times
 from ddpmon.analysis.steps.recurrence import OCCURRENCES, goes_on
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import duration, fitting, rank_list
-from ddpmon.messages import PAUSE, PAUSES
+from ddpmon.messages import PAUSE, PAUSES, STARTING_WORKERS
 
 SHARE = Threshold(
     0.05,
@@ -22,8 +22,13 @@ SHARE = Threshold(
 )
 COSTLY = Threshold(
     0.1,
-    of="the same, of pauses of an unknown kind on one rank",
+    of="the same, of pauses of an unknown kind on one rank, or of starts of DataLoader workers",
     why="A judgement: nobody may have meant them, and training takes 1.1 times as long.",
+)
+START_S = Threshold(
+    1.0,
+    of="s that a start of DataLoader workers takes, in the mean",
+    why="A judgement: people notice that; shorter ones take a large share only of epochs that are hardly longer.",
 )
 FEWEST = Threshold(
     3,
@@ -38,6 +43,9 @@ MOSTLY = Threshold(
 ADVICE = {
     "evaluation": "Fewer or smaller evaluations, or each rank evaluating a part (DistributedSampler), cost less.",
     "checkpoint": "Checkpoints written less often, or by torch.distributed.checkpoint.async_save, cost less.",
+    PAUSES[STARTING_WORKERS]: "persistent_workers=True keeps the workers of a DataLoader from one epoch to the next, if"
+    " the DataLoader is made once, before the loop: what they do first (imports, worker_init_fn, opening files, reading"
+    " an index) is then done once.",
     "compilation": "Inputs of one shape (drop_last, padding to a few lengths) are compiled once;"
     " TORCH_LOGS=recompiles tells why it happens again.",
 }
@@ -78,7 +86,16 @@ def _each(times: Times, world_size: int) -> Iterator[Detection[TimeInPauses]]:
         if kind != PAUSE:
             ranks = sorted({rank for one in latest for rank in one.ranks})
             facts = TimeInPauses(name, seconds, count, share, world_size=world_size)
-            yield Detection(KIND, "info", facts, ranks if 0 < len(ranks) < world_size else [], subject=name)
+            costly = kind == STARTING_WORKERS and COSTLY.reached(share) and START_S.reached(seconds / count)
+            yield Detection(
+                KIND,
+                "warn" if costly else "info",
+                facts,
+                ranks if 0 < len(ranks) < world_size else [],
+                since_step=latest[0].step if costly and latest else None,
+                cost_ms=seconds * 1e3 / max(1, times.last) if costly else None,
+                subject=name,
+            )
         elif one := _unknown(latest, seconds, count, share, times.last):
             yield one
 

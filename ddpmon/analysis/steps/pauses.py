@@ -118,19 +118,20 @@ class PauseFilter:
         """Whether a step is one of training. place: of it among the rows."""
         by_rank = {rank: record.pauses for rank, record in rows.records(place).items() if record.pauses}
         self._paused.append(bool(by_rank))
-        if by_rank:
-            pauses = _pauses(by_rank, step)
-            self._count(step, length, pauses)
-            return len(self._paused) >= 2 * FEWEST.enter and sum(self._paused) > MOSTLY.enter * len(self._paused)
-        usual = statistics.median(self._usual) if len(self._usual) >= FEWEST.enter else float(length)
-        long = length >= max(TIMES.enter * usual, usual + LEAST_US.enter)
+        pauses = _pauses(by_rank, step)
+        rest = length - sum(pause.seconds for pause in pauses) * 1e6
+        usual = statistics.median(self._usual) if len(self._usual) >= FEWEST.enter else rest
+        long = rest >= max(TIMES.enter * usual, usual + LEAST_US.enter)
         self._long.append(long)
-        if long and sum(self._long) <= SELDOM.enter * RECENT:
-            self._count(step, length, [_unknown(rows.part([place]), step, length - usual)])
-            return False
-        self._usual.append(length)
-        self._count(step, length, [])
-        return True
+        long = long and sum(self._long) <= SELDOM.enter * RECENT
+        if long:
+            pauses.append(_unknown(rows.part([place]), step, rest - usual))
+        self._count(step, length, pauses)
+        if by_rank:
+            return len(self._paused) >= 2 * FEWEST.enter and sum(self._paused) > MOSTLY.enter * len(self._paused)
+        if not long:
+            self._usual.append(length)
+        return not long
 
     def end(self, rest: Mapping[int, Sequence[wire.Pause]], step: int) -> None:
         """Count the pauses after the last step, by rank. step: the one that would have come."""

@@ -1,6 +1,7 @@
 """How batches come: DataLoaders of all kinds, and what a batch may be."""
 
 import dataclasses
+import os
 import time
 
 import torch
@@ -52,6 +53,25 @@ def loaders():
         loader = DataLoader(Items(), batch_size=BATCH, **options)
         for _ in range(2):
             train(model, data=loader)
+    return model
+
+
+def slow_start(_worker):
+    time.sleep(0.2)
+
+
+@way
+def workers_each_epoch():
+    """Workers take their time at each epoch; an evaluation with workers of its own and a checkpoint lie between."""
+    model = DDP(net())
+    options = {"batch_size": BATCH, "num_workers": 1, "worker_init_fn": slow_start, "multiprocessing_context": "fork"}
+    training, held_out = DataLoader(Items(), **options), DataLoader(Items(), **options)
+    for _ in range(2):
+        train(model, data=training)
+        with torch.no_grad():
+            for x, _ in held_out:
+                model.module(x)
+        torch.save(model.state_dict(), os.devnull)
     return model
 
 
