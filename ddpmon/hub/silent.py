@@ -8,6 +8,7 @@ often, and only if the run stands still or someone asked where the rank is and n
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import signal
@@ -28,6 +29,8 @@ from ddpmon.store.processes import RankProcess
 ASK_S = 4.0
 """How often a rank is signalled, at most; a stack counts for twice as long."""
 DUMP_BYTES = 1 << 20
+_tgkill = ctypes.CDLL(None).tgkill
+"""Signals one thread of a process; glibc has it since 2.30."""
 
 
 @dataclass
@@ -55,17 +58,18 @@ class Silent:
         if process.process is None or process.gone:
             return False
         pid = process.process.pid
+        thread = self._thread(process)
         first = pid not in self._queries
         query = self._queries.setdefault(pid, _Query())
-        before, query.state = query.state, stat.state if (stat := proc.stat(pid)) else ""
-        process.held = _why_held(pid, query.state, before)
+        before, query.state = query.state, stat.state if (stat := proc.stat(thread or pid)) else ""
+        process.held = _why_held(pid, query.state, before, thread or pid)
         got_stack = False
         if not query.answered and (stack := self._answer(process, since_us)):
             query.answered = got_stack = True
             process.take_stack(stack, now)
         if query.state in {"R", "S"} and not first and (query.at is None or now - query.at >= ASK_S):
             query.at = now
-            query.answered = not self._ask(process.process)
+            query.answered = not self._ask(process.process, thread)
         return got_stack
 
     def forget(self, process: RankProcess) -> None:
@@ -77,8 +81,17 @@ class Silent:
         """The run is over: remove the offers that killed ranks could not take back."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _ask(self, process: Process) -> bool:
-        """Signal a process if it is the one that was meant, offered to answer and catches the signal."""
+    def _thread(self, process: RankProcess) -> int:
+        """The training thread of a rank, as this hub's kernel counts it; 0: its main thread, or none that is known."""
+        places = self._places(process)
+        pid, own = process.process.pid if process.process else 0, process.hello.pid
+        return places.thread if places and pid == own and proc.stat(places.thread) else 0
+
+    def _ask(self, process: Process, thread: int) -> bool:
+        """Signal a process if it is the one that was meant, offered to answer and catches the signal.
+
+        thread: to signal; 0: the main one.
+        """
         offer = self._folder / f"{process.pid}.stack"
         try:
             handle = os.pidfd_open(process.pid)
@@ -89,18 +102,28 @@ class Silent:
             if not process.alive() or not proc.catches(process.pid, STACK_SIGNAL):
                 return False
             os.truncate(offer, 0)
-            signal.pidfd_send_signal(handle, STACK_SIGNAL)
+            if not thread:
+                signal.pidfd_send_signal(handle, STACK_SIGNAL)
+            elif _tgkill(process.pid, thread, STACK_SIGNAL):
+                return False
         except OSError:
             return False
         finally:
             os.close(handle)
         return True
 
-    def _answer(self, process: RankProcess, since_us: int) -> Stack | None:
-        path = self._folder / str(process.hello.pid)
+    def _places(self, process: RankProcess) -> Places | None:
         try:
-            places = msgspec.json.decode(Path(f"{path}.json").read_bytes(), type=Places)
-            with Path(f"{path}.stack").open("rb") as file:
+            return msgspec.json.decode((self._folder / f"{process.hello.pid}.json").read_bytes(), type=Places)
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            return None
+
+    def _answer(self, process: RankProcess, since_us: int) -> Stack | None:
+        places = self._places(process)
+        if places is None:
+            return None
+        try:
+            with (self._folder / f"{process.hello.pid}.stack").open("rb") as file:
                 stack_frames, own = frames(file.read(DUMP_BYTES), places)
             stack = Stack(
                 rank=process.rank,
@@ -113,16 +136,16 @@ class Silent:
                 own=own,
             )
             check_stack(stack)
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError, WireError):
+        except (OSError, WireError):
             return None
         return stack if stack_frames else None
 
 
-def _why_held(pid: int, state: str, before: str) -> Held | None:
+def _why_held(pid: int, state: str, before: str, thread: int) -> Held | None:
     if state == "T":
         return Held(pid, "stopped")
     if state == "t":
         return Held(pid, "traced")
     if state == before == "D":  # once is an ordinary read from a disk
-        return Held(pid, "kernel", proc.kernel_function(pid)[:64])
+        return Held(pid, "kernel", proc.kernel_function(thread)[:64])
     return None

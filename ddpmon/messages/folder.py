@@ -1,7 +1,7 @@
 """What a rank leaves in its run's folder for a hub that cannot hear it: where it lies and what it looks like.
 
-stacks/PID.stack   armed for STACK_SIGNAL: the main thread's Python stack, written when the signal comes
-stacks/PID.json    the `Places` with which to read it
+stacks/PID.stack   armed for STACK_SIGNAL: the Python stack of the thread that gets the signal, written when it comes
+stacks/PID.json    the `Places` with which to read it, and the thread to signal
 tail/RANK-PID      what the hub had not acknowledged when the rank ended: a Hello, frames, a Bye
 logs/ranks/exec/   what it printed, where a launcher other than ours started it
 """
@@ -57,6 +57,8 @@ class Places(msgspec.Struct, frozen=True):
     """Where the standard library lies, and whatever is installed beside torch."""
     folders: Sequence[str]
     """Of sys.path: a file is named as seen from the longest of them that holds it."""
+    thread: int = 0
+    """The training thread, as the kernel counts threads; 0: the main one."""
 
     def place(self, file: str) -> tuple[str, bool]:
         """A file's name as people know it, and whether it belongs to a library."""

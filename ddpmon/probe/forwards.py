@@ -66,8 +66,17 @@ def _hear(wrapper: Wrapper, owner: Any, listener: Listener) -> None:
         listener.parallel_begins(wrapper.kind, state, inputs, named or {})
 
     around: dict[str, Any] = {"after": listener.parallel_ends, "traced": True}
+    claims = listener.trains_here
     if not wrapper.ends:
-        replace(owner, wrapper.begins, listener, before=forward_begins, failed=listener.parallel_fails, **around)
+        replace(
+            owner,
+            wrapper.begins,
+            listener,
+            before=forward_begins,
+            failed=listener.parallel_fails,
+            claims=claims,
+            **around,
+        )
     elif last := next((name for name in wrapper.ends if hasattr(owner, name)), None):
-        replace(owner, wrapper.begins, listener, before=hook_begins, traced=True)
+        replace(owner, wrapper.begins, listener, before=hook_begins, traced=True, claims=claims)
         replace(owner, last, listener, **around)

@@ -8,10 +8,13 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+import time
 from collections.abc import Callable
 from threading import get_ident
 from time import monotonic_ns
 from typing import Any
+
+from torch import is_grad_enabled
 
 from ddpmon import api
 from ddpmon.probe import updates
@@ -24,6 +27,8 @@ from ddpmon.probe.parallelism import Parallelism, in_backward
 from ddpmon.probe.records import DeviceEvent
 from ddpmon.probe.replica import Replica, Replicas
 
+SILENT_S = 5.0
+"""After so long without a note, a thread that trained counts as one that has finished training."""
 Reader = Callable[[Account, Any, Any, Any], object]
 
 
@@ -95,8 +100,10 @@ class Hearing:
         """Start from nothing: a new process."""
         self.identity = identity
         self.thread = threading.main_thread().ident
-        """The training thread: the one that set up the process group or wrapped a model."""
+        """The training thread: the one that wraps the model, runs its forward or steps its optimizer."""
         self.native_thread = threading.main_thread().native_id
+        self._rival: tuple[int, int, float] = 0, -1, 0.0
+        """The thread that last wanted to be it instead, the beats heard by then, and since when there were no more."""
         self.replicas = Replicas()
         self.parallelism = Parallelism()
         self.journal = Journal(self._release)
@@ -130,6 +137,55 @@ class Hearing:
             return True
         return self.pen.depth > 0 and in_backward()
 
+    # --- which thread it is ------------------------------------------------------------------------------------
+
+    @property
+    def has_trained(self) -> bool:
+        """Whether the training thread has trained."""
+        pen = self.pen
+        return bool(pen.expecting or pen.unreduced or any(list(pen.optimizers.values())) or self.account.clock.step)
+
+    def sets_up_here(self) -> bool:
+        """Another thread sets something up that training needs: return whether it is the training thread now."""
+        return self._claims(trains=False)
+
+    def trains_here(self) -> bool:
+        """Another thread trains: return whether it is the training thread now."""
+        return is_grad_enabled() and self._claims(trains=True)
+
+    def optimizes_here(self) -> bool:
+        """Another thread steps an optimizer: return whether it is the training thread now."""
+        return self._claims(trains=True)
+
+    def _claims(self, *, trains: bool) -> bool:
+        """Return whether the calling thread becomes the training thread.
+
+        It does unless the one so far has trained and still lives and is heard. Autograd's own threads never do.
+        """
+        try:
+            if not self.listening or in_backward() or (self.has_trained and self._goes_on(trains=trains)):
+                return False
+            self._on_training_thread()
+        except Exception as error:
+            self.leave(error)
+        return self.listening
+
+    def _goes_on(self, *, trains: bool) -> bool:
+        """Return whether the training thread so far is still the one to listen to, though another one calls."""
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
+        if self.thread not in names:
+            return False
+        me, beats, now = get_ident(), self.account.beats, time.monotonic()
+        if self._rival[:2] != (me, beats):
+            self._rival = me, beats, now
+        if now - self._rival[2] > SILENT_S:
+            return False
+        if trains:
+            self.identity.note(
+                f"several threads train here: ddpmon watches {names[self.thread]}, and nothing of {names.get(me)}"
+            )
+        return True
+
     def tell(self, reader: Reader, first: Any = None, second: Any = None) -> None:
         """Note something that happens now."""
         self.pen.mark((reader, monotonic_ns(), None, first, second, None))
@@ -152,7 +208,10 @@ class Hearing:
             self.pen.events.free(event)
 
     def _on_training_thread(self) -> None:
-        self.thread = get_ident()
-        if self.listening:
-            self.pen.thread = self.thread
-        self.native_thread = threading.get_native_id()
+        """The calling thread is the training thread."""
+        if self.thread != get_ident():
+            self.thread = get_ident()
+            self.native_thread = threading.get_native_id()
+            self.pen.depth = 0  # of calls that another thread was in
+            if self.listening:
+                self.pen.thread = self.thread

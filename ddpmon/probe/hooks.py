@@ -25,9 +25,22 @@ from ddpmon.probe.listener import Listener
 
 def install(listener: Listener) -> None:
     """Listen to torch in this process, once."""
-    replace(DistributedDataParallel, "_ddp_init_helper", listener, after=listener.model_wrapped)
+    replace(
+        DistributedDataParallel,
+        "_ddp_init_helper",
+        listener,
+        after=listener.model_wrapped,
+        claims=listener.sets_up_here,
+    )
     if offers(DistributedDataParallel, "_pre_forward", "_post_forward", listener=listener):
-        replace(DistributedDataParallel, "_pre_forward", listener, before=listener.forward_begins, packed=True)
+        replace(
+            DistributedDataParallel,
+            "_pre_forward",
+            listener,
+            before=listener.forward_begins,
+            packed=True,
+            claims=listener.trains_here,
+        )
         replace(DistributedDataParallel, "_post_forward", listener, after=listener.forward_ends, first=True)
     replace(
         DistributedDataParallel,
@@ -62,15 +75,23 @@ def install(listener: Listener) -> None:
     if offers(torch.amp, "GradScaler", listener=listener):
         replace(torch.amp.GradScaler, "scale", listener, after=listener.loss_scaled)
         replace(torch.amp.GradScaler, "step", listener, before=listener.scaler_steps)
-    replace(optimizer.Optimizer, "_patch_step_function", listener, after=listener.optimizer_made)
+    replace(
+        optimizer.Optimizer,
+        "_patch_step_function",
+        listener,
+        after=listener.optimizer_made,
+        claims=listener.sets_up_here,
+    )
     if offers(
         optimizer, "register_optimizer_step_pre_hook", "register_optimizer_step_post_hook", listener=listener
     ):  # fmt: skip
-        optimizer.register_optimizer_step_pre_hook(guarded(listener, listener.optimizer_begins))
+        optimizer.register_optimizer_step_pre_hook(
+            guarded(listener, listener.optimizer_begins, claims=listener.optimizes_here)
+        )
         optimizer.register_optimizer_step_post_hook(guarded(listener, listener.optimizer_ends))
     _install_pauses(listener)
     gc.callbacks.append(listener.collecting)
-    _replace_function("init_process_group", listener, after=listener.group_ready)
+    _replace_function("init_process_group", listener, after=listener.group_ready, claims=listener.sets_up_here)
     collective: dict[str, Any] = {
         "hears": listener.hears_collective,
         "before": listener.synchronisation_begins,

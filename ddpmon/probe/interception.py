@@ -28,12 +28,14 @@ def offers(owner: Any, *names: str, listener: Hearing) -> bool:
     return not missing
 
 
-def guarded(listener: Hearing, listen: Callable[[Any], None]) -> Callable[..., None]:
-    """A hook for torch to call that never raises; listens on the training thread."""
+def guarded(
+    listener: Hearing, listen: Callable[[Any], None], *, claims: Callable[[], bool] | None = None
+) -> Callable[..., None]:
+    """A hook for torch to call that never raises; listens on the training thread. claims: see `replace`."""
     pen = listener.pen
 
     def hook(heard: Any, *_args: object) -> None:
-        if get_ident() == pen.thread:
+        if get_ident() == pen.thread or (claims is not None and claims()):
             try:
                 listen(heard)
             except Exception as error:
@@ -54,6 +56,7 @@ def replace(
     traced: bool = False,
     first: bool = False,
     packed: bool = False,
+    claims: Callable[[], bool] | None = None,
 ) -> None:
     """Put a listening wrapper in the place of `owner.name`.
 
@@ -62,6 +65,7 @@ def replace(
     traced: torch.compile may look into it from a function of the script, and must see nothing but the original.
     first: of the arguments, they only need the first one, before(first) and after(result, first): that is cheaper.
     packed: before(args, kwargs) and after(result) get them as they are; with kwargs, that is cheaper too.
+    claims: asked on any other thread: whether this call makes it the training thread. Must not raise.
     """
     if not offers(owner, name, listener=listener):
         return
@@ -69,12 +73,16 @@ def replace(
     if first:
         wrapper = _first_wrapper(original, listener, before, after, failed)
     elif packed:
-        wrapper = _packed_wrapper(original, listener, before, after, failed)
+        wrapper = _packed_wrapper(original, listener, before, after, failed, claims)
     elif hears is None and not traced:
-        wrapper = _wrapper(original, listener, before, after, failed)
+        wrapper = _wrapper(original, listener, before, after, failed, claims)
     else:
-        wrapper = _asking_wrapper(original, listener, before, after, failed, hears or listener.hears)
+        wrapper = _asking_wrapper(original, listener, before, after, failed, _either(hears or listener.hears, claims))
     setattr(owner, name, functools.update_wrapper(wrapper, original))
+
+
+def _either(hears: Callable[[], bool], claims: Callable[[], bool] | None) -> Callable[[], bool]:
+    return hears if claims is None else lambda: hears() or claims()
 
 
 def _wrapper(
@@ -83,12 +91,13 @@ def _wrapper(
     before: Callable[..., None] | None,
     after: Callable[..., None] | None,
     failed: Callable[[], None] | None,
+    claims: Callable[[], bool] | None,
 ) -> Callable[..., Any]:
     """For calls of every step: the only check is which thread this is."""
     pen = listener.pen
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        heard = get_ident() == pen.thread
+        heard = get_ident() == pen.thread or (claims is not None and claims())
         if heard and before is not None:
             try:
                 before(*args, **kwargs)
@@ -115,12 +124,13 @@ def _packed_wrapper(
     before: Callable[..., None] | None,
     after: Callable[[Any], None] | None,
     failed: Callable[[], None] | None,
+    claims: Callable[[], bool] | None,
 ) -> Callable[..., Any]:
     """The same; the arguments are packed once, for the original and for who listens."""
     pen = listener.pen
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        heard = get_ident() == pen.thread
+        heard = get_ident() == pen.thread or (claims is not None and claims())
         if heard and before is not None:
             try:
                 before(args, kwargs)

@@ -133,7 +133,7 @@ class Sender(threading.Thread):
         self._read()
         if self._last_sample == now:
             self._progress = self._listener.loops.progress(self._listener.clock.step, now)
-            stack_signal.keep(self._listener.thread == threading.main_thread().ident)
+            stack_signal.keep(self._listener.native_thread)
             output.relieve()
             self._make_way()
         self._report_exception()

@@ -10,6 +10,7 @@ import functools
 import math
 import os
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -72,7 +73,7 @@ class Whereabouts:
 
     def moves(self) -> bool:
         """Whether the training thread is elsewhere than at the last call: it runs Python. Takes 10 µs."""
-        frame = sys._current_frames().get(self._listener.thread or 0)
+        frame = self._frame()
         place = 0
         for _ in range(MAX_FRAMES):
             if frame is None:
@@ -81,6 +82,11 @@ class Whereabouts:
             frame = frame.f_back
         before, self._place = self._place, place
         return place != before
+
+    def _frame(self) -> FrameType | None:
+        """The innermost frame of the training thread; once that has ended, of the main one."""
+        frames = sys._current_frames()
+        return frames.get(self._listener.thread or 0) or frames.get(threading.main_thread().ident or 0)
 
     def ask(self, *, brief: bool) -> None:
         """The hub wants to know. brief: the Flight Recorder, which stops the process for a moment, is left alone."""
@@ -107,7 +113,7 @@ class Whereabouts:
         """The training thread's stack at this moment."""
         listener, clock = self._listener, self._listener.clock
         brief, self._asked, self._brief = self._brief, False, False
-        frames, own, library = _walk(sys._current_frames().get(listener.thread or 0))
+        frames, own, library = _walk(self._frame())
         issued = collectives.issued()
         if not brief:
             self._reported_at = now

@@ -1,8 +1,8 @@
-"""Shows the hub where the main thread is although no other thread of this process gets to run.
+"""Shows the hub where the training thread is although no other thread of this process gets to run.
 
 Compiled code that keeps the GIL starves the sending thread too. What still runs is a signal handler in C: that of
-faulthandler writes the Python stack of the thread that gets the signal, which is the main one, into a file of the run's
-folder. The hub signals a rank only while that file is there: it means that the signal is ours.
+faulthandler writes the Python stack of the thread that gets the signal into a file of the run's folder. The hub signals
+a rank only while that file is there: it means that the signal is ours.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ class _Armed:
     file: int
     handler: int
     """Address of faulthandler's signal handler."""
+    places: Places
+    """As the hub reads them: with the thread to signal."""
     offered: bool = True
 
 
@@ -54,21 +56,38 @@ def arm(places: Places) -> None:
         return
     path = os.path.join(inside, str(os.getpid()))
     try:
-        with open(f"{path}.json", "wb") as file:
-            file.write(msgspec.json.encode(places))
+        _tell(path, places)
         # For appending: the hub empties it before it asks.
         stack = os.open(f"{path}.stack", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_TRUNC, 0o600)
         faulthandler.register(STACK_SIGNAL, file=stack, all_threads=False, chain=False)
     except (OSError, RuntimeError, ValueError):  # a full disk, say: the rank is watched all the same
         _take_away(path)
         return
-    _armed = _Armed(path, stack, _handler())
+    _armed = _Armed(path, stack, _handler(), places)
 
 
-def keep(training_on_main: bool) -> None:
-    """Withdraw the offer once it does not hold: the script took the signal, or trains on another thread."""
-    if _armed is not None and _armed.offered and not (training_on_main and _handler() == _armed.handler):
+def _tell(path: str, places: Places) -> None:
+    """Write what the hub needs to ask and to read the answer, whole or not at all."""
+    draft = f"{path}.json.new"
+    with open(draft, "wb") as file:
+        file.write(msgspec.json.encode(places))
+    os.replace(draft, f"{path}.json")
+
+
+def keep(thread: int | None) -> None:
+    """Follow the training thread, as the kernel counts it; withdraw the offer where the script took the signal."""
+    if _armed is None or not _armed.offered:
+        return
+    if _handler() != _armed.handler:
         withdraw()
+        return
+    wanted = 0 if thread in {None, os.getpid()} else thread or 0
+    if wanted != _armed.places.thread:
+        _armed.places = msgspec.structs.replace(_armed.places, thread=wanted)
+        try:
+            _tell(_armed.path, _armed.places)
+        except OSError:
+            withdraw()  # an answer would be another thread's
 
 
 def withdraw() -> None:
@@ -79,7 +98,7 @@ def withdraw() -> None:
 
 
 def _take_away(path: str) -> None:
-    for kind in ("stack", "json"):
+    for kind in ("stack", "json", "json.new"):
         with contextlib.suppress(OSError):
             os.unlink(f"{path}.{kind}")
 

@@ -91,6 +91,20 @@ def test_a_rank_that_holds_the_gil_tells_its_line_and_is_not_disturbed(folder, r
     assert held.program.wait(20) == 0
 
 
+def test_a_rank_that_trains_in_a_thread_tells_the_line_of_that_thread(folder, rank):
+    """Main waits for it meanwhile, as Ray Train's workers do."""
+    held = rank(
+        "import threading\ndef trains(): stack_signal.keep(threading.get_native_id()); holds_the_lock()\n"
+        "thread = threading.Thread(target=trains)\nthread.start()\nthread.join()"
+    )
+    asked(Silent(folder), held)
+    assert "<string>:12 trains" in held.process.stack.frames
+    assert not any("<module>" in frame for frame in held.process.stack.frames)
+    held.program.stdin.write("x")
+    held.program.stdin.flush()
+    assert held.program.wait(20) == 0
+
+
 def test_a_process_that_does_not_catch_the_signal_is_not_sent_it(folder, rank):
     """The offer is there, as one is after exec: the program that made it is gone."""
     careless = rank("", source="import os\nprint('ready', flush=True)\nos.read(0, 1)")
@@ -110,7 +124,7 @@ def test_a_rank_is_asked_when_it_is_silent_twice_and_then_not_often(folder, rank
     until(lambda: held.state() == "S", "it reads")
     silent = Silent(folder)
     sent = []
-    silent._ask = lambda process: sent.append(process) or True
+    silent._ask = lambda process, _thread: sent.append(process) or True
     for now in (0.0, 0.5, 1.0, 2.0, 0.5 + ASK_S, 1.0 + ASK_S):
         silent.check(held.process, now, 5)
     assert len(sent) == 2
@@ -152,8 +166,7 @@ def test_a_process_that_the_kernel_holds_is_told_as_such_if_it_stays(folder, ran
 @pytest.mark.parametrize(
     "script",
     [
-        "import signal; signal.signal({number}, lambda *_: os.write(1, b'mine')); stack_signal.keep(True); plain()",
-        "stack_signal.keep(False); plain()",
+        "import signal; signal.signal({number}, lambda *_: os.write(1, b'mine')); stack_signal.keep(None); plain()",
         "stack_signal.withdraw(); plain()",
     ],
 )
