@@ -1,5 +1,6 @@
 """A replay is a source with a cursor: keys move it, and the snapshot follows."""
 
+from threading import Event
 from types import SimpleNamespace
 
 import pytest
@@ -46,7 +47,11 @@ def test_it_begins_just_before_the_first_step_and_plays_to_the_end(home, monkeyp
     assert shown(source, lambda s: s.step > 0).step <= 2
     source.pass_s(0.01)
     assert 100 < shown(source, lambda s: s.step > 2).step < 1800
+    gate, at = Event(), source._player.at
+    source._player.at = lambda *where: gate.wait() and at(*where)
     source.pass_s(1.0)
+    assert not source.cursor.paused  # what is shown is still of before the end
+    gate.set()
     assert shown(source, lambda s: s.state == "done").step == 1800
     assert source.cursor.paused
     assert source.cursor.at_s == source.cursor.length_s

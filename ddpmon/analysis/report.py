@@ -24,6 +24,7 @@ from ddpmon.messages import (
     RankView,
     Snapshot,
     TimesView,
+    models_with_loss,
 )
 
 SCHEMA = 1
@@ -86,6 +87,7 @@ def report(
                 "max": json_number(summary.step_ms_max if summary else None),
             },
             "samples_per_s": json_number(snapshot.samples_per_s),
+            "losses_of": models_with_loss(snapshot),
             "records_lost": snapshot.records_lost,
             "refused": [msgspec.structs.asdict(one) for one in snapshot.refused],
             "accumulation": snapshot.accumulation,

@@ -283,7 +283,8 @@ def beside_state(sentence: str, state: str, findings: Sequence[Finding], steps: 
     if state != "done" or not steps:
         return sentence
     worst = _worst_in(findings)
-    return worst.text if worst else f"{counted(steps, 'step')} in {duration(seconds)}"
+    took = f" in {duration(seconds)}" if seconds >= 0 else ""  # else the clock was set back meanwhile
+    return worst.text if worst else f"{counted(steps, 'step')}{took}"
 
 
 def _worst_in(findings: Sequence[Finding]) -> Finding | None:

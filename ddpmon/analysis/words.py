@@ -24,6 +24,13 @@ def fitting(head: str, *more: str) -> str:
     return head
 
 
+def binary_size(size_bytes: float) -> str:
+    """As in: 612 bytes, 3.4 KiB, 25.0 MiB."""
+    if size_bytes < 1024:
+        return f"{size_bytes:.0f} bytes"
+    return f"{size_bytes / 1024:.1f} KiB" if size_bytes < MIB / 10 else f"{size_bytes / MIB:.1f} MiB"
+
+
 def counted(number: int, one: str, many: str | None = None) -> str:
     """As in: 1 step, 1,800 steps. many: where that is not just `one` with an s."""
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"

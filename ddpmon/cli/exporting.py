@@ -27,7 +27,8 @@ HELP = """What was recorded of a run, for other tools.
                  slices; --last 1000 keeps it small
     openmetrics  how the run stands now, for Prometheus
 
-    The first step of a process holds what is done once, and begins with its first batch. RUN is a run's name, the
+    The first step of a process holds what is done once, and begins with its first batch. The loss of a step that
+    updates several models is the sum of theirs. RUN is a run's name, the
     beginning of its id, or nothing for the latest.
 """
 

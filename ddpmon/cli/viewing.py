@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 FETCH_S = 5.0
 """How long lines of another machine's rank are waited for."""
+HUBS_AT_ONCE = 8
+HUB_ANSWER_S = 1.0
+"""How long `ls` waits for a hub: one that is up answers within 0.1 s."""
 
 
 @click.command()
@@ -62,6 +65,7 @@ def attach(run: str | None, headless: bool, every: float, notify: str, once: boo
 def ls(machine: str | None, as_json: bool) -> int:
     """Runs of this user, the latest first; here or on another machine.
 
+    STATE of a run that goes on is what its hub says: waiting, running, slow or stalled; with --json that is live_state.
     A run is "unknown" here if it was started elsewhere (another machine that shares the folder, another container) and
     it cannot be seen from here whether it runs.
     """
@@ -79,13 +83,14 @@ def ls(machine: str | None, as_json: bool) -> int:
         return reaching.as_typed(address, machine)
     everything, damaged = runs.all_and_damaged()
     shown = everything[::-1]
+    live = _live_states(shown)
     if as_json:
-        print(json.dumps([_facts(run) for run in shown], indent=1))
+        print(json.dumps([_facts(run) | {"live_state": live.get(run.id)} for run in shown], indent=1))
     elif not shown and not damaged:
         print("no runs yet; ddpmon run --nproc 4 SCRIPT starts one")
     else:
         rows: list[tuple[str, ...]] = [("ID", "NAME", "STATE", "RANKS", "STARTED", "TOOK", "COMMAND")]
-        rows += [tuple(map(plain, _row(run))) for run in shown]
+        rows += [tuple(map(plain, _row(run, live.get(run.id)))) for run in shown]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
         for *cells, last in rows:
             padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
@@ -137,14 +142,36 @@ def _facts(run: Run) -> dict[str, object]:
     }
 
 
-def _row(run: Run) -> tuple[str, ...]:
+def _live_states(listed: list[Run]) -> dict[str, str]:
+    """Return what the hubs of runs that go on say of them, by id: "slow", "stalled", …; silent ones are left out."""
+    running = [run for run in listed if run.state() == "running" and not run.stopping]
+    if not running:
+        return {}
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(max_workers=min(len(running), HUBS_AT_ONCE)) as asking:
+        return {run_id: state for run_id, state in asking.map(_live_state, running) if state}
+
+
+def _live_state(run: Run) -> tuple[str, str]:
+    from ddpmon.errors import DdpmonError
+    from ddpmon.source import snapshot_now
+
+    try:
+        shot = snapshot_now(run, HUB_ANSWER_S)
+    except DdpmonError:
+        shot = None
+    return run.id, "" if shot is None else shot.state
+
+
+def _row(run: Run, live_state: str | None) -> tuple[str, ...]:
     state = run.state()
     started = time.strftime("%m-%d %H:%M", time.localtime(run.created_at))
     took = "?" if state in {"lost", "unknown"} else _duration((run.ended_at or time.time()) - run.created_at)
     return (
         run.id,
         plain(run.name),
-        "stopping" if state == "running" and run.stopping else state,
+        "stopping" if state == "running" and run.stopping else live_state or state,
         str(run.world_size or "?"),
         started,
         took,

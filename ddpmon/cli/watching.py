@@ -208,7 +208,7 @@ def _conclude(run: runs.Run, last: Snapshot | None, report: bool = False) -> int
     if run.lost():
         _say(f"{run.name}: its supervisor is gone; what it started may go on: ddpmon stop {run.id} ends it")
         return 1
-    took = f" after {(run.ended_at or 0.0) - run.created_at:.0f} s" if run.ended else ""
+    took = "" if run.took_s is None else f" after {run.took_s:.0f} s"
     if report:
         _say_report(run)
     else:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 
+from msgspec.structs import replace
+
 from ddpmon.analysis.words import counted, duration
-from ddpmon.messages import Event, Snapshot
+from ddpmon.messages import END_STATES, Event, Snapshot, models_with_loss
 from ddpmon.plain import plain
 
 STALE_S = 3.0
@@ -24,7 +26,8 @@ def state_line(snapshot: Snapshot) -> str:
     if snapshot.eta_s is not None:
         parts.append(f"ETA {duration(snapshot.eta_s)}")
     if snapshot.loss is not None:
-        parts.append(f"loss {snapshot.loss:.4g}")
+        several = len(models_with_loss(snapshot))
+        parts.append(f"loss {snapshot.loss:.4g}{f' (sum of {several} models)' if several > 1 else ''}")
     if snapshot.step_ms_p50 is not None:
         parts.append(f"{snapshot.step_ms_p50:.4g} ms/step")
     if snapshot.samples_per_s is not None:
@@ -51,6 +54,9 @@ class Lines:
         self._verdict = ""
         self._topic: list[str] = []
         self._events: set[tuple[float, str]] = set()
+        self._told_at = 0.0
+        """Of the last line, in Unix seconds."""
+        self._state_line = ""
         self._measured = ""
 
     def of(self, snapshot: Snapshot | None, at: float, silent_s: float = 0.0, refused: str = "") -> list[str]:
@@ -67,16 +73,21 @@ class Lines:
             return [f"{_clock(time.time())}  stale    {why}"]
         if snapshot is None:
             return []
-        lines = [event_line(event) for event in snapshot.events if (event.at, event.text) not in self._events]
+        new_events = [event for event in snapshot.events if (event.at, event.text) not in self._events]
+        lines = [event_line(replace(event, at=self._line_at(event.at, snapshot.at))) for event in new_events]
+        self._told_at = snapshot.at
         self._events = {(event.at, event.text) for event in snapshot.events}
         if snapshot.measured and snapshot.measured != self._measured:
             self._measured = snapshot.measured
             lines.append(f"{_clock(snapshot.at)}  {_MARKS['info']} {plain(snapshot.measured)}")
-        due = at >= self._next_at or snapshot.state != self._state
+        repeats = at >= self._next_at and snapshot.state not in END_STATES
+        due = repeats or snapshot.state != self._state
         if due:
             self._next_at = at + self.every_s
             self._state = snapshot.state
-            lines.append(state_line(snapshot))
+            if (line := state_line(snapshot)) != self._state_line:  # a busy hub sends nothing new for a while
+                self._state_line = line
+                lines.append(line)
         # Figures waver without the verdict being another; that it became clearly worse is an event.
         topic = snapshot.verdict_facts.topic if snapshot.verdict_facts else []
         changed = topic != self._topic if topic else due and snapshot.verdict != self._verdict
@@ -85,6 +96,10 @@ class Lines:
             if not any(event.text == snapshot.verdict for event in snapshot.events):  # else it was printed as an event
                 lines.append(f"{_clock(snapshot.at)}  {_MARKS.get(snapshot.severity, '·')} {plain(snapshot.verdict)}")
         return lines
+
+    def _line_at(self, happened_at: float, shown_at: float) -> float:
+        """Return the moment that a line names: of one that is told late, when it is told, so that no time goes back."""
+        return happened_at if happened_at >= self._told_at else min(self._told_at, shown_at)
 
 
 def _clock(at: float) -> str:

@@ -135,6 +135,7 @@ def facts(report: dict[str, Any]) -> list[str]:
             f"step ms mean {_ms(step['mean'])}  p50 {_ms(step['p50'])}  p95 {_ms(step['p95'])}  max {_ms(step['max'])}"
             f"  samples/s {NO_VALUE if rate is None else f'{rate:,.1f}' if rate < 1000 else f'{rate:,.0f}'}"
         ),
+        *_losses(steps.get("losses_of") or []),
         *_blocked(report),
         *_clocks(report.get("clocks")),
         *_since_start(report.get("efficiency_since_start")),
@@ -152,6 +153,11 @@ def _time(time: dict[str, Any] | None, accumulation: int) -> list[str]:
         for kind, pause in sorted(time["pauses"].items(), key=lambda item: -item[1]["seconds"])
     )
     return [f"time: training {duration(time['training_s'])}{pauses}, start {duration(time['start_s'])}", *notes]
+
+
+def _losses(models: Sequence[str]) -> list[str]:
+    """What the loss is the sum of, where a step updates several models."""
+    return [f"loss: the sum of those of {len(models)} models ({', '.join(models)})"] if len(models) > 1 else []
 
 
 def _of_how_many(steps: dict[str, Any]) -> str:

@@ -39,6 +39,7 @@ def start(spec: Spec, run_id: str) -> runs.Run:
         boot_id=place.boot_id,
         pid_namespace=place.pid_namespace,
         created_at=time.time(),
+        created_boot_s=time.clock_gettime(time.CLOCK_BOOTTIME),
         world_size=spec.world_size,
         nnodes=spec.nnodes,
         versions=versions(),

@@ -92,7 +92,7 @@ class Supervisor:
         killed = "" if self.takes_over else memory_kills.count().since(before)
         if self.takes_over:
             self.exit_code = self._unseen_exit_code()
-        self.file.finish(ended_at=over_since or time.time(), exit_code=self.exit_code, memory_kills=killed)
+        self.file.finish(ended_at=over_since or self.run.unix_now(), exit_code=self.exit_code, memory_kills=killed)
         self._until_written()
         self._end_hub()
         runs.remove_sockets(self.run.id)

@@ -68,6 +68,7 @@ from ddpmon.messages.viewers import (
     Snapshot,
     TimesView,
     VerdictFacts,
+    models_with_loss,
 )
 from ddpmon.messages.vocabulary import (
     ALONE,
@@ -92,6 +93,7 @@ from ddpmon.messages.vocabulary import (
     HEAT_STEPS,
     HYBRID,
     LOGGED,
+    LOSS_OF,
     MAX_FRAMES,
     MAX_LOGGED,
     MAX_NAME,
@@ -201,6 +203,7 @@ __all__ = [
     "HOST",
     "HYBRID",
     "LOGGED",
+    "LOSS_OF",
     "MAX_FRAMES",
     "MAX_LOGGED",
     "MAX_NAME",
@@ -324,5 +327,6 @@ __all__ = [
     "decode_what_can_be",
     "encode",
     "further",
+    "models_with_loss",
     "together",
 ]

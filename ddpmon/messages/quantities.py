@@ -157,7 +157,7 @@ def _phase(name: str, meaning: str, worse: str = "high", chart: str = "") -> Qua
 
 _OF_A_STEP = "Time a step in each phase, mean"
 _ROWS = (
-    Quantity("loss", NUMBER, "Latest loss", "loss", chart="loss"),
+    Quantity("loss", NUMBER, "Latest loss; of a step that updates several models, their sum", "loss", chart="loss"),
     Quantity("step", MS, "Length of a step, mean", "step_ms", label="step ms", chart="step ms"),
     Quantity("own", MS, "Own time a step, mean", "own_ms", label="own ms", chart="own ms per step"),
     Quantity("over", EXCESS, "Own time over the world's median", "over_median", label="vs med", metric="over_median"),

@@ -12,6 +12,7 @@ import msgspec
 
 from ddpmon.messages.rank_view import RankView
 from ddpmon.messages.values import Count, Rank, Seconds, Text, WorldSize
+from ddpmon.messages.vocabulary import LOGGED, LOSS_OF
 from ddpmon.messages.wished import (
     AllReduceView,
     CoresView,
@@ -280,3 +281,8 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     """Where it is wished for."""
     cores: CoresView | None = None
     """Where it is wished for, of the hub's machine while the run goes on: they are not recorded one by one."""
+
+
+def models_with_loss(snapshot: Snapshot) -> list[str]:
+    """Return the models whose losses add up to the snapshot's, where a step updates several; else nothing."""
+    return [name.removeprefix(LOGGED + LOSS_OF) for name in snapshot.quantities if name.startswith(LOGGED + LOSS_OF)]

@@ -82,6 +82,8 @@ COST_STEPS = 50
 
 LOGGED = "log:"
 """What the names of values that scripts log begin with."""
+LOSS_OF = "loss "
+"""What the name of the loss of one of several models begins with; names that scripts log under have no space."""
 SERIES_MOST = 2048
 """Points that a viewer may ask for."""
 

@@ -15,6 +15,7 @@ import traceback
 from msgspec.structs import replace
 
 from ddpmon.messages import (
+    LOSS_OF,
     MAX_TEXT,
     STAGE_ENDED,
     Batch,
@@ -189,7 +190,7 @@ class Sender(threading.Thread):
             step, losses = self._step_records.record(raw)
             self._whereabouts.finished(step.length_us * 1000)
             if losses:
-                self._losses += [Scalar(step.step, f"loss {name}", loss) for name, loss in losses.items()]
+                self._losses += [Scalar(step.step, LOSS_OF + name, loss) for name, loss in losses.items()]
             steps.append(step)
         return steps
 

@@ -33,8 +33,9 @@ OPTIONS = (
     "-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=3",
     "-o", "ClearAllForwardings=yes",  # those of the configuration are another session's, whose ports are taken
     "-o", "RemoteCommand=none",
+    "-o", "ConnectTimeout=20",  # the kernel's own takes minutes, in which nothing is said
 )  # fmt: skip
-UNATTENDED = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=20")
+UNATTENDED = ("-o", "BatchMode=yes")
 """For a line that comes back by itself: a person who looks at a dashboard is asked for nothing."""
 
 _PLACES = ("", "$HOME/.local/bin/", "$HOME/.venv/bin/", "$HOME/venv/bin/")

@@ -16,6 +16,7 @@ from typing import Any
 from ddpmon.errors import DdpmonError, RunNotFoundError, UsageError
 from ddpmon.runs.folders import home, private_dir, run_dir, runs_dir
 from ddpmon.runs.hidden import keep_secrets, without_secrets
+from ddpmon.runs.lookup import all_runs
 from ddpmon.runs.run import Run, load
 from ddpmon.runs.writing import write
 
@@ -106,9 +107,12 @@ def _lock(file: int) -> None:
 def rename(run: Run, name: str) -> Run:
     """Give a run another name, whether it runs or has ended; returns it as it is now.
 
-    UsageError if it is no name, DdpmonError if run.json cannot be written.
+    UsageError if it is no name or another run's, DdpmonError if run.json cannot be written.
     """
     check_name(name)
+    for other in all_runs():
+        if other.name == name and other.id != run.id:
+            raise UsageError(f"{name} is the name of run {other.id} already; rename that one first, or choose another")
     try:
         return update(run.id, name=name)
     except OSError as error:

@@ -79,6 +79,19 @@ class Run:
     """It is this machine's, and the others connect to it."""
     hides: bool = False
     """Values of `argv`, `script_args` or `environment` are hidden here; `with_secrets` has them."""
+    created_boot_s: float = 0.0
+    """When it was created by CLOCK_BOOTTIME, which nobody sets; 0.0: an older ddpmon did not write it."""
+
+    def unix_now(self) -> float:
+        """Return this moment by the clock that `created_at` is of, even if that clock was set meanwhile."""
+        elapsed_s = time.clock_gettime(time.CLOCK_BOOTTIME) - self.created_boot_s
+        counts = self.created_boot_s > 0 and self.boot_id == here().boot_id and elapsed_s >= 0
+        return self.created_at + elapsed_s if counts else time.time()
+
+    @property
+    def took_s(self) -> float | None:
+        """How long it took; None while it runs, or where the clock was set back meanwhile."""
+        return self.ended_at - self.created_at if self.ended_at and self.ended_at >= self.created_at else None
 
     @property
     def ended(self) -> bool:

@@ -57,7 +57,8 @@ class ReplaySource(EndedSource):
     def cursor(self) -> TapePosition:
         with self._turn:
             self._move()
-            return TapePosition(self._at - self._begin, self._end - self._begin, self._speed, self._paused)
+            arrived = self._paused and self._shown == self._at  # else what is shown is of before
+            return TapePosition(self._at - self._begin, self._end - self._begin, self._speed, arrived)
 
     def toggle(self) -> None:
         with self._turn:
@@ -119,8 +120,8 @@ class ReplaySource(EndedSource):
     def _play(self) -> None:
         try:
             while (at := self._next()) is not None:
-                self._snapshot = checked(self._player.at(at, self._wish))
-                self._shown = at
+                shot = checked(self._player.at(at, self._wish))
+                self._shown, self._snapshot = at, shot
         except RecordingError as error:
             self._give_up(str(error))
         except WireError as error:

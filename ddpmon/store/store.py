@@ -138,8 +138,8 @@ class Store(Intake):
     def _verdict(self, now: float, unix: float) -> Verdict:
         seats = self.registry.seats
         if self.state in END_STATES:
-            seconds = (self.run.ended_at or unix) - self.run.created_at
-            return verdict.ended(self.state, self.findings, self.step, seconds, self._why_failed(), self.waiting)
+            took_s = self.run.took_s
+            return verdict.ended(self.state, self.findings, self.step, took_s, self._why_failed(), self.waiting)
         failed = next((finding for finding in self.findings if finding.explains == "failed"), None)
         if failed:
             return verdict.of_finding(failed)
@@ -199,7 +199,8 @@ class Store(Intake):
             if current.topic or not any(finding in announcements for finding in current.findings):
                 self.add_event(unix, current.severity, current.text)
         elif before == "waiting":
-            self.add_event(unix, "info", f"first step after {duration(unix - self.run.created_at)}")
+            after_s = unix - self.run.created_at
+            self.add_event(unix, "info", f"first step after {duration(after_s)}" if after_s >= 0 else "first step")
         elif before == "stalled":
             self.add_event(unix, "info", "steps go on" if self.state != "waiting" else "the ranks come on")
 

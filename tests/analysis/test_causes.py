@@ -5,6 +5,9 @@ import pytest
 
 from ddpmon.analysis.evidence import Memory
 from ddpmon.analysis.findings import Evidence, findings
+from ddpmon.analysis.kinds import communication_bound
+from ddpmon.analysis.kinds.communication_bound import AllReduceBound
+from ddpmon.analysis.kinds.kind import Detection
 from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.words import MIB
 from tests.findings import causes, of_kinds
@@ -169,6 +172,14 @@ def test_gradients_of_one_bucket_are_told_what_smaller_ones_would_hide():
     with_buckets = only(causes(world(own_times(100, 4, noise=0.02), transfer=30), bus_bandwidth_gb_s=lambda: 1.25))
     assert "1.2 GB/s" in with_buckets.advice
     assert with_buckets.evidence["bus_bandwidth_gb_s"] == 1.25
+
+
+def test_a_few_bytes_are_told_as_such_and_no_size_of_buckets_is_advised():
+    facts = AllReduceBound(30.0, 0.5, 36.0, 2.0, None, 60.0, 15.0)
+    told = communication_bound.words(Detection(communication_bound.KIND, "warn", facts, [0, 1], "transfer"))
+    assert told.text.endswith("50% of it, 36 bytes")
+    assert "bucket_cap_mb" not in told.advice
+    assert "36 bytes are too few" in told.advice
 
 
 def test_small_steps_that_are_mostly_overhead_are_a_hint_and_no_more():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from ddpmon.export.headless import Lines, state_line
 from ddpmon.messages import Event, RunView, Snapshot, VerdictFacts
 
@@ -51,9 +53,32 @@ def test_a_loss_that_is_no_number_is_shown_as_what_it_is():
 def test_the_state_is_repeated_only_after_the_interval_or_a_change():
     lines = Lines(every_s=5.0)
     assert len(lines.of(snapshot(), 0.0)) == 1
-    assert lines.of(snapshot(), 4.9) == []
-    assert len(lines.of(snapshot(), 5.0)) == 1
+    assert lines.of(snapshot(at=4.0), 4.9) == []
+    assert len(lines.of(snapshot(at=4.0), 5.0)) == 1
     assert len(lines.of(snapshot(state="slow"), 5.1)) == 1
+
+
+def test_what_was_printed_already_is_not_printed_again():
+    lines = Lines(every_s=1.0)
+    assert len(lines.of(snapshot(step=7), 0.0)) == 1
+    assert lines.of(snapshot(step=7), 1.0) == []  # the hub is busy: this is the snapshot of before
+    assert len(lines.of(snapshot(state="done", step=7), 2.0)) == 1
+    assert lines.of(snapshot(state="done", step=7, at=3.0), 9.0) == []
+
+
+def test_an_event_that_is_heard_late_does_not_turn_time_back():
+    lines = Lines(every_s=100.0)
+    lines.of(snapshot(at=60.0), 0.0)
+    events = [Event(58.0, "info", "late"), Event(61.0, "info", "soon")]
+    late, soon = lines.of(snapshot(at=62.0, events=events), 2.0)
+    assert (late.split()[0][-2:], soon.split()[0][-2:]) == ("00", "01")
+    (after_the_clock_was_set_back,) = lines.of(snapshot(at=5.0, events=[Event(4.0, "info", "x")]), 3.0)
+    assert after_the_clock_was_set_back.split()[0][-2:] == "05"
+
+
+def test_the_loss_of_several_models_is_called_their_sum():
+    several = ["loss", "log:loss", "log:loss D", "log:loss G"]
+    assert "loss 0.5 (sum of 2 models)" in state_line(snapshot(loss=0.5, quantities=several))
 
 
 def test_an_old_state_is_not_told_as_the_state_of_now():
@@ -107,7 +132,7 @@ def test_figures_that_waver_do_not_make_another_verdict():
     lines = Lines(every_s=5.0)
     lines.of(slow(3, "+20.1 ms data; 1.45x if fixed"), 0.0)
     assert lines.of(slow(3, "+19 ms data; 1.5x if fixed"), 1.0) == []
-    (state,) = lines.of(slow(3, "+18 ms data; 1.5x if fixed"), 5.0)
+    (state,) = lines.of(replace(slow(3, "+18 ms data; 1.5x if fixed"), at=5.0), 5.0)
     assert "+18 ms" not in state
     assert len(lines.of(slow(2, "+18 ms data; 1.5x if fixed"), 6.0)) == 1
 

@@ -72,7 +72,7 @@ def test_it_has_exactly_the_fields_of_schema_1():
     }
     assert set(made["steps"]) == {
         "count", "total", "epoch", "epochs", "window", "step_ms", "samples_per_s", "records_lost", "refused",
-        "accumulation",
+        "accumulation", "losses_of",
     }  # fmt: skip
     assert set(made["steps"]["step_ms"]) == {"mean", "p50", "p95", "max"}
     assert set(made["ranks"][0]) == {

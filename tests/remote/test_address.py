@@ -80,7 +80,9 @@ def test_ssh_and_the_command_there_can_be_told(monkeypatch):
     assert words[-3:-1] == ["--", "me@gpu07"]
     assert "BatchMode=yes" in words
     assert shlex.split(words[-1]) == ["exec", "sh", "-c", "cd ~/project && uv run ddpmon _relay mnist"]
-    assert "BatchMode=yes" not in command("me@gpu07", ["_relay"], unattended=False)
+    attended = command("me@gpu07", ["_relay"], unattended=False)
+    assert "BatchMode=yes" not in attended
+    assert "ConnectTimeout=20" in attended
     monkeypatch.setenv("DDPMON_SSH", "ssh 'x")
     with pytest.raises(UsageError, match="DDPMON_SSH"):
         command("me@gpu07", ["_relay"], unattended=False)

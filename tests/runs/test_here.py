@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import platform
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -19,6 +20,13 @@ RESTARTED = {"boot_id": "another"}
 
 def changed(run, **changes):
     return runs.update(run.id, **changes)
+
+
+def test_how_long_a_run_took_does_not_depend_on_a_clock_that_was_set_meanwhile(run):
+    began_s = time.clock_gettime(time.CLOCK_BOOTTIME) - 5
+    run = dataclasses.replace(run, created_at=time.time() + 86_400, created_boot_s=began_s)
+    assert 5 <= run.unix_now() - run.created_at < 3600
+    assert dataclasses.replace(run, ended_at=run.created_at - 86_357.6).took_s is None, "an older ddpmon wrote it"
 
 
 def test_this_process_sees_pids_of_its_own_place_alone():

@@ -117,3 +117,4 @@ def test_evidence_that_nobody_knows_is_left_out():
 ])  # fmt: skip
 def test_since_when_and_what_it_cost(finding, said):
     assert when_and_cost(finding, 12_486) == said
+    assert when_and_cost(finding, 12_486, ended=True) == said.removesuffix(" so far")

@@ -14,7 +14,7 @@ from ddpmon.analysis.processes.parallelism import collectives, parts, with_ddp
 from ddpmon.analysis.processes.traffic import BusyHost, busy_host, several_hosts
 from ddpmon.analysis.steps.recurrence import recurring_ms
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.analysis.words import MB, MIB, fitting
+from ddpmon.analysis.words import MB, MIB, binary_size, fitting
 from ddpmon.messages import FSDP, FSDP2, TENSOR_PARALLEL, Phase
 
 SHARE = Threshold(
@@ -27,6 +27,8 @@ LITTLE = 0.1
 """Share of the rest of a step that transfer is to be by accumulating: more batches gain little."""
 BUCKETS = 4
 """Into which gradients that are one bucket can be cut, so that all but one go in backward: a quarter is left."""
+LEAST_BUCKET_BYTES = 1 << 17
+"""Of less than that the latency counts on any usual link, and no size of buckets changes it."""
 ONE_BUCKET_BYTES = 25 << 20
 """DDP's own size of a bucket: bucket_cap_mb, where nobody sets it."""
 
@@ -102,7 +104,7 @@ def words(detection: Detection[AllReduceBound | CollectivesBound]) -> Words:
         )
     lead = f"all-reduce transfers for {facts.transfer_ms:.1f} ms a step:"
     return Words(
-        fitting(f"{lead} {facts.share:.0%} of it", f", {facts.bytes / MIB:.1f} MiB"),
+        fitting(f"{lead} {facts.share:.0%} of it", f", {binary_size(facts.bytes)}"),
         f"{_of_all_reduce(facts)}{_of_hosts(facts)}",
         lead=lead,
     )
@@ -130,7 +132,12 @@ def _of_all_reduce(facts: AllReduceBound) -> str:
     accumulated = step / (step - transfer + transfer / times)
     # All buckets but the last can go while backward runs, as far as that is long enough.
     hidden = min(transfer * (1 - 1 / BUCKETS), backward)
-    if 0 < size < ONE_BUCKET_BYTES:
+    if 0 < size < BUCKETS * LEAST_BUCKET_BYTES:
+        overlap = (
+            f"{binary_size(size)} are too few for bandwidth or smaller buckets to matter: what takes the time is that"
+            " ranks reach each other at all. Larger batches make it rarer."
+        )
+    elif 0 < size < ONE_BUCKET_BYTES:
         overlap = (
             f"Nearly all of it is one of DDP's buckets, which goes when backward is over: bucket_cap_mb="
             f"{size / BUCKETS / MIB:.2g}"

@@ -27,7 +27,7 @@ CHARTED = ("own", "loss", "step", "wait", "transfer", "samples", "gpu", "cpu")
 MOST_CHARTS = 12
 MOST_POINTS = 512
 MOST_HEAT_ROWS = 256
-HEAT_COLUMNS = 400
+HEAT_COLUMNS = 256
 _BESIDE_FINDINGS = {"Why", "Next"}
 """Labels of sentences that the page shows with each finding."""
 
@@ -48,9 +48,8 @@ def of(run: Run) -> str:
 
 def started(run: Run) -> list[tuple[str, str]]:
     """What was started, where and when, each with its label."""
-    ended_at = run.ended_at
-    took = f", took {duration(ended_at - run.created_at)}" if ended_at is not None else ""
-    ended = [("Ended", f"{_date(ended_at)}{took}")] if ended_at is not None else []
+    took = "" if run.took_s is None else f", took {duration(run.took_s)}"
+    ended = [] if run.ended_at is None else [("Ended", f"{_date(run.ended_at)}{took}")]
     return [
         ("Command", shlex.join([run.script, *run.script_args])),
         ("Folder", f"{run.cwd} on {run.host}"),

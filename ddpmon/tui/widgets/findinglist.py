@@ -8,15 +8,15 @@ from ddpmon import numbers
 from ddpmon.analysis.evidence_words import evidence_words
 from ddpmon.analysis.finding_cost import cost_s
 from ddpmon.analysis.words import counted
-from ddpmon.messages import Finding, Snapshot
+from ddpmon.messages import END_STATES, Finding, Snapshot
 from ddpmon.tui.frame import SEVERITY_ROLES, Frame
 from ddpmon.tui.lines import Line, plain, title, wrap
 from ddpmon.tui.widgets.events import event_lines
 from ddpmon.tui.widgets.scrolling import ScrollingPane
 
 
-def when_and_cost(finding: Finding, last_step: int) -> str:
-    """Since which step, for how many, and what that took; "": it has no first step."""
+def when_and_cost(finding: Finding, last_step: int, *, ended: bool = False) -> str:
+    """Since which step, for how many, and what that took; "": it has no first step. ended: the run has."""
     facts = []
     if finding.since_step is not None:
         end = last_step if finding.until_step is None else finding.until_step
@@ -30,7 +30,8 @@ def when_and_cost(finding: Finding, last_step: int) -> str:
         facts.append(f"{numbers.ms(finding.cost_ms)} ms a step")
     seconds = cost_s(finding, last_step)
     if seconds is not None:
-        facts.append(f"{numbers.duration(seconds)} so far" if finding.until_step is None else numbers.duration(seconds))
+        goes_on = finding.until_step is None and not ended
+        facts.append(f"{numbers.duration(seconds)} so far" if goes_on else numbers.duration(seconds))
     return ", ".join(facts)
 
 
@@ -41,7 +42,7 @@ def finding_lines(finding: Finding, snapshot: Snapshot, width: int, *, evidence:
     rows = wrap(plain(finding.text), width - 4)
     lines: list[Line] = [[(f" {mark if place == 0 else '  '}{row}", role)] for place, row in enumerate(rows)]
     parts = (
-        (when_and_cost(finding, snapshot.step), "text"),
+        (when_and_cost(finding, snapshot.step, ended=snapshot.state in END_STATES), "text"),
         (_packed([plain(each) for each in evidence_words(finding.evidence)], width - 4) if evidence else [], "muted"),
         (f"next: {plain(finding.advice)}" if finding.advice else "", "strong"),
     )
