@@ -1,4 +1,4 @@
-"""The life of a run: waiting → running ⇄ slow, stalled → done | failed | stopped | lost."""
+"""The life of a run: waiting → running ⇄ slow, stalled → stopping → done | failed | stopped | lost."""
 
 from __future__ import annotations
 
@@ -51,6 +51,8 @@ class Signs:
     """Since when the first step stands still; None while it may come: see starts."""
     all_left: bool = False
     """Every rank said goodbye: the launcher is about to end."""
+    winding_down: bool = False
+    """The ranks were asked to end."""
     slow: bool = False
     """A finding that is no mere information costs time."""
 
@@ -87,6 +89,8 @@ def state(signs: Signs) -> str:
     """One of messages.STATES."""
     if signs.run_state in END_STATES:
         return signs.run_state
+    if signs.winding_down:
+        return "stopping"
     if not signs.steps:
         return "waiting" if signs.start_still_s is None or signs.all_left else "stalled"
     limit_s = stalled_after_s(signs.step_s, signs.pause_s, starts_workers=signs.starts_workers)

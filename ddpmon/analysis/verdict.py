@@ -194,10 +194,22 @@ def unwritable(why: str) -> Verdict:
     return Verdict(fitting(f"{lead} {why}"), "warn", ("unwritable",), len(lead))
 
 
-def gone(ranks: Sequence[int], world_size: int) -> Verdict:
-    """That processes ended and nobody said why."""
-    topic = ("gone", *map(str, ranks))
-    return Verdict(f"rank {rank_list(ranks, world_size)} is gone without a goodbye", "critical", topic)
+def stopping(ended: int, world_size: int, left_s: float, killed_launcher: str) -> Verdict:
+    """Of a run whose ranks were asked to end.
+
+    Args:
+        ended: how many of them have.
+        world_size: how many there are.
+        left_s: seconds until the others are killed.
+        killed_launcher: its name, where that is why; "": somebody asked for a stop.
+
+    """
+    how_many = f"{ended}/{counted(world_size, 'rank')} ended"
+    left = f"; the others have {duration(left_s)} left" if ended < world_size else ""
+    if not killed_launcher:
+        return Verdict(f"stop requested: {how_many}{left}", "info", ("stopping",))
+    lead = f"{killed_launcher} was killed:"
+    return Verdict(f"{lead} its ranks were asked to end; {how_many}{left}", "critical", ("stopping",), len(lead))
 
 
 def pausing(now: Pausing, world_size: int, besides: Verdict) -> Verdict:

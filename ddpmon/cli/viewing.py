@@ -129,7 +129,7 @@ def _facts(run: Run) -> dict[str, object]:
         "id": run.id,
         "name": run.name,
         "state": run.state(),
-        "stopping": run.stopping and not run.ended,
+        "stopping": run.winding_down and not run.ended,
         "world_size": run.world_size or None,
         "nnodes": run.nnodes,
         "script": run.script,
@@ -171,7 +171,7 @@ def _row(run: Run, live_state: str | None) -> tuple[str, ...]:
     return (
         run.id,
         plain(run.name),
-        "stopping" if state == "running" and run.stopping else live_state or state,
+        "stopping" if state == "running" and run.winding_down else live_state or state,
         str(run.world_size or "?"),
         started,
         took,

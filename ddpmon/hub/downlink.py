@@ -262,10 +262,11 @@ class Downlink:
                 self._collector.take([name, item.frame], now, unix, peer, later_us=min(node.later_us))
             elif process := self._store.registry.everyone.get(process_key(item.pid, node.number)):
                 was_gone = process.gone
-                self._collector.ended(process, left=item.left, end=item.end, steps=item.steps)
+                self._collector.ended(process, now, left=item.left, end=item.end, steps=item.steps)
                 if (
                     process.dead
                     and not was_gone
+                    and not self._store.winding_down(unix)
                     and not any(process.failed_of(failure) for failure in self._store.failures)
                 ):
                     text = f"rank {process.rank} (pid {item.pid} on {node.host}) is gone"

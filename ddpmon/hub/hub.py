@@ -14,6 +14,7 @@ import msgspec
 import zmq
 
 from ddpmon import runs
+from ddpmon.analysis.processes.failures import is_consequence
 from ddpmon.errors import DdpmonError
 from ddpmon.hub.alerts import Alerts
 from ddpmon.hub.asking import Asking
@@ -94,6 +95,8 @@ class Hub:
         self._heard_at = now
         self._analysis, self._judging = Pace(ANALYSIS_SHARE), Pace(JUDGE_SHARE, JUDGE_S)
         self._judged_failures, self._judged_at = 0, float("-inf")
+        self._has_fallen = False
+        """A rank has ended since the last judgement."""
         self._mended_at = self._stacks_asked_at = now
         self._run_stamp: object = None
 
@@ -128,6 +131,9 @@ class Hub:
                 now = time.monotonic()
                 if self._sockets.ingest in ready and self._receive(now):
                     self._heard_at = now
+                    if self._collector.heard_of_an_end:
+                        self._collector.heard_of_an_end = False
+                        self._report_dead(now, time.time())
                     if self._collector.stack_reported_at == now:
                         self._viewers.hurry()
                 if self._sockets.view in ready:
@@ -170,12 +176,7 @@ class Hub:
         self._reload()
         store = self._store
         self._books.take_tails()  # before anyone is called gone without a goodbye
-        fallen = self._mark_dead()
-        for process in fallen:
-            self._recorder.process(process)
-            self._nodes.ended(process)
-            if process.dead and not any(process.failed_of(f) for f in store.failures):
-                store.add_event(unix, "critical", f"rank {process.rank} (pid {process.hello.pid}) is gone")
+        self._report_dead(now, unix)
         self._processes.find_ranks(now)
         self._cores.measure(now)
         if now - self._mended_at >= MEND_S:
@@ -184,7 +185,9 @@ class Hub:
                 store.add_event(unix, "warn", "someone removed the run's sockets; they are back")
         self._collector.add_failure_events(now, unix)
         self._add_refusal_events(unix)
-        urgent = bool(fallen) or len(store.failures) != self._judged_failures or store.run.ended
+        stops = store.winding_down(unix) and store.state != "stopping"
+        failed = len(store.failures) != self._judged_failures
+        urgent = self._has_fallen or failed or stops or store.run.ended
         often_enough = self._nodes.root_shows and now - self._judged_at < NODE_ANALYSIS_S
         if urgent or (self._analysis.due(now) and not often_enough):
             with self._analysis.spent(now):
@@ -199,12 +202,31 @@ class Hub:
         self._books.keep(now, unix)
         self._pass_on(now, unix)
 
+    def _report_dead(self, now: float, unix: float) -> None:
+        """Notice which ranks have ended without a word.
+
+        Also just before what a rank says of its end is judged: another rank's end may be why.
+        """
+        store = self._store
+        for process in self._mark_dead(now):
+            self._has_fallen = True
+            self._recorder.process(process)
+            self._nodes.ended(process)
+            if process.left or store.winding_down(unix) or any(process.failed_of(f) for f in store.failures):
+                continue
+            others = (other for other in store.registry.seats.values() if other is not process)
+            is_first = all(other.ended_us is None or other.ended_us == process.ended_us for other in others)
+            own_faults = (f for f in store.failures_of(process.attempt) if not is_consequence(f))
+            severity = "critical" if is_first and not any(own_faults) else "warn"
+            store.add_event(unix, severity, f"rank {process.rank} (pid {process.hello.pid}) is gone")
+
     def _analyse(self, now: float, unix: float, *, judge: bool) -> None:
         """judge: bring findings and verdict up to date too."""
         store = self._store
         self._judged_at = now
         store.digest()
         if judge:
+            self._has_fallen = False
             self._judged_failures = len(store.failures)
             with self._judging.spent(now):
                 store.judge(now, unix)
@@ -255,9 +277,9 @@ class Hub:
         if isinstance(message, Hello):
             self._step_counters.follow(process)
 
-    def _mark_dead(self) -> list[RankProcess]:
+    def _mark_dead(self, now: float) -> list[RankProcess]:
         """Mark the ranks that have died, and count what they could not send; returns those of the current attempt."""
-        fallen = self._store.registry.mark_dead()
+        fallen = self._store.registry.mark_dead(now)
         for process in self._step_counters.settle():
             self._recorder.process(process)
         return fallen
@@ -289,7 +311,7 @@ class Hub:
         store = self._store
         over = store.run.ended or store.run.lost()
         if over:
-            self._mark_dead()
+            self._mark_dead(time.monotonic())
             self._nodes.end(ends_here(store.run, store.registry))
             self._hand_over()
         now, unix = time.monotonic(), time.time()
@@ -297,12 +319,12 @@ class Hub:
         self._add_refusal_events(unix)
         if over:
             store.live = False
-            self._mark_dead()
+            self._mark_dead(time.monotonic())
         store.digest(final=over)  # before ranks that are silent count as dead: they were silent in the last steps
         if over:
             store.ending = whole_ending(store.run, store.registry)
             for process in store.registry.seats.values():
-                process.dead = not process.left
+                process.mark_ended(now, left=False)
                 self._recorder.process(process)
             self._step_counters.settle()
         store.judge(now, unix)

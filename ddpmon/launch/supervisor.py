@@ -222,8 +222,12 @@ class Supervisor:
     def _ended(self, at: float, *, by_signal: bool) -> None:
         """The command has ended: so has the run, unless others have joined it."""
         self._goes_on_without = not self._lets_nobody_join()
-        if not self._goes_on_without:
-            self._do(self.life.ended(at, by_signal))
+        if self._goes_on_without:
+            return
+        do = self.life.ended(at, by_signal)
+        if do is Do.ASK_RANKS:
+            self.file.change(launcher_killed_at=time.time())
+        self._do(do)
 
     def _members(self) -> list[Process]:
         return [process for process, _ in jobs.members(self.run.id)] if self.run.job else []

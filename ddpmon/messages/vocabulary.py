@@ -43,6 +43,9 @@ SYNC_KINDS = ("gradients", "buffers", "collective")
 """Kinds of synchronisation, by index: DDP's gradient all-reduce, DDP's buffer broadcast, one the script calls."""
 SYNC_GRADIENTS, SYNC_BUFFERS, SYNC_COLLECTIVE = range(3)
 
+MEETINGS = frozenset({"init_process_group", "new_group"})
+"""Calls in which ranks wait for each other to make a process group."""
+
 PAUSES = ("evaluation", "checkpoint", "compilation", "pause", "starting DataLoader workers")
 """Names of what a script does between steps, by index: forwards without gradients, writing a checkpoint, torch.compile;
 what is only known to have taken long; and starting DataLoader workers, until their first batch is there."""
@@ -96,7 +99,7 @@ STAGES = ("importing", "connected", "group", "model", "training", "ended")
 """How far a rank has come: torch imported, process group up, model wrapped in DDP, first step done, left."""
 STAGE_IMPORTING, STAGE_CONNECTED, STAGE_GROUP, STAGE_MODEL, STAGE_TRAINING, STAGE_ENDED = range(6)
 
-STATES = ("waiting", "running", "slow", "stalled", "done", "failed", "stopped", "lost", "unknown")
+STATES = ("waiting", "running", "slow", "stalled", "stopping", "done", "failed", "stopped", "lost", "unknown")
 """States of a run. "stale" (a viewer that hears nothing) and "replay" are states of a viewer."""
 END_STATES = frozenset({"done", "failed", "stopped", "lost", "unknown"})
 """Those after which nothing more is heard. Unknown is a run of which it cannot be seen from here whether it goes on."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ddpmon.messages import MAX_FRAMES, Collective, Stack
+from ddpmon.messages import MAX_FRAMES, MEETINGS, Collective, Stack
 from ddpmon.messages.folder import Places
 from ddpmon.plain import utf8
 from ddpmon.probe import collectives
@@ -40,11 +40,9 @@ _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _LIBRARIES = (os.path.join(os.path.dirname(os.__file__), ""), os.path.join(os.path.dirname(_TORCH[:-1]), ""))
 """Where the standard library lies, and whatever else is installed beside torch."""
-_MEETINGS = {"init_process_group", "new_group"}
-"""Functions in which ranks wait for each other without a collective."""
-_OWN_TIMEOUT = {*_MEETINGS, "monitored_barrier"}
+_OWN_TIMEOUT = {*MEETINGS, "monitored_barrier"}
 """Functions that do not go by the timeout of a process group, but by an argument of theirs or the store's."""
-_CALLS = {*COLLECTIVES, *_MEETINGS, "send", "recv"}
+_CALLS = {*COLLECTIVES, *MEETINGS, "send", "recv"}
 """Functions that a script calls and in which ranks wait for each other."""
 _DDP = {
     "_sync_buffers": "DDP's buffer broadcast",
@@ -147,7 +145,7 @@ class Whereabouts:
         called = [function for function in library if function in _CALLS]
         # all_gather_object calls all_gather: the outermost is the one that the script knows.
         name = called[-1] if called else next((_DDP[function] for function in library if function in _DDP), None)
-        if self._recorded is not None and name not in _MEETINGS:
+        if self._recorded is not None and name not in MEETINGS:
             last, inside = self._recorded
             if last is None or not (inside and library):
                 return last, False  # computing in torch, or in code of its own

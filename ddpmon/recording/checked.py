@@ -62,7 +62,7 @@ _T = TypeVar("_T")
 PROCESSES = (
     *("id", "attempt", "rank", "pid", "start_ticks", "host", "hello", "stage", "seq", "steps", "last_step", "records"),
     *("dropped", "total_steps", "left", "dead", "unsynchronised", "unsynchronised_at", "stack", "epoch", "epochs"),
-    *("later_us", "end"),
+    *("later_us", "end", "ended_us"),
 )
 
 
@@ -258,6 +258,7 @@ def process(row: Sequence[Any], run: Run) -> tuple[RankProcess, bool]:
         end=cells.blob("end", End, check_end),
         left=cells.flag("left"),
         dead=cells.flag("dead"),
+        ended_us=cells.optional_count("ended_us"),
         unsynchronised=cells.optional_count("unsynchronised") or 0,
         unsynchronised_at=cells.optional_count("unsynchronised_at") or 0,
         stack=cells.blob("stack", Stack, check_stack),

@@ -64,6 +64,8 @@ class Collector:
         self._epoch = epoch
         self.stack_reported_at = float("-inf")
         """When a rank last sent its stack."""
+        self.heard_of_an_end = False
+        """A rank said goodbye or reported an exception: another one may have ended before it without a word."""
         self._unreported: list[tuple[float, Failure]] = []
         """Failures that are no event yet, and when they came."""
 
@@ -151,7 +153,7 @@ class Collector:
                 self.stack_reported_at = now
                 self._recorder.process(process)
             elif isinstance(message, Bye):
-                self._bye(process, message)
+                self._bye(process, message, now)
         if process is not None:
             if peer and peer.through:
                 process.later_us = later_us
@@ -232,9 +234,10 @@ class Collector:
         self._recorder.batch(process, batch, fresh)
         return True
 
-    def _bye(self, process: RankProcess, bye: Bye) -> None:
+    def _bye(self, process: RankProcess, bye: Bye, now: float) -> None:
+        self.heard_of_an_end = True
         if not process.left:
-            process.left = True
+            process.mark_ended(now, left=True)
             process.stage = STAGE_ENDED
             process.dropped = bye.dropped
             self._recorder.process(process)
@@ -253,6 +256,7 @@ class Collector:
             self._answer(process.identity, Welcome(self._epoch, has_hello=False))
 
     def _failure(self, process: RankProcess, failure: Failure, now: float) -> None:
+        self.heard_of_an_end = True
         if any(f.pid == failure.pid and f.rank == failure.rank for f in self._store.failures):
             return
         registry = self._store.registry
@@ -273,7 +277,7 @@ class Collector:
         failed = {(failure.rank, failure.pid) for failure in self._store.failures}
         complete = all(process.gone or (process.rank, process.hello.pid) in failed for process in seats)
         if final or complete or now - self._unreported[0][0] >= ALIKE_S:
-            failed_now = [failure for _, failure in self._unreported]
+            failed_now = [failure for _, failure in self._unreported if self._store.counts(failure)]
             for severity, text in failures.events(failed_now, self._store.registry.world_size):
                 self._store.add_event(unix, severity, text)
             self._unreported.clear()
@@ -288,12 +292,11 @@ class Collector:
         """Ask one rank, which may well come on, for its stack."""
         self._answer(process.identity, Where(brief=True))
 
-    def ended(self, process: RankProcess, *, left: bool, end: End | None = None, steps: int = 0) -> None:
+    def ended(self, process: RankProcess, now: float, *, left: bool, end: End | None = None, steps: int = 0) -> None:
         """A process of another node is there no more. left: it said goodbye. steps: how many it finished."""
         process.steps = max(process.steps, steps)
         process.end = end or process.end
-        process.left = process.left or left
-        process.dead = not process.left
+        process.mark_ended(now, left=left)
         self._recorder.process(process)
 
     def record(self) -> None:

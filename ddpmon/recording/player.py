@@ -110,7 +110,7 @@ class Player:
         self.first_step = clock.unix_at(min(firsts))
         """When the first step ended."""
         values = {field.name: getattr(run, field.name) for field in dataclasses.fields(run)}
-        before = {"ended_at": None, "exit_code": None, "error": None, "stopping": False, "stopping_at": None}
+        before = {"ended_at": None, "exit_code": None, "error": None, "stopping": False}
         self._run = _AsItRan(**values | before)
         self._last = judged_store(recording, lambda _: self.end)
         self._final = snapshot(self._last, EPOCH, 1, self.end, self.end)

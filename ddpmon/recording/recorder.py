@@ -399,4 +399,5 @@ def _process_row(process: RankProcess, counters: tuple[int, int, int]) -> schema
         process.epochs,
         process.later_us,
         msgspec.msgpack.encode(process.end) if process.end else None,
+        process.ended_us,
     )

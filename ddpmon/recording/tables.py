@@ -138,6 +138,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
             "How it ended on another machine, msgpack of [exit code, last line of its stderr, first there]; NULL: the "
             "logs beside this recording say it.",
         ),
+        Column("ended_us", "INTEGER", "When its end was noticed, by the clock of `meta`; NULL: not known."),
     ),
     "steps": (
         _PROCESS,

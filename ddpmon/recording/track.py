@@ -106,3 +106,4 @@ class Track:
         if now_us > self.ends_us and at_end.left:
             process.left, process.stage = True, STAGE_ENDED
         process.dead = at_end.dead and now_us > self.ends_us + GONE_S * 1e6
+        process.ended_us = at_end.ended_us if process.left or process.dead else None

@@ -48,6 +48,8 @@ class Run:
     """A stop was asked for."""
     stopping_at: float | None = None
     """When it was asked for first, Unix seconds; the ranks have the grace from then on."""
+    launcher_killed_at: float | None = None
+    """When its launcher was killed and its ranks were asked to end, Unix seconds; they have the grace from then on."""
     ended_at: float | None = None
     exit_code: int | None = None
     job: str = ""
@@ -98,11 +100,26 @@ class Run:
         """Whether the supervisor has written how it ended."""
         return self.ended_at is not None
 
+    @property
+    def winding_down_at(self) -> float | None:
+        """When its ranks were asked to end, Unix seconds; what they do from then on is no failure. None: never."""
+        return min((at for at in (self.stopping_at, self.launcher_killed_at) if at is not None), default=None)
+
+    @property
+    def winding_down(self) -> bool:
+        """Whether its ranks were asked to end."""
+        return self.stopping or self.launcher_killed_at is not None
+
+    @property
+    def launcher(self) -> str:
+        """The name of its command in sentences."""
+        return "torchrun" if self.world_size else "the command"
+
     def grace_left_s(self) -> float | None:
-        """How long the ranks may still take once a stop was asked for; None where none was."""
-        if self.stopping_at is None:
+        """How long the ranks may still take once they were asked to end; None where they were not."""
+        if self.winding_down_at is None:
             return None
-        return max(0.0, min(self.grace_s, self.stopping_at + self.grace_s - time.time()))
+        return max(0.0, min(self.grace_s, self.winding_down_at + self.grace_s - time.time()))
 
     @property
     def sight(self) -> Sight:
@@ -192,6 +209,7 @@ def check_values(run: Run) -> None:
         "created_at": (run.created_at, 0, YEAR_10000),
         "ended_at": (run.ended_at, 0, YEAR_10000),
         "stopping_at": (run.stopping_at, 0, YEAR_10000),
+        "launcher_killed_at": (run.launcher_killed_at, 0, YEAR_10000),
         "world_size": (run.world_size, 0, (1 << 17) + 1),
         "nnodes": (run.nnodes, 1, (1 << 17) + 1),
         "exit_code": (run.exit_code, -(1 << 31), 1 << 31),

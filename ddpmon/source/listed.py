@@ -84,7 +84,7 @@ class AllRuns:
             return cached[1]
         run = runs.load(run_id)
         state = run.state()
-        listed = Listed(run, "stopping" if state == "running" and run.stopping else state)
+        listed = Listed(run, "stopping" if state == "running" and run.winding_down else state)
         if run.ended:
             self._ended[run_id] = stamp, listed
         return listed

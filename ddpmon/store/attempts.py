@@ -31,7 +31,10 @@ def _attempt(store: Store, number: int, processes: list[RankProcess]) -> Attempt
         if not process.hello.through and (fall := store.ending.falls.get(process.hello.pid))
     ]
     fallen += [row for process in processes if process.end and (row := ended_as(process, process.end))]
-    first = failures.first(fallen, store.failures_of(number), {})
+    failed = store.failures_of(number)
+    gone = store.gone(processes) if fallen or failed else ()  # else torchrun ended them, as when a node comes
+    lines = {process.rank: line for process in processes if (line := store.ending.earlier_line(process))}
+    first = failures.first(fallen, failed, lines, gone=gone)
     return Attempt(
         number + 1,
         processes[0].hello.world_size,

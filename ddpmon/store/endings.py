@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ddpmon import runs
-from ddpmon.analysis.processes.failures import EXCEPTION, FALL, Ended, read_falls, read_table
+from ddpmon.analysis.processes.failures import EXCEPTION, FALL, Ended, read_falls, read_spawned, read_table
 from ddpmon.messages.folder import EXEC
 from ddpmon.messages.nodes import End
 from ddpmon.runs import Run
@@ -20,12 +20,18 @@ from ddpmon.store.registry import Registry
 
 TAIL_BYTES = 262_144
 LINE_WIDTH = 300
+EARLIER_ATTEMPTS = 8
+"""The latest of them whose last lines are read."""
 _LAUNCHER_SAYS = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d")
 """The beginning of a line that torchrun itself prints."""
 _RANK_SAYS = re.compile(r"(?:\[rank\d+\]:\s*)+")
 """What torch puts before each line of a rank's exception."""
 _INNER = "inner exception"
 """In an exception that leaves its cause to the one it was raised from, as torch's RendezvousConnectionError does."""
+_HARMLESS = re.compile(
+    r"\[?[IW]\d{4} \d\d:\d\d:\d\d|(?:\S+:\d+: )?\w*Warning: |\W{0,2}(?:WARNING|INFO|DEBUG)\b|.*\b\d{1,3}%\|"
+)
+"""The beginning of a line that no process ends of: a warning (torch's, Python's, a logger's) or a progress bar."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 
 
@@ -42,6 +48,13 @@ class Ending:
     """The last line of ranks that share one log, before torchrun's report of their failure."""
     falls: Mapping[int, Ended] = field(default_factory=dict)
     """Whom torchrun saw fail first in each attempt, by pid."""
+    earlier_lines: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    """The last lines of stderr in attempts before the last one, by restart count and by the number of the folder."""
+
+    def earlier_line(self, process: RankProcess) -> str:
+        """The last line of a rank of an earlier attempt, which torchrun names by its local rank."""
+        numbers = dict.fromkeys((process.hello.local_rank, process.rank))
+        return next((line for n in numbers if (line := self.earlier_lines.get((process.hello.restart, n)))), "")
 
 
 def whole_ending(run: Run, registry: Registry) -> Ending:
@@ -83,20 +96,28 @@ def read_ending(run: Run, by_local: Mapping[int, int] = MappingProxyType({})) ->
     logs = runs.run_dir(run.id) / "logs"
     launcher = tail(logs / "launcher.log", TAIL_BYTES)
     table = read_table(launcher)
+    rows = table or [replace(row, rank=by_local.get(row.local_rank, row.rank)) for row in read_spawned(launcher)]
     ranks = {**by_local, **{row.local_rank: row.rank for row in table}}
     by_rank = {}
-    for path in _newest_attempt(logs / "ranks"):
+    *earlier, newest = _attempts(logs / "ranks") or [(0, [])]
+    for path in newest[1]:
         line = last_line(tail(path / "stderr.log", TAIL_BYTES))
         if line:  # torchrun names the folders by local rank
             number = int(path.name)
             by_rank[number if path.parent.parent.name == EXEC else ranks.get(number, number)] = line
     falls = read_falls(launcher)
     return Ending(
-        table,
+        rows,
         by_rank,
         last_line(tail(last_written(logs), TAIL_BYTES)),
         last_line(_of_ranks(launcher)) if table else "",
         falls,
+        {
+            (restart, int(path.name)): line
+            for restart, paths in earlier[-EARLIER_ATTEMPTS:]
+            for path in paths
+            if (line := last_line(tail(path / "stderr.log", TAIL_BYTES)))
+        },
     )
 
 
@@ -119,9 +140,15 @@ def _of_ranks(launcher: str) -> str:
 
 
 def last_line(text: str) -> str:
-    """The last line that says something, cut to a sane width; an exception's line before whatever follows it."""
-    lines = [_RANK_SAYS.sub("", line.strip()) for line in _ESCAPES.sub("", text).splitlines()]
-    lines = [line for line in lines if line and not set(line) <= set("=-~^* ")]
+    """The last line that may say why, cut to a sane width; an exception's line before whatever follows it."""
+    lines: list[str] = []
+    is_harmless = False
+    for raw in _ESCAPES.sub("", text).splitlines():
+        line = _RANK_SAYS.sub("", raw.strip())
+        # below a warning of Python's stands the line of code that gave it
+        is_harmless = bool(_HARMLESS.match(line)) or (is_harmless and raw.startswith("  "))
+        if line and not is_harmless and not set(line) <= set("=-~^* "):
+            lines.append(line)
     if not lines:
         return ""
     errors = [line for line in lines[-20:] if EXCEPTION.match(line)]
@@ -131,7 +158,11 @@ def last_line(text: str) -> str:
     return last[:LINE_WIDTH]
 
 
-def _newest_attempt(ranks: Path) -> list[Path]:
-    """Folders of the ranks in torchrun's last attempt: <log dir>/<run>/attempt_N/<local rank>."""
+def _attempts(ranks: Path) -> list[tuple[int, list[Path]]]:
+    """Restart count and folders of the ranks in each attempt, the last one last: <log dir>/<run>/attempt_N/<rank>."""
     attempts = sorted(ranks.glob("*/attempt_*"), key=lambda path: (os.stat(path).st_mtime_ns, path.name))
-    return sorted(path for path in attempts[-1].iterdir() if path.name.isdecimal()) if attempts else []
+    return [
+        (int(number), sorted(path for path in folder.iterdir() if path.name.isdecimal()))
+        for folder in attempts
+        if (number := folder.name.removeprefix("attempt_")).isdecimal()
+    ]

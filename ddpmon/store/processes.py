@@ -110,6 +110,8 @@ class RankProcess:
     heard_at: float = 0.0
     left: bool = False
     dead: bool = False
+    ended_us: int | None = None
+    """When the hub first noticed that it has ended, by the hub's clock; None: it lives, or nobody saw its end."""
 
     @property
     def rank(self) -> int:
@@ -124,6 +126,13 @@ class RankProcess:
     def sample(self) -> Sample | None:
         """Its latest sample."""
         return self.samples[-1] if self.samples else None
+
+    def mark_ended(self, now: float, *, left: bool) -> None:
+        """It is there no more. left: it said goodbye, now or before."""
+        self.left = self.left or left
+        self.dead = not self.left
+        if self.ended_us is None:
+            self.ended_us = round(now * 1e6)
 
     def failed_of(self, failure: Failure) -> bool:
         """Whether that is what it failed of: on several nodes processes may have the same pid."""

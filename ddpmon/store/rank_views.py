@@ -125,7 +125,7 @@ def _exits(store: Store) -> dict[int, Exit]:
     exits: dict[int, Exit] = {}
     if store.state == "done":  # torchrun ends with 0 only if every rank did
         exits = {rank: Exit(0) for rank, process in seats.items() if process.left}
-    for failure in store.failures:
+    for failure in filter(store.counts, store.failures):
         process = seats.get(failure.rank)
         if process is None or process.hello.pid == failure.pid:
             exits[failure.rank] = Exit(None, None, failure.error, failure.traceback)

@@ -173,7 +173,8 @@ class Registry:
             )
         self._bind(process, identity)
         process.heard_at = now
-        process.dead = False
+        if process.dead:
+            process.dead, process.ended_us = False, None
         if not self.is_seated(process):
             self.seat(process, now)
             if self.is_seated(process):
@@ -323,14 +324,13 @@ class Registry:
             self._speakers[identity] = process.key
             process.identity = identity
 
-    def mark_dead(self) -> list[RankProcess]:
+    def mark_dead(self, now: float) -> list[RankProcess]:
         """Check whether the seated processes of this machine live; returns those that have died since."""
         fallen = []
         for process in self.seats.values():
             if process.process and not process.left and not process.dead and not process.process.alive():
                 # One that had sent everything may not have had the time for its goodbye.
-                process.left = process.stage == STAGE_ENDED
-                process.dead = not process.left
+                process.mark_ended(now, left=process.stage == STAGE_ENDED)
                 fallen.append(process)
         return fallen
 

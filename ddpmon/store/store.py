@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from math import inf
@@ -18,6 +18,7 @@ from ddpmon.analysis.verdict import Verdict
 from ddpmon.analysis.words import duration
 from ddpmon.messages import (
     END_STATES,
+    MAX_US,
     OWN_PHASES,
     STARTING_WORKERS,
     Failure,
@@ -25,6 +26,7 @@ from ddpmon.messages import (
 )
 from ddpmon.plain import utf8
 from ddpmon.store.intake import HUGE_LOSSES, Intake
+from ddpmon.store.processes import RankProcess
 from ddpmon.store.standstill import next_timeout, standstill, start_stands_s
 
 
@@ -51,11 +53,7 @@ class Store(Intake):
             run_state = "running"
         seats = self.registry.seats
         if run_state in END_STATES and self.first_failure is None and run_state not in {"stopped", "unknown"}:
-            ending = self.ending
-            failures = self.failures_of(self.registry.attempt)
-            self.first_failure = failing.first(
-                ending.rows, failures, ending.last_lines or {}, self.run.memory_kills, ending.common_line
-            )
+            self.first_failure = self._first_failure(run_state)
         starts_workers = any(p.pausing == STARTING_WORKERS and not p.gone for p in seats.values())
         signs = Signs(
             run_state,
@@ -66,6 +64,7 @@ class Store(Intake):
             starts_workers=starts_workers,
             start_still_s=None if self.step else start_stands_s(self.registry, self.idle, now),
             all_left=bool(seats) and all(p.left or p.dead for p in seats.values()),
+            winding_down=self.winding_down(unix),
         )
         still = standstill(self.registry, signs, now)
         if still is not None and not still.over and not still.gone:
@@ -99,7 +98,7 @@ class Store(Intake):
             lost=self.records_lost,
             damaged=self.damaged,
             bad_losses=self._bad_losses(),
-            failed=self.first_failure or failing.first((), self.failures_of(self.registry.attempt), {}),
+            failed=self.first_failure or self._failed_so_far(),
             world_size=self.registry.world_size,
             standstill=standstill,
             wait=wait,
@@ -133,13 +132,61 @@ class Store(Intake):
         everyone = self.registry.everyone
         processes = sorted((p for p in everyone.values() if p.attempt >= 0), key=lambda p: p.attempt)
         attempts = {(p.rank, p.hello.pid): p.attempt for p in processes}
-        return [f for f in self.failures if attempts.get((f.rank, f.pid), self.registry.attempt) == attempt]
+        return [
+            f
+            for f in self.failures
+            if attempts.get((f.rank, f.pid), self.registry.attempt) == attempt and self.counts(f)
+        ]
+
+    def winding_down(self, unix: float) -> bool:
+        """Whether the ranks were asked to end by then."""
+        return self.run.winding_down_at is not None and unix >= self.run.winding_down_at
+
+    def counts(self, failure: Failure) -> bool:
+        """Whether an exception is a failure: what ranks raise once they were asked to end is none."""
+        return not self.winding_down(self.clock.unix_at(failure.time_us))
+
+    def gone(self, processes: Iterable[RankProcess]) -> list[failing.Gone]:
+        """Those that have ended without reporting an exception."""
+        return [
+            failing.Gone(p.rank, p.steps, MAX_US if p.ended_us is None else p.ended_us, p.left)
+            for p in processes
+            if not any(p.failed_of(failure) for failure in self.failures)
+        ]
+
+    def _failed_so_far(self) -> failing.FirstFailure | None:
+        """The first failure of the ranks, before anything is known of how their launcher saw it."""
+        gone = [p for p in self.registry.seats.values() if p.left or p.dead] if self._may_blame_the_gone else []
+        return failing.first((), self.failures_of(self.registry.attempt), {}, gone=self.gone(gone))
+
+    def _first_failure(self, run_state: str) -> failing.FirstFailure | None:
+        """The first failure of a run that has ended."""
+        ending, failures = self.ending, self.failures_of(self.registry.attempt)
+        gone = self.registry.seats.values() if run_state == "failed" and self._may_blame_the_gone else ()
+        if self.run.world_size and not ending.rows:
+            # torchrun has a table of ranks that failed; without one it was torchrun that ended them
+            failures, gone = [failure for failure in failures if not failing.is_consequence(failure)], ()
+        return failing.first(
+            ending.rows,
+            failures,
+            ending.last_lines or {},
+            self.run.memory_kills,
+            ending.common_line,
+            self.gone(gone),
+        )
+
+    @property
+    def _may_blame_the_gone(self) -> bool:
+        """Whether a rank that ended without a word may have been the first to fail: nobody asked it to end."""
+        return self.run.winding_down_at is None and self.run.state() not in {"done", "stopped", "unknown"}
 
     def _verdict(self, now: float, unix: float) -> Verdict:
         seats = self.registry.seats
         if self.state in END_STATES:
             took_s = self.run.took_s
             return verdict.ended(self.state, self.findings, self.step, took_s, self._why_failed(), self.waiting)
+        if self.state == "stopping":
+            return self._stopping(unix)
         failed = next((finding for finding in self.findings if finding.explains == "failed"), None)
         if failed:
             return verdict.of_finding(failed)
@@ -155,9 +202,6 @@ class Store(Intake):
                 {rank: OWN_PHASES[p.phase] for rank, p in seats.items() if not p.left},
                 self.registry.world_size,
             )
-        dead = [rank for rank, p in seats.items() if p.dead]
-        if dead and self.state != "slow":
-            return verdict.gone(dead, self.registry.world_size)
         runs = verdict.running(self.findings, self.summary)
         if self.world and not self.registry.covers_all(self.world.ranks) and not runs.findings:
             runs = verdict.unheard(self.registry.unheard, self.registry.world_size)
@@ -168,6 +212,13 @@ class Store(Intake):
             return runs
         return verdict.pausing(pausing, self.registry.world_size, runs)
 
+    def _stopping(self, unix: float) -> Verdict:
+        seats = self.registry.seats.values()
+        ended = sum(process.left or process.dead for process in seats)
+        left_s = max(0.0, (self.run.winding_down_at or unix) + self.run.grace_s - unix)
+        killed = self.run.launcher if self.run.stopping_at is None else ""
+        return verdict.stopping(ended, self.registry.world_size, left_s, killed)
+
     def _why_failed(self) -> tuple[str, str]:
         """The part of the sentence that says who failed, and the whole sentence."""
         run, first, size = self.run, self.first_failure, self.registry.world_size
@@ -176,8 +227,8 @@ class Store(Intake):
         if first:
             return failing.who_failed_first(first, size), failing.sentence(first, size)
         return (
-            failing.how_command_ended(run.exit_code, run.memory_kills),
-            failing.of_command(run.exit_code, self.ending.launcher_line, run.memory_kills),
+            failing.how_command_ended(run.launcher, run.exit_code, run.memory_kills),
+            failing.of_command(run.launcher, run.exit_code, self.ending.launcher_line, run.memory_kills),
         )
 
     def _begin_attempt(self) -> None:
@@ -195,7 +246,9 @@ class Store(Intake):
     def _add_state_event(self, before: str, unix: float, announcements: Sequence[Finding]) -> None:
         """announcements: findings whose words became an event just now."""
         current = self.verdict
-        if self.state == "stalled" or self.state in END_STATES:
+        if self.state == "stopping":
+            self.add_event(unix, current.severity, current.text)
+        elif self.state == "stalled" or self.state in END_STATES:
             if current.topic or not any(finding in announcements for finding in current.findings):
                 self.add_event(unix, current.severity, current.text)
         elif before == "waiting":

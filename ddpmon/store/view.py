@@ -71,7 +71,7 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
             ended_at=run.ended_at,
             exit_code=run.exit_code,
             attempts=earlier_attempts(store),
-            kill_at=None if run.stopping_at is None else run.stopping_at + run.grace_s,
+            kill_at=run.winding_down_at + run.grace_s if run.winding_down_at and store.winding_down(unix) else None,
         ),
         state=store.state,
         verdict=store.verdict.text,

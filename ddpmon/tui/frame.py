@@ -28,6 +28,7 @@ BADGES = {
     "running": Badge("●", "RUNNING", "ok"),
     "slow": Badge("▲", "SLOW", "warn"),
     "stalled": Badge("▲", "STALLED", "bad"),
+    "stopping": Badge("■", "STOPPING", "warn"),
     "done": Badge("✔", "DONE", "ok"),
     "failed": Badge("✖", "FAILED", "bad"),
     "stopped": Badge("■", "STOPPED", "strong"),

@@ -73,7 +73,8 @@ def test_whatever_is_no_table_has_no_rows(text):
 
 
 def test_the_earliest_exception_is_the_cause_with_its_exit_code():
-    told = [failure(0, 900, "KeyError: 'b'"), failure(2, 500, "ValueError: no such class")]
+    told = [failure(rank, 900 - 200 * rank, f"ValueError: no such class {rank}", line=rank) for rank in range(3)]
+    told[2].error = "ValueError: no such class"
     cause = first(read_table(TABLE.format(code=1)), told, {})
     assert sentence(cause, 4) == "rank 2 failed first: ValueError: no such class, exit 1; 3 others then stopped"
 
@@ -208,23 +209,29 @@ def test_a_worker_that_was_killed_for_want_of_memory_is_told_as_that():
 @pytest.mark.parametrize(
     ("code", "memory_kills", "words"),
     [
-        (2, "", "exit 2: it said nothing"),
-        (2, "cgroup", "exit 2: it said nothing"),
-        (137, "", "exit 137 (SIGKILL): it said nothing"),
-        (137, "cgroup", "exit 137 (SIGKILL, out of memory): it said nothing"),
-        (139, "cgroup", "exit 139 (SIGSEGV): it said nothing"),
-        (255, "", "exit 255: it said nothing"),
-        (128, "", "exit 128: it said nothing"),
+        (2, "", "ended with exit 2: it said nothing"),
+        (2, "cgroup", "ended with exit 2: it said nothing"),
+        (137, "", "was ended by SIGKILL (exit 137)"),
+        (137, "cgroup", "was ended by SIGKILL, out of memory (exit 137)"),
+        (129, "cgroup", "was ended by SIGHUP (exit 129)"),
+        (139, "cgroup", "ended with exit 139 (SIGSEGV): it said nothing"),
+        (255, "", "ended with exit 255: it said nothing"),
+        (128, "", "ended with exit 128: it said nothing"),
     ],
 )
 def test_a_command_that_a_signal_ended_is_told_with_it(code, memory_kills, words):
-    assert of_command(code, "", memory_kills) == f"the command ended with {words}"
+    assert of_command("the command", code, "", memory_kills) == f"the command {words}"
 
 
 def test_a_child_of_torch_multiprocessing_that_was_killed_for_want_of_memory_is_told_as_that():
     said = "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGKILL"
-    assert of_command(1, said, "cgroup") == f"the command ended with exit 1: {said}, out of memory"
-    assert of_command(1, said, "") == f"the command ended with exit 1: {said}"
+    assert of_command("spawn", 1, said, "cgroup") == f"the command ended with exit 1: {said}, out of memory"
+    assert of_command("spawn", 1, said, "") == f"the command ended with exit 1: {said}"
+
+
+def test_what_a_command_said_before_somebody_killed_it_is_no_cause():
+    said = "Setting OMP_NUM_THREADS environment variable for each process to be 1 in default"
+    assert of_command("torchrun", 137, said, "") == "torchrun was ended by SIGKILL (exit 137)"
 
 
 def test_advice_for_memory_says_how_much_the_rank_held():

@@ -255,7 +255,7 @@ def test_a_dead_process_of_this_machine_is_noticed_within_two_seconds(stage):
     rank.kill()
     snapshot = stage.viewer().until(lambda s: s.ranks[0].health == "dead", "it is dead")
     assert any("rank 0" in event.text and "gone" in event.text for event in snapshot.events)
-    assert snapshot.verdict == "rank 0 is gone without a goodbye"
+    assert snapshot.verdict == "rank 0 failed: it ended without a goodbye, as a killed process does"
 
 
 def test_a_rank_that_says_nothing_more_is_silent(stage):

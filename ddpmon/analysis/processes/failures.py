@@ -1,4 +1,12 @@
-"""Who failed first, and how each rank ended: from torchrun's failure table and what the ranks said themselves."""
+"""Who failed first, and how each rank ended: from what its launcher says, and what the ranks said themselves.
+
+Causes come in this order; within a class the launcher's order of seeing ranks end counts, then time:
+
+1. a rank that ended by itself (an exit code, a signal) and that the launcher saw end before all others;
+2. exceptions of a rank's own;
+3. further ranks that ended by themselves: by an exit code or a signal, then those that left without either;
+4. what the end of another rank causes: a connection that is closed, a launcher's SIGTERM.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +17,22 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from ddpmon.analysis.processes.alike import alike, same_words, together
-from ddpmon.analysis.words import GIB, rank_list
+from ddpmon.analysis.words import GIB, counted, rank_list
 from ddpmon.messages import Failure
 
 _ENTRY = re.compile(
-    r"rank\s*:\s*(?P<rank>\d+)\s*\(local_rank:\s*(?P<local>\d+)\).*?exitcode\s*:\s*(?P<code>-?\d+)\s*\(pid:\s*(?P<pid>\d+)\)",
-    re.DOTALL,
+    r"^\[(?P<seen>\d+)\]:\n(?:[ \t]+[^\n]*\n)*?\s*rank\s*:\s*(?P<rank>\d+)\s*\(local_rank:\s*(?P<local>\d+)\)"
+    r".*?exitcode\s*:\s*(?P<code>-?\d+)\s*\(pid:\s*(?P<pid>\d+)\)",
+    re.DOTALL | re.MULTILINE,
 )
+"""A row of torchrun's table. Rows are numbered as it saw processes end; its own root cause goes by whole seconds."""
+_SPAWNED = re.compile(r"\bprocess (?P<local>\d+) terminated with (?:signal (?P<signal>SIG\w+)|exit code (?P<code>\d+))")
+"""The words of torch.multiprocessing about the first process that ended badly without a Python exception."""
 FALL = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)")
 """What torchrun says when it sees the first rank of an attempt fail."""
 _PEER_GONE = re.compile(
-    r"connection (was )?(closed|reset|refused)|by peer|gloo|nccl|broken pipe|timed out|TCPStore|DistBackendError",
+    r"connection (was )?(closed|reset|refused)|by peer|gloo|nccl|broken pipe|timed out|TCPStore|DistBackendError"
+    r"|monitoredBarrier|socket timeout",
     re.IGNORECASE,
 )
 _CHILD_KILLED = re.compile("killed by signal: Killed|terminated with signal SIGKILL")
@@ -30,9 +43,12 @@ _GPU_FULL = "CUDA out of memory"
 """What torch says where a GPU's memory was asked for."""
 _SIGNALLED = 128
 """A shell's exit code of what a signal ended is that much more than the signal."""
-_HARMLESS = {"SIGTERM", "SIGINT", "SIGHUP"}
+_ASKS_TO_END = {"SIGTERM", "SIGINT", "SIGHUP"}
+"""Signals that a launcher sends to the others once a rank has failed."""
 _OWN_FAULT = {"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE"}
 """Signals that nobody sends to a rank because another one failed."""
+_SENT = {*_ASKS_TO_END, "SIGKILL"}
+"""Signals from outside: what a process said before has nothing to do with them."""
 EXCEPTION = re.compile(r"[\w.]*(Error|Exception|Interrupt|Exit)\b(:|$)")
 """The beginning of the line that names a Python exception."""
 
@@ -47,7 +63,7 @@ class Ended:
     exitcode: int
     """Negative: killed by that signal."""
     root: bool
-    """torchrun saw it first."""
+    """Its launcher saw it end before all others that ended badly."""
 
     @property
     def code(self) -> int | None:
@@ -83,9 +99,23 @@ class FirstFailure:
     """Whose memory it ran out of, if it did."""
 
 
+@dataclass(frozen=True)
+class Gone:
+    """A rank that has ended and reported no exception."""
+
+    rank: int
+    steps: int
+    """Finished by then."""
+    ended_us: int
+    """When that was noticed, by the clock of the run's hub."""
+    left: bool
+    """It said goodbye: its interpreter ended in order. One that is killed says none."""
+
+
 def is_consequence(failure: Failure) -> bool:
-    """Whether an exception only says that a peer has gone."""
-    return _PEER_GONE.search(failure.error) is not None
+    """Whether an exception only says that a peer has gone, or was raised because of one that does."""
+    chain = [line for line in failure.traceback.splitlines() if EXCEPTION.match(line)]
+    return any(_PEER_GONE.search(line) for line in (failure.error, *chain))
 
 
 def read_table(text: str) -> list[Ended]:
@@ -93,12 +123,25 @@ def read_table(text: str) -> list[Ended]:
     table = text[text.rfind("Failures:") :] if "Failures:" in text else ""
     if not table and "Root Cause" in text:
         table = text[text.rfind("Root Cause") :]
-    root_at = table.find("Root Cause")
     rows: dict[int, Ended] = {}
     for match in _ENTRY.finditer(table):
-        rank, local, pid, code = (int(match[name]) for name in ("rank", "local", "pid", "code"))
-        rows[rank] = Ended(rank, local, pid, code, root=0 <= root_at < match.start())
+        seen, rank, local, pid, code = (int(match[name]) for name in ("seen", "rank", "local", "pid", "code"))
+        rows[rank] = Ended(rank, local, pid, code, root=seen == 0)
     return list(rows.values())
+
+
+def read_spawned(text: str) -> list[Ended]:
+    """The first process that torch.multiprocessing saw end badly, as a row of such a table; its rank is the local one.
+
+    Empty where the process raised an exception, which the rank reports itself.
+    """
+    matches = list(_SPAWNED.finditer(text))
+    if not matches:
+        return []
+    match = matches[-1]
+    local = int(match["local"])
+    code = int(match["code"]) if match["code"] else -getattr(signal, match["signal"], 0)
+    return [Ended(local, local, 0, code, root=True)] if code else []
 
 
 def read_falls(text: str) -> dict[int, Ended]:
@@ -113,42 +156,88 @@ def first(
     last_lines: Mapping[int, str],
     memory_kills: str = "",
     common_line: str = "",
+    gone: Sequence[Gone] = (),
 ) -> FirstFailure | None:
-    """The first cause: an exception's own time counts, except where it only says that a peer has gone.
+    """The first cause, in the order of causes above.
 
     last_lines: the last line each rank left on stderr, for a rank that could not report its exception.
     memory_kills: as in `Run`.
     common_line: the last line of what ranks wrote where their output is not kept apart.
+    gone: ranks that ended in whatever way without reporting an exception; empty in a run that did not fail.
     """
     memory = _MEMORY.get(memory_kills, "")
     by_rank = {row.rank: row for row in ended}
     reported = sorted(failures, key=lambda failure: failure.time_us)
     causes = [failure for failure in reported if not is_consequence(failure)]
-    killed = [row for row in ended if row.signal and row.signal not in _HARMLESS]
-    silent = [row for row in ended if row.code and all(row.rank != failure.rank for failure in reported)]
     lost_peers = len({failure.rank for failure in reported} - {failure.rank for failure in causes})
-    if causes:
+    quits, caused = _without_report(ended, reported, last_lines)
+    if causes and not (quits and quits[0].root and quits[0].signal != "SIGABRT"):
         ranks = {failure.rank for failure in causes if alike(causes[0], failure)}
         ranks |= _saying(causes[0].error, last_lines) - {failure.rank for failure in reported}
         return _of_failure(causes[0], by_rank, memory, ranks, lost_peers)
-    if killed:
-        row = min(killed, key=lambda row: (row.signal == "SIGABRT", not row.root, row.rank))
-        same = [other.rank for other in killed if row.signal in _OWN_FAULT and other.signal == row.signal]
+    if quits:
+        return _of_quit(quits, last_lines, memory, common_line, lost_peers)
+    peers_lost = bool(reported or caused)  # one that left in order harms nobody else
+    silent = [one for one in gone if one.rank not in by_rank and (peers_lost or not (one.left or ended))]
+    if silent:
+        return _of_gone(silent, last_lines, memory, lost_peers)
+    if reported:
+        return _of_failure(reported[0], by_rank, memory, {reported[0].rank}, 0)
+    return _of_quit(caused, last_lines, memory, common_line, 0) if caused else None
+
+
+def _without_report(
+    ended: Sequence[Ended], reported: Sequence[Failure], last_lines: Mapping[int, str]
+) -> tuple[list[Ended], list[Ended]]:
+    """Ranks that ended badly and reported no exception: those that did so by themselves, and those that lost a peer.
+
+    The first cause comes first. Ranks that were only asked to end are in neither.
+    """
+    raised = {failure.rank for failure in reported}
+    quits: list[Ended] = []
+    caused: list[Ended] = []
+    for row in ended:
+        if not row.exitcode or row.rank in raised or (row.signal in _ASKS_TO_END and not row.root):
+            continue
+        says_why = row.signal not in _SENT | _OWN_FAULT
+        lost_peer = says_why and _PEER_GONE.search(last_lines.get(row.rank, ""))
+        (caused if lost_peer else quits).append(row)
+    for rows in (quits, caused):
+        rows.sort(key=lambda row: (row.signal == "SIGABRT", not row.root, row.signal is None, row.rank))
+    return quits, caused
+
+
+def _of_quit(
+    quits: Sequence[Ended], last_lines: Mapping[int, str], memory: str, common_line: str, lost_peers: int
+) -> FirstFailure:
+    row = quits[0]
+    if row.signal:
+        same = [other.rank for other in quits if row.signal in _OWN_FAULT and other.signal == row.signal]
         cause = _because(f"killed by {row.signal}", memory, row.signal == "SIGKILL")
         out_of: OutOf = "host" if memory and row.signal == "SIGKILL" else ""
         return FirstFailure(row.rank, cause, "", tuple(sorted({row.rank, *same})), lost_peers, out_of)
-    if silent and (not reported or any(row.root for row in silent)):
-        row = min(silent, key=lambda row: (not row.root, row.rank))
-        words = last_lines.get(row.rank, "")
-        ranks = _saying(words, last_lines) & set(by_rank) if words else set()
-        if not words:
-            words = common_line
-            ranks = {other.rank for other in silent if words and other.code == row.code} - set(last_lines)
-        alike_ranks = tuple(sorted(ranks | {row.rank}))
-        return FirstFailure(row.rank, *_said(words, row.code), alike_ranks, lost_peers, _gpu(words))
-    if reported:
-        return _of_failure(reported[0], by_rank, memory, {reported[0].rank}, 0)
-    return None
+    words = last_lines.get(row.rank, "")
+    ranks = _saying(words, last_lines) & {other.rank for other in quits} if words else set()
+    if not words:
+        words = common_line
+        ranks = {other.rank for other in quits if words and other.code == row.code} - set(last_lines)
+    alike_ranks = tuple(sorted(ranks | {row.rank}))
+    return FirstFailure(row.rank, *_said(words, row.code), alike_ranks, lost_peers, _gpu(words))
+
+
+def _of_gone(gone: Sequence[Gone], last_lines: Mapping[int, str], memory: str, lost_peers: int) -> FirstFailure:
+    """The first of ranks of which no launcher says how they ended."""
+    first_gone = min(gone, key=lambda one: (one.ended_us, one.left, one.steps, one.rank))
+    ranks = tuple(
+        sorted(one.rank for one in gone if (one.ended_us, one.left) == (first_gone.ended_us, first_gone.left))
+    )
+    if first_gone.left:
+        cause = f"it ended by itself after {counted(first_gone.steps, 'step')}, without an exception"
+        if words := last_lines.get(first_gone.rank):
+            cause += f"; its last line: {words}"
+        return FirstFailure(first_gone.rank, cause, "", ranks, lost_peers)
+    cause = _because("it ended without a goodbye, as a killed process does", memory, was_killed=True)
+    return FirstFailure(first_gone.rank, cause, "", ranks, lost_peers, "host" if memory else "")
 
 
 def _saying(words: str, last_lines: Mapping[int, str]) -> set[int]:
@@ -203,19 +292,33 @@ def advice(rank: int, out_of: OutOf, resident: Mapping[int, int]) -> str | None:
     )
 
 
-def of_command(code: int | None, last_line: str, memory_kills: str) -> str:
-    """As in: the command ended with exit 2: error: no such option; where no rank is known to have failed."""
+def of_command(name: str, code: int | None, last_line: str, memory_kills: str) -> str:
+    """As in: the command ended with exit 2: error: no such option; where no rank is known to have failed.
+
+    name: of the command, "torchrun" or "the command", where a signal ended it.
+    """
+    lead = how_command_ended(name, code, memory_kills)
+    if _sent_signal(code):
+        return lead
     last_line = _because(last_line, _MEMORY.get(memory_kills, ""), _CHILD_KILLED.search(last_line) is not None)
-    return f"{how_command_ended(code, memory_kills)} {last_line or 'it said nothing'}"
+    return f"{lead} {last_line or 'it said nothing'}"
 
 
-def how_command_ended(code: int | None, memory_kills: str) -> str:
-    """The beginning of the same, up to the colon."""
+def how_command_ended(name: str, code: int | None, memory_kills: str) -> str:
+    """The beginning of the same, up to the colon; all of it where a signal from outside ended the command."""
+    if number := _sent_signal(code):
+        how = _because(number, _MEMORY.get(memory_kills, ""), number == "SIGKILL")
+        return f"{name} was ended by {how} (exit {code})"
     how = f"exit {code}"
     if code is not None and code - _SIGNALLED in set(signal.Signals):
-        name = signal.Signals(code - _SIGNALLED).name
-        how += f" ({_because(name, _MEMORY.get(memory_kills, ''), name == 'SIGKILL')})"
+        how += f" ({signal.Signals(code - _SIGNALLED).name})"
     return f"the command ended with {how}:"
+
+
+def _sent_signal(code: int | None) -> str:
+    """The signal from outside that a shell's exit code stands for; "": it stands for none."""
+    names = {_SIGNALLED + getattr(signal, name): name for name in _SENT}
+    return names.get(code or 0, "")
 
 
 def sentence(failure: FirstFailure, world_size: int) -> str:

@@ -8,7 +8,8 @@ as long as they need. A start stands still when for START_S
 - some wait in a collective (or in init_process_group) for others, and those others do nothing: neither they nor any
   process below them used BUSY_CORES of a core or moved BUSY_BYTES_PER_S, nor was their GPU busy. What those who wait
   use says nothing: waiting for a GPU keeps a core busy;
-- or nobody is missing (all wait, or none does), every rank has its model, and none of them does anything.
+- or nobody is missing (all wait, or none does), every rank has its model, or waits for the others to make a process
+  group, and none of them does anything.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 
 from ddpmon.analysis.processes.hangs import missing
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.messages import Stack
+from ddpmon.messages import MEETINGS, Stack
 
 START_S = Threshold(
     15.0,
@@ -56,6 +57,12 @@ class Starting:
     stack: Stack | None = None
     """None: it is not heard, or is gone."""
 
+    @property
+    def meets(self) -> bool:
+        """Whether it makes a process group: once all ranks are there, that takes moments, and no backend is at work."""
+        stack = self.stack
+        return stack is not None and stack.collective is not None and stack.collective.name in MEETINGS
+
 
 def start_still_s(ranks: Mapping[int, Starting], world_size: int) -> float | None:
     """How long the start has stood still; None while it may come on."""
@@ -73,5 +80,5 @@ def start_still_s(ranks: Mapping[int, Starting], world_size: int) -> float | Non
         # Who waits in another collective than the rest is busy waiting too.
         held_up_by = [rank for rank in late & present.keys() if rank in unheard or not stacks[rank].blocked]
         return still_s if all(present[rank].idle for rank in held_up_by) else None
-    at_rest = all(one.idle and one.has_model for one in present.values())
+    at_rest = all(one.idle and (one.has_model or one.meets) for rank, one in present.items())
     return still_s if at_rest else None

@@ -23,11 +23,10 @@ _ABOUT_LINES, _WITH_ABOUT = 4, 13
 """Lines about the run under the cursor, and the height from which they are shown."""
 _NO_END = {"lost", "unknown"}
 """How long such a run took is not known."""
-_OTHER_BADGES = {"stopping": Badge("■", "STOPPING", "warn")}
 
 
 def _badge(listed: Listed) -> Badge:
-    return _OTHER_BADGES.get(listed.state) or BADGES.get(listed.state) or Badge("●", listed.state.upper(), "text")
+    return BADGES.get(listed.state) or Badge("●", listed.state.upper(), "text")
 
 
 def _command(listed: Listed) -> str:
