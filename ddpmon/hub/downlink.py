@@ -332,6 +332,7 @@ class Downlink:
             if node.epoch and node.reported_silent != (now - node.heard_at >= GONE_S):
                 node.reported_silent = not node.reported_silent
                 changed.append(node)
+        self._store.registry.heard_nodes = {node.number for node in self.nodes.values() if not node.reported_silent}
         self._add_node_events(changed, unix)
 
     def _add_node_events(self, changed: Sequence[Node], unix: float) -> None:
@@ -376,6 +377,7 @@ class Downlink:
 
     def close(self) -> None:
         """Let go."""
+        self._store.registry.heard_nodes.clear()
         self.socket.disable_monitor()
         self.socket.close()
         self.admission.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ddpmon.analysis.processes.hangs import why_no_stack
 from ddpmon.messages import InspectView, InspectWish, StackView
+from ddpmon.plain import utf8
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.store import Store
 
@@ -31,14 +32,16 @@ def stack_view(store: Store, rank: int) -> StackView:
     on_hub_host = process.hello.host == store.registry.host or process.hello.through > 0
     at = store.clock.unix_at(stack.time_us) if stack and on_hub_host else None
     waits = process.asked_at is not None and process.held is None
-    return StackView(rank, stack, at, waits, _why(rank, process))
+    host = utf8(process.hello.host) if store.registry.host_is_silent(process) else ""
+    return StackView(rank, stack, at, waits, _why(rank, process, host))
 
 
-def _why(rank: int, process: RankProcess) -> str:
+def _why(rank: int, process: RankProcess, host: str) -> str:
     return why_no_stack(
         rank,
         heard=True,
         gone=process.left or process.dead,
         held=process.held,
         unanswered=process.unanswered,
+        host=host,
     )

@@ -41,6 +41,8 @@ class Registry:
     """Messages that cannot come from a rank of this run, and values of ranks that cannot be true."""
     reseated: list[RankProcess] = field(default_factory=list)
     """Who got its rank without saying hello once more: to be recorded."""
+    heard_nodes: set[int] = field(default_factory=set)
+    """Other nodes whose hubs are heard: of the rest nothing is known of their processes."""
     _speakers: dict[bytes, int] = field(default_factory=dict)
     _unseated: dict[int, None] = field(default_factory=dict)
     """Keys of those that have no rank, in the order in which they lost it or came."""
@@ -60,6 +62,11 @@ class Registry:
     def nodes(self) -> int:
         """How many nodes the ranks are on that were heard, by the hubs that they speak to."""
         return len({process.hello.through for process in self.seats.values()})
+
+    def host_is_silent(self, process: RankProcess) -> bool:
+        """Say whether a process that has not ended, as far as is known, is on a node whose hub is not heard."""
+        through = process.hello.through
+        return through > 0 and through not in self.heard_nodes and not (process.left or process.dead)
 
     @property
     def unheard(self) -> list[int]:

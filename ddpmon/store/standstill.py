@@ -88,11 +88,16 @@ def _waits_since(process: RankProcess) -> float | None:
 def _now(registry: Registry, idle_s: float, now: float) -> Standstill:
     """Where every rank is."""
     seats = registry.seats
-    silent = [rank for rank, p in seats.items() if p.health(now) == "silent"]
+    unheard = {
+        rank: process.hello.host if process else ""
+        for rank in range(registry.world_size)
+        if (process := seats.get(rank)) is None or registry.host_is_silent(process)
+    }
+    silent = [rank for rank, p in seats.items() if p.health(now) == "silent" and rank not in unheard]
     gone = [rank for rank, p in seats.items() if p.left or p.dead]
     stacks = {rank: s for rank, p in seats.items() if not (p.left or p.dead) and (s := _latest(p, now))}
     held_by = {rank: held for rank in silent if (held := seats[rank].held)}
-    return Standstill(idle_s, stacks, gone, silent, held_by, registry.world_size)
+    return Standstill(idle_s, stacks, gone, silent, held_by, unheard, registry.world_size)
 
 
 def _latest(process: RankProcess, now: float) -> Stack | None:

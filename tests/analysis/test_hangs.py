@@ -21,7 +21,7 @@ def named(stacks, idle=12.0, **more):
     told = Standstill(
         idle,
         {one.rank: one for one in stacks},
-        world_size=len({*(one.rank for one in stacks), *more.get("gone", ()), *more.get("silent", ())}),
+        world_size=len({one.rank for one in stacks}.union(*(more.get(of, ()) for of in ("gone", "silent", "unheard")))),
         **more,
     )
     (finding,) = findings(None, Evidence(standstill=told))
@@ -82,6 +82,31 @@ def test_a_rank_whose_own_thread_is_not_heard_either_is_named():
     assert (finding.ranks, finding.severity) == ([1], "critical")
     assert finding.text == f"rank 1 is not heard though its process lives; rank 0 waits in {REDUCE}"
     assert "GIL" in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("unheard", "who", "advice"),
+    [
+        ({2: "host1"}, "host1 is not heard (rank 2)", "whether host1 is up"),
+        ({2: "host1", 3: "host1"}, "host1 is not heard (ranks 2-3)", "its link"),
+        ({2: "host1", 3: "host2"}, "host1 and 1 other host are not heard (ranks 2-3)", "their link"),
+        ({2: "", 3: ""}, "ranks 2-3 are not heard here", "where they run"),
+        ({2: ""}, "rank 2 is not heard here", "where it runs"),
+    ],
+)
+def test_of_ranks_behind_a_cut_link_no_more_is_said_than_that_they_are_not_heard(unheard, who, advice):
+    """The cut ended a collective on rank 0 and not on rank 1, whose count lags for that."""
+    finding = named([stack(0, blocked=REDUCE), stack(1, blocked=REDUCE, issued=99)], unheard=unheard)
+    assert finding.text == f"{who}; ranks 0-1 wait in {REDUCE}"
+    assert advice in finding.advice
+    assert (finding.ranks, finding.severity) == (sorted(unheard), "critical")
+    assert finding.evidence["unheard"] == sorted(unheard)
+
+
+def test_a_rank_that_does_not_wait_is_named_though_others_are_not_heard():
+    late = stack(1, "train.py:12 shuffle")
+    finding = named([stack(0, blocked=REDUCE), late], unheard={2: "host1"})
+    assert finding.text == f"rank 1 does not reach {REDUCE}: in train.py:12 shuffle"
 
 
 def test_a_silent_rank_that_answered_a_signal_is_named_with_its_line():

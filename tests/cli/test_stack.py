@@ -107,7 +107,7 @@ def test_identical_stacks_are_told_once_and_the_odd_one_first():
     told = [StackView(r, stack_of(r, "train.py:12 main", waits="all_reduce"), 100.0) for r in range(8)]
     told[5] = StackView(5, stack_of(5, "torch/x.py:3 read", "data.py:4 load\x1b[2J", own=1), 100.0)
     told[6] = StackView(6, stack_of(6, "train.py:9 main"), 60.0, why="rank 6 is held by a debugger")
-    told[7] = StackView(7, why="rank 7 was not heard yet")
+    told[7] = StackView(7, why="nothing is heard of rank 7 here")
     fresh = set(range(6))
     assert stacks.text(told, fresh, 8, 101.0) == [
         "rank 5 in data.py:4 load",
@@ -121,10 +121,10 @@ def test_identical_stacks_are_told_once_and_the_odd_one_first():
         "  where it was last, 41 s ago:",
         "  › train.py:9 main",
         "",
-        "rank 7 was not heard yet",
+        "nothing is heard of rank 7 here",
     ]
     facts = stacks.facts(told, fresh, 101.0)
-    assert facts[7] == {"rank": 7, "why": "rank 7 was not heard yet", "frames": None, "answered": False}
+    assert facts[7] == {"rank": 7, "why": "nothing is heard of rank 7 here", "frames": None, "answered": False}
     assert (facts[5]["own_frame"], facts[5]["waits"], facts[5]["phase"]) == (1, False, "backward")
 
 

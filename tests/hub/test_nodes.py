@@ -9,7 +9,20 @@ import pytest
 from ddpmon import runs
 from ddpmon.hub import curve_keys
 from ddpmon.hub.printed import RankOutput
-from ddpmon.messages import Ask, Failure, Phase, PrintedLine, PrintedView, PrintedWish, Where, WireError, Wish, encode
+from ddpmon.messages import (
+    Ask,
+    Collective,
+    Failure,
+    Phase,
+    PrintedLine,
+    PrintedView,
+    PrintedWish,
+    Stack,
+    Where,
+    WireError,
+    Wish,
+    encode,
+)
 from ddpmon.messages.nodes import Bundle, End, Item, Output, decode_from_node
 from ddpmon.recording.recorded import recorded_report
 from ddpmon.recording.recording import Recording
@@ -113,16 +126,46 @@ def test_what_a_node_said_while_the_root_was_dead_is_not_lost(machines):
     until(lambda: set(recorded_steps(root).values()) == {60}, "all steps in the root's recording")
 
 
-def test_a_node_whose_hub_is_silent_is_named_with_its_ranks(machines):
+def wait_in_a_collective(ranks):
+    """Have ranks say that they live and wait for the others, as they do twice a second while a run stands still."""
+    for rank in ranks:
+        now_us = time.monotonic_ns() // 1000
+        rank.batch(now_us=now_us)
+        waits = Stack(rank.rank, rank.pid, now_us, 20, now_us, 4, ["train.py:9 main"], 0, Collective("barrier"), True)
+        rank.socket.send(encode(waits))
+
+
+def test_either_side_of_a_cut_says_who_is_not_heard_and_a_root_that_goes_on_refuses_no_honest_node(machines):
     root, node = machines
     ranks, told = world(machines), late_world()
     tell(ranks, told, 1, 21)
-    viewer = root.viewer()
+    viewer, other = root.viewer(), node.viewer()
     viewer.until(have_told(20), "the steps")
+
+    def says(viewer, ranks, expected):
+        """Wait until ranks that stand still have their viewer say something."""
+
+        last = []
+
+        def said():
+            wait_in_a_collective(ranks)
+            last[:] = [viewer.get().verdict]
+            return expected in last[0]
+
+        until(said, last)
+
+    # The root neither reads nor answers, and the node connects anew and gives up again.
+    root.hubs[-1].send_signal(signal.SIGSTOP)
+    says(other, ranks[2:], "ranks 0-1 are not heard here; ranks 2-3 wait in barrier")
+    root.hubs[-1].send_signal(signal.SIGCONT)
+    says(other, ranks, "all ranks wait in barrier and none is missing")
     node.hubs[-1].kill()
-    gone = until(lambda: [event for event in viewer.get().events if "ranks 2-3" in event.text], "its name")
+    says(viewer, ranks[:2], "box1 is not heard (ranks 2-3); ranks 0-1 wait in barrier")
+    last = viewer.get()
+    gone = [event for event in last.events if "is gone" in event.text]
     assert [event.severity for event in gone] == ["critical"]
     assert gone[0].text.endswith("is gone: ranks 2-3, last step 20")
+    assert last.refused == []
 
 
 def test_a_node_whose_hub_is_silent_while_the_others_step_on_is_not_called_gone(machines):

@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
-from ddpmon.analysis.processes.hangs import Standstill, alike, line_of, missing, silence, silence_line, who_of
+from ddpmon.analysis.processes.hangs import (
+    Standstill,
+    absent,
+    alike,
+    line_of,
+    not_heard,
+    silence,
+    silence_line,
+    who_of,
+)
 from ddpmon.analysis.words import duration
 from ddpmon.messages import Collective, Stack
 
@@ -26,6 +35,8 @@ class Hang:
     silent: list[int]
     held: dict[str, dict[str, str]]
     """By rank: how the kernel keeps it from running, and where."""
+    unheard: list[int]
+    """Ranks of which nothing is heard and nothing is known, as behind a link that is cut."""
     stacks: list[dict[str, Any]]
     """Ranks with identical stacks together."""
     standstill: Standstill = for_words()
@@ -34,12 +45,12 @@ class Hang:
 
 
 def detect(moment: Moment) -> Iterator[Detection[Hang]]:
-    """Nothing where no rank could tell where it is, and none is silent."""
+    """Nothing where no rank could tell where it is, and all are heard."""
     standstill = moment.evidence.standstill
-    if standstill is None or not (standstill.stacks or standstill.silent):
+    if standstill is None or not (standstill.stacks or standstill.silent or standstill.unheard):
         return
     stacks = standstill.stacks
-    late = [*standstill.gone, *standstill.silent] or missing(stacks)
+    late = absent(standstill)
     waiting = sorted(rank for rank, stack in stacks.items() if stack.blocked and rank not in late)
     awaited = _awaited([stacks[rank] for rank in waiting])
     facts = Hang(
@@ -50,6 +61,7 @@ def detect(moment: Moment) -> Iterator[Detection[Hang]]:
         gone=sorted(standstill.gone),
         silent=sorted(standstill.silent),
         held={str(rank): {"how": one.how, "where": one.where} for rank, one in sorted(standstill.held.items())},
+        unheard=sorted(standstill.unheard),
         stacks=[
             {"ranks": ranks, "line": line_of(stacks[ranks[0]]), "frames": list(stacks[ranks[0]].frames)}
             for ranks in alike(stacks)
@@ -58,7 +70,8 @@ def detect(moment: Moment) -> Iterator[Detection[Hang]]:
         late=late,
     )
     since = max(stack.step for stack in stacks.values()) + 1 if stacks else None
-    yield Detection(KIND, "critical" if waiting or standstill.silent else "warn", facts, sorted(late), since_step=since)
+    needs_help = waiting or standstill.silent or standstill.unheard
+    yield Detection(KIND, "critical" if needs_help else "warn", facts, sorted(late), since_step=since)
 
 
 def _awaited(waiting: Sequence[Stack]) -> Collective | None:
@@ -85,6 +98,11 @@ def words(detection: Detection[Hang]) -> Words:
             text = f"{text}; {others} {'waits' if len(waiting) == 1 else 'wait'} in {where}"
         return Words(text, advice, lead=lead)
     first = stacks.get(late[0]) if late else None
+    if facts.unheard and first is None:
+        text, advice = not_heard(standstill)
+        if waiting:
+            text = f"{text}; {others} {'waits' if len(waiting) == 1 else 'wait'} in {where}"
+        return Words(text, advice)
     if first is not None and waiting:
         advice = f"Look at what {who} does in {line_of(first)}."
         if len({line_of(stacks[rank]) for rank in stacks}) == 1:

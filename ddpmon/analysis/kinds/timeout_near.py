@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
-from ddpmon.analysis.processes.hangs import Standstill, line_of, missing, who_of
+from ddpmon.analysis.processes.hangs import Standstill, absent, line_of, who_of
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import fitting
 
@@ -71,8 +71,7 @@ def detect(moment: Moment) -> Iterator[Detection[TimeoutNear]]:
 
 def awaited(standing: Standstill) -> Sequence[int]:
     """Who did not arrive, who is surest first; of whom nothing is known, that it does not wait."""
-    sure = [*standing.gone, *standing.silent] or missing(standing.stacks)
-    return sure or [rank for rank in range(standing.world_size) if rank not in standing.stacks]
+    return absent(standing) or [rank for rank in range(standing.world_size) if rank not in standing.stacks]
 
 
 def words(detection: Detection[TimeoutNear]) -> Words:

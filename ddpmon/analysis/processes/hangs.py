@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ddpmon.analysis.words import rank_list
+from ddpmon.analysis.words import counted, rank_list
 from ddpmon.messages import Stack
 
 POINT_TO_POINT = {"send", "recv"}
@@ -35,21 +35,30 @@ class Standstill:
     """Ranks that live, but whose background thread is not heard either. One may be in `stacks` all the same."""
     held: Mapping[int, Held] = field(default_factory=dict)
     """Of the silent: those that the kernel does not let run."""
+    unheard: Mapping[int, str] = field(default_factory=dict)
+    """Ranks of which nothing is heard and nothing is known, with their host; "": that is unknown too."""
     world_size: int = 0
     over: bool = False
     """The run has ended meanwhile."""
 
 
-def missing(stacks: Mapping[int, Stack]) -> list[int]:
+def absent(standstill: Standstill) -> list[int]:
+    """Return the ranks that did not arrive, the surest first; empty if that is uncertain."""
+    sure = [*standstill.gone, *standstill.silent] or missing(standstill.stacks, all_heard=not standstill.unheard)
+    return sure or sorted(standstill.unheard)
+
+
+def missing(stacks: Mapping[int, Stack], *, all_heard: bool = True) -> list[int]:
     """Ranks that did not arrive where the others wait; empty if that is uncertain.
 
     A rank that is not blocked has not arrived. Among several, and where all or none are blocked, torch's own count
     tells: in some process group they have issued fewer collectives than another rank. Messages from rank to rank count
-    there too, so that the count says nothing in a script that sends some.
+    there too, so that the count says nothing in a script that sends some. It says nothing either where not all ranks
+    are heard: a collective that a cut link interrupts has ended on some ranks and not on others.
     """
     free = {rank for rank, stack in stacks.items() if not stack.blocked}
     behind: set[int] = set()
-    if not any(stack.collective and stack.collective.name in POINT_TO_POINT for stack in stacks.values()):
+    if all_heard and not any(stack.collective and stack.collective.name in POINT_TO_POINT for stack in stacks.values()):
         behind = _behind(stacks)
     if free and len(free) < len(stacks):
         return sorted(free & behind or free)
@@ -75,13 +84,18 @@ def alike(stacks: Mapping[int, Stack]) -> list[list[int]]:
 
 
 def why_no_stack(
-    rank: int, *, heard: bool, gone: bool = False, held: Held | None = None, unanswered: bool = False
+    rank: int, *, heard: bool, gone: bool = False, held: Held | None = None, unanswered: bool = False, host: str = ""
 ) -> str:
-    """Why a rank cannot tell where it is now, in one line; empty if nothing is in its way."""
+    """Why a rank cannot tell where it is now, in one line; empty if nothing is in its way.
+
+    host: its machine, where nothing is heard of that.
+    """
     if not heard:
-        return f"rank {rank} was not heard yet"
+        return f"nothing is heard of rank {rank} here"
     if gone:
         return f"rank {rank} has ended"
+    if host:
+        return f"nothing is heard of {host}, where rank {rank} runs"
     if held is not None:
         text, advice = silence(Standstill(0.0, {}, silent=[rank], held={rank: held}))
         return f"{text}. {advice}"
@@ -143,3 +157,20 @@ def silence(standstill: Standstill) -> tuple[str, str]:
     if line := silence_line(standstill):
         return text, f"Look at the compiled code called in {line}: it keeps Python's lock (the GIL)."
     return text, f"Look for compiled code on {who} that keeps Python's lock (the GIL)."
+
+
+def not_heard(standstill: Standstill) -> tuple[str, str]:
+    """Name the hosts, or else the ranks, of which nothing is heard, and what to do about it."""
+    ranks = sorted(standstill.unheard)
+    who = who_of(ranks, standstill.world_size)
+    hosts = list(dict.fromkeys(standstill.unheard[rank] for rank in ranks))
+    if not all(hosts):
+        be, does = ("is", "it runs") if len(ranks) == 1 else ("are", "they run")
+        where = f"Look at {who} where {does} (ddpmon status there), and at the network to that machine."
+        return f"{who} {be} not heard here", where
+    those = hosts[0] if len(hosts) == 1 else f"{hosts[0]} and {counted(len(hosts) - 1, 'other host')}"
+    be, its = ("is", "its") if len(hosts) == 1 else ("are", "their")
+    return (
+        f"{those} {be} not heard (rank{'s' * (len(ranks) > 1)} {rank_list(ranks, standstill.world_size)})",
+        f"See whether {those} {be} up and reached from here (ping): the machine, {its} link or {its} ddpmon is gone.",
+    )
