@@ -127,14 +127,14 @@ class Scalar(msgspec.Struct, array_like=True, gc=False):
 
 
 class Digest(msgspec.Struct, array_like=True, gc=False):
-    """A fixed sample of a DDP model's parameters as one number: replicas must have the same."""
+    """A fixed sample of a model's parameters as one number: replicas must have the same."""
 
     step: int
     model: int
     """Counts the models of a rank in the order they were wrapped."""
     value: int
     group: str = ""
-    """Name of the process group whose ranks hold replicas of it."""
+    """Name of the process group whose ranks hold replicas of it; without DDP, of the shapes of its parameters."""
     sequence: int = 0
     """Of the group's last collective. Ranks with uneven inputs count steps differently; this they all count alike."""
     updates: int = 0

@@ -53,6 +53,8 @@ EVALUATION, CHECKPOINT, COMPILATION, PAUSE, STARTING_WORKERS = range(5)
 
 DDP, FSDP, FSDP2, DEEPSPEED = "DDP", "FSDP", "FSDP2", "DeepSpeed"
 TENSOR_PARALLEL, DATA_PARALLEL = "tensor parallel", "DataParallel"
+LOCAL_SGD = "local SGD"
+"""Beside any of these: ranks train apart, and average their weights now and then."""
 ALONE, NOT_PARALLEL = "one process", "none"
 """How a rank trains in parallel; "none": one of several in a process group, and nothing of these at work."""
 PARALLEL_JOIN = " + "

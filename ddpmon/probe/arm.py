@@ -8,7 +8,7 @@ import sys
 from multiprocessing import util
 
 from ddpmon import api
-from ddpmon.probe import forwards, hooks, leaving, output, stack_signal, trainers
+from ddpmon.probe import averaging, forwards, hooks, leaving, output, stack_signal, trainers
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.listener import Listener
 from ddpmon.probe.stack import places
@@ -34,6 +34,7 @@ def from_environment() -> None:
     hooks.install(listener)
     forwards.install(listener)
     trainers.install(listener)
+    averaging.install(listener)
     if os.environ.get("DDPMON_BUCKETS") == "1":
         from ddpmon.probe.buckets import Buckets
 

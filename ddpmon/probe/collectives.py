@@ -41,6 +41,8 @@ COLLECTIVES = (
 )
 """Calls of torch.distributed in which ranks wait for each other, as far as this torch has them."""
 
+MESSAGES = ("send", "recv", "batch_isend_irecv")
+"""Calls of torch.distributed by which ranks exchange messages; `P2POp` knows isend and irecv by identity."""
 MOST_GROUPS = 64
 
 

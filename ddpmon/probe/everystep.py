@@ -7,6 +7,7 @@ must be taken at a certain step. It runs between calls into C++ that leave cache
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ from ddpmon.probe.account import (
     OPTIMIZER_ENDS,
     Account,
 )
+from ddpmon.probe.apart import Apart
 from ddpmon.probe.collectives import position
 from ddpmon.probe.counting import count
 from ddpmon.probe.digest import FIRST, due, next_due, sample
@@ -60,6 +62,7 @@ class EveryStep(ScriptCalls):
         self._synchronised_backwards = 0
         self._digests_at = FIRST[0]
         """After how many of them digests are due next."""
+        self.apart = Apart(self.parallelism)
         self._unsynchronised = 0
         """Optimizer steps on gradients that no reducer was prepared for, though there is a DDP model."""
 
@@ -293,6 +296,16 @@ class EveryStep(ScriptCalls):
             pen.updates[UPDATES] += 1
             if self.replicas:
                 self._update_unsynchronised()
+            else:
+                self._update_apart(optimizer)
+
+    def _update_apart(self, optimizer: Any) -> None:
+        """An optimizer stepped, and there is no DDP model."""
+        sampled = None
+        with contextlib.suppress(RuntimeError):  # sparse parameters, or those of a class of the script's own
+            sampled = self.apart.updated(optimizer, self.pen.optimizers, self.identity.world_size)
+        if sampled is not None:
+            self.pen.note((Account.digest_taken, monotonic_ns(), None, sampled, None, None))
 
     def _update_unsynchronised(self) -> None:
         self._unsynchronised += 1

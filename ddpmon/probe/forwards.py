@@ -54,7 +54,7 @@ def install(listener: Listener) -> None:
                     heard.add(wrapper.kind)
                     _hear(wrapper, owner, listener)
 
-    listener.on_set_up = hear_imported
+    listener.on_set_up.append(hear_imported)
     hear_imported()
 
 

@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import optimizer
 from torch.utils.data import dataloader
 
-from ddpmon.probe.collectives import COLLECTIVES
+from ddpmon.probe.collectives import COLLECTIVES, MESSAGES
 from ddpmon.probe.interception import guarded, offers, replace
 from ddpmon.probe.listener import Listener
 
@@ -101,7 +101,10 @@ def install(listener: Listener) -> None:
     }
     for name in COLLECTIVES:
         if hasattr(distributed_c10d, name):
-            _replace_function(name, listener, **collective)
+            passed = {"after": listener.barrier_passed} if "barrier" in name else {}
+            _replace_function(name, listener, **collective | passed)
+    for name in MESSAGES:
+        _replace_function(name, listener, before=listener.messages_exchanged, traced=True)
     # Where asynchronous ones are waited for; the second is what the tensor of a functional one calls.
     if offers(dist, "Work", listener=listener) and offers(dist.Work, "wait", listener=listener):
         dist.Work.wait = _as_inherited(dist.Work.wait)

@@ -6,6 +6,7 @@ One object per process. `hooks` calls it; `account` reads what it notes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ class Listener(EveryStep):
     def __init__(self, identity: Identity) -> None:
         self.on_start: Callable[[], None] | None = None
         """Called once when this process turns out to be a rank."""
-        self.on_set_up: Callable[[], None] | None = None
+        self.on_set_up: list[Callable[[], None]] = []
         """Called when something was made that a step needs: by now the script has imported what it trains with."""
         super().__init__()
         self.begin(identity)
@@ -82,8 +83,8 @@ class Listener(EveryStep):
 
     def set_up(self) -> None:
         """Something was made that a step needs: the first step begins later, and not with the imports."""
-        if self.on_set_up is not None:
-            self.on_set_up()
+        for look in self.on_set_up:
+            look()
         self.tell(Account.set_up, bool(self.pen.expecting))
 
     def _follow_device(self) -> Events:
@@ -121,6 +122,13 @@ class Listener(EveryStep):
         if self._sync_depth == 1:
             self.tell(Account.synchronisation_begins)
 
+    def barrier_passed(self, _result: object, *_args: object) -> None:
+        self._synchronised(SYNC_COLLECTIVE, 0)
+
+    def messages_exchanged(self, *_args: object, **_named: object) -> None:
+        """A message goes from one rank to another."""
+        self.apart.exchanged(inf)
+
     def synchronisation_fails(self) -> None:
         self._sync_depth = 0
         self.tell(Account.synchronisation_was_none)
@@ -134,6 +142,7 @@ class Listener(EveryStep):
         self._synchronised(SYNC_BUFFERS, self.replicas.of(model).buffer_bytes)
 
     def collective_done(self, result: object, *args: object) -> None:
+        self.apart.collective(result, args, inside=self._sync_depth > 1)
         if hasattr(result, "wait"):
             self._sync_depth -= 1  # asynchronous: nobody was blocked
             if self._sync_depth == 0:

@@ -19,6 +19,7 @@ from ddpmon.messages import (
     FSDP,
     FSDP2,
     HYBRID,
+    LOCAL_SGD,
     NOT_PARALLEL,
     PARALLEL_JOIN,
     TENSOR_PARALLEL,
@@ -52,6 +53,8 @@ class Parallelism:
         """The model whose inputs count as this step's samples, by its id; 0: none yet."""
         self._wrapped_in: list[str] = []
         self._optimizer: Any = None
+        self._averages = False
+        """Whether ranks average their weights now and then."""
         self._tensor_parallel = False
         """Whether parameters of a DDP model were sharded."""
 
@@ -61,7 +64,17 @@ class Parallelism:
 
     def wrapped(self, model: Any) -> None:
         """A model was wrapped in DDP."""
-        self._tensor_parallel |= any(map(_is_sharded, model.parameters()))
+        self._tensor_parallel |= any(map(is_sharded, model.parameters()))
+        self.unsettle()
+
+    @property
+    def is_wrapped(self) -> bool:
+        """Whether the forward of a wrapper was heard that is not DDP's."""
+        return bool(self._kind)
+
+    def averages_weights(self) -> None:
+        """Something was set up that averages the weights of ranks now and then: they are meant to differ in between."""
+        self._averages = True
         self.unsettle()
 
     def forward_begins(self, kind: str, model: object) -> bool:
@@ -136,8 +149,10 @@ class Parallelism:
             kinds = [FSDP]
         elif not kinds and ddp:
             kinds = [DDP]
-        if self._kind != FSDP2 and (self._tensor_parallel or any(map(_is_sharded, parameters))):
+        if self._kind != FSDP2 and (self._tensor_parallel or any(map(is_sharded, parameters))):
             kinds.append(TENSOR_PARALLEL)
+        if self._averages:
+            kinds.append(LOCAL_SGD)
         return kinds or [ALONE if alone else NOT_PARALLEL]
 
 
@@ -162,8 +177,8 @@ def _meshes(state: Any, parameters: Sequence[Any]) -> tuple[bool, bool]:
     return hybrid, most > mesh.mesh.ndim
 
 
-def _is_sharded(parameter: Any) -> bool:
-    """Whether a parameter is a DTensor, or was one before DDP took its local part."""
+def is_sharded(parameter: Any) -> bool:
+    """Return whether a parameter is a DTensor, or was one before DDP took its local part."""
     return type(parameter).__name__ == "DTensor" or hasattr(parameter, "_st_info")
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ddpmon.analysis.kinds import replicas_differ
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
+from ddpmon.analysis.processes.parallelism import meant_to_differ
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import rank_list
 
@@ -47,7 +48,7 @@ def detect(moment: Moment) -> Iterator[Detection[GradientsNotSynchronised]]:
         for one in evidence.unsynchronised
         if FEWEST_STEPS.reached(one.count) and not AGAIN_STEPS.reached(one.steps - one.last_at)
     ]
-    if not grows:
+    if not grows or meant_to_differ(evidence.parallelism):
         return
     ranks = sorted(one.rank for one in grows)
     counts = {str(one.rank): one.count for one in grows}

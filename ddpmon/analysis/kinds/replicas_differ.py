@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
+from ddpmon.analysis.processes.parallelism import meant_to_differ, trains_apart, with_ddp
 from ddpmon.analysis.words import rank_list
 
 
@@ -17,19 +18,32 @@ class ReplicasDiffer:
     same_at_step: int | None
     compared: int
     world_size: int = for_words()
+    without_ddp: bool = False
+    """Nothing keeps them the same: no DDP, and no collective that moves as much as the model has."""
 
 
 def detect(moment: Moment) -> Iterator[Detection[ReplicasDiffer]]:
-    """Whatever digests showed."""
-    one = moment.evidence.difference
-    if one is not None:
-        facts = ReplicasDiffer(one.model, one.same_at, one.compared, moment.evidence.world_size)
+    """Yield what digests showed, unless ranks are meant to differ."""
+    one, parallelism = moment.evidence.difference, moment.evidence.parallelism
+    if one is None or meant_to_differ(parallelism):
+        return
+    if with_ddp(parallelism) or trains_apart(parallelism):
+        facts = ReplicasDiffer(
+            one.model, one.same_at, one.compared, moment.evidence.world_size, trains_apart(parallelism)
+        )
         yield Detection(KIND, "critical", facts, one.ranks, since_step=one.step)
 
 
 def words(detection: Detection[ReplicasDiffer]) -> Words:
     """Whose weights are others, since when."""
     facts, ranks, since = detection.facts, detection.ranks, f"since step {detection.since_step:,}"
+    if facts.without_ddp:
+        return Words(
+            f"{_each(ranks, facts.world_size)} a model of its own: no DDP, no gradient all-reduce",
+            f"Weights differ {since} at the latest, and nothing keeps them the same. Wrap the model in"
+            " DistributedDataParallel after init_process_group, and give each rank its part of the data"
+            " (DistributedSampler). If these are trainings of their own on purpose, start each as a run of its own.",
+        )
     which = f" of model {facts.model}" if facts.model else ""
     if len(ranks) == facts.compared:
         text = f"the weights{which} of ranks {rank_list(ranks, facts.world_size)} differ {since}"
@@ -42,6 +56,13 @@ def words(detection: Detection[ReplicasDiffer]) -> Words:
         " under a condition, a checkpoint loaded by one rank, clipping or averaging done outside of DDP."
         " If ranks average their weights on purpose only now and then (local SGD), this is meant.",
     )
+
+
+def _each(ranks: Sequence[int], world_size: int) -> str:
+    listed = rank_list(ranks, world_size)
+    if listed == "all":
+        return "each rank trains"
+    return f"rank {listed} trains" if len(ranks) == 1 else f"each of ranks {listed} trains"
 
 
 KIND = Kind("replicas_differ", subject="world", gone="", words=words, detect=detect)

@@ -12,6 +12,7 @@ from ddpmon.messages import (
     FSDP,
     FSDP2,
     HYBRID,
+    LOCAL_SGD,
     NOT_PARALLEL,
     PARALLEL_JOIN,
     TENSOR_PARALLEL,
@@ -23,6 +24,7 @@ COLLECTIVES = {
     FSDP2: "FSDP2's collectives (all-gather, reduce-scatter)",
     DEEPSPEED: "DeepSpeed's collectives",
     TENSOR_PARALLEL: "DTensor's collectives",
+    LOCAL_SGD: "the averaging of weights",
     NOT_PARALLEL: "the collectives that the script calls",
 }
 """What ranks wait for each other in."""
@@ -36,6 +38,16 @@ def parts(parallelism: str) -> list[str]:
 def with_ddp(parallelism: str) -> bool:
     """Whether gradients are DDP's to synchronise; of a run that does not tell, they are."""
     return not parallelism or DDP in parts(parallelism)
+
+
+def meant_to_differ(parallelism: str) -> bool:
+    """Return whether ranks train apart on purpose and average their weights now and then."""
+    return LOCAL_SGD in parts(parallelism)
+
+
+def trains_apart(parallelism: str) -> bool:
+    """Return whether nothing that is known keeps the weights of several ranks the same."""
+    return parts(parallelism) == [NOT_PARALLEL]
 
 
 def short(parallelism: str) -> str:
@@ -55,7 +67,9 @@ def measured(parallelism: str, unmeasured: Collection[str]) -> str:
     kinds = parts(parallelism)
     if not kinds or (kinds == [DDP] and not unmeasured):
         return ""
-    if kinds[0] == DDP:
+    if LOCAL_SGD in kinds:
+        said = [f"{parallelism}: ranks train apart and average their weights now and then; in between these differ"]
+    elif kinds[0] == DDP:
         said = [f"{parallelism}: a step ends with DDP's gradients" if len(kinds) > 1 else DDP]
     elif parallelism == ALONE:
         said = [f"one process, no DDP: {OPTIMIZERS}"]
