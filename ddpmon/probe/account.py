@@ -21,6 +21,8 @@ from ddpmon.probe.parallelism import Parallelism
 from ddpmon.probe.records import (
     BACKWARD,
     FED_CALLS,
+    FED_MOST_SAMPLES,
+    FED_MOST_TOKENS,
     FED_SAMPLES,
     FED_TOKENS,
     FORWARD,
@@ -73,6 +75,12 @@ class Account(Fetches):
         """Whether gradients were ever synchronised here: then that ends a step, and nothing else does."""
         self._closures = 0
         """Backward calls in the closure of the optimizer that steps."""
+        self._trained: set[int] = set()
+        """Numbers of models that had a forward with gradients."""
+        self._around: list[int] = []
+        """What each backward that runs is inside of: the phase to come back to after it."""
+        self._reduced_inside = False
+        """Whether a backward inside the one that runs reduced gradients."""
         self._undecided = False
         """Whether the last forward was of a model in evaluation mode, with gradients."""
         self._trains_in_eval = False
@@ -98,19 +106,21 @@ class Account(Fetches):
         """An optimizer was made. key: its id."""
         self.iteration.optimizer_made(key)
 
-    def optimizer_named(self, key: int, name: str, _none: None) -> None:
-        """An optimizer steps for the first time. name: of what it updates."""
+    def optimizer_named(self, key: int, name: str, others: Sequence[int]) -> None:
+        """An optimizer steps for the first time. name: of what it updates. others: those that update parts of it."""
         self._names[key] = name
+        for other in others:
+            self.iteration.optimizer_gone(other)
 
     def optimizer_gone(self, key: int, *_: object) -> None:
         """The optimizer of this id exists no more."""
-        self._names.pop(key, None)
         self.iteration.optimizer_gone(key)
+        self._names.pop(key, None)
 
     # --- forward -----------------------------------------------------------------------------------------------
 
     def phase_fails(self, *_: object) -> None:
-        """A call raised, which ends its phase too."""
+        """A forward raised, which ends its phase too."""
         self.clock.leave()
 
     def forward_begins(self, model: int, samples: int, tokens: int) -> None:
@@ -128,22 +138,27 @@ class Account(Fetches):
         if not self._undecided:  # else a backward decides
             self._trains(model, samples, tokens)
 
-    def forward_without_gradients(self, held_out: bool, *_: object) -> None:
-        """One that trains nothing. held_out: in evaluation mode."""
+    def forward_without_gradients(self, model: int, held_out: bool, _none: None) -> None:
+        """One that trains nothing. held_out: in evaluation mode, in which a teacher, never trained, always is."""
         self.beats += 1
-        self.clock.evaluated()
-        self.clock.evaluates(explained=held_out and not self._trains_in_eval)
+        clock = self.clock
+        clock.evaluates(explained=held_out and not self._trains_in_eval and max(0, model) in self._trained)
+        clock.forward_without_gradients()
+        clock.enter(FORWARD)
 
     def _trains(self, model: int, samples: int, tokens: int) -> None:
         clock = self.clock
+        self._trained.add(max(0, model))
         clock.trained()
         clock.enter_after_gap(FORWARD, 0)
         again = clock.base == OPTIMIZER and self._closures
         if model >= 0 and clock.marked_samples is None and not again:
-            fed = clock.fed.setdefault(model, [0, 0, 0])
+            fed = clock.fed.setdefault(model, [0, 0, 0, 0, 0])
             fed[FED_SAMPLES] += samples
             fed[FED_TOKENS] += tokens
             fed[FED_CALLS] += 1
+            if samples > fed[FED_MOST_SAMPLES]:
+                fed[FED_MOST_SAMPLES], fed[FED_MOST_TOKENS] = samples, tokens
 
     def forward_ends(self, *_: object) -> None:
         """A forward returned."""
@@ -187,6 +202,16 @@ class Account(Fetches):
                 again = self._closures > 1
             if loss is not None and not again:
                 clock.losses.append(loss)
+        self._around.append(clock.base)
+        clock.base = BACKWARD
+
+    def backward_fails(self, *_: object) -> None:
+        """A backward raised, which ends its phase too."""
+        self._leave_backward()
+
+    def _leave_backward(self) -> int:
+        self.clock.base = self._around.pop() if self._around else OTHER
+        return self.clock.leave()
 
     def bucket_launched(self, bucket: list[int], *_: object) -> None:
         """A bucket's all-reduce was handed over: its layout, launch and end; the end is filled in when it has ended."""
@@ -212,9 +237,13 @@ class Account(Fetches):
         """Gradients are made. With those of the last model that were reduced: see `reduced`; None: none were."""
         self.beats += 1
         clock = self.clock
-        now = clock.leave()
-        self._unreduced = True
+        now = self._leave_backward()
+        outermost = not self._around
         if ready is None:
+            self._unreduced = not self._reduced_inside
+            self._reduced_inside = self._reduced_inside and not outermost
+            if self.iteration.stepped_in_backward and outermost and not self._ddp:
+                self._cut(now)
             return
         self.reduced(payload_bytes, ready, expected_at)
         arrival, payload_bytes, event = self._reduced[0]
@@ -226,7 +255,12 @@ class Account(Fetches):
         clock.blocked_at_the_end(SYNC_GRADIENTS, min(arrival, now), now, payload_bytes, BACKWARD, event)
         self._ddp, self._unreduced = True, False
         self.updates += 1
-        clock.cut(now)
+        self._reduced_inside = not outermost
+        self._cut(now)
+
+    def _cut(self, now: int) -> None:
+        """A part of a step ends with this backward."""
+        self.clock.cut(now)
         self.iteration.synchronised(marked=self._marked)
         self._step_done()
 
@@ -247,15 +281,15 @@ class Account(Fetches):
     def optimizer_in_backward(self, key: int, *_: object) -> None:
         """An optimizer steps in a hook of backward: before the gradients are all reduced."""
         self.beats += 1
-        self.iteration.stepped_in_backward = key
+        self.iteration.optimizer_in_backward(key)
 
     def optimizer_begins(self, key: int, rate: object, _none: None) -> None:
         """An optimizer steps. key: its id. rate: what it has as learning rate."""
         self.beats += 1
         clock = self.clock
-        if clock.pausing is not None:
+        if clock.aside is not None:
             clock.trained()
-        self.gradients_taken(key)
+        self._around.clear()  # an exception may have left a backward
         clock.base = OPTIMIZER
         clock.enter(OPTIMIZER)
         self._closures = 0
@@ -267,7 +301,7 @@ class Account(Fetches):
         self._models = models
         self.clock.base = OTHER
         now = self.clock.leave()
-        self.gradients_taken(key)  # in a closure
+        self.gradients_taken(key)  # those of its closures too
         self.updates += self._unreduced
         self.unsynchronised += self._unreduced and models
         if not self._ddp and not self._marked and (self._unreduced or not models):
@@ -315,6 +349,13 @@ class Account(Fetches):
             self.clock.cut(self.clock.leave())
         self.iteration.end()
         self._step_done()
+
+    def close(self) -> None:
+        """The training thread trains no more: what it has synchronised are steps, though no optimizer took it."""
+        if self._marked:
+            self.iteration.end()
+        else:
+            self.iteration.close()
 
     def phase_entered(self, name: str, *_: object) -> None:
         """From now on, time also belongs to a name of the script's."""

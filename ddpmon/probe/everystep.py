@@ -96,10 +96,10 @@ class EveryStep(ScriptCalls):
         self.pen.depth = 0
         self.tell(Account.fetch_fails, self.pen.fetching)
 
-    def phase_fails(self) -> None:
-        """A call raised, which ends its phase too."""
-        self.pen.depth = 0
-        self.tell(Account.phase_fails)
+    def backward_fails(self) -> None:
+        """A backward raised, which ends its phase too."""
+        if self._leave_backward():
+            self.tell(Account.backward_fails)
 
     # --- forward -----------------------------------------------------------------------------------------------
 
@@ -112,7 +112,7 @@ class EveryStep(ScriptCalls):
         if training is None:
             training = replica.training
         if not is_grad_enabled():
-            self._forward(replica.number, False, training, arguments[1:], named)
+            pen.mark((Account.forward_without_gradients, monotonic_ns(), None, replica.number, not training, None))
             return
         if training == replica.digest_in or pen.before_forward:
             self._before_forward(replica, model, training)
@@ -139,7 +139,7 @@ class EveryStep(ScriptCalls):
         now = monotonic_ns()
         mark = self.pen.mark
         if not graded:
-            mark((Account.forward_without_gradients, now, None, not training, None, None))
+            mark((Account.forward_without_gradients, now, None, number, not training, None))
             return
         samples, tokens = count(inputs)
         if not samples and named:
@@ -171,16 +171,21 @@ class EveryStep(ScriptCalls):
             if not replica.expected:
                 replica.expected = True
                 self.pen.expecting.append(replica)
+            if self.pen.depth:
+                self.pen.expects_inside = True
 
     # --- backward ----------------------------------------------------------------------------------------------
 
     def backward_begins(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         """arguments: first of all, the outputs. named: whether it accumulates into parameters."""
         pen = self.pen
-        if pen.depth:
-            pen.depth += 1
+        pen.depth += 1
+        if pen.depth > 1:
+            # What is computed once more for a checkpoint also runs here; only what DDP was prepared for is a part.
+            if pen.expects_inside:
+                pen.inner.append(pen.depth)
+                pen.mark((BACKWARD_BEGINS, monotonic_ns(), None, named.get("accumulate_grad", False), False, None))
             return
-        pen.depth = 1
         if self.buckets is not None:
             self.buckets.backward_begins()
         now = monotonic_ns()
@@ -192,9 +197,11 @@ class EveryStep(ScriptCalls):
 
     def backward_ends(self, _result: object, *_args: object) -> None:
         pen = self.pen
-        pen.depth -= 1
-        if pen.depth:
+        if pen.depth > 1:
+            if self._leave_backward():
+                self._several_end(monotonic_ns())
             return
+        pen.depth = 0
         now = monotonic_ns()
         expecting = pen.expecting
         if len(expecting) != 1 or expecting[0].event is not None:
@@ -211,9 +218,21 @@ class EveryStep(ScriptCalls):
         pen.mark((BACKWARD_ENDS, now, None, replica.gradient_bytes, ready, replica.expected_at))
         self._gradients_reduced()
 
+    def _leave_backward(self) -> bool:
+        """A backward is over; returns whether its begin was noted."""
+        pen = self.pen
+        depth = pen.depth
+        pen.depth = max(0, depth - 1)
+        if depth > 1 and not (pen.inner and pen.inner[-1] == depth):
+            return False
+        if depth > 1:
+            pen.inner.pop()
+        return True
+
     def _several_end(self, now: int) -> None:
         """A backward ends, now, in which none, one or several models were to reduce gradients."""
         pen = self.pen
+        reduced_inside, pen.reduced_inside = pen.reduced_inside, pen.reduced_inside and pen.depth > 0
         pen.unreduced = True
         last: tuple[int, Any, int] = (0, None, 0)
         for replica in pen.expecting:
@@ -228,8 +247,13 @@ class EveryStep(ScriptCalls):
                 last = (replica.gradient_bytes, ready, replica.expected_at)
         pen.mark((BACKWARD_ENDS, now, None, *last))
         if not pen.unreduced:
-            pen.expecting = [replica for replica in pen.expecting if replica.expected]
+            pen.expecting = [replica for replica in pen.expecting if replica.expected and replica.stats is not None]
+            pen.reduced_inside = pen.depth > 0
             self._gradients_reduced()
+        elif reduced_inside:
+            pen.unreduced = False
+        if not pen.depth:
+            pen.expects_inside = False
 
     def _gradients_reduced(self) -> None:
         """A backward reduced gradients."""
@@ -284,7 +308,7 @@ class EveryStep(ScriptCalls):
             first = next((parameter for group in optimizer.param_groups for parameter in group["params"]), None)
             shared = len(optimizers) > len(self.replicas)
             name = optimizers[id(optimizer)] = self.replicas.name_of(first, set(optimizers.values()), shared)
-            self.tell(Account.optimizer_named, id(optimizer), name)
+            self.tell(Account.optimizer_named, id(optimizer), name, self.pauses.sharing(optimizer))
 
     def optimizer_ends(self, optimizer: Any) -> None:
         pen = self.pen

@@ -69,7 +69,7 @@ class Fetches:
     def fetch_fails(self, iterator: int, *_: object) -> None:
         """The loader has no more (StopIteration), or it raised."""
         self._workers_are_up()
-        self.clock.exhausted[iterator] = self.clock.leave() - self._fetch_began
+        self.clock.fetch_failed(iterator, self._fetch_began)
 
     def pause_begins(self, kind: int, *_: object) -> None:
         """The script does something else than training. kind: index into messages.PAUSES."""

@@ -40,11 +40,14 @@ class Pen:
         "depth",
         "events",
         "expecting",
+        "expects_inside",
         "fetching",
+        "inner",
         "loss",
         "mark",
         "note",
         "optimizers",
+        "reduced_inside",
         "thread",
         "unreduced",
         "updates",
@@ -65,6 +68,12 @@ class Pen:
         """How many backward calls are inside of each other."""
         self.expecting: list[Replica] = []
         """Models whose next backward reduces gradients."""
+        self.expects_inside = False
+        """Whether a model was prepared inside the backward that runs, for one inside of it."""
+        self.inner: list[int] = []
+        """The depths of backward calls inside another whose begin was noted."""
+        self.reduced_inside = False
+        """Whether one of them reduced gradients."""
         self.unreduced = False
         """Whether a backward since the last optimizer step left gradients that no reducer was prepared for."""
         self.updates = updates.private()
@@ -186,9 +195,9 @@ class Hearing:
             )
         return True
 
-    def tell(self, reader: Reader, first: Any = None, second: Any = None) -> None:
+    def tell(self, reader: Reader, first: Any = None, second: Any = None, third: Any = None) -> None:
         """Note something that happens now."""
-        self.pen.mark((reader, monotonic_ns(), None, first, second, None))
+        self.pen.mark((reader, monotonic_ns(), None, first, second, third))
 
     def leave(self, error: BaseException) -> None:
         """Something in the probe went wrong: say so once, and stop listening. Training goes on."""

@@ -67,7 +67,7 @@ def install(listener: Listener) -> None:
         listener,
         before=listener.backward_begins,
         after=listener.backward_ends,
-        failed=listener.phase_fails,
+        failed=listener.backward_fails,
         packed=True,
     )
     if offers(dist, "Reducer", listener=listener):

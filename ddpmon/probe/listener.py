@@ -113,7 +113,7 @@ class Listener(EveryStep):
 
     def parallel_fails(self) -> None:
         self.parallelism.forward_fails()
-        self.phase_fails()
+        self.tell(Account.phase_fails)
 
     # --- synchronisations --------------------------------------------------------------------------------------
 

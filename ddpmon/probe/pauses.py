@@ -35,8 +35,13 @@ class Pauses:
         """`module.eval()` was called, perhaps on what is trained here."""
         listener = self._listener
         replicas = listener.replicas
-        if replicas.trains(module) if replicas else updates(self._optimizers, module):
+        if (not replicas or replicas.trains(module)) and updates(self._optimizers, module):
             listener.tell(Account.evaluation_begins)
+
+    def sharing(self, optimizer: Any) -> list[int]:
+        """The ids of other optimizers that update some of the same parameters: wrappers, what they wrap, old ones."""
+        mine = _updated(optimizer)
+        return [id(one) for one in self._optimizers if one is not optimizer and not mine.isdisjoint(_updated(one))]
 
     def saving_begins(self, *_args: object, **_named: object) -> None:
         self._listener.tell(Account.pause_begins, CHECKPOINT)
@@ -73,6 +78,11 @@ def updates(optimizers: Iterable[Any], module: Any) -> bool:
     """Whether an optimizer updates a module, or part of it."""
     updated = {id(group["params"][0]) for one in optimizers for group in one.param_groups if group["params"]}
     return any(id(parameter) in updated for parameter in module.parameters())
+
+
+def _updated(optimizer: Any) -> set[int]:
+    """The ids of its parameters."""
+    return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
 
 
 def _skip(skip: Callable[[CodeType], object] | None) -> None:

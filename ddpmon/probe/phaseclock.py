@@ -24,7 +24,7 @@ class PhaseClock:
         "gaps",
         "marks",
         "named",
-        "pausing",
+        "paused",
         "phase",
         "phases",
         "syncs",
@@ -38,8 +38,8 @@ class PhaseClock:
         """The phase to come back to: `optimizer` inside an optimizer's step (closures), else `other`."""
         self.device: Device | None = None
         self.marks: list[Mark] = []
-        self.pausing: int | None = None
-        """Index into messages.PAUSES of what the script does instead of training, if it does."""
+        self.paused = False
+        """Whether time belongs to no phase, as the script does something else than training."""
         self._blocked = 0
         """Nanoseconds blocked in synchronisations so far."""
         self._open: list[tuple[str, int]] = []
@@ -67,7 +67,7 @@ class PhaseClock:
         now = self._time()
         self.phases[self.phase] += now - self._last
         self._last = now
-        self.phase = phase if self.pausing is None else PAUSED
+        self.phase = PAUSED if self.paused else phase
         if self.device is not None:
             self._mark(self.phase, now)
         return now

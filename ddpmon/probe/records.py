@@ -18,7 +18,7 @@ PAUSED = 5
 """Time that belongs to no phase of a step: an evaluation, a checkpoint, a compilation."""
 BLOCKED = 6
 """The code of a mark where a synchronisation begins."""
-FED_SAMPLES, FED_TOKENS, FED_CALLS = range(3)
+FED_SAMPLES, FED_TOKENS, FED_CALLS, FED_MOST_SAMPLES, FED_MOST_TOKENS = range(5)
 """Indices into an entry of `RawStep.fed`."""
 BUCKET_END = 2
 """Index into an entry of `RawStep.buckets`: layout, launch, end."""
@@ -85,7 +85,7 @@ class RawStep(msgspec.Struct, frozen=True, gc=False):
     losses: list[object]
     """Of each backward: a float, or a reading that is still on its way from the device."""
     fed: dict[int, list[int]]
-    """Samples and tokens in what each model was given, and how often it was given something, by its number."""
+    """By the number of each model: samples and tokens that it was given, how often, and those of the largest batch."""
     samples: int
     """In the batches that were fetched and trained on."""
     tokens: int

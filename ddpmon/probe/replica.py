@@ -88,7 +88,9 @@ class Replica:
         until the next synchronised backward. A static graph notes none in its first one, where it only examines the
         graph and reduces at the end: then nothing is in it.
         """
-        times = self.stats() if self.stats is not None else []
+        if self.stats is None:  # the model is gone, and so are its gradients
+            return None
+        times = self.stats()
         # All of them: in short steps two in a row may have the same latest one, to the nanosecond.
         if times == self._times:
             return None

@@ -279,7 +279,7 @@ class Sender(threading.Thread):
     def _end_iteration(self) -> None:
         """The training thread trains no more: what it has synchronised is a step, though no optimizer took it."""
         if self._listener.clock.held:
-            self._listener.account.iteration.end()
+            self._listener.account.close()
 
     def _goodbye(self) -> None:
         """Hand over the rest. What no hub takes now is left in the run's folder for the next one."""

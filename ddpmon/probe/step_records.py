@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ddpmon.messages import Bucket, Pause, Step, Sync
 from ddpmon.probe.cuda import pending, resolve
-from ddpmon.probe.records import OTHER, PAUSED, RawStep
+from ddpmon.probe.records import FED_CALLS, FED_MOST_SAMPLES, OTHER, PAUSED, RawStep
 from ddpmon.probe.stepclock import StepClock
 
 BEFORE_FORWARD, BEFORE_BACKWARD = "before forward", "before backward"
@@ -98,18 +98,20 @@ class StepRecords:
     def _losses(self, raw: RawStep, backwards: int) -> tuple[float | None, dict[str, float]]:
         """The step's loss, and each model's where it updates several: the sum of what its backward calls were of.
 
-        Gradient accumulation adds up what is usually the mean of a step's batches. Of fewer batches than usual, as
-        the last ones of an epoch are, the sum may be a part of it: what is nearer to the step before is taken.
+        Of a model that is updated several times in a step (a critic), the loss is the mean of its updates. Gradient
+        accumulation adds up what is usually the mean of a step's batches. Of fewer batches than usual, as the last ones
+        of an epoch are, the sum may be a part of it: what is nearer to the step before is taken.
         """
         if raw.updates:
             values = [_loss(part) for part in parts(raw)]
-            losses: dict[str, float] = {}
+            by_name: dict[str, list[float]] = {}
             begin = 0
             for name, end in raw.updates:
                 loss = _sum(values[begin:end])
                 if loss is not None:
-                    losses[name] = losses.get(name, 0.0) + loss
+                    by_name.setdefault(name, []).append(loss)
                 begin = end
+            losses = {name: sum(those) / len(those) for name, those in by_name.items()}
             return _sum(losses.values()), losses
         loss = _sum(_loss(part) for part in parts(raw)) if raw.before else _loss(raw)
         if backwards == self._backwards:
@@ -130,7 +132,9 @@ def _joined(raw: RawStep) -> RawStep:
     named: dict[str, int] = {}
     for part in every:
         for number, more in part.fed.items():
-            fed[number] = [sum(pair) for pair in zip(fed.get(number, (0, 0, 0)), more, strict=True)]
+            before = fed.get(number, [0, 0, 0, 0, 0])
+            most = max(before[FED_MOST_SAMPLES:], more[FED_MOST_SAMPLES:])
+            fed[number] = [*map(sum, zip(before[:FED_MOST_SAMPLES], more, strict=False)), *most]
         for name, spent in (part.named or {}).items():
             named[name] = named.get(name, 0) + spent
     return replace(
@@ -164,13 +168,15 @@ def _fed(whole: RawStep, backwards: int) -> tuple[int, int]:
     """Samples and tokens of a step: what its model was given; of several models, the least that one was.
 
     What was fetched tells only where a model was given more than it was trained on at once (a critic sees real images
-    and made ones, a siamese network two of each): loaders fetch ahead, and some ranks fetch for others.
+    and made ones, a siamese network two of each): loaders fetch ahead, and some ranks fetch for others. Where several
+    models are updated and nothing is fetched, each update has its own inputs: the largest batch tells.
     """
     amounts = []
-    more_than_once = bool(whole.updates)
-    for samples, tokens, calls in whole.fed.values():
+    several = bool(whole.updates)
+    more_than_once = several
+    for samples, tokens, calls, most_samples, most_tokens in whole.fed.values():
         if samples:
-            amounts.append((samples, tokens))
+            amounts.append((most_samples, most_tokens) if several and not whole.samples else (samples, tokens))
         if calls > backwards:
             more_than_once = True
     if whole.samples and (more_than_once or not amounts):
@@ -182,7 +188,8 @@ def _accumulated(whole: RawStep, backwards: int) -> int:
     """Batches whose gradients a step adds up: as many as some model was given, and as there were backward calls."""
     if whole.updates:
         return 1
-    for _, _, calls in whole.fed.values():
+    for entry in whole.fed.values():
+        calls = entry[FED_CALLS]
         backwards = min(backwards, calls)
     return max(1, backwards)
 

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable
 from msgspec.structs import replace
 
 from ddpmon.messages import EVALUATION
-from ddpmon.probe.phaseclock import PhaseClock
+from ddpmon.probe.maybe_evaluation import MaybeEvaluation
+from ddpmon.probe.pauseclock import PauseClock
 from ddpmon.probe.records import (
-    BLOCKED,
     DATA,
     OTHER,
     PAUSED,
@@ -29,18 +29,11 @@ from ddpmon.probe.records import (
     RawStep,
 )
 
-LONG_NS = 1_000_000_000
-"""Forwards without gradients that took so long were an evaluation, even where there was one of them alone."""
 
-
-class StepClock(PhaseClock):
+class StepClock(PauseClock):
     """Tells training from what a script does besides, cuts time at synchronisations, and finishes steps."""
 
     __slots__ = (
-        "_explained",
-        "_outer",
-        "_paused_since",
-        "_syncs_before",
         "buckets",
         "exhausted",
         "fed",
@@ -50,11 +43,7 @@ class StepClock(PhaseClock):
         "learning_rate",
         "losses",
         "marked_samples",
-        "pauses",
-        "samples",
         "start",
-        "step",
-        "tokens",
         "unused_data",
     )
 
@@ -64,18 +53,9 @@ class StepClock(PhaseClock):
         self.finished: deque[RawStep] = deque()
         self.held: list[RawStep] = []
         """Parts of the step that is not finished yet."""
-        self.step = 0
-        """Steps finished so far."""
         self.learning_rate: float | None = None
         self.marked_samples: int | None = None
         """Samples of the current step, where the script says so itself."""
-        self._paused_since = 0
-        self._explained = False
-        """Whether it is certain that the pause is one: else a single forward without gradients is part of a step."""
-        self._syncs_before = 0
-        """How many synchronisations the step had when the pause began."""
-        self._outer: list[tuple[int | None, int, bool]] = []
-        """What pauses were begun in: the pause around each, its phase, and whether that was explained."""
         self.begin(self._time())
 
     def begin(self, start: int) -> None:
@@ -83,19 +63,14 @@ class StepClock(PhaseClock):
         super().begin(start)
         self.losses: list[object] = []
         self.fed: dict[int, list[int]] = {}
-        self.samples = 0
-        self.tokens = 0
         self.gc = 0
         self.buckets: list[list[int]] | None = None
         """Where they are recorded: layout, launch and end of each; an end of 0 is still to come."""
-        self.pauses: list[RawPause] | None = None
         self.unused_data: dict[int, list[Fetched]] = {}
         """Per iterator, the one fetched from last at the end: fetches that nothing was trained on yet."""
         self.exhausted: dict[int, int] = {}
         """Iterators that have no more, and how long it took to learn that."""
         self.start = start
-        self._paused_since = start
-        self._syncs_before = 0
 
     def follow(self, device: Device) -> None:
         """From here on, steps lie on the device's timeline; the current one begins now."""
@@ -110,8 +85,16 @@ class StepClock(PhaseClock):
         mark = self.marks[-1] if self.marks else None
         ended = self.leave()
         unused = self.unused_data.pop(iterator, None) or []
-        unused.append(Fetched(began, ended - began, mark, samples, tokens, self.pausing is not None))
+        if self.aside is not None:
+            self.aside.fetches[iterator] = self.aside.fetches.get(iterator, 0) + 1
+        unused.append(Fetched(began, ended - began, mark, samples, tokens, self.paused))
         self.unused_data[iterator] = unused
+
+    def fetch_failed(self, iterator: int, began: int) -> None:
+        """An iterator has no more batches."""
+        self.exhausted[iterator] = self.leave() - began
+        if self.aside is not None:
+            self.aside.exhausted = True
 
     def trained(self) -> None:
         """Something is trained on what was fetched: the last iterator's batches, however many it fetched ahead.
@@ -119,16 +102,16 @@ class StepClock(PhaseClock):
         Another iterator's single batch belongs to it too (a GAN has two loaders); several were an evaluation that
         no DDP model was asked for.
         """
-        resumed = self.pausing == EVALUATION
-        if resumed:
-            self._resume_training()
+        evaluated = self._resume_training(self.aside) if self.aside is not None else None
         if self.unused_data:
             used = self.unused_data.popitem()[1]
             self._training(used)
             for iterator, unused in self.unused_data.items():
-                if iterator in self.exhausted and not resumed:
+                if evaluated is not None:
+                    self._not_training([batch for batch in unused if not evaluated.contains(batch.began)])
+                elif iterator in self.exhausted:
                     self._evaluated_between(unused, used[0].began, self.exhausted[iterator])
-                elif resumed or len(unused) > 1:
+                elif len(unused) > 1:
                     self._not_training(unused)
                 else:
                     self._training(unused)
@@ -159,121 +142,26 @@ class StepClock(PhaseClock):
         for piece_begin, piece_end in pieces:
             self._add_pause(RawPause(EVALUATION, piece_begin, piece_end))
 
-    def _add_pause(self, pause: RawPause) -> None:
-        if self.pauses is None:
-            self.pauses = []
-        self.pauses.append(pause)
+    def forward_without_gradients(self) -> None:
+        """A forward that trains nothing begins: an evaluation, or part of the step that comes."""
+        self.evaluates(explained=False)
+        if self.aside is not None:
+            for unused in self.unused_data.values():
+                self.aside.used += unused
+            self.unused_data.clear()
 
-    def evaluated(self) -> None:
-        """A forward without gradients: what was fetched for it is no training data."""
-        for unused in self.unused_data.values():
-            self._not_training(unused)
-        self.unused_data.clear()
+    def _resume_training(self, aside: MaybeEvaluation) -> MaybeEvaluation | None:
+        """Something is trained again; returns what was kept apart if it was an evaluation.
 
-    def _training(self, unused: list[Fetched]) -> None:
-        for batch in unused:
-            self.samples += batch.samples
-            self.tokens += batch.tokens
-
-    def _not_training(self, unused: list[Fetched]) -> None:
-        for batch in unused:
-            if not batch.paused:
-                spent = min(batch.duration, self.phases[DATA])  # the fetch may lie before this step's start
-                self.phases[DATA] -= spent
-                self.phases[OTHER] += spent
-                if batch.mark is not None:
-                    batch.mark.code = OTHER
-
-    # --- pauses ------------------------------------------------------------------------------------------------
-
-    def evaluates(self, *, explained: bool) -> None:
-        """From now on, if not already, the script evaluates, until something is trained.
-
-        explained: it is certain. Else two calls of this make it so.
+        An evaluation ended where the batch was fetched that is trained on now, or just now.
         """
-        if self.pausing == EVALUATION:
-            self._explained = True
-        elif self.pausing is None:
-            self._pause(EVALUATION, explained)
-
-    def begin_pause(self, kind: int) -> None:
-        """From now on the script does something else than training, until `end_pause`. Pauses nest."""
-        self._outer.append((self.pausing, self.phase, self._explained))
-        if self.pausing is not None:
-            self._end_pause(self.enter(PAUSED))
-        self._pause(kind, explained=True)
-
-    def end_pause(self) -> None:
-        """What `begin_pause` began is over: the script goes on with what it did before."""
-        if not self._outer:
-            return
-        now = self.enter(PAUSED)
-        self._end_pause(now)
-        kind, phase, explained = self._outer.pop()
-        if kind is not None:
-            self._pause(kind, explained)
-        else:
-            self.enter(phase)
-
-    def closing_pauses(self) -> list[RawPause]:
-        """The pauses since the last step, up to now; for the end of the process."""
-        now = self._time()
-        if self.pausing is not None:
-            self._end_pause(max(now, self._paused_since))
-        return self.pauses or []
-
-    def _pause(self, kind: int, explained: bool) -> None:
-        self.pausing = kind
-        self._paused_since = self.enter(PAUSED)
-        self._explained = explained
-        self._syncs_before = len(self.syncs)
-
-    def _end_pause(self, end: int) -> None:
-        """The pause lasted until `end`. What was synchronised in it was no part of a step."""
-        since, kind = self._paused_since, self.pausing
-        self.pausing = None
-        if kind is None:
-            return
-        if not (self._explained or end - since >= LONG_NS):
-            self._no_pause(since, end)
-            return
-        inside = [sync for sync in self.syncs[self._syncs_before :] if sync.arrival < end]
-        self.phases[PAUSED] += sum(sync.end - sync.arrival for sync in inside)
-        del self.syncs[self._syncs_before : self._syncs_before + len(inside)]
-        for mark in self.marks:
-            if mark.code == BLOCKED and since <= mark.host < end:
-                mark.code = PAUSED
-        if end > since:
-            self._add_pause(RawPause(kind, since, end))
-
-    def _no_pause(self, since: int, end: int) -> None:
-        """What seemed to be a pause was part of a step."""
-        spent = min(self.phases[PAUSED], end - since)
-        self.phases[PAUSED] -= spent
-        self.phases[OTHER] += spent
-        for mark in self.marks:
-            if mark.code == PAUSED and mark.host >= since:
-                mark.code = OTHER
-
-    def _resume_training(self) -> None:
-        """The evaluation ended where the batch was fetched that is trained on now, or just now."""
-        now = self.enter(PAUSED)
-        fetches = [batch for batch in next(reversed(self.unused_data.values()), []) if batch.paused]
-        end = max(self._paused_since, fetches[0].began) if fetches else now
-        self._end_pause(end)
-        blocked = sum(sync.end - sync.arrival for sync in self.syncs[self._syncs_before :] if sync.arrival >= end)
-        since = min(self.phases[PAUSED], now - end - blocked)
-        data = min(since, sum(batch.duration for batch in fetches))
-        self.phases[PAUSED] -= since
-        self.phases[DATA] += data
-        self.phases[OTHER] += since - data
-        for mark in self.marks:
-            if mark.code == PAUSED and mark.host >= end:
-                mark.code = OTHER
-        for batch in fetches:
-            if batch.mark is not None:
-                batch.mark.code = DATA
-        self.phase = OTHER
+        now = self.leave()
+        begin = aside.intervals[0][0] if aside.intervals else self._aside_since
+        iterator, fetches = next(reversed(self.unused_data.items()), (None, []))
+        fetches = [batch for batch in fetches if batch.began >= begin]
+        evaluation = aside.is_evaluation(iterator, repeated=self._repeated)
+        self._decide(now, evaluation, fetches)
+        return aside if evaluation else None
 
     # --- the end of a step -------------------------------------------------------------------------------------
 
@@ -282,10 +170,11 @@ class StepClock(PhaseClock):
         self.phases[self.phase] += end - self._last
         if self._open:
             self._cut_named(end)
-        pausing = self.pausing
-        if pausing is not None:
+        pausing, aside = self.pausing, self.aside
+        if aside is not None:
+            self._decide(end, aside.is_evaluation(None, repeated=self._repeated))
+        elif self.paused:
             self._end_pause(end)
-            self.pausing = pausing
         self.held.append(
             RawStep(
                 self.start,
@@ -307,6 +196,11 @@ class StepClock(PhaseClock):
             )
         )
         self.begin(end)
+        self.pausing = pausing
+        if aside is not None:
+            self._set_aside(MaybeEvaluation(aside.explained), end)
+        else:
+            self.paused = pausing is not None
 
     def finish(self, parts: int, updates: tuple[tuple[str, int], ...] = ()) -> None:
         """The first so many parts that are held were a step.

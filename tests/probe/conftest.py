@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -201,6 +201,27 @@ def bare_and_watched(ear: Ear, folder: Path, nproc: int, script: Path, *args: st
         said.append(done.stdout)
     ear.wait(lambda: ear.goodbyes() == set(range(nproc)))
     return Both(folder, nproc, *said, ear)
+
+
+@dataclasses.dataclass
+class Ways(Both):
+    """Several ways of training in one bare run and one watched run."""
+
+    steps: dict[str, tuple[list[Step], ...]]
+    """Of both ranks, by way."""
+
+
+def ways(ear: Ear, folder: Path, script: Path, names: Iterable[str]) -> Ways:
+    """Run ways of training once without us and once with an ear."""
+    names = list(names)
+    runs = bare_and_watched(ear, folder, 2, script, *names)
+    steps: dict[str, tuple[list[Step], ...]] = {}
+    for rank in (0, 1):
+        scalars = [scalar for batch in ear.batches(rank) for scalar in batch.scalars if scalar.name == "way"]
+        begins = [scalar.step for scalar in scalars]
+        for way, begin, end in zip(names, begins, [*begins[1:], 1 << 40], strict=True):
+            steps[way] = *steps.get(way, ()), [step for step in ear.steps(rank) if begin <= step.step < end]
+    return Ways(**vars(runs), steps=steps)
 
 
 def python(script: Path, *args: str, address: str | None, **env: str) -> subprocess.CompletedProcess[str]:

@@ -7,7 +7,7 @@ from time import monotonic_ns
 import pytest
 import torch
 
-from ddpmon.probe.iteration import Iteration
+from ddpmon.probe.iteration import MAX_PARTS, Iteration
 from ddpmon.probe.stepclock import StepClock
 
 
@@ -40,25 +40,103 @@ class Script:
         ("a", "sa", [1]),
         ("a", "sasasa", [1, 1, 1]),
         ("a", "sssasssa", [3, 3]),  # gradient accumulation that synchronises each time
+        ("a", "s" * 8 + "a" + "s" * 8 + "a", [8, 8]),
+        ("a", "sassasssa", [1, 2, 3]),  # accumulation that grows
+        ("a", "ssssa" + "sssssa", [4, 5]),
         ("ab", "sabsabsabsab", [1, 1, 1, 1]),  # two optimizers for one model
+        ("ab", "sasbsasbsasb", [2, 2, 2]),  # two that step alternately
         ("dg", "ssdsgssdsgssdsg", [3, 3, 3]),  # a GAN
         ("dg", "sdsgsdsg", [2, 2]),
-        ("dg", "sdsdsdsdsgsdsdsdsdsg", [1, 1, 1, 1, 2, 1, 1, 1]),  # a generator that is trained every fourth time
-        ("ab", "sasasasbsbsb", [1, 1, 1, 1, 1]),  # one model first, then another: the last is told once it is over
-        ("a", "ssssss", [1, 1, 1, 1, 1, 1]),  # an optimizer that never steps: known when there are four
+        ("dg", "sdsdsdsdsdsg" * 3, [6, 6, 6]),  # a critic that steps five times
+        ("dg", "sdsdsgsg" + "sdsg" * 3 + "sdsgsg" + "sdsgsdsg", [4, 2, 2, 2, 3, 2]),  # lazy regularisation
+        ("dg", "sdsg" * 3 + "sg" + "sdsg" * 2, [2, 2, 2, 3]),  # its first one comes late: it joins the next step
+        ("dge", "sdsgsdsgsdsg", [2, 2, 2]),  # another one never steps
+        ("ab", "sa" * 65 + "sasa", [1] * 67),  # another one does not step for long
+        ("ab", "sa" * 65 + "sb" + "sa" * 70 + "sb" + "sa", [1] * 65 + [2] + [1] * 69 + [2]),  # it joins seldom
+        ("ab", "sa" * 65 + "sasb" * 3 + "sa", [1] * 66 + [2, 3]),  # or each time from some step on
     ],
 )
-def test_steps_are_iterations(optimizers: str, what: str, steps: list[int]) -> None:
-    done = Script(optimizers).does(what)
-    assert done[: len(steps)] == steps
-    assert sum(done) <= what.count("s")
+def test_a_step_is_a_cycle_of_the_optimizers(optimizers: str, what: str, steps: list[int]) -> None:
+    assert Script(optimizers).does(what) == steps
 
 
-def test_without_any_optimizer_each_synchronisation_ends_a_step_once_that_is_known() -> None:
+@pytest.mark.parametrize(
+    ("optimizers", "what", "steps"),
+    [
+        ("a", "ssssss", [1] * 6),  # an optimizer that never steps
+        ("ab", "sasasasbsbsb", [1] * 6),  # one model first, then another: no cycle was seen
+        ("ab", "ssassa", [2, 2]),
+        ("dg", "ssdsgssdsgs", [3, 3, 1]),
+        ("", "sss", [1, 1, 1]),
+    ],
+)
+def test_what_is_held_back_is_told_at_the_end(optimizers: str, what: str, steps: list[int]) -> None:
+    script = Script(optimizers)
+    script.does(what)
+    script.iteration.close()
+    assert script.does("") == steps
+
+
+def test_without_any_optimizer_each_synchronisation_ends_a_step() -> None:
     script = Script("")
-    assert script.does("sss") == []
-    assert script.does("s") == [1, 1, 1, 1]
-    assert script.does("s") == [1, 1, 1, 1, 1]
+    assert script.does("ss") == [1, 1]
+    script.optimizers["a"] = torch.optim.SGD([torch.zeros(1, requires_grad=True)])
+    script.iteration.optimizer_made(script.optimizers["a"])
+    assert script.does("sssa") == [1, 1, 3]
+
+
+def test_no_update_is_expected_any_more_after_hundreds_of_synchronisations() -> None:
+    script = Script("a")
+    assert script.does("s" * (MAX_PARTS - 1)) == []
+    assert script.does("ss") == [1] * (MAX_PARTS + 1)
+    assert script.does("ssa")[MAX_PARTS + 1 :] == [1, 1], "at once, until an optimizer steps"
+    assert script.does("sssa")[MAX_PARTS + 3 :] == [3]
+
+
+def test_a_wrapper_and_what_it_wraps_are_one_optimizer() -> None:
+    script = Script("ab")
+    script.iteration.optimizer_gone(script.optimizers["b"])  # as the account does when a steps first
+    assert script.does("sasasa") == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "steps"),
+    [("sdsgsgsdsgsg", "sasa", [3, 3, 1, 1]), ("sd", "sasa", [1, 1, 1]), ("sdsgsdsg", "sdsgsdsgsdsg", [2] * 5)],
+)
+def test_one_training_after_another_counts_anew(before: str, after: str, steps: list[int]) -> None:
+    """The first one's optimizers are freed, and the second one's may have their keys."""
+    script = Script("dg")
+    script.does(before)
+    for optimizer in script.optimizers.values():
+        script.iteration.optimizer_gone(optimizer)
+    names = sorted(set(after) - {"s"})
+    script.optimizers.update({name: script.optimizers[old] for name, old in zip(names, "dg", strict=False)})
+    for name in names:
+        script.iteration.optimizer_made(script.optimizers[name])
+    assert script.does(after) == steps
+
+
+def test_optimizers_that_step_in_backward_make_one_update() -> None:
+    script = Script("abc")
+    for _ in range(3):
+        for optimizer in script.optimizers.values():
+            script.iteration.optimizer_in_backward(optimizer)
+        script.does("s")
+    assert script.does("") == [1, 1, 1]
+    for optimizer in script.optimizers.values():
+        script.iteration.optimizer_gone(optimizer)
+    script.iteration.optimizer_made(script.optimizers["a"])
+    assert script.does("ssassa") == [1, 1, 1, 2, 2], "what comes later is counted anew"
+
+
+def test_a_rank_out_of_data_counts_the_steps_of_the_others() -> None:
+    """Under Join: with as many parts as its own had."""
+    script = Script("a")
+    script.does("ssassa")
+    for _ in range(4):
+        script.clock.cut(script.clock.start + 1)
+        script.iteration.shadowed()
+    assert script.does("ssa") == [2, 2, 2, 2, 2]
 
 
 def test_steps_are_numbered_in_order_and_models_named_where_there_are_several() -> None:
@@ -66,10 +144,3 @@ def test_steps_are_numbered_in_order_and_models_named_where_there_are_several() 
     script.does("ssdsg" * 3)
     assert [raw.step for raw in script.clock.finished] == [1, 2, 3]
     assert [raw.updates for raw in script.clock.finished] == [(("d", 2), ("g", 3))] * 3
-
-
-def test_what_is_left_at_the_end_is_a_step() -> None:
-    script = Script("dg")
-    script.does("ssdsgssdsgs")
-    script.iteration.end()
-    assert [1 + len(raw.before) for raw in script.clock.finished] == [3, 3, 1]

@@ -58,7 +58,7 @@ def test_steps_are_the_same_however_late_they_are_read(now: list[int]) -> None:
         for number in range(5):
             listener.pauses.saving_begins()
             now[0] += number
-            listener.pauses.saving_ends()
+            listener.pauses.pause_ends()
             train(listener, now, optimizer, torch.full((), float(number), requires_grad=True))
         if late:
             assert not listener.clock.finished

@@ -175,13 +175,13 @@ def test_an_evaluation_of_a_model_in_evaluation_mode_begins_with_the_mode(listen
     assert step.samples == 6
 
 
-def test_one_short_forward_without_gradients_is_part_of_its_step(listener: Listener, now: list[int]) -> None:
+def test_one_forward_without_gradients_is_part_of_its_step(listener: Listener, now: list[int]) -> None:
     """A GAN makes images that way, a distillation asks its teacher."""
     model = torch.nn.DataParallel(torch.nn.Linear(3, 1))
     evaluate(listener, now, 1, model)
     fetch(listener, now)
     step = train(listener, now)
-    assert step.phases == [10, 0, 20, 5, 18, 0]
+    assert step.phases == [20, 8, 20, 5, 0, 0]
     assert step.pauses is None
 
 

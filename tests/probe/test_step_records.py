@@ -28,7 +28,7 @@ def part(draw: st.DrawFn) -> RawStep:
         [*phases, paused],
         [RawSync(SYNC_GRADIENTS, own + paused, end, 8)],
         [draw(st.sampled_from((0.5, 2.0)))],
-        {0: [draw(st.integers(1, 9)), draw(st.integers(0, 9)), 1]},
+        {0: [*(fed := [draw(st.integers(1, 9)), draw(st.integers(0, 9))]), 1, *fed]},
         draw(st.integers(0, 9)),
         0,
         0.1,
@@ -102,9 +102,9 @@ def test_what_began_before_the_step_or_never_ended_is_cut() -> None:
 
 
 def test_fetched_samples_tell_where_the_model_saw_more_than_was_trained_on() -> None:
-    step, _ = StepRecords().record(raw(losses=[1.0], fed={0: [16, 0, 2]}, samples=8))
+    step, _ = StepRecords().record(raw(losses=[1.0], fed={0: [16, 0, 2, 8, 0]}, samples=8))
     assert step.samples == 8
-    step, _ = StepRecords().record(raw(losses=[1.0], fed={0: [16, 0, 1]}, samples=8))
+    step, _ = StepRecords().record(raw(losses=[1.0], fed={0: [16, 0, 1, 16, 0]}, samples=8))
     assert step.samples == 16
-    step, _ = StepRecords().record(raw(losses=[1.0], fed={0: [16, 0, 1]}, samples=8, marked_samples=3))
+    step, _ = StepRecords().record(raw(losses=[1.0], fed={0: [16, 0, 1, 16, 0]}, samples=8, marked_samples=3))
     assert step.samples == 3

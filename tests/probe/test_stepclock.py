@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ddpmon.messages import MAX_NAMES
 from ddpmon.probe.records import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER, RawSync
 from ddpmon.probe.stepclock import StepClock
@@ -86,13 +88,53 @@ def test_batches_that_are_never_trained_on_are_other(now: list[int]) -> None:
     clock = StepClock(lambda: now[0])
     for _ in range(3):
         fetch(clock, now, iterator=1, duration=100)
+    clock.evaluates(explained=True)
     fetch(clock, now, iterator=2, duration=5)
-    clock.evaluated()
+    clock.forward_without_gradients()
     fetch(clock, now, iterator=3, duration=7)
+    clock.trained()
     close(clock, now[0])
     step = clock.finished.popleft()
     assert step.phases[DATA] == 7
-    assert step.phases[OTHER] == 305
+    assert step.phases[OTHER:] == [300, 5]
+
+
+@pytest.mark.parametrize("batches", [1, 2], ids=["batch", "batches"])
+def test_forwards_without_gradients_on_what_is_trained_on_are_part_of_the_step(now: list[int], batches: int) -> None:
+    """A teacher's, or those that guess labels, however long they take."""
+    clock = StepClock(lambda: now[0])
+    for iterator in range(batches):
+        fetch(clock, now, iterator, duration=100)
+        clock.forward_without_gradients()
+        spend(clock, now, FORWARD, 5_000_000_000)
+    clock.trained()
+    close(clock, now[0])
+    step = clock.finished.popleft()
+    assert step.phases == [100 * batches, 5_000_000_000 * batches, 0, 0, 0, 0]
+    assert step.pauses is None
+
+
+def test_what_is_synchronised_among_such_forwards_is_the_steps_too(now: list[int]) -> None:
+    clock = StepClock(lambda: now[0])
+    clock.forward_without_gradients()
+    arrival = clock.block()
+    now[0] += 40
+    clock.unblock(2, arrival, 8)
+    clock.trained()
+    close(clock, now[0])
+    assert clock.finished.popleft().syncs == [RawSync(2, 1000, 1040, 8)]
+
+
+def test_a_model_in_evaluation_mode_in_each_step_is_part_of_it(now: list[int]) -> None:
+    """Labels are guessed so; only the first such step cannot be told from one after an evaluation."""
+    clock = StepClock(lambda: now[0])
+    for _ in range(3):
+        clock.evaluates(explained=True)
+        clock.forward_without_gradients()
+        spend(clock, now, FORWARD, 10)
+        clock.trained()
+        close(clock, now[0])
+    assert [raw.phases[FORWARD:] for raw in clock.finished] == [[0, 0, 0, 0, 10]] + [[10, 0, 0, 0, 0]] * 2
 
 
 def test_batches_fetched_ahead_are_data(now: list[int]) -> None:
@@ -229,8 +271,9 @@ def test_batches_that_are_trained_on_tell_samples_and_those_of_an_evaluation_do_
     clock.trained()
     close(clock, now[0])
     assert clock.finished[0].samples == 108, "one batch of another loader, as a GAN has it; two are an evaluation"
+    clock.evaluates(explained=True)
     clock.fetched(1, clock.enter(DATA), samples=100)
-    clock.evaluated()
+    clock.forward_without_gradients()
     clock.trained()
     close(clock, now[0])
     assert clock.finished[1].samples == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,9 +17,8 @@ from ddpmon.messages import (
     SYNC_BUFFERS,
     SYNC_COLLECTIVE,
     SYNC_GRADIENTS,
-    Step,
 )
-from tests.probe.conftest import SCRIPTS, Both, Ear, bare_and_watched, forked, listening
+from tests.probe.conftest import SCRIPTS, Ear, Ways, forked, listening, ways
 
 pytestmark = pytest.mark.e2e
 SCRIPT = SCRIPTS / "ways.py"
@@ -61,27 +59,10 @@ SEVERAL = {"gan": 3, "lbfgs": 3, "accumulation_synchronised": 3, "marked": 2}
 """Gradient synchronisations in a step, where that is not one."""
 
 
-@dataclasses.dataclass
-class Ways(Both):
-    """All ways in one bare run and one watched run."""
-
-    steps: dict[str, tuple[list[Step], ...]]
-    """Of both ranks."""
-
-
 @pytest.fixture(scope="module")
 def both(socket_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ways]:
     with listening(socket_dir) as ear:
-        runs = bare_and_watched(ear, tmp_path_factory.mktemp("ways"), 2, SCRIPT, *STEPS)
-        yield Ways(**vars(runs), steps={way: (_of(ear, way, 0), _of(ear, way, 1)) for way in STEPS})
-
-
-def _of(ear: Ear, way: str, rank: int) -> list[Step]:
-    """The steps between the first one of this way and the first one of the next."""
-    scalars = [scalar for batch in ear.batches(rank) for scalar in batch.scalars if scalar.name == "way"]
-    begins = dict(zip(STEPS, [scalar.step for scalar in scalars], strict=True))
-    later = [begin for begin in begins.values() if begin > begins[way]]
-    return [step for step in ear.steps(rank) if begins[way] <= step.step < min(later, default=1 << 40)]
+        yield ways(ear, tmp_path_factory.mktemp("ways"), SCRIPT, STEPS)
 
 
 @pytest.mark.parametrize("way", STEPS)

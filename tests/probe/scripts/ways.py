@@ -14,6 +14,7 @@ import torch.distributed as dist
 import ways_common
 import ways_of_collectives  # noqa: F401  its ways
 import ways_of_loading  # noqa: F401  its ways
+import ways_of_stepping  # noqa: F401  its ways
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.distributed.algorithms.join import Join

@@ -1,0 +1,51 @@
+"""Keeps forwards without gradients apart until it is certain whether they are an evaluation or part of a step.
+
+Rollouts, a teacher's forward, guessed labels and gradient caching are part of the step that they serve. Only what comes
+later tells them from an evaluation.
+"""
+
+from __future__ import annotations
+
+from ddpmon.probe.records import Fetched, RawSync
+
+
+class MaybeEvaluation:
+    """Time of the training thread since a forward without gradients, by phase, with its synchronisations."""
+
+    __slots__ = ("exhausted", "explained", "fetches", "intervals", "phases", "syncs", "used")
+
+    def __init__(self, explained: bool) -> None:
+        """explained: a model that is trained was put into evaluation mode."""
+        self.explained = explained
+        self.exhausted = False
+        """Whether a loader came to its end in it."""
+        self.phases = [0, 0, 0, 0, 0, 0]
+        self.syncs: list[RawSync] = []
+        self.intervals: list[tuple[int, int]] = []
+        """Begin and end, in nanoseconds: several where a checkpoint was written in between."""
+        self.fetches: dict[int, int] = {}
+        """How many batches were fetched in it, by iterator."""
+        self.used: list[Fetched] = []
+        """Batches that forwards without gradients were given."""
+
+    def is_evaluation(self, trained_on: int | None, *, repeated: bool) -> bool:
+        """Whether it was an evaluation, now that something is trained again.
+
+        Args:
+            trained_on: The iterator whose batch is trained on now; None if it was fetched before, or by no DataLoader.
+            repeated: A trained model was in evaluation mode in the step before too: what each cycle does is part of it.
+
+        """
+        if self.exhausted or (self.explained and not repeated):
+            return True
+        return trained_on is not None and any(
+            count > 1 for iterator, count in self.fetches.items() if iterator != trained_on
+        )
+
+    def blocked(self) -> int:
+        """Nanoseconds blocked in synchronisations."""
+        return sum(sync.end - sync.arrival for sync in self.syncs)
+
+    def contains(self, moment: int) -> bool:
+        """Whether a moment lies in it."""
+        return any(begin <= moment < end for begin, end in self.intervals)

@@ -1,0 +1,201 @@
+"""Time in which the training thread does not train: evaluations, once that is certain, checkpoints, other pauses.
+
+Times are CLOCK_MONOTONIC nanoseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from ddpmon.messages import EVALUATION
+from ddpmon.probe.maybe_evaluation import MaybeEvaluation
+from ddpmon.probe.phaseclock import PhaseClock
+from ddpmon.probe.records import BLOCKED, DATA, OTHER, PAUSED, Fetched, RawPause, RawSync
+
+
+class PauseClock(PhaseClock):
+    """Keeps time that may be no training's apart from the phases of a step."""
+
+    __slots__ = (
+        "_aside_since",
+        "_explained_at",
+        "_outer",
+        "_paused_since",
+        "_repeated",
+        "_syncs_before",
+        "_whole",
+        "aside",
+        "pauses",
+        "pausing",
+        "samples",
+        "step",
+        "tokens",
+    )
+
+    def __init__(self, time: Callable[[], int]) -> None:
+        """time: where it reads nanoseconds of CLOCK_MONOTONIC."""
+        super().__init__(time)
+        self.step = 0
+        """Steps finished so far."""
+        self.pausing: int | None = None
+        """Index into messages.PAUSES of what the script does instead of training, if that is certain."""
+        self.aside: MaybeEvaluation | None = None
+        """Where the time since a forward without gradients goes, until something is trained again."""
+        self._aside_since = 0
+        self._whole: tuple[list[int], list[RawSync]] = [], []
+        """The phases and synchronisations of the step itself meanwhile."""
+        self._explained_at = -2
+        """The latest step, counted from 0, in which a trained model was in evaluation mode without gradients."""
+        self._repeated = False
+        """Whether the step before that one was another."""
+        self._paused_since = 0
+        self._syncs_before = 0
+        """How many synchronisations the step had when the pause began."""
+        self._outer: list[tuple[int | None, int, MaybeEvaluation | None]] = []
+        """What pauses were begun in: the pause around each, its phase, and what was kept apart."""
+
+    def begin(self, start: int) -> None:
+        """A new part of a step begins at `start`."""
+        super().begin(start)
+        self.samples = 0
+        """Of the batches that something was trained on."""
+        self.tokens = 0
+        self.pauses: list[RawPause] | None = None
+        self._paused_since = start
+        self._syncs_before = 0
+        if self.aside is not None:
+            self._set_aside(MaybeEvaluation(self.aside.explained), start)
+        if self._outer:
+            self._outer = [
+                (kind, phase, MaybeEvaluation(aside.explained) if aside else None) for kind, phase, aside in self._outer
+            ]
+
+    def evaluates(self, *, explained: bool) -> None:
+        """From now on, if not already, the script may evaluate, until something is trained. explained: it does."""
+        if self.aside is None and not self.paused:
+            self._set_aside(MaybeEvaluation(explained), self.enter(self.phase))
+        if self.aside is not None and explained:
+            self.aside.explained = True
+            self.pausing = EVALUATION
+            if self._explained_at != self.step:
+                self._repeated = self._explained_at == self.step - 1
+                self._explained_at = self.step
+
+    def _set_aside(self, aside: MaybeEvaluation, now: int) -> None:
+        """From now on, time is kept apart."""
+        self.aside = aside
+        self._aside_since = now
+        self._whole = self.phases, self.syncs
+        self.phases, self.syncs = aside.phases, aside.syncs
+
+    def _end_aside(self, now: int) -> MaybeEvaluation | None:
+        """From now on, time is the step's own again. Returns what was kept apart."""
+        aside, self.aside = self.aside, None
+        if aside is not None:
+            aside.intervals.append((self._aside_since, now))
+            self.phases, self.syncs = self._whole
+        return aside
+
+    def _decide(self, now: int, evaluation: bool, fetches: Sequence[Fetched] = ()) -> None:
+        """What was kept apart until now was an evaluation, or part of the step. fetches: of what is trained on now."""
+        aside = self._end_aside(now)
+        if aside is None:
+            return
+        self.pausing = None
+        if not evaluation:
+            self.phases[:] = map(sum, zip(self.phases, aside.phases, strict=True))
+            self.syncs += aside.syncs
+            self._training(aside.used)
+            return
+        end = fetches[0].began if fetches else now
+        later = [sync for sync in aside.syncs if sync.arrival >= end]
+        blocked = sum(sync.end - sync.arrival for sync in later)
+        rest = max(0, now - end - blocked)
+        data = min(rest, sum(batch.duration for batch in fetches))
+        self.phases[DATA] += data
+        self.phases[OTHER] += rest - data
+        self.phases[PAUSED] += max(0, sum(aside.phases) + aside.blocked() - blocked - rest)
+        self.syncs += later
+        self._not_training([batch for batch in aside.used if not aside.contains(batch.began)])
+        for mark in self.marks:
+            if mark.host < end and aside.contains(mark.host):
+                mark.code = PAUSED
+        for begin, until in aside.intervals:
+            if begin < min(until, end):
+                self._add_pause(RawPause(EVALUATION, begin, min(until, end)))
+        if self.pauses is not None:
+            self.pauses.sort(key=lambda pause: pause.start)
+
+    # --- pauses ------------------------------------------------------------------------------------------------
+
+    def begin_pause(self, kind: int) -> None:
+        """From now on the script does something else than training, until `end_pause`. Pauses nest."""
+        now = self.enter(self.phase)
+        self._outer.append((self.pausing, self.phase, self._end_aside(now)))
+        if self.paused:
+            self._end_pause(now)
+        self._pause(kind)
+
+    def end_pause(self) -> None:
+        """What `begin_pause` began is over: the script goes on with what it did before."""
+        if not self._outer:
+            return
+        now = self.enter(PAUSED)
+        self._end_pause(now)
+        kind, phase, aside = self._outer.pop()
+        if aside is not None:
+            self._set_aside(aside, now)
+            self.pausing = kind
+        elif kind is not None:
+            self._pause(kind)
+        self.enter(phase)
+
+    def closing_pauses(self) -> list[RawPause]:
+        """The pauses since the last step, up to now; for the end of the process."""
+        now = self._time()
+        if self.paused:
+            self._end_pause(max(now, self._paused_since))
+        elif self.aside is not None:  # an evaluation: nothing is trained after it
+            self._decide(max(now, self._aside_since), evaluation=True)
+        return self.pauses or []
+
+    def _pause(self, kind: int) -> None:
+        self.pausing = kind
+        self.paused = True
+        self._paused_since = self.enter(PAUSED)
+        self._syncs_before = len(self.syncs)
+
+    def _end_pause(self, end: int) -> None:
+        """The pause lasted until `end`. What was synchronised in it was no part of a step."""
+        since, kind = self._paused_since, self.pausing
+        self.pausing = None
+        self.paused = False
+        if kind is None:
+            return
+        inside = [sync for sync in self.syncs[self._syncs_before :] if sync.arrival < end]
+        self.phases[PAUSED] += sum(sync.end - sync.arrival for sync in inside)
+        del self.syncs[self._syncs_before : self._syncs_before + len(inside)]
+        for mark in self.marks:
+            if mark.code == BLOCKED and since <= mark.host < end:
+                mark.code = PAUSED
+        if end > since:
+            self._add_pause(RawPause(kind, since, end))
+
+    def _add_pause(self, pause: RawPause) -> None:
+        if self.pauses is None:
+            self.pauses = []
+        self.pauses.append(pause)
+
+    def _training(self, unused: Iterable[Fetched]) -> None:
+        for batch in unused:
+            self.samples += batch.samples
+            self.tokens += batch.tokens
+
+    def _not_training(self, unused: Iterable[Fetched]) -> None:
+        for batch in unused:
+            if not batch.paused:
+                spent = min(batch.duration, self.phases[DATA])  # the fetch may lie before this step's start
+                self.phases[DATA] -= spent
+                self.phases[OTHER] += spent
+                if batch.mark is not None:
+                    batch.mark.code = OTHER

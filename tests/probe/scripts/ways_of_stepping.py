@@ -1,0 +1,313 @@
+"""What makes up a step: accumulation, several losses and optimizers, rollouts, teachers, backward inside backward."""
+
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, TensorDataset
+from ways_common import BATCH, batches, net, report, way
+
+STEPS = 4
+DELAY_S = 0.03
+"""How much longer rank 1 takes for one chunk or one move."""
+
+
+def loss_of(model, batch):
+    x, y = batch
+    return nn.functional.cross_entropy(model(x), y)
+
+
+def accumulated(model, optimizer, sizes):
+    """Each update of so many batches; every backward synchronises."""
+    data = batches(sum(sizes))
+    losses = []
+    for size in sizes:
+        parts = []
+        for _ in range(size):
+            loss = loss_of(model, next(data)) / size
+            loss.backward()
+            parts.append(loss.item())
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(sum(parts))
+    report(losses)
+    return model
+
+
+@way
+def accumulation_of_8():
+    model = DDP(net())
+    return accumulated(model, torch.optim.SGD(model.parameters(), lr=0.1), [8] * STEPS)
+
+
+@way
+def accumulation_grows():
+    model = DDP(net())
+    return accumulated(model, torch.optim.SGD(model.parameters(), lr=0.1), [4, 4, 6, 9])
+
+
+@way
+def four_losses():
+    """Each with a forward and a backward of its own."""
+    model = DDP(net())
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for batch in batches(STEPS):
+        for _ in range(4):
+            loss_of(model, batch).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model
+
+
+@way
+def alternating():
+    """Two models, trained in turn."""
+    models = [DDP(net()), DDP(net(norm=True))]
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
+    for number, batch in enumerate(batches(2 * STEPS)):
+        optimizers[number % 2].zero_grad()
+        loss_of(models[number % 2], batch).backward()
+        optimizers[number % 2].step()
+    return nn.ModuleList(models)
+
+
+class Gan:
+    """A generator and a critic, with an update of each."""
+
+    def __init__(self):
+        torch.manual_seed(0)
+        self.models = [DDP(nn.Linear(8, 16)), DDP(nn.Linear(16, 1))]
+        self.optimizers = [torch.optim.Adam(model.parameters(), lr=0.01) for model in self.models]
+        self.noise = torch.Generator().manual_seed(dist.get_rank())
+
+    def update(self, place, again=False):
+        for number, model in enumerate(self.models):
+            model.requires_grad_(number == place)
+        generator, critic = self.models
+        made = generator(torch.randn(BATCH, 8, generator=self.noise))
+        self.optimizers[place].zero_grad()
+        if place == 0 and again:
+            loss = made.square().mean()
+        else:
+            loss = critic(made.detach() if place else made).mean() * (1 if place else -1)
+        loss.backward()
+        self.optimizers[place].step()
+
+
+@way
+def critic_5_times():
+    gan = Gan()
+    for _ in range(STEPS):
+        for _ in range(5):
+            gan.update(1)
+        gan.update(0)
+    return nn.ModuleList(gan.models)
+
+
+@way
+def lazy_regularisation():
+    """The generator is updated a second time in every other iteration, the critic in the first."""
+    gan = Gan()
+    for number in range(2 * STEPS):
+        gan.update(1)
+        if number == 0:
+            gan.update(1)
+        gan.update(0)
+        if number % 2 == 0:
+            gan.update(0, again=True)
+    return nn.ModuleList(gan.models)
+
+
+@way
+def lbfgs_long():
+    """Eight evaluations a step, and one before it."""
+    model = DDP(net())
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.01, max_iter=8)
+    batch = next(iter(batches(1)))
+
+    def closure():
+        optimizer.zero_grad()
+        loss = loss_of(model, batch)
+        loss.backward()
+        return loss
+
+    for _ in range(STEPS):
+        closure()
+        optimizer.step(closure)
+    return model
+
+
+def chunk_gradients(model, chunks, weight=1.0):
+    """The loss of all chunks' outputs, computed without a graph, and its gradient by each."""
+    with torch.no_grad():
+        outputs = torch.cat([model(chunk) for chunk in chunks])
+    outputs.requires_grad_()
+    loss = (outputs @ outputs.T).softmax(1).diagonal().mean() * weight
+    return outputs, loss
+
+
+@way
+def gradient_cache():
+    """Embeds in chunks without gradients, then once more with those of the loss."""
+    model = DDP(net())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, _ in batches(STEPS):
+        chunks = x.split(2)
+        outputs, loss = chunk_gradients(model, chunks)
+        loss.backward()
+        for chunk, gradient in zip(chunks, outputs.grad.split(2), strict=True):
+            (model(chunk) * gradient).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model
+
+
+class Late(nn.Module):
+    """A model whose forward takes longer on rank 1."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = net()
+
+    def forward(self, x):
+        if dist.get_rank() == 1:
+            time.sleep(DELAY_S)
+        return self.net(x)
+
+
+@way
+def cached_loss():
+    """The same inside of loss.backward(): forward and backward of the chunks run in a hook of the loss."""
+    model = DDP(Late())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for x, _ in batches(STEPS):
+        chunks = x.split(4)
+        outputs, loss = chunk_gradients(model, chunks)
+        (gradient,) = torch.autograd.grad(loss, outputs)
+        loss = loss.detach().requires_grad_()
+
+        def hook(scale, chunks=chunks, gradient=gradient):
+            with torch.enable_grad():
+                for chunk, part in zip(chunks, gradient.split(4), strict=True):
+                    (model(chunk) * part * scale).sum().backward()
+
+        loss.register_hook(hook)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    report(losses)
+    return model
+
+
+@way
+def optimizer_in_backward():
+    """One optimizer a parameter, each of which steps as soon as DDP has accumulated its gradient."""
+    model = DDP(net())
+    optimizers = {p: torch.optim.SGD([p], lr=0.1) for p in model.parameters()}
+
+    def hook(parameter):
+        optimizers[parameter].step()
+        optimizers[parameter].zero_grad()
+
+    hooks = [parameter.register_post_accumulate_grad_hook(hook) for parameter in model.parameters()]
+    for batch in batches(STEPS):
+        loss_of(model, batch).backward()
+    for one in hooks:
+        one.remove()  # else the optimizers live on
+    return model
+
+
+@way
+def zero():
+    """Optimizer states are sharded; four batches a step."""
+    model = DDP(net())
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.01)
+    return accumulated(model, optimizer, [4] * STEPS)
+
+
+@way
+def without_optimizer():
+    model = DDP(net())
+    for batch in batches(STEPS):
+        loss_of(model, batch).backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.sub_(parameter.grad, alpha=0.1)
+                parameter.grad = None
+    return model
+
+
+@way
+def teacher():
+    """An average of the weights, in evaluation mode; what a step has of it is the step's."""
+    model, average = DDP(net()), DDP(Late())
+    average.requires_grad_(False).eval()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    items = TensorDataset(*next(iter(batches(1))))
+    for batch in DataLoader(TensorDataset(*(tensor.repeat(STEPS, 1) for tensor in items.tensors[:1])), BATCH):
+        with torch.no_grad():
+            wanted = average(batch[0])
+        loss = nn.functional.mse_loss(model(batch[0]), wanted)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return model
+
+
+@way
+def guessed_labels():
+    """As MixMatch: two forwards of unlabelled images guess their labels, then all are trained on."""
+    model = DDP(net())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x, _ = next(iter(batches(1)))
+    loaders = [DataLoader(TensorDataset(x.repeat(STEPS, 1)), BATCH) for _ in range(2)]
+    for (labelled,), (unlabelled,) in zip(*loaders, strict=True):
+        with torch.no_grad():
+            guessed = (model(unlabelled) + model(unlabelled.flip(0)).flip(0)).softmax(1)
+        loss = nn.functional.cross_entropy(model(torch.cat([labelled, unlabelled])), guessed.repeat(2, 1))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return model
+
+
+@way
+def rollouts():
+    """As PPO: moves without gradients, on rank 1 in a slow environment, then some updates."""
+    model = DDP(net())
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
+    for batch in batches(STEPS):
+        for _ in range(3):
+            with torch.no_grad():
+                model(batch[0])
+            if dist.get_rank() == 1:
+                time.sleep(DELAY_S)
+        for _ in range(2):
+            loss = loss_of(model, batch)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    return model
+
+
+@way
+def evaluation_by_loader():
+    """Without model.eval(): unlike for rollouts, a loader is gone through, and nothing is trained on its batches."""
+    model = DDP(net())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x, y = next(iter(batches(1)))
+    loader = DataLoader(TensorDataset(x.repeat(3, 1), y.repeat(3)), BATCH)
+    for _ in range(3):
+        for batch in loader:
+            optimizer.zero_grad()
+            loss_of(model, batch).backward()
+            optimizer.step()
+        with torch.no_grad():
+            for batch in loader:
+                loss_of(model, batch)
+    return model

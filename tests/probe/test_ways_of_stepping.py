@@ -1,0 +1,101 @@
+"""What makes up a step is what the script's optimizers say, in every kind of loop, and weights stay the same."""
+
+from __future__ import annotations
+
+import ast
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ddpmon.messages import EVALUATION, SYNC_GRADIENTS
+from tests.probe.conftest import SCRIPTS, Ways, listening, ways
+
+pytestmark = pytest.mark.e2e
+SYNCHRONISATIONS: dict[str, list[int]] = {
+    "without_optimizer": [1] * 4,  # before any optimizer is made
+    "accumulation_of_8": [8] * 4,
+    "accumulation_grows": [4, 4, 6, 9],
+    "four_losses": [4] * 4,
+    "alternating": [2] * 4,
+    "critic_5_times": [6] * 4,
+    "lazy_regularisation": [4, 2, 3, 2, 3, 2, 3, 2],
+    "lbfgs_long": [9] * 4,
+    "gradient_cache": [4] * 4,
+    "cached_loss": [2] * 4,
+    "optimizer_in_backward": [1] * 4,
+    "teacher": [1] * 4,
+    "guessed_labels": [1] * 4,
+    "rollouts": [1] * 8,
+    "evaluation_by_loader": [1] * 9,
+    "zero": [4] * 4,
+}
+"""How many gradient synchronisations each step has."""
+DELAY_US = 30_000
+"""How much longer rank 1 takes for each chunk and each move, in the ways that delay it."""
+
+
+@pytest.fixture(scope="module")
+def both(socket_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ways]:
+    with listening(socket_dir) as ear:
+        yield ways(ear, tmp_path_factory.mktemp("ways"), SCRIPTS / "ways.py", SYNCHRONISATIONS)
+
+
+@pytest.mark.parametrize("way", SYNCHRONISATIONS)
+def test_every_step_is_counted_and_adds_up(both: Ways, way: str) -> None:
+    assert both.same_weights(way)
+    for steps in both.steps[way]:
+        synchronisations = [sum(sync.kind == SYNC_GRADIENTS for sync in step.syncs) for step in steps]
+        assert synchronisations == SYNCHRONISATIONS[way]
+        for step in steps:
+            own = step.data_us + step.forward_us + step.backward_us + step.optimizer_us + step.other_us
+            aside = [
+                *((sync.arrival_us, sync.end_us) for sync in step.syncs),
+                *((p.start_us, p.end_us) for p in step.pauses),
+            ]
+            assert own + sum(end - begin for begin, end in aside) == step.length_us
+            assert step.forward_us > 0
+            assert step.backward_us > 0
+
+
+@pytest.mark.parametrize("way", ["accumulation_of_8", "accumulation_grows", "cached_loss", "zero"])
+def test_the_loss_is_what_the_script_means_by_it(both: Ways, way: str) -> None:
+    for rank in (0, 1):
+        lines = [line for line in both.watched.splitlines() if line.startswith(f"{way} {rank} ")]
+        losses = [loss for line in lines for loss in ast.literal_eval(line.split(" ", 2)[2])]
+        assert [step.loss for step in both.steps[way][rank]] == pytest.approx(losses, rel=1e-6)
+
+
+def test_samples_are_those_that_are_trained_on(both: Ways) -> None:
+    told = {"accumulation_of_8": 64, "gradient_cache": 8, "cached_loss": 8, "teacher": 8, "guessed_labels": 16}
+    told |= {"critic_5_times": 8, "lazy_regularisation": 8, "rollouts": 8}
+    for way, samples in told.items():
+        assert {step.samples for step in both.steps[way][0]} == {samples}, way
+
+
+@pytest.mark.parametrize(
+    ("way", "phase", "delays", "every"),
+    [("cached_loss", "forward_us", 4, 1), ("teacher", "forward_us", 1, 1), ("rollouts", "other_us", 3, 2)],
+)
+def test_a_rank_that_is_late_in_what_a_step_does_besides_is_waited_for(
+    both: Ways, way: str, phase: str, delays: int, every: int
+) -> None:
+    """Forwards without gradients, and backward calls inside of another: its own time, and no evaluation."""
+    waiting, late = (steps[::every] for steps in both.steps[way])
+    assert all(getattr(step, phase) >= delays * DELAY_US for step in late)
+    waited_us = [sum(sync.end_us - sync.arrival_us for sync in step.syncs) for step in waiting[1:]]
+    assert statistics.median(waited_us) > delays * DELAY_US / 2
+    assert all(pause.kind != EVALUATION for step in (*waiting[1:], *late[1:]) for pause in step.pauses)
+
+
+def test_a_loader_that_is_gone_through_without_gradients_is_an_evaluation(both: Ways) -> None:
+    epoch: list[list[int]] = [[EVALUATION], [], []]
+    for steps in both.steps["evaluation_by_loader"]:
+        pauses = [[pause.kind for pause in step.pauses if pause.kind == EVALUATION] for step in steps]
+        assert pauses == [[], [], [], *epoch, *epoch]
+
+
+def test_no_gradients_are_called_unsynchronised(both: Ways) -> None:
+    """Those of embeddings, and of the loss around the others, are no parameters'."""
+    assert both.ear.batches(0)[-1].unsynchronised == 0
