@@ -12,8 +12,10 @@ import zmq
 from zmq.utils import z85
 
 from ddpmon.messages.wire import is_key
+from ddpmon.runs import plain_file
 
 FILE = "node.key"
+MOST_BYTES = 1 << 20
 
 
 class Keys(msgspec.Struct):
@@ -55,7 +57,7 @@ class Keys(msgspec.Struct):
 def kept(run_dir: Path) -> Keys | None:
     """What an earlier hub of the run kept; None: nothing that can be read."""
     try:
-        keys = msgspec.json.decode((run_dir / FILE).read_bytes(), type=Keys)
+        keys = msgspec.json.decode(plain_file.content(run_dir / FILE, MOST_BYTES), type=Keys)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
     return keys if is_key(keys.public) and is_key(keys.secret) else None

@@ -23,12 +23,12 @@ from ddpmon.hub.dumps import frames
 from ddpmon.messages import Stack, WireError
 from ddpmon.messages.folder import STACK_SIGNAL, STACKS, Places
 from ddpmon.messages.wire import check_stack
-from ddpmon.runs import Process, proc
+from ddpmon.runs import Process, plain_file, proc
 from ddpmon.store.processes import RankProcess
 
 ASK_S = 4.0
 """How often a rank is signalled, at most; a stack counts for twice as long."""
-DUMP_BYTES = 1 << 20
+DUMP_BYTES = PLACES_BYTES = 1 << 20
 _tgkill = ctypes.CDLL(None).tgkill
 """Signals one thread of a process; glibc has it since 2.30."""
 
@@ -114,7 +114,9 @@ class Silent:
 
     def _places(self, process: RankProcess) -> Places | None:
         try:
-            return msgspec.json.decode((self._folder / f"{process.hello.pid}.json").read_bytes(), type=Places)
+            return msgspec.json.decode(
+                plain_file.content(self._folder / f"{process.hello.pid}.json", PLACES_BYTES), type=Places
+            )
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             return None
 
@@ -123,7 +125,7 @@ class Silent:
         if places is None:
             return None
         try:
-            with (self._folder / f"{process.hello.pid}.stack").open("rb") as file:
+            with plain_file.opened(self._folder / f"{process.hello.pid}.stack") as file:
                 stack_frames, own = frames(file.read(DUMP_BYTES), places)
             stack = Stack(
                 rank=process.rank,

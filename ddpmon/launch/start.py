@@ -85,7 +85,7 @@ def supervise(run_id: str, *options: str, cwd: str | None = None) -> runs.Run:
     log = runs.run_dir(run_id) / "logs" / "supervisor.log"
     # -P: a file of the working directory must not stand in for a module of the standard library
     command = [sys.executable, "-P", "-m", "ddpmon.launch.supervisor", run_id, *options]
-    with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as output:
+    with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o600), "ab") as output:
         first = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,

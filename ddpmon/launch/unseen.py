@@ -10,7 +10,7 @@ import sqlite3
 import struct
 
 from ddpmon import runs
-from ddpmon.runs import Process, Run, proc
+from ddpmon.runs import Process, Run, plain_file, proc
 
 _GET_INFO = 0xC040FF0B
 """PIDFD_GET_INFO of a struct pidfd_info of 64 bytes (linux/pidfd.h), since Linux 6.13."""
@@ -108,7 +108,7 @@ def last_sign_at(run: Run) -> float:
 
 def _tail(run: Run) -> str:
     try:
-        with (runs.run_dir(run.id) / "logs" / "launcher.log").open("rb") as file:
+        with plain_file.opened(runs.run_dir(run.id) / "logs" / "launcher.log") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
             return file.read().decode(errors="replace")
     except OSError:

@@ -86,7 +86,7 @@ class ColumnQueue:
         begins = np.flatnonzero(np.diff(processes, prepend=-1))
         ends = np.append(begins[1:], len(order)).tolist()
         spans = zip(processes[begins].tolist(), begins.tolist(), ends, strict=True)
-        return [schema.block_row(process, table[begin:end]) for process, begin, end in spans]
+        return [row for process, begin, end in spans for row in schema.block_rows(process, table[begin:end])]
 
     def clear(self) -> None:
         """Forget all of it: it is recorded."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
-import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from ddpmon.errors import RecordingError
 from ddpmon.recording import schema
 from ddpmon.recording.salvage import salvage
 from ddpmon.recording.tables import TABLES
+from ddpmon.runs import plain_file
 from ddpmon.store.clock import Clock
 
 BUSY_S = 2.0
@@ -157,15 +158,16 @@ class Database:
 
 def _open(path: Path, name: str) -> sqlite3.Connection:
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise RecordingError(f"{path} is no recording: it is no file")
-        os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        with plain_file.opened(path) as file:
+            size = os.fstat(file.fileno()).st_size
+        for beside in ("-wal", "-shm", "-journal"):  # which SQLite opens
+            with contextlib.suppress(FileNotFoundError):
+                plain_file.check(path.with_name(f"{path.name}{beside}"))
     except FileNotFoundError:
         raise RecordingError(f"no recording of {name} yet: {path} does not exist") from None
     except OSError as error:
         raise RecordingError(f"{path} cannot be read: {error.strerror}") from None
-    if not status.st_size:
+    if not size:
         raise RecordingError(f"{path} is empty: nothing was recorded")
     try:
         return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=BUSY_S, check_same_thread=False)

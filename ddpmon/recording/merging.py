@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import sqlite3
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.analysis.steps.clocks import Clocks
-from ddpmon.analysis.steps.table import Rows, from_column_bytes, joined, steps_of
+from ddpmon.analysis.steps.table import Rows, joined, steps_of
 from ddpmon.analysis.steps.waits import split
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import OWN_PHASES, SAMPLED, Hello, Sample, Step
@@ -91,17 +90,16 @@ def merge_steps(
 
 
 def _taken_from_blocks(db: sqlite3.Connection, process: int, end: int) -> list[Step]:
-    """A process's steps before `end` that are in blocks, which lose them. ValueError, zlib.error: one is damaged."""
+    """A process's steps before `end` that are in blocks, which lose them. ValueError: one is damaged."""
     condition = "process = ? AND first_step < ?"
     query = f"SELECT rows FROM step_blocks WHERE {condition} ORDER BY first_step"  # noqa: S608  ours
     blobs = db.execute(query, (process, end)).fetchall()
     if not blobs:
         return []
-    table = joined([from_column_bytes(zlib.decompress(blob)) for (blob,) in blobs])
+    table = joined([schema.block_steps(blob) for (blob,) in blobs])
     db.execute(f"DELETE FROM step_blocks WHERE {condition}", (process, end))  # noqa: S608  ours
     taken = table["step"] < end
-    if len(rest := table[~taken]):
-        db.execute(schema.insert("step_blocks", "OR IGNORE"), schema.block_row(process, rest))
+    db.executemany(schema.insert("step_blocks", "OR IGNORE"), schema.block_rows(process, table[~taken]))
     return steps_of(table[taken])
 
 

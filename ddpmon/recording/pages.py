@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Self, TypeAlias
 
+from ddpmon.runs import plain_file
+
 MAGIC = b"SQLite format 3\0"
 PAGE_BYTES = 4096
 """Size of a page where the header does not say it: SQLite's own choice."""
@@ -41,7 +43,7 @@ class Pages:
     """The pages of a database, those that its write-ahead log holds in place of the file's. OSError: no such file."""
 
     def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._file = plain_file.descriptor(path)
         self._log = -1
         self._in_log: dict[int, int] = {}
         self._latest = 0, b""
@@ -69,7 +71,7 @@ class Pages:
     def _open_log(self, path: Path) -> None:
         """Note which pages the log holds, up to its last commit; a frame of an earlier log ends it."""
         try:
-            self._log = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._log = plain_file.descriptor(path)
         except OSError:
             return
         header = os.pread(self._log, _WAL_HEADER, 0)

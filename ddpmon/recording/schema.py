@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from ddpmon.analysis.steps.table import Table, column_bytes
+from ddpmon.analysis.steps.table import ROW, Table, column_bytes, from_column_bytes
 from ddpmon.messages import Batch, Bucket, Pause, Sample, Step, Sync
 from ddpmon.recording.tables import INDEXES, KEYS, TABLES, VIEWS
 
@@ -24,6 +24,11 @@ BEFORE_BLOCKS = 1
 
 LEVEL = 1
 """Of zlib: the fastest."""
+BLOCK_STEPS = 1 << 14
+"""Steps of a block at most: who wants a few of them decompresses all."""
+MOST_RATIO, SMALL_BYTES = 32, 1 << 16
+"""A block that zlib made smaller than this is none of ours, unless it is small: times differ by some µs from step to
+step, so that 7 is usual."""
 
 Row: TypeAlias = tuple[Any, ...]
 
@@ -110,8 +115,27 @@ def step_row(process: int, step: Step) -> Row:
     )
 
 
-def block_row(process: int, table: Table) -> Row:
-    """A row of `step_blocks`: rows of consecutive steps of a process, at least one."""
+def block_rows(process: int, table: Table) -> list[Row]:
+    """Rows of `step_blocks`, of consecutive steps of a process."""
+    return [_block_row(process, table[at : at + BLOCK_STEPS]) for at in range(0, len(table), BLOCK_STEPS)]
+
+
+def block_steps(blob: object) -> Table:
+    """The steps in a row of `step_blocks`. ValueError if they cannot be read, or are more than a block holds."""
+    if not isinstance(blob, bytes):
+        raise ValueError("no block of steps")  # noqa: TRY004  of a file, not of our code
+    inflating = zlib.decompressobj()
+    most = min(BLOCK_STEPS * ROW.itemsize, SMALL_BYTES + MOST_RATIO * len(blob))
+    try:
+        raw = inflating.decompress(blob, most + 1)
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
+    if len(raw) > most or not inflating.eof:
+        raise ValueError("a block of steps that is cut short or too large")
+    return from_column_bytes(raw)
+
+
+def _block_row(process: int, table: Table) -> Row:
     first, last = table[0], table[-1]
     return (
         process,

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from ddpmon.analysis.steps.table import ROW, Table, from_column_bytes, joined, steps_of
+from ddpmon.analysis.steps.table import ROW, Table, joined, steps_of
 from ddpmon.messages import MAX_US, Step, WireError
+from ddpmon.recording import schema
 from ddpmon.recording.database import Database
 from ddpmon.recording.node_blocks import check_rows
 
 TABLE = "step_blocks"
-MOST_BYTES = 256 << 20
-"""Of the steps of one row, once they are decompressed: far more than are gathered."""
-MOST = 1 << 20
-"""Steps of one row that are believed lost with it, at most."""
+AT_ONCE = 8
+"""Blocks that are read from the file at once."""
 NO_ROWS = np.zeros(0, ROW)
 _FROM = """
 WHERE process = ? AND last_step >= ? AND first_step <= ? AND first_step >= coalesce(
     (SELECT max(first_step) FROM step_blocks WHERE process = ? AND first_step <= ?), 0) ORDER BY first_step
 """
 """A block that holds a step begins with it or before, and none begins in between."""
+_AFTER = "WHERE process = ? AND first_step > ? AND first_step <= ? ORDER BY first_step"
 
 
 class StepBlocks:
@@ -30,6 +29,8 @@ class StepBlocks:
 
     def __init__(self, report_bad: Callable[[int, int], None]) -> None:
         self._report_bad = report_bad
+        self._bad: set[tuple[int, object]] = set()
+        """Blocks that cannot be read, by process and first step: decompressing one takes as long as a good one."""
 
     def steps(self, database: Database, process: int, begin: int, last: int, most: int | None = None) -> list[Step]:
         """A process's steps from one to another, at most so many."""
@@ -37,17 +38,9 @@ class StepBlocks:
 
     def rows(self, database: Database, process: int, begin: int, last: int, most: int | None = None) -> Table:
         """A process's steps from one to another, at most so many, as rows of a table."""
-        values = (process, begin, last, process, begin)
         tables: list[Table] = []
         count = 0
-        limit = "" if most is None else f"LIMIT {most}"  # each holds a step at least, but for the first
-        for number, blob in database.read(TABLE, ("count", "rows"), f"{_FROM} {limit}", *values):
-            table = _rows(blob)
-            if table is None:
-                lost = number if isinstance(number, int) and 0 < number <= MOST else 1
-                self._report_bad(process, 0 if most else lost)  # who goes through all of them counts
-                continue
-            table = table[(table["step"] >= begin) & (table["step"] <= last)]
+        for table in self._tables(database, process, begin, last, counts_bad=most is None):
             tables.append(table)
             count += len(table)
             if most is not None and count >= most:
@@ -57,6 +50,25 @@ class StepBlocks:
         table = joined(tables)
         _, places = np.unique(table["step"], return_index=True)  # a batch that was sent again may be in two of them
         return table[places[:most]]
+
+    def _tables(
+        self, database: Database, process: int, begin: int, last: int, *, counts_bad: bool = False
+    ) -> Iterator[Table]:
+        """A process's steps from one to another, block by block. counts_bad: who goes through all of them counts."""
+        clauses = _FROM
+        values: tuple[object, ...] = (process, begin, last, process, begin)
+        while rows := database.read(TABLE, ("first_step", "count", "rows"), f"{clauses} LIMIT {AT_ONCE}", *values):
+            for first, number, blob in rows:
+                table = None if (process, first) in self._bad else _rows(blob)
+                if table is not None:
+                    yield table[(table["step"] >= begin) & (table["step"] <= last)]
+                    continue
+                self._bad.add((process, first))
+                lost = number if isinstance(number, int) and 0 < number <= schema.BLOCK_STEPS else 1
+                self._report_bad(process, lost if counts_bad else 0)
+            if len(rows) < AT_ONCE:
+                return
+            clauses, values = _AFTER, (process, rows[-1][0], last)
 
     def first_from(self, database: Database, process: int, begin: int, last: int) -> int | None:
         """The first of a process's steps between two."""
@@ -71,7 +83,8 @@ class StepBlocks:
 
     def count(self, database: Database, process: int, limit: int) -> int:
         """How many steps of a process there are up to one."""
-        return len(self.rows(database, process, 1, limit))
+        tables = self._tables(database, process, 1, limit, counts_bad=True)
+        return len(np.unique(np.concatenate([NO_ROWS["step"], *(np.array(table["step"]) for table in tables)])))
 
     def ends_us(self, database: Database, process: int) -> list[int]:
         """When a process's first and last step ended."""
@@ -87,12 +100,9 @@ class StepBlocks:
 
 def _rows(blob: object) -> Table | None:
     """A block's rows; None where they cannot be read."""
-    if not isinstance(blob, bytes):
-        return None
-    inflating = zlib.decompressobj()
     try:
-        table = from_column_bytes(inflating.decompress(blob, MOST_BYTES))
+        table = schema.block_steps(blob)
         check_rows(table)
-    except (zlib.error, ValueError, WireError):
+    except (ValueError, WireError):
         return None
-    return table if inflating.eof else None
+    return table

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 from collections.abc import Callable
 from pathlib import Path
 
 from ddpmon.messages import Bye, Hello, WireError, decode_what_can_be
 from ddpmon.messages.folder import MAX_TAIL_BYTES, TAIL_NAME, TAILS, unpack_tail
+from ddpmon.runs import plain_file
 
 
 class Tails:
@@ -53,10 +53,9 @@ class Tails:
         if not named:
             return "it is no file of a rank"
         try:
-            status = path.lstat()
-            if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid() or status.st_size > MAX_TAIL_BYTES:
+            if path.lstat().st_uid != os.getuid():
                 return "it is no file of a rank"
-            content = path.read_bytes()
+            content = plain_file.content(path, MAX_TAIL_BYTES)
         except OSError as error:
             return error.strerror or "it cannot be opened"
         frames, trouble = unpack_tail(content)

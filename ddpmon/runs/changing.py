@@ -75,7 +75,7 @@ def _alone(run_id: str) -> Iterator[None]:
     """Keep every other writer of a run's run.json out."""
     path = run_dir(run_id) / "run.json.lock"
     try:
-        lock = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+        lock = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW, 0o600)
     except FileNotFoundError:
         raise RunNotFoundError(f"no run {run_id}; ddpmon ls shows what there is") from None
     try:

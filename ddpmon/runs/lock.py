@@ -51,7 +51,7 @@ def held(run_id: str) -> bool:
 def lock_held(run_id: str) -> bool | None:
     """Whether a supervisor of a run lives; None where that is unknown: it was never taken, or there are no locks."""
     try:
-        file = os.open(_path(run_id), os.O_RDONLY)
+        file = os.open(_path(run_id), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError:
         return None
     try:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from ddpmon.plain import plain
 from ddpmon.runs import Run, run_dir
+from ddpmon.runs.plain_file import opened
 from ddpmon.runs.rotated import older
 
 KEPT = 5_000
@@ -148,13 +149,13 @@ class _File:
     def _new(self) -> tuple[bytes, int]:
         """What was written since the last reading, and how many bytes before it are left out."""
         with contextlib.ExitStack() as files:
-            file = files.enter_context(self.path.open("rb"))
+            file = files.enter_context(opened(self.path))
             status = os.fstat(file.fileno())
             parts = [(file, self._offset)]
             if status.st_ino != self._inode:  # the first reading, or the log was rotated
                 parts = [(file, 0)]
                 with contextlib.suppress(OSError):
-                    before = files.enter_context(older(self.path).open("rb"))
+                    before = files.enter_context(opened(older(self.path)))
                     goes_on = os.fstat(before.fileno()).st_ino == self._inode
                     parts.insert(0, (before, self._offset if goes_on else 0))
             elif status.st_size < self._offset:  # written anew

@@ -7,11 +7,12 @@ import functools
 import json
 import math
 import os
-import stat
 import types
 import typing
 from pathlib import Path
 from typing import Any, TypeVar
+
+from ddpmon.runs.plain_file import content
 
 LARGEST = 1 << 24
 """Bytes of a file that is read: no command line is longer."""
@@ -24,24 +25,13 @@ Checked = TypeVar("Checked")
 def read(path: Path) -> Any:
     """The JSON of a file of ours. FileNotFoundError, else ValueError says in a few words what is wrong."""
     try:
-        # without blocking: a pipe in its place would hold up whoever lists all runs
-        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        return json.loads(content(path, LARGEST))
     except FileNotFoundError:
         raise
     except OSError as error:
         raise ValueError(error.strerror) from None
-    with open(file, "rb") as opened:
-        status = os.fstat(file)
-        if not stat.S_ISREG(status.st_mode):
-            raise ValueError("it is no file")
-        if status.st_size > LARGEST:
-            raise ValueError(f"{status.st_size >> 20} MB are no run.json")
-        try:
-            return json.loads(opened.read(LARGEST))
-        except OSError as error:
-            raise ValueError(error.strerror) from None
-        except (ValueError, RecursionError) as error:
-            raise ValueError(str(error) if isinstance(error, json.JSONDecodeError) else "it is no JSON") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(str(error) if isinstance(error, json.JSONDecodeError) else "it is no JSON") from None
 
 
 def build(kind: type[Checked], raw: Any) -> Checked:

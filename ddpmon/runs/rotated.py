@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from ddpmon.runs.plain_file import opened
+
 
 def older(log: Path) -> Path:
     """The file that was last rotated out of a log."""
@@ -31,7 +33,7 @@ def _end(path: Path, most_bytes: int) -> bytes:
     if most_bytes <= 0:
         return b""
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - most_bytes))
             return file.read(most_bytes)
     except OSError:

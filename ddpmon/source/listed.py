@@ -10,7 +10,7 @@ from ddpmon import runs
 from ddpmon.analysis.verdict import beside_state
 from ddpmon.errors import RunNotFoundError
 from ddpmon.messages import Finding
-from ddpmon.runs import Run
+from ddpmon.runs import Run, plain_file
 
 _LARGEST = 1 << 26
 """Bytes of a report.json that is read."""
@@ -105,9 +105,7 @@ class AllRuns:
 def _verdict(run: Run) -> ListedVerdict:
     path = runs.run_dir(run.id) / "report.json"
     try:
-        if path.stat().st_size > _LARGEST:
-            return ListedVerdict()
-        report = msgspec.json.decode(path.read_bytes(), type=_Report)
+        report = msgspec.json.decode(plain_file.content(path, _LARGEST), type=_Report)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return ListedVerdict(run.error or "", run.error or "")
     seconds = (report.run.ended_at or 0.0) - report.run.started_at

@@ -4,11 +4,13 @@ import contextlib
 import math
 import shutil
 import sqlite3
+import zlib
 
 import numpy as np
 import pytest
 
 from ddpmon import runs
+from ddpmon.analysis.steps.table import ROW, column_bytes
 from ddpmon.export import report
 from ddpmon.export.steps import pieces
 from ddpmon.messages import STAGE_ENDED, Batch
@@ -110,6 +112,33 @@ def test_a_damaged_block_costs_its_steps_and_is_said(home):
         assert [step.step for step in steps] == [*range(1, 51), *range(101, 201)]
         assert recording.damaged
         assert recording.unread[process.id] == 50
+
+
+def test_a_block_of_more_steps_than_any_holds_is_damaged_and_those_after_it_are_read(home):
+    run = record(own_times(200, 2), blocks=True)
+    table = np.zeros(schema.BLOCK_STEPS + 1, ROW)
+    table["step"] = np.arange(1, len(table) + 1)
+    bomb = zlib.compress(column_bytes(table))
+    with contextlib.closing(sqlite3.connect(recording_path(run.id))) as db:
+        db.execute("UPDATE step_blocks SET rows = ? WHERE first_step = 1", (bomb,))
+        db.commit()
+    with pytest.raises(ValueError, match="too large"):
+        schema.block_steps(bomb)
+    with Recording(run) as recording:
+        process = recording.processes()[1]
+        assert [step.step for step in recording.steps_from(process.id, 1, 2)] == [51, 52]
+        assert list(recording.stretches([process.id], 1, 100)) == [(51, 151), (151, 251)]
+        assert recording.damaged
+
+
+def test_many_steps_of_a_process_are_several_blocks(monkeypatch):
+    monkeypatch.setattr(schema, "BLOCK_STEPS", 100)
+    table = np.zeros(250, ROW)
+    table["step"] = np.arange(1, 251)
+    written = schema.block_rows(7, table)
+    assert [row[:4] for row in written] == [(7, 1, 100, 100), (7, 101, 200, 100), (7, 201, 250, 50)]
+    read = np.concatenate([schema.block_steps(row[-1]) for row in written])
+    assert read["step"].tolist() == list(range(1, 251))
 
 
 def test_of_a_cut_file_the_blocks_that_are_whole_are_read(home):
