@@ -205,7 +205,7 @@ def stopping(ended: int, world_size: int, left_s: float, killed_launcher: str) -
 
     """
     how_many = f"{ended}/{counted(world_size, 'rank')} ended"
-    left = f"; the others have {duration(left_s)} left" if ended < world_size else ""
+    left = f"; the others have {left_s:.0f} s left" if ended < world_size else ""
     if not killed_launcher:
         return Verdict(f"stop requested: {how_many}{left}", "info", ("stopping",))
     lead = f"{killed_launcher} was killed:"

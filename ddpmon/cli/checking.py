@@ -28,8 +28,8 @@ _PIPE_COLUMNS = 160
 def status(run: str | None, as_json: bool) -> int:
     """How a run stands, in two lines; without DDP a third says what is measured then and what is not.
 
-    Exit code: 0 well (running, done, stopped, waiting for ranks), 1 needs a look (slow, stalled, or its hub does
-    not answer, or it cannot be seen from here), 2 failed or gone. A run whose supervisor was killed or stopped is
+    Exit code: 0 well (running, done, stopping, stopped, waiting for ranks), 1 needs a look (slow, stalled, or its hub
+    does not answer, or it cannot be seen from here), 2 failed or gone. A run whose supervisor was killed or stopped is
     watched over again first.
     """
     from ddpmon.cli.adopting import find

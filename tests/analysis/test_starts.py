@@ -62,6 +62,14 @@ def test_a_world_with_models_that_all_rests_stands_still_though_nobody_is_missin
     assert still(works(0, has_model=True), works(1, has_model=True)) == 30.0
 
 
+def test_ranks_that_all_wait_to_make_a_process_group_stand_still():
+    """After a restart each may wait for peers of another attempt, with a timeout of half an hour."""
+    meets = dict(collective="init_process_group", idle=True)
+    assert still(waits(0, **meets), waits(1, 50.0, **meets)) == 40.0
+    assert still(waits(0, **meets), waits(1, **meets | {"idle": False})) is None
+    assert still(waits(0, **meets), waits(1, **meets), world_size=3) is None
+
+
 def test_ranks_that_wait_for_one_that_left_stand_still():
     assert still(waits(0), Starting(0.0, gone=True)) == 40.0
 
