@@ -119,22 +119,6 @@ def test_a_folder_that_was_made_again_by_its_owner_is_connected_to(place: Path, 
         listening.accept()[0].close()
 
 
-def test_a_descriptor_that_the_script_closed_is_opened_again_and_no_other_file_is_closed(
-    place: Path, dealer: zmq.Socket[bytes]
-) -> None:
-    door = Door(dealer, f"ipc://{place}/ingest.sock")
-    assert door.keep()
-    number = door._descriptor
-    os.close(number)
-    theirs = os.open(os.devnull, os.O_RDONLY)
-    assert theirs == number
-    assert door.keep()
-    assert not door.keep()
-    os.fstat(theirs)
-    door.close()
-    os.close(theirs)
-
-
 @pytest.mark.e2e
 def test_a_rank_gives_a_stranger_nothing_and_goes_on_with_the_next_hub(place: Path) -> None:
     address = f"ipc://{place}/ingest.sock"

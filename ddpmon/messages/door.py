@@ -31,18 +31,14 @@ class Door:
 
     def keep(self) -> bool:
         """Connect where that is due and safe; says whether it did. What was sent before may then be lost."""
-        identity = _identity(self._folder)
-        if identity is None or (identity == self._connected_folder and _identity(self._descriptor) == identity):
+        identity = folder_identity(self._folder)
+        if identity is None or identity == self._connected_folder:
             return False  # gone: a connection that exists lives on without it
-        try:
-            descriptor = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
-            return False
-        if wrong(self._folder, os.fstat(descriptor)):
-            os.close(descriptor)
+        descriptor = opened_folder(self._folder)
+        if descriptor is None:
             return False
         self.close()
-        self._descriptor, self._connected_folder = descriptor, _identity(descriptor)
+        self._descriptor, self._connected_folder = descriptor, folder_identity(descriptor)
         self._socket.connect(self._endpoint())
         return True
 
@@ -52,8 +48,7 @@ class Door:
             return
         with contextlib.suppress(OSError):  # ZMQError is one: the socket gave up by itself
             self._socket.disconnect(self._endpoint())
-        if _identity(self._descriptor) == self._connected_folder:
-            os.close(self._descriptor)  # else the script closed it, and the number is another file's
+        os.close(self._descriptor)
         self._descriptor, self._connected_folder = -1, None
 
     def _endpoint(self) -> str:
@@ -74,7 +69,23 @@ def wrong(folder: str, status: os.stat_result | None = None) -> str:
     return f"{folder} can be entered by others" if status.st_mode & 0o077 else ""
 
 
-def _identity(place: str | int) -> tuple[int, int] | None:
+def opened_folder(folder: str) -> int | None:
+    """Return a descriptor of a folder of sockets that is this user's alone; None where there is none."""
+    try:
+        descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        if not wrong(folder, os.fstat(descriptor)):
+            return descriptor
+    except OSError:  # closed by the script of a rank just now
+        return None
+    os.close(descriptor)
+    return None
+
+
+def folder_identity(place: str | int) -> tuple[int, int] | None:
+    """Return device and inode of a folder, by its path or a descriptor; None where there is none."""
     try:
         status = os.stat(place, follow_symlinks=isinstance(place, int))
     except OSError:

@@ -6,6 +6,7 @@ import atexit
 import os
 import sys
 from multiprocessing import util
+from typing import TYPE_CHECKING
 
 from ddpmon import api
 from ddpmon.probe import averaging, forwards, hooks, leaving, output, stack_signal, trainers
@@ -13,7 +14,11 @@ from ddpmon.probe.identity import Identity
 from ddpmon.probe.listener import Listener
 from ddpmon.probe.stack import places
 
+if TYPE_CHECKING:
+    from ddpmon.probe.sender import Sender
+
 _listener: Listener | None = None
+_sender: Sender | None = None
 
 
 def from_environment() -> None:
@@ -48,11 +53,12 @@ def _prepare(listener: Listener, address: str) -> None:
     """Have the listener start a sender in this process once it is a rank."""
 
     def start() -> None:
+        global _sender
         from ddpmon.probe.sender import Sender
 
         output.keep_apart(listener.identity.rank, listener.identity.restart)
         stack_signal.arm(places())
-        sender = Sender(listener, address)
+        _sender = sender = Sender(listener, address)
         sender.start()
         # Forked and forkserver children of multiprocessing run only the latter, everyone else atexit.
         atexit.register(sender.finish)
@@ -65,8 +71,12 @@ def _prepare(listener: Listener, address: str) -> None:
 
 def _forked(listener: Listener, address: str) -> None:
     """A forked child starts unheard: most are DataLoader workers. It is a rank only if it turns out to be one."""
+    global _sender
     api.detach()
     stack_signal.forked()
+    if _sender is not None:
+        _sender.forked()
+        _sender = None
     listener.begin(Identity(os.environ.get("DDPMON_RUN_ID", "")))
     _prepare(listener, address)
 

@@ -6,6 +6,7 @@ None where the kernel does not say, or a container hides it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import NamedTuple
 
@@ -93,4 +94,5 @@ def _read(path: str) -> bytes:
     except OSError:
         return b""
     finally:
-        os.close(file)
+        with contextlib.suppress(OSError):  # the script closed it just now
+            os.close(file)

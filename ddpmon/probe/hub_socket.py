@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable
-
-import zmq
 
 from ddpmon.messages import (
     STAGE_GROUP,
@@ -19,7 +16,7 @@ from ddpmon.messages import (
     decode_to_rank,
     encode,
 )
-from ddpmon.messages.door import Door
+from ddpmon.probe.dealer import Dealer
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.meeting import Exchange, exchange
 from ddpmon.probe.outbox import Outbox
@@ -48,37 +45,23 @@ class HubSocket:
         self._exchange: Exchange | None = None
         """With the hubs of other nodes, where there are some."""
         self._in_group = False
-        self._context = zmq.Context(io_threads=1)
-        self._socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
-        self._socket.setsockopt(zmq.LINGER, 0)
-        self._socket.setsockopt(zmq.SNDHWM, 32)
-        self._socket.setsockopt(zmq.RECONNECT_IVL, 100)
-        self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)
-        self._socket.setsockopt(zmq.MAXMSGSIZE, 65_536)
-        self._door = Door(self._socket, address)
-        self._door.keep()
+        self._dealer = Dealer(address)
 
     def close(self) -> None:
         """Close; what was not sent is lost."""
-        self._door.close()
-        self._socket.close()
-        self._context.term()
+        self._dealer.close()
 
     def reconnect(self) -> None:
-        """Somebody may have taken the folder of the sockets away, and the hub made it again."""
-        if self._door.keep():
-            self._hello_version = 0
+        """Connect where no connection is left: another hub listens, or the script closed the descriptor."""
+        if self._dealer.connect():
+            self._hello_version = self._meeting_version = 0
             self.outbox.send_again()
 
     def receive(self) -> list[Where]:
         """Take the hub's messages; returns what it asks of this rank."""
         asked: list[Where] = []
         heard = 0
-        while True:
-            try:
-                frame = self._socket.recv(zmq.NOBLOCK)
-            except zmq.Again:
-                return asked
+        while (frame := self._dealer.receive()) is not None:
             heard += 1
             if heard % FRAMES_AT_ONCE == 0:
                 self._make_way()
@@ -94,6 +77,7 @@ class HubSocket:
                 asked.append(message)
             elif self._exchange is not None:
                 self._exchange.offer(message)
+        return asked
 
     def _welcomed(self, message: Welcome) -> None:
         if not message.has_hello:
@@ -104,27 +88,22 @@ class HubSocket:
 
     def send(self) -> None:
         """Send what the socket takes; the rest stays in the outbox."""
+        self.reconnect()
+        if self._hello_version != self._identity.version:
+            version = self._identity.version
+            if not self._dealer.send(encode(self._identity.hello())):
+                return
+            self._hello_version = version
         sent = 0
-        try:
-            if self._hello_version != self._identity.version:
-                version = self._identity.version
-                self._socket.send(encode(self._identity.hello()), zmq.NOBLOCK)
-                self._hello_version = version
-            while (frame := self.outbox.next()) is not None:
-                self._socket.send(frame.payload, zmq.NOBLOCK)
-                self.outbox.sent()
-                sent += 1
-                if sent % FRAMES_AT_ONCE == 0:
-                    self._make_way()
-        except zmq.Again:
-            pass
+        while (frame := self.outbox.next()) is not None and self._dealer.send(frame.payload):
+            self.outbox.sent()
+            sent += 1
+            if sent % FRAMES_AT_ONCE == 0:
+                self._make_way()
 
     def send_once(self, message: FromRank) -> bool:
         """Send what is of no use later, now or not at all; whether the socket took it."""
-        with contextlib.suppress(zmq.Again):
-            self._socket.send(encode(message), zmq.NOBLOCK)
-            return True
-        return False
+        return self._dealer.send(encode(message))
 
     def introduce_nodes(self) -> None:
         """Tell the hub which hubs of other nodes the process group's store names."""
@@ -151,9 +130,11 @@ class HubSocket:
         said = False
         while (self._epoch or not said) and time.monotonic() < deadline:
             self.send()
+            if not self._epoch and not self._dealer.connected:
+                return
             if not said and self.outbox.next() is None:
                 said = self.send_once(bye)
-            self._socket.poll(10)
+            self._dealer.poll(10)
             self.receive()
             if said and self.outbox.settled:
                 return

@@ -64,7 +64,7 @@ class Sender(threading.Thread):
     def __init__(self, listener: Listener, address: str) -> None:
         super().__init__(name="ddpmon", daemon=True)
         self._listener = listener
-        self._address = address
+        self._hub = HubSocket(address, listener.identity, self._make_way)
         self._stopping = threading.Event()
         self._seq = 0
         self._last_batch = 0.0
@@ -98,6 +98,10 @@ class Sender(threading.Thread):
             self._stopping.set()
             self.join(GOODBYE_S + 1.0)
 
+    def forked(self) -> None:
+        """Let go of the connection in a forked child, where this thread does not run: it is the parent's."""
+        self._hub.close()
+
     def run(self) -> None:
         try:
             self._run()
@@ -107,7 +111,6 @@ class Sender(threading.Thread):
     def _run(self) -> None:
         listener = self._listener
         identity = listener.identity
-        self._hub = HubSocket(self._address, identity, self._make_way)
         self._sampler = Sampler(
             lambda: listener.native_thread, identity.cuda_uuid, identity.note, lambda: listener.loader
         )
@@ -128,7 +131,6 @@ class Sender(threading.Thread):
         self._make_way()
         if now - self._last_sample >= SAMPLE_S:
             self._last_sample = now
-            self._hub.reconnect()
             self._samples.append(self._sampler.sample(self._make_way))
             self._make_way()
         self._read()

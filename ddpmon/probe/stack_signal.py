@@ -17,6 +17,7 @@ import msgspec
 
 from ddpmon.messages.folder import STACK_SIGNAL, STACKS, Places
 from ddpmon.probe.folder import folder
+from ddpmon.probe.own_descriptor import OwnDescriptor
 
 
 @dataclass
@@ -24,7 +25,7 @@ class _Armed:
     """The signal handler that this process has armed, and the files it writes."""
 
     path: str
-    file: int
+    file: OwnDescriptor
     handler: int
     """Address of faulthandler's signal handler."""
     places: Places
@@ -57,9 +58,7 @@ def arm(places: Places) -> None:
     path = os.path.join(inside, str(os.getpid()))
     try:
         _tell(path, places)
-        # For appending: the hub empties it before it asks.
-        stack = os.open(f"{path}.stack", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_TRUNC, 0o600)
-        faulthandler.register(STACK_SIGNAL, file=stack, all_threads=False, chain=False)
+        stack = _write_into(path)
     except (OSError, RuntimeError, ValueError):  # a full disk, say: the rank is watched all the same
         _take_away(path)
         return
@@ -74,13 +73,27 @@ def _tell(path: str, places: Places) -> None:
     os.replace(draft, f"{path}.json")
 
 
+def _write_into(path: str) -> OwnDescriptor:
+    """Have the handler write into a file that is made here. Raises OSError, RuntimeError or ValueError."""
+    # For appending: the hub empties it before it asks.
+    stack = OwnDescriptor(os.open(f"{path}.stack", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_TRUNC, 0o600))
+    faulthandler.register(STACK_SIGNAL, file=stack.number, all_threads=False, chain=False)
+    return stack
+
+
 def keep(thread: int | None) -> None:
-    """Follow the training thread, as the kernel counts it; withdraw the offer where the script took the signal."""
+    """Follow the training thread, as the kernel counts it; withdraw the offer where the script took the signal.
+
+    Where the script closed the descriptor, the handler gets another: the number may be a file of the script's now.
+    """
     if _armed is None or not _armed.offered:
         return
     if _handler() != _armed.handler:
         withdraw()
         return
+    if not _armed.file.intact:
+        with contextlib.suppress(OSError, RuntimeError, ValueError):  # closed once more just now: at the next call
+            _armed.file = _write_into(_armed.path)
     wanted = 0 if thread in {None, os.getpid()} else thread or 0
     if wanted != _armed.places.thread:
         _armed.places = msgspec.structs.replace(_armed.places, thread=wanted)
@@ -111,4 +124,4 @@ def forked() -> None:
     armed, _armed = _armed, None
     if _handler() == armed.handler:  # else faulthandler would put back what was there before the script's own
         faulthandler.unregister(STACK_SIGNAL)
-        os.close(armed.file)
+        armed.file.close()

@@ -92,3 +92,15 @@ def test_a_rank_that_torchrun_restarts_counts_anew(ear: Ear) -> None:
     for attempt, steps in ((0, 5), (1, 10)):
         numbers = [step.step for b in ear.batches(0) if attempts[b.pid] == attempt for step in b.steps]
         assert numbers == list(range(1, steps + 1))
+
+
+def test_a_script_that_takes_all_descriptors_trains_on_and_every_step_is_heard(ear: Ear, tmp_path: Path) -> None:
+    """Before there are any of the probe's and after, with os.closerange and in C, by dup2, in a forked daemon."""
+    tmp_path.chmod(0o700)
+    script = SCRIPTS / "takes_descriptors.py"
+    done = forked(None, script, str(tmp_path), address=ear.address, DDPMON_RUN_DIR=str(tmp_path))
+    assert (done.returncode, done.stderr) == (0, "")
+    ear.wait(lambda: ear.goodbyes() == {0})
+    assert {step.step for step in ear.steps(0)} == set(range(1, 26))
+    assert (tmp_path / "theirs").read_bytes() == b""
+    assert (tmp_path / "daemon").read_bytes() == b"alive"

@@ -1,0 +1,180 @@
+"""A DEALER of ZeroMQ in a few lines of Python: ZMTP 3.0 (rfc.zeromq.org/spec/23) over a socket of the file system.
+
+libzmq keeps a dozen descriptors in the process and aborts it when the script closes one, as daemons close all that they
+do not know. This keeps one, and an error of it is an OSError like any other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+from collections import deque
+
+from ddpmon.messages.door import folder_identity, opened_folder
+from ddpmon.probe.own_descriptor import OwnDescriptor
+
+MAX_FRAME_BYTES = 65_536
+"""Of what a hub sends; a connection that sends more is dropped."""
+_IPC = "ipc://"
+_READ_BYTES = 65_536
+_GREETING_BYTES = 64
+_HANDSHAKE_POLLS, _POLL_MS = 10, 10
+"""As a rule one will do. A hub that is stopped is not waited for any longer."""
+_LONG, _COMMAND = 0x02, 0x04
+_MOST_SHORT_BYTES = 255
+_GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
+_READY = b"\x05READY\x0bSocket-Type" + (6).to_bytes(4, "big") + b"DEALER"
+
+
+class Dealer:
+    """A connection that is made anew when it is lost. Nothing here raises; `connect` and `poll` wait a little."""
+
+    def __init__(self, address: str) -> None:
+        self._folder, _, self._name = address.removeprefix(_IPC).rpartition("/")
+        self._connected_folder: tuple[int, int] | None = None
+        self._descriptor: OwnDescriptor | None = None
+        self._socket: socket.socket | None = None
+        self._unsent = b""
+        self._received = bytearray()
+        self._has_greeting = self._is_ready = False
+        self._frames: deque[bytes] = deque()
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection, as far as is known."""
+        return self._usable() is not None
+
+    def connect(self) -> bool:
+        """Connect where there is no connection, or where the folder was replaced; return whether it did.
+
+        What was sent before may then be lost.
+        """
+        if self._usable() is not None and folder_identity(self._folder) in {None, self._connected_folder}:
+            return False  # a connection lives on without its folder
+        folder = opened_folder(self._folder)
+        if folder is None:
+            return False
+        try:
+            identity = folder_identity(folder)
+            made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+            try:
+                made.connect(f"/proc/self/fd/{folder}/{self._name}")
+                descriptor = OwnDescriptor(made.detach())
+            finally:
+                made.close()
+        except OSError:  # nobody listens
+            return False
+        finally:
+            with contextlib.suppress(OSError):
+                os.close(folder)
+        self.close()
+        self._connected_folder, self._descriptor = identity, descriptor
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, descriptor.number)
+        self._unsent = _GREETING + _frame(_READY, _COMMAND)
+        for _ in range(_HANDSHAKE_POLLS):
+            self._flush()
+            self.poll(_POLL_MS)
+            self._read()
+            if self._is_ready:
+                break
+        return True
+
+    def send(self, payload: bytes) -> bool:
+        """Send a message of one frame; return False if the connection takes none now.
+
+        Before the other end is ready libzmq takes a message for a part of the handshake, and drops the connection.
+        """
+        if not self._flush() or not self._is_ready:
+            return False
+        self._unsent = _frame(payload)
+        self._flush()
+        return True
+
+    def receive(self) -> bytes | None:
+        """Return the next message; None if none has arrived."""
+        if not self._frames:
+            self._read()
+        return self._frames.popleft() if self._frames else None
+
+    def poll(self, milliseconds: int) -> None:
+        """Wait until something arrives, at most so long."""
+        waiting = select.poll()
+        if self._usable() is not None and self._descriptor is not None:
+            waiting.register(self._descriptor.number, select.POLLIN)
+        waiting.poll(milliseconds)
+
+    def close(self) -> None:
+        """Drop the connection and what was not sent."""
+        if self._socket is not None and self._descriptor is not None:
+            self._socket.detach()  # the number may be another file's by now
+            self._descriptor.close()
+        self._socket = self._descriptor = self._connected_folder = None
+        self._unsent, self._has_greeting, self._is_ready = b"", False, False
+        self._received.clear()
+
+    def _read(self) -> None:
+        """Take in what has arrived; drop the connection if it has ended or is none of ZeroMQ's."""
+        if (usable := self._usable()) is None:
+            return
+        try:
+            data = usable.recv(_READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        self._received += data
+        if not data or not self._parse():
+            self.close()
+
+    def _usable(self) -> socket.socket | None:
+        """The socket, while its number is still that of this connection."""
+        if self._descriptor is not None and not self._descriptor.intact:
+            self.close()
+        return self._socket
+
+    def _flush(self) -> bool:
+        """Send what waits; return whether all of it was sent."""
+        while self._unsent and (usable := self._usable()) is not None:
+            try:
+                sent = usable.send(self._unsent, socket.MSG_NOSIGNAL)
+            except BlockingIOError:
+                return False
+            except OSError:
+                self.close()
+                return False
+            self._unsent = self._unsent[sent:]
+        return self._socket is not None
+
+    def _parse(self) -> bool:
+        """Split what was received into frames; return whether it can be ZMTP."""
+        received = self._received
+        if not self._has_greeting:
+            if len(received) < _GREETING_BYTES:
+                return True
+            if received[0] != 0xFF or received[9] != 0x7F:
+                return False
+            del received[:_GREETING_BYTES]
+            self._has_greeting = True
+        while True:
+            begin = 9 if received and received[0] & _LONG else 2
+            if len(received) < begin:
+                return True
+            size = int.from_bytes(received[1:begin], "big")
+            if size > MAX_FRAME_BYTES:
+                return False
+            if len(received) < begin + size:
+                return True
+            body = bytes(received[begin : begin + size])
+            if received[0] & _COMMAND:
+                self._is_ready |= body.startswith(b"\x05READY")
+            else:
+                self._frames.append(body)
+            del received[: begin + size]
+
+
+def _frame(body: bytes, flags: int = 0) -> bytes:
+    if len(body) > _MOST_SHORT_BYTES:
+        return bytes((flags | _LONG,)) + len(body).to_bytes(8, "big") + body
+    return bytes((flags, len(body))) + body
