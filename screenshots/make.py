@@ -64,7 +64,7 @@ class Scene:
 SCENES = {
     "world": Scene(("1",)),
     "world-80x24": Scene(("1",), SMALL),
-    "chart": Scene(("z", "m", "m", *["left"] * 20)),
+    "chart": Scene(("z", "M", "M", *["left"] * 20)),
     "ranks": Scene(("2",)),
     "heat": Scene(("3",)),
     "comm": Scene(("4",)),

@@ -280,7 +280,7 @@ def ended(
     if not steps:
         lead = f"done{took}:"
         return Verdict(f"{lead} no training step was seen", "warn", topic, len(lead))
-    worst, lead = _worst_in(findings), "done:"
+    worst, lead = _worst_in(findings) or _costliest_of_the_past(findings), "done:"
     done = f"{lead} {counted(steps, 'step')}{took}"
     if worst is None:
         return Verdict(done, "info", topic, len(lead))
@@ -302,6 +302,16 @@ def beside_state(sentence: str, state: str, findings: Sequence[Finding], steps: 
 def _worst_in(findings: Sequence[Finding]) -> Finding | None:
     """Of a run that is done: that a rank failed is not what it came to."""
     return _worst([f for f in findings if f.explains != "failed"])
+
+
+def _costliest_of_the_past(findings: Sequence[Finding]) -> Finding | None:
+    """Return the ended finding that took most time of the run; None if there is none."""
+    return max((f for f in findings if f.until_step is not None), key=_lost_ms, default=None)
+
+
+def _lost_ms(finding: Finding) -> float:
+    steps = 1 + (finding.until_step or 0) - (finding.since_step or 0)
+    return (finding.cost_ms or 0.0) * steps
 
 
 def _worst(findings: Sequence[Finding]) -> Finding | None:

@@ -30,6 +30,7 @@ from ddpmon.tui.palette import THEMES
 from ddpmon.tui.screens.ask import Dialog
 from ddpmon.tui.screens.help import Help
 from ddpmon.tui.screens.prompt import FilterPrompt
+from ddpmon.tui.screens.view import View
 from ddpmon.tui.showing import ShowingApp
 from ddpmon.tui.views import ViewName
 
@@ -56,7 +57,7 @@ class DdpmonApp(ShowingApp):
         super().__init__(source, readonly=readonly, owns_run=owns_run, notify=notify, place=place)
         self.inspecting = Inspecting(self, self.passage, self.views, self._inspection, self.action_go)
         self.launching = Launching(self, self.watched, self._runs, self.watch_run, readonly=readonly)
-        self.in_order = InOrder(self, super().on_event)
+        self.in_order = InOrder(self, self._give)
 
     def on_mount(self) -> None:
         self.set_interval(in_order.GIVE_UP_S, self.in_order.give_up_waiting)
@@ -86,6 +87,14 @@ class DdpmonApp(ShowingApp):
             await self.in_order.take(event)
         else:
             await super().on_event(event)
+
+    async def _give(self, event: events.Event) -> None:
+        """Have a key or a paste do what it does; say so where that is nothing."""
+        if isinstance(event, events.Key) and isinstance(self.screen, View):
+            character = event.character if event.character is not None and event.is_printable else ""
+            if why := keys.idle(event.key, character, self.frame):
+                self.say(why)
+        await super().on_event(event)
 
     # --- keys ---
 
@@ -125,7 +134,10 @@ class DdpmonApp(ShowingApp):
         self.push_screen(FilterPrompt(before, self.palette), self._take_filter)
 
     def action_unfilter(self) -> None:
-        self._take_filter(Filter())
+        if self.filter is None:
+            self.say("no filter is set: all ranks are listed")
+        else:
+            self._take_filter(Filter())
 
     def _take_filter(self, rank_filter: Filter | None) -> None:
         """None: leave it as it was."""

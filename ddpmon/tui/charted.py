@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ddpmon.messages import LOGGED, QUANTITIES, SAMPLE_SERIES, STEP_SERIES, Quantity, Snapshot
@@ -27,6 +28,19 @@ def measured_each(shown: Quantity) -> str:
     return {STEP: "step", LOG: "value"}.get(shown.where, "second")
 
 
+@dataclass(frozen=True)
+class Offered:
+    """What a list offers, for one of it to be chosen."""
+
+    heading: str
+    entries: list[tuple[str, str]]
+    """(value, name)."""
+    current: str
+    """The value that is shown now."""
+    take: Callable[[str], None]
+    """Show another value."""
+
+
 @dataclass
 class Choice:
     """What is charted, and how; the same on World and where the chart fills the screen."""
@@ -35,10 +49,19 @@ class Choice:
     log: bool = False
     smoothing: float = SMOOTHINGS[0]
 
-    def next_name(self, snapshot: Snapshot | None, by: int) -> None:
-        """Go to the next quantity that the run has (by: 1), or the one before (-1)."""
-        names = list(snapshot.quantities) if snapshot is not None and snapshot.quantities else ["loss", "own"]
-        self.name = names[(names.index(self.name) + by) % len(names)] if self.name in names else names[0]
+    def names(self, snapshot: Snapshot | None) -> list[str]:
+        """Return the quantities that the run has."""
+        return list(snapshot.quantities) if snapshot is not None and snapshot.quantities else ["loss", "own"]
+
+    def next_name(self, snapshot: Snapshot | None) -> None:
+        """Go to the next quantity that the run has."""
+        names = self.names(snapshot)
+        self.name = names[(names.index(self.name) + 1) % len(names)] if self.name in names else names[0]
+
+    def offered(self, snapshot: Snapshot | None, take: Callable[[str], None]) -> Offered:
+        """Return what can be charted. take: as of `Offered`."""
+        entries = [(name, quantity(name).chart) for name in self.names(snapshot)]
+        return Offered("chart", entries, self.name, take)
 
     def next_smoothing(self) -> None:
         """A moving average over none, some or many points."""

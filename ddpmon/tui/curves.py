@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from ddpmon.tui.frame import finite
 
 Values = Sequence[float | None]
+LEAST_VALUES = 5
+"""Fewer values have no usual one that the highest could be far over."""
 Curve = list[float | None]
 
 
@@ -89,10 +91,12 @@ def limits(*series: Values) -> tuple[float, float] | None:
 def ceiling(highest: Values) -> float | None:
     """The highest value worth showing: one step of warm-up must not press a whole chart flat.
 
-    That is the maximum, unless it lies far over what 95% of the values reach.
+    That is the maximum, unless it lies far over what 95% of the values reach, from zero or the lowest one.
     """
     ordered = sorted(value for each in highest if (value := finite(each)) is not None)
     if not ordered:
         return None
-    usual = ordered[int(0.95 * (len(ordered) - 1))]
-    return ordered[-1] if ordered[-1] <= 3 * usual or len(ordered) < 20 else 1.5 * usual
+    usual, base = ordered[int(0.95 * (len(ordered) - 1))], min(0.0, ordered[0])
+    if len(ordered) < LEAST_VALUES or ordered[-1] - base <= 3 * (usual - base):
+        return ordered[-1]
+    return base + 1.5 * (usual - base)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -66,16 +67,8 @@ KEYS = (
     Key("ctrl+l", "ctrl+l", "app.repaint", "", "draw the whole screen again"),
     Key("ctrl+z", "ctrl+z", "app.suspend", "", "back to the shell; fg shows the dashboard again"),
     Key("question_mark", "?", "app.help", "help", "the keys, and what words and signs mean"),
-    Key("space", "space", "app.freeze", "pause", "pause; go on; at the end, begin again", replay=True),
-    Key("left_square_bracket", "[", "app.skip(-1)", "back", "a piece back in time", views=_TIMED, replay=True),
-    Key("right_square_bracket", "]", "app.skip(1)", "on", "a piece forward in time", views=_TIMED, replay=True),
-    Key("left_curly_bracket", "{", "app.jump(-1)", "", "to the event before", replay=True),
-    Key("right_curly_bracket", "}", "app.jump(1)", "event", "to the next event", replay=True),
-    Key("comma", ",", "app.one_step(-1)", "", "to the step before, and pause", replay=True),
-    Key("full_stop", ".", "app.one_step(1)", "step", "to the next step, and pause", replay=True),
-    Key("greater_than_sign", ">", "app.faster(1)", "faster", "twice as fast", replay=True),
-    Key("less_than_sign", "<", "app.faster(-1)", "", "half as fast", replay=True),
     *(_opening(name) for name in ViewName if DESCRIBED[name].digit),
+    Key("space", "space", "app.freeze", "pause", "pause; go on; at the end, begin again", replay=True),
     Key("escape", "esc", "app.back", "back", "back to where the rank was chosen", views=_INSPECT),
     Key("enter", "⏎", "app.inspect", "inspect", "inspect the rank under the cursor", views=_OF_RANKS),
     Key("enter", "⏎", "app.open", "watch", "watch this run, or its recording if it has ended", views=_RUNS),
@@ -90,6 +83,14 @@ KEYS = (
     Key("D", "D", "app.delete", "delete", "delete this run with all that was recorded (asks first)", views=_RUNS,
         changes=True),
     Key("e", "e", "app.rename", "rename", "give this run another name", views=_RUNS, changes=True),
+    Key("left_square_bracket", "[", "app.skip(-1)", "back", "a piece back in time", views=_TIMED, replay=True),
+    Key("right_square_bracket", "]", "app.skip(1)", "on", "a piece forward in time", views=_TIMED, replay=True),
+    Key("left_curly_bracket", "{", "app.jump(-1)", "", "to the event before", replay=True),
+    Key("right_curly_bracket", "}", "app.jump(1)", "event", "to the next event", replay=True),
+    Key("comma", ",", "app.one_step(-1)", "", "to the step before, and pause", replay=True),
+    Key("full_stop", ".", "app.one_step(1)", "step", "to the next step, and pause", replay=True),
+    Key("greater_than_sign", ">", "app.faster(1)", "faster", "twice as fast", replay=True),
+    Key("less_than_sign", "<", "app.faster(-1)", "", "half as fast", replay=True),
     Key("left_square_bracket", "[", "screen.do('step', -1)", "", "the rank before", views=_INSPECT),
     Key("right_square_bracket", "]", "screen.do('step', 1)", "", "the rank after", views=_INSPECT),
     Key("left_square_bracket", "[", "screen.do('step', -1)", "", "output of the rank before, or of all", views=_LOGS),
@@ -125,18 +126,18 @@ KEYS = (
     Key("plus,equals_sign", "+", "screen.do('zoom', 1)", "in", "half as long a time, around the cursor", views=_CHART),
     Key("minus", "-", "screen.do('zoom', -1)", "out", "twice as long a time", views=_CHART),
     Key("w", "w", "screen.do('window')", "window", "all of the run, its last hour, 10 minutes, minute", views=_CHART),
-    Key("m", "m", "screen.do('metric', 1)", "metric", "chart loss, step, own time, wait, …, what the script logs",
-        views=_CHARTS),
-    Key("M", "M", "screen.do('metric', -1)", "", "the quantity before", views=_CHARTS),
+    Key("m", "m", "screen.do('choose')", "metric",
+        "a list of what can be charted: loss, step, own time, wait, …, what the script logs", views=_CHARTS),
+    Key("M", "M", "screen.do('next_metric')", "", "chart the next quantity of that list", views=_CHARTS),
     Key("o", "o", "screen.do('smooth')", "smooth", "a moving average over the median: none, 0.6, 0.9", views=_CHARTS),
     Key("l", "l", "screen.do('log_scale')", "log", "logarithmic scale", views=_CHARTS),
     Key("pagedown,ctrl+f", "PgDn", "screen.do('page', 1)", "", "later, by all that is shown", views=_CHART),
     Key("pageup,ctrl+b", "PgUp", "screen.do('page', -1)", "", "earlier, by all that is shown", views=_CHART),
     Key("g,home", "g", "screen.do('first')", "", "to the beginning of the run", views=_CHART),
     Key("G,end", "G", "screen.do('last')", "", "to the newest, and follow it", views=_CHART),
-    Key("m", "m", "screen.do('metric', 1)", "metric", "own time, its phases, wait, step, loss, GPU utilization",
-        views=_HEAT),
-    Key("M", "M", "screen.do('metric', -1)", "", "the metric before", views=_HEAT),
+    Key("m", "m", "screen.do('choose')", "metric",
+        "a list of what can be shown: own time, its phases, wait, step, loss, GPU utilization", views=_HEAT),
+    Key("M", "M", "screen.do('next_metric')", "", "show the next metric of that list", views=_HEAT),
     Key("p", "p", "app.stack", "stack", "ask the rank where its training thread is: its Python stack",
         views=_INSPECT),
     Key("w", "w", "screen.do('window')", "window", "1, 8, 64, 512 steps a column", views=(*_HEAT, *_INSPECT)),
@@ -186,6 +187,15 @@ def needed(view: ViewName) -> set[str]:
     return {str(parameters[0]) for target, action, parameters in actions if (target, action) == ("screen", "do")}
 
 
+MANY_SCREENS = 5
+"""From so many screens on that a key is for, they are not listed."""
+
+
+def title(view: ViewName) -> str:
+    """Return what a screen is called."""
+    return DESCRIBED[view].title or view.capitalize()
+
+
 def command(key: Key, frame: Frame) -> tuple[str, str]:
     """(name, what it does and its key) of what a key does, for the command palette."""
     name, text = label(key, frame), key.help
@@ -216,3 +226,29 @@ def label(key: Key, frame: Frame) -> str:
         return "quit"
     still = frame.behind_s is not None or (frame.cursor is not None and frame.cursor.paused)
     return "go on" if key.action == "app.freeze" and still else key.label
+
+
+_UNUSED = re.compile(r"tab|backspace|delete|insert|f\d+")
+"""Keys without a character that people press; terminals also send those that are only held, like shift."""
+
+
+def idle(name: str, character: str, frame: Frame) -> str:
+    """Return why a key does nothing on the screen that is shown; "" if it does something.
+
+    Args:
+        name: The key, as Textual names it.
+        character: The character that it types; "" if it types none.
+        frame: What is shown.
+
+    """
+    rows = [key for key in KEYS if name in key.keys.split(",")]
+    here = [key for key in rows if frame.view in key.views]
+    if any(key.replay in {None, frame.cursor is not None} for key in here):
+        return ""  # where it cannot be done just now, the action says why
+    if not rows:
+        return f"{character or name} does nothing; ? shows the keys" if character or _UNUSED.fullmatch(name) else ""
+    if here:
+        return f"{rows[0].shown} works in replays only"
+    others = [title(view) for view in dict.fromkeys(view for key in rows for view in key.views)]
+    where = f"; it is a key of {', '.join(others)}" if len(others) < MANY_SCREENS else ""
+    return f"{rows[0].shown} does nothing on {title(frame.view)}{where}"

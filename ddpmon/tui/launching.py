@@ -68,7 +68,7 @@ class Launching:
         command = plain(" ".join([run.script, *run.script_args]))
         ranks = f" at {run.world_size} rank{'s' if run.world_size != 1 else ''}" if run.world_size else ""
         text = f"Start {command}{ranks} in {plain(run.cwd)} once more, with the same name and environment?"
-        answers = Answer("c", "Cancel", ""), Answer("s", "Start it again", "again")
+        answers = Answer("nc", "Cancel", ""), Answer("ys", "Start it again", "again")
         dialog = Dialog("Start again?", text, answers, self._dashboard.palette)
         self._dashboard.ask(dialog, partial(self._restart, run))
 
@@ -111,7 +111,7 @@ class Launching:
     async def _ask_delete(self, listed: Listed, size: str) -> None:
         name = plain(listed.run.name)
         text = f"Delete {name} ({plain(listed.run.id)}, {listed.state}) with its recording, logs and report: {size}? "
-        answers = Answer("c", "Cancel: keep it", ""), Answer("d", "Delete it", "delete")
+        answers = Answer("nc", "Cancel: keep it", ""), Answer("yd", "Delete it", "delete")
         dialog = Dialog("Delete the run?", text + "There is no way back.", answers, self._dashboard.palette)
         self._dashboard.ask(dialog, partial(self._delete, listed.run))
 

@@ -17,6 +17,9 @@ from ddpmon.plain import few_marks
 Piece: TypeAlias = tuple[str, str]
 Line: TypeAlias = list[Piece]
 
+CURSOR = "›"
+"""Stands where the cursor is, in every list, form and dialog."""
+
 
 def plain(text: str) -> str:
     """Text from outside with every control character and line break made visible or a space, one for one."""
@@ -78,6 +81,31 @@ def cut(text: str, width: int) -> str:
     if width <= 1:
         return "…"[:width]
     return set_cell_size(text, width - 1).rstrip() + "…"
+
+
+def with_mark(line: Line, column: int, mark: Piece) -> Line:
+    """Return the line with a mark in place of the character in a column."""
+    marked: Line = []
+    at = 0
+    for text, role in line:
+        place = column - at
+        if 0 <= place < len(text):
+            marked += [(text[:place], role), mark, (text[place + 1 :], role)]
+        else:
+            marked.append((text, role))
+        at += len(text)
+    return [piece for piece in marked if piece[0]]
+
+
+def under_cursor(line: Line, width: int) -> Line:
+    """Return the line as the one under the cursor: in another colour, with `CURSOR` in its second or first column.
+
+    The first column of most lists says what is wrong; a list that fills both columns has the colour alone.
+    """
+    fitted = fit(line, width)
+    blanks = [column for column, text in enumerate("".join(text for text, _ in fitted)[:2]) if text == " "]
+    marked = with_mark(fitted, blanks[-1], (CURSOR, "strong")) if blanks else fitted
+    return [(text, f"{role}+select") for text, role in marked]
 
 
 def padded(text: str, width: int, *, left: bool = False) -> str:

@@ -59,13 +59,13 @@ class Stopping:
         name = self._watched.name if other is None else plain(other.name)
         if self._watched.place.name:
             name += f" on {plain(self._watched.place.name)}"
-        cancel = Answer("c", "Cancel: let it run", "")
+        cancel = Answer("nc", "Cancel: let it run", "")
         if self._watched.stop_asked(other):
             text = f"A stop of {name} is under way. Kill every process of it now? A checkpoint being written is lost."
-            self._ask("Kill now?", text, (cancel, Answer("k", "Kill now", "now")), other)
+            self._ask("Kill now?", text, (cancel, Answer("yk", "Kill now", "now")), other)
             return
         text = f"Stop {name}? The ranks get SIGTERM if the script handles it, else SIGINT, and SIGKILL after the grace."
-        self._ask("Stop the run?", text, (cancel, Answer("s", "Stop it", "stop")), other)
+        self._ask("Stop the run?", text, (cancel, Answer("ys", "Stop it", "stop")), other)
 
     def _why_no_stop(self) -> str:
         newest = self._watched.passage.newest

@@ -156,6 +156,17 @@ def test_a_run_that_ended_well_keeps_what_held_it_back():
     )
 
 
+def test_a_run_that_ended_well_keeps_what_cost_it_most_for_a_while():
+    short, long = (
+        Finding("straggler", "info", text, since_step=1, until_step=until, cost_ms=30.0)
+        for text, until in (("rank 1 was slow", 10), ("rank 2 was slow", 400))
+    )
+    done = verdict.ended("done", [short, long, short], 1200, 192, None)
+    assert said(done) == ("done: 1,200 steps in 3m12s; rank 2 was slow", "info")
+    slow = Finding("straggler", "warn", "rank 3 is slow")
+    assert verdict.ended("done", [long, slow], 1200, 192, None).text.endswith("rank 3 is slow")
+
+
 @pytest.mark.parametrize(
     ("text", "brief", "sentence"),
     [

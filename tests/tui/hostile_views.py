@@ -26,7 +26,7 @@ SIZES = ((80, 24), (160, 50))
 ODD_SIZES = ((60, 12), (20, 5), (1, 1), (300, 100))
 KEYS = (
     "j", "k", "G", "g", "s", "m", "w", "l", "f", "pagedown", "pageup", "space", "[", "]", "y", "p", "enter", "escape",
-    "+", "-", "left", "right", "up", "down", "tab", "o", "e", "v", "{", "}", "comma", "full_stop", "?", "b",
+    "+", "-", "left", "right", "up", "down", "tab", "o", "e", "v", "{", "}", "comma", "full_stop", "?", "b", "M",
 )  # fmt: skip
 
 

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from ddpmon.messages import SeriesView, SeriesWish
 from ddpmon.source import FakeSource
 from ddpmon.store.parts import with_parts
+from ddpmon.tui.axis import moment
 from ddpmon.tui.charted import Choice
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import size as size_of
-from ddpmon.tui.widgets.bigchart import BigChart, moment
+from ddpmon.tui.widgets.bigchart import BigChart
 from ddpmon.tui.widgets.chart import LABEL
 from tests.tui import charted, golden, odd, snapshots
 from tests.tui.driving import drive, screen_text, seen
@@ -55,14 +56,14 @@ def test_the_loss_fills_the_screen(source, size):
 
 @sizes
 def test_own_time_of_the_last_ten_minutes_smoothed_with_a_cursor(source, size):
-    _, text = drive(source, "m", "m", "z", "w", "o", *["left"] * 6, size=size)
+    _, text = drive(source, "M", "M", "z", "w", "o", *["left"] * 6, size=size)
     golden.check(f"chart-own-{size[0]}x{size[1]}", text)
     assert "rank 5" in body(text)[-1]
 
 
 @sizes
 def test_world_shows_what_was_chosen(source, size):
-    golden.check(f"chart-on-world-{size[0]}x{size[1]}", drive(source, "m", "m", "m", size=size)[1])
+    golden.check(f"chart-on-world-{size[0]}x{size[1]}", drive(source, "M", "M", "M", size=size)[1])
 
 
 def test_m_goes_through_all_that_the_run_has_and_both_screens_agree(source):
@@ -74,7 +75,7 @@ def test_m_goes_through_all_that_the_run_has_and_both_screens_agree(source):
         assert app.views["world"].choice.name == names[len(titles) % len(names)]
         titles.append(body(screen_text(app))[0])
 
-    _, text = drive(source, "z", look, *["m", look] * len(names), "M", "escape")
+    _, text = drive(source, "z", look, *["M", look] * len(names), "m", *"acc", "enter", "escape")
     assert "GPU utilization" in titles[6]
     assert "accuracy" in titles[-2]
     assert titles[0] == titles[-1]
@@ -84,7 +85,7 @@ def test_m_goes_through_all_that_the_run_has_and_both_screens_agree(source):
 def test_nothing_is_asked_for_that_is_there_anyway(source):
     drive(source)
     assert source.wished.series is None
-    drive(source, "m")
+    drive(source, "M")
     assert source.wished.series == SeriesWish("step", None, None, 2 * (39 - LABEL))
     drive(source, "z", "w")
     assert source.wished.series == SeriesWish("loss", 600.0, None, 2 * (80 - LABEL))
@@ -200,7 +201,7 @@ def test_smoothing_is_named_and_the_raw_curve_stays(source):
 
 
 def test_esc_goes_back_to_world_and_what_was_chosen_stays(source):
-    app, text = drive(source, "z", "m", "m", "l", "escape")
+    app, text = drive(source, "z", "M", "M", "l", "escape")
     assert app.current_mode == "world"
     assert "own ms per step, log scale" in text
 
@@ -215,12 +216,12 @@ def test_a_held_screen_has_all_charts_up_to_then(histories):
         source.current = with_parts(source.plain, source.store, source.wished)
         app.tick()
 
-    app, text = drive(source, "z", "space", go_on, "m", "m", "w", "left")
+    app, text = drive(source, "z", "space", go_on, "M", "M", "w", "left")
     assert "FROZEN" in text
     assert 1100 < int(under_cursor(text)["step"].replace(",", "")) <= 1200
     assert source.wished.series.end_s == pytest.approx(506, abs=1)
     assert app.frame.series.name == "own"
-    _, text = drive(source, "z", "space", go_on, "[", "M")
+    _, text = drive(source, "z", "space", go_on, "[", "m", "end", "enter")
     assert "accuracy" in body(text)[0]
 
 
@@ -234,7 +235,7 @@ def test_a_replay_shows_them_too():
 @pytest.mark.parametrize("state", [*snapshots.STATES, *odd.MADE])
 def test_any_state_can_be_charted(state):
     snapshot = {**snapshots.STATES, **odd.MADE}[state]()
-    _, text = drive(snapshot, "z", "l", "o", "plus", "left", "w", "m", "minus", "pageup", "right", "g")
+    _, text = drive(snapshot, "z", "l", "o", "plus", "left", "w", "M", "minus", "pageup", "right", "g")
     assert "\x1b" not in text
 
 
@@ -270,6 +271,22 @@ def test_values_that_are_no_numbers_are_marked_and_told():
     assert "no finite value" in lines[1]
     assert "high nan" in drawn(view([1.0, 2.0], [1.0, nan], [1.0, nan], [1.0, nan]))[-1]
     assert "value –" in drawn(view([1.0, 2.0], [1.0, None], [1.0, None], [1.0, None]))[-1]
+
+
+def test_a_first_value_far_over_all_others_is_cut_off_and_told():
+    seconds, loss = [float(at) for at in range(30)], [100.0, *[2.0] * 29]
+    lines = drawn(view(seconds, loss, loss, loss))
+    assert "cut, up to 100.0" in lines[0]
+    assert lines[1].split()[0].startswith("3.000")
+    assert "cut" not in drawn(view(seconds, loss, loss, loss), log=True)[0]
+
+
+def test_lengths_begin_at_zero_and_losses_at_the_lowest():
+    seconds, values = [1.0, 2.0, 3.0], [30.0, 32.0, 31.0]
+    for name, bottom in (("own", "0"), ("step", "0"), ("loss", "30.00")):
+        lines = drawn(view(seconds, values, values, values, name))
+        rule = next(place for place, line in enumerate(lines) if "└" in line)
+        assert lines[rule - 1].split()[0] == bottom
 
 
 def test_a_log_scale_has_no_place_for_zero_and_says_so():
@@ -336,8 +353,8 @@ def test_lines_are_as_wide_as_the_screen(source):
 
 def test_an_answer_that_is_late_is_waited_for():
     calm = snapshots.replace(snapshots.running(), quantities=["loss", "wait"])
-    assert "coming…" in drive(FakeSource(calm), "m")[1]
-    assert "coming…" in drive(FakeSource(calm), "m", "z")[1]
+    assert "coming…" in drive(FakeSource(calm), "M")[1]
+    assert "coming…" in drive(FakeSource(calm), "M", "z")[1]
 
 
 def test_a_world_of_one_rank_has_no_band_and_no_worst_rank():

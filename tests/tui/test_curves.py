@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ddpmon import numbers
 from ddpmon.messages import Series
-from ddpmon.tui import curves
+from ddpmon.tui import axis, curves
 from ddpmon.tui.lines import size
 from ddpmon.tui.widgets.chart import Style, chart
 
@@ -49,6 +49,27 @@ def test_nothing_to_show():
 def test_a_warm_up_step_does_not_press_the_chart_flat():
     assert curves.ceiling([500.0] + [20.0] * 99) == 30.0
     assert curves.ceiling([20.0] * 50 + [35.0] * 50) == 35.0
+    assert curves.ceiling([100.0, 3.0, 2.0, 2.0, 2.0]) == 4.5
+    assert curves.ceiling([100.0, 60.0, 30.0, 10.0, 2.0]) == 100.0
+    assert curves.ceiling([100.0, 2.0]) == 100.0
+    assert curves.ceiling([20.0, *[-6.0, -5.0] * 10]) == -4.5, "values below zero are measured from the lowest"
+
+
+def test_an_axis_has_its_first_and_last_label_at_the_edges():
+    assert axis.ages(120.0, 40) == "-2m00s           -1m00s              now"
+    assert axis.moments(10.0, 40.0, 30) == "10.0s       25.0s        40.0s"
+    assert axis.steps(1200, 8, 30) == "968         1,088   step 1,200"
+    assert axis.steps(100, 8, 30).split() == ["step", "100"], "no step is before the first"
+
+
+@given(st.floats(0, 1e12), st.floats(0, 1e12), st.integers(1, 400), st.integers(0, 1 << 60))
+def test_an_axis_never_leaves_its_columns(first, length, columns, step):
+    for text in (
+        axis.moments(first, first + length, columns),
+        axis.ages(length, columns),
+        axis.steps(step, 64, columns),
+    ):
+        assert len(text) <= columns
 
 
 numbers_ = st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True))

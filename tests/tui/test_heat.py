@@ -7,6 +7,7 @@ import pytest
 
 from ddpmon.messages import HEAT_LEVELS, HEAT_METRICS, HEAT_STEPS, HeatRow, HeatView, HeatWish, Wish
 from ddpmon.store.parts import with_parts
+from ddpmon.tui.lines import CURSOR
 from ddpmon.tui.rank_marks import GRADES
 from ddpmon.tui.widgets.heatmap import cell_glyphs, in_words, labels, sweep
 from tests.tui import golden, inspected, snapshots, through_time
@@ -20,7 +21,7 @@ sizes = pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{siz
 @sizes
 def test_each_metric(size):
     texts = []
-    drive(through_time.slow(gpu=True), "3", *[tick, tick, seen(texts), "m"] * len(HEAT_METRICS), size=size)
+    drive(through_time.slow(gpu=True), "3", *[tick, tick, seen(texts), "M"] * len(HEAT_METRICS), size=size)
     for metric, text in zip(HEAT_METRICS, texts, strict=True):
         golden.check(f"heat-{metric}-{size[0]}x{size[1]}", text)
 
@@ -35,10 +36,10 @@ def test_a_thousand_ranks_fold_and_keep_the_worst(size):
 
 
 def test_gpu_utilization_is_offered_where_a_gpu_tells_it_and_what_it_does_not_tell_is_blank():
-    _, text = drive(through_time.slow(), "3", "M")
+    _, text = drive(through_time.slow(), "3", "m", "end", "enter")
     assert "heat: loss" in text
     texts = []
-    drive(through_time.slow(gpu=True), "3", "M", seen(texts), "g", "j", "j", "j", seen(texts))
+    drive(through_time.slow(gpu=True), "3", "m", *"gpu", "enter", seen(texts), "g", "j", "j", "j", seen(texts))
     rows = {row[18]: row for row in texts[0].splitlines()[4:] if row[18:19].isdigit()}
     assert set(rows["3"][20:]) <= set(" │")
     assert rows["5"].count("▆") > 10
@@ -47,14 +48,14 @@ def test_gpu_utilization_is_offered_where_a_gpu_tells_it_and_what_it_does_not_te
     assert "rank 3 on node00: nothing known" in texts[1]
 
 
-def test_metrics_go_round_both_ways():
+def test_metrics_go_round_and_a_list_has_them_all():
     offered, shown = HEAT_METRICS[:-1], []
 
     def note(app, _):
         shown.append(app.views["heat"].pane.metric)
 
-    drive(through_time.slow(), "3", *[note, "m"] * len(offered), note, *"mmM", note)
-    assert shown == [*offered, offered[0], offered[1]]
+    drive(through_time.slow(), "3", *[note, "M"] * len(offered), note, "m", *"LOS", "enter", note)
+    assert shown == [*offered, offered[0], "loss"]
 
 
 def test_a_rule_parts_hosts_where_there_is_room():
@@ -182,7 +183,7 @@ def test_a_world_in_which_all_stray_is_quiet_and_percentages_are_a_key_away():
 def test_a_late_rank_in_such_a_world_is_one_line():
     _, text = drive(noisy(64, late=13), "3")
     lit = [row for row in text.splitlines()[4:-3] if set("▁▃▆█") & set(row)]
-    assert [row.split()[:2] for row in lit] == [["12-15", "1/4"]]
+    assert [row.split()[:3] for row in lit] == [[CURSOR, "12-15", "1/4"]]
     assert "rank 13 alone of 4 (12-15): beyond chance in every column" in text
 
 
@@ -243,7 +244,7 @@ def test_a_click_chooses_a_row():
 
 def test_it_asks_for_what_fits_and_other_screens_for_nothing():
     source = through_time.slow()
-    drive(source, "3", "m", size=(100, 30))
+    drive(source, "3", "m", "down", "enter", size=(100, 30))
     assert source.wished.heat == HeatWish("data", 1, 9, 96, None, beyond_chance=True)
     drive(source, "3", "1", lambda app, _: app.tick())
     assert source.wished.heat is None
@@ -292,9 +293,9 @@ def test_a_row_for_each_rank_and_phase_shows_the_cause(size):
 
 def test_its_columns_stand_below_those_of_own_time():
     _, text = few((160, 50), begin=575)
-    own, data = (
-        next(row for row in text.splitlines() if word in row) for word in ("                  2 ", "rank 2 data")
-    )
+    rows = text.splitlines()
+    own = next(row for row in rows if row[:20].split()[-1:] == ["2"])
+    data = next(row for row in rows if "rank 2 data" in row)
     assert own.index("█") == data.index("█")
     assert own.index("│") == data.index("│")
 
@@ -311,7 +312,7 @@ def test_ranks_that_all_fit_without_the_line_of_now_are_not_folded():
     _, text = drive(source, "3", tick, tick, size=(240, 70))
     rows = text.splitlines()[4:68]
     assert source.wished.heat.rows == 64
-    assert all(re.match(rf" +(node\d+ +)?{rank} ", row) for rank, row in enumerate(rows))
+    assert all(re.match(rf" ›? *(node\d+ +)?{rank} ", row) for rank, row in enumerate(rows))
     assert "rank 5 on node01" in text.splitlines()[68]
     drive(source, "3", tick, tick, size=(240, 69))
     assert source.wished.heat.rows == 32

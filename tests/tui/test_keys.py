@@ -8,15 +8,17 @@ from ddpmon.errors import UsageError
 from ddpmon.source import FakeSource
 from ddpmon.tui import keys
 from ddpmon.tui.frame import Frame
+from ddpmon.tui.lines import under_cursor
 from ddpmon.tui.outcome import Outcome
 from tests.tui import odd, snapshots
-from tests.tui.driving import drive
+from tests.tui.driving import drive, seen
+from tests.tui.tape import replaying
 
 
 def ranks_shown(text: str) -> list[int]:
     """The ranks in the rank table, in their order."""
     rows = text.split("─ranks,", maxsplit=1)[1].splitlines()[2:-1]
-    return [int(row[1:].split()[0]) for row in rows if row[1:].split()]
+    return [int(row[2:].split()[0]) for row in rows if row[2:].split()]
 
 
 def test_q_leaves_the_run_running():
@@ -38,7 +40,7 @@ def test_stop_asks_and_cancel_is_focused():
     assert app.watched.outcome is Outcome.DETACHED
 
 
-@pytest.mark.parametrize("answer", [("s",), ("down", "enter"), ("tab", "space"), ("up", "enter")])
+@pytest.mark.parametrize("answer", [("s",), ("y",), ("down", "enter"), ("tab", "space"), ("up", "enter")])
 def test_stop_stops_and_a_second_one_kills(answer):
     source = FakeSource(snapshots.slow())
     app, text = drive(source, "x", *answer)
@@ -69,7 +71,7 @@ def test_a_stop_that_cannot_be_asked_for_says_why():
     assert app.watched.outcome is Outcome.DETACHED
 
 
-@pytest.mark.parametrize("away", ["escape", "c"])
+@pytest.mark.parametrize("away", ["escape", "c", "n", "enter"])
 def test_a_dialog_can_be_left_without_an_answer(away):
     source = FakeSource(snapshots.slow())
     _, text = drive(source, "x", away)
@@ -223,3 +225,59 @@ def test_random_keys_in_random_states_never_crash(seed):
     steps = [dice.choice(names) if dice.random() < 0.7 else dice.choice([change, resize]) for _ in range(60)]
     app, _ = drive(source, *steps, size=(dice.randint(1, 200), dice.randint(1, 60)))
     assert app._exception is None
+
+
+@pytest.mark.parametrize(
+    ("screen", "key", "said"),
+    [
+        ("2", "z", "z does nothing on Ranks; it is a key of World"),
+        ("1", "p", "p does nothing on World; it is a key of Inspect"),
+        ("9", "m", "m does nothing on Findings; it is a key of World, Chart, Heat"),
+        ("9", "escape", "esc does nothing on Findings"),
+        ("1", "full_stop", ". works in replays only"),
+        ("1", "u", "u does nothing; ? shows the keys"),
+        ("1", "f5", "f5 does nothing; ? shows the keys"),
+        ("1", "escape", "no filter is set: all ranks are listed"),
+    ],
+)
+def test_a_key_that_does_nothing_says_so(screen, key, said):
+    assert drive(snapshots.slow(), screen, key)[1].splitlines()[-1].strip() == said
+
+
+@pytest.mark.parametrize("key", ["left_shift", "ctrl+t", "m", "j", "ctrl+l"])
+def test_keys_that_are_held_or_do_something_say_nothing(key):
+    assert keys.idle(key, key if len(key) == 1 else "", Frame()) == ""
+
+
+def test_a_letter_in_a_dialog_is_no_key_of_the_screen_behind():
+    assert "does nothing" not in drive(snapshots.slow(), "x", "u", "escape")[1]
+
+
+def test_a_list_is_narrowed_by_typing_and_left_as_it_was():
+    texts = []
+    source = FakeSource(snapshots.replace(snapshots.slow(), quantities=["loss", "step", "own", "wait", "data"]))
+    app, _ = drive(
+        source, "m", seen(texts), *"own", seen(texts), "Z", seen(texts), "backspace", "down", "up", "escape",
+        seen(texts), "m", "end", "tab", "up", "enter", size=(60, 20),
+    )  # fmt: skip
+    assert "│ › loss" in texts[0]
+    assert "type to narrow" in texts[0]
+    assert "│ › own ms per step" in texts[1]
+    assert "wait ms" not in texts[1].split("ranks,")[0]
+    assert "/ own " in texts[2], "what no name has is not taken"
+    assert "chart─" not in texts[3]
+    assert app.views["world"].choice.name == "wait"
+
+
+def test_a_replay_of_80_columns_shows_the_digits_of_all_screens():
+    bar = drive(replaying(snapshots.slow()))[1].splitlines()[-1]
+    assert bar.startswith(" q quit  ? help  123456789 screens  space pause  ⏎ inspect")
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"), [("▲  13 node01", "▲› 13 node01  "), ("  13", " ›13          "), (" 13", "›13           ")]
+)
+def test_the_cursor_stands_before_what_it_is_on(line, shown):
+    marked = under_cursor([(line[:1], "warn"), (line[1:], "text")], 14)
+    assert "".join(text for text, _ in marked) == shown
+    assert all(role.endswith("+select") for _, role in marked)

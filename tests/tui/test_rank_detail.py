@@ -34,10 +34,10 @@ def test_the_devices_stand_below_all_of_the_detail_where_every_rank_has_a_line()
         needs = DeviceLanes(whole_width=True).needs(Frame(snapshots.running(ranks)), width, height)
         return None if needs is None else needs.least_height
 
-    assert lines(4, 160, 46) == 10
+    assert lines(4, 160, 46) == 7
     assert lines(8, 160, 46) is None, "not for some of the ranks"
     assert lines(4, 120, 46) is None, "a narrow detail is longer"
-    assert lines(8, 240, 66) == 6
+    assert lines(8, 240, 66) == 7
 
 
 def test_the_detail_follows_the_cursor():

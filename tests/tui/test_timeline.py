@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ddpmon.messages import PHASES, ClockView, TimelineStep, TimelineView
+from ddpmon.tui.lines import CURSOR
 from ddpmon.tui.widgets import laststeps
 from ddpmon.tui.widgets.laststeps import IN_TIME, LAST, bar, what_if
 from tests.tui import golden, snapshots, through_time
@@ -75,7 +76,7 @@ def test_the_latest_to_arrive_is_marked_and_the_mended_step_is_shorter():
     _, text = drive(through_time.slow(), "5", size=(80, 24))
     rows = [row for row in text.splitlines() if LAST in row and "last" not in row]
     assert [row.count(LAST) for row in rows] == [2]
-    assert rows[0].startswith("▲ node01      5")
+    assert rows[0].startswith(f"▲{CURSOR}node01      5")
     real, mended = (next(row for row in text.splitlines() if word in row) for word in ("as it was", "mended"))
     assert real.count("━") > mended.count("━") > 0.5 * real.count("━")
 
@@ -183,7 +184,7 @@ def test_steps_of_few_ranks_stand_below_one_another(size):
 
 def test_all_steps_in_sight_are_on_one_scale():
     source, text = few((160, 50), long=(110, 118))
-    rows = [row for row in text.splitlines() if row[1:].startswith(" node00") or row[1:].startswith("node00")]
+    rows = [row for row in text.splitlines() if row[2:].startswith("node00")]
     assert len(rows) == 4 * 7
     assert sum(step.length_ms for step in source.current.timeline.steps) > 21 * 30
     longest = max(source.current.timeline.steps, key=lambda step: step.length_ms)

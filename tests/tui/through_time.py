@@ -54,7 +54,9 @@ def store_of(own, *, per_host=8, loss=None, findings=(), gpu=None):
         since_start=since_start, last_steps=world.last, parallelism="DDP", unmeasured=[],
         heat=heat, past=past, sampled=sampled, longest_steps=longest_steps, histories=histories, world=world,
         findings=list(findings),
-        registry=SimpleNamespace(seats=seats, world_size=len(seats), host="node00"),
+        registry=SimpleNamespace(
+            seats=seats, world_size=len(seats), host="node00", host_is_silent=lambda process: False,
+        ),
     )  # fmt: skip
 
 

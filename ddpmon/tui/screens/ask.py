@@ -5,24 +5,36 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from rich.cells import cell_len
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import Line, cut, fit, wrap
+from ddpmon.tui.lines import CURSOR, Line, cut, fit, wrap
 from ddpmon.tui.palette import Palette
 from ddpmon.tui.widgets.pane import Pane
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer: the key that gives it, what it is called, and what the question returns for it."""
+    """One answer: the keys that give it, what it is called, and what the question returns for it."""
 
-    key: str
+    keys: str
+    """A character each; the first one is shown."""
     label: str
     value: str
+
+
+def boxed(heading: str, body: list[Line], width: int) -> list[Line]:
+    """Return the lines in a frame of so many columns, with a heading in its upper edge."""
+    inner = max(1, width - 4)
+    heading = cut(heading, inner)
+    upper: Line = [*fit([("┌─", "rule"), (heading, "strong")], 2 + cell_len(heading))]
+    upper.append(("─" * (inner - cell_len(heading) + 1) + "┐", "rule"))
+    lines: list[Line] = [[("│ ", "rule"), *fit(line, inner), (" │", "rule")] for line in body]
+    return [upper, *lines, [("└" + "─" * (width - 2) + "┘", "rule")]]
 
 
 class QuestionBox(Pane):
@@ -43,14 +55,10 @@ class QuestionBox(Pane):
         for place, answer in enumerate(self.answers):
             under = place == self.focused_answer
             role = "strong+select" if under else "text"
-            body.append(fit([("› " if under else "  ", role), (f"{answer.key}  {answer.label}", role)], inner, role))
-        lines: list[Line] = [[("┌─", "rule"), (cut(self.heading, inner), "strong")]]
-        lines[0] = [
-            *fit(lines[0], 2 + len(cut(self.heading, inner))),
-            ("─" * (inner - len(cut(self.heading, inner)) + 1) + "┐", "rule"),
-        ]
-        lines += [[("│ ", "rule"), *fit(line, inner), (" │", "rule")] for line in body]
-        return [*lines, [("└" + "─" * (width - 2) + "┘", "rule")]]
+            body.append(
+                fit([(f"{CURSOR} " if under else "  ", role), (f"{answer.keys[0]}  {answer.label}", role)], inner, role)
+            )
+        return boxed(self.heading, body, width)
 
     def answers_from(self, height: int) -> int:
         """The line of the first answer."""
@@ -101,7 +109,7 @@ class Dialog(ModalScreen[str]):
 
     def on_key(self, event: events.Key) -> None:
         for place, answer in enumerate(self.box.answers):
-            if event.character == answer.key:
+            if event.character is not None and event.character in answer.keys:
                 event.stop()
                 self.answer(place)
                 return

@@ -16,7 +16,7 @@ from textual.widgets import Input
 
 from ddpmon.errors import DdpmonError
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import Line, cut, fit, size, wrap
+from ddpmon.tui.lines import CURSOR, Line, cut, fit, size, wrap
 from ddpmon.tui.palette import NONE, Palette
 from ddpmon.tui.widgets.pane import Pane
 
@@ -62,7 +62,7 @@ class _Label(Pane):
         self._caption = name
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
-        mark = ("› ", "info") if self.focused_field else ("  ", "text")
+        mark = (f"{CURSOR} ", "info") if self.focused_field else ("  ", "text")
         return [[("│ ", "rule"), mark, (self._caption, "strong" if self.focused_field else "text")]]
 
     def on_click(self) -> None:

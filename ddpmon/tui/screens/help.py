@@ -8,9 +8,10 @@ from textual.binding import Binding, BindingType
 
 from ddpmon.tui import keys
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import Line, title, wrap
+from ddpmon.tui.lines import CURSOR, Line, title, wrap
 from ddpmon.tui.palette import VARIABLE, Palette
 from ddpmon.tui.screens.scrolled import Scrolled, Text
+from ddpmon.tui.widgets.runlist import WATCHED
 
 _WORDS = (
     ("own", "time that a rank itself works in a step; the straggler has the most of it and waits least"),
@@ -22,6 +23,8 @@ _WORDS = (
     ("last", "share of the steps in which this rank was the last to arrive"),
     ("▲ ? ✖", "rank that holds the others back, is silent, is dead"),
     ("▃ ▆ █", "own time 5%, 10%, 15% and more over the median of all ranks"),
+    (CURSOR, "the cursor"),
+    (WATCHED, "in Runs: the run that all screens show"),
     ("○ ◔ ◑ ◕ ●", "how far a rank has come before the first step: importing torch, imported, group, model, training"),
     (
         "colours",

@@ -10,7 +10,7 @@ from typing import Any, Concatenate, Generic, TypeVar
 from ddpmon.messages import Wish
 from ddpmon.source.place import Place
 from ddpmon.tui import keys
-from ddpmon.tui.charted import Choice
+from ddpmon.tui.charted import Choice, Offered
 from ddpmon.tui.screens.comm import Comm
 from ddpmon.tui.screens.view import Blocks, View
 from ddpmon.tui.screens.world import World
@@ -60,6 +60,8 @@ class Row(Generic[PaneType]):
     """What its keys do beside moving, by the name in their `screen.do(…)`."""
     wish: Callable[[PaneType], Wish] = _nothing
     """What it needs from the hub that other screens do not."""
+    offers: Callable[[PaneType], Offered] | None = None
+    """What its key that opens a list offers."""
     blocks: tuple[Callable[[], BlockPane], ...] = ()
     """What stands below or beside the pane where there is room, in the order of worth."""
 
@@ -68,19 +70,19 @@ ROWS: tuple[Row[Any], ...] = (
     Row[FullTable](
         ViewName.RANKS, lambda _: FullTable(),
         {"sort": FullTable.cycle_sort, "reverse": FullTable.reverse, "pan": FullTable.pan},
-        lambda pane: pane.wish, (RankDetail, partial(DeviceLanes, whole_width=True)),
+        lambda pane: pane.wish, blocks=(RankDetail, partial(DeviceLanes, whole_width=True)),
     ),
     Row[HeatMap](
         ViewName.HEAT, lambda _: HeatMap(),
         {
-            "metric": HeatMap.next_metric, "window": HeatMap.next_window, "scale": HeatMap.next_scale,
+            "next_metric": HeatMap.next_metric, "window": HeatMap.next_window, "scale": HeatMap.next_scale,
             "fold": HeatMap.fold,
         },
-        lambda pane: pane.wish, (HeatPhases,),
+        lambda pane: pane.wish, lambda pane: pane.offered, (HeatPhases,),
     ),
     Row[LastSteps](
         ViewName.TIMELINE, lambda _: LastSteps(), {"window": LastSteps.next_width, "longest": LastSteps.next_longest},
-        lambda pane: pane.wish, (MeanStep, LongestSteps),
+        lambda pane: pane.wish, blocks=(MeanStep, LongestSteps),
     ),
     Row[DeviceList](
         ViewName.DEVICES, lambda _: DeviceList(), {"sort": DeviceList.cycle_sort, "fold": DeviceList.fold},
@@ -91,15 +93,15 @@ ROWS: tuple[Row[Any], ...] = (
     Row[FindingList](ViewName.FINDINGS, lambda _: FindingList()),
     Row[Inspection](
         ViewName.INSPECT, lambda _: Inspection(), {"window": Inspection.widen, "step": Inspection.step},
-        lambda pane: pane.wish, (RankLanes,),
+        lambda pane: pane.wish, blocks=(RankLanes,),
     ),
     Row[BigChart](
         ViewName.CHART, lambda shared: BigChart(shared.choice),
         {
-            "zoom": BigChart.zoom, "window": BigChart.next_window, "metric": BigChart.next_metric,
+            "zoom": BigChart.zoom, "window": BigChart.next_window, "next_metric": BigChart.next_metric,
             "log_scale": BigChart.log_scale, "smooth": BigChart.smooth,
         },
-        lambda pane: Wish(series=pane.wish),
+        lambda pane: Wish(series=pane.wish), lambda pane: pane.offered,
     ),
 )  # fmt: skip
 
@@ -113,7 +115,8 @@ _KINDS: dict[ViewName, type[Blocks]] = {
 def _one_pane(row: Row[Any], shared: Shared, ask: Callable[[], None]) -> View:
     pane = row.pane(shared)
     deeds = {name: partial(deed, pane) for name, deed in row.deeds.items()}
-    return _KINDS[row.name](ask, pane, partial(row.wish, pane), deeds, [block() for block in row.blocks])
+    offers = None if row.offers is None else partial(row.offers, pane)
+    return _KINDS[row.name](ask, pane, partial(row.wish, pane), deeds, [block() for block in row.blocks], offers)
 
 
 def views(place: Place, ask: Callable[[], None]) -> dict[ViewName, View]:

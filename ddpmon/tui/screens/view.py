@@ -14,8 +14,10 @@ from textual.screen import Screen
 
 from ddpmon.messages import Wish, together
 from ddpmon.tui.blocks import Block, Box, arrange
+from ddpmon.tui.charted import Offered
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.palette import Palette
+from ddpmon.tui.palette import DARK, Palette
+from ddpmon.tui.screens.pick import Picker
 from ddpmon.tui.sizes import LEAST_HEIGHT, LEAST_WIDTH
 from ddpmon.tui.widgets.blockpane import BlockPane
 from ddpmon.tui.widgets.head import Head
@@ -73,6 +75,7 @@ class View(Screen[None], metaclass=Abstract):
         self.head = Head(id="head")
         self.keys = KeyBar(id="keys")
         self._ask = ask
+        self._palette = DARK
         self.deeds: Mapping[str, Deed] = {
             "move": self._move, "page": self._page, "first": partial(self._go, 0), "last": partial(self._go, -1),
         }  # fmt: skip
@@ -104,7 +107,7 @@ class View(Screen[None], metaclass=Abstract):
 
     def show(self, frame: Frame, palette: Palette) -> None:
         """Take a new frame."""
-        self.shown = frame
+        self.shown, self._palette = frame, palette
         self.share_out()
         for pane in self.panes:
             pane.show(frame, palette)
@@ -120,10 +123,24 @@ class View(Screen[None], metaclass=Abstract):
 
     def action_do(self, name: str, *numbers: int) -> None:
         """What a key of this screen does, and what it makes the screen wish for."""
+        self._do(partial(self.deeds[name], *numbers))
+
+    def _do(self, deed: Callable[[], None]) -> None:
+        """Do something, and ask for what it makes the screen wish for."""
         before = self.wish
-        self.deeds[name](*numbers)
+        deed()
         if self.wish != before:
             self._ask()
+
+    def open_list(self, offers: Callable[[], Offered]) -> None:
+        """Let one of what is offered be chosen from a list."""
+        offered = offers()
+
+        def chosen(value: str | None) -> None:
+            if value is not None:
+                self._do(partial(offered.take, value))
+
+        self.app.push_screen(Picker(offered, self._palette), chosen)
 
 
 def _both(first: Deed | None, then: Deed) -> Deed:
@@ -152,8 +169,12 @@ class Blocks(View):
         wish: Callable[[], Wish],
         deeds: Mapping[str, Deed],
         blocks: Sequence[BlockPane] = (),
+        offers: Callable[[], Offered] | None = None,
     ) -> None:
-        """pane: it moves, too. wish: what it needs. deeds: what keys do beside moving. blocks: as in `arrange`."""
+        """pane: it moves, too. wish: what it needs. deeds: what keys do beside moving. blocks: as in `arrange`.
+
+        offers: what the list of the deed "choose" has.
+        """
         super().__init__(ask)
         if not isinstance(pane, Cursor):
             raise TypeError(f"{type(pane).__name__} has nothing to move")
@@ -173,6 +194,8 @@ class Blocks(View):
         self._asked = Wish()
         """For what fits, when the places of blocks last changed."""
         self.deeds = {**self.deeds, **deeds}
+        if offers is not None:
+            self.deeds = {**self.deeds, "choose": partial(self.open_list, offers)}
 
     def compose(self) -> ComposeResult:
         yield Vertical(self.head, self._body, self.keys)
@@ -225,8 +248,8 @@ class Blocks(View):
         placed = iter(arrange([need for need in needs if need is not None], width, height))
         return [None if need is None else next(placed) for need in needs]
 
-    def action_do(self, name: str, *numbers: int) -> None:
-        super().action_do(name, *numbers)
+    def _do(self, deed: Callable[[], None]) -> None:
+        super()._do(deed)
         self.share_out()
         self._follow()
 

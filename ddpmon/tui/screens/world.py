@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -11,7 +12,7 @@ from textual.containers import Horizontal, Vertical
 
 from ddpmon.messages import Wish, together
 from ddpmon.tui import keys
-from ddpmon.tui.charted import Choice
+from ddpmon.tui.charted import Choice, Offered
 from ddpmon.tui.screens.plan import Arrangement, most_map_lines, plan
 from ddpmon.tui.screens.view import View
 from ddpmon.tui.sizes import WIDE
@@ -58,8 +59,8 @@ class World(View):
         self.upper = Horizontal(self.left, self.happened, id="upper")
         self._plan: tuple[Arrangement, int] | None = None
         self.deeds = {
-            **self.deeds, "sort": self.table.cycle_sort, "metric": self._next_metric, "log_scale": self._log_scale,
-            "smooth": self._smooth,
+            **self.deeds, "sort": self.table.cycle_sort, "next_metric": self._next_metric, "log_scale": self._log_scale,
+            "smooth": self._smooth, "choose": partial(self.open_list, self._offered),
         }  # fmt: skip
 
     def compose(self) -> ComposeResult:
@@ -109,13 +110,20 @@ class World(View):
         self.happened.display = happened
         self.happened.styles.margin = (0, 0, 0, int(self.left.display))
 
-    def action_do(self, name: str, *numbers: int) -> None:
-        super().action_do(name, *numbers)
+    def _do(self, deed: Callable[[], None]) -> None:
+        super()._do(deed)
         for pane in (self.phases, self.detail):  # of the rank under the cursor
             pane.redraw()
 
-    def _next_metric(self, by: int) -> None:
-        self.choice.next_name(self.shown.snapshot, by)
+    def _next_metric(self) -> None:
+        self.choice.next_name(self.shown.snapshot)
+        self.chosen.redraw()
+
+    def _offered(self) -> Offered:
+        return self.choice.offered(self.shown.snapshot, self._chart)
+
+    def _chart(self, name: str) -> None:
+        self.choice.name = name
         self.chosen.redraw()
 
     def _log_scale(self) -> None:

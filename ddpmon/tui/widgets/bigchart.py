@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import math
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -11,36 +10,19 @@ from textual import events
 
 from ddpmon import numbers
 from ddpmon.messages import SERIES_MOST, Series, SeriesView, SeriesWish
-from ddpmon.tui import curves
-from ddpmon.tui.charted import Choice, measured_each, quantity
+from ddpmon.tui import axis, curves
+from ddpmon.tui.charted import Choice, Offered, measured_each, quantity
 from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, cut, fit, size, title
 from ddpmon.tui.units import written
-from ddpmon.tui.widgets.chart import LABEL, Style, drawn, empty_note, held_s, nothing, style_of, wished
+from ddpmon.tui.widgets.chart import LABEL, Style, bounds_of, drawn, empty_note, held_s, nothing, style_of, wished
 from ddpmon.tui.widgets.pane import Pane
 
 WINDOWS_S = (3600.0, 600.0, 60.0)
 LEAST_SPAN_S = 1.0
 _BELOW = 4
 """Lines below the curves: the axis, its times, and two of values."""
-_TICKS = 14
-"""Columns that a time on the axis takes at least."""
 ChartSeries: TypeAlias = Series | SeriesView
-
-
-def moment(seconds: float, span_s: float) -> str:
-    """A time since the run's start: 3h14m, and where little of it is shown 3h14m07.5s."""
-    if not math.isfinite(seconds):
-        return numbers.NONE
-    if span_s >= 7200 and seconds >= 3600:
-        return numbers.duration(seconds)
-    minutes, second = divmod(max(0.0, seconds), 60.0)
-    hours, minutes = divmod(int(minutes), 60)
-    digits = 0 if span_s >= 120 else 1 if span_s >= 10 else 2
-    text = f"{math.floor(second * 10**digits) / 10**digits:.{digits}f}s"
-    if hours:
-        return f"{hours}h{minutes:02}m{text:0>{3 + digits + bool(digits)}}"
-    return f"{minutes}m{text:0>{3 + digits + bool(digits)}}" if minutes else text
 
 
 class BigChart(Pane):
@@ -96,8 +78,10 @@ class BigChart(Pane):
         style = style_of(choice, frame)
         if isinstance(series, SeriesView) and all(rank is None for rank in series.worst):  # one rank logs it
             style = replace(style, roles=(None, "info"))
+        bounds = bounds_of(series, style, span)
+        heading += "" if bounds is None else bounds.note(style)
         lines = [title(heading, width, self._legend(style, width - size([(heading, "")]) - 4))]
-        cells = drawn(series, style, width, height - 1 - _BELOW, span, cursor)
+        cells = drawn(series, style, width, height - 1 - _BELOW, bounds, span, cursor)
         if cells is None:
             note = empty_note(series, log=choice.log, otherwise=nothing(frame.snapshot, choice.name))
             return [*lines, [("  " + cut(note, width - 2), "muted")]]
@@ -139,14 +123,7 @@ class BigChart(Pane):
         rule: Line = [(" " * (LABEL - 1) + "└", "rule")]
         for x in range(columns):
             rule.append(("✖", "bad") if x in broken else ("┴", "key") if x == cursor else ("─", "rule"))
-        whole = span[1] - span[0]
-        ticks = max(1, min(6, columns // _TICKS))
-        text = " " * LABEL
-        for tick in range(ticks + 1):
-            label = moment(span[0] + whole * tick / ticks, whole)
-            place = LABEL + round((columns - 1) * tick / ticks) - (len(label) * tick) // ticks + (tick == ticks)
-            text = text.ljust(place)[:place] + label
-        return [rule, [(text, "muted")]]
+        return [rule, [(" " * LABEL + axis.moments(*span, columns), "muted")]]
 
     def _point(self, series: ChartSeries, span: tuple[float, float]) -> int | None:
         """The point under the cursor: the one on the chart that is nearest to it."""
@@ -166,7 +143,7 @@ class BigChart(Pane):
         if place is None:
             return [[(" nothing is known of this stretch", "muted")]]
         shown = quantity(self.choice.name)
-        when: Line = [(" at ", "muted"), (moment(series.seconds[place], min(span[1] - span[0], 60.0)), "strong")]
+        when: Line = [(" at ", "muted"), (axis.moment(series.seconds[place], min(span[1] - span[0], 60.0)), "strong")]
         worst = None
         if isinstance(series, SeriesView):
             worst = series.worst[place]
@@ -285,9 +262,18 @@ class BigChart(Pane):
             self._at_s = None
         self.redraw()
 
-    def next_metric(self, by: int) -> None:
-        """The next quantity that the run has (by: 1), or the one before (-1)."""
-        self.choice.next_name(self.frame.snapshot, by)
+    def next_metric(self) -> None:
+        """The next quantity that the run has."""
+        self.choice.next_name(self.frame.snapshot)
+        self.redraw()
+
+    @property
+    def offered(self) -> Offered:
+        """What can be charted."""
+        return self.choice.offered(self.frame.snapshot, self._chart)
+
+    def _chart(self, name: str) -> None:
+        self.choice.name = name
         self.redraw()
 
     def log_scale(self) -> None:

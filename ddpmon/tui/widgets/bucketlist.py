@@ -7,7 +7,7 @@ from textual import events
 from ddpmon import numbers
 from ddpmon.messages import BucketView, Snapshot
 from ddpmon.tui.frame import Frame, finite
-from ddpmon.tui.lines import Line, cut, fit, joined, plain, title, wrap
+from ddpmon.tui.lines import Line, cut, joined, plain, title, under_cursor, wrap
 from ddpmon.tui.widgets.pane import Pane
 
 _LEGEND: Line = [("╌ wait ", "wait"), (" ═ transfer ", "comm"), (" │ backward ends ", "muted")]
@@ -60,17 +60,16 @@ def bucket_lines(buckets: list[BucketView], shown: range, width: int, chosen: in
     lines: list[Line] = [[(header, "muted")]]
     for place in shown:
         bucket = buckets[place]
-        under = "+select" if place == chosen else ""
         line: Line = [
-            (f"{name(bucket, buckets):>9}", "strong" + under),
-            (f"{numbers.ms(bucket.payload_bytes / 1e6):>8}", "text" + under),
-            (f"{numbers.ms(bucket.launch_ms):>13}{numbers.ms(bucket.end_ms):>8}", "text" + under),
-            (f"{numbers.ms(bucket.transfer_ms):>10}", "comm" + under),
+            (f"{name(bucket, buckets):>9}", "strong"),
+            (f"{numbers.ms(bucket.payload_bytes / 1e6):>8}", "text"),
+            (f"{numbers.ms(bucket.launch_ms):>13}{numbers.ms(bucket.end_ms):>8}", "text"),
+            (f"{numbers.ms(bucket.transfer_ms):>10}", "comm"),
         ]
         if room >= _BAR_LEAST:
             bar = bucket_bar(bucket, first, last, ready, room)
-            line += [("  ", "text" + under), *((text, role + under) for text, role in bar)]
-        lines.append(fit(line, width, "text" + under) if under else line)
+            line += [("  ", "text"), *bar]
+        lines.append(under_cursor(line, width) if place == chosen else line)
     return lines
 
 

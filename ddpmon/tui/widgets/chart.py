@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from ddpmon import numbers
 from ddpmon.messages import SERIES_MOST, Series, SeriesView, SeriesWish, Snapshot
-from ddpmon.messages.quantities import MS
-from ddpmon.tui import curves
+from ddpmon.messages.quantities import MS, NUMBER
+from ddpmon.tui import axis, curves
 from ddpmon.tui.braille import BLANK, Canvas
 from ddpmon.tui.charted import Choice, quantity
 from ddpmon.tui.frame import Frame, finite
@@ -20,6 +20,8 @@ from ddpmon.tui.widgets.pane import Pane
 LABEL = 7
 """Columns of the axis on the left: a space, five or six for the number, a space."""
 LOG = ", log scale"
+_WITH_TIMES = 5
+"""Lines of a chart from which on the last one has times."""
 IN_EVERY_SNAPSHOT = ("loss", "own")
 """Quantities that are in every snapshot, over the whole run."""
 
@@ -107,8 +109,50 @@ class Style:
     log: bool = False
     clip: bool = False
     """Whether a few values far over all others may be cut off."""
+    from_zero: bool = False
+    """Whether the lower edge is 0, so that twice as long is twice as high."""
     smoothing: float = 0.0
     """Weight of the moving average that is drawn over the median; 0: none is."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What the edges of a chart stand for."""
+
+    bottom: float
+    top: float
+    highest: float
+    """Above the top where a few values are cut off."""
+
+    def note(self, style: Style) -> str:
+        """Return what a heading says of values that are cut off."""
+        return f" · cut, up to {style.label(self.highest)}" if self.highest > self.top else ""
+
+
+def bounds_of(series: Series | SeriesView, style: Style, span: tuple[float, float] | None = None) -> Bounds | None:
+    """Return the edges of a chart of a series, logarithms where it is logarithmic; None: there is no value.
+
+    span: as of `drawn`.
+    """
+    inside = [span is None or span[0] <= at <= span[1] for at in series.seconds]
+    lows, medians, highs = (
+        [v for v, is_inside in zip(_scaled(each, style), inside, strict=False) if is_inside]
+        for each in (series.low, series.median, series.high)
+    )
+    bounds = curves.limits(lows, medians, highs)
+    if bounds is None:
+        return None
+    bottom, highest = bounds
+    if style.log:
+        return Bounds(bottom, highest, highest)
+    if style.from_zero:
+        bottom = min(0.0, bottom)
+    ceiling = curves.ceiling(highs) if style.clip else None
+    return Bounds(bottom, ceiling if ceiling is not None and bottom < ceiling < highest else highest, highest)
+
+
+def _scaled(values: curves.Values, style: Style) -> curves.Curve:
+    return _logarithm(values) if style.log else [finite(value) for value in values]
 
 
 def drawn(
@@ -116,32 +160,22 @@ def drawn(
     style: Style,
     width: int,
     height: int,
+    bounds: Bounds | None,
     span: tuple[float, float] | None = None,
     cursor: int | None = None,
 ) -> list[Line] | None:
     """Axis and curves in lines of `width` columns; None: there is nothing to draw, or no room.
 
-    span: the first and the last moment; None: those of the series. cursor: a column of cells right of the axis.
+    bounds: as of `bounds_of`. span: the first and the last moment; None: those of the series. cursor: a column of cells
+    right of the axis.
     """
     columns = width - LABEL
-    if columns < 2 or height < 1:
+    if columns < 2 or height < 1 or bounds is None:
         return None
-    low, median, high = ([finite(v) for v in values] for values in (series.low, series.median, series.high))
-    smooth = curves.smoothed(median, style.smoothing) if style.smoothing else []
-    if style.log:
-        low, median, high, smooth = (_logarithm(values) for values in (low, median, high, smooth))
+    smooth = curves.smoothed([finite(v) for v in series.median], style.smoothing) if style.smoothing else []
+    low, median, high, smooth = (_scaled(values, style) for values in (series.low, series.median, series.high, smooth))
     seconds = series.seconds
-    inside = [span is None or span[0] <= at <= span[1] for at in seconds]
-    lows, medians, highs = (
-        [v for v, is_inside in zip(each, inside, strict=False) if is_inside] for each in (low, median, high)
-    )
-    bounds = curves.limits(lows, medians, highs)
-    if bounds is None:
-        return None
-    bottom, top = bounds
-    clipped = False
-    if style.clip and (highest := curves.ceiling(highs)) is not None and bottom < highest < top:
-        top, clipped = highest, True
+    bottom, top = bounds.bottom, bounds.top
     dots = 2 * columns
     upper = curves.curve(seconds, high, dots, max, span)
     lower = curves.curve(seconds, low, dots, min, span)
@@ -156,13 +190,19 @@ def drawn(
     labelled: list[Line] = []
     for y, line in enumerate(cells):
         value = marks.get(y)
-        text = "" if value is None else style.label(_power(value) if style.log else value)
-        if y == 0 and clipped:
+        text = "" if value is None else _label(value, style)
+        if y == 0 and bounds.highest > top:
             text += "+"
         if y and bottom == top:
             text = ""
         labelled.append([(f" {text:<{LABEL - 1}}"[:LABEL], "muted"), *line])
     return labelled
+
+
+def _label(value: float, style: Style) -> str:
+    if style.log:
+        return style.label(_power(value))
+    return style.label(value) if value else "0"
 
 
 def empty_note(series: Series | SeriesView, *, log: bool, otherwise: str) -> str:
@@ -183,10 +223,17 @@ def chart(
     newest = next((value for value in reversed(series.median) if value is not None), None)
     if newest is not None and not math.isfinite(newest):
         heading += f" · now {style.label(newest)}"
+    bounds = bounds_of(series, style)
+    if bounds is not None and len(heading + bounds.note(style)) + 2 <= width:
+        heading += bounds.note(style)
     lines = [title(heading, width)]
-    cells = drawn(series, style, width, height - 1)
+    times = int(height >= _WITH_TIMES and width >= LABEL + axis.APART)
+    cells = drawn(series, style, width, height - 1 - times, bounds)
     if cells is not None:
-        return [*lines, *cells]
+        below: Line = [(" " * LABEL, "text")]
+        if times:
+            below.append((axis.moments(series.seconds[0], series.seconds[-1], width - LABEL), "muted"))
+        return [*lines, *cells, *[below] * times]
     note = empty_note(series, log=style.log, otherwise=empty) if width - LABEL >= 2 else ""
     return [*lines, *([[("  " + cut(note, width - 2), "muted")]] if note and height > 1 else [])]
 
@@ -221,7 +268,15 @@ def style_of(choice: Choice, frame: Frame) -> Style:
     shown = quantity(choice.name)
     alarmed = choice.name == "own" and frame.snapshot is not None and frame.snapshot.severity != "info"
     roles = ("warn" if alarmed else "info" if shown.worse else None), "text" if shown.worse else "info"
-    return Style(written(shown.unit), roles, shown.worse or "high", choice.log, shown.unit == MS, choice.smoothing)
+    return Style(
+        written(shown.unit),
+        roles,
+        shown.worse or "high",
+        choice.log,
+        shown.unit in {MS, NUMBER},
+        shown.unit == MS,
+        choice.smoothing,
+    )
 
 
 class WholeRun(Pane):

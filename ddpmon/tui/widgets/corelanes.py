@@ -9,9 +9,10 @@ from functools import lru_cache
 from ddpmon import numbers
 from ddpmon.messages import HEAT_MOST, SAMPLE_SECONDS, CoreCourse, CoresWish, Snapshot, Wish
 from ddpmon.messages.cells import NOTHING
+from ddpmon.tui import axis
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import Line, plain, title
+from ddpmon.tui.lines import Line, fit, plain, title
 from ddpmon.tui.sizes import TALL
 from ddpmon.tui.widgets.area import MOMENTS, area, share
 from ddpmon.tui.widgets.blockpane import BlockPane
@@ -25,6 +26,8 @@ _FEW = 8
 """Cores up to which each has a line of its own, however wide the screen is."""
 _TALLEST = 3
 """Lines of a lane on a tall screen."""
+_AROUND = 2
+"""Lines of the title, and of the axis where there is room for it."""
 
 
 class CoreLanes(BlockPane):
@@ -57,7 +60,7 @@ class CoreLanes(BlockPane):
             return None
         lines = _lines(cores, width)
         most = max(min(cores, _FEW), lines) * (_TALLEST if height >= TALL else 1)
-        return Block(width, 1 + lines, height=1 + most)
+        return Block(width, 1 + lines, height=_AROUND + most)
 
     @property
     def wish(self) -> Wish:
@@ -69,12 +72,13 @@ class CoreLanes(BlockPane):
         if view is None or not view.cores or view.seconds != self._seconds:
             return [title("cores ", width), [(" nothing measured yet", "muted")]]
         lines = min(max(1, height - 1), max(min(len(view.cores), _FEW), _lines(len(view.cores), width)))
-        tall = max(1, min(_TALLEST, (height - 1) // lines))
+        tall = max(1, min(_TALLEST, (height - _AROUND) // lines))
         beside = max(1, min(math.ceil(len(view.cores) / lines), (width + _AIR) // _LEAST))
         lines = min(lines, math.ceil(len(view.cores) / beside))
         each = (width + _AIR) // beside - _AIR
         lane = max(1, min(_WIDEST_LANE, each - _LABEL - _SHARE))
-        span = numbers.span(float(min(view.columns, MOMENTS * lane) * view.seconds))
+        span_s = float(MOMENTS * lane * view.seconds)
+        span = numbers.span(min(span_s, float(view.columns * view.seconds)))
         left = len(view.cores) - beside * lines
         more = f", {left} more where there is room" if left > 0 else ""
         drawn = [title(f"the {len(view.cores)} cores of {plain(view.host)}, the last {span}{more} ", width)]
@@ -82,7 +86,8 @@ class CoreLanes(BlockPane):
         for row in range(lines):
             lanes = [_lane(core, lane, tall) for core in view.cores[row : beside * lines : lines]]
             drawn += [[piece for each in lanes for piece in (*each[line], gap)] for line in range(tall)]
-        return drawn
+        below: Line = [(" " * _LABEL + axis.ages(span_s, lane), "muted")]
+        return [*drawn, [piece for _ in range(beside) for piece in fit(below, _LABEL + lane + _SHARE + _AIR)]]
 
 
 def _expected(snapshot: Snapshot) -> int:

@@ -9,6 +9,7 @@ from ddpmon import numbers
 from ddpmon.messages import OWN_PHASES, QUANTITIES, InspectView, PastRow, Quantity, RankView, Snapshot, chosen
 from ddpmon.messages.cells import LEAST, MOST, NOT_FINITE, NOTHING
 from ddpmon.messages.quantities import MS
+from ddpmon.tui import axis
 from ddpmon.tui.frame import finite
 from ddpmon.tui.lines import Line, fit, joined
 from ddpmon.tui.units import written
@@ -18,6 +19,8 @@ from ddpmon.tui.widgets.quantities import NAME, NUMBER, least_excess, median
 _OVER = 9
 LABEL = NAME + 2 * NUMBER + _OVER + 2
 """Columns of the name and the numbers."""
+_LEAST_ROOM = 12
+"""Columns of a strip, at least."""
 LEVELS = "▁▂▃▄▅▆▇█"
 """Blocks of a strip, from the least value to the most."""
 
@@ -93,16 +96,13 @@ def course(rank: RankView, snapshot: Snapshot, view: InspectView | None, width: 
 
 
 def _header(view: InspectView | None, missing: str, room: int) -> Line:
-    heads: Line = [(f"{'':{NAME}}{'this rank':>{NUMBER}}{'median':>{NUMBER}}{'over':>{_OVER}}", "muted")]
-    if room < 12:
-        return heads
-    span_text = missing
-    if view is not None and view.rows:
-        steps = min(min(view.columns, room) * view.steps, view.last_step)
-        span_text = ("last step" if steps == 1 else f"last {steps:,} steps") + (
-            f", {view.steps} a column" if view.steps > 1 else ""
-        )
-    return [*fit(heads, LABEL), (f"{span_text:>{room}}" if len(span_text) <= room else "", "muted")]
+    """What the numbers are, and the steps of the columns below."""
+    each, steps = "", f"{missing:>{room}}"
+    if view is not None and view.rows and room >= _LEAST_ROOM:
+        each = f" {view.steps} a column" if view.steps > 1 else ""
+        steps = axis.steps(view.last_step, view.steps, room)
+    heads: Line = [(f"{each:{NAME}}{'this rank':>{NUMBER}}{'median':>{NUMBER}}{'over':>{_OVER}}", "muted")]
+    return [*fit(heads, LABEL), (steps if len(steps) <= room else "", "muted")]
 
 
 def _lines(
@@ -126,7 +126,7 @@ def _lines(
         (f" {label:<{NAME - 1}}", "muted" if row.role == "muted" else "text"), (f"{text(mine):>{NUMBER}}", role),
         (f"{text(middle):>{NUMBER}}", "text"), (f"{over:>{_OVER}}", "warn"),
     ]  # fmt: skip
-    if past is None or room < 12:
+    if past is None or room < _LEAST_ROOM:
         return [line]
     drawn, peers, was_over = strip(past, least if slows and least else None, room)
     lines = [[*fit(line, LABEL), *drawn]]

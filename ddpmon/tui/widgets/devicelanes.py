@@ -7,6 +7,7 @@ from functools import lru_cache, partial
 
 from ddpmon import numbers
 from ddpmon.messages import DEVICE_COURSES, HEAT_MOST, QUANTITIES, SAMPLE_SECONDS, Course, SamplesWish, Snapshot, Wish
+from ddpmon.tui import axis
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.filters import runs_of
 from ddpmon.tui.frame import Frame
@@ -24,8 +25,8 @@ _LABEL = 7
 _LEAST_WIDTH, _EACH = 40, 52
 """Columns of the screen that one quantity takes at least, and that one of several does."""
 _TALLEST = 6
-_ABOVE = 2
-"""Title, and what each column of lanes is."""
+_ABOVE, _BELOW = 2, 1
+"""Title, and what each column of lanes is; the axis."""
 _TITLES = {
     "gpu": "GPU busy", "gpu_memory": "GPU memory", "cpu": "CPU, 100% a core", "starved": "no core free",
     "rss": "memory", "cores": "cores of its host busy",
@@ -64,16 +65,16 @@ class DeviceLanes(BlockPane):
         ranks = 0 if frame.snapshot is None else len(frame.snapshot.ranks)
         if not ranks or frame.snapshot is None or not quantities(frame.snapshot):
             return None
-        least = _ABOVE + min(ranks, 4)
+        least = _ABOVE + min(ranks, 4) + _BELOW
         if self._whole_width and height < TALL:
             spare = height - (ranks + 2) - WHOLE
-            if width < SIDE_BY_SIDE or spare < _ABOVE + ranks:
+            if width < SIDE_BY_SIDE or spare < _ABOVE + ranks + _BELOW:
                 return None
             least = _used(ranks, spare)
         return Block(
             width if self._whole_width else _LEAST_WIDTH,
             least,
-            height=_ABOVE + (_TALLEST + 1) * ranks,
+            height=_ABOVE + (_TALLEST + 1) * ranks + _BELOW,
             used=partial(_used, ranks),
         )
 
@@ -83,9 +84,9 @@ class DeviceLanes(BlockPane):
         names = () if snapshot is None else quantities(snapshot)[: max(1, width // _EACH)]
         lines = self.in_sight()
         if self.beside:
-            return lines[1 : max(1, height - 1)], names
+            return lines[1 : max(1, height - 1 - _BELOW)], names
         ranks: list[int | None] = [rank for rank in lines if rank is not None]
-        return ranks[: max(0, height - _ABOVE)], names
+        return ranks[: max(0, height - _ABOVE - _BELOW)], names
 
     @property
     def wish(self) -> Wish:
@@ -104,14 +105,14 @@ class DeviceLanes(BlockPane):
             said = "coming…" if frame.behind_s is None and view is None else "nothing measured yet"
             return [title("through time ", width), [(f" {said}", "muted")]]
         each = width // len(names)
-        span = numbers.span(float(min(view.columns, MOMENTS * (each - _LABEL - 1)) * view.seconds))
-        legend: Line = [(" now on the right ", "muted")]
-        if "gpu" in names:
-            legend = [(f" busy under {IDLE:.0%} ", "warn"), *legend]
+        span_s = float(MOMENTS * (each - _LABEL - 1) * view.seconds)
+        span = numbers.span(min(span_s, float(view.columns * view.seconds)))
+        legend: Line = [(f" busy under {IDLE:.0%} ", "warn")] if "gpu" in names else []
         tall, air = 1, 0
         if not self.beside:
-            tall = max(1, min(_TALLEST, (height - _ABOVE) // len(ranks)))
-            air = int((tall + 1) * len(ranks) <= height - _ABOVE and tall > 1)
+            room = height - _ABOVE - _BELOW
+            tall = max(1, min(_TALLEST, room // len(ranks)))
+            air = int((tall + 1) * len(ranks) <= room and tall > 1)
         courses = {(course.rank, course.name): course for course in view.courses}
         shown, listed = (sum(rank is not None for rank in some) for some in (ranks, self.in_sight()))
         part = f", {shown} of {listed} ranks" if shown < listed else ""
@@ -125,7 +126,8 @@ class DeviceLanes(BlockPane):
             lanes = [_lane(courses.get((rank, name)), label, name, each, tall) for name in names]
             lines += [[piece for lane in lanes for piece in fit(lane[row], each)] for row in range(tall)]
             lines += [[]] * air
-        return lines
+        below: Line = [(" " * _LABEL + axis.ages(span_s, each - _LABEL - 1), "muted")]
+        return [*lines[: height - _BELOW], [piece for _ in names for piece in fit(below, each)]]
 
     @staticmethod
     def _heads(courses: Mapping[tuple[int, str], Course], names: tuple[str, ...], each: int) -> Line:
@@ -154,7 +156,8 @@ class RankLanes(DeviceLanes):
 
 def _used(ranks: int, lines: int) -> int:
     """Of so many lines, as all lanes are equally high."""
-    return _ABOVE + (lines - _ABOVE) // ranks * ranks if lines >= _ABOVE + ranks else lines
+    around = _ABOVE + _BELOW
+    return around + (lines - around) // ranks * ranks if lines >= around + ranks else lines
 
 
 def _lane(course: Course | None, label: Line, name: str, width: int, tall: int) -> list[Line]:

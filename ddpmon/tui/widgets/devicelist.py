@@ -9,7 +9,7 @@ from typing import ClassVar
 from ddpmon.messages import QUANTITIES, RankView, Snapshot
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.frame import Frame, finite
-from ddpmon.tui.lines import Line, cut, fit, padded, size
+from ddpmon.tui.lines import Line, cut, padded, size, under_cursor
 from ddpmon.tui.widgets import gauges
 from ddpmon.tui.widgets.columns import how_far
 from ddpmon.tui.widgets.heading import no_rank
@@ -179,11 +179,11 @@ class DeviceList(RankTable):
             if entry.rank is None and not entry.folded:
                 lines.append(_host(entry.machine, width))
                 continue
-            under = "+select" if entry.rank is not None and entry.rank.rank == self.chosen else ""
-            line = _folded(entry, trouble_of, first, columns, under) if entry.folded else (
-                _rank(entry, trouble_of, first, columns, under, early=early)
+            line = _folded(entry, trouble_of, first, columns) if entry.folded else (
+                _rank(entry, trouble_of, first, columns, early=early)
             )  # fmt: skip
-            lines.append(fit(line, width, "text" + under) if under else line)
+            chosen = entry.rank is not None and entry.rank.rank == self.chosen
+            lines.append(under_cursor(line, width) if chosen else line)
         return lines
 
     def cycle_sort(self) -> None:
@@ -248,35 +248,34 @@ def _rank(
     trouble_of: Mapping[int, Trouble],
     first: int,
     columns: list[gauges.Placed],
-    under: str,
     *,
     early: bool,
 ) -> Line:
     rank = entry.rank
     trouble = trouble_of.get(rank.rank, WELL) if rank is not None else WELL
     line: Line = [
-        (trouble.glyph, trouble.role + under),
-        (f"{rank.rank if rank is not None else '':>{first}}", trouble.role + under),
+        (trouble.glyph, trouble.role),
+        (f"{rank.rank if rank is not None else '':>{first}}", trouble.role),
     ]
     for column in columns:
-        line += column.cell(rank, trouble.role if column.gauge.name in trouble.quantities else "text", under)
+        line += column.cell(rank, trouble.role if column.gauge.name in trouble.quantities else "text")
     words = trouble.words or (how_far(rank) if early and rank is not None else "")
-    return [*line, (f"  {cut(words, _WORDS_MOST)}", trouble.role + under)]
+    return [*line, (f"  {cut(words, _WORDS_MOST)}", trouble.role)]
 
 
 def _folded(
-    entry: Entry, trouble_of: Mapping[int, Trouble], first: int, columns: list[gauges.Placed], under: str
+    entry: Entry, trouble_of: Mapping[int, Trouble], first: int, columns: list[gauges.Placed]
 ) -> Line:  # fmt: skip
     ranks = entry.machine.ranks
     worst = max((trouble_of.get(rank.rank, WELL) for rank in ranks), key=lambda trouble: trouble.order)
     wrong = sum(rank.rank in trouble_of for rank in ranks)
     line: Line = [
-        (worst.glyph, worst.role + under),
-        (" " + padded(_name(entry), first - 1, left=True), "strong" + under),
+        (worst.glyph, worst.role),
+        (" " + padded(_name(entry), first - 1, left=True), "strong"),
     ]
     for column in columns:
         if column.gauge.names:
-            line.append((" " * len(column.heading), "text" + under))
+            line.append((" " * len(column.heading), "text"))
         else:
-            line += column.cell(column.gauge.worst(ranks), "text", under)
-    return [*line, (f"  {wrong}: {worst.words}" if wrong > _WRONG_MOST else "", worst.role + under)]
+            line += column.cell(column.gauge.worst(ranks), "text")
+    return [*line, (f"  {wrong}: {worst.words}" if wrong > _WRONG_MOST else "", worst.role)]

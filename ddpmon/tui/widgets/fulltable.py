@@ -15,7 +15,7 @@ from ddpmon.tui import rank_marks
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.filters import runs_of
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import Line, fit, padded, plain
+from ddpmon.tui.lines import Line, fit, padded, plain, under_cursor
 from ddpmon.tui.units import cell
 from ddpmon.tui.widgets.columns import HEALTH_WORDS, decimals, exit_text, how_far
 from ddpmon.tui.widgets.course import cell as cell_glyph
@@ -188,16 +188,15 @@ class FullTable(RankTable):
         lines = [header]
         for rank in ranks:
             glyph, alarm = rank_marks.marker(rank, named)
-            under = "+select" if rank.rank == self.chosen else ""
-            line: Line = [(glyph, alarm + under)]
+            line: Line = [(glyph, alarm)]
             for field in fields:
                 role = alarm if field.accused and glyph != " " else field.role
-                line.append((field.cell(rank, digits), role + under))
+                line.append((field.cell(rank, digits), role))
             if strip_width:
                 strip = own_strip(strips.get(rank.rank), strip_width - 1)
-                line = [*fit(line, width - strip_width, "text" + under), (" ", "text" + under)]
-                line.append((strip, (alarm if glyph != " " else "compute") + under))
-            lines.append(fit(line, width, "text" + under) if under else line)
+                line = [*fit(line, width - strip_width), (" ", "text")]
+                line.append((strip, alarm if glyph != " " else "compute"))
+            lines.append(under_cursor(line, width) if rank.rank == self.chosen else line)
         return lines
 
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:

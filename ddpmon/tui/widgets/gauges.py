@@ -111,19 +111,19 @@ class Placed:
         """The head in its place."""
         return f"{self.gauge.head:>{self.gauge.width}}" + " " * (self.bar + (self.bar > 0))
 
-    def cell(self, rank: RankView | None, role: str, under: str) -> Line:
+    def cell(self, rank: RankView | None, role: str) -> Line:
         """Number and bar of a rank; None: it has no value."""
         value = None if rank is None else self.gauge.value(rank)
         text = numbers.NONE if value is None else self.gauge.text(value)
-        line: Line = [(f"{plain(text):>{self.gauge.width}}", role + under)]
+        line: Line = [(f"{plain(text):>{self.gauge.width}}", role)]
         if not self.bar or self.gauge.full is None or rank is None:
-            return [*line, (" " * (self.bar + (self.bar > 0)), "text" + under)] if self.bar else line
+            return [*line, (" " * (self.bar + (self.bar > 0)), "text")] if self.bar else line
         whole = finite(self.gauge.full(rank)) or self.largest
         share = min(1.0, max(0.0, value / whole)) if value is not None and whole > 0 else 0.0
         done = round(share * self.bar) if share < 1 else self.bar
         return [
-            *line, (" ", "text" + under), ("━" * done, ("info" if role == "text" else role) + under),
-            ("─" * (self.bar - done), "rule" + under),
+            *line, (" ", "text"), ("━" * done, ("info" if role == "text" else role)),
+            ("─" * (self.bar - done), "rule"),
         ]  # fmt: skip
 
 

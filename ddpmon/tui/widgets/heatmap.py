@@ -29,9 +29,10 @@ from ddpmon.messages import (
 )
 from ddpmon.messages.cells import LEAST, MOST
 from ddpmon.tui.blocks import Block
+from ddpmon.tui.charted import Offered
 from ddpmon.tui.filters import spans
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import Line, cut_sentence, fit, joined, padded, size
+from ddpmon.tui.lines import Line, cut_sentence, fit, joined, padded, size, under_cursor
 from ddpmon.tui.rank_marks import GRADES
 from ddpmon.tui.widgets.blockpane import BlockPane
 from ddpmon.tui.widgets.course import LEVELS
@@ -240,11 +241,19 @@ class HeatMap(BlockPane):
         rows, columns = (max(1, min(HEAT_MOST, each)) for each in (rows, columns))
         return HeatWish(self.metric, self.steps, rows, columns, wanted, self.beyond_chance)
 
-    def next_metric(self, by: int) -> None:
-        """The next metric that there is (by: 1), or the one before (-1)."""
+    def next_metric(self) -> None:
+        """The next metric that there is."""
         metrics = self.metrics
         place = metrics.index(self.metric) if self.metric in metrics else 0
-        self.metric = metrics[(place + by) % len(metrics)]
+        self.metric = metrics[(place + 1) % len(metrics)]
+
+    @property
+    def offered(self) -> Offered:
+        """What can be shown."""
+        return Offered("heat", [(metric, TITLES[metric]) for metric in self.metrics], self.metric, self._show_metric)
+
+    def _show_metric(self, metric: str) -> None:
+        self.metric = metric
 
     def next_window(self) -> None:
         """More steps in a column; after the most, one again."""
@@ -294,10 +303,12 @@ class HeatMap(BlockPane):
         self._places = []
         for place in range(min(len(view.rows), high)):
             row = sweep(view, place, room, glyphs)
-            under = "+select" if place == chosen else ""
-            for line in range(tall):
-                name = names[place] if line == tall // 2 else " " * len(names[0])
-                lines.append([(f" {name} ", "text" + under), *row])
+            name, blank = f" {names[place]} ", " " * (len(names[0]) + 2)
+            labels_of = [[(name if line == tall // 2 else blank, "text")] for line in range(tall)]
+            if place == chosen:
+                labels_of = [[(blank, "text+select")] for _ in labels_of]
+                labels_of[tall // 2] = under_cursor([(name, "text")], cell_len(name))
+            lines += [[*label, *row] for label in labels_of]
             self._places += [place] * tall
             if place in ends:
                 lines.append([("─" * width, "rule")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 from textual import events
 
@@ -12,8 +13,7 @@ from ddpmon.messages import HEAT_MOST, PHASES, Snapshot, TimelineStep, TimelineV
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.filters import spans
 from ddpmon.tui.frame import Frame, finite
-from ddpmon.tui.lines import Line, cut, cut_sentence, fit, padded
-from ddpmon.tui.sizes import WIDE
+from ddpmon.tui.lines import Line, cut, cut_sentence, fit, padded, size, under_cursor, with_mark
 from ddpmon.tui.widgets.blockpane import BlockPane
 from ddpmon.tui.widgets.heading import NO_RANK, Granted, heading
 from ddpmon.tui.widgets.worldmap import arriving, everyone, short_host
@@ -44,13 +44,18 @@ _ORDER = tuple(PHASES.index(name) for name, _, _ in IN_TIME)
 _SHORT = {"optimizer": "opt", "forward": "fwd", "backward": "bwd", "transfer": "transf"}
 
 
-def legend(width: int) -> Line:
-    """What the glyphs stand for, in about so many columns."""
-    line: Line = []
-    for name, glyph, role in IN_TIME:
-        label = name if width >= WIDE else _SHORT.get(name, name)
-        line.append((f"{'  ' if line else ''}{glyph} {label}", role))
-    return [*line, (f"  {LAST} last", "warn")]
+def legend(room: int) -> Line:
+    """What the glyphs stand for: in the longest form that fits into so many columns, or in the shortest."""
+    forms = [
+        _legend(names, space, gap) for names, space, gap in (({}, " ", "  "), (_SHORT, " ", "  "), (_SHORT, "", " "))
+    ]
+    return next((form for form in forms if size(form) <= room), forms[-1])
+
+
+def _legend(names: Mapping[str, str], space: str, gap: str) -> Line:
+    entries = [(f"{glyph}{space}{names.get(name, name)}", role) for name, glyph, role in IN_TIME]
+    entries.append((f"{LAST}{space}last", "warn"))
+    return [(f"{gap if place else ''}{text}", role) for place, (text, role) in enumerate(entries)]
 
 
 def bar(phases_ms: tuple[float, ...], scale: float, width: int, *, last: bool) -> Line:
@@ -67,21 +72,7 @@ def bar(phases_ms: tuple[float, ...], scale: float, width: int, *, last: bool) -
         if end > filled:
             line.append((glyph * (end - filled), role))
             filled = end
-    return _marked(line, arrival - 1) if last and arrival else line
-
-
-def _marked(line: Line, column: int) -> Line:
-    """The line with the mark of the last to arrive in a column."""
-    marked: Line = []
-    at = 0
-    for text, role in line:
-        if at <= column < at + len(text):
-            place = column - at
-            marked += [(text[:place], role), (LAST, "warn"), (text[place + 1 :], role)]
-        else:
-            marked.append((text, role))
-        at += len(text)
-    return [piece for piece in marked if piece[0]]
+    return with_mark(line, arrival - 1, (LAST, "warn")) if last and arrival else line
 
 
 def what_if(view: TimelineView) -> str:
@@ -214,7 +205,7 @@ class LastSteps(BlockPane):
         heading_text = "the last step" if len(shown) == 1 else f"the last {len(shown)} steps"
         if self.step and [step.step for step in view.steps] == [self.step]:
             heading_text = f"step {numbers.count(self.step)}, one of the longest"
-        signs = legend(width)
+        signs = legend(width - len(heading_text) - 5)
         self.place = max(0, min(self.place, view.ranks - 1))
         each = (width - _LABEL) // across
         longest = max(_length(view.steps[at], "real") for at in shown)
@@ -236,10 +227,11 @@ class LastSteps(BlockPane):
         """Some steps of every rank, a line a rank and so many empty ones."""
         lines: list[Line] = []
         for place, row in enumerate(view.rows):
-            under = "+select" if place + self._first == self.place else ""
             mark = "▲" if row.rank == view.mended or row.rank in view.mended_ranks else " "
             name = f"{padded(short_host(row.host), _LABEL - 9)} {row.rank:>6} "
-            line: Line = [(f"{mark}{name}", ("warn" if mark != " " else "text") + under)]
+            line: Line = [(f"{mark}{name}", "warn" if mark != " " else "text")]
+            if place + self._first == self.place:
+                line = under_cursor(line, _LABEL)
             for at in band:
                 last = view.steps[at].critical == row.rank
                 line += fit(bar(row.phases_ms[at], scale, each - 1, last=last), each) if at < len(row.phases_ms) else []

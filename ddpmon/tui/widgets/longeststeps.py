@@ -6,7 +6,7 @@ from ddpmon import numbers
 from ddpmon.messages import TimelineView
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import Line, fit, plain, title
+from ddpmon.tui.lines import Line, plain, title, under_cursor
 from ddpmon.tui.widgets.blockpane import BlockPane
 
 _LEAST_WIDTH, _MOST = 41, 12
@@ -17,14 +17,13 @@ def longest_steps(view: TimelineView, width: int, height: int) -> list[Line]:
     shown = view.steps[0].step if len(view.steps) == 1 else 0
     lines: list[Line] = []
     for each in view.longest[:height]:
-        under = "+select" if each.step == shown else ""
         line: Line = [
-            (f" {numbers.count(each.step):>7} {numbers.ms(each.length_ms):>6} ms", "text" + under),
-            (f"  rank {each.rank}", "text" + under),
+            (f" {numbers.count(each.step):>7} {numbers.ms(each.length_ms):>6} ms", "text"),
+            (f"  rank {each.rank}", "text"),
         ]
         if each.over_ms > 0:
-            line.append((f" +{numbers.ms(each.over_ms)} {plain(each.phase)}", "muted" + under))
-        lines.append(fit(line, width, "text" + under) if under else line)
+            line.append((f" +{numbers.ms(each.over_ms)} {plain(each.phase)}", "muted"))
+        lines.append(under_cursor(line, width) if each.step == shown else line)
     return lines
 
 

@@ -40,7 +40,7 @@ def mean_step(snapshot: Snapshot, chosen: RankView | None, width: int) -> list[L
         longer = mine is not None and usual is not None and whole and mine - usual > _NOTABLE * whole
         # Who waits long is not the one to look at.
         marked = longer and name != "wait"
-        bar = round(room * min(1.0, usual / whole)) if usual is not None and whole else 0
+        bar = round(room * min(1.0, max(0.0, usual / whole))) if usual is not None and whole else 0
         lines.append(
             [
                 (f" {glyph} {name:<9}", role), (f"{numbers.aligned_ms(usual, digits):>10}", "text"),

@@ -14,7 +14,7 @@ from ddpmon.messages import STAGES, RankView, Snapshot
 from ddpmon.tui import rank_marks
 from ddpmon.tui.blocks import ALL, Block
 from ddpmon.tui.frame import Frame, finite
-from ddpmon.tui.lines import Line, fit, joined, size
+from ddpmon.tui.lines import Line, fit, joined, size, under_cursor
 from ddpmon.tui.sizes import LEAST_WIDTH, WIDE
 from ddpmon.tui.widgets.blockpane import BlockPane
 from ddpmon.tui.widgets.columns import ARRIVING, MEASURED, SPLIT_LEGEND, choose, decimals, split_bar
@@ -88,18 +88,14 @@ def table(snapshot: Snapshot, ranks: list[RankView], width: int, chosen: int | N
     longest = max((value for rank in snapshot.ranks if (value := finite(rank.step_ms)) is not None), default=0.0)
     for rank in ranks:
         glyph, alarm = rank_marks.marker(rank, named)
-        under = "+select" if rank.rank == chosen else ""
-        cells: Line = [(glyph, alarm + under)]
+        cells: Line = [(glyph, alarm)]
         for column in columns:
             role = alarm if column.accused and glyph != " " else column.role
-            cells.append((column.cell(column.text(rank, digits)), role + under))
+            cells.append((column.cell(column.text(rank, digits)), role))
         line = joined(cells)
         if split:
-            line += [
-                (" ", "text" + under),
-                *((mark, role + under) for mark, role in split_bar(rank, longest, room - 2)),
-            ]
-        lines.append(fit(line, width, "text" + under) if under else line)
+            line += [(" ", "text"), *split_bar(rank, longest, room - 2)]
+        lines.append(under_cursor(line, width) if rank.rank == chosen else line)
     return lines
 
 

@@ -12,7 +12,7 @@ from ddpmon.analysis.verdict import beside_state
 from ddpmon.redaction import redact_variables
 from ddpmon.source.listed import Listed, ListedVerdict
 from ddpmon.tui.frame import BADGES, Badge, Frame
-from ddpmon.tui.lines import Line, cut, cut_sentence, fit, padded, plain, size, title, wrap
+from ddpmon.tui.lines import Line, cut, cut_sentence, fit, padded, plain, size, title, under_cursor, wrap
 from ddpmon.tui.palette import Palette
 from ddpmon.tui.widgets.pane import Pane
 
@@ -58,25 +58,29 @@ def _verdict_end(width: int) -> int:
     return width if width < _WITH_ID else width - max(54, width * 2 // 5)
 
 
-def run_line(listed: Listed, verdict: ListedVerdict, now: float, width: int, *, mark: str, under: str) -> Line:
+WATCHED = "◉"
+"""Marks the run that all screens show."""
+
+
+def run_line(listed: Listed, verdict: ListedVerdict, now: float, width: int, *, mark: str) -> Line:
     """One run: its mark, state, name, ranks, age, what is to be said of it; with room, how long, id and command."""
     run, badge = listed.run, _badge(listed)
     line: Line = [
-        (mark, ("key" if mark == "A" else "info") + under),
-        (f" {badge.glyph} {badge.word:<9}", badge.role + under),
-        (" " + padded(plain(run.name), _name_width(width), left=True), "strong" + under),
-        (f" {run.world_size or '?':>5}", "text" + under),
-        (f" {numbers.duration(now - run.created_at):>7}", "text" + under),
+        (mark, ("key" if mark == "A" else "info")),
+        (f" {badge.glyph} {badge.word:<9}", badge.role),
+        (" " + padded(plain(run.name), _name_width(width), left=True), "strong"),
+        (f" {run.world_size or '?':>5}", "text"),
+        (f" {numbers.duration(now - run.created_at):>7}", "text"),
     ]
     if width >= _WITH_TOOK:
-        line.append((f" {_took(listed, now):>7}", "text" + under))
+        line.append((f" {_took(listed, now):>7}", "text"))
     verdict_text = cut_sentence(plain(verdict.brief) or numbers.NONE, max(1, _verdict_end(width) - size(line) - 2))
-    line.append(("  " + verdict_text, ("text" if verdict.sentence else "muted") + under))
+    line.append(("  " + verdict_text, ("text" if verdict.sentence else "muted")))
     if width >= _WITH_ID:
-        line = fit(line, _verdict_end(width), "text" + under)
-        line.append((f"  {plain(run.id):<20}", "muted" + under))
-        line.append(("  " + cut(_command(listed), max(0, width - size(line) - 2)), "muted" + under))
-    return fit(line, width, "text" + under)
+        line = fit(line, _verdict_end(width), "text")
+        line.append((f"  {plain(run.id):<20}", "muted"))
+        line.append(("  " + cut(_command(listed), max(0, width - size(line) - 2)), "muted"))
+    return fit(line, width, "text")
 
 
 def about(listed: Listed, verdict: str, now: float, width: int) -> list[Line]:
@@ -167,10 +171,9 @@ class RunList(Pane):
         lines = [title(heading, width), [(header(width), "muted")]]
         for each in self.listed[self._top : self._top + room]:
             shown = watched is not None and each.run.id == watched.id
-            mark = "A" if each is marked else "›" if shown else " "
-            lines.append(
-                run_line(each, verdict_of(each), now, width, mark=mark, under="+select" if each is chosen else "")
-            )
+            mark = "A" if each is marked else WATCHED if shown else " "
+            line = run_line(each, verdict_of(each), now, width, mark=mark)
+            lines.append(under_cursor(line, width) if each is chosen else line)
         if height >= _WITH_ABOUT and chosen is not None:
             lines += [[]] * (height - _ABOUT_LINES - len(lines))
             lines += about(chosen, verdict_of(chosen).sentence, now, width)

@@ -8,7 +8,7 @@ from ddpmon import numbers
 from ddpmon.messages import RankView, Snapshot
 from ddpmon.tui import rank_marks
 from ddpmon.tui.frame import finite
-from ddpmon.tui.lines import Line, fit, size
+from ddpmon.tui.lines import Line, size, under_cursor
 from ddpmon.tui.widgets.columns import MEASURED, RankColumn, choose, decimals
 from ddpmon.tui.widgets.ranktable import BY_RANK, RankTable, Sort, down, phase_ms
 from ddpmon.tui.widgets.worldmap import arriving
@@ -72,13 +72,12 @@ class Waits(RankTable):
         lines: list[Line] = [header]
         for rank in ranks:
             glyph, alarm = rank_marks.marker(rank, named)
-            under = "+select" if rank.rank == self.chosen else ""
-            line: Line = [(glyph, alarm + under)]
-            line += [(_cell(column, rank, digits), _role(column, alarm, glyph) + under) for column in columns]
+            line: Line = [(glyph, alarm)]
+            line += [(_cell(column, rank, digits), _role(column, alarm, glyph)) for column in columns]
             if room >= _BAR_LEAST:
                 bar = blocked_bar(rank, longest, room - 1)
-                line += [("  ", "text" + under), *((mark, role + under) for mark, role in bar)]
-            lines.append(fit(line, width, "text" + under) if under else line)
+                line += [("  ", "text"), *bar]
+            lines.append(under_cursor(line, width) if rank.rank == self.chosen else line)
         return lines
 
 

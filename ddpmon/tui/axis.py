@@ -1,0 +1,67 @@
+"""The axis below whatever is drawn through time: moments, ages or steps, as many as there is room for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from ddpmon import numbers
+
+APART = 14
+"""Columns from one label to the next, at least."""
+_MOST = 6
+"""Labels after the first one."""
+
+
+def labels(of: Callable[[float], str], columns: int) -> str:
+    """Return the labels of evenly spread places in a line of so many columns; the first and the last at the edges.
+
+    Args:
+        of: Makes the label of a place: 0 is the left edge, 1 the right one.
+        columns: Width of what is drawn above the axis.
+
+    """
+    ticks = max(1, min(_MOST, columns // APART))
+    text = ""
+    for tick in range(ticks + 1):
+        label = of(tick / ticks)
+        place = round((columns - 1) * tick / ticks) - len(label) * tick // ticks + (tick == ticks)
+        if not tick or place > len(text):
+            text = text.ljust(place) + label
+    return text[:columns]
+
+
+def moment(seconds: float, span_s: float) -> str:
+    """Return a time since the run's start: 3h14m, and where little of it is shown 3h14m07.5s."""
+    if not math.isfinite(seconds):
+        return numbers.NONE
+    if span_s >= 7200 and seconds >= 3600:
+        return numbers.duration(seconds)
+    minutes, second = divmod(max(0.0, seconds), 60.0)
+    hours, minutes = divmod(int(minutes), 60)
+    digits = 0 if span_s >= 120 else 1 if span_s >= 10 else 2
+    text = f"{math.floor(second * 10**digits) / 10**digits:.{digits}f}s"
+    if hours:
+        return f"{hours}h{minutes:02}m{text:0>{3 + digits + bool(digits)}}"
+    return f"{minutes}m{text:0>{3 + digits + bool(digits)}}" if minutes else text
+
+
+def moments(first: float, last: float, columns: int) -> str:
+    """Return the labels of a span of times since the run's start."""
+    whole = last - first
+    return labels(lambda share: moment(first + whole * share, whole), columns)
+
+
+def ages(seconds: float, columns: int) -> str:
+    """Return the labels of the last so many seconds: -2m00s, -1m00s, now."""
+    return labels(lambda share: f"-{numbers.duration(seconds * (1 - share))}" if share < 1 else "now", columns)
+
+
+def steps(last: int, each: int, columns: int) -> str:
+    """Return the labels of columns of `each` steps, the last of which ends with the step `last`."""
+
+    def step(share: float) -> str:
+        at = last - round((columns - 1) * (1 - share)) * each
+        return f"step {numbers.count(at)}" if share == 1 else numbers.count(at) if at > 0 else ""
+
+    return labels(step, columns)
