@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from ddpmon.analysis.finding_cost import cost_s
 from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.analysis.words import rank_list
+from ddpmon.analysis.words import named_ranks, rank_list
 from ddpmon.messages import Finding
 
 GRAVEST_FIRST = ("critical", "warn", "info")
@@ -132,7 +132,7 @@ def _lasting(findings: Sequence[Finding]) -> dict[Hashable, Finding]:
 def _words_of_end(ended: Finding, was: Finding, last_step: int | None) -> str:
     """That it is gone, and what it cost: "rank 3 keeps up again; it cost 12.3 s". "": its kind announces no end."""
     ranks, many = rank_list(was.ranks, 0), len(was.ranks) > 1 and not was.subject
-    who = was.subject or f"rank{'s' * many} {ranks}"
+    who = was.subject or named_ranks(was.ranks, 0)
     sentence = kind_of(was).gone.format(ranks=ranks, who=who, s="" if many else "s")
     seconds = cost_s(ended, last_step)
     if not sentence or seconds is None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ddpmon.analysis.processes.unarmed import ENVIRONMENT, FLAGS, LATE, Unarmed, worth_telling
-from ddpmon.analysis.words import WIDTH, counted, duration, fitting, rank_list
+from ddpmon.analysis.words import WIDTH, counted, duration, fitting, named_ranks, rank_list
 from ddpmon.messages import (
     STAGE_CONNECTED,
     STAGE_ENDED,
@@ -87,8 +87,7 @@ def _unwatched(unarmed: Sequence[Unarmed], world_size: int, *, over: bool = Fals
     """As in: all ranks run torch unwatched:, and: put import ddpmon; ddpmon.init() in the script (the probe is …)."""
     ranks = {one.rank for one in unarmed if one.rank is not None}
     if len(ranks) == len(unarmed):
-        names = rank_list(list(ranks), world_size)
-        who, more = ("all ranks" if names == "all" else f"rank {names}"), ""
+        who, more = named_ranks(sorted(ranks), world_size), ""
     else:
         pids = sorted(one.pid for one in unarmed)
         who = f"{len(pids)} processes" if len(pids) > 1 else "a process"
@@ -124,10 +123,8 @@ def _groups(facts: Waiting, without: AbstractSet[int | None] = frozenset()) -> d
     everyone = [rank for rank in range(facts.world_size) if rank not in without]
     groups = {
         "not started": [r for r in everyone if r not in facts.stages and r not in facts.started],
-        "importing torch": [
-            r for r in everyone if r in facts.started and facts.stages.get(r, STAGE_IMPORTING) == STAGE_IMPORTING
-        ]
-        + [r for r, stage in facts.stages.items() if stage == STAGE_IMPORTING and r not in facts.started],
+        "started, not heard yet": [r for r in everyone if r not in facts.stages and r in facts.started],
+        "importing torch": [r for r, stage in facts.stages.items() if stage == STAGE_IMPORTING],
         "not yet in init_process_group": [r for r, stage in facts.stages.items() if stage == STAGE_CONNECTED],
         "building the model": [r for r, stage in facts.stages.items() if stage == STAGE_GROUP],
         "in the first step": [r for r, stage in facts.stages.items() if stage in {STAGE_MODEL, STAGE_TRAINING}],
@@ -158,7 +155,7 @@ def running(findings: Sequence[Finding], summary: Summary | None) -> Verdict:
 def unheard(ranks: Sequence[int], world_size: int) -> Verdict:
     """That a part of the world was never heard, while no rank of the rest is late."""
     one = len(ranks) == 1
-    lead = f"rank{'s' * (not one)} {rank_list(ranks, world_size)} {'is' if one else 'are'} not heard here:"
+    lead = f"{named_ranks(ranks, world_size)} {'is' if one else 'are'} not heard here:"
     return Verdict(f"{lead} who holds the rest back cannot be told", "warn", ("unheard", *map(str, ranks)), len(lead))
 
 
@@ -183,7 +180,7 @@ class Pausing:
 
 def paused(kind: str, ranks: Sequence[int], seconds: float, step: int, phase: str, world_size: int) -> str:
     """That a run did something else than training, once that is over. phase: of a pause of an unknown kind."""
-    who = "" if len(ranks) == world_size else f" on rank {rank_list(ranks, world_size)}"
+    who = "" if len(ranks) == world_size else f" on {named_ranks(ranks, world_size)}"
     where = f", in {phase}" if phase else ""
     return f"{kind} before step {step:,}: {duration(seconds)}{who}{where}"
 
@@ -214,7 +211,7 @@ def stopping(ended: int, world_size: int, left_s: float, killed_launcher: str) -
 
 def pausing(now: Pausing, world_size: int, besides: Verdict) -> Verdict:
     """What goes on while no rank finishes a step, though all is well. besides: what is said of the steps before."""
-    who = "" if len(now.ranks) == world_size else f" on rank {rank_list(now.ranks, world_size)}"
+    who = "" if len(now.ranks) == world_size else f" on {named_ranks(now.ranks, world_size)}"
     others = "; the others wait" if who else ""
     lead = f"{now.kind}{who} for {duration(now.seconds)}{others}"
     topic = ("pausing", now.kind, *(map(str, sorted(now.ranks)) if who else ()), *besides.topic)
@@ -233,7 +230,7 @@ def stalled(idle_s: float, steps: dict[int, int], phases: dict[int, str], world_
     least, most = min(steps.values()), max(steps.values())
     if least < most:
         behind = [rank for rank, step in steps.items() if step == least]
-        where = f"rank {rank_list(behind, world_size)} at step {least:,}, the others at {most:,}"
+        where = f"{named_ranks(behind, world_size)} at step {least:,}, the others at {most:,}"
     else:
         by_phase: dict[str, list[int]] = {}
         for rank, phase in phases.items():

@@ -37,7 +37,7 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 
 
 def rank_list(ranks: Sequence[int], world_size: int) -> str:
-    """Ranks in few words: all, 0-3 7 or, where that gets long, 0-3 7 … (37)."""
+    """Ranks in few words: all; 0-3, 7; or, where that gets long, 0-3, 7 … (37)."""
     ordered = sorted(ranks)
     if len(ordered) == world_size and world_size > 1:
         return "all"
@@ -48,7 +48,14 @@ def rank_list(ranks: Sequence[int], world_size: int) -> str:
         else:
             spans.append((rank, rank))
     words = [str(a) if a == b else f"{a}-{b}" for a, b in spans]
-    return " ".join(words) if len(words) <= 6 else f"{' '.join(words[:6])} … ({len(ordered)})"
+    return ", ".join(words) if len(words) <= 6 else f"{', '.join(words[:6])} … ({len(ordered)})"
+
+
+def named_ranks(ranks: Sequence[int], world_size: int) -> str:
+    """Ranks as the subject of a sentence: rank 2; ranks 0, 2-3; both ranks; all 4 ranks. world_size 0: not known."""
+    if len(ranks) == world_size > 1:
+        return "both ranks" if world_size == 2 else f"all {world_size:,} ranks"
+    return f"rank{'s' * (len(ranks) != 1)} {rank_list(ranks, world_size)}"
 
 
 def duration(seconds: float) -> str:

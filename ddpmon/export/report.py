@@ -9,7 +9,7 @@ from typing import Any
 from ddpmon import numbers, runs
 from ddpmon.analysis.kinds import kind_named
 from ddpmon.analysis.processes.failures import headline
-from ddpmon.analysis.words import MOST_FINDINGS, NO_VALUE, counted, duration, rank_list
+from ddpmon.analysis.words import MOST_FINDINGS, NO_VALUE, counted, duration, named_ranks
 from ddpmon.errors import DdpmonError
 from ddpmon.export.width import columns, cut, wrapped
 from ddpmon.messages import END_STATES, PHASES, Snapshot
@@ -229,8 +229,7 @@ def earlier(report: dict[str, Any]) -> list[str]:
     size = report["run"]["world_size"]
     lines = []
     for window, ranks in sorted(groups.items()):
-        ranks_text = f"rank{'s' if len(ranks) > 1 else ''} {rank_list(ranks, size)}"
-        lines.append(f"{ranks_text}: {_means_over(window)}, the last with the other ranks")
+        lines.append(f"{named_ranks(ranks, size)}: {_means_over(window)}, the last with the other ranks")
     return lines
 
 

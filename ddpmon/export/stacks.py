@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ddpmon.analysis.processes.hangs import alike, line_of, who_of
+from ddpmon.analysis.processes.hangs import alike, line_of
+from ddpmon.analysis.words import named_ranks
 from ddpmon.messages import OWN_PHASES, Stack, StackView
 from ddpmon.plain import plain
 
@@ -33,7 +34,7 @@ def facts(views: Sequence[StackView], fresh: set[int], now: float) -> list[dict[
 
 
 def _heading(ranks: Sequence[int], world_size: int, stack: Stack) -> str:
-    who, line = who_of(ranks, world_size), plain(line_of(stack))
+    who, line = named_ranks(ranks, world_size), plain(line_of(stack))
     if stack.collective is None or not stack.blocked:
         return f"{who} in {line}"
     return f"{who} {'waits' if len(ranks) == 1 else 'wait'} in {plain(stack.collective.name)}, from {line}"

@@ -12,7 +12,7 @@ from operator import attrgetter
 
 import zmq
 
-from ddpmon.analysis.words import counted, rank_list
+from ddpmon.analysis.words import counted, named_ranks
 from ddpmon.hub import curve_keys
 from ddpmon.hub.admission import DOMAIN, UNNUMBERED, Admission
 from ddpmon.hub.bundles import IN_FLIGHT
@@ -351,12 +351,12 @@ class Downlink:
         for (severity, sentence), nodes in said.items():
             those = [process for node in nodes for process in by_node.get(node.number, ())]
             last = max((process.steps for process in those), default=0)
-            numbers = rank_list([process.rank for process in those], self._store.registry.world_size)
+            named = named_ranks([process.rank for process in those], self._store.registry.world_size)
             first = min(nodes, key=attrgetter("number"))
             text = sentence.format(
                 who=first.host if len(nodes) == 1 else f"{first.host} and {counted(len(nodes) - 1, 'other host')}",
                 are="is" if len(nodes) == 1 else "are",
-                ranks=f"rank{'s' * (len(those) > 1)} {numbers}, last step {last:,}",
+                ranks=f"{named}, last step {last:,}",
                 its="its hub" if len(nodes) == 1 else "their hubs",
             )
             self._store.add_event(unix, severity, text)

@@ -32,6 +32,7 @@ from ddpmon.analysis.steps.waits import split
 from ddpmon.analysis.steps.window import Window
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.verdict import Pausing
+from ddpmon.analysis.words import named_ranks
 from ddpmon.messages import END_STATES, PAUSES, PHASES, Digest, Event, Failure, Finding, Pause, Sample, Scalar, Step
 from ddpmon.plain import utf8
 from ddpmon.runs import Run
@@ -338,8 +339,9 @@ class Intake:
         if not self._all_connected and len(self.registry.seats) == self.registry.world_size > 0:
             self._all_connected = True
             again = f", attempt {self.registry.attempt + 1}" if self.registry.attempt else ""
-            count = self.registry.world_size
-            self.add_event(unix, "info", f"{f'all {count} ranks' if count > 1 else 'the rank'} connected{again}")
+            size = self.registry.world_size
+            who = named_ranks(range(size), size) if size > 1 else "the rank"
+            self.add_event(unix, "info", f"{who} connected{again}")
 
     @property
     def step(self) -> int:

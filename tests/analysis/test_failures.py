@@ -142,7 +142,7 @@ def test_who_only_lost_its_peers_is_told_beside_those_who_failed_alike():
     assert sentence(first((), told[:3], {}), 4) == "ranks 1-2 failed alike: ValueError: no; 2 others then stopped"
     assert events(told, 4) == [
         ("critical", "ranks 1-2 failed alike: ValueError: no"),
-        ("warn", "ranks 0 3 lost their peers and failed too"),
+        ("warn", "ranks 0, 3 lost their peers and failed too"),
     ]
 
 

@@ -37,7 +37,7 @@ def test_its_transfer_is_named_and_not_its_work(over):
     assert (finding.kind, finding.severity, finding.ranks, finding.phase) == ("slow_link", "warn", late, "transfer")
     assert finding.cost_ms == pytest.approx(max(over), abs=0.5)
     assert "on far" in finding.text
-    who = "ranks 1 3 leave" if len(late) > 1 else "rank 2 leaves"
+    who = "ranks 1, 3 leave" if len(late) > 1 else "rank 2 leaves"
     assert f"and {who} each all-reduce" in finding.advice
     assert (finding.evidence["sent_bytes_per_s"], finding.evidence["peers_sent_bytes_per_s"]) == (3e7, 8e8)
     assert (finding.evidence["received_bytes_per_s"], finding.evidence["peers_received_bytes_per_s"]) == (4e7, 9e8)

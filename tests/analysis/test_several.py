@@ -155,15 +155,15 @@ def test_they_are_announced_once_from_their_first_step_and_once_when_they_keep_u
     whole = world(dict.fromkeys((1, 3, 6), ("data", LITTLE)), steps=1400, begin=300, end=900)
     moments = list(unfolding(whole))
     begun, ended = (text for _, texts in moments for text in texts)
-    assert begun.startswith("ranks 1 3 6 are slow: +")
-    assert ended.startswith("ranks 1 3 6 keep up again; it cost ")
+    assert begun.startswith("ranks 1, 3, 6 are slow: +")
+    assert ended.startswith("ranks 1, 3, 6 keep up again; it cost ")
     lasting = [f for found, _ in moments for f in above_info(found)]
     assert {f.since_step for f in lasting} <= {301, 302, 303}
     assert {tuple(f.ranks) for f in lasting} == {(1, 3, 6)}
     (over,) = [f for f in moments[-1][0] if f.kind == "several_stragglers"]
     assert (over.severity, over.ranks) == ("info", [1, 3, 6])
     assert abs(over.until_step - 901) <= 1
-    assert over.text.startswith("ranks 1 3 6 were slow from step 30")
+    assert over.text.startswith("ranks 1, 3, 6 were slow from step 30")
 
 
 def test_one_that_joins_them_is_no_further_event():
@@ -171,7 +171,7 @@ def test_one_that_joins_them_is_no_further_event():
     own[200:, (1, 3, 6), 0] += LITTLE
     own[500:, 7, 0] += LITTLE
     moments = list(unfolding(world_with(own)))
-    assert [text for _, texts in moments for text in texts if not text.startswith("ranks 1 3 6 are slow")] == []
+    assert [text for _, texts in moments for text in texts if not text.startswith("ranks 1, 3, 6 are slow")] == []
     (last,) = above_info(moments[-1][0])
     assert last.ranks == [1, 3, 6, 7]
 
@@ -182,7 +182,7 @@ def test_ranks_that_wander_are_not_several_late_ones(seed):
     assert [f for found, _ in unfolding(world_with(own)) for f in found if f.kind == "several_stragglers"] == []
 
 
-SEVERAL = Finding("several_stragglers", "warn", "ranks 1 3 6 are slow", [1, 3, 6], "data", 10, cost_ms=1.0)
+SEVERAL = Finding("several_stragglers", "warn", "ranks 1, 3, 6 are slow", [1, 3, 6], "data", 10, cost_ms=1.0)
 ALONE = Finding("straggler", "warn", "rank 3 is slow", [3], "data", 10, cost_ms=1.0)
 
 

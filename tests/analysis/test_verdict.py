@@ -7,7 +7,7 @@ from ddpmon.analysis.processes.unarmed import ENVIRONMENT, FLAGS, LATE, Unarmed
 from ddpmon.analysis.run_state import Signs, state
 from ddpmon.analysis.steps.summary import summarise
 from ddpmon.analysis.verdict import Waiting
-from ddpmon.analysis.words import rank_list
+from ddpmon.analysis.words import named_ranks, rank_list
 from ddpmon.messages import Finding
 from tests.worlds import own_times, world_with
 
@@ -45,8 +45,8 @@ def test_the_state_follows_from_the_signs(signs, expected):
         (Waiting(1, launcher=True), ["torchrun is starting", "1 rank to come"]),
         (Waiting(0), ["the command is about to start"]),
         (Waiting(0, launcher=True), ["the command is running; no rank was heard yet"]),
-        (Waiting(4, True, {}, frozenset(range(4))), ["0/4 ranks connected", "importing torch: all"]),
-        (Waiting(4, True, {0: 1, 1: 2}, frozenset(range(3))), ["2/4", "importing torch: 2", "not started: 3"]),
+        (Waiting(4, True, {}, frozenset(range(4))), ["0/4 ranks connected", "started, not heard yet: all"]),
+        (Waiting(4, True, {0: 1, 1: 2}, frozenset(range(3))), ["2/4", "heard yet: 2", "not started: 3"]),
         (Waiting(4, True, {0: 1, 1: 2}, frozenset(range(3))), ["init_process_group: 0", "building the model: 1"]),
         (Waiting(2, True, {0: 3, 1: 3}, frozenset({0, 1})), ["2/2", "in the first step: all"]),
     ],
@@ -66,7 +66,7 @@ def test_ranks_that_run_torch_without_the_probe_are_told_with_what_to_do():
     facts = Waiting(2, True, {}, frozenset({0, 1}), unarmed())
     sentence, severity = said(verdict.waiting(facts))
     assert sentence == (
-        "all ranks run torch unwatched: put import ddpmon; ddpmon.init() in the script "
+        "both ranks run torch unwatched: put import ddpmon; ddpmon.init() in the script "
         "(the probe is not armed: python -E, -I or -S keeps it out)"
     )
     assert severity == "warn"
@@ -77,7 +77,7 @@ def test_what_the_other_ranks_wait_for_is_told_too():
     sentence = verdict.waiting(facts).text
     assert sentence.startswith("rank 2 runs torch unwatched: pass PYTHONPATH and DDPMON_* on to them (")
     assert sentence.endswith(
-        "); 1/4 ranks connected; not started: 3; importing torch: 1; not yet in init_process_group: 0"
+        "); 1/4 ranks connected; not started: 3; started, not heard yet: 1; not yet in init_process_group: 0"
     )
 
 
@@ -92,13 +92,15 @@ def test_processes_without_a_rank_are_told_by_their_pids():
 )
 def test_a_rank_that_still_imports_torch_or_is_gone_is_no_reason_to_worry(processes):
     facts = Waiting(2, True, {}, frozenset({0, 1}), processes)
-    assert said(verdict.waiting(facts)) == ("0/2 ranks connected; importing torch: all", "info")
+    assert said(verdict.waiting(facts)) == ("0/2 ranks connected; started, not heard yet: all", "info")
 
 
 def test_many_ranks_are_named_in_few_words():
-    assert rank_list([3, 1, 2, 7], 64) == "1-3 7"
+    assert rank_list([3, 1, 2, 7], 64) == "1-3, 7"
     assert rank_list(range(64), 64) == "all"
-    assert rank_list(range(0, 64, 2), 64) == "0 2 4 6 8 10 … (32)"
+    assert [named_ranks(ranks, 4) for ranks in ([2], [0, 3, 2], range(4))] == ["rank 2", "ranks 0, 2-3", "all 4 ranks"]
+    assert named_ranks([0, 1], 2) == "both ranks"
+    assert rank_list(range(0, 64, 2), 64) == "0, 2, 4, 6, 8, 10 … (32)"
 
 
 def test_a_clean_run_says_how_even_it_is():
@@ -120,7 +122,7 @@ def test_a_stall_names_the_rank_that_is_behind_or_where_each_is():
     behind = verdict.stalled(34, {0: 12, 1: 11, 2: 12}, {0: "backward", 1: "data", 2: "backward"}, 3).text
     assert behind == "no rank finished a step for 34 s; rank 1 at step 11, the others at 12"
     even = verdict.stalled(34, {0: 12, 1: 12, 2: 12}, {0: "backward", 1: "data", 2: "backward"}, 3).text
-    assert even.endswith("; 1 in data; 0 2 in backward")
+    assert even.endswith("; 1 in data; 0, 2 in backward")
 
 
 def test_a_run_that_ended_well_without_a_step_is_worth_a_look():
@@ -133,7 +135,7 @@ def test_a_run_that_ended_well_without_a_step_is_worth_a_look():
 def test_a_run_that_nobody_watched_says_so_at_its_end(state, how):
     waited = Waiting(2, unarmed=unarmed(seconds=0.0, gone=True))
     sentence, severity = said(verdict.ended(state, [], 0, 3.0, None, waited))
-    assert sentence.startswith(f"{how}, no step seen: all ranks ran torch unwatched: put import ddpmon; ddpmon.init()")
+    assert sentence.startswith(f"{how}, no step seen: both ranks ran torch unwatched: put import ddpmon; ddpmon.init()")
     assert severity == "warn"
 
 
@@ -203,7 +205,7 @@ def test_what_stands_out_of_a_verdict_is_who_or_what_it_is_about():
     pauses = verdict.pausing(verdict.Pausing("evaluation", [0, 1], 3.0), 2, verdict.running([slow], None))
     told = {
         "rank 1 is slow:": verdict.running([slow], None),
-        "all ranks run torch unwatched:": verdict.waiting(Waiting(2, True, {}, frozenset({0, 1}), unarmed())),
+        "both ranks run torch unwatched:": verdict.waiting(Waiting(2, True, {}, frozenset({0, 1}), unarmed())),
         "the recording cannot be written:": verdict.unwritable("disk full: /tmp"),
         "rank 2 failed first:": ended,
         "evaluation for 3.0 s; rank 1 is slow:": pauses,

@@ -33,7 +33,7 @@ def test_every_rank_says_where_it_is_one_that_holds_the_gil_and_one_that_was_sto
     first, *_ = told.stdout.split("\n\n")
     assert first.startswith("rank 1 in standing.py:")
     assert "keeps_the_lock" in first
-    assert "ranks 0 2 wait in DDP's gradient all-reduce" in told.stdout
+    assert "ranks 0, 2 wait in DDP's gradient all-reduce" in told.stdout
     (watched.folder / "lock-1.end").touch()
     pipe.write_bytes(b"x")
     watched.trains()

@@ -143,7 +143,7 @@ def test_a_usage_error_is_told_where_a_launcher_of_the_users_keeps_no_ranks_outp
     stage.hub()
     (stage.dir / "logs" / "launcher.log").write_text(LAUNCHER)
     stage.finish(exit_code=1)
-    said = "all 2 ranks failed alike: exit 2: train.py: error: unrecognized arguments: --foo"
+    said = "both ranks failed alike: exit 2: train.py: error: unrecognized arguments: --foo"
     assert recorded_report(stage.run)["verdict"] == said
 
 

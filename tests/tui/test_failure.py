@@ -12,7 +12,7 @@ from tests.tui import snapshots
     ("ranks", "head"),
     [
         ([3], "rank 3 on node00: how it failed"),
-        ([3, 5, 6], "ranks 3 5-6 failed alike; rank 3 on node00:"),
+        ([3, 5, 6], "ranks 3, 5-6 failed alike; rank 3 on node00:"),
         (list(range(8)), "all 8 ranks failed alike; rank 0 on node00:"),
     ],
 )

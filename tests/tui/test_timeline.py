@@ -241,4 +241,4 @@ def test_a_host_that_is_late_is_mended_by_its_name():
 
 def test_ranks_that_are_late_together_are_mended_together():
     steps = [TimelineStep(1, 45.0, 2, 33.0), TimelineStep(2, 45.0, 2, 33.0)]
-    assert what_if(TimelineView(steps, [], 4, 1, [1, 3])).startswith("with ranks 1 3 as their peers these steps take")
+    assert what_if(TimelineView(steps, [], 4, 1, [1, 3])).startswith("with ranks 1, 3 as their peers these steps take")

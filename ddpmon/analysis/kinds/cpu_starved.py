@@ -12,7 +12,7 @@ from ddpmon.analysis.evidence import Cpu, starved_share
 from ddpmon.analysis.kinds import several_stragglers, straggler
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.analysis.words import counted, rank_list
+from ddpmon.analysis.words import counted, named_ranks
 from ddpmon.messages import DeviceMark, Finding
 
 FEWEST_SAMPLES = Threshold(
@@ -112,7 +112,8 @@ def words(detection: Detection[CpuStarved]) -> Words:
     cores, threads, ranks = facts.cores or 0, facts.compute_threads, facts.ranks
     many = f"{ranks} rank{'s' if ranks > 1 else ''}" + (f" of {threads} threads" if threads > 1 else "")
     everyone = len(detection.ranks) == ranks > 1
-    who = "each waits" if everyone else f"rank {rank_list(detection.ranks, facts.world_size)} waits"
+    verb = "waits" if len(detection.ranks) == 1 else "wait"
+    who = "each waits" if everyone else f"{named_ranks(detection.ranks, facts.world_size)} {verb}"
     waits = f"{who} {facts.starved_share:.0%} of the time for a core"
     if cores and ranks * threads > cores:
         lead = f"{many} on {cores} core{'s' if cores > 1 else ''}:"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.analysis.words import MIB, fitting, rank_list
+from ddpmon.analysis.words import MIB, fitting, named_ranks
 from ddpmon.messages import DeviceMark
 
 NEARLY_FULL = Threshold(
@@ -51,7 +51,7 @@ def words(detection: Detection[GpuMemory]) -> Words:
     return Words(
         fitting(
             f"{lead} {facts.left_bytes / MIB:,.0f} MiB left",
-            f"; ranks {rank_list(ranks, facts.world_size)} above {NEARLY_FULL.enter:.0%}" if len(ranks) > 1 else "",
+            f"; {named_ranks(ranks, facts.world_size)} above {NEARLY_FULL.enter:.0%}" if len(ranks) > 1 else "",
         ),
         "A longer batch than any so far would not fit: smaller batches, activation checkpointing or"
         " PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True. How much of it is torch's cache was not measured.",

@@ -9,7 +9,7 @@ import numpy as np
 
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.processes.conditions import SLOWER_CLOCK
-from ddpmon.analysis.words import fitting, rank_list
+from ddpmon.analysis.words import fitting, named_ranks
 from ddpmon.messages import DeviceMark
 
 HARMLESS = frozenset({"power cap"})
@@ -68,7 +68,7 @@ def words(detection: Detection[GpuThrottled]) -> Words:
     facts, s = detection.facts, "s" if len(detection.ranks) > 1 else ""
     hold = "hold their" if s else "holds its"
     clock = f", {facts.clock_mhz:,.0f} of {facts.others_clock_mhz:,.0f} MHz" if facts.is_slower else ""
-    lead = f"GPU{s} of rank{s} {rank_list(detection.ranks, facts.world_size)} {hold} clocks down:"
+    lead = f"GPU{s} of {named_ranks(detection.ranks, facts.world_size)} {hold} clocks down:"
     return Words(
         fitting(f"{lead} {', '.join(facts.reasons)}", clock),
         "Look at cooling and power limits (nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER): all ranks wait"

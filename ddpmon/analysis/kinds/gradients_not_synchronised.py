@@ -9,7 +9,7 @@ from ddpmon.analysis.kinds import replicas_differ
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.processes.parallelism import meant_to_differ
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.analysis.words import rank_list
+from ddpmon.analysis.words import named_ranks
 
 AGAIN_STEPS = Threshold(
     100,
@@ -66,7 +66,7 @@ def detect(moment: Moment) -> Iterator[Detection[GradientsNotSynchronised]]:
 def words(detection: Detection[GradientsNotSynchronised]) -> Words:
     """Who did so how often."""
     facts, ranks = detection.facts, detection.ranks
-    who = "every rank" if len(ranks) == facts.world_size > 1 else f"rank {rank_list(ranks, facts.world_size)}"
+    who = "every rank" if len(ranks) == facts.world_size > 1 else named_ranks(ranks, facts.world_size)
     most = max(facts.optimizer_steps.values())
     text = f"{who} updated weights {most:,} times with gradients DDP never reduced"
     if facts.replicas_differ is not None:

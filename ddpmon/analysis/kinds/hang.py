@@ -15,9 +15,8 @@ from ddpmon.analysis.processes.hangs import (
     not_heard,
     silence,
     silence_line,
-    who_of,
 )
-from ddpmon.analysis.words import duration
+from ddpmon.analysis.words import duration, named_ranks
 from ddpmon.messages import Collective, Stack
 
 
@@ -85,7 +84,7 @@ def words(detection: Detection[Hang]) -> Words:
     facts, standstill = detection.facts, detection.facts.standstill
     stacks, world, waiting, late = standstill.stacks, standstill.world_size, facts.waiting, facts.late
     where = facts.collective or "a collective"
-    who, others = who_of(late, world), who_of(waiting, world)
+    who, others = named_ranks(late, world), named_ranks(waiting, world)
     if facts.gone and waiting:
         wait = "waits" if len(waiting) == 1 else "wait"
         return Words(f"{who} ended; {others} {wait} in {where}", f"Look at the last output of {who} in the run's logs.")
@@ -104,10 +103,11 @@ def words(detection: Detection[Hang]) -> Words:
             text = f"{text}; {others} {'waits' if len(waiting) == 1 else 'wait'} in {where}"
         return Words(text, advice)
     if first is not None and waiting:
-        advice = f"Look at what {who} does in {line_of(first)}."
+        does = "does" if len(late) == 1 else "do"
+        advice = f"Look at what {who} {does} in {line_of(first)}."
         if len({line_of(stacks[rank]) for rank in stacks}) == 1:
             advice = f"All ranks are at {line_of(first)}; look at what the call before it did on {who}."
-        lead = f"{who} does not reach {where}:"
+        lead = f"{who} {does} not reach {where}:"
         return Words(f"{lead} in {line_of(first)}", advice, lead=lead)
     lines = {line_of(stack) for stack in stacks.values()}
     line = line_of(next(iter(stacks.values()))) if len(lines) == 1 else f"{len(lines)} different places"

@@ -14,7 +14,7 @@ from ddpmon.analysis.kinds.late_ranks import LateRank
 from ddpmon.analysis.kinds.own_time import WORTH, caveat, forward_may_be
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.analysis.words import fitting, rank_list
+from ddpmon.analysis.words import fitting, named_ranks
 from ddpmon.messages import Finding
 
 BEGINNING = 5
@@ -118,11 +118,11 @@ def gain_words(facts: Late, otherwise: str, late: int = 1) -> tuple[str, str]:
     """
     if facts.with_ranks is None or facts.gain_together is None:
         return f"; {facts.gain:.2f}x if {otherwise}", ""
-    many = len(facts.with_ranks) > 1
-    others = f"rank{'s' if many else ''} {rank_list(facts.with_ranks, facts.world_size)} {'are' if many else 'is'}"
+    many, count = len(facts.with_ranks) > 1, len(facts.with_ranks) + late
+    others = f"{named_ranks(facts.with_ranks, facts.world_size)} {'are' if many else 'is'}"
     return (
         f"; {facts.gain_together:.2f}x only if {others} fixed too",
-        f"; {facts.gain_together:.2f}x if all {len(facts.with_ranks) + late} late ranks are fixed",
+        f"; {facts.gain_together:.2f}x if {'both' if count == 2 else f'all {count}'} late ranks are fixed",
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, STAYS, since
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.analysis.words import fitting, rank_list
+from ddpmon.analysis.words import fitting, named_ranks
 
 AWAY = Threshold(
     1.0,
@@ -66,7 +66,7 @@ def words(detection: Detection[LossDiverged]) -> Words:
     """Whose, and how far."""
     facts = detection.facts
     many = len(detection.ranks) > 1
-    who = f"rank{'s' if many else ''} {rank_list(detection.ranks, facts.world_size)}"
+    who = named_ranks(detection.ranks, facts.world_size)
     lead = f"{who}:"
     return Words(
         fitting(f"{lead} loss {facts.loss:.4g}, the others' {facts.median_loss:.4g}", ", for the whole window"),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
-from ddpmon.analysis.words import rank_list
+from ddpmon.analysis.words import named_ranks
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,8 @@ def words(detection: Detection[LossNotFinite]) -> Words:
     """On whom, since when."""
     ranks, world_size = detection.ranks, detection.facts.world_size
     everyone = len(ranks) == world_size > 1
-    who = f"rank{'s' if len(ranks) > 1 else ''} {rank_list(ranks, world_size)}"
     return Words(
-        f"loss is {detection.facts.value} on {f'all {world_size} ranks' if everyone else who} since step"
-        f" {detection.since_step:,}",
+        f"loss is {detection.facts.value} on {named_ranks(ranks, world_size)} since step {detection.since_step:,}",
         "Every rank at once: look at the learning rate, the precision (fp16 without loss scaling) and the model."
         if everyone
         else "Stop and look at that step's batch and learning rate; gradients that are not finite reach every rank.",

@@ -10,7 +10,7 @@ import numpy as np
 from ddpmon.analysis.evidence import Memory
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.analysis.words import MIB, fitting, rank_list
+from ddpmon.analysis.words import MIB, fitting, named_ranks
 from ddpmon.messages import DeviceMark
 
 FEWEST_SAMPLES = Threshold(
@@ -85,7 +85,7 @@ def _growing(ranks: Sequence[Memory], world_size: int) -> Iterator[MemoryGrowth]
 def words(detection: Detection[MemoryGrowth]) -> Words:
     """How fast, of whom."""
     facts = detection.facts
-    several = f"; grows on ranks {rank_list(detection.ranks, facts.world_size)}" if len(detection.ranks) > 1 else ""
+    several = f"; grows on {named_ranks(detection.ranks, facts.world_size)}" if len(detection.ranks) > 1 else ""
     return Words(
         fitting(
             f"rank {facts.rank}'s memory grows {facts.bytes_per_s * 60 / MIB:,.0f} MiB a minute,"

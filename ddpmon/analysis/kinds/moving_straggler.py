@@ -37,7 +37,7 @@ from ddpmon.analysis.steps.turns import SHORTEST_TURN, turns
 from ddpmon.analysis.steps.what_if import gain_all_at_median
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.analysis.words import fitting, rank_list
+from ddpmon.analysis.words import fitting, named_ranks
 from ddpmon.messages import OWN_PHASES, Finding
 
 INVOLVED = Threshold(
@@ -260,10 +260,11 @@ def words(detection: Detection[MovingStraggler]) -> Words:
 
 def _words_of_turns(detection: Detection[MovingStraggler]) -> Words:
     facts = detection.facts
+    who = named_ranks(detection.ranks, facts.world_size).capitalize()
     advice = (
-        f"Ranks {rank_list(detection.ranks, facts.world_size)} are each late for some {facts.turn_steps} steps, then"
-        " others are: other programs on their cores or GPUs, clocks that rise and fall, a shared disk or network. No"
-        " rank is slow for good; what it is was not measured."
+        f"{who} are each late for some {facts.turn_steps} steps, then others are: other programs on their cores or"
+        " GPUs, clocks that rise and fall, a shared disk or network. No rank is slow for good; what it is was not"
+        " measured."
     )
     lead = f"ranks are late in turn, each for some {facts.turn_steps} steps:"
     return Words(
@@ -282,7 +283,7 @@ def _advice(detection: Detection[MovingStraggler]) -> str:
         )
     sizes = "the sizes of batches are alike" if facts.counts_samples else "the sizes of batches were not measured"
     return (
-        f"Look at what takes its turn in {detection.phase} on ranks {rank_list(detection.ranks, facts.world_size)}:"
+        f"Look at what takes its turn in {detection.phase} on {named_ranks(detection.ranks, facts.world_size)}:"
         f" batches of uneven length, a shared disk, a collection of garbage; {sizes}, and what it is was not measured."
     )
 

@@ -12,7 +12,7 @@ from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.steps.pauses import Pause, Times
 from ddpmon.analysis.steps.recurrence import OCCURRENCES, goes_on
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.analysis.words import duration, fitting, rank_list
+from ddpmon.analysis.words import duration, fitting, named_ranks
 from ddpmon.messages import PAUSE, PAUSES, STARTING_WORKERS
 
 SHARE = Threshold(
@@ -142,7 +142,7 @@ def words(detection: Detection[TimeInPauses]) -> Words:
     """What it is, if that is known, and what share of the time it takes."""
     facts = detection.facts
     if facts.every is None:
-        who = f" on rank {rank_list(detection.ranks, facts.world_size)} alone" if detection.ranks else ""
+        who = f" on {named_ranks(detection.ranks, facts.world_size)} alone" if detection.ranks else ""
         takes = f"{facts.of}{who} takes {facts.share:.0%} of the time since the first step"
         text = fitting(takes, f": {facts.count:,} times, {duration(facts.seconds)}")
         return Words(text, ADVICE.get(facts.of), lead=f"{takes}:")

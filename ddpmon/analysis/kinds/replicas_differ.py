@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.processes.parallelism import meant_to_differ, trains_apart, with_ddp
-from ddpmon.analysis.words import rank_list
+from ddpmon.analysis.words import named_ranks
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ def words(detection: Detection[ReplicasDiffer]) -> Words:
         )
     which = f" of model {facts.model}" if facts.model else ""
     if len(ranks) == facts.compared:
-        text = f"the weights{which} of ranks {rank_list(ranks, facts.world_size)} differ {since}"
+        text = f"the weights{which} of {named_ranks(ranks, facts.world_size)} differ {since}"
     else:
-        who = f"rank {ranks[0]} has" if len(ranks) == 1 else f"ranks {rank_list(ranks, facts.world_size)} have"
+        who = f"{named_ranks(ranks, facts.world_size)} {'has' if len(ranks) == 1 else 'have'}"
         text = f"{who} other weights{which} than the rest {since}"
     return Words(
         text,
@@ -59,10 +59,10 @@ def words(detection: Detection[ReplicasDiffer]) -> Words:
 
 
 def _each(ranks: Sequence[int], world_size: int) -> str:
-    listed = rank_list(ranks, world_size)
-    if listed == "all":
+    if len(ranks) == world_size:
         return "each rank trains"
-    return f"rank {listed} trains" if len(ranks) == 1 else f"each of ranks {listed} trains"
+    named = named_ranks(ranks, world_size)
+    return f"{named} trains" if len(ranks) == 1 else f"each of {named} trains"
 
 
 KIND = Kind("replicas_differ", subject="world", gone="", words=words, detect=detect)

@@ -13,7 +13,7 @@ from ddpmon.analysis.kinds.late_ranks import LateRank, over_for_each
 from ddpmon.analysis.kinds.late_together import LateTogether, late_together, of_last_time
 from ddpmon.analysis.kinds.own_time import SOME_STEPS, WORTH, caveat, forward_may_be
 from ddpmon.analysis.steps.world import World
-from ddpmon.analysis.words import WIDTH, fitting, rank_list
+from ddpmon.analysis.words import WIDTH, fitting, named_ranks
 from ddpmon.messages import Finding
 
 ADVICE = {
@@ -126,15 +126,15 @@ class Several:
 
 def words(detection: Detection[SeveralStragglers]) -> Words:
     """Which ranks, in which phase, by how much, and what mending all of them gains."""
-    facts, ranks = detection.facts, rank_list(detection.ranks, detection.facts.world_size)
+    facts, ranks = detection.facts, named_ranks(detection.ranks, detection.facts.world_size)
     where = detection.phase or "in several phases"
     over = f"{facts.phase_excess_ms:+.1f} ms {where}"
     if detection.until_step is not None:
-        lead = f"ranks {ranks} were slow from step {detection.since_step:,} to {detection.until_step:,}:"
-        brief = f"ranks {ranks} were slow until step {detection.until_step:,}"
-        advice = f"It is over: look at what ranks {ranks} had in common then, and in their logs."
+        lead = f"{ranks} were slow from step {detection.since_step:,} to {detection.until_step:,}:"
+        brief = f"{ranks} were slow until step {detection.until_step:,}"
+        advice = f"It is over: look at what {ranks} had in common then, and in their logs."
         return Words(fitting(f"{lead} {over}"), caveat(facts, advice), brief, lead)
-    lead = f"ranks {ranks} are slow:"
+    lead = f"{ranks} are slow:"
     begun = " from the start" if facts.from_the_start else f" since step {detection.since_step:,}"
     tail = f"; {facts.gain:.2f}x if {'both' if len(detection.ranks) == 2 else 'all'} are fixed"
     whole = f"{lead} {over}{begun}{tail}"

@@ -19,7 +19,7 @@ from ddpmon.analysis.processes.parallelism import collectives, with_ddp
 from ddpmon.analysis.statistics.arrays import medians, running_total
 from ddpmon.analysis.statistics.excess import EXPLAINS, SOME, chance, deviations, steady
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.analysis.words import fitting, rank_list
+from ddpmon.analysis.words import fitting, named_ranks
 
 FEWEST_RANKS = Threshold(
     3,
@@ -98,7 +98,7 @@ def _lacks_cores(rank: Conditions | None, share: float) -> bool:
 def words(detection: Detection[SlowLink]) -> Words:
     """Whose link, on which host, and what to examine."""
     facts, cost, many = detection.facts, detection.facts.transfer_over_ms, len(detection.ranks) > 1
-    who = f"rank{'s' if many else ''} {rank_list(detection.ranks, facts.world_size)}"
+    who = named_ranks(detection.ranks, facts.world_size)
     where = f" on {facts.hosts[0]}" if len(facts.hosts) == 1 else ""
     ddp = with_ddp(facts.parallelism)
     synchronisation = "all-reduce" if ddp else "collectives"

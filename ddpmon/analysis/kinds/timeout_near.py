@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
-from ddpmon.analysis.processes.hangs import Standstill, absent, line_of, who_of
+from ddpmon.analysis.processes.hangs import Standstill, absent, line_of
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.analysis.words import fitting
+from ddpmon.analysis.words import fitting, named_ranks
 
 NEAR = Threshold(
     0.5,
@@ -88,7 +88,7 @@ def words(detection: Detection[TimeoutNear]) -> Words:
             brief,
             lead,
         )
-    who = who_of(late, facts.world_size)
+    who = named_ranks(late, facts.world_size)
     be, do = ("is", "does") if len(late) == 1 else ("are", "do")
     lead = f"{who} {be} waited for:"
     text = fitting(f"{lead} {end}")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from ddpmon.analysis.processes.alike import alike, same_words, together
-from ddpmon.analysis.words import GIB, counted, rank_list
+from ddpmon.analysis.words import GIB, counted, named_ranks
 from ddpmon.messages import Failure
 
 _ENTRY = re.compile(
@@ -345,7 +345,7 @@ def headline(ranks: Sequence[int], cause: str, world_size: int) -> str:
 
 def who_failed(ranks: Sequence[int], world_size: int) -> str:
     """The beginning of the same, up to the colon."""
-    return f"rank {ranks[0]} failed:" if len(ranks) < 2 else f"{_ranks(ranks, world_size)} failed alike:"
+    return f"rank {ranks[0]} failed:" if len(ranks) < 2 else f"{named_ranks(ranks, world_size)} failed alike:"
 
 
 def events(failures: Sequence[Failure], world_size: int) -> list[tuple[str, str]]:
@@ -357,10 +357,6 @@ def events(failures: Sequence[Failure], world_size: int) -> list[tuple[str, str]
         sentences.append(("critical", headline(ranks, group[0].error, world_size)))
     lost = sorted({failure.rank for failure in failures} - {failure.rank for failure in causes})
     if lost:
-        who = f"rank {lost[0]} lost its" if len(lost) == 1 else f"{_ranks(lost, world_size)} lost their"
+        who = f"rank {lost[0]} lost its" if len(lost) == 1 else f"{named_ranks(lost, world_size)} lost their"
         sentences.append(("warn", f"{who} peers and failed too"))
     return sentences
-
-
-def _ranks(ranks: Sequence[int], world_size: int) -> str:
-    return f"all {world_size} ranks" if len(ranks) == world_size else f"ranks {rank_list(ranks, world_size)}"

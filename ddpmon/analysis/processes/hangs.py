@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ddpmon.analysis.words import counted, rank_list
+from ddpmon.analysis.words import counted, named_ranks
 from ddpmon.messages import Stack
 
 POINT_TO_POINT = {"send", "recv"}
@@ -109,12 +109,6 @@ def line_of(stack: Stack) -> str:
     return stack.frames[stack.own if stack.own is not None else 0]
 
 
-def who_of(ranks: Sequence[int], world_size: int) -> str:
-    """rank 2, ranks 0-2, all ranks."""
-    listed = rank_list(ranks, world_size)
-    return f"rank {listed}" if len(ranks) == 1 else "all ranks" if listed == "all" else f"ranks {listed}"
-
-
 def _silent(standstill: Standstill) -> tuple[Held | None, list[int]]:
     """How the kernel keeps silent ranks from running, the worst first, and which; None: it does not."""
     held = next((standstill.held[rank] for rank in standstill.silent if rank in standstill.held), None)
@@ -137,7 +131,7 @@ def silence_line(standstill: Standstill) -> str | None:
 def silence(standstill: Standstill) -> tuple[str, str]:
     """Why ranks are silent though their processes live, and what to do about it."""
     held, ranks = _silent(standstill)
-    who = who_of(ranks, standstill.world_size)
+    who = named_ranks(ranks, standstill.world_size)
     alone = len(ranks) == 1
     be = "is" if alone else "are"
     if held and held.how == "stopped":
@@ -162,7 +156,7 @@ def silence(standstill: Standstill) -> tuple[str, str]:
 def not_heard(standstill: Standstill) -> tuple[str, str]:
     """Name the hosts, or else the ranks, of which nothing is heard, and what to do about it."""
     ranks = sorted(standstill.unheard)
-    who = who_of(ranks, standstill.world_size)
+    who = named_ranks(ranks, standstill.world_size)
     hosts = list(dict.fromkeys(standstill.unheard[rank] for rank in ranks))
     if not all(hosts):
         be, does = ("is", "it runs") if len(ranks) == 1 else ("are", "they run")
@@ -171,6 +165,6 @@ def not_heard(standstill: Standstill) -> tuple[str, str]:
     those = hosts[0] if len(hosts) == 1 else f"{hosts[0]} and {counted(len(hosts) - 1, 'other host')}"
     be, its = ("is", "its") if len(hosts) == 1 else ("are", "their")
     return (
-        f"{those} {be} not heard (rank{'s' * (len(ranks) > 1)} {rank_list(ranks, standstill.world_size)})",
+        f"{those} {be} not heard ({named_ranks(ranks, standstill.world_size)})",
         f"See whether {those} {be} up and reached from here (ping): the machine, {its} link or {its} ddpmon is gone.",
     )

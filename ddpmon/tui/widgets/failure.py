@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpmon.analysis.words import counted, rank_list
+from ddpmon.analysis.words import counted, named_ranks
 from ddpmon.messages import Exit, RankView, Snapshot
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut, plain, title, wrap
@@ -38,7 +38,7 @@ def failure(rank: RankView, alike: list[int], world_size: int, width: int, heigh
     exit_ = rank.exit or Exit()
     host = plain(rank.host)
     failed_rank = f"rank {rank.rank}{f' on {host}' if host else ''}"
-    everyone = f"all {world_size} ranks" if len(alike) == world_size else f"ranks {rank_list(alike, world_size)}"
+    everyone = named_ranks(alike, world_size)
     lines = [title(f"{everyone} failed alike; {failed_rank}:" if alike else f"{failed_rank}: how it failed", width)]
     how = [f"exit code {exit_.code}"] if exit_.code is not None else []
     how += [f"killed by {plain(exit_.signal)}"] if exit_.signal else []

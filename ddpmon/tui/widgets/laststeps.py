@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from textual import events
 
 from ddpmon import numbers
-from ddpmon.analysis.words import rank_list
+from ddpmon.analysis.words import named_ranks
 from ddpmon.messages import HEAT_MOST, PHASES, Snapshot, TimelineStep, TimelineView, TimelineWish, Wish
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.filters import spans
@@ -92,7 +92,7 @@ def _mended(view: TimelineView) -> str:
     """Who is mended."""
     if view.mended_host or len(view.mended_ranks) < 2:
         return short_host(view.mended_host) or f"rank {view.mended}"
-    return f"ranks {rank_list(view.mended_ranks, len(view.mended_ranks) + 1)}"
+    return named_ranks(view.mended_ranks, 0)
 
 
 def _asked_alike(one: TimelineView, other: TimelineView) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from textual import events
 
-from ddpmon.analysis.words import rank_list
+from ddpmon.analysis.words import named_ranks
 from ddpmon.messages import PrintedWish, Wish
 from ddpmon.runs.logs import LAUNCHER, FoldedLine, Log, who
 from ddpmon.tui.frame import Frame
@@ -115,7 +115,7 @@ class LogList(Pane):
         if not hosts or self.rank is not None:
             return ""
         first, *others = hosts
-        whose = f"rank{'s' * (len(hosts[first]) > 1)} {rank_list(hosts[first], frame.snapshot.run.world_size)}"
+        whose = named_ranks(hosts[first], frame.snapshot.run.world_size)
         more = f", and {len(others)} more machine{'s' * (len(others) > 1)} likewise" if others else ""
         fetched = "" if frame.ended else "; ] fetches each rank's"
         return f"{whose} print{'s' * (len(hosts[first]) == 1)} on {first}: ddpmon logs {first}:{more}{fetched}"

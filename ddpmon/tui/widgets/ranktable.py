@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from textual import events
 
-from ddpmon.analysis.words import rank_list
+from ddpmon.analysis.words import named_ranks
 from ddpmon.messages import STAGES, RankView, Snapshot
 from ddpmon.tui import rank_marks
 from ddpmon.tui.blocks import ALL, Block
@@ -245,9 +245,7 @@ def _earlier(snapshot: Snapshot | None) -> str:
     windows = {rank.window for rank in stopped}
     if not stopped or snapshot is None:
         return ""
-    ranks_text = (
-        f"rank{'s' if len(stopped) > 1 else ''} {rank_list([rank.rank for rank in stopped], len(snapshot.ranks))}"
-    )
+    ranks_text = named_ranks([rank.rank for rank in stopped], len(snapshot.ranks))
     last = max(window[1] for window in windows if window is not None)
     return (
         f", {ranks_text} until step {last:,} " if len(windows) == 1 else f", {ranks_text} until step {last:,} at most "

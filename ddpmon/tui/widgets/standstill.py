@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ddpmon.analysis.words import named_ranks
 from ddpmon.messages import RankView, Snapshot, Stack
 from ddpmon.tui.lines import Line, cut, plain, title, wrap
 from ddpmon.tui.widgets.columns import HEALTH_WORDS
@@ -69,8 +70,7 @@ def standstill(snapshot: Snapshot, width: int, height: int) -> list[Line]:
     spare = max(0, room - len(groups))
     lines: list[Line] = []
     for group in groups[:room]:
-        many = len(group.ranks) > 1
-        ranks_text = f"rank{'s' * many} {' '.join(map(str, group.ranks[:12]))}{' …' * (len(group.ranks) > 12)}"
+        ranks_text = named_ranks(group.ranks, 0)
         ranks_text = f"{len(group.ranks):,} {ranks_text}" if len(group.ranks) > 6 else ranks_text
         mark, role = ("▲ ", "bad") if group.late else ("  ", "text")
         at = cut(group.place, max(1, width - _WHO - 2))
