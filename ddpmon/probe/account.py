@@ -7,16 +7,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
-from ddpmon.messages import MAX_NAMES, STAGE_TRAINING, SYNC_GRADIENTS
+from ddpmon.messages import STAGE_TRAINING, SYNC_GRADIENTS
 from ddpmon.probe.digest import SampledElements
-from ddpmon.probe.fetches import Fetches
 from ddpmon.probe.identity import Identity
-from ddpmon.probe.iteration import Iteration
 from ddpmon.probe.journal import Journal
-from ddpmon.probe.loops import Loops, Progress
 from ddpmon.probe.parallelism import Parallelism
 from ddpmon.probe.records import (
     BACKWARD,
@@ -30,39 +26,25 @@ from ddpmon.probe.records import (
     OTHER,
     DeviceEvent,
 )
-from ddpmon.probe.stepclock import StepClock
-
-WAITING = 10_000
-"""Values of `ddpmon.log`, and digests, that wait for the sending thread; who never sends keeps no more."""
+from ddpmon.probe.script_notes import WAITING, ScriptNotes
 
 
-class Account(Fetches):
+class Account(ScriptNotes):
     """Reads notes: each method with three arguments is the reader of one kind, at the moment `journal.now`."""
 
     def __init__(self, identity: Identity, parallelism: Parallelism, journal: Journal) -> None:
-        super().__init__(StepClock(journal.moment), journal)
-        self.iteration = Iteration(self.clock, lambda key: self._names.get(key, "model"))
-        self.loops = Loops(identity.note)
-        self.scalars: deque[tuple[int, str, object]] = deque(maxlen=WAITING)
+        super().__init__(identity, journal)
         self.sampled: deque[SampledElements] = deque(maxlen=WAITING)
         """Digests of replicas whose values are still to arrive from the device."""
-        self.total_steps: int | None = None
         self.updates = 0
         """The count in `messages.step_counter`, up to the note that is read."""
         self.unsynchronised = 0
         """Optimizer steps on gradients that were not synchronised, though there is a DDP model."""
-        self._identity = identity
         self._parallelism = parallelism
-        self._names: dict[int, str] = {}
-        """Of optimizers, by their id: what each updates."""
         self._models = False
         """Whether there was a DDP model at the last optimizer step."""
         self._forwards = False
         """Whether there ever was a forward with gradients."""
-        self._marked = False
-        """Whether the script marks its steps itself."""
-        self._marked_step = 0
-        """The marked step that runs now; 0: none."""
         self._arrival = 0
         self._arrived: DeviceEvent | None = None
         """When, on the device's timeline, the gradients of the next note were ready."""
@@ -93,7 +75,7 @@ class Account(Fetches):
 
         expecting: the first step has begun, its forward is done.
         """
-        if self.clock.step == 0 and not self._unreduced and not expecting:
+        if not (self.clock.step or self.clock.held or self._unreduced or expecting):
             self._begun = False
             self._begin_first_step()
 
@@ -264,6 +246,14 @@ class Account(Fetches):
         self.iteration.synchronised(marked=self._marked)
         self._step_done()
 
+    def shadowed(self, *_: object) -> None:
+        """This rank's data has run out, and it joined the synchronisation of the others: a step of theirs."""
+        self.pause_ends()
+        self.updates += 1
+        self.clock.cut(self._journal.now)
+        self.iteration.shadowed()
+        self._step_done()
+
     def _step_done(self) -> None:
         if self._parallelism.unsettled and self.clock.step:
             settled = self._parallelism.settle(
@@ -325,50 +315,6 @@ class Account(Fetches):
     def collected(self, duration_ns: int, *_: object) -> None:
         """The garbage collector stopped every thread for so long."""
         self.clock.gc += duration_ns
-
-    # --- what the script says ----------------------------------------------------------------------------------
-
-    def logged(self, values: list[tuple[str, object]], *_: object) -> None:
-        """Values of the current step: numbers, or readings on their way from the device."""
-        self.beats += 1
-        step = self._marked_step or self.clock.step + 1
-        self.scalars.extend((step, name, value) for name, value in values)
-
-    def step_entered(self, samples: int | None, total: int | None, _none: None) -> None:
-        """A step that the script marks itself begins."""
-        self._marked, self._marked_step = True, self.clock.step + 1
-        self.clock.marked_samples = samples
-        self._step_may_begin()
-        if total is not None:
-            self.total_steps = total
-
-    def step_left(self, *_: object) -> None:
-        """A marked step ends with its last gradient synchronisation; without any, here."""
-        self._marked_step = 0
-        if not self.clock.held:
-            self.clock.cut(self.clock.leave())
-        self.iteration.end()
-        self._step_done()
-
-    def close(self) -> None:
-        """The training thread trains no more: what it has synchronised are steps, though no optimizer took it."""
-        if self._marked:
-            self.iteration.end()
-        else:
-            self.iteration.close()
-
-    def phase_entered(self, name: str, *_: object) -> None:
-        """From now on, time also belongs to a name of the script's."""
-        self.clock.enter_named(name)
-
-    def phase_left(self, name: str, *_: object) -> None:
-        """Time no longer belongs to that name."""
-        if not self.clock.exit_named(name):
-            self._identity.note(f"more than {MAX_NAMES} names of ddpmon.phase in a step: the rest is left out")
-
-    def trainer_counted(self, progress_at: Callable[[int], Progress], *_: object) -> None:
-        """A trainer said how far it is: what that means after so many steps of ours."""
-        self.loops.trainer = partial(progress_at, self.clock.step)
 
 
 EVERY_STEP = (

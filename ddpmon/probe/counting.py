@@ -25,6 +25,10 @@ def count(batch: Any, depth: int = 3) -> tuple[int, int]:
         if isinstance(batch, torch.Tensor):
             tokens = batch.numel() if batch.ndim == 2 and not batch.is_floating_point() else 0
             return (batch.shape[0] if batch.ndim else 0), tokens
+        if hasattr(batch, "edge_index") or hasattr(batch, "adj_t") or hasattr(kind, "edge_types"):
+            return _graphs(batch), 0
+        if kind is dict and "edge_index" in batch:
+            return 0, 0
         if depth:
             for part in _parts(batch):
                 samples, tokens = count(part, depth - 1)
@@ -33,6 +37,26 @@ def count(batch: Any, depth: int = 3) -> tuple[int, int]:
     except Exception:  # a nested tensor has no shape, and a class of the script's own may raise anything
         return 0, 0
     return 0, 0
+
+
+def links_nodes(samples: int, second: Any) -> bool:
+    """Whether the second input of a model links the nodes of a graph: then the first has a row a node, not a sample.
+
+    samples: rows of the first input. A batch of two has two rows in each.
+    """
+    if isinstance(second, torch.Tensor):
+        shape = second.shape
+        return len(shape) == 2 and shape[0] == 2 != samples and second.dtype == torch.long
+    return type(second).__name__ == "SparseTensor"
+
+
+def _graphs(batch: Any) -> int:
+    """Samples in a batch of PyG's: graphs, or the nodes around which it was sampled; 0 where it says neither."""
+    for name in ("num_graphs", "batch_size"):
+        number = getattr(batch, name, None)
+        if isinstance(number, int):
+            return number
+    return 0
 
 
 def _parts(batch: Any) -> Iterable[Any]:

@@ -30,7 +30,7 @@ from ddpmon.probe.account import (
 )
 from ddpmon.probe.apart import Apart
 from ddpmon.probe.collectives import position
-from ddpmon.probe.counting import count
+from ddpmon.probe.counting import count, links_nodes
 from ddpmon.probe.digest import FIRST, due, next_due, sample
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.pauses import Pauses
@@ -122,6 +122,8 @@ class EveryStep(ScriptCalls):
             samples, tokens = count(arguments[2:])
             if not samples and named:
                 samples, tokens = count(named)
+        elif len(arguments) > 2 and links_nodes(samples, arguments[2]):
+            samples = tokens = 0
         reader = FORWARD_BEGINS if training else FORWARD_HELD_OUT
         pen.mark((reader, now, None, replica.number, samples, tokens))
 
@@ -254,6 +256,11 @@ class EveryStep(ScriptCalls):
             pen.unreduced = False
         if not pen.depth:
             pen.expects_inside = False
+
+    def shadowed(self, *_args: object) -> None:
+        """This rank, out of data, has joined the gradient synchronisation of the others."""
+        self.tell(Account.shadowed)
+        self._gradients_reduced()
 
     def _gradients_reduced(self) -> None:
         """A backward reduced gradients."""

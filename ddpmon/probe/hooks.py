@@ -50,6 +50,14 @@ def install(listener: Listener) -> None:
         after=listener.buffers_synchronised,
         failed=listener.synchronisation_fails,
     )
+    replace(  # what a rank without data does under Join instead of a backward
+        DistributedDataParallel,
+        "_match_all_reduce_for_bwd_pass",
+        listener,
+        before=listener.pauses.shadowing_begins,
+        after=listener.shadowed,
+        failed=listener.pauses.pause_ends,
+    )
     if offers(dataloader, "_BaseDataLoaderIter", listener=listener):  # others' loaders have iterators of their own
         replace(
             dataloader._BaseDataLoaderIter,

@@ -46,6 +46,10 @@ class Iteration:
         self._name_of = name_of
         self._candidates: set[Hashable] = set()
         """Living optimizers that may be part of the cycle."""
+        self._stepped: set[Hashable] = set()
+        """Living optimizers that have stepped."""
+        self._members: set[Hashable] = set()
+        """Those that stepped in the last step."""
         self._updates: list[Update] = []
         """Those of the unfinished step."""
         self._last: Hashable = None
@@ -91,9 +95,10 @@ class Iteration:
             if not self._in_backward:
                 self.optimizer_gone(IN_BACKWARD)
         self._candidates.discard(optimizer)
+        self._stepped.discard(optimizer)
         self._joined_at.pop(optimizer, None)
         if any(update.optimizer == optimizer for update in self._updates):  # the cycle cannot come round
-            if self._last is None:
+            if self._last is None or len({update.optimizer for update in self._updates}) == 1:
                 self._finish_each([update.parts for update in self._updates])
             else:
                 self._finish(self._updates[-1].parts)
@@ -135,6 +140,10 @@ class Iteration:
             return
         self._taken_by = optimizer
         self._candidates.add(optimizer)
+        self._stepped.add(optimizer)
+        if before is not None and before.optimizer == optimizer and optimizer not in self._members:
+            # It repeats, and those of the steps before have not come: another training has begun.
+            self._candidates -= self._stepped - {update.optimizer for update in self._updates}
         if before is not None and before.optimizer != optimizer and self._opened(optimizer):
             self._finish_cycle(before)
             held -= before.parts
@@ -201,6 +210,7 @@ class Iteration:
         updates: tuple[tuple[str, int], ...] = ()
         if len({update.optimizer for update in self._updates}) > 1:
             updates = tuple((self._name_of(update.optimizer), update.parts) for update in self._updates)
+        self._members = {update.optimizer for update in self._updates}
         self._updates.clear()
         self._usual_parts = parts
         self._clock.finish(parts, updates)
@@ -208,7 +218,9 @@ class Iteration:
     def _finish_each(self, ends: Iterable[int]) -> None:
         """Each of these counts of parts ends a step."""
         finished = 0
+        members = {update.optimizer for update in self._updates}
         for end in sorted(ends):
             self._updates.clear()
             self._finish(end - finished)
             finished = end
+        self._members = members

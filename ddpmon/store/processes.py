@@ -72,7 +72,9 @@ class RankProcess:
     pausing: int | None = None
     """Index into PAUSES of what it does instead of training."""
     pausing_since: float = 0.0
-    """By the hub's clock."""
+    """By the hub's clock. An evaluation that a checkpoint interrupts goes on after it."""
+    _paused_at: dict[int, float] = field(default_factory=dict)
+    """When the pauses began that it is in, by kind, the outermost first."""
     epoch: int | None = None
     """The epoch that runs, counted from 1."""
     epochs: int | None = None
@@ -163,7 +165,14 @@ class RankProcess:
         if writes or beats > self.beats:
             self.beats, self.beat_at = beats, now
         if pausing != self.pausing:
-            self.pausing, self.pausing_since = pausing, now
+            self.pausing = pausing
+            around = list(self._paused_at)
+            for kind in around[around.index(pausing) + 1 :] if pausing in self._paused_at else ():
+                del self._paused_at[kind]
+            if pausing is None:
+                self._paused_at.clear()
+            else:
+                self.pausing_since = self._paused_at.setdefault(pausing, now)
 
     def take_batch(self, batch: Batch, now: float) -> None:
         """Take what a batch tells besides its steps, once it is known to be possible."""

@@ -50,6 +50,15 @@ def test_a_rank_that_evaluates_on_and_on_is_no_stall(store):
     assert (shown.pausing.kind, shown.pausing.ranks, shown.pausing.seconds) == ("evaluation", [0], 98.0)
 
 
+def test_an_evaluation_that_a_checkpoint_interrupts_goes_on_after_it(store):
+    seen = []
+    for now, kind in ((110, EVALUATION), (140, CHECKPOINT), (150, EVALUATION), (160, CHECKPOINT), (170, None)):
+        judged(store, float(now), beats=[0], pausing=(kind, None))
+        seen.append(store.registry.seats[0].pausing_since)
+    judged(store, 180.0, beats=[0], pausing=(EVALUATION, None))
+    assert [*seen[:4], store.registry.seats[0].pausing_since] == [110.0, 140.0, 110.0, 160.0, 180.0]
+
+
 def test_a_hang_inside_an_evaluation_is_a_stall(store):
     for now in range(101, 131):
         assert judged(store, float(now), beats=[0], pausing=(EVALUATION, EVALUATION)) == "running"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from ddpmon.probe.counting import count
+from ddpmon.probe.counting import count, links_nodes
 
 
 @dataclass
@@ -65,6 +65,40 @@ IMAGES = torch.zeros(5, 3, 8, 8)
 )
 def test_the_first_tensor_tells(batch: object, expected: tuple[int, int]) -> None:
     assert count(batch) == expected
+
+
+class Graphs:
+    """A batch as PyG makes it."""
+
+    def __init__(self, **more: object) -> None:
+        self.x, self.edge_index = torch.zeros(800, 3), torch.zeros(2, 3000, dtype=torch.long)
+        vars(self).update(more)
+
+    def values(self) -> list[object]:
+        return list(vars(self).values())
+
+
+@pytest.mark.parametrize(
+    ("batch", "samples"),
+    [
+        (Graphs(num_graphs=32), 32),
+        (Graphs(batch_size=128), 128),  # nodes around which it was sampled
+        ((Graphs(num_graphs=32),), 32),
+        (Graphs(), 0),
+        ({"x": torch.zeros(800, 3), "edge_index": torch.zeros(2, 3000, dtype=torch.long)}, 0),
+    ],
+)
+def test_the_nodes_of_a_graph_are_no_samples(batch: object, samples: int) -> None:
+    assert count(batch) == (samples, 0)
+
+
+def test_inputs_that_link_nodes_are_told_from_others() -> None:
+    edges = torch.zeros(2, 3000, dtype=torch.long)
+    assert links_nodes(800, edges)
+    assert not links_nodes(2, edges), "two samples: token ids and their mask"
+    assert not links_nodes(800, edges.float())
+    assert not links_nodes(8, torch.zeros(8, 5, dtype=torch.long))
+    assert not links_nodes(8, None)
 
 
 def test_a_batch_that_holds_itself_ends() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddpmon.probe.device_timeline import DeviceTimeline, passed
-from ddpmon.probe.records import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER
+from ddpmon.probe.records import BACKWARD, DATA, FORWARD, OPTIMIZER
 from ddpmon.probe.stepclock import StepClock
 from tests.probe.conftest import close
 
@@ -140,16 +140,23 @@ def test_without_an_arrival_nothing_is_known_of_the_blocked_time(now: list[int])
 def test_batches_for_evaluation_are_other_on_the_device_too(now: list[int]) -> None:
     gpu, clock, timeline = Gpu(now), StepClock(lambda: now[0]), DeviceTimeline()
     clock.follow(gpu)
-    for iterator, duration, used in ((1, 50, clock.evaluated), (2, 3, clock.trained)):
+    for iterator, duration in ((1, 50), (2, 23)):
         began = clock.enter(DATA)
         now[0] += duration * MS
         clock.fetched(iterator, began)
-        used()
+        if iterator == 1:
+            clock.evaluates(explained=True)
+            clock.forward_without_gradients()
+            clock.enter(FORWARD)
+            gpu.work(20)
+            now[0] += MS
+            clock.leave()
+    clock.trained()
     end = clock.enter(FORWARD)
     close(clock, end)
     gpu.reached_ms = float("inf")
     step = timeline.place(clock.finished[0])
-    assert (step.phases[DATA] / MS, step.phases[OTHER] / MS) == (3, 50)
+    assert [spent / MS for spent in step.phases] == [4, 0, 0, 0, 50, 20]
 
 
 def test_a_collective_that_blocked_nobody_leaves_no_blocked_time(now: list[int]) -> None:

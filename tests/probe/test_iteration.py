@@ -116,6 +116,18 @@ def test_one_training_after_another_counts_anew(before: str, after: str, steps: 
     assert script.does(after) == steps
 
 
+def test_optimizers_of_a_training_before_may_live_on() -> None:
+    """As garbage that is not collected yet, in one process that trains several models."""
+    script = Script("a")
+    assert script.does("sasasa") == [1, 1, 1]
+    for name in "bc":
+        script.optimizers[name] = torch.optim.SGD([torch.zeros(1, requires_grad=True)])
+        script.iteration.optimizer_made(script.optimizers[name])
+        script.does(f"s{name}" * 6)
+        script.iteration.optimizer_gone(script.optimizers.pop(name))
+    assert script.does("") == [1] * 15
+
+
 def test_optimizers_that_step_in_backward_make_one_update() -> None:
     script = Script("abc")
     for _ in range(3):

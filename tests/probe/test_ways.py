@@ -51,7 +51,6 @@ STEPS = {
     "normalised_over_ranks": (12, 12),
     "waits": (12, 12),
     "compiled_collectives": (12, 12),
-    "join_uneven": (12, 16),
     "marked": (12, 12),
 }
 """Steps of each rank."""

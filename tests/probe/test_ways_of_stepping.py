@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ddpmon.messages import EVALUATION, SYNC_GRADIENTS
+from ddpmon.messages import EVALUATION, PAUSE, SYNC_GRADIENTS
 from tests.probe.conftest import SCRIPTS, Ways, listening, ways
 
 pytestmark = pytest.mark.e2e
@@ -29,6 +29,7 @@ SYNCHRONISATIONS: dict[str, list[int]] = {
     "guessed_labels": [1] * 4,
     "rollouts": [1] * 8,
     "evaluation_by_loader": [1] * 9,
+    "graphs": [1] * 4,
     "zero": [4] * 4,
 }
 """How many gradient synchronisations each step has."""
@@ -39,7 +40,7 @@ DELAY_US = 30_000
 @pytest.fixture(scope="module")
 def both(socket_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ways]:
     with listening(socket_dir) as ear:
-        yield ways(ear, tmp_path_factory.mktemp("ways"), SCRIPTS / "ways.py", SYNCHRONISATIONS)
+        yield ways(ear, tmp_path_factory.mktemp("ways"), SCRIPTS / "ways.py", [*SYNCHRONISATIONS, "join_uneven"])
 
 
 @pytest.mark.parametrize("way", SYNCHRONISATIONS)
@@ -69,7 +70,7 @@ def test_the_loss_is_what_the_script_means_by_it(both: Ways, way: str) -> None:
 
 def test_samples_are_those_that_are_trained_on(both: Ways) -> None:
     told = {"accumulation_of_8": 64, "gradient_cache": 8, "cached_loss": 8, "teacher": 8, "guessed_labels": 16}
-    told |= {"critic_5_times": 8, "lazy_regularisation": 8, "rollouts": 8}
+    told |= {"critic_5_times": 8, "lazy_regularisation": 8, "rollouts": 8, "graphs": 4}
     for way, samples in told.items():
         assert {step.samples for step in both.steps[way][0]} == {samples}, way
 
@@ -94,6 +95,19 @@ def test_a_loader_that_is_gone_through_without_gradients_is_an_evaluation(both: 
     for steps in both.steps["evaluation_by_loader"]:
         pauses = [[pause.kind for pause in step.pauses if pause.kind == EVALUATION] for step in steps]
         assert pauses == [[], [], [], *epoch, *epoch]
+
+
+def test_a_rank_out_of_data_counts_the_steps_of_the_others(both: Ways) -> None:
+    """Under Join. It does not train in them: they are set apart, and the epoch after them has the same numbers."""
+    waiting, others = both.steps["join_uneven"]
+    assert both.same_weights("join_uneven")
+    assert [step.step for step in waiting] == [step.step for step in others]
+    assert [len([p for p in step.pauses if p.kind == PAUSE]) for step in waiting] == [0, 0, 2, 2] * 2
+    assert [step.samples for step in waiting] == [16, 16, 0, 0] * 2
+    assert [step.samples for step in others] == [16] * 8
+    for mine, theirs in zip(waiting, others, strict=True):
+        assert mine.end_us > theirs.end_us - theirs.length_us, "the same step at the same time"
+        assert theirs.end_us > mine.end_us - mine.length_us
 
 
 def test_no_gradients_are_called_unsynchronised(both: Ways) -> None:

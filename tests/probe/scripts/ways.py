@@ -17,7 +17,6 @@ import ways_of_loading  # noqa: F401  its ways
 import ways_of_stepping  # noqa: F401  its ways
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
-from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel as DDP
 from ways_common import BATCH, STEPS, WAYS, batches, compiled_s, net, report, train, way
 
@@ -205,20 +204,6 @@ def marked():
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
-    return model
-
-
-@way
-def join_uneven():
-    """Rank 1 has four batches more."""
-    model = DDP(net())
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with Join([model]):
-        for x, y in batches(STEPS + 4 * dist.get_rank()):
-            loss = nn.functional.cross_entropy(model(x), y)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
     return model
 
 

@@ -5,6 +5,7 @@ import time
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.join import Join
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, TensorDataset
@@ -292,6 +293,51 @@ def rollouts():
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
+    return model
+
+
+class Graphs:
+    """A batch of 4 graphs, as PyG makes it."""
+
+    num_graphs = 4
+
+    def __init__(self, items):
+        self.x = torch.stack(items)
+        self.edge_index = torch.arange(2 * len(items)).view(2, -1) % len(items)
+
+
+class Convolution(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = net()
+
+    def forward(self, x, edge_index):
+        return self.net(x + x[edge_index[0]])
+
+
+@way
+def graphs():
+    model = DDP(Convolution())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for batch in DataLoader(next(iter(batches(1)))[0].repeat(20, 1), 40, collate_fn=Graphs):
+        optimizer.zero_grad()
+        model(batch.x, batch.edge_index).square().mean().backward()
+        optimizer.step()
+    return model
+
+
+@way
+def join_uneven():
+    """Two epochs, in which rank 1 has two updates of two batches more."""
+    model = DDP(net())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        with Join([model]):
+            for number, batch in enumerate(batches(4 + 4 * dist.get_rank())):
+                loss_of(model, batch).backward()
+                if number % 2:
+                    optimizer.step()
+                    optimizer.zero_grad()
     return model
 
 

@@ -1,0 +1,83 @@
+"""Read the notes of what a script says itself: values that it logs, steps that it marks, names, progress."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from ddpmon.messages import MAX_NAMES
+from ddpmon.probe.fetches import Fetches
+from ddpmon.probe.identity import Identity
+from ddpmon.probe.iteration import Iteration
+from ddpmon.probe.journal import Journal
+from ddpmon.probe.loops import Loops, Progress
+from ddpmon.probe.stepclock import StepClock
+
+WAITING = 10_000
+"""Values of `ddpmon.log`, and digests, that wait for the sending thread; who never sends keeps no more."""
+
+
+class ScriptNotes(Fetches):
+    """The part of an account that `ddpmon.log`, `ddpmon.step`, `ddpmon.phase` and trainers write to."""
+
+    def __init__(self, identity: Identity, journal: Journal) -> None:
+        super().__init__(StepClock(journal.moment), journal)
+        self._names: dict[int, str] = {}
+        """The name of what each optimizer updates, by the id of the optimizer."""
+        self.iteration = Iteration(self.clock, lambda key: self._names.get(key, "model"))
+        self.loops = Loops(identity.note)
+        self.scalars: deque[tuple[int, str, object]] = deque(maxlen=WAITING)
+        self.total_steps: int | None = None
+        self._identity = identity
+        self._marked = False
+        """Whether the script marks its steps itself."""
+        self._marked_step = 0
+        """The marked step that runs now; 0: none."""
+
+    @abstractmethod
+    def _step_done(self) -> None:
+        """A step may have been finished."""
+
+    def logged(self, values: list[tuple[str, object]], *_: object) -> None:
+        """Values of the current step: numbers, or readings on their way from the device."""
+        self.beats += 1
+        step = self._marked_step or self.clock.step + 1
+        self.scalars.extend((step, name, value) for name, value in values)
+
+    def step_entered(self, samples: int | None, total: int | None, _none: None) -> None:
+        """A step that the script marks itself begins."""
+        self._marked, self._marked_step = True, self.clock.step + 1
+        self.clock.marked_samples = samples
+        self._step_may_begin()
+        if total is not None:
+            self.total_steps = total
+
+    def step_left(self, *_: object) -> None:
+        """A marked step ends with its last gradient synchronisation; without any, here."""
+        self._marked_step = 0
+        if not self.clock.held:
+            self.clock.cut(self.clock.leave())
+        self.iteration.end()
+        self._step_done()
+
+    def close(self) -> None:
+        """The training thread trains no more: what it has synchronised are steps, though no optimizer took it."""
+        if self._marked:
+            self.iteration.end()
+        else:
+            self.iteration.close()
+
+    def phase_entered(self, name: str, *_: object) -> None:
+        """From now on, time also belongs to a name of the script's."""
+        self.clock.enter_named(name)
+
+    def phase_left(self, name: str, *_: object) -> None:
+        """Time no longer belongs to that name."""
+        if not self.clock.exit_named(name):
+            self._identity.note(f"more than {MAX_NAMES} names of ddpmon.phase in a step: the rest is left out")
+
+    def trainer_counted(self, progress_at: Callable[[int], Progress], *_: object) -> None:
+        """A trainer said how far it is: what that means after so many steps of ours."""
+        self.loops.trainer = partial(progress_at, self.clock.step)
