@@ -39,6 +39,13 @@ def test_cores_that_others_take_are_not_blamed_on_the_ranks():
     assert "other programs" in finding.advice
 
 
+def test_one_busy_second_is_no_want_of_cores():
+    for busy, kinds in ([1], []), ([1, 1], ["cpu_starved"]):
+        starved = [0.0] * (10 - len(busy)) + busy
+        found = findings(None, Evidence(world_size=2, cpu=[Cpu(rank, "n0", starved, 2, 1) for rank in (0, 1)]))
+        assert [finding.kind for finding in found] == kinds
+
+
 def test_a_little_is_worth_a_note_and_less_is_silence():
     assert [finding.severity for finding in found_in([0.08, 0.08])] == ["info"]
     assert found_in([0.03, 0.04]) == []

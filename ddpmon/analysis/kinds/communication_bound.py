@@ -12,7 +12,7 @@ from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, SHORTEST_MS, STAYS, mean_step_ms, since
 from ddpmon.analysis.processes.parallelism import collectives, parts, with_ddp
 from ddpmon.analysis.processes.traffic import BusyHost, busy_host, several_hosts
-from ddpmon.analysis.steps.recurrence import recurring_ms
+from ddpmon.analysis.steps.recurrence import recurring_mean
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import MB, MIB, binary_size, fitting
 from ddpmon.messages import FSDP, FSDP2, TENSOR_PARALLEL, Phase
@@ -75,7 +75,7 @@ def detect(moment: Moment) -> Iterator[Detection[AllReduceBound | CollectivesBou
     if len(world.ranks) < 2 or step < SHORTEST_MS.enter or transfer < least:
         return
     in_steps = world.exposed_ms - world.exposed_wait_ms if ddp else world.transfer_ms
-    if recurring_ms(in_steps.mean(axis=1)) < least:
+    if recurring_mean(in_steps.mean(axis=1)) < least:
         return
     if transfer < evidence.clocks_within_ms:
         return  # it may be that the clocks of hosts are taken for apart by as much as they are not

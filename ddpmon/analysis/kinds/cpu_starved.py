@@ -11,6 +11,7 @@ import numpy as np
 from ddpmon.analysis.evidence import Cpu, starved_share
 from ddpmon.analysis.kinds import several_stragglers, straggler
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
+from ddpmon.analysis.steps.recurrence import recurring_mean
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import counted, named_ranks
 from ddpmon.messages import DeviceMark, Finding
@@ -72,7 +73,8 @@ def _each_host(moment: Moment, left_out: Collection[str]) -> Iterator[Detection[
         if host not in held and not all(FEWEST_SAMPLES.reached(len(one.starved)) for one in ranks):
             continue  # the others have just begun: how many ranks share the cores is not seen yet
         shares = {one.rank: starved_share(one.starved) or 0.0 for one in ranks}
-        starved = sorted(rank for rank, share in shares.items() if NOTABLE.reached(share, held=host in held))
+        lasting = {one.rank: float(recurring_mean(np.array(one.starved))) for one in ranks}
+        starved = sorted(rank for rank, share in lasting.items() if NOTABLE.reached(share, held=host in held))
         if starved:
             mean = float(np.mean([shares[rank] for rank in starved]))
             facts = CpuStarved(
@@ -84,7 +86,7 @@ def _each_host(moment: Moment, left_out: Collection[str]) -> Iterator[Detection[
                 compute_threads=max(1, *(one.compute_threads for one in ranks)),
                 world_size=moment.evidence.world_size,
             )
-            harms = HARMFUL.reached(mean, held=held.get(host, False))
+            harms = HARMFUL.reached(float(np.mean([lasting[rank] for rank in starved])), held=held.get(host, False))
             yield Detection(KIND, "warn" if harms else "info", facts, starved, subject=host)
 
 

@@ -16,7 +16,7 @@ from ddpmon.analysis.kinds.whole_world import (
 )
 from ddpmon.analysis.processes import loaders
 from ddpmon.analysis.processes.conditions import Conditions
-from ddpmon.analysis.steps.recurrence import recurring_ms
+from ddpmon.analysis.steps.recurrence import recurring_mean
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import fitting
 from ddpmon.messages import Phase
@@ -48,7 +48,7 @@ def detect(moment: Moment) -> Iterator[Detection[DataBound]]:
     data = most_ranks(world.mean("phases_ms")[:, Phase.DATA])
     if not SHORTEST_MS.reached(step) or data < least:
         return
-    if most_ranks(recurring_ms(world.phases_ms[..., Phase.DATA])) >= least:
+    if most_ranks(recurring_mean(world.phases_ms[..., Phase.DATA])) >= least:
         facts = DataBound(data, data / step, step / max(step - data, 1e-3), step, moment.evidence.conditions)
         yield Detection(KIND, "warn", facts, world.ranks, "data", since(world, held), cost_ms=data)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words
 from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, SHORTEST_MS, mean_step_ms, most_ranks, since
-from ddpmon.analysis.steps.recurrence import recurring_ms
+from ddpmon.analysis.steps.recurrence import recurring_mean
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import fitting
 from ddpmon.messages import Phase
@@ -46,7 +46,7 @@ def detect(moment: Moment) -> Iterator[Detection[Gap]]:
     name = max(spent, key=lambda each: spent[each], default=None)
     if name is None or spent[name] < SHARE.enter * step:
         return
-    if most_ranks(recurring_ms(world.phases_ms[..., Phase.OTHER])) >= SHARE.enter * step:
+    if most_ranks(recurring_mean(world.phases_ms[..., Phase.OTHER])) >= SHARE.enter * step:
         ms = spent[name]
         with_forward = name == BEFORE_BACKWARD and "forward" in moment.evidence.unmeasured
         facts = Gap(name, ms, ms / step, step / max(step - ms, 1e-3), with_forward)

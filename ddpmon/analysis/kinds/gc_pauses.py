@@ -10,7 +10,7 @@ import numpy as np
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words
 from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, SHORTEST_MS, STAYS, mean_step_ms, since
 from ddpmon.analysis.statistics.arrays import Floats
-from ddpmon.analysis.steps.recurrence import goes_on, recurring_ms
+from ddpmon.analysis.steps.recurrence import goes_on, recurring_mean
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import fitting
 
@@ -78,10 +78,10 @@ def _goes_on(each_ms: Floats, least_ms: float) -> bool:
         least_ms: Mean of a step from which on they matter.
 
     """
-    if recurring_ms(each_ms) < least_ms:
+    if recurring_mean(each_ms) < least_ms:
         return False
     large = np.flatnonzero(each_ms >= LARGE * np.partition(each_ms, -2)[-2])
-    return goes_on(large, len(each_ms) - 1) or bool(recurring_ms(each_ms[large[-1] + 1 :]) >= least_ms)
+    return goes_on(large, len(each_ms) - 1) or bool(recurring_mean(each_ms[large[-1] + 1 :]) >= least_ms)
 
 
 def words(detection: Detection[GcPauses]) -> Words:

@@ -27,10 +27,9 @@ def detect(moment: Moment) -> Iterator[Detection[ReplicasDiffer]]:
     one, parallelism = moment.evidence.difference, moment.evidence.parallelism
     if one is None or meant_to_differ(parallelism):
         return
-    if with_ddp(parallelism) or trains_apart(parallelism):
-        facts = ReplicasDiffer(
-            one.model, one.same_at, one.compared, moment.evidence.world_size, trains_apart(parallelism)
-        )
+    world_size, apart = moment.evidence.world_size, trains_apart(parallelism)
+    if with_ddp(parallelism) or (apart and one.compared == world_size):  # ranks start one after the other
+        facts = ReplicasDiffer(one.model, one.same_at, one.compared, world_size, apart)
         yield Detection(KIND, "critical", facts, one.ranks, since_step=one.step)
 
 

@@ -41,7 +41,7 @@ def goes_on(steps: Sequence[int] | Ints, last: int) -> bool:
     return not (STOPPED_STEPS.reached(silence) and STOPPED.reached(silence / max(1, int(np.diff(steps).max()))))
 
 
-def recurring_ms(values_ms: Floats) -> Floats:
+def recurring_mean(values: Floats) -> Floats:
     """Return the mean over the steps, the first axis, without the step that has most."""
-    rest: Floats = (values_ms.sum(axis=0) - values_ms.max(axis=0, initial=0.0)) / max(1, len(values_ms) - 1)
+    rest: Floats = (values.sum(axis=0) - values.max(axis=0, initial=0.0)) / max(1, len(values) - 1)
     return rest

@@ -66,11 +66,13 @@ def workers_each_epoch():
     model = DDP(net())
     options = {"batch_size": BATCH, "num_workers": 1, "worker_init_fn": slow_start, "multiprocessing_context": "fork"}
     training, held_out = DataLoader(Items(), **options), DataLoader(Items(), **options)
-    for _ in range(2):
+    for evaluated in (model.module, model, model):
         train(model, data=training)
+        model.eval()
         with torch.no_grad():
             for x, _ in held_out:
-                model.module(x)
+                evaluated(x)
+        model.train()
         torch.save(model.state_dict(), os.devnull)
     return model
 

@@ -1,0 +1,23 @@
+"""Garbage collection of real ranks is a finding where it comes again and again, and none where it came once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.findings import of_kinds
+from tests.probe.conftest import SCRIPTS, Ear, bare_and_watched
+from tests.worlds import world_of
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.mark.parametrize(("how", "kinds"), [("once", []), ("often", ["gc_pauses"])])
+def test_one_collection_is_no_habit(ear: Ear, tmp_path: Path, how: str, kinds: list[str]) -> None:
+    assert bare_and_watched(ear, tmp_path, 2, SCRIPTS / "collecting.py", how).same_weights()
+    told = {rank: ear.steps(rank) for rank in (0, 1)}
+    collected_us = [sum(step.gc_us for step in steps) for steps in told.values()]
+    length_us = sum(step.length_us for step in told[0])
+    assert min(collected_us) > 0.03 * length_us, "enough for a finding"
+    assert [finding.kind for finding in of_kinds("gc_pauses", world=world_of(told), world_size=2)] == kinds
