@@ -52,7 +52,11 @@ class Parallelism:
         self._counted = 0
         """The model whose inputs count as this step's samples, by its id; 0: none yet."""
         self._wrapped_in: list[str] = []
-        self._optimizer: Any = None
+        self._stepped: tuple[str, list[Any]] = "", []
+        """Of the last optimizer that stepped until the kind is settled: its module and parameters.
+
+        Not the optimizer itself: it would live on here, and its end be noted late.
+        """
         self._averages = False
         """Whether ranks average their weights now and then."""
         self._tensor_parallel = False
@@ -115,7 +119,7 @@ class Parallelism:
         self._running = self._counted = 0  # a forward that raised may never have ended
         self.unsure = self.unsettled
         if self.unsettled:
-            self._optimizer = optimizer
+            self._stepped = type(optimizer).__module__, _parameters(optimizer)
 
     def settle(self, world_size: int, *, ddp: bool, forward: bool, on_device: bool) -> tuple[str, list[str]]:
         """A step ended: how this process trains, by all that was seen, and the phases that this leaves unmeasured.
@@ -124,12 +128,11 @@ class Parallelism:
         where nothing decides it.
         """
         self.unsettled = False  # first: what the training thread adds from here on is for the next time
-        optimizer, self._optimizer = self._optimizer, None
+        (module, parameters), self._stepped = self._stepped, ("", [])
         model, self._model = self._model, None
-        parameters = _parameters(optimizer)
         alone = world_size == 1
         try:
-            kind = PARALLEL_JOIN.join(self._kinds(optimizer, model, parameters, ddp, alone))
+            kind = PARALLEL_JOIN.join(self._kinds(module, model, parameters, ddp, alone))
         except Exception:
             kind = ""
         unmeasured = [] if self._kind or forward else ["forward"]
@@ -139,11 +142,11 @@ class Parallelism:
             unmeasured += ["wait", "transfer"]
         return kind, unmeasured
 
-    def _kinds(self, optimizer: Any, model: Any, parameters: Sequence[Any], ddp: bool, alone: bool) -> list[str]:
+    def _kinds(self, module: str, model: Any, parameters: Sequence[Any], ddp: bool, alone: bool) -> list[str]:
         if model is not None:
             self._wrapped_in = _wrapped_in(self._kind, model, parameters)
         kinds = list(self._wrapped_in)
-        if type(optimizer).__module__.startswith("deepspeed."):
+        if module.startswith("deepspeed."):
             kinds = [DEEPSPEED]
         elif not kinds and any(getattr(parameter, "_fsdp_flattened", False) for parameter in parameters):
             kinds = [FSDP]

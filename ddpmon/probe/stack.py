@@ -83,8 +83,9 @@ class Whereabouts:
 
     def _frame(self) -> FrameType | None:
         """The innermost frame of the training thread; once that has ended, of the main one."""
-        frames = sys._current_frames()
-        return frames.get(self._listener.thread or 0) or frames.get(threading.main_thread().ident or 0)
+        # The dict holds this very frame: kept in a variable, it would keep all of them, and what scripts have in them.
+        frame = sys._current_frames().get(self._listener.thread or 0)
+        return frame or sys._current_frames().get(threading.main_thread().ident or 0)
 
     def ask(self, *, brief: bool) -> None:
         """The hub wants to know. brief: the Flight Recorder, which stops the process for a moment, is left alone."""

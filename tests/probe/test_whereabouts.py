@@ -1,6 +1,8 @@
 """A rank says where it is when it is asked, at once and as cheaply as the question allows."""
 
+import gc
 import threading
+import weakref
 from types import SimpleNamespace
 
 import msgspec
@@ -78,6 +80,32 @@ def test_a_file_whose_name_is_no_utf_8_can_be_sent(made):
     let_go.set()
     thread.join()
     assert "/home/somebody/tr?in.py:1 <module>" in msgspec.msgpack.decode(encode(taken))[7]
+
+
+def test_reading_the_stack_keeps_nothing_of_the_script_alive(made):
+    """Without a collection: an optimizer that lived on was taken for one of the next loop's."""
+    where, _ = made
+    let_go, there, left = threading.Event(), threading.Event(), []
+
+    def trains():
+        optimizer = threading.Event()  # any object that can be referred to weakly
+        left.append(weakref.ref(optimizer))
+        there.set()
+        let_go.wait(60)
+
+    thread = threading.Thread(target=trains)
+    thread.start()
+    assert there.wait(30)
+    where._listener.thread = thread.ident
+    gc.disable()
+    try:
+        where.moves()
+        where.take(1000.0)
+        let_go.set()
+        thread.join()
+        assert left[0]() is None
+    finally:
+        gc.enable()
 
 
 def test_being_asked_does_not_put_off_what_it_would_say_by_itself(made):
